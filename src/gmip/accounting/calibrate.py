@@ -1,0 +1,250 @@
+"""The least noise (or the batch size, or the number of steps) that keeps a run within a privacy target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from gmip.accounting import _validate as check
+from gmip.accounting.account import Composition, Notion, account
+from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.step import Bound
+from gmip.accounting.tradeoff import TradeOff
+from gmip.errors import InvalidArgument, UnreachableTarget
+
+__all__ = ["SOLVABLE", "Target", "calibrate"]
+
+SolveFor = Literal["noise_std", "batch_size", "num_steps"]
+SOLVABLE: tuple[SolveFor, ...] = ("noise_std", "batch_size", "num_steps")
+Hold = Literal["steps", "epochs"]
+
+TOLERANCE = 1.0e-6  # of the target, on the safe side of it
+MAX_STEPS = 10**9
+_LEAST = 1.0e-290
+
+
+@dataclass(frozen=True)
+class Target:
+    """A privacy target: what is measured on a curve, and the value that it must not exceed."""
+
+    value: float
+    measure: Callable[[TradeOff], float]
+    words: str
+    rough_mu: float
+
+    @classmethod
+    def of(
+        cls, target_mu: float | None, target_tpr: tuple[float, float] | None, target_advantage: float | None
+    ) -> Target:
+        given = [t for t in (target_mu, target_tpr, target_advantage) if t is not None]
+        if len(given) != 1:
+            raise InvalidArgument(
+                f"{len(given)} targets were given: pass exactly one of target_mu, target_tpr and target_advantage."
+            )
+        if target_mu is not None:
+            mu = check.positive("target_mu", target_mu)
+            return cls(mu, lambda curve: curve.equivalent_mu(), f"mu = {mu:g}", mu)
+        if target_tpr is not None:
+            try:
+                tpr_value, fpr_value = target_tpr
+            except (TypeError, ValueError):
+                raise InvalidArgument(f"target_tpr = {target_tpr!r} must be a pair (tpr, fpr), such as (0.05, 0.01).") from None
+            tpr = check.probability("target_tpr", tpr_value, open_low=True)
+            fpr = check.probability("the false-positive rate of target_tpr", fpr_value, open_low=True, open_high=True)
+            if tpr <= fpr:
+                raise UnreachableTarget(
+                    f"target_tpr = {tpr:g} at a false-positive rate of {fpr:g} cannot be reached: guessing alone finds "
+                    f"{fpr:g} of the members; ask for more than that."
+                )
+            rough = float(ndtri(tpr) - ndtri(fpr)) if tpr < 1.0 else 10.0
+            return cls(tpr, lambda curve: curve.tpr_at(fpr), f"TPR = {tpr:g} at FPR = {fpr:g}", rough)
+        assert target_advantage is not None
+        advantage = check.probability("target_advantage", target_advantage, open_low=True)
+        rough = 2.0 * float(ndtri(0.5 + 0.5 * min(advantage, 1.0 - 1e-12)))
+        return cls(advantage, lambda curve: curve.advantage(), f"advantage = {advantage:g}", rough)
+
+
+def calibrate(
+    run: NoisySGD,
+    *,
+    target_mu: float | None = None,
+    target_tpr: tuple[float, float] | None = None,
+    target_advantage: float | None = None,
+    notion: Notion = "gmip",
+    susceptibility: float | ArrayLike | None = None,
+    bound: Bound = "tight",
+    composition: Composition = "exact",
+    solve_for: SolveFor = "noise_std",
+    hold: Hold = "steps",
+) -> NoisySGD:
+    """The run changed as little as needed to meet a target.
+
+    Parameters
+    ----------
+    run : the run; its own noise_std is ignored when noise is solved for.
+    target_mu : largest equivalent mu (over the default range of false-positive rates).
+    target_tpr : (tpr, fpr): an attacker who accepts `fpr` false alarms finds at most `tpr` of the members.
+    target_advantage : largest TPR - FPR.
+    notion, susceptibility, bound, composition : as in `account`.
+    solve_for : "noise_std" gives the least noise on the batch MEAN (0 when none is needed); "num_steps" the largest number
+        of steps at the run's noise (at most 1e9); "batch_size" the smallest batch at the run's noise.
+    hold : with solve_for="batch_size", what stays: the number of "steps", or of "epochs" (steps times batch size).
+
+    Guarantees
+    ----------
+    The returned run meets the target (measured <= target) by the accounting asked for. With noise, measured is within
+    1e-6 of the target, relatively: less noise would miss it.
+
+    Raises
+    ------
+    UnreachableTarget
+        With one sentence why no setting meets the target.
+    """
+    target = Target.of(target_mu, target_tpr, target_advantage)
+    check.one_of("solve_for", solve_for, SOLVABLE)
+    check.one_of("hold", hold, ("steps", "epochs"))
+
+    def measured(candidate: NoisySGD) -> float:
+        curve = account(
+            candidate, susceptibility=susceptibility, bound=bound, composition=composition, notion=notion
+        )
+        return target.measure(curve)
+
+    if solve_for == "num_steps":
+        return _most_steps(run, target, measured)
+    if solve_for == "batch_size":
+        return _smallest_batch(run, target, measured, hold)
+    quiet = run.replace(noise_std=0.0)
+    if measured(quiet) <= target.value:
+        return quiet
+    if run.clip_norm is None:
+        raise InvalidArgument(
+            f"clip_norm is not set and {target.words} is not met without noise: noise needs clipped gradients; set clip_norm."
+        )
+
+    def rough(candidate: NoisySGD) -> float:
+        """A cheap stand-in to start from: the CLT with a single susceptibility."""
+        return account(candidate, bound=bound, composition="clt", notion=notion).equivalent_mu()
+
+    scale = run.clip_norm / run.batch_size
+    start = _bracketed(lambda s: _safe_log(rough(run.replace(noise_std=s * scale)), target.rough_mu), 1.0, 1e-3, 4.0)
+    multiplier = _bracketed(lambda s: _safe_log(measured(run.replace(noise_std=s * scale)), target.value), start, TOLERANCE, 1.1)
+    return run.replace(noise_std=multiplier * scale)
+
+
+def _safe_log(measured: float, wanted: float) -> float:
+    """log(measured/wanted), the function whose zero is sought."""
+    if measured <= 0.0:
+        return -math.inf
+    return math.log(measured) - math.log(wanted) if measured < math.inf else math.inf
+
+
+def _bracketed(excess: Callable[[float], float], start: float, tolerance: float, factor: float) -> float:
+    """A point with -tolerance <= excess <= 0, for a function that falls from above 0 to below 0 as its argument grows.
+
+    The bracket is widened from `start`, faster and faster, as far as doubles reach: nothing has to be known about where
+    the zero lies. Inside it: the secant on the logarithm of the argument (Illinois), every third time bisection. Where the
+    function jumps over the wanted interval, the least double that meets the target is the answer.
+    """
+    low = high = start
+    f_low = f_high = excess(start)
+    while f_low <= 0.0:
+        high, f_high = low, f_low
+        low, factor = low / factor, factor**2
+        if low < _LEAST:
+            return high
+        f_low = excess(low)
+    while f_high > 0.0:
+        low, f_low = high, f_high
+        high, factor = high * factor, factor**2
+        if high > 1.0 / _LEAST:
+            raise UnreachableTarget("no noise that a double can hold meets the target.")
+        f_high = excess(high)
+    weight_low, weight_high, turn = f_low, f_high, 0
+    while f_high < -tolerance:
+        a, b, turn = math.log(low), math.log(high), turn + 1
+        x = 0.5 * (a + b)
+        if turn % 3 and math.isfinite(weight_low) and math.isfinite(weight_high):
+            x = a + (b - a) * (weight_low + 0.5 * tolerance) / (weight_low - weight_high)
+        point = min(max(math.exp(x), math.nextafter(low, high)), math.nextafter(high, low))
+        if not low < point < high:
+            return high
+        f = excess(point)
+        if f > 0.0:
+            weight_high = f_high if weight_low != f_low else 0.5 * weight_high
+            low, f_low, weight_low = point, f, f
+        else:
+            weight_low = f_low if weight_high != f_high else 0.5 * weight_low
+            high, f_high, weight_high = point, f, f
+    return high
+
+
+def _most_steps(run: NoisySGD, target: Target, measured: Callable[[NoisySGD], float]) -> NoisySGD:
+    def meets(steps: int) -> bool:
+        return measured(run.replace(num_steps=steps)) <= target.value
+
+    if not meets(1):
+        raise UnreachableTarget(
+            f"{target.words} is already missed after one step ({measured(run.replace(num_steps=1)):.4g}): "
+            "add noise or enlarge the batch."
+        )
+    low, high = 1, 2
+    while high < MAX_STEPS and meets(high):
+        low, high = high, 2 * high
+    if high >= MAX_STEPS:
+        if meets(MAX_STEPS):
+            return run.replace(num_steps=MAX_STEPS)
+        high = MAX_STEPS
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if meets(middle) else (low, middle)
+    return run.replace(num_steps=low)
+
+
+def _smallest_batch(run: NoisySGD, target: Target, measured: Callable[[NoisySGD], float], hold: Hold) -> NoisySGD:
+    if run.sampling == "full":
+        raise InvalidArgument("sampling = 'full' fixes batch_size to dataset_size: solve for noise_std or num_steps.")
+
+    def at(size: int) -> NoisySGD:
+        steps = run.num_steps if hold == "steps" else max(1, math.ceil(run.num_steps * run.batch_size / size))
+        return run.replace(batch_size=size, num_steps=steps)
+
+    # The exposure first falls with the batch (each record weighs less) and, with the steps held, rises again (each record
+    # is seen more often): look at sizes spread evenly in the logarithm, then close in.
+    sizes = sorted({min(run.dataset_size, math.ceil(run.dataset_size ** (i / 48))) for i in range(49)})
+    values: dict[int, float] = {}
+
+    def value(size: int) -> float:
+        if size not in values:
+            values[size] = measured(at(size))
+        return values[size]
+
+    previous = 0
+    for size in sizes:
+        if value(size) <= target.value:
+            low, high = previous, size
+            break
+        previous = size
+    else:
+        best = min(sizes, key=value)
+        i = sizes.index(best)
+        left, right = sizes[max(i - 1, 0)], sizes[min(i + 1, len(sizes) - 1)]
+        while right - left > 3:
+            a, b = left + (right - left) // 3, right - (right - left) // 3
+            left, right = (left, b) if value(a) <= value(b) else (a, right)
+        best = min(range(left, right + 1), key=value)
+        if value(best) > target.value:
+            raise UnreachableTarget(
+                f"{target.words} is met by no batch size: the best, {best}, gives {value(best):.4g}; add noise or take "
+                "fewer steps."
+            )
+        low, high = sizes[max(i - 1, 0)], best
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if value(middle) <= target.value else (middle, high)
+    return at(high)

@@ -1,0 +1,235 @@
+"""Trade-off families: Gaussian, (epsilon, delta), and piecewise linear."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from gmip.accounting import _validate as check
+from gmip.accounting._loss import Atoms, gaussian_atoms
+from gmip.accounting.convert import delta_from_mu, epsilon_from_mu
+from gmip.accounting.tradeoff import TradeOff
+from gmip.errors import InvalidArgument
+
+__all__ = ["EpsilonDelta", "Gaussian", "PiecewiseLinear"]
+
+Array = NDArray[np.float64]
+
+
+class Gaussian(TradeOff):
+    """g_mu(a) = Phi(Phi^-1(1 - a) - mu): telling N(0, 1) from N(mu, 1). mu may be infinite (no privacy at all)."""
+
+    def __init__(self, mu: float) -> None:
+        self.mu = check.number("mu", mu)
+        if self.mu < 0.0:
+            raise InvalidArgument(f"mu = {mu} must not be negative: pass 0 (perfect privacy) or more.")
+
+    def __repr__(self) -> str:
+        return f"Gaussian(mu={self.mu:.6g})"
+
+    def _log_fnr(self, fpr: Array) -> Array:
+        if self.mu == 0.0:
+            with np.errstate(divide="ignore"):
+                return np.log1p(-fpr)
+        if self.mu == math.inf:
+            return np.full(np.shape(fpr), -np.inf)
+        return np.asarray(log_ndtr(-ndtri(fpr) - self.mu))
+
+    def _mu_at(self, fpr: Array) -> Array:
+        return np.full(np.shape(fpr), self.mu)
+
+    def _delta(self, epsilon: float) -> float:
+        if self.mu == 0.0:
+            return max(-math.expm1(min(epsilon, 700.0)), 0.0)
+        if self.mu == math.inf:
+            return 1.0
+        if epsilon < 0.0:  # symmetry: delta(-e) = 1 - e^-e + e^-e delta(e)
+            return -math.expm1(epsilon) + math.exp(epsilon) * delta_from_mu(self.mu, epsilon=-epsilon)
+        return delta_from_mu(self.mu, epsilon=epsilon)
+
+    def _atoms(self) -> Atoms:
+        if self.mu == 0.0:
+            return Atoms(np.zeros(1), np.ones(1), np.ones(1), 0.0, 0.0)
+        if self.mu > 40.0:  # no overlap that a double can hold
+            return Atoms(np.zeros(0), np.zeros(0), np.zeros(0), 1.0, 1.0)
+        return gaussian_atoms(self.mu)
+
+    def _balance(self) -> float:
+        return float(ndtr(-0.5 * self.mu))
+
+    def epsilon(self, delta: float) -> float:
+        delta = check.probability("delta", delta)
+        if self.mu == 0.0:
+            return 0.0
+        if delta == 0.0 or self.mu == math.inf:
+            return 0.0 if delta == 1.0 else math.inf
+        return epsilon_from_mu(self.mu, delta=delta)
+
+    def auc(self) -> float:
+        return float(ndtr(self.mu / math.sqrt(2.0)))
+
+    def inverse(self) -> TradeOff:
+        return self
+
+    def symmetrise(self) -> TradeOff:
+        return self
+
+
+class PiecewiseLinear(TradeOff):
+    """The lower convex polygon through given points (fpr, fnr).
+
+    fpr, fnr : array-like of shape (n,), the points; (0, 1) and (1, 0) are always added. Points that are not on the lower
+    convex hull are dropped: an attacker may toss a coin between two tests.
+    """
+
+    def __init__(self, fpr: ArrayLike, fnr: ArrayLike) -> None:
+        a, b = np.ravel(check.probability_array("fpr", fpr)), np.ravel(check.probability_array("fnr", fnr))
+        if a.shape != b.shape:
+            raise InvalidArgument(f"fpr and fnr must be of one length, not {a.size} and {b.size}.")
+        a, b = np.concatenate([[0.0], a, [1.0]]), np.concatenate([[1.0], b, [0.0]])
+        a, b = _lower_hull(a, b)
+        with np.errstate(divide="ignore"):
+            self._set(a, np.log(b))
+
+    @classmethod
+    def from_roc(cls, member_scores: ArrayLike, non_member_scores: ArrayLike) -> PiecewiseLinear:
+        """The empirical curve of an attack that calls a record a member when its score is high.
+
+        member_scores, non_member_scores : array-like of shape (n,) and (m,); every distinct score is a threshold.
+        The hull of an empirical ROC is a measurement with sampling error, not a bound.
+        """
+        members, others = _scores("member_scores", member_scores), _scores("non_member_scores", non_member_scores)
+        thresholds = np.unique(np.concatenate([members, others]))
+        fnr = np.searchsorted(np.sort(members), thresholds, side="left") / members.size
+        fpr = 1.0 - np.searchsorted(np.sort(others), thresholds, side="left") / others.size
+        return cls(fpr, fnr)
+
+    @classmethod
+    def from_dp_accounting(cls, pld: Any) -> PiecewiseLinear:
+        """The curve of a `dp_accounting.pld` privacy-loss distribution (both directions, as differential privacy asks).
+
+        Pessimistic where the distribution is: made with `pessimistic_estimate=True`, dp-accounting's default.
+        """
+        try:
+            losses = np.arange(-60.0, 60.0, 0.01)
+            deltas = np.asarray(pld.get_delta_for_epsilon(losses), dtype=np.float64)
+        except AttributeError:
+            raise InvalidArgument(f"pld must be a dp_accounting PrivacyLossDistribution, not {type(pld).__name__}.") from None
+        return cls._from_tangents(losses, deltas)
+
+    @classmethod
+    def _from_tangents(cls, losses: Array, deltas: Array) -> PiecewiseLinear:
+        """The upper envelope of the lines 1 - delta - e^loss a: corners where neighbouring lines meet."""
+        slopes = np.exp(losses)
+        corner = np.clip(-np.diff(deltas) / np.diff(slopes), 0.0, 1.0)
+        height = np.clip(1.0 - deltas[:-1] - slopes[:-1] * corner, 0.0, 1.0)
+        start = np.clip(1.0 - deltas[-1], 0.0, 1.0)
+        return cls(np.append(corner, 0.0), np.append(height, start))
+
+    @classmethod
+    def _from_vertices(cls, fpr: Array, log_fnr: Array) -> PiecewiseLinear:
+        """Vertices in order of increasing fpr, already convex; log_fnr may hold values far below any double."""
+        curve = cls.__new__(cls)
+        curve._set(fpr, log_fnr)
+        return curve
+
+    def _set(self, fpr: Array, log_fnr: Array) -> None:
+        self._fpr_vertices, self._log_fnr_vertices = fpr, np.minimum(log_fnr, 0.0)
+
+    def __repr__(self) -> str:
+        return f"PiecewiseLinear({self._fpr_vertices.size} vertices)"
+
+    def _log_fnr(self, fpr: Array) -> Array:
+        x, y = self._fpr_vertices, self._log_fnr_vertices
+        if x.size == 1:
+            return np.full(np.shape(fpr), y[0])
+        # At a jump (two vertices at one fpr) the lower value holds: searchsorted from the right takes the last.
+        k = np.clip(np.searchsorted(x, fpr, side="right") - 1, 0, x.size - 2)
+        width = x[k + 1] - x[k]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = np.where(width > 0.0, np.clip((fpr - x[k]) / width, 0.0, 1.0), 1.0)
+            return np.logaddexp(np.log1p(-share) + y[k], np.log(share) + y[k + 1])
+
+    def _delta(self, epsilon: float) -> float:
+        x, fnr = self._fpr_vertices, np.exp(self._log_fnr_vertices)
+        with np.errstate(over="ignore", invalid="ignore"):
+            cost = np.where(x > 0.0, np.exp(min(epsilon, 700.0)) * x, 0.0)
+        return float(np.max(1.0 - fnr - cost))
+
+    def _balance(self) -> float:
+        return float(self._fpr_vertices[np.argmax(1.0 - np.exp(self._log_fnr_vertices) - self._fpr_vertices)])
+
+    def _atoms(self) -> Atoms:
+        x, y = self._fpr_vertices, np.exp(self._log_fnr_vertices)
+        mass0, mass1 = np.diff(x)[::-1], -np.diff(y)[::-1]
+        regular = (mass0 > 0.0) & (mass1 > 0.0)
+        loss = np.log(mass1[regular]) - np.log(mass0[regular])
+        order = np.argsort(loss, kind="stable")
+        certain = 1.0 - float(y[0]) + float(mass1[mass0 <= 0.0].sum())
+        never = float(mass0[mass1 <= 0.0].sum()) + 1.0 - float(x[-1])
+        return Atoms(loss[order], mass0[regular][order], mass1[regular][order], never, certain)
+
+    def auc(self) -> float:
+        fnr = np.exp(self._log_fnr_vertices)
+        return float(1.0 - np.trapezoid(fnr, self._fpr_vertices))
+
+    def epsilon(self, delta: float) -> float:
+        delta = check.probability("delta", delta)
+        x, gain = self._fpr_vertices, 1.0 - np.exp(self._log_fnr_vertices) - delta
+        if np.any((x <= 0.0) & (gain > 0.0)):
+            return math.inf
+        useful = (x > 0.0) & (gain > 0.0)
+        return max(float(np.max(np.log(gain[useful]) - np.log(x[useful]), initial=0.0)), 0.0)
+
+    def inverse(self) -> TradeOff:
+        fnr = np.exp(self._log_fnr_vertices)
+        with np.errstate(divide="ignore"):
+            return PiecewiseLinear._from_vertices(fnr[::-1].copy(), np.log(self._fpr_vertices[::-1]))
+
+    def symmetrise(self) -> TradeOff:
+        fnr = np.exp(self._log_fnr_vertices)
+        return PiecewiseLinear(np.concatenate([self._fpr_vertices, fnr]), np.concatenate([fnr, self._fpr_vertices]))
+
+
+class EpsilonDelta(PiecewiseLinear):
+    """f(a) = max(0, 1 - delta - e^eps a, e^-eps (1 - delta - a)): (epsilon, delta)-differential privacy."""
+
+    def __init__(self, epsilon: float, delta: float = 0.0) -> None:
+        self.epsilon_value = check.non_negative("epsilon", epsilon)
+        self.delta_value = check.probability("delta", delta)
+        rest = 1.0 - self.delta_value
+        corner = rest * math.exp(-self.epsilon_value) / (1.0 + math.exp(-self.epsilon_value))
+        super().__init__([0.0, corner, rest], [rest, corner, 0.0])
+
+    def __repr__(self) -> str:
+        return f"EpsilonDelta(epsilon={self.epsilon_value:.6g}, delta={self.delta_value:.6g})"
+
+
+def _scores(name: str, values: ArrayLike) -> Array:
+    try:
+        result = np.ravel(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"{name} must be an array of numbers.") from None
+    if result.size == 0 or np.isnan(result).any():
+        raise InvalidArgument(f"{name} must hold at least one score and no NaN.")
+    return result
+
+
+def _lower_hull(x: Array, y: Array) -> tuple[Array, Array]:
+    """Lower-left convex hull of points, as increasing x (one point for each x, the lowest) and non-increasing y."""
+    order = np.lexsort((y, x))
+    hull: list[tuple[float, float]] = []
+    for a, b in zip(x[order].tolist(), y[order].tolist(), strict=True):
+        if hull and a == hull[-1][0]:
+            continue
+        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (a - hull[-2][0]) >= (b - hull[-2][1]) * (
+            hull[-1][0] - hull[-2][0]
+        ):
+            hull.pop()
+        hull.append((a, b))
+    points = np.array(hull)
+    return points[:, 0].copy(), np.minimum.accumulate(points[:, 1])

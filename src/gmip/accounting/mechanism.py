@@ -1,0 +1,102 @@
+"""What will run: sizes, noise and sampling of (noisy) SGD, apart from any analysis of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gmip.accounting import _validate as check
+from gmip.accounting.convert import noise_multiplier_from_std, noise_std_from_multiplier
+from gmip.errors import InvalidArgument
+
+__all__ = ["SAMPLINGS", "NoisySGD", "Sampling"]
+
+Sampling = Literal["fixed", "poisson", "full"]
+SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySGD:
+    """A training run: `num_steps` steps, each of which publishes the mean gradient of a batch, clipped and noisy if asked.
+
+    Parameters
+    ----------
+    dataset_size : N, training examples.
+    batch_size : n, examples averaged in one step (under "poisson" the expected number, and the divisor).
+    num_steps : T, optimizer steps.
+    num_params : d, trainable parameters.
+    clip_norm : C, bound on the norm of a per-example gradient; None when gradients are not clipped.
+    noise_std : tau, standard deviation of the Gaussian noise added to every entry of the batch MEAN.
+        (Opacus' noise_multiplier s gives tau = s C/n: see `with_noise_multiplier`.)
+    sampling : how a batch is drawn: "fixed" size without replacement, anew for each step (the paper's); "poisson", each
+        example on its own with probability n/N; "full", every example in every step (then batch_size = dataset_size).
+    rank : r, effective rank of the gradient covariance if it is known to be below num_params; it enters only the small
+        variance term of the tight bound.
+    """
+
+    dataset_size: int
+    batch_size: int
+    num_steps: int
+    num_params: int
+    clip_norm: float | None = None
+    noise_std: float = 0.0
+    sampling: Sampling = "fixed"
+    rank: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("dataset_size", "batch_size", "num_steps", "num_params"):
+            object.__setattr__(self, name, check.count(name, getattr(self, name)))
+        if self.clip_norm is not None:
+            object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
+        object.__setattr__(self, "noise_std", check.non_negative("noise_std", self.noise_std))
+        check.one_of("sampling", self.sampling, SAMPLINGS)
+        if self.rank is not None:
+            object.__setattr__(self, "rank", check.count("rank", self.rank))
+            if self.rank > self.num_params:
+                raise InvalidArgument(f"rank = {self.rank} exceeds num_params = {self.num_params}: lower it.")
+        if self.batch_size > self.dataset_size:
+            raise InvalidArgument(
+                f"batch_size = {self.batch_size} exceeds dataset_size = {self.dataset_size}: a batch holds at most "
+                "every example; lower batch_size."
+            )
+        if self.sampling == "full" and self.batch_size != self.dataset_size:
+            raise InvalidArgument(
+                f"sampling = 'full' needs batch_size = dataset_size = {self.dataset_size}, not {self.batch_size}: "
+                "set batch_size to it, or sampling to 'fixed' or 'poisson'."
+            )
+        if self.noise_std > 0.0 and self.clip_norm is None:
+            raise InvalidArgument(
+                f"noise_std = {self.noise_std} without clip_norm: noise protects only gradients of bounded norm; "
+                "set clip_norm."
+            )
+
+    @property
+    def sample_rate(self) -> float:
+        """p = n/N, the chance that an example is in a batch."""
+        return self.batch_size / self.dataset_size
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """Opacus' s: the noise on the SUM of clipped gradients has standard deviation s C; None without clipping."""
+        if self.clip_norm is None:
+            return None
+        return noise_multiplier_from_std(self.noise_std, clip_norm=self.clip_norm, batch_size=self.batch_size)
+
+    @property
+    def effective_batch_size(self) -> float:
+        """n_eff = n + tau^2 n^2/C^2 of the paper's Theorem 5.1: n itself when there is no noise."""
+        if self.clip_norm is None or self.noise_std == 0.0:
+            return float(self.batch_size)
+        return self.batch_size + (self.noise_std * self.batch_size / self.clip_norm) ** 2
+
+    def replace(self, **changes: Any) -> NoisySGD:
+        """The same run with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def with_noise_multiplier(self, noise_multiplier: float) -> NoisySGD:
+        """The same run with noise given as Opacus gives it (noise on the sum, in units of clip_norm)."""
+        if self.clip_norm is None:
+            raise InvalidArgument("noise_multiplier needs clip_norm, which it multiplies: set clip_norm.")
+        std = noise_std_from_multiplier(noise_multiplier, clip_norm=self.clip_norm, batch_size=self.batch_size)
+        return self.replace(noise_std=std)

@@ -1,0 +1,346 @@
+"""One step of (noisy) SGD: what an attacker learns from one published mean gradient.
+
+Model (the paper's CLT): per-example gradients have mean mu and covariance Sigma; a batch mean m of n of them, with noise
+tau, is N(mu, Sigma/n + tau^2 I) when the candidate theta is not in the batch and N(mu + (theta - mu)/n, (n-1)/n^2 Sigma +
+tau^2 I) when it is. Scaled to unit variance under "not a member", each eigendirection tests N(0, 1) against N(shift,
+1 - drop): `GaussianPair`. `docs/theory/one-step.md` carries the derivations named here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri, ndtri_exp
+
+from gmip.accounting import _ncx2
+from gmip.accounting import _validate as check
+from gmip.accounting._loss import TAIL_SCORE, Atoms, discretise, step_atoms
+from gmip.accounting._saddlepoint import gaussian_pair_log_tails
+from gmip.accounting.families import Gaussian
+from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.tradeoff import TradeOff
+from gmip.errors import InvalidArgument
+
+__all__ = [
+    "Bound",
+    "ChiSquared",
+    "GaussianPair",
+    "combined_mu",
+    "corollary_mu",
+    "gdp_mu_step",
+    "paper_mu_step",
+    "spectral_step",
+    "tight_step",
+]
+
+Array = NDArray[np.float64]
+Bound = Literal["tight", "paper"]
+
+
+class GaussianPair(TradeOff):
+    """The optimal test of N(0, I) against N(s, I - D): the exact curve of a step whose spectrum is known.
+
+    Directions come in groups of equal variance drop; only the length of the shift inside a group matters, because the
+    group is rotation invariant. Full-batch steps compose without leaving the family: k steps multiply `multiplicity` by k
+    and `shift` by sqrt(k).
+
+    Parameters
+    ----------
+    drop : array-like of shape (g,), variance that the candidate takes away in each group, 0 <= drop < 1.
+    shift : array-like of shape (g,), length of the mean shift inside each group, >= 0.
+    multiplicity : array-like of shape (g,), number of directions in each group.
+
+    Guarantees
+    ----------
+    Exact for the Gaussian model (saddle-point quadrature, errors below 1e-8 in the log of either error rate).
+    """
+
+    def __init__(self, *, drop: ArrayLike, shift: ArrayLike, multiplicity: ArrayLike) -> None:
+        d, s, m = (np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (drop, shift, multiplicity))
+        if not d.shape == s.shape == m.shape or d.ndim != 1:
+            raise InvalidArgument(f"drop, shift and multiplicity must be of one length, not {d.shape}, {s.shape}, {m.shape}.")
+        if not (np.all((d >= 0.0) & (d < 1.0)) and np.all((s >= 0.0) & np.isfinite(s)) and np.all(m >= 0.0)):
+            raise InvalidArgument("drop must lie in [0, 1), shift and multiplicity must be finite and not negative.")
+        self.drop, self.shift, self.multiplicity = _merge(d, s, m)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.drop.size} groups, divergence={self.divergence:.6g})"
+
+    @property
+    def divergence(self) -> float:
+        """2 KL(P1 || P0): mu^2 if the test were Gaussian; the mean and the variance term side by side."""
+        return float(self.shift @ self.shift - self.multiplicity @ (self.drop + np.log1p(-self.drop)))
+
+    def _tails(self, loss: Array) -> tuple[Array, Array, Array, Array]:
+        return gaussian_pair_log_tails(loss, drop=self.drop, shift=self.shift, multiplicity=self.multiplicity)
+
+    def _score(self, loss: Array) -> Array:
+        """Normal score of the loss under P0."""
+        log_sf, log_cdf, _, _ = self._tails(loss)
+        return np.where(log_sf < log_cdf, -ndtri_exp(np.minimum(log_sf, 0.0)), ndtri_exp(np.minimum(log_cdf, 0.0)))
+
+    def _log_fnr(self, fpr: Array) -> Array:
+        flat = np.ravel(fpr)
+        result = np.where(flat < 0.5, 0.0, -np.inf)  # f(0) = 1, f(1) = 0
+        inner = (flat > 0.0) & (flat < 1.0)
+        if self.divergence == 0.0:
+            with np.errstate(divide="ignore"):
+                return np.log1p(-np.asarray(fpr))
+        if inner.any():
+            threshold = self._threshold(-ndtri(flat[inner]))
+            result[inner] = self._tails(threshold)[3]
+        return result.reshape(np.shape(fpr))
+
+    def _threshold(self, score: Array) -> Array:
+        """Loss whose normal score under P0 is `score`: bracketed secant, the score being almost linear in the loss."""
+        mean, deviation, top = self._moments()
+        low = np.full(score.shape, mean - deviation)
+        high = np.full(score.shape, min(mean + deviation, 0.5 * (mean + top)))
+        f_low, f_high = self._score(low) - score, self._score(high) - score
+        step = deviation
+        while np.any(wrong := f_low > 0.0):
+            step *= 2.0
+            high[wrong], f_high[wrong] = low[wrong], f_low[wrong]
+            low[wrong] -= step
+            f_low[wrong] = self._score(low[wrong]) - score[wrong]
+        step = deviation
+        while np.any(wrong := f_high < 0.0):
+            step *= 2.0
+            low[wrong], f_low[wrong] = high[wrong], f_high[wrong]
+            high[wrong] = np.minimum(high[wrong] + step, 0.5 * (high[wrong] + top))
+            f_high[wrong] = self._score(high[wrong]) - score[wrong]
+        previous = np.zeros(score.shape)
+        for _ in range(60):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                x = np.where(f_high > f_low, high - f_high * (high - low) / (f_high - f_low), low)
+            x = np.clip(x, low, high)
+            f = self._score(x) - score
+            if np.all((np.abs(f) < 1.0e-11) | (high - low <= 4e-16 * np.abs(x))):
+                break
+            below = f < 0.0
+            # Illinois: halve the value at an end that is kept twice.
+            f_high = np.where(below, np.where(previous < 0.0, 0.5 * f_high, f_high), f)
+            f_low = np.where(below, f, np.where(previous > 0.0, 0.5 * f_low, f_low))
+            low, high = np.where(below, x, low), np.where(below, high, x)
+            previous = np.where(below, -1.0, 1.0)
+        return x
+
+    def _moments(self) -> tuple[float, float, float]:
+        """Mean and standard deviation of the loss under P0, and the largest loss."""
+        d, s, m = self.drop, self.shift, self.multiplicity
+        q = 1.0 - d
+        mean = float(m @ (-0.5 * np.log1p(-d) - 0.5 * d / q) - 0.5 * (s * s) @ (1.0 / q))
+        deviation = math.sqrt(float(m @ (0.5 * (d / q) ** 2) + (s * s) @ (1.0 / q**2)))
+        bounded = (d > 0.0) | (s == 0.0)
+        if not np.all(bounded):
+            return mean, deviation, math.inf
+        with np.errstate(divide="ignore", invalid="ignore"):
+            peak = np.where(s > 0.0, 0.5 * s * s / d, 0.0)
+        return mean, deviation, float(-0.5 * m @ np.log1p(-d) + peak.sum())
+
+    def _delta(self, epsilon: float) -> float:
+        if epsilon > 1.0e6:
+            return 0.0
+        log_sf0, _, log_sf1, _ = (float(v[0]) for v in self._tails(np.array([epsilon])))
+        if log_sf1 == -math.inf:
+            return 0.0
+        return math.exp(log_sf1) * -math.expm1(min(epsilon + log_sf0 - log_sf1, 0.0))
+
+    def _balance(self) -> float:
+        return math.exp(float(self._tails(np.zeros(1))[0][0]))
+
+    def _atoms(self) -> Atoms:
+        d, s, m = self.drop, self.shift, self.multiplicity
+        if self.divergence == 0.0:
+            return Gaussian(0.0)._atoms()
+        # -log of the Bhattacharyya coefficient: beyond 200 nothing of the overlap is left to a double.
+        overlap = 0.125 * float((s * s) @ (1.0 / (1.0 - 0.5 * d)))
+        overlap += float(m @ (0.25 * np.log1p(-d) * -1.0 + 0.5 * np.log1p(-0.5 * d)))
+        if overlap > 200.0:
+            return Atoms.perfect()
+        shifted = np.flatnonzero(s > 0.0)
+        if shifted.size == 1:  # the shifted direction apart, its group's other directions with the rest
+            own = int(shifted[0])
+            rest = m.copy()
+            rest[own] = max(rest[own] - 1.0, 0.0)
+            spread = np.flatnonzero((rest > 0.0) & (d > 0.0))
+            if spread.size <= 1:
+                drop, dof = (float(d[spread[0]]), float(rest[spread[0]])) if spread.size else (0.0, 0.0)
+                return step_atoms(shift=float(s[own]), shift_drop=float(d[own]), drop=drop, dof=dof)
+        ends = self._threshold(np.array([-TAIL_SCORE]))[0], self._member_top()
+        spacing = (ends[1] - ends[0]) / 2000.0
+
+        def tails(x: Array) -> tuple[Array, Array, Array, Array]:
+            log_sf0, log_cdf0, log_sf1, log_cdf1 = self._tails(x)
+            return np.exp(log_cdf0), np.exp(log_sf0), np.exp(log_cdf1), np.exp(log_sf1)
+
+        return discretise(tails, math.floor(ends[0] / spacing), math.ceil(ends[1] / spacing), spacing)
+
+    def _member_top(self) -> float:
+        """A loss that a member exceeds with negligible probability."""
+        mean, deviation, top = self._moments()
+        high = min(mean + deviation, 0.5 * (mean + top))
+        while float(self._tails(np.array([high]))[2][0]) > -46.0:
+            if top - high < 1e-9 * (1.0 + abs(top)):
+                return top
+            high = min(high + deviation, 0.5 * (high + top))
+        return high
+
+
+def _merge(drop: Array, shift: Array, multiplicity: Array) -> tuple[Array, Array, Array]:
+    """Groups of one drop become one: shifts add in squares."""
+    unique, index = np.unique(drop, return_inverse=True)
+    shift2 = np.bincount(index, weights=shift * shift, minlength=unique.size)
+    return unique, np.sqrt(shift2), np.bincount(index, weights=multiplicity, minlength=unique.size)
+
+
+class ChiSquared(GaussianPair):
+    """Theorem 5.1 of the paper: f(a) = 1 - F_{d,(n-1)K}(n/(n-1) F^-1_{d,nK}(a)), F the non-central chi-squared CDF.
+
+    Guarantees
+    ----------
+    The exact curve of one noise-free step in the Gaussian model (a CLT statement about batch means) for a candidate of
+    susceptibility K; a lower bound for every candidate of smaller susceptibility (proved in docs/theory/one-step.md).
+    """
+
+    def __init__(self, *, dimension: float, susceptibility: float, batch_size: float) -> None:
+        self.dimension = check.positive("dimension", dimension)
+        self.susceptibility = check.positive("susceptibility", susceptibility)
+        self.batch_size = check.positive("batch_size", batch_size)
+        if self.batch_size <= 1.0:
+            raise InvalidArgument(f"batch_size = {batch_size} must exceed 1: a batch of one shows its only gradient.")
+        n = self.batch_size
+        super().__init__(drop=[1.0 / n], shift=[math.sqrt(self.susceptibility / n)], multiplicity=[self.dimension])
+
+    def _log_fnr(self, fpr: Array) -> Array:
+        n, d, k = self.batch_size, self.dimension, self.susceptibility
+        with np.errstate(divide="ignore"):
+            statistic = _ncx2.quantile(np.log(fpr), d, n * k)
+        return _ncx2.log_sf(n / (n - 1.0) * statistic, d, (n - 1.0) * k)
+
+
+def spectral_step(
+    eigenvalues: ArrayLike, coordinates: ArrayLike, *, batch_size: int, noise_std: float = 0.0
+) -> TradeOff:
+    """The exact one-step curve of one candidate when the gradient covariance is known (THEORY 7, spectral form).
+
+    eigenvalues : array-like of shape (r,), of the per-example gradient covariance.
+    coordinates : array-like of shape (r,), the candidate's gradient minus the mean, in the eigenbasis.
+    noise_std : noise on the batch MEAN.
+
+    Guarantees
+    ----------
+    Exact for the Gaussian model and this candidate; not a bound for others.
+    """
+    values = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
+    delta = np.atleast_1d(np.asarray(coordinates, dtype=np.float64))
+    if values.shape != delta.shape or values.ndim != 1 or values.size == 0:
+        raise InvalidArgument(f"eigenvalues and coordinates must be of one length, not {values.shape} and {delta.shape}.")
+    if not (np.all(np.isfinite(values)) and np.all(values >= 0.0) and np.all(np.isfinite(delta))):
+        raise InvalidArgument("eigenvalues must be finite and not negative, coordinates finite: mend the entries.")
+    n, tau = check.count("batch_size", batch_size), check.non_negative("noise_std", noise_std)
+    variance = values / n + tau**2
+    seen = variance > 0.0
+    if np.any(delta[~seen] != 0.0) or (n == 1 and tau == 0.0):
+        return Gaussian(math.inf)  # a direction without any randomness gives the candidate away
+    if not seen.any():
+        return Gaussian(0.0)
+    drop = values[seen] / n**2 / variance[seen]
+    return GaussianPair(drop=drop, shift=np.abs(delta[seen]) / n / np.sqrt(variance[seen]), multiplicity=np.ones(drop.size))
+
+
+# -- bounds from sizes alone --------------------------------------------------------------------------------------------
+
+
+def corollary_mu(*, num_params: float, susceptibility: float, effective_batch_size: float) -> float:
+    """mu_step of the paper's Corollary 5.1: (d + (2 n - 1) K)/(n sqrt(2 d + 4 n K)), n the effective batch size.
+
+    Guarantees
+    ----------
+    An approximation for large d and n (a Gaussian in place of the chi-squared curve), not a bound.
+    """
+    d, k, n = num_params, susceptibility, effective_batch_size
+    return (d + (2.0 * n - 1.0) * k) / (n * math.sqrt(2.0 * d + 4.0 * n * k))
+
+
+def gdp_mu_step(run: NoisySGD) -> float:
+    """mu_DP of one step, given that the record takes part: 2C/(n tau) for replace-one ("fixed", "full"), C/(n tau) for
+    add-or-remove-one ("poisson"); infinity without noise."""
+    if run.noise_std == 0.0 or run.clip_norm is None:
+        return math.inf
+    sensitivity = 1.0 if run.sampling == "poisson" else 2.0
+    return sensitivity * (run.clip_norm / run.batch_size) / run.noise_std
+
+
+def combined_mu(*, data_mu: float, gdp_mu: float) -> float:
+    """1/mu^2 = 1/mu_data^2 + 1/mu_DP^2: noise and data randomness add up (THEORY 7)."""
+    if data_mu == 0.0 or gdp_mu == 0.0:
+        return 0.0
+    large, small = max(data_mu, gdp_mu), min(data_mu, gdp_mu)
+    return small if large == math.inf else small / math.hypot(1.0, small / large)
+
+
+def paper_mu_step(run: NoisySGD, susceptibility: float) -> float:
+    """The paper's one-step mu: the smaller of Corollary 5.1 with n_eff and mu_DP."""
+    corollary = corollary_mu(
+        num_params=run.num_params, susceptibility=susceptibility, effective_batch_size=run.effective_batch_size
+    )
+    return min(corollary, gdp_mu_step(run))
+
+
+def tight_step(run: NoisySGD, susceptibility: float) -> TradeOff:
+    """The tight one-step curve for a record that takes part, from sizes, noise and susceptibility alone.
+
+    Guarantees
+    ----------
+    In the Gaussian model, at most as hard as the optimal test against any record of susceptibility <= K, whatever the
+    spectrum of the covariance: proved in docs/theory/one-step.md ("Theorem 1" for fixed batches, "Theorem 2" for Poisson
+    batches), with no margin left to choose. Without noise it is Theorem 5.1 of the paper, exact for susceptibility K.
+    """
+    n, k, r = run.batch_size, susceptibility, run.rank or run.num_params
+    if run.sampling == "poisson":
+        # Theorem 2: others are N - 1 independent draws; the record adds its gradient and removes nothing.
+        others = run.dataset_size - 1
+        data_mu = math.sqrt(k / n * run.dataset_size / others) if others else math.inf
+        return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=gdp_mu_step(run)))
+    if run.noise_std == 0.0:
+        if n == 1:
+            return Gaussian(math.inf)
+        return ChiSquared(dimension=r, susceptibility=k, batch_size=n)
+    assert run.clip_norm is not None
+    noise = (run.noise_std * n / run.clip_norm) ** 2  # n^2 tau^2/C^2
+    if k <= 4.0:  # the covariance bound C^2 beats |theta - mean| <= 2C: the paper's n_eff, here with its proof
+        return ChiSquared(dimension=r, susceptibility=k, batch_size=n + noise)
+    share = _best_share(n, k, r, noise)
+    shift_drop, drop = _drops(n, k, noise, share)
+    return GaussianPair(drop=[shift_drop, drop], shift=[math.sqrt(k * shift_drop), 0.0], multiplicity=[1.0, r])
+
+
+def _drops(n: float, k: float, noise: float, share: float) -> tuple[float, float]:
+    """Variance drops of Theorem 1 in the candidate's direction and in the others, for 0 <= share <= 1."""
+    return 1.0 / (n + noise * (0.25 * k - share * (0.25 * k - 1.0))), 1.0 / (n + share * noise)
+
+
+def _best_share(n: float, k: float, r: float, noise: float) -> float:
+    """Every share gives a valid bound; take the one of least divergence (golden section on its logarithm)."""
+
+    def divergence(log_share: float) -> float:
+        own, others = _drops(n, k, noise, math.exp(log_share))
+        return k * own - own - math.log1p(-own) - r * (others + math.log1p(-others)) if others < 1.0 else math.inf
+
+    low, high, golden = -40.0, 0.0, 0.5 * (math.sqrt(5.0) - 1.0)
+    a, b = high - golden * (high - low), low + golden * (high - low)
+    f_a, f_b = divergence(a), divergence(b)
+    for _ in range(60):
+        if f_a <= f_b:
+            high, b, f_b = b, a, f_a
+            a = high - golden * (high - low)
+            f_a = divergence(a)
+        else:
+            low, a, f_a = a, b, f_b
+            b = low + golden * (high - low)
+            f_b = divergence(b)
+    return math.exp(0.5 * (low + high))

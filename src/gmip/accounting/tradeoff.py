@@ -1,0 +1,356 @@
+"""Trade-off functions: the least false-negative rate f(a) of any attacker who keeps false positives at a.
+
+f is convex, continuous on (0, 1], non-increasing and at most 1 - a (Dong, Roth and Su, 2022). A lower f means a
+stronger attacker. `TradeOff` is what every bound in this package returns; families are in `families` and `step`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
+
+from gmip.accounting import _validate as check
+from gmip.accounting._loss import Atoms
+from gmip.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import plotly.graph_objects
+
+__all__ = ["DEFAULT_FPR_RANGE", "Inverse", "Subsampled", "Symmetrised", "TradeOff"]
+
+Array = NDArray[np.float64]
+
+# `equivalent_mu` looks at false-positive rates in this range unless told otherwise.
+DEFAULT_FPR_RANGE = (1.0e-5, 1.0 - 1.0e-5)
+
+
+class TradeOff(ABC):
+    """A trade-off function, with the questions that people ask of it.
+
+    Guarantees
+    ----------
+    A `TradeOff` that stems from `account` is a lower bound on the false-negative rate of any attacker of the threat
+    model, under `assumptions`; all its answers (TPR, advantage, mu, epsilon) are upper bounds on the attacker.
+    """
+
+    #: What has to hold for the curve to be a bound, as sentences.
+    assumptions: tuple[str, ...] = ()
+
+    @abstractmethod
+    def _log_fnr(self, fpr: Array) -> Array:
+        """log f at false-positive rates in [0, 1], array of any shape."""
+
+    @abstractmethod
+    def _delta(self, epsilon: float) -> float:
+        """sup_a 1 - f(a) - e^epsilon a, for any real epsilon."""
+
+    @abstractmethod
+    def _atoms(self) -> Atoms:
+        """A discrete test at most as hard as this one: what composition works on."""
+
+    def _parts(self) -> Sequence[tuple[Atoms, int]]:
+        return [(self._atoms(), 1)]
+
+    def _balance(self) -> float:
+        """A false-positive rate at which the slope is -1."""
+        return _bisect_fpr(lambda a: self._log_fnr(np.asarray(a)).item(), self._delta(0.0))
+
+    # -- evaluation -----------------------------------------------------------------------------------------------
+
+    @overload
+    def log_fnr(self, fpr: float) -> float: ...
+    @overload
+    def log_fnr(self, fpr: Sequence[float] | Array) -> Array: ...
+    def log_fnr(self, fpr: ArrayLike) -> float | Array:
+        """Logarithm of the least false-negative rate, accurate however small it is."""
+        values = check.probability_array("fpr", fpr)
+        return _like(fpr, self._log_fnr(values))
+
+    @overload
+    def fnr_at(self, fpr: float) -> float: ...
+    @overload
+    def fnr_at(self, fpr: Sequence[float] | Array) -> Array: ...
+    def fnr_at(self, fpr: ArrayLike) -> float | Array:
+        """Least false-negative rate f(fpr); the curve itself, also as `curve(fpr)`."""
+        values = check.probability_array("fpr", fpr)
+        return _like(fpr, np.exp(self._log_fnr(values)))
+
+    __call__ = fnr_at
+
+    @overload
+    def tpr_at(self, fpr: float) -> float: ...
+    @overload
+    def tpr_at(self, fpr: Sequence[float] | Array) -> Array: ...
+    def tpr_at(self, fpr: ArrayLike) -> float | Array:
+        """Largest true-positive rate: the share of members found by an attacker who accepts `fpr` false alarms."""
+        values = check.probability_array("fpr", fpr)
+        return _like(fpr, np.clip(-np.expm1(self._log_fnr(values)), 0.0, 1.0))
+
+    @overload
+    def mu_at(self, fpr: float) -> float: ...
+    @overload
+    def mu_at(self, fpr: Sequence[float] | Array) -> Array: ...
+    def mu_at(self, fpr: ArrayLike) -> float | Array:
+        """The mu of the Gaussian curve through this one's point at `fpr`, 0 < fpr < 1."""
+        values = check.probability_array("fpr", fpr)
+        if np.any((values <= 0.0) | (values >= 1.0)):
+            raise InvalidArgument("fpr must lie strictly between 0 and 1 for mu_at: every curve meets there at the ends.")
+        return _like(fpr, self._mu_at(values))
+
+    def _mu_at(self, fpr: Array) -> Array:
+        return np.maximum(-ndtri(fpr) - ndtri_exp(self._log_fnr(fpr)), 0.0)
+
+    # -- one number -----------------------------------------------------------------------------------------------
+
+    def equivalent_mu(self, fpr_range: tuple[float, float] = DEFAULT_FPR_RANGE) -> float:
+        """The smallest mu with f >= g_mu for all false-positive rates in `fpr_range`; infinity if there is none.
+
+        Composed curves are not Gaussian: their mu grows slowly as the false-positive rate falls, so the range is part
+        of the answer. The maximum is taken over 257 rates, evenly spaced in their normal score.
+        """
+        low = check.probability("fpr_range[0]", fpr_range[0], open_low=True, open_high=True)
+        high = check.probability("fpr_range[1]", fpr_range[1], open_low=True, open_high=True)
+        if low > high:
+            raise InvalidArgument(f"fpr_range = {fpr_range} is empty: pass (low, high) with low <= high.")
+        scores = np.linspace(float(ndtri(low)), float(ndtri(high)), 257)
+        return float(np.max(self._mu_at(ndtr(scores))))
+
+    def advantage(self) -> float:
+        """max over fpr of TPR - FPR: how much better than guessing; also the total variation distance."""
+        return min(max(self._delta(0.0), 0.0), 1.0)
+
+    def auc(self) -> float:
+        """Area under the attacker's ROC curve, 1 - integral of f."""
+        scores = np.linspace(-10.0, 10.0, 2001)
+        fnr = np.exp(self._log_fnr(ndtr(scores)))
+        density = np.exp(-0.5 * scores**2) / math.sqrt(2.0 * math.pi)
+        return float(1.0 - np.trapezoid(fnr * density, scores))
+
+    def bayes_accuracy(self, prior: float = 0.5) -> float:
+        """Share of right answers of the best attacker when a candidate is a member with probability `prior`."""
+        prior = check.probability("prior", prior)
+        if prior in (0.0, 1.0):
+            return 1.0
+        odds = (1.0 - prior) / prior
+        return min((1.0 - prior) + prior * max(self._delta(math.log(odds)), 0.0), 1.0)
+
+    def delta(self, epsilon: float) -> float:
+        """sup over fpr of TPR - e^epsilon FPR: the smallest delta that goes with `epsilon` in this direction.
+
+        On a membership-privacy (f-MIP) curve this is not the delta of differential privacy; use notion="gdp" for that.
+        """
+        epsilon = check.number("epsilon", epsilon)
+        return min(max(self._delta(epsilon), 0.0), 1.0)
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest epsilon >= 0 with delta(epsilon) <= delta; infinity if there is none. See `delta`."""
+        delta = check.probability("delta", delta)
+        if self._delta(0.0) <= delta:
+            return 0.0
+        high = 1.0
+        while self._delta(high) > delta:
+            high *= 2.0
+            if high > 1.0e12:
+                return math.inf
+        low = 0.0 if high == 1.0 else high / 2.0
+        while high - low > 1.0e-13 * high:
+            middle = 0.5 * (low + high)
+            if middle in (low, high):
+                break
+            low, high = (middle, high) if self._delta(middle) > delta else (low, middle)
+        return high
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def inverse(self) -> TradeOff:
+        """The curve with the two kinds of error swapped, f^-1."""
+        return Inverse(self)
+
+    def symmetrise(self) -> TradeOff:
+        """The largest symmetric trade-off function below f and f^-1, as differential privacy needs it."""
+        return Symmetrised(self)
+
+    def subsample(self, rate: float) -> TradeOff:
+        """rate f + (1 - rate)(1 - a): the record takes part only with probability `rate`; one-sided, as f-MIP needs
+        it. The symmetric operator C_p of f-DP is `f.subsample(rate).symmetrise()`."""
+        rate = check.probability("rate", rate)
+        return self if rate == 1.0 else Subsampled(self, rate)
+
+    def __matmul__(self, other: TradeOff) -> TradeOff:
+        """Composition: the attacker sees the outcomes of both, `f @ g`; a lower bound on f tensor g."""
+        from gmip.accounting.composition import compose
+
+        if not isinstance(other, TradeOff):
+            return NotImplemented
+        return compose([(self, 1), (other, 1)])
+
+    def compose(self, times: int) -> TradeOff:
+        """f @ f @ ... @ f, `times` times."""
+        from gmip.accounting.composition import compose
+
+        return compose([(self, check.count("times", times))])
+
+    def is_at_least(self, other: TradeOff, *, tolerance: float = 1.0e-12) -> bool:
+        """Whether f >= other - tolerance at 2,001 false-positive rates, evenly spaced in their normal score, and 0."""
+        rates = np.concatenate([[0.0], ndtr(np.linspace(-8.0, 8.0, 2001)), [1.0]])
+        return bool(np.all(np.exp(self._log_fnr(rates)) >= np.exp(other._log_fnr(rates)) - tolerance))
+
+    def __ge__(self, other: TradeOff) -> bool:
+        return self.is_at_least(other)
+
+    def __le__(self, other: TradeOff) -> bool:
+        return other.is_at_least(self)
+
+    def plot(self, *, log: bool = True, name: str | None = None) -> plotly.graph_objects.Figure:
+        """The attacker's ROC curve as a plotly figure (log-log by default), the diagonal beside it."""
+        try:
+            import plotly.graph_objects as go
+        except ImportError:
+            raise InvalidArgument("plot needs plotly: install it with pip install 'gmip[plot]'.") from None
+        rates = ndtr(np.linspace(-4.75, 4.75, 301)) if log else np.linspace(0.0, 1.0, 301)
+        figure: Any = go.Figure()
+        figure.add_scatter(x=rates, y=self.tpr_at(rates), mode="lines", name=name or "attacker, at most")
+        figure.add_scatter(x=rates, y=rates, mode="lines", line={"dash": "dot"}, name="guessing")
+        figure.update_xaxes(title="false-positive rate", type="log" if log else "linear")
+        figure.update_yaxes(title="true-positive rate", type="log" if log else "linear")
+        return figure
+
+
+def _like(asked: ArrayLike, values: Array) -> float | Array:
+    return float(values) if np.ndim(asked) == 0 else values
+
+
+def _bisect_fpr(log_fnr: Any, advantage: float) -> float:
+    """The smallest false-positive rate at which 1 - a - f(a) reaches the advantage (it is concave in a)."""
+    low, high = 0.0, 1.0
+    for _ in range(200):  # ternary search on a concave function
+        third = (high - low) / 3.0
+        a, b = low + third, high - third
+        if 1.0 - a - math.exp(log_fnr(a)) >= 1.0 - b - math.exp(log_fnr(b)):
+            high = b
+        else:
+            low = a
+        if third < 1.0e-15:
+            break
+    return 0.5 * (low + high)
+
+
+class Inverse(TradeOff):
+    """f^-1, for families with no closed form of it."""
+
+    def __init__(self, curve: TradeOff) -> None:
+        self._curve = curve
+        self.assumptions = curve.assumptions
+
+    def _log_fnr(self, fpr: Array) -> Array:
+        # f^-1(a) = inf {x: f(x) <= a}; bisect on the normal score of x, which resolves both ends.
+        flat = np.ravel(fpr)
+        with np.errstate(divide="ignore"):
+            wanted = np.log(flat)
+        low, high = np.full(flat.shape, -38.0), np.full(flat.shape, 8.2)
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            above = self._curve._log_fnr(ndtr(middle)) > wanted
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        result = log_ndtr(high)
+        result = np.where(self._curve._log_fnr(np.zeros(1)) <= wanted, -np.inf, result)
+        return np.where(flat == 0.0, self._at_zero(), result).reshape(np.shape(fpr))
+
+    def _at_zero(self) -> float:
+        """log of the smallest x with f(x) = 0."""
+        low, high = 0.0, 1.0
+        if float(self._curve._log_fnr(np.zeros(()))) == -math.inf:
+            return -math.inf
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            if float(self._curve._log_fnr(np.asarray(middle))) > -math.inf:
+                low = middle
+            else:
+                high = middle
+        return math.log(high)
+
+    def _delta(self, epsilon: float) -> float:
+        # sup_x 1 - x - e^eps f(x) = 1 - e^eps + e^eps delta(-eps)
+        if epsilon > 700.0:
+            return max(1.0 - math.exp(float(self._at_zero())), 0.0)
+        return -math.expm1(epsilon) + math.exp(epsilon) * self._curve._delta(-epsilon)
+
+    def _atoms(self) -> Atoms:
+        atoms = self._curve._atoms()
+        return Atoms(-atoms.loss[::-1], atoms.mass1[::-1], atoms.mass0[::-1], atoms.certain, atoms.never)
+
+    def _balance(self) -> float:
+        return math.exp(float(self._curve._log_fnr(np.asarray(self._curve._balance()))))
+
+    def inverse(self) -> TradeOff:
+        return self._curve
+
+
+class Subsampled(TradeOff):
+    """rate f + (1 - rate)(1 - a)."""
+
+    def __init__(self, curve: TradeOff, rate: float) -> None:
+        self._curve, self.rate = curve, rate
+        self.assumptions = curve.assumptions
+
+    def _log_fnr(self, fpr: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            idle = np.log1p(-self.rate) + np.log1p(-fpr)
+            own = np.log(np.asarray(self.rate)) + self._curve._log_fnr(fpr)
+        return np.logaddexp(own, idle)
+
+    def _delta(self, epsilon: float) -> float:
+        # L > eps for the mixture exactly when the step's own loss exceeds log((e^eps - 1 + rate)/rate).
+        if self.rate == 0.0 or epsilon <= math.log1p(-self.rate):
+            return max(-math.expm1(epsilon), 0.0)
+        own = math.log1p(math.expm1(min(epsilon, 30.0)) / self.rate) if epsilon < 30 else epsilon - math.log(self.rate)
+        return self.rate * self._curve._delta(own)
+
+    def _atoms(self) -> Atoms:
+        return self._curve._atoms().subsampled(self.rate)
+
+    def _balance(self) -> float:
+        return self._curve._balance()
+
+
+class Symmetrised(TradeOff):
+    """min(f, f^-1) made convex: f down to slope -1, a line, then the mirror image (Dong et al. 2022, Prop. 2.?)."""
+
+    def __init__(self, curve: TradeOff) -> None:
+        balance = curve._balance()
+        fnr = math.exp(float(curve._log_fnr(np.asarray(balance))))
+        if fnr < balance:
+            curve, balance, fnr = curve.inverse(), fnr, balance
+        self._curve, self._low, self._high = curve, balance, fnr
+        self.assumptions = curve.assumptions
+
+    def _log_fnr(self, fpr: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            line = np.log(np.maximum(self._low + self._high - fpr, 0.0))
+        result = np.where(fpr <= self._low, self._curve._log_fnr(np.minimum(fpr, self._low)), line)
+        beyond = fpr >= self._high
+        if np.any(beyond):
+            mirrored = self._curve.inverse()._log_fnr(np.maximum(fpr, self._high))
+            result = np.where(beyond, mirrored, result)
+        return result
+
+    def _delta(self, epsilon: float) -> float:
+        return max(self._curve._delta(epsilon), Inverse(self._curve)._delta(epsilon))
+
+    def _atoms(self) -> Atoms:
+        return self._curve._atoms().symmetrised()
+
+    def _balance(self) -> float:
+        return self._low
+
+    def inverse(self) -> TradeOff:
+        return self
+
+    def symmetrise(self) -> TradeOff:
+        return self
