@@ -1,16 +1,17 @@
 """Composition of loss distributions on a lattice by the fast Fourier transform, exact up to a known, pessimistic grid.
 
-The T-fold sum of a loss is formed digit by digit: T is written in base 64, each power is formed by one FFT, and between
-two powers the lattice is made coarser by the pessimistic split of `_loss`, so that the number of points follows the
-width of the distribution and not T. P0 and P1 are composed apart (`member` says which): the first gives the curve
-where the false negatives are rare, the second where the false positives are.
+The T-fold sum of a loss is formed digit by digit: T is written in base 64, each power is formed by one transform, and
+between two powers the lattice is made coarser by the pessimistic split of `_loss`, so that the number of points follows
+the width of the distribution and not T. Rare large losses, which a small sample rate brings, would force a long lattice:
+they are kept apart, on a coarser one (`Layers`). P0 and P1 are composed apart (`member` says which): the first gives the
+curve where the false negatives are rare, the second where the false positives are.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,70 +19,101 @@ from scipy.fft import irfft, next_fast_len, rfft
 
 from gmip.accounting._loss import Atoms, split_weights
 
-__all__ = ["Lattice", "compose"]
+__all__ = ["Layers", "compose"]
 
 Array = NDArray[np.float64]
+Spectrum = NDArray[np.complex128]
 
 _BASE = 64
-# Relative inflation of the loss variance that one change of lattice may cause; composition changes it at most five times.
-_INFLATION = 2.0e-5
-_MAX_POINTS = 1 << 16
-# Losses above CAP go to infinity: at most T e^-CAP of false positives, since P0(L > x) <= e^-x.
-_CAP = 70.0
+_INFLATION = 1.5e-5  # share of the loss variance that one change of lattice may add
+_POINTS = 1 << 14  # length of a lattice before it is composed
+_CAP = 70.0  # losses above go to infinity: at most T e^-70 of false positives, since P0(L > x) <= e^-x
 _LOST = 1.0e-14  # probability that cutting the tails of a distribution may move, all copies together
 _RARE = 1.0e-4  # events rarer than this (all copies together) do not set the width of the lattice
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """Loss masses under one measure: `mass[i]` at `offset + i * spacing`.
+    """`mass[i]` at loss `anchor + (first + i) * spacing`; the anchor moves smoothly with the run, so that results do too."""
 
-    inflation : variance that the pessimistic splits have added to the loss (the discretisation error, see `error`)
-    beyond : mass that went to loss +infinity
-    """
-
-    offset: float
+    anchor: float
+    first: int
     spacing: float
     mass: Array
-    member: bool
-    inflation: float = 0.0
-    beyond: float = 0.0
 
     @property
     def loss(self) -> Array:
-        return self.offset + self.spacing * np.arange(self.mass.size)
+        return self.anchor + self.spacing * (self.first + np.arange(self.mass.size))
+
+
+@dataclass(frozen=True)
+class Split:
+    """What one pessimistic split added to the loss: variance in total, and its peak per unit of loss."""
+
+    variance: float
+    peak: float
+
+    def times(self, copies: int) -> Split:
+        return Split(copies * self.variance, copies * self.peak)
+
+
+@dataclass(frozen=True)
+class Layers:
+    """A loss distribution under one measure: most of it on a fine lattice, rare large losses on a coarse one.
+
+    beyond : mass at loss +infinity (under P1; under P0 it is lost, in the attacker's favour)
+    """
+
+    core: Lattice
+    tail: Lattice | None
+    member: bool
+    beyond: float
+    splits: tuple[Split, ...]
+
+    def atoms(self) -> tuple[Array, Array]:
+        """Losses in increasing order and their masses, all positive."""
+        loss, mass = self.core.loss, self.core.mass
+        if self.tail is not None:
+            loss, mass = np.concatenate([loss, self.tail.loss]), np.concatenate([mass, self.tail.mass])
+            order = np.argsort(loss, kind="stable")
+            loss, mass = loss[order], mass[order]
+        used = mass > 0.0
+        return loss[used], mass[used]
 
     @property
     def error(self) -> float:
         """By how much the splits can have raised TPR - e^x FPR, for any x.
 
-        A split of variance v raises it by at most v/2 times the density of the other steps' loss (docs/theory/
-        composition.md); the density is read off the composed lattice.
+        Where a step's split adds variance v in an interval, the rest of the steps must bring the sum near x for it to
+        count: v/2 times the probability of that per unit of loss. Summed over intervals that is at most the total
+        variance times the peak density of the loss, and at most the peak variance density (docs/theory/composition.md).
         """
-        return 0.5 * self.inflation * float(self.mass.max()) / self.spacing
+        density = float(self.core.mass.max()) / self.core.spacing
+        return 0.5 * sum(min(split.variance * density, split.peak) for split in self.splits)
 
 
-def compose(parts: Sequence[tuple[Atoms, int]], *, member: bool) -> Lattice:
+def compose(parts: Sequence[tuple[Atoms, int]], *, member: bool) -> Layers:
     """The loss of all steps together under P1 (`member`) or P0.
 
-    parts : (one step, number of such steps)
+    parts : (one step, number of such steps), at least one
     """
-    total: Lattice | None = None
+    total: Layers | None = None
     for atoms, steps in parts:
         power = _power(atoms, steps, member=member)
         total = power if total is None else _join(total, power)
-    if total is None:
-        raise ValueError("compose needs at least one part")
+    assert total is not None
     return total
 
 
-def _power(atoms: Atoms, steps: int, *, member: bool) -> Lattice:
+def _power(atoms: Atoms, steps: int, *, member: bool) -> Layers:
     mass = atoms.mass1 if member else atoms.mass0
     # A loss spread evenly between two points d apart gains d^2/6 of variance when it is split between them.
     gaps = np.diff(atoms.loss, append=atoms.loss[-1:])
-    smeared = atoms.smeared * float(mass @ gaps**2) / 6.0
-    base = _place(atoms.loss, mass, steps, member=member, beyond=atoms.certain if member else 0.0, inflation=smeared)
-    result: Lattice | None = None
+    added = atoms.smeared * mass * gaps / 6.0
+    beyond = atoms.certain if member else 0.0
+    splits = (Split(float(added @ gaps), float(added.max())),)
+    base = _place(atoms.loss, mass, float(atoms.loss[0]), steps, member=member, beyond=beyond, splits=splits)
+    result: Layers | None = None
     while True:
         digit = steps % _BASE
         if digit:
@@ -92,100 +124,173 @@ def _power(atoms: Atoms, steps: int, *, member: bool) -> Lattice:
             assert result is not None
             return result
         full = _convolve_self(base, _BASE)
-        base = _place(full.loss, full.mass, steps, member=member, beyond=full.beyond, inflation=full.inflation)
+        loss, mass = full.atoms()
+        anchor = full.core.anchor
+        base = _place(loss, mass, anchor, steps, member=member, beyond=full.beyond, splits=full.splits)
 
 
-def _place(loss: Array, mass: Array, copies: int, *, member: bool, beyond: float, inflation: float = 0.0) -> Lattice:
-    """Cut the tails and put atoms on a lattice fit to be composed `copies` times."""
-    below = np.cumsum(mass)
-    above = np.cumsum(mass[::-1])[::-1]
-    tail = _LOST / copies
-    first = min(int(np.searchsorted(below, tail)), loss.size - 1)
-    last = max(loss.size - int(np.searchsorted(above[::-1], tail)), first + 1)
-    last = max(int(np.searchsorted(loss[:last], _CAP)), first + 1)
-    kept, x = mass[first:last].copy(), loss[first:last]
+def _place(
+    loss: Array, mass: Array, anchor: float, copies: int, *, member: bool, beyond: float, splits: tuple[Split, ...]
+) -> Layers:
+    """Cut the tails and put atoms on lattices fit to be composed `copies` times."""
+    if loss.size == 0 or (total := float(mass.sum())) < 1.0e-250:
+        return _nothing(anchor, member)
+    lost = _LOST / copies
+    first = min(int(np.searchsorted(np.cumsum(mass), lost)), loss.size - 1)
+    last = loss.size - int(np.searchsorted(np.cumsum(mass[::-1]), lost))
+    last = max(min(last, int(np.searchsorted(loss, _CAP))), first + 1)
+    x, kept = loss[first:last], np.where(mass[first:last] > 1.0e-60, mass[first:last], 0.0)  # no slow denormals
     if member:  # P1 mass: what is above goes to infinity, what is below is lifted
         beyond += float(mass[last:].sum())
         kept[0] += float(mass[:first].sum())
     # P0 mass that is cut is lost, above (to +infinity) and below (to -infinity): both in the attacker's favour.
-    rare = _RARE / copies
+    rare = _RARE / copies * total
     low = x[min(int(np.searchsorted(np.cumsum(kept), rare)), x.size - 1)]
     high = x[max(x.size - 1 - int(np.searchsorted(np.cumsum(kept[::-1]), rare)), 0)]
-    core = np.clip(x, low, max(high, low))
-    weight = kept / kept.sum()
-    width = math.sqrt(max(float(weight @ (core - float(weight @ core)) ** 2), 0.0))
+    centre = np.clip(x, low, max(high, low))
+    width = math.sqrt(max(float(kept @ (centre - float(kept @ centre) / total) ** 2) / total, 0.0))
+    # The error in TPR is about 0.2 * inflation * width of the composed loss: finer where that is wide.
+    composed = min(max(width * math.sqrt(copies), 1.0), 8.0)
     extent = float(x[-1] - x[0])
-    spacing = max(width * math.sqrt(6.0 * _INFLATION), extent / _MAX_POINTS)
-    if spacing == 0.0:  # a single atom
-        return Lattice(float(x[0]), 1.0, kept[:1] if x.size == 1 else np.array([kept.sum()]), member, inflation, beyond)
-    return _split(x, kept, float(x[0]), spacing, member=member, inflation=inflation, beyond=beyond)
+    spacing = max(width * math.sqrt(6.0 * _INFLATION / composed), 1.0e-6 * extent / _POINTS)
+    if extent == 0.0:  # a single atom
+        return Layers(Lattice(float(x[0]), 0, 1.0, np.array([kept.sum()])), None, member, beyond, splits)
+    if extent <= spacing * _POINTS:
+        core, split = _split(x, kept, anchor, spacing, member=member)
+        return Layers(core, None, member, beyond, (*splits, split))
+    # Two lattices: the core around the bulk, the rest coarser.
+    start = max(float(x[0]), min(float(low) - 0.25 * spacing * _POINTS, float(x[-1]) - spacing * _POINTS))
+    inside = (x >= start) & (x <= start + spacing * _POINTS)
+    core, core_split = _split(x[inside], kept[inside], anchor, spacing, member=member)
+    tail, tail_split = _split(x[~inside], kept[~inside], anchor, extent / _POINTS, member=member)
+    return Layers(core, tail, member, beyond, (*splits, core_split, tail_split))
 
 
-def _split(
-    x: Array, mass: Array, offset: float, spacing: float, *, member: bool, inflation: float, beyond: float
-) -> Lattice:
-    position = (x - offset) / spacing
-    index = np.maximum(np.floor(position).astype(np.int64), 0)
-    excess = np.clip(x - offset - index * spacing, 0.0, spacing)
+def _nothing(anchor: float, member: bool) -> Layers:
+    """No mass is left at any finite loss: a member is certain to be found."""
+    return Layers(Lattice(anchor, 0, 1.0, np.zeros(1)), None, member, 1.0, ())
+
+
+def _split(x: Array, mass: Array, anchor: float, spacing: float, *, member: bool) -> tuple[Lattice, Split]:
+    """Masses at increasing x, each shared out to its two neighbours on a lattice."""
+    index = np.floor((x - anchor) / spacing).astype(np.int64)
+    excess = np.clip(x - anchor - index * spacing, 0.0, spacing)
+    first = int(index[0])
+    index -= first
     upper = mass * split_weights(excess, spacing, member=member)
     size = int(index[-1]) + 2
     placed = np.bincount(index, weights=mass - upper, minlength=size)
     placed += np.bincount(index + 1, weights=upper, minlength=size)
-    added = float(np.sum(mass * excess * (spacing - excess)))
-    return Lattice(offset, spacing, placed, member, inflation + added, beyond)
+    added = np.bincount(index, weights=mass * excess * (spacing - excess))
+    return Lattice(anchor, first, spacing, placed), Split(float(added.sum()), float(added.max()) / spacing)
 
 
-def _join(a: Lattice, b: Lattice) -> Lattice:
-    """The sum of two independent losses, on the coarser of the two lattices."""
-    if a.spacing < b.spacing:
-        a, b = b, a
-    if b.mass.size == 1:
-        b = Lattice(b.offset, a.spacing, b.mass, b.member, b.inflation, b.beyond)
-    elif a.mass.size == 1:
-        a = Lattice(a.offset, b.spacing, a.mass, a.member, a.inflation, a.beyond)
-    elif a.spacing != b.spacing:
-        b = _split(
-            b.loss, b.mass, b.offset, a.spacing, member=b.member, inflation=b.inflation, beyond=b.beyond
-        )
+def _respaced(lattice: Lattice, spacing: float, *, member: bool) -> tuple[Lattice, Split]:
+    if lattice.mass.size == 1 or lattice.spacing == spacing:
+        anchor = lattice.anchor + lattice.first * lattice.spacing if lattice.mass.size == 1 else lattice.anchor
+        first = 0 if lattice.mass.size == 1 else lattice.first
+        return replace(lattice, anchor=anchor, first=first, spacing=spacing), Split(0.0, 0.0)
+    used = lattice.mass > 0.0
+    if not used.any():
+        return Lattice(lattice.anchor, 0, spacing, np.zeros(1)), Split(0.0, 0.0)
+    return _split(lattice.loss[used], lattice.mass[used], lattice.anchor, spacing, member=member)
+
+
+def _convolve_self(layers: Layers, copies: int) -> Layers:
+    """(core + tail)^copies = core^copies on the fine lattice, and the difference, in which a rare loss takes part, on the
+    coarse one."""
+    if copies == 1:
+        return layers
+    core, tail, splits = layers.core, None, layers.splits
+    if layers.tail is not None:
+        coarse, split = _respaced(core, layers.tail.spacing, member=layers.member)
+        share = float(layers.tail.mass.sum())
+        splits = (*splits, Split(copies * share * split.variance, copies * share * split.peak))
+        both = _added(coarse, layers.tail)
+        tail = _cyclic(both, copies, minus=coarse)
+    beyond = -math.expm1(copies * math.log1p(-layers.beyond)) if layers.beyond < 1.0 else 1.0
+    fine = _cyclic(core, copies)
+    return Layers(fine, tail, layers.member, beyond, tuple(split.times(copies) for split in splits))
+
+
+def _join(a: Layers, b: Layers) -> Layers:
+    """The sum of two independent losses."""
+    member = a.member
+    splits = a.splits + b.splits
+    fine = max((x.core.spacing for x in (a, b) if x.core.mass.size > 1), default=a.core.spacing)
+    (core_a, split_a), (core_b, split_b) = (_respaced(x.core, fine, member=member) for x in (a, b))
+    splits = (*splits, split_a, split_b)
+    core = _product(core_a, core_b)
+    spacings = [x.tail.spacing for x in (a, b) if x.tail is not None]
+    tail = None
+    if spacings:
+        coarse = max(*spacings, fine)
+        plain, whole = [], []
+        for x in (a, b):
+            lattice, split = _respaced(x.core, coarse, member=member)
+            plain.append(lattice)
+            if x.tail is not None:
+                rare, rare_split = _respaced(x.tail, coarse, member=member)
+                share = float(x.tail.mass.sum())
+                splits = (*splits, rare_split, Split(share * split.variance, share * split.peak))
+                lattice = _added(lattice, rare)
+            whole.append(lattice)
+        tail = _product(whole[0], whole[1], minus=(plain[0], plain[1]))
+    return Layers(core, tail, member, a.beyond + b.beyond - a.beyond * b.beyond, splits)
+
+
+def _added(a: Lattice, b: Lattice) -> Lattice:
+    """Both masses on one lattice; the anchors may differ by whole spacings."""
+    shift = round((b.anchor - a.anchor) / a.spacing) + b.first - a.first
+    first = min(0, shift)
+    size = max(a.mass.size, shift + b.mass.size) - first
+    mass = np.zeros(size)
+    mass[-first : -first + a.mass.size] += a.mass
+    mass[shift - first : shift - first + b.mass.size] += b.mass
+    return Lattice(a.anchor, a.first + first, a.spacing, mass)
+
+
+def _product(a: Lattice, b: Lattice, minus: tuple[Lattice, Lattice] | None = None) -> Lattice:
     size = a.mass.size + b.mass.size - 1
     length = next_fast_len(size, real=True)
-    mass = irfft(rfft(a.mass, length) * rfft(b.mass, length), length)[:size]
-    return _cleaned(
-        a.offset + b.offset, a.spacing, mass, a.member, a.inflation + b.inflation, _either(a.beyond, b.beyond)
-    )
+    spectrum = rfft(a.mass, length) * rfft(b.mass, length)
+    if minus is not None:
+        less_a, less_b = (_aligned(x, like) for x, like in zip(minus, (a, b), strict=True))
+        spectrum -= rfft(less_a, length) * rfft(less_b, length)
+    mass = _cleaned(irfft(spectrum, length)[:size])
+    return Lattice(a.anchor + b.anchor, a.first + b.first, a.spacing, mass)
 
 
-def _either(a: float, b: float) -> float:
-    return a + b - a * b
+def _aligned(lattice: Lattice, like: Lattice) -> Array:
+    """The mass of `lattice`, which lies inside `like`, as an array that starts where that one does."""
+    shift = round((lattice.anchor - like.anchor) / like.spacing) + lattice.first - like.first
+    return np.pad(lattice.mass, (shift, like.mass.size - shift - lattice.mass.size))
 
 
-def _convolve_self(lattice: Lattice, copies: int) -> Lattice:
-    if copies == 1:
-        return lattice
+def _cyclic(lattice: Lattice, copies: int, minus: Lattice | None = None) -> Lattice:
+    """lattice^copies, less minus^copies, by a transform just long enough for where its mass lies."""
     size = copies * (lattice.mass.size - 1) + 1
-    low, high = 0, size - 1
-    if size > 4096:
-        low, high = _window(lattice.mass, copies)
+    low, high = (0, size - 1) if size <= 4096 else _window(lattice.mass, copies)
+    if high < low:
+        return Lattice(copies * lattice.anchor, copies * lattice.first, lattice.spacing, np.zeros(1))
     length = next_fast_len(high - low + 1, real=True)
-    mass = lattice.mass
-    if mass.size > length:  # the transform is cyclic: fold, what is asked of the result lies in one period
-        mass = np.bincount(np.arange(mass.size) % length, weights=mass, minlength=length)
-    power = irfft(_integer_power(rfft(mass, length), copies), length)
-    power = power[(low + np.arange(high - low + 1)) % length]
-    beyond = -math.expm1(copies * math.log1p(-lattice.beyond)) if lattice.beyond < 1.0 else 1.0
-    return _cleaned(
-        copies * lattice.offset + low * lattice.spacing,
-        lattice.spacing,
-        power,
-        lattice.member,
-        copies * lattice.inflation,
-        beyond,
-    )
+    spectrum = _integer_power(rfft(_folded(lattice.mass, length), length), copies)
+    if minus is not None:
+        spectrum -= _integer_power(rfft(_folded(_aligned(minus, lattice), length), length), copies)
+    mass = irfft(spectrum, length)[(low + np.arange(high - low + 1)) % length]
+    return Lattice(copies * lattice.anchor, copies * lattice.first + low, lattice.spacing, _cleaned(mass))
 
 
-def _integer_power(values: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
+def _folded(mass: Array, length: int) -> Array:
+    """The transform is cyclic: a longer array is folded, what is asked of the result lies in one period."""
+    if mass.size <= length:
+        return mass
+    return np.bincount(np.arange(mass.size) % length, weights=mass, minlength=length)
+
+
+def _integer_power(values: Spectrum, exponent: int) -> Spectrum:
     """values ** exponent by repeated squaring, several times faster than NumPy's complex power."""
-    result: NDArray[np.complex128] | None = None
+    result: Spectrum | None = None
     while True:
         if exponent & 1:
             result = values.copy() if result is None else result * values
@@ -196,21 +301,22 @@ def _integer_power(values: NDArray[np.complex128], exponent: int) -> NDArray[np.
         values = values * values
 
 
-def _cleaned(offset: float, spacing: float, mass: Array, member: bool, inflation: float, beyond: float) -> Lattice:
+def _cleaned(mass: Array) -> Array:
     """Drop what is below the rounding noise of the transform, which only helps the attacker."""
-    noise = 4.0e-17 * float(mass.max(initial=0.0)) ** 0.5
-    return Lattice(offset, spacing, np.where(mass > noise, mass, 0.0), member, inflation, beyond)
+    return np.where(mass > 4.0e-17 * math.sqrt(max(float(mass.max()), 0.0)), mass, 0.0)
 
 
 def _window(mass: Array, copies: int) -> tuple[int, int]:
     """First and last index of the `copies`-fold sum outside which its probability is below _LOST (Chernoff)."""
-    index = np.arange(mass.size, dtype=np.float64)
-    total = float(mass.sum())
-    mean = float(index @ mass) / total
-    deviation = math.sqrt(max(float(((index - mean) ** 2) @ mass) / total, 1.0e-12))
+    index = np.flatnonzero(mass > 0.0)
+    used = mass[index]
+    total = float(used.sum())
+    if total <= 0.0:
+        return 0, -1
+    mean = float(index @ used) / total
+    centred = index - mean
+    deviation = math.sqrt(max(float(centred**2 @ used) / total, 1.0e-12))
     log_lost = math.log(_LOST)
-    used = mass > 0.0
-    centred, used_mass = index[used] - mean, mass[used]
     bounds = []
     for sign in (-1.0, 1.0):
         far = float(np.max(sign * centred))
@@ -218,7 +324,8 @@ def _window(mass: Array, copies: int) -> tuple[int, int]:
         steepest = 20.0 / (deviation * math.sqrt(copies))
         for slope in np.geomspace(min(-log_lost / max(best, 1.0), steepest), steepest, 10):
             shift = slope * far
-            log_mgf = shift + math.log(float(used_mass @ np.exp(sign * slope * centred - shift)))
+            terms = np.exp(np.maximum(sign * slope * centred - shift, -600.0))
+            log_mgf = shift + math.log(float(used @ terms))
             best = min(best, (copies * log_mgf - log_lost) / slope)
         bounds.append(best)
     low = max(math.floor(copies * mean - bounds[0]), 0)

@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 TAIL_SCORE = 9.5
 _TAIL_MASS = float(ndtr(-TAIL_SCORE))
 # Grid spacing of one step relative to its own standard deviation: inflates the variance of the loss by SPACING^2/6.
-_SPACING = 0.01
+_SPACING = 0.007
 _MAX_POINTS = 8192
 
 
@@ -42,7 +42,7 @@ class Atoms:
     mass0, mass1 : arrays of shape (n,), P0 and P1 mass at each point, mass1 = exp(loss) * mass0
     never : P0 mass at loss -infinity (outcomes that no member produces)
     certain : P1 mass at loss +infinity (outcomes that only a member produces)
-    smeared : in how many splits these points took the place of a continuous loss (0 for a loss that is discrete)
+    smeared : how often these points took the place of a continuous loss (0 for a loss that is discrete)
     """
 
     loss: Array
@@ -50,7 +50,7 @@ class Atoms:
     mass1: Array
     never: float
     certain: float
-    smeared: int = 0
+    smeared: float = 0.0
 
     @classmethod
     def perfect(cls) -> Atoms:
@@ -124,7 +124,7 @@ def discretise(tails: Tails, first: int, last: int, spacing: float) -> Atoms:
     with np.errstate(over="ignore"):
         lifted = min(float(cdf1[0]) * math.exp(min(-grid[0], 700.0)), float(cdf0[0]))
     mass0[0] += lifted
-    return Atoms(grid, mass0, mass1, max(float(cdf0[0]) - lifted, 0.0), float(sf1[-1]), smeared=1)
+    return Atoms(grid, mass0, mass1, max(float(cdf0[0]) - lifted, 0.0), float(sf1[-1]), smeared=1.0)
 
 
 def _shifted_tails(shift: float, drop: float) -> Tails:
@@ -199,5 +199,5 @@ def step_atoms(*, shift: float, shift_drop: float, drop: float, dof: float) -> A
         np.convolve(own.mass1, others.mass1),
         own.never + others.never - own.never * others.never,
         own.certain + others.certain - own.certain * others.certain,
-        smeared=2,
+        smeared=1.0 + min(1.0, 6.0 * drop * math.sqrt(0.5 * dof) / spacing),
     )

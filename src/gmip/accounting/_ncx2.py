@@ -12,6 +12,7 @@ __all__ = ["log_cdf", "log_sf", "quantile"]
 
 _CHUNK = 4096
 _TINY = 1e-100  # below this x, P(X <= x) is proportional to x^(df/2)
+_HUGE = 1e300  # above this x, P(X > x) is exp(-x/2) to the precision of floats
 
 
 def _saddle(x: Real, df: Real, nc: Real) -> tuple[Real, Real, Real]:
@@ -19,7 +20,7 @@ def _saddle(x: Real, df: Real, nc: Real) -> tuple[Real, Real, Real]:
     half = 0.5 * df / x
     root = np.hypot(half, np.sqrt(nc / x))
     d = half + root
-    above = (x - nc) - df
+    above = (x - np.maximum(df, nc)) - np.minimum(df, nc)
     # 4 x c^2 + (4 x - 2 df) c + above = 0, by the root formula that does not cancel
     lead = 1.0 - half
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -33,16 +34,17 @@ def _tails(x: Real, df: Real, nc: Real) -> tuple[Real, Real]:
     low, high = np.empty_like(x), np.empty_like(x)
     for start in range(0, x.size, _CHUNK):
         part = slice(start, start + _CHUNK)
-        floor = np.maximum(x[part], _TINY)
+        inner = np.clip(x[part], _TINY, _HUGE)
         half_df = 0.5 * df[part]
-        d, gap, exponent = _saddle(floor, df[part], nc[part])
+        d, gap, exponent = _saddle(inner, df[part], nc[part])
         pull = 0.5 * nc[part] / d
 
         def remainder(z: Complex, points: NDArray[np.intp], half_df: Real = half_df, pull: Real = pull) -> Complex:
             return half_df[points, None] * remainder_of_log(z) + pull[points, None] * (z * z / (1.0 + z))
 
         tail = log_tails(remainder, half_df + 2.0 * pull, gap[None], exponent[None])[0]
-        tail = tail + half_df * (np.log(x[part]) - np.log(floor))
+        beyond = x[part] - inner
+        tail = tail + np.where(beyond < 0.0, half_df * (np.log(x[part]) - np.log(inner)), -0.5 * beyond)
         other = complement(tail)
         low[part] = np.where(gap >= 0.0, tail, other)
         high[part] = np.where(gap >= 0.0, other, tail)

@@ -10,15 +10,16 @@ the vertical, leaning to the left, is below 45 degrees. A hyperbola with asympto
 
     t(v) = c + scale * (sin(LEAN) - sin(LEAN - i v)),     v real,
 
-makes the integrand analytic in a strip around real v and its decay doubly exponential, so the trapezoidal rule converges
-exponentially, however slow the decay along the vertical line (one degree of freedom) and however far apart the scales.
-A pole inside that strip changes the rule by a known amount, 1 / (1 + exp(2 pi distance / STEP)) for nodes at
-(j + 1/2) STEP: adding it makes the bulk (saddle near or on the pole) as accurate as the tails.
+makes the integrand analytic in a strip around real v and its decay doubly exponential, so the trapezoidal rule
+converges exponentially, however slow the decay along the vertical line (one degree of freedom) and however far apart
+the scales. A pole inside that strip changes the rule by a known amount, 1 / (1 + exp(2 pi distance / STEP)) for nodes
+at (j + 1/2) STEP: adding it makes the bulk (saddle near or on the pole) as accurate as the tails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,7 +33,7 @@ Complex = NDArray[np.complex128]
 LEAN = np.pi / 8
 STEP = 0.07
 BLOCK = 8
-_V = (np.arange(80 * BLOCK) + 0.5) * STEP
+_V = (np.arange(100 * BLOCK) + 0.5) * STEP
 _NODE: Complex = np.sin(LEAN) - np.sin(LEAN - 1j * _V)
 _SLOPE: Complex = 1j * np.cos(LEAN - 1j * _V)
 _SMALL = 0.05  # |z| below which z - log(1 + z) is summed as a series
@@ -40,13 +41,14 @@ _ORDER = 14
 _BUDGET = 1 << 18  # array entries per temporary
 
 
-def excess(z: Real, one_plus_z: Real) -> Real:
-    """z - log(1 + z) >= 0, to relative accuracy also for tiny z; 1 + z is passed for accuracy near z = -1. Any shape."""
+def excess(z: Any, one_plus_z: Any) -> Any:
+    """z - log(1 + z) >= 0, to relative accuracy also for tiny z; 1 + z is passed for accuracy near -1. Any shape."""
     near = np.where(np.abs(z) < _SMALL, z, 0.0)
     series = np.zeros_like(near)
     for k in range(_ORDER, 1, -1):
-        series = 1.0 / k - near * series
-    return np.asarray(np.where(np.abs(z) < _SMALL, near * near * series, z - np.log(one_plus_z)))
+        series = near.dtype.type(1) / k - near * series
+    log = np.where(np.abs(z) < 0.5, np.log1p(np.maximum(z, -0.5)), np.log(one_plus_z))
+    return np.where(np.abs(z) < _SMALL, near * near * series, z - log)
 
 
 def remainder_of_log(z: Complex) -> Complex:
@@ -70,7 +72,7 @@ def log_tails(
 ) -> Real:
     """Log tail probabilities beyond the pole, in units in which the saddle is at distance 1 from the singularity t_s.
 
-    remainder(z, points) -> K(c + z) - K(c) - x z of shape (n, j) at nodes z (n, j) for the points of these indices (n,);
+    remainder(z, points) -> K(c + z) - K(c) - x z of shape (n, j) at nodes z (n, j) for the points of indices (n,);
     curvature (n,): K''(c); gaps (poles, n): c minus each pole; exponents (poles, n): log of the integrand without its
     pole at c. Returns (poles, n): log P(L > x) where the gap is >= 0, log P(L <= x) where it is negative.
     """
@@ -99,40 +101,51 @@ def log_tails(
 
 
 class _Pair:
-    """The log-likelihood ratio of N(M, I - diag(w)) against N(0, I): drop w, half multiplicity and half squared shift
-    of shape (groups,), in falling order of w, with w[0] > 0. Below, points are rows and groups are columns."""
+    """The log-likelihood ratio of N(M, I - diag(w)) against N(0, I): drop w, half the multiplicity, half the
+    squared shift of shape (groups,), in falling order of w, w[0] > 0. Below, points are rows and groups are columns."""
 
-    def __init__(self, drop: Real, half: Real, push: Real) -> None:
+    def __init__(self, drop: Real, half: Real, shift: Real) -> None:
         order = np.argsort(-drop)
-        self.drop, self.half, self.push = drop[order], half[order], push[order]
+        self.drop, self.half = drop[order], half[order]
         self.keep = 1.0 - self.drop
+        wide, push = self.drop.astype(np.longdouble), 0.5 * shift[order].astype(np.longdouble) ** 2
+        keep = 1.0 - wide
+        self.push: Real = push.astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            self.reach: Real = np.where(self.push > 0.0, self.push / self.drop, 0.0)
+            bound = np.where(push > 0.0, push / wide, 0.0) - self.half * np.log1p(-wide)
+        self.mean0 = -(self.half * excess(wide / keep, 1.0 / keep) + push / keep).sum()
+        self.mean1 = (self.half * excess(-wide, keep) + push).sum()
+        self.supremum = bound.sum()
         top = float(self.drop[0])
-        self.mean1 = float(self.half @ excess(-self.drop, self.keep) + self.push.sum())
-        with np.errstate(divide="ignore"):
-            bound = np.where(self.push > 0.0, self.push / self.drop, 0.0)
-        self.supremum = float(bound.sum() - self.half @ np.log1p(-self.drop))
         lowest = (1.0 - top) / top
-        steps = np.arange(-45.0, 100.0 + np.log2(1.0 / top / lowest))
+        steps = np.arange(-45.0, 60.0 + np.log2(1.0 / top / lowest))
         self.grid: Real = lowest * np.exp2(steps) - lowest
-        self.grid_slope = np.concatenate([self.slopes(part)[0] for part in _parts(self.grid, self.drop.size)])
+        pieces = [self.slopes(part, np.zeros_like(part))[0] for part in _parts(self.grid, self.drop.size)]
+        self.grid_slope: Real = np.concatenate(pieces)
 
-    def slopes(self, c: Real) -> tuple[Real, Real]:
-        """K'(c) and K''(c), of shape (n,) like c."""
+    def slopes(self, c: Real, x: Real) -> tuple[Real, Real]:
+        """K'(c) - x and K''(c), of shape (n,) like c and x, where K' is summed from its value at 0, 1 or infinity."""
         d = self.keep + c[:, None] * self.drop
         r = self.drop / d
-        first = self.drop * r @ self.half + (self.keep * (1.0 + d) / (d * d)) @ self.push
-        return self.mean1 + (c - 1.0) * first, r * r @ self.half + 2.0 * (self.keep / d**3) @ self.push
+        from0 = c * ((r * self.drop / self.keep) @ self.half + ((self.keep + d) / (self.keep * d * d)) @ self.push)
+        from1 = (c - 1.0) * ((r * self.drop) @ self.half + (self.keep * (1.0 + d) / (d * d)) @ self.push)
+        first = np.where(np.abs(from0) < np.abs(from1), (self.mean0 - x) + from0, (self.mean1 - x) + from1)
+        if self.supremum < np.inf:
+            short = r @ self.half + (self.keep / (d * d)) @ self.reach
+            first = np.where(short < np.minimum(np.abs(from0), np.abs(from1)), (self.supremum - x) - short, first)
+        first = first.astype(np.float64)
+        return first, (r * r) @ self.half + 2.0 * (self.keep / d**3) @ self.push
 
     def saddles(self, x: Real) -> tuple[Real, Real, Real]:
         """c with K'(c) = x nearly, K'(c) - x and K''(c), of shape (n,) like x: Newton, monotone as K' is concave."""
         c = self.grid[np.clip(np.searchsorted(self.grid_slope, x) - 1, 0, self.grid.size - 1)]
         for _ in range(100):
-            first, second = self.slopes(c)
-            if (np.abs(first - x) <= 1e-4 * np.sqrt(second)).all():
+            first, second = self.slopes(c, x)
+            if (np.abs(first) <= 1e-4 * np.sqrt(second)).all():
                 break
-            c = np.maximum(c + (x - first) / second, self.grid[0])
-        first, second = self.slopes(c)
-        return c, first - x, second
+            c = np.maximum(c - first / second, self.grid[0])
+        return c, *self.slopes(c, x)
 
     def tails(self, x: Real) -> tuple[Real, Real]:
         """Gaps and log tails beyond the poles 0 and 1, each of shape (2, n), for x of shape (n,) below the supremum."""
@@ -191,6 +204,7 @@ def gaussian_pair_log_tails(
     """
     x = np.asarray(log_ratio, dtype=np.float64)
     w, s, m = (np.asarray(value, dtype=np.float64) for value in (drop, shift, multiplicity))
+    w = np.where(w < 1e-100, 0.0, w)
     used = (s > 0.0) | ((w > 0.0) & (m > 0.0))
     w, s, m = w[used], s[used], m[used]
     sf = np.tile(np.where(x < 0.0, 0.0, -np.inf), (2, 1))
@@ -200,10 +214,9 @@ def gaussian_pair_log_tails(
         for hypothesis, z in enumerate((x / size + 0.5 * size, x / size - 0.5 * size)):
             sf[hypothesis], cdf[hypothesis] = special.log_ndtr(-z), special.log_ndtr(z)
     elif w.size:
-        pair = _Pair(w, 0.5 * m, 0.5 * s * s)
-        sf[:, x >= 0.0], cdf[:, x >= 0.0] = -np.inf, 0.0
+        pair = _Pair(w, 0.5 * m, s)
         inner = (x > -np.inf) & (x < pair.supremum)
-        pieces = [pair.tails(piece) for piece in _parts(x[inner], w.size)]
+        pieces = [pair.tails(piece) for piece in _parts(np.maximum(x[inner], -1e200), w.size)]
         if pieces:
             gaps, tail = (np.concatenate(side, axis=1) for side in zip(*pieces, strict=True))
             other = complement(tail)

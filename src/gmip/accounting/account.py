@@ -114,6 +114,8 @@ def _gmip(
         return _exact(runs, [Gaussian(paper_mu_step(r, k)) for r, k in zip(runs, ks, strict=True)])
     # Differential privacy bounds membership inference too; it wins where data randomness is negligible.
     tight = [tight_step(r, k) for r, k in zip(runs, ks, strict=True)]
+    if all(isinstance(step, Gaussian) for step in tight):  # Poisson batches: mu <= mu_DP already
+        return _exact(runs, tight)
     noise = [Gaussian(gdp_mu_step(r)) for r in runs]
     ratio = _total_divergence(runs, tight) / max(_total_divergence(runs, noise), 1e-300)
     if ratio < 0.8:

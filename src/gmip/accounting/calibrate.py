@@ -25,7 +25,7 @@ Hold = Literal["steps", "epochs"]
 
 TOLERANCE = 1.0e-6  # of the target, on the safe side of it
 MAX_STEPS = 10**9
-_LEAST = 1.0e-290
+_FARTHEST = 600.0  # natural logarithm of the noise multiplier at which the search gives up
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,12 @@ def calibrate(
         return account(candidate, bound=bound, composition="clt", notion=notion).equivalent_mu()
 
     scale = run.clip_norm / run.batch_size
-    start = _bracketed(lambda s: _safe_log(rough(run.replace(noise_std=s * scale)), target.rough_mu), 1.0, 1e-3, 4.0)
-    multiplier = _bracketed(lambda s: _safe_log(measured(run.replace(noise_std=s * scale)), target.value), start, TOLERANCE, 1.1)
-    return run.replace(noise_std=multiplier * scale)
+
+    def with_noise(log_multiplier: float) -> NoisySGD:
+        return run.replace(noise_std=math.exp(log_multiplier) * scale)
+
+    start = _bracketed(lambda x: _safe_log(rough(with_noise(x)), target.rough_mu), 0.0, 1e-2)
+    return with_noise(_bracketed(lambda x: _safe_log(measured(with_noise(x)), target.value), start, TOLERANCE))
 
 
 def _safe_log(measured: float, wanted: float) -> float:
@@ -144,44 +147,57 @@ def _safe_log(measured: float, wanted: float) -> float:
     return math.log(measured) - math.log(wanted) if measured < math.inf else math.inf
 
 
-def _bracketed(excess: Callable[[float], float], start: float, tolerance: float, factor: float) -> float:
-    """A point with -tolerance <= excess <= 0, for a function that falls from above 0 to below 0 as its argument grows.
+def _bracketed(excess: Callable[[float], float], start: float, tolerance: float) -> float:
+    """An x with -tolerance <= excess(x) <= 0, for a function that falls from above 0 to below 0 as x grows.
 
-    The bracket is widened from `start`, faster and faster, as far as doubles reach: nothing has to be known about where
-    the zero lies. Inside it: the secant on the logarithm of the argument (Illinois), every third time bisection. Where the
+    The bracket is widened from `start`, further each time: nothing has to be known about where the zero lies. Inside it,
+    Chandrupatla's method (1997): inverse quadratic interpolation where that is safe, bisection elsewhere. Where the
     function jumps over the wanted interval, the least double that meets the target is the answer.
     """
-    low = high = start
-    f_low = f_high = excess(start)
-    while f_low <= 0.0:
-        high, f_high = low, f_low
-        low, factor = low / factor, factor**2
-        if low < _LEAST:
+    x, f = start, excess(start) + 0.5 * tolerance
+    low, high = (x, math.inf) if f > 0.0 else (-math.inf, x)
+    f_low = f_high = f
+    reach = 0.05
+    while math.isinf(low) or math.isinf(high):
+        # d log(exposure)/d log(noise) is near -1: go a little beyond where that leads.
+        reach = max(2.0 * reach, min(1.2 * abs(f), 3.0) if math.isfinite(f) else 3.0)
+        x = x + reach if f > 0.0 else x - reach
+        if abs(x) > _FARTHEST:
+            if f > 0.0:
+                raise UnreachableTarget("no noise that a double can hold meets the target.")
             return high
-        f_low = excess(low)
-    while f_high > 0.0:
-        low, f_low = high, f_high
-        high, factor = high * factor, factor**2
-        if high > 1.0 / _LEAST:
-            raise UnreachableTarget("no noise that a double can hold meets the target.")
-        f_high = excess(high)
-    weight_low, weight_high, turn = f_low, f_high, 0
-    while f_high < -tolerance:
-        a, b, turn = math.log(low), math.log(high), turn + 1
-        x = 0.5 * (a + b)
-        if turn % 3 and math.isfinite(weight_low) and math.isfinite(weight_high):
-            x = a + (b - a) * (weight_low + 0.5 * tolerance) / (weight_low - weight_high)
-        point = min(max(math.exp(x), math.nextafter(low, high)), math.nextafter(high, low))
-        if not low < point < high:
-            return high
-        f = excess(point)
+        f = excess(x) + 0.5 * tolerance
         if f > 0.0:
-            weight_high = f_high if weight_low != f_low else 0.5 * weight_high
-            low, f_low, weight_low = point, f, f
+            low, f_low = x, f
         else:
-            weight_low = f_low if weight_high != f_high else 0.5 * weight_low
-            high, f_high, weight_high = point, f, f
+            high, f_high = x, f
+    third, f_third, share = low, f_low, 0.5
+    while not -0.5 * tolerance <= f_high:
+        if not all(map(math.isfinite, (f_low, f_high))):
+            share = 0.5
+        x = low + share * (high - low)
+        if not low < x < high:
+            return high
+        f = excess(x) + 0.5 * tolerance
+        if 0.0 < f <= 0.5 * tolerance:
+            return x
+        if f > 0.0:
+            third, f_third, low, f_low = low, f_low, x, f
+        else:
+            third, f_third, high, f_high = high, f_high, x, f
+        share = _interpolated(low, f_low, high, f_high, third, f_third)
     return high
+
+
+def _interpolated(low: float, f_low: float, high: float, f_high: float, third: float, f_third: float) -> float:
+    """Where in (low, high), as a share, to look next."""
+    xi, phi = (low - high) / (third - high), (f_low - f_high) / (f_third - f_high)
+    if not (math.isfinite(phi) and phi**2 < xi and (1.0 - phi) ** 2 < 1.0 - xi):
+        return 0.5
+    share = f_low / (f_high - f_low) * f_third / (f_high - f_third) + (third - low) / (high - low) * f_low / (
+        f_third - f_low
+    ) * f_high / (f_third - f_high)
+    return min(max(share, 1e-9), 1.0 - 1e-9)
 
 
 def _most_steps(run: NoisySGD, target: Target, measured: Callable[[NoisySGD], float]) -> NoisySGD:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
 from gmip.accounting import _lattice
-from gmip.accounting._lattice import Lattice
+from gmip.accounting._lattice import Layers
 from gmip.accounting._loss import Atoms
 from gmip.accounting.families import Gaussian, PiecewiseLinear
 from gmip.accounting.step import GaussianPair
@@ -54,7 +54,7 @@ class Composed(TradeOff):
         steps = sum(count for _, count in self._components[0][1])
         return f"Composed({len(self._components)} components, {steps} steps)"
 
-    def _lattices(self, *, member: bool) -> list[tuple[float, Lattice | None]]:
+    def _lattices(self, *, member: bool) -> list[tuple[float, Layers | None]]:
         return [
             (weight, None if perfect else _lattice.compose(parts, member=member))
             for (weight, parts), perfect in zip(self._components, self._perfect, strict=True)
@@ -67,6 +67,8 @@ class Composed(TradeOff):
         loss, mass = _pool(lattices)
         beyond = sum(weight * (1.0 if lattice is None else lattice.beyond) for weight, lattice in lattices)
         error = sum(weight * lattice.error for weight, lattice in lattices if lattice is not None)
+        if loss.size == 0:
+            return PiecewiseLinear([0.0], [0.0]), error
         fnr = np.cumsum(mass)
         tpr = np.append(np.cumsum(mass[::-1])[::-1][1:], 0.0) + beyond
         fpr = np.append(np.cumsum((mass * np.exp(-loss))[::-1])[::-1][1:], 0.0)
@@ -130,17 +132,15 @@ class Composed(TradeOff):
         return super().epsilon(delta) if all(self._perfect) else self._by_member[0].epsilon(delta)
 
 
-def _pool(lattices: Sequence[tuple[float, Lattice | None]]) -> tuple[Array, Array]:
+def _pool(lattices: Sequence[tuple[float, Layers | None]]) -> tuple[Array, Array]:
     """All atoms of all components in order of their loss: one global threshold serves them all (THEORY 5)."""
-    present = [(weight, lattice) for weight, lattice in lattices if lattice is not None]
-    if len(present) == 1:
-        weight, lattice = present[0]
-        used = lattice.mass > 0.0
-        return lattice.loss[used], weight * lattice.mass[used]
-    loss = np.concatenate([lattice.loss for _, lattice in present])
-    mass = np.concatenate([weight * lattice.mass for weight, lattice in present])
+    pooled = [(weight, *layers.atoms()) for weight, layers in lattices if layers is not None]
+    if len(pooled) == 1:
+        weight, loss, mass = pooled[0]
+        return loss, weight * mass
+    loss = np.concatenate([loss for _, loss, _ in pooled])
+    mass = np.concatenate([weight * mass for weight, _, mass in pooled])
     order = np.argsort(loss, kind="stable")
-    order = order[mass[order] > 0.0]
     return loss[order], mass[order]
 
 

@@ -1,0 +1,10 @@
+"""python -m gmip."""
+
+from __future__ import annotations
+
+import sys
+
+from gmip.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,188 @@
+"""`gmip calibrate`: how much noise (or which batch size, or how many steps) a target needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from gmip._cli import options, parse, show
+from gmip._cli.errors import BadRequest
+from gmip.accounting.account import NOTIONS
+from gmip.accounting.account import account as account_run
+from gmip.accounting.calibrate import SolveFor
+from gmip.accounting.calibrate import calibrate as calibrate_run
+from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.tradeoff import TradeOff
+
+__all__ = ["calibrate"]
+
+TARGET = "The target (exactly one)"
+SOLVABLE: dict[str, SolveFor] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}
+
+
+def _target(name: str, metavar: str, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, rich_help_panel=TARGET, show_default=False, help=help)
+
+
+class _Target(NamedTuple):
+    keywords: dict[str, Any]  # of gmip.calibrate
+    answer: dict[str, float]  # in JSON
+    measure: Callable[[TradeOff], float]
+    words: str  # what then holds
+
+
+def calibrate(
+    dataset_size: options.DatasetSize = None,
+    batch_size: options.BatchSize = None,
+    steps: options.Steps = None,
+    params: options.Params = None,
+    sampling: options.SamplingOption = None,
+    rank: options.Rank = None,
+    clip: options.Clip = None,
+    noise_std: options.NoiseStd = None,
+    noise_multiplier: options.NoiseMultiplier = None,
+    target_mu: Annotated[str | None, _target("--target-mu", "MU", "Largest equivalent mu of the run.")] = None,
+    target_tpr: Annotated[
+        str | None,
+        _target("--target-tpr", "TPR@FPR", "Largest share of members found at a false-alarm rate, as in 0.05@0.01."),
+    ] = None,
+    target_advantage: Annotated[
+        str | None, _target("--target-advantage", "A", "Largest TPR - FPR, a number from 0 to 1.")
+    ] = None,
+    notion: options.NotionOption = None,
+    susceptibility: options.Susceptibility = None,
+    susceptibility_file: options.SusceptibilityFile = None,
+    bound: options.BoundOption = None,
+    composition: options.CompositionOption = None,
+    solve_for: Annotated[
+        str | None,
+        _target(
+            "--solve-for",
+            "WHAT",
+            "noise-std (default): the least noise; batch-size: the smallest batch; steps: the most steps. The last two "
+            "keep the given noise (its std on the batch MEAN).",
+        ),
+    ] = None,
+    hold: Annotated[
+        str | None,
+        _target(
+            "--hold",
+            "steps|epochs",
+            "With --solve-for batch-size: what stays, the number of steps (default) or of epochs.",
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """How much noise does a target need: the least that keeps every membership attacker within it.
+
+    Example: gmip calibrate --dataset-size 48000 --batch-size 400 --steps 1200
+    --params 650 --clip 500 --target-mu 0.4
+
+    JSON keys: noise_std (on the batch MEAN), noise_multiplier (Opacus; null
+    without --clip), batch_size, num_steps, target, achieved (the target's
+    measure on the answer), needed (whether noise had to be added; null if noise
+    was not solved for), assumptions.
+    """
+    target = _read_target(target_mu, target_tpr, target_advantage)
+    solve_for = solve_for or "noise-std"
+    solved = SOLVABLE[parse.one_of("--solve-for", solve_for, tuple(SOLVABLE))]
+    kind = parse.one_of("--notion", notion or "gmip", NOTIONS)
+    for option, value in {"--noise-std": noise_std, "--noise-multiplier": noise_multiplier}.items():
+        if solved == "noise_std" and value is not None:
+            raise BadRequest(f"{option} is what is solved for: leave it out, or choose another --solve-for.")
+    if hold is not None and solved != "batch_size":
+        raise BadRequest(f"--hold has no meaning with --solve-for {solve_for}: leave it out.")
+    if kind == "gdp":
+        idle = {
+            "--susceptibility": susceptibility,
+            "--susceptibility-file": susceptibility_file,
+            "--bound": bound,
+            "--rank": rank,
+        }
+        for option, value in idle.items():
+            if value is not None:
+                raise BadRequest(f"{option} plays no part in --notion gdp: leave it out.")
+    run = options.build_run(
+        dataset_size=dataset_size,
+        batch_size=batch_size,
+        steps=steps,
+        params=params,
+        sampling=sampling,
+        rank=rank,
+        clip=clip,
+        noise_std=noise_std,
+        noise_multiplier=noise_multiplier,
+    )
+    accounting: dict[str, Any] = {
+        "notion": kind,
+        "susceptibility": options.read_susceptibility(susceptibility, susceptibility_file),
+        "bound": options.read_bound(bound),
+        "composition": options.read_composition(composition),
+    }
+    held = "steps" if hold is None else parse.one_of("--hold", hold, ("steps", "epochs"))
+
+    found = calibrate_run(run, **target.keywords, **accounting, solve_for=solved, hold=held)  # type: ignore[arg-type]
+    curve = account_run(found, **accounting)
+    achieved = target.measure(curve)
+    if json:
+        show.print_json(
+            {
+                "noise_std": found.noise_std,
+                "noise_multiplier": found.noise_multiplier,
+                "batch_size": found.batch_size,
+                "num_steps": found.num_steps,
+                "target": target.answer,
+                "achieved": achieved,
+                "needed": found.noise_std > 0.0 if solved == "noise_std" else None,
+                "assumptions": list(curve.assumptions),
+            }
+        )
+        return
+    multiplier = found.noise_multiplier
+    rows = [
+        ("noise std on the mean gradient", show.round_up(found.noise_std, 5)),
+        ("noise multiplier (Opacus)", "needs --clip" if multiplier is None else show.round_up(multiplier, 5)),
+        ("batch size", str(found.batch_size)),
+        ("steps", str(found.num_steps)),
+        (f"{next(iter(target.answer))} achieved, at most", show.round_up(achieved, 5)),
+    ]
+    show.print_people(rows, f"{_advice(found, solved)}: {target.words}.", curve.assumptions)
+
+
+def _read_target(mu: str | None, tpr: str | None, advantage: str | None) -> _Target:
+    given = [value for value in (mu, tpr, advantage) if value is not None]
+    if len(given) != 1:
+        what = "no target was" if not given else f"{len(given)} targets were"
+        raise BadRequest(f"{what} given: pass exactly one of --target-mu, --target-tpr and --target-advantage.")
+    if mu is not None:
+        value = parse.positive("--target-mu", mu)
+        return _Target(
+            {"target_mu": value}, {"mu": value}, lambda c: c.equivalent_mu(), f"mu stays at or below {value}"
+        )
+    if tpr is not None:
+        most, rate = parse.tpr_at_fpr("--target-tpr", tpr)
+        return _Target(
+            {"target_tpr": (most, rate)},
+            {"tpr": most, "fpr": rate},
+            lambda c: c.tpr_at(rate),
+            f"an attacker who accepts {show.percent_exact(rate)} false alarms finds at most "
+            f"{show.percent_exact(most)} of the members",
+        )
+    value = parse.probability("--target-advantage", given[0])
+    words = f"the attacker's advantage (TPR - FPR) stays at or below {show.percent_exact(value)}"
+    return _Target({"target_advantage": value}, {"advantage": value}, lambda c: c.advantage(), words)
+
+
+def _advice(found: NoisySGD, solved: SolveFor) -> str:
+    if solved == "batch_size":
+        return f"Take batches of {found.batch_size} in {found.num_steps} steps"
+    if solved == "num_steps":
+        return f"Take at most {found.num_steps} steps"
+    if found.noise_std == 0.0 or found.noise_multiplier is None:
+        return "No noise is needed"
+    return (
+        f"Add noise of std {show.round_up(found.noise_std, 5)} to the mean gradient (noise multiplier "
+        f"{show.round_up(found.noise_multiplier, 5)})"
+    )

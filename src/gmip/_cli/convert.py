@@ -1,0 +1,225 @@
+"""`gmip convert`: between notions of privacy and between conventions for the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from gmip._cli import options, parse, show
+from gmip._cli.errors import BadRequest, listed
+from gmip.accounting import convert as formulas
+
+__all__ = ["convert"]
+
+PRIVACY = "Privacy"
+DIGITS = 5  # conversions are exact: a few more than for a bound
+
+
+class _Answer(NamedTuple):
+    values: dict[str, float]
+    rows: list[tuple[str, str]]
+    sentence: str
+    assumptions: tuple[str, ...] = ()
+
+
+def _privacy(name: str, metavar: str, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, help=help, rich_help_panel=PRIVACY, show_default=False)
+
+
+def convert(
+    mu_dp: Annotated[
+        str | None, _privacy("--mu-dp", "MU", "mu of Gaussian differential privacy; of one step if --params is given.")
+    ] = None,
+    mu_mip: Annotated[
+        str | None, _privacy("--mu-mip", "MU", "mu of Gaussian membership-inference privacy of one step.")
+    ] = None,
+    epsilon: Annotated[str | None, _privacy("--epsilon", "E", "epsilon of (epsilon, delta)-DP.")] = None,
+    delta: Annotated[str | None, _privacy("--delta", "D", "delta of (epsilon, delta)-DP, from 0 to 1.")] = None,
+    params: Annotated[
+        str | None,
+        typer.Option(
+            "--params", metavar="d", rich_help_panel=options.RUN, show_default=False, help="Trainable parameters."
+        ),
+    ] = None,
+    batch_size: Annotated[
+        str | None,
+        typer.Option(
+            "--batch-size",
+            metavar="n",
+            rich_help_panel=options.RUN,
+            show_default=False,
+            help="Examples averaged in one step.",
+        ),
+    ] = None,
+    clip: options.Clip = None,
+    noise_std: options.NoiseStd = None,
+    noise_multiplier: options.NoiseMultiplier = None,
+    dong_sigma: Annotated[
+        str | None,
+        typer.Option(
+            "--dong-sigma",
+            metavar="SIGMA",
+            rich_help_panel=options.NOISE,
+            show_default=False,
+            help="The same noise in units of the replace-one sensitivity of the mean, SIGMA = STD n / (2 C).",
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Convert between notions of privacy, or between conventions for the same noise.
+
+    One step: --mu-dp or --mu-mip, with --params and --batch-size.
+
+    Differential privacy: --epsilon with --delta; --mu-dp with --delta or with --epsilon.
+
+    Noise: --noise-std, --noise-multiplier or --dong-sigma, with --clip and --batch-size.
+
+    JSON keys: what was given (num_params and clip_norm for --params and --clip)
+    and what was found, of mu_mip, mu_dp, mu, epsilon, delta, noise_std,
+    noise_multiplier, dong_sigma, mu_dp_replace_one, mu_dp_add_remove; and
+    assumptions.
+    """
+    typed = {
+        "--mu-dp": mu_dp,
+        "--mu-mip": mu_mip,
+        "--epsilon": epsilon,
+        "--delta": delta,
+        "--params": params,
+        "--batch-size": batch_size,
+        "--clip": clip,
+        "--noise-std": noise_std,
+        "--noise-multiplier": noise_multiplier,
+        "--dong-sigma": dong_sigma,
+    }
+    given = {option: text for option, text in typed.items() if text is not None}
+    recipe = _RECIPES.get(frozenset(given))
+    if recipe is None:
+        raise BadRequest(_no_recipe(given))
+    numbers: dict[str, Any] = {
+        option: _READ.get(option, parse.non_negative)(option, text) for option, text in given.items()
+    }
+    answer = recipe(numbers)
+    if json:
+        inputs = {_KEYS.get(o, o.removeprefix("--").replace("-", "_")): value for o, value in numbers.items()}
+        show.print_json({**inputs, **answer.values, "assumptions": list(answer.assumptions)})
+    else:
+        show.print_people(answer.rows, answer.sentence, answer.assumptions)
+
+
+_KEYS = {"--params": "num_params", "--clip": "clip_norm"}
+_READ: dict[str, Callable[[str, str], float]] = {
+    "--params": parse.count,
+    "--batch-size": parse.count,
+    "--clip": parse.positive,
+    "--delta": parse.probability,
+}
+_ONE_STEP = (
+    "One step that every record takes part in, with noise under replace-one neighbours.",
+    "Susceptibility K = num_params is that of a typical record, not a bound.",
+    "The curve of the step is taken as Gaussian.",
+)
+_SAME_NEIGHBOURS = ("Neighbouring data sets are the same for mu as for epsilon and delta.",)
+
+
+def _mip_from_dp(x: Mapping[str, Any]) -> _Answer:
+    mu = formulas.gmip_mu_from_gdp_mu(x["--mu-dp"], num_params=x["--params"], batch_size=x["--batch-size"])
+    shown = show.round_up(mu, DIGITS)
+    text = f"A step of mu {x['--mu-dp']:g} in differential privacy has mu {shown} in membership-inference privacy."
+    return _Answer({"mu_mip": mu}, [("mu of membership-inference privacy", shown)], text, _ONE_STEP)
+
+
+def _dp_from_mip(x: Mapping[str, Any]) -> _Answer:
+    mu = formulas.gdp_mu_from_gmip_mu(x["--mu-mip"], num_params=x["--params"], batch_size=x["--batch-size"])
+    shown = show.round_up(mu, DIGITS)
+    text = f"A step of mu {x['--mu-mip']:g} in membership-inference privacy has mu {shown} in differential privacy."
+    if shown == "infinite":
+        text = f"Data randomness alone reaches mu {x['--mu-mip']:g}, without noise and so without differential privacy."
+    return _Answer({"mu_dp": mu}, [("mu of differential privacy", shown)], text, _ONE_STEP)
+
+
+def _mu_from_epsilon(x: Mapping[str, Any]) -> _Answer:
+    mu = formulas.mu_from_epsilon_delta(epsilon=x["--epsilon"], delta=x["--delta"])
+    shown = show.round_down(mu, DIGITS)  # a budget
+    text = f"A mechanism of mu {shown} or less is ({x['--epsilon']:g}, {x['--delta']:g})-differentially private."
+    if shown == "infinite":
+        text = f"Any mu is ({x['--epsilon']:g}, {x['--delta']:g})-differentially private: this promises nothing."
+    return _Answer({"mu": mu}, [("mu of differential privacy, at most", shown)], text, _SAME_NEIGHBOURS)
+
+
+def _epsilon_from_mu(x: Mapping[str, Any]) -> _Answer:
+    epsilon = formulas.epsilon_from_mu(x["--mu-dp"], delta=x["--delta"])
+    shown = show.round_up(epsilon, DIGITS)
+    text = f"mu {x['--mu-dp']:g} is ({shown}, {x['--delta']:g})-differentially private."
+    if shown == "infinite":
+        text = f"mu {x['--mu-dp']:g} reaches no finite epsilon at delta {x['--delta']:g}."
+    return _Answer({"epsilon": epsilon}, [("epsilon", shown)], text, _SAME_NEIGHBOURS)
+
+
+def _delta_from_mu(x: Mapping[str, Any]) -> _Answer:
+    delta = formulas.delta_from_mu(x["--mu-dp"], epsilon=x["--epsilon"])
+    shown = show.round_up(delta, DIGITS)
+    text = f"mu {x['--mu-dp']:g} is ({x['--epsilon']:g}, {shown})-differentially private."
+    return _Answer({"delta": delta}, [("delta", shown)], text, _SAME_NEIGHBOURS)
+
+
+def _noise(x: Mapping[str, Any]) -> _Answer:
+    sizes = {"clip_norm": x["--clip"], "batch_size": x["--batch-size"]}
+    if "--noise-multiplier" in x:
+        std = formulas.noise_std_from_multiplier(x["--noise-multiplier"], **sizes)
+    elif "--dong-sigma" in x:
+        std = formulas.noise_std_from_dong_sigma(x["--dong-sigma"], **sizes)
+    else:
+        std = x["--noise-std"]
+    multiplier = x.get("--noise-multiplier")
+    if multiplier is None:
+        multiplier = formulas.noise_multiplier_from_std(std, **sizes)
+    sigma = x.get("--dong-sigma")
+    if sigma is None:
+        sigma = formulas.dong_sigma_from_noise_std(std, **sizes)
+    replace = formulas.gdp_mu_per_step(multiplier, adjacency="replace-one")
+    add = formulas.gdp_mu_per_step(multiplier, adjacency="add-remove")
+    values = {
+        "noise_std": std,
+        "noise_multiplier": multiplier,
+        "dong_sigma": sigma,
+        "mu_dp_replace_one": replace,
+        "mu_dp_add_remove": add,
+    }
+    rows = [
+        ("noise std on the batch mean", show.round_up(std, DIGITS)),
+        ("noise multiplier (Opacus)", show.round_up(multiplier, DIGITS)),
+        ("sigma of Dong et al.", show.round_up(sigma, DIGITS)),
+        ("mu of one step, replace-one", show.round_up(replace, DIGITS)),
+        ("mu of one step, add-or-remove-one", show.round_up(add, DIGITS)),
+    ]
+    text = (
+        f"One step has mu {show.round_up(replace, DIGITS)} in differential privacy if neighbours replace one record, "
+        f"{show.round_up(add, DIGITS)} if they add or remove one."
+    )
+    if std == 0.0:
+        text = "Without noise there is no differential privacy."
+    return _Answer(values, rows, text, ("One step that every record takes part in, without gain from sampling.",))
+
+
+_RECIPES: dict[frozenset[str], Callable[[Mapping[str, Any]], _Answer]] = {
+    frozenset({"--mu-dp", "--params", "--batch-size"}): _mip_from_dp,
+    frozenset({"--mu-mip", "--params", "--batch-size"}): _dp_from_mip,
+    frozenset({"--epsilon", "--delta"}): _mu_from_epsilon,
+    frozenset({"--mu-dp", "--delta"}): _epsilon_from_mu,
+    frozenset({"--mu-dp", "--epsilon"}): _delta_from_mu,
+    frozenset({"--noise-std", "--clip", "--batch-size"}): _noise,
+    frozenset({"--noise-multiplier", "--clip", "--batch-size"}): _noise,
+    frozenset({"--dong-sigma", "--clip", "--batch-size"}): _noise,
+}
+
+
+def _no_recipe(given: Mapping[str, str]) -> str:
+    if not given:
+        return "nothing to convert was given: pass one of the combinations that gmip convert --help lists."
+    names = listed(given)
+    missing = [listed(sorted(recipe - given.keys())) for recipe in _RECIPES if given.keys() <= recipe]
+    if missing:
+        return f"{names} cannot be converted alone: add {', or '.join(missing)}."
+    return f"{names} do not go together: pass one of the combinations that gmip convert --help lists."

@@ -1,0 +1,82 @@
+"""One sentence for whatever is wrong with a request, in the words of the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import typer
+
+from gmip.errors import GmipError, InvalidArgument
+
+__all__ = ["BadRequest", "CommandLineError", "listed", "sentence"]
+
+
+class BadRequest(InvalidArgument):
+    """Found by the command line itself: the message already speaks of options and may quote what was typed."""
+
+
+# Typer's own errors (unknown option, missing value, ...). Its releases differ in whether the class comes from click or
+# from a copy inside typer, so it is found through a name that is public in all of them.
+CommandLineError: Final[type[Exception]] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+# What a keyword of the library is called on the command line; other keywords differ only in - for _.
+_RENAMED: Final = {
+    "num_steps": "--steps",
+    "num_params": "--params",
+    "clip_norm": "--clip",
+    "gdp_mu": "--mu-dp",
+    "gmip_mu": "--mu-mip",
+}
+_KEYWORD: Final = re.compile(
+    r"\b(?<!-)(dataset_size|batch_size|num_steps|num_params|clip_norm|noise_std|noise_multiplier|dong_sigma|solve_for"
+    r"|target_(?:mu|tpr|advantage)|gdp_mu|gmip_mu"
+    # Words that are also plain English: only where they clearly stand for the argument.
+    r"|(?:rank|sampling|bound|composition|notion|hold|fpr|epsilon|delta|susceptibility)"
+    r"(?= (?:=|must|is NaN|has \d|to ')))"
+)
+
+
+def sentence(error: Exception) -> str:
+    """What to print for an error: one line, one sentence."""
+    if isinstance(error, BadRequest):
+        text = str(error)
+    elif isinstance(error, GmipError):
+        text = _KEYWORD.sub(lambda m: _RENAMED.get(m[0], "--" + m[0].replace("_", "-")), str(error))
+    else:
+        text = _usage(error)
+    return " ".join(text.split())
+
+
+def listed(names: Iterable[str], last: str = "and") -> str:
+    """a, b and c."""
+    *most, end = names
+    return f"{', '.join(most)} {last} {end}" if most else end
+
+
+def _usage(error: Any) -> str:
+    """Typer's usage errors, told apart by class name and text because their classes are not public."""
+    kind, message, context = type(error).__name__, str(error.message), getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "gmip"
+    see = f"see {command} --help" if context is not None else "see --help"
+    if kind == "NoSuchOption":
+        near = [name for name in error.possibilities or () if name.startswith("--")]
+        remedy = f"the nearest is {near[0]}; {see}" if near else see
+        return f"{_shown(error.option_name)} is not an option of {command}: {remedy}."
+    if kind == "BadOptionUsage":
+        if "not take" in message:
+            return f"{error.option_name} takes no value: write it alone; {see}."
+        return f"{error.option_name} needs a value: write it after the option; {see}."
+    if message.startswith("No such command"):
+        names = listed(context.command.commands, "or")
+        asked = message.removeprefix("No such command ").split("'")[1:2] or [""]
+        return f"{_shown(asked[0])} is not a command of gmip: pass {names}; {see}."
+    if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):
+        return f"{_shown(extra[1])} follows no option: give each value after its option; {see}."
+    return f"{message.rstrip('.')}: {see}."
+
+
+def _shown(text: str) -> str:
+    """What was typed, without control characters."""
+    return "".join(c if c.isprintable() else "?" for c in text)

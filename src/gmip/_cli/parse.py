@@ -1,0 +1,133 @@
+"""From what was typed to numbers. Every complaint names the option, the value and the remedy."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip._cli.errors import BadRequest
+
+__all__ = ["MAX_COUNT", "count", "non_negative", "number_file", "one_of", "positive", "probability", "tpr_at_fpr"]
+
+T = TypeVar("T", bound=str)
+
+MAX_COUNT = 10**18
+_NPY_MAGIC = b"\x93NUMPY"
+
+
+def count(option: str, text: str) -> int:
+    """A whole number from 1 to MAX_COUNT: 48000, 48_000 or 4.8e4."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        value = Decimal("nan")
+    if not (value.is_finite() and 1 <= value <= MAX_COUNT and value == value.to_integral_value()):
+        raise BadRequest(f"{option} must be a whole number from 1 to 1e18, not {text!r}: pass one such as 48000.")
+    return int(value)
+
+
+def positive(option: str, text: str) -> float:
+    value = _float(text)
+    if not 0.0 < value < math.inf:
+        raise BadRequest(f"{option} must be a finite number above 0, not {text!r}: pass one such as 0.5.")
+    return value
+
+
+def non_negative(option: str, text: str) -> float:
+    value = _float(text)
+    if not 0.0 <= value < math.inf:
+        raise BadRequest(f"{option} must be a finite number, 0 or more, not {text!r}: pass one such as 0.5.")
+    return value
+
+
+def probability(option: str, text: str) -> float:
+    value = _float(text)
+    if not 0.0 <= value <= 1.0:
+        raise BadRequest(f"{option} must be a number from 0 to 1, not {text!r}: pass one such as 0.01.")
+    return value
+
+
+def tpr_at_fpr(option: str, text: str) -> tuple[float, float]:
+    """TPR@FPR, such as 0.05@0.01."""
+    left, at, right = text.partition("@")
+    tpr, fpr = _float(left), _float(right)
+    if not (at and 0.0 < tpr <= 1.0 and 0.0 < fpr < 1.0):
+        raise BadRequest(
+            f"{option} must be TPR@FPR, two numbers between 0 and 1, not {text!r}: pass one such as 0.05@0.01."
+        )
+    return tpr, fpr
+
+
+def one_of(option: str, text: str, options: Sequence[T]) -> T:
+    for known in options:
+        if text == known:
+            return known
+    raise BadRequest(f"{option} must be one of {', '.join(options)}, not {text!r}: pass one of them.")
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+# -- files --
+
+
+def number_file(option: str, path: str) -> NDArray[np.float64]:
+    """Positive numbers, array of shape (n,), from a .npy file or a text file with one number a line.
+
+    A text file may start with a line of column name, as CSV does; blank lines are skipped. Nothing is ever unpickled.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "not a valid path"
+        raise BadRequest(
+            f"{option} {path!r} cannot be read ({reason.lower()}): pass text with one number a line, or a .npy file."
+        ) from None
+    entries = _npy(option, path, content) if content.startswith(_NPY_MAGIC) else _text(option, path, content)
+    if not entries:
+        raise BadRequest(f"{option} {path!r} holds no numbers: pass a file with at least one.")
+    for place, shown, value in entries:
+        if not 0.0 < value < math.inf:
+            raise BadRequest(
+                f"{option} {path!r} has {shown} in {place}, which is not a positive finite number: mend or drop it."
+            )
+    return np.array([value for _, _, value in entries])
+
+
+def _text(option: str, path: str, content: bytes) -> list[tuple[str, str, float]]:
+    try:
+        lines = content.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        lines = ["\0"]
+    if any("\0" in line for line in lines):
+        raise BadRequest(
+            f"{option} {path!r} is neither text nor .npy: pass text with one number a line, or a .npy file."
+        )
+    entries = [
+        (f"line {i}", ascii(line.strip()[:40]), _float(line)) for i, line in enumerate(lines, start=1) if line.strip()
+    ]
+    name = entries[0][1].strip("'\"") if entries else ""
+    return entries[1:] if name.isidentifier() and name.lower() not in ("nan", "inf", "infinity") else entries
+
+
+def _npy(option: str, path: str, content: bytes) -> list[tuple[str, str, float]]:
+    try:
+        array = np.load(io.BytesIO(content), allow_pickle=False)
+    except Exception:  # a damaged or hostile header raises almost anything, MemoryError included
+        array = None
+    if array is None or array.dtype.kind not in "fiu" or array.size != max(array.shape, default=1):
+        raise BadRequest(
+            f"{option} {path!r} is not a .npy file of plain numbers in one row: save a one-dimensional float array."
+        )
+    return [(f"entry {i}", f"{value:g}", value) for i, value in enumerate(array.astype(np.float64).ravel().tolist())]

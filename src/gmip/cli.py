@@ -1,0 +1,64 @@
+"""The command line: `gmip account`, `gmip calibrate`, `gmip convert`.
+
+Each command is one function in `gmip._cli`; a new command is a new module there and one line here. Commands compute
+first and print last, so that an error leaves standard output empty. Exit codes: 0, 2 (one sentence on standard error
+says what is wrong with the request), 130 (interrupted).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from gmip import __version__
+from gmip._cli.account import account
+from gmip._cli.calibrate import calibrate
+from gmip._cli.convert import convert
+from gmip._cli.errors import CommandLineError, sentence
+from gmip.errors import GmipError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="gmip",
+    help="Membership-inference privacy: how exposed a training run is, and how much noise a target needs.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("account")(account)
+app.command("calibrate")(calibrate)
+app.command("convert")(convert)
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    if version:
+        print(f"gmip {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command (of `argv`, or of the process) and return its exit code."""
+    try:
+        code = app(args=None if argv is None else list(argv), prog_name="gmip", standalone_mode=False)
+        sys.stdout.flush()
+    except (GmipError, CommandLineError) as error:
+        print(sentence(error), file=sys.stderr)
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:  # the reader of our output left, as `head` does: nothing more to say, at exit neither
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code if isinstance(code, int) else 0
