@@ -56,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (GmipError, CommandLineError) as error:
         print(sentence(error), file=sys.stderr)
         return 2
+    except (OverflowError, MemoryError):
+        print("The request is beyond what can be computed: pass less extreme sizes, noise or rates.", file=sys.stderr)
+        return 2
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except BrokenPipeError:  # the reader of our output left, as `head` does: nothing more to say, at exit neither

@@ -57,7 +57,8 @@ def listed(names: Iterable[str], last: str = "and") -> str:
 
 def _usage(error: Any) -> str:
     """Typer's usage errors, told apart by class name and text because their classes are not public."""
-    kind, message, context = type(error).__name__, str(error.message), getattr(error, "ctx", None)
+    kind, message = type(error).__name__, str(error.message)
+    context: Any = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "gmip"
     see = f"see {command} --help" if context is not None else "see --help"
     if kind == "NoSuchOption":

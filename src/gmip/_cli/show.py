@@ -41,9 +41,16 @@ def percent_exact(share: str | float) -> str:
     return _plain(value.normalize()) + "%"
 
 
+def _real(value: float) -> float:
+    """The value unless it is NaN, which is what an overflow on the way leaves: no answer at all."""
+    if math.isnan(value):
+        raise OverflowError("not a number")
+    return float(value)
+
+
 def _decimal(value: float) -> Decimal:
     """The shortest decimal that reads back as this float: 1.3, not 1.3000000000000000444."""
-    return Decimal(repr(float(value)))
+    return Decimal(repr(_real(value)))
 
 
 def _rounded(value: Decimal, digits: int, rounding: str) -> str:
@@ -68,8 +75,8 @@ def print_json(answer: Mapping[str, Any]) -> None:
 
 def _encoded(value: Any) -> Any:
     """JSON has no infinity: the string "Infinity", which float() and JavaScript's Number() read."""
-    if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float):
+        return ("Infinity" if value > 0 else "-Infinity") if math.isinf(_real(value)) else value
     if isinstance(value, Mapping):
         return {key: _encoded(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):

@@ -2,9 +2,9 @@
 
 The T-fold sum of a loss is formed digit by digit: T is written in base 64, each power is formed by one transform, and
 between two powers the lattice is made coarser by the pessimistic split of `_loss`, so that the number of points follows
-the width of the distribution and not T. Rare large losses, which a small sample rate brings, would force a long lattice:
-they are kept apart, on a coarser one (`Layers`). P0 and P1 are composed apart (`member` says which): the first gives the
-curve where the false negatives are rare, the second where the false positives are.
+the width of the distribution and not T. Rare large losses, which a small sample rate brings, would force a long
+lattice: they are kept apart, on a coarser one (`Layers`). P0 and P1 are composed apart (`member` says which): the
+first gives the curve where the false negatives are rare, the second where the false positives are.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ _INFLATION = 1.5e-5  # share of the loss variance that one change of lattice may
 _POINTS = 1 << 14  # length of a lattice before it is composed
 _CAP = 70.0  # losses above go to infinity: at most T e^-70 of false positives, since P0(L > x) <= e^-x
 _LOST = 1.0e-14  # probability that cutting the tails of a distribution may move, all copies together
+_NEAR = 1.0e4  # spacings between the anchor and the bulk up to which the anchor is kept
 _RARE = 1.0e-4  # events rarer than this (all copies together) do not set the width of the lattice
 
 
 @dataclass(frozen=True)
 class Lattice:
-    """`mass[i]` at loss `anchor + (first + i) * spacing`; the anchor moves smoothly with the run, so that results do too."""
+    """`mass[i]` at loss `anchor + (first + i) * spacing`; the anchor moves smoothly with the run, so that results do
+    too."""
 
     anchor: float
     first: int
@@ -43,7 +45,7 @@ class Lattice:
 
     @property
     def loss(self) -> Array:
-        return self.anchor + self.spacing * (self.first + np.arange(self.mass.size))
+        return self.anchor + self.spacing * np.arange(self.first, self.first + self.mass.size, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Split:
 class Layers:
     """A loss distribution under one measure: most of it on a fine lattice, rare large losses on a coarse one.
 
-    beyond : mass at loss +infinity (under P1; under P0 it is lost, in the attacker's favour)
+    beyond : mass at no finite loss: under P1 at +infinity, under P0 lost in the attacker's favour
     """
 
     core: Lattice
@@ -110,7 +112,7 @@ def _power(atoms: Atoms, steps: int, *, member: bool) -> Layers:
     # A loss spread evenly between two points d apart gains d^2/6 of variance when it is split between them.
     gaps = np.diff(atoms.loss, append=atoms.loss[-1:])
     added = atoms.smeared * mass * gaps / 6.0
-    beyond = atoms.certain if member else 0.0
+    beyond = atoms.certain if member else atoms.never
     splits = (Split(float(added @ gaps), float(added.max())),)
     base = _place(atoms.loss, mass, float(atoms.loss[0]), steps, member=member, beyond=beyond, splits=splits)
     result: Layers | None = None
@@ -140,19 +142,25 @@ def _place(
     last = loss.size - int(np.searchsorted(np.cumsum(mass[::-1]), lost))
     last = max(min(last, int(np.searchsorted(loss, _CAP))), first + 1)
     x, kept = loss[first:last], np.where(mass[first:last] > 1.0e-60, mass[first:last], 0.0)  # no slow denormals
-    if member:  # P1 mass: what is above goes to infinity, what is below is lifted
-        beyond += float(mass[last:].sum())
+    # P1 mass above goes to infinity and below is lifted; P0 mass is lost above and below: all in the attacker's favour.
+    beyond += float(mass[last:].sum())
+    if member:
         kept[0] += float(mass[:first].sum())
-    # P0 mass that is cut is lost, above (to +infinity) and below (to -infinity): both in the attacker's favour.
+    else:
+        beyond += float(mass[:first].sum())
+    kept *= (1.0 - beyond) / float(kept.sum())  # against the build-up of rounding errors
     rare = _RARE / copies * total
     low = x[min(int(np.searchsorted(np.cumsum(kept), rare)), x.size - 1)]
     high = x[max(x.size - 1 - int(np.searchsorted(np.cumsum(kept[::-1]), rare)), 0)]
     centre = np.clip(x, low, max(high, low))
-    width = math.sqrt(max(float(kept @ (centre - float(kept @ centre) / total) ** 2) / total, 0.0))
+    mean = float(kept @ centre) / total
+    width = math.sqrt(max(float(kept @ (centre - mean) ** 2) / total, 0.0))
     # The error in TPR is about 0.2 * inflation * width of the composed loss: finer where that is wide.
     composed = min(max(width * math.sqrt(copies), 1.0), 8.0)
     extent = float(x[-1] - x[0])
     spacing = max(width * math.sqrt(6.0 * _INFLATION / composed), 1.0e-6 * extent / _POINTS)
+    if mean - anchor > _NEAR * spacing:  # seen from afar, the lattice would shift with the least change of its spacing
+        anchor = mean
     if extent == 0.0:  # a single atom
         return Layers(Lattice(float(x[0]), 0, 1.0, np.array([kept.sum()])), None, member, beyond, splits)
     if extent <= spacing * _POINTS:
@@ -179,7 +187,7 @@ def _split(x: Array, mass: Array, anchor: float, spacing: float, *, member: bool
     index -= first
     upper = mass * split_weights(excess, spacing, member=member)
     size = int(index[-1]) + 2
-    placed = np.bincount(index, weights=mass - upper, minlength=size)
+    placed: Array = np.bincount(index, weights=mass - upper, minlength=size).astype(np.float64, copy=False)
     placed += np.bincount(index + 1, weights=upper, minlength=size)
     added = np.bincount(index, weights=mass * excess * (spacing - excess))
     return Lattice(anchor, first, spacing, placed), Split(float(added.sum()), float(added.max()) / spacing)
@@ -197,8 +205,8 @@ def _respaced(lattice: Lattice, spacing: float, *, member: bool) -> tuple[Lattic
 
 
 def _convolve_self(layers: Layers, copies: int) -> Layers:
-    """(core + tail)^copies = core^copies on the fine lattice, and the difference, in which a rare loss takes part, on the
-    coarse one."""
+    """(core + tail)^copies = core^copies on the fine lattice, and the difference, in which a rare loss takes part, on
+    the coarse one."""
     if copies == 1:
         return layers
     core, tail, splits = layers.core, None, layers.splits
@@ -210,7 +218,7 @@ def _convolve_self(layers: Layers, copies: int) -> Layers:
         tail = _cyclic(both, copies, minus=coarse)
     beyond = -math.expm1(copies * math.log1p(-layers.beyond)) if layers.beyond < 1.0 else 1.0
     fine = _cyclic(core, copies)
-    return Layers(fine, tail, layers.member, beyond, tuple(split.times(copies) for split in splits))
+    return _normalised(fine, tail, layers.member, beyond, tuple(split.times(copies) for split in splits))
 
 
 def _join(a: Layers, b: Layers) -> Layers:
@@ -236,7 +244,18 @@ def _join(a: Layers, b: Layers) -> Layers:
                 lattice = _added(lattice, rare)
             whole.append(lattice)
         tail = _product(whole[0], whole[1], minus=(plain[0], plain[1]))
-    return Layers(core, tail, member, a.beyond + b.beyond - a.beyond * b.beyond, splits)
+    return _normalised(core, tail, member, a.beyond + b.beyond - a.beyond * b.beyond, splits)
+
+
+def _normalised(core: Lattice, tail: Lattice | None, member: bool, beyond: float, splits: tuple[Split, ...]) -> Layers:
+    """Masses that add up to 1 - beyond: a transform's rounding errors would grow 64-fold with each power."""
+    total = float(core.mass.sum()) + (float(tail.mass.sum()) if tail is not None else 0.0)
+    if total <= 1.0e-12:
+        return _nothing(core.anchor, member)
+    scale = (1.0 - beyond) / total
+    core = replace(core, mass=core.mass * scale)
+    tail = None if tail is None else replace(tail, mass=tail.mass * scale)
+    return Layers(core, tail, member, beyond, splits)
 
 
 def _added(a: Lattice, b: Lattice) -> Lattice:
@@ -285,7 +304,7 @@ def _folded(mass: Array, length: int) -> Array:
     """The transform is cyclic: a longer array is folded, what is asked of the result lies in one period."""
     if mass.size <= length:
         return mass
-    return np.bincount(np.arange(mass.size) % length, weights=mass, minlength=length)
+    return np.bincount(np.arange(mass.size) % length, weights=mass, minlength=length).astype(np.float64, copy=False)
 
 
 def _integer_power(values: Spectrum, exponent: int) -> Spectrum:

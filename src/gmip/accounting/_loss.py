@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 TAIL_SCORE = 9.5
 _TAIL_MASS = float(ndtr(-TAIL_SCORE))
 # Grid spacing of one step relative to its own standard deviation: inflates the variance of the loss by SPACING^2/6.
-_SPACING = 0.007
+_SPACING = 0.005
 _MAX_POINTS = 8192
 
 
@@ -162,7 +162,8 @@ def _spread_tails(drop: float, dof: float) -> tuple[Tails, float, float]:
     def tails(x: Array) -> tuple[Array, Array, Array, Array]:
         v = np.maximum(top - x, 0.0) / scale
         v1 = v / (1.0 - drop)
-        return gammaincc(half, v), gammainc(half, v), gammaincc(half, v1), gammainc(half, v1)
+        cdf0, sf0, cdf1, sf1 = gammaincc(half, v), gammainc(half, v), gammaincc(half, v1), gammainc(half, v1)
+        return np.asarray(cdf0), np.asarray(sf0), np.asarray(cdf1), np.asarray(sf1)
 
     low = top - scale * float(gammainccinv(half, _TAIL_MASS))
     high = top - scale * (1.0 - drop) * float(gammaincinv(half, _TAIL_MASS))
@@ -187,9 +188,7 @@ def step_atoms(*, shift: float, shift_drop: float, drop: float, dof: float) -> A
         tails, low, high = _spread_tails(drop, dof)
         spacing = max(spacing, (high - low) / _MAX_POINTS)
         others = discretise(tails, math.floor(low / spacing), math.ceil(high / spacing), spacing)
-    own = discretise(
-        _shifted_tails(shift, shift_drop), math.floor(bottom / spacing), math.ceil(top / spacing), spacing
-    )
+    own = discretise(_shifted_tails(shift, shift_drop), math.floor(bottom / spacing), math.ceil(top / spacing), spacing)
     if not spread:
         return own
     grid = own.loss[0] + others.loss[0] + spacing * np.arange(own.loss.size + others.loss.size - 1)

@@ -18,7 +18,7 @@ _HUGE = 1e300  # above this x, P(X > x) is exp(-x/2) to the precision of floats
 def _saddle(x: Real, df: Real, nc: Real) -> tuple[Real, Real, Real]:
     """With -X as L and D = 1 + 2c at its saddle c: D, gap = 2c/D and the log of the integrand at c, each like x."""
     half = 0.5 * df / x
-    root = np.hypot(half, np.sqrt(nc / x))
+    root = np.hypot(half, np.sqrt(nc) / np.sqrt(x))
     d = half + root
     above = (x - np.maximum(df, nc)) - np.minimum(df, nc)
     # 4 x c^2 + (4 x - 2 df) c + above = 0, by the root formula that does not cancel

@@ -159,7 +159,7 @@ class _Pair:
             exponents[pole] = (c - pole) * miss - fall
         ratio = unit[:, None] * self.drop / d
         bend = self.push * self.keep * unit[:, None] ** 2 / d**3
-        tilt = miss * unit
+        tilt = np.clip(miss, -np.sqrt(second), np.sqrt(second)) * unit  # clipped only where floats do not resolve x
         gaps = np.stack([c, c - 1.0]) / unit
 
         def remainder(z: Complex, points: NDArray[np.intp]) -> Complex:
@@ -199,8 +199,8 @@ def gaussian_pair_log_tails(
     """Tails of L = log dP1/dP0 for P0 = N(0, I) and P1 = N(M, I - diag(w)), in coordinate groups.
 
     log_ratio (n,): the points x; drop (groups,): 0 <= w < 1; shift (groups,): length of M within the group, >= 0;
-    multiplicity (groups,): coordinates in the group, >= 0. Returns log P0(L > x), log P0(L <= x), log P1(L > x) and
-    log P1(L <= x), each of shape (n,).
+    multiplicity (groups,): coordinates in the group, >= 0, and >= 1 where the shift is not 0.
+    Returns log P0(L > x), log P0(L <= x), log P1(L > x) and log P1(L <= x), each of shape (n,).
     """
     x = np.asarray(log_ratio, dtype=np.float64)
     w, s, m = (np.asarray(value, dtype=np.float64) for value in (drop, shift, multiplicity))

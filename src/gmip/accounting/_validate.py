@@ -11,7 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip.errors import InvalidArgument
 
-__all__ = ["count", "non_negative", "number", "one_of", "positive", "positive_array", "probability", "probability_array"]
+__all__ = [
+    "count",
+    "non_negative",
+    "number",
+    "one_of",
+    "positive",
+    "positive_array",
+    "probability",
+    "probability_array",
+]
 
 
 def number(name: str, value: Any) -> float:

@@ -13,7 +13,7 @@ from gmip.accounting import _validate as check
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose
 from gmip.accounting.families import Gaussian
 from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.step import Bound, GaussianPair, gdp_mu_step, paper_mu_step, tight_step
+from gmip.accounting.step import Bound, gdp_mu_step, paper_mu_step, tight_step
 from gmip.accounting.stochastic import group_susceptibilities
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 from gmip.errors import InvalidArgument
@@ -54,9 +54,9 @@ def account(
 
     Guarantees
     ----------
-    With bound="tight" and composition="exact" no attacker of the threat model does better than the curve against a record
-    of susceptibility at most K, if batch means are Gaussian and each step faces fresh data. composition="clt" is a limit
-    for many small steps and may be optimistic; bound="paper" approximates the chi-squared curve by a Gaussian one.
+    With bound="tight" and composition="exact" no attacker of the threat model does better than the curve against a
+    record of susceptibility at most K, if batch means are Gaussian and each step faces fresh data. composition="clt" is
+    a limit for many small steps and may be optimistic; bound="paper" approximates the chi-squared curve by a Gaussian.
     """
     runs = [run] if isinstance(run, NoisySGD) else list(run)
     if not runs or not all(isinstance(r, NoisySGD) for r in runs):
@@ -88,48 +88,40 @@ def account(
 def mu_per_step(
     run: NoisySGD, *, susceptibility: float | None = None, bound: Bound = "tight", notion: Notion = "gmip"
 ) -> float:
-    """The mu of one step for a record that takes part in it: mu_step of the paper, sqrt(2 KL) of the tight step, mu_DP."""
+    """The mu of one step for a record that takes part in it: mu_step of the paper, sqrt(2 KL) of the tight step,
+    mu_DP."""
     if notion == "gdp":
         return gdp_mu_step(run)
-    return _mu_step(run, run.num_params if susceptibility is None else susceptibility, bound)
+    return _mu_step(run, float(run.num_params) if susceptibility is None else susceptibility, bound)
 
 
 def _mu_step(run: NoisySGD, susceptibility: float, bound: Bound) -> float:
     if bound == "paper":
         return paper_mu_step(run, susceptibility)
-    step = tight_step(run, susceptibility)
-    own = step.mu if isinstance(step, Gaussian) else math.sqrt(step.divergence) if isinstance(step, GaussianPair) else 0.0
-    return min(own, gdp_mu_step(run))
+    return min(math.sqrt(tight_step(run, susceptibility).divergence), gdp_mu_step(run))
 
 
-def _gmip(
-    runs: Sequence[NoisySGD], susceptibility: float, bound: Bound, composition: Composition
-) -> TradeOff:
+def _gmip(runs: Sequence[NoisySGD], susceptibility: float, bound: Bound, composition: Composition) -> TradeOff:
     ks = [float(r.num_params) if math.isnan(susceptibility) else susceptibility for r in runs]
     if composition == "clt":
-        return Gaussian(
-            clt_mu([(_mu_step(r, k, bound), r.sample_rate, r.num_steps) for r, k in zip(runs, ks, strict=True)])
-        )
+        mus = [_mu_step(r, k, bound) for r, k in zip(runs, ks, strict=True)]
+        return Gaussian(clt_mu([(mu, r.sample_rate, r.num_steps) for r, mu in zip(runs, mus, strict=True)]))
     if bound == "paper":
         return _exact(runs, [Gaussian(paper_mu_step(r, k)) for r, k in zip(runs, ks, strict=True)])
-    # Differential privacy bounds membership inference too; it wins where data randomness is negligible.
     tight = [tight_step(r, k) for r, k in zip(runs, ks, strict=True)]
     if all(isinstance(step, Gaussian) for step in tight):  # Poisson batches: mu <= mu_DP already
         return _exact(runs, tight)
+    # Differential privacy bounds membership inference too; it wins where data randomness is negligible. Both are
+    # composed only where they are close, so that the better of the two is smooth in the run.
     noise = [Gaussian(gdp_mu_step(r)) for r in runs]
-    ratio = _total_divergence(runs, tight) / max(_total_divergence(runs, noise), 1e-300)
-    if ratio < 0.8:
+    ours, theirs = (
+        sum(r.num_steps * step.divergence for r, step in zip(runs, steps, strict=True)) for steps in (tight, noise)
+    )
+    if ours < 0.8 * theirs:
         return _exact(runs, tight)
-    if ratio > 1.25:
+    if ours > 1.25 * theirs:
         return _exact(runs, noise)
     return Maximum([_exact(runs, tight), _exact(runs, noise)])
-
-
-def _total_divergence(runs: Sequence[NoisySGD], steps: Sequence[TradeOff]) -> float:
-    total = 0.0
-    for run, step in zip(runs, steps, strict=True):
-        total += run.num_steps * (step.mu**2 if isinstance(step, Gaussian) else step.divergence)  # type: ignore[attr-defined]
-    return total
 
 
 def _exact(runs: Sequence[NoisySGD], steps: Sequence[TradeOff]) -> TradeOff:
@@ -157,7 +149,8 @@ def _gdp(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff:
 _SAMPLING = {
     "fixed": "Each step draws a batch of fixed size without replacement, anew and independently of the other steps; "
     "shuffled epochs are not covered.",
-    "poisson": "Each step draws every record on its own with the same probability, and divides by the expected batch size.",
+    "poisson": "Each step draws every record on its own with the same probability and divides by the expected batch "
+    "size.",
     "full": "Every record takes part in every step.",
 }
 
@@ -166,13 +159,17 @@ def _common_sentences(runs: Sequence[NoisySGD], composition: Composition) -> lis
     sentences = [_SAMPLING[s] for s in dict.fromkeys(r.sampling for r in runs)]
     if composition == "clt":
         sentences.append(
-            "Steps are composed by a central limit theorem for many small steps: an approximation that can be optimistic."
+            "Steps are composed by a central limit theorem for many small steps: an approximation that can be "
+            "optimistic."
         )
     else:
-        sentences.append("Steps are composed exactly, on a grid that errs on the attacker's side (TPR by less than 1e-4).")
+        sentences.append(
+            "Steps are composed exactly, on a grid that errs on the attacker's side (TPR by less than 1e-4)."
+        )
     low, high = DEFAULT_FPR_RANGE
     sentences.append(
-        f"The equivalent mu is the smallest whose Gaussian curve holds at every false-positive rate from {low:g} to 1 - {1 - high:g}."
+        "The equivalent mu is the smallest whose Gaussian curve holds at every false-positive rate from "
+        f"{low:g} to 1 - {1 - high:.0e}."
     )
     return sentences
 
@@ -181,13 +178,15 @@ def _gmip_sentences(
     runs: Sequence[NoisySGD], susceptibility: float | ArrayLike | None, bound: Bound, composition: Composition
 ) -> list[str]:
     sentences = [
-        "Threat model: the attacker sees every published mean gradient, cannot poison the data, and asks about a record "
-        "drawn from the data distribution.",
-        "Batch means are taken to be Gaussian (central limit theorem): an approximation for small batches and heavy tails.",
+        "Threat model: the attacker sees every published mean gradient, cannot poison the data, and asks about a "
+        "record drawn from the data distribution.",
+        "Batch means are taken to be Gaussian (central limit theorem): an approximation for small batches and heavy "
+        "tails.",
     ]
     if susceptibility is None:
         sentences.append(
-            "Susceptibility K = num_params is that of a typical record, not a bound: measure K to cover the exposed ones."
+            "Susceptibility K = num_params is that of a typical record, not a bound: measure K to cover the exposed "
+            "ones."
         )
     elif np.size(np.asarray(susceptibility)) == 1:
         sentences.append(f"The curve bounds records of susceptibility at most {float(np.ravel(susceptibility)[0]):g}.")
@@ -199,8 +198,8 @@ def _gmip_sentences(
         )
     if sum(r.num_steps for r in runs) > 1:
         sentences.append(
-            "Each step is taken to face fresh data; a run reuses its records, so the composed curve is a forecast and a "
-            "single record can exceed it. Only added noise composes without this assumption."
+            "Each step is taken to face fresh data; a run reuses its records, so the composed curve is a forecast and "
+            "a single record can exceed it. Only added noise composes without this assumption."
         )
     if bound == "paper":
         sentences.append("One step follows the paper's Corollary 5.1, a Gaussian approximation for many parameters.")
@@ -212,7 +211,7 @@ def _gdp_sentences(runs: Sequence[NoisySGD], composition: Composition) -> list[s
     neighbours = {"poisson": "add or remove one record", "fixed": "replace one record", "full": "replace one record"}
     kinds = dict.fromkeys(neighbours[r.sampling] for r in runs)
     return [
-        f"Differential privacy for neighbours that {' or '.join(kinds)}: it holds for any data and any attacker who sees "
-        "every published mean gradient.",
+        f"Differential privacy for neighbours that {' or '.join(kinds)}: it holds for any data and any attacker who "
+        "sees every published mean gradient.",
         *_common_sentences(runs, composition),
     ]

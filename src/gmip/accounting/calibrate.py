@@ -53,7 +53,9 @@ class Target:
             try:
                 tpr_value, fpr_value = target_tpr
             except (TypeError, ValueError):
-                raise InvalidArgument(f"target_tpr = {target_tpr!r} must be a pair (tpr, fpr), such as (0.05, 0.01).") from None
+                raise InvalidArgument(
+                    f"target_tpr = {target_tpr!r} must be a pair (tpr, fpr), such as (0.05, 0.01)."
+                ) from None
             tpr = check.probability("target_tpr", tpr_value, open_low=True)
             fpr = check.probability("the false-positive rate of target_tpr", fpr_value, open_low=True, open_high=True)
             if tpr <= fpr:
@@ -91,8 +93,8 @@ def calibrate(
     target_tpr : (tpr, fpr): an attacker who accepts `fpr` false alarms finds at most `tpr` of the members.
     target_advantage : largest TPR - FPR.
     notion, susceptibility, bound, composition : as in `account`.
-    solve_for : "noise_std" gives the least noise on the batch MEAN (0 when none is needed); "num_steps" the largest number
-        of steps at the run's noise (at most 1e9); "batch_size" the smallest batch at the run's noise.
+    solve_for : "noise_std" gives the least noise on the batch MEAN (0 when none is needed); "num_steps" the largest
+        number of steps at the run's noise (at most 1e9); "batch_size" the smallest batch at the run's noise.
     hold : with solve_for="batch_size", what stays: the number of "steps", or of "epochs" (steps times batch size).
 
     Guarantees
@@ -110,9 +112,7 @@ def calibrate(
     check.one_of("hold", hold, ("steps", "epochs"))
 
     def measured(candidate: NoisySGD) -> float:
-        curve = account(
-            candidate, susceptibility=susceptibility, bound=bound, composition=composition, notion=notion
-        )
+        curve = account(candidate, susceptibility=susceptibility, bound=bound, composition=composition, notion=notion)
         return target.measure(curve)
 
     if solve_for == "num_steps":
@@ -124,7 +124,8 @@ def calibrate(
         return quiet
     if run.clip_norm is None:
         raise InvalidArgument(
-            f"clip_norm is not set and {target.words} is not met without noise: noise needs clipped gradients; set clip_norm."
+            f"clip_norm is not set and {target.words} is not met without noise: noise needs clipped gradients; set "
+            "clip_norm."
         )
 
     def rough(candidate: NoisySGD) -> float:
@@ -150,8 +151,8 @@ def _safe_log(measured: float, wanted: float) -> float:
 def _bracketed(excess: Callable[[float], float], start: float, tolerance: float) -> float:
     """An x with -tolerance <= excess(x) <= 0, for a function that falls from above 0 to below 0 as x grows.
 
-    The bracket is widened from `start`, further each time: nothing has to be known about where the zero lies. Inside it,
-    Chandrupatla's method (1997): inverse quadratic interpolation where that is safe, bisection elsewhere. Where the
+    The bracket is widened from `start`, further each time: nothing has to be known about where the zero lies. Inside
+    it, Chandrupatla's method (1997): inverse quadratic interpolation where that is safe, bisection elsewhere. Where the
     function jumps over the wanted interval, the least double that meets the target is the answer.
     """
     x, f = start, excess(start) + 0.5 * tolerance
@@ -230,8 +231,8 @@ def _smallest_batch(run: NoisySGD, target: Target, measured: Callable[[NoisySGD]
         steps = run.num_steps if hold == "steps" else max(1, math.ceil(run.num_steps * run.batch_size / size))
         return run.replace(batch_size=size, num_steps=steps)
 
-    # The exposure first falls with the batch (each record weighs less) and, with the steps held, rises again (each record
-    # is seen more often): look at sizes spread evenly in the logarithm, then close in.
+    # The exposure first falls with the batch (each record weighs less) and, with the steps held, rises again (each
+    # record is seen more often): look at sizes spread evenly in the logarithm, then close in.
     sizes = sorted({min(run.dataset_size, math.ceil(run.dataset_size ** (i / 48))) for i in range(49)})
     values: dict[int, float] = {}
 

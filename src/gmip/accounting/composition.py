@@ -35,8 +35,8 @@ class Composed(TradeOff):
 
     Parameters
     ----------
-    components : sequence of (weight, parts), parts a sequence of (one step's atoms, number of steps). With more than one
-        component, an attacker faces component i with probability weight_i and knows which: stochastic composition.
+    components : sequence of (weight, parts), parts a sequence of (one step's atoms, number of steps). With more than
+        one component, an attacker faces component i with probability weight_i and knows which: stochastic composition.
 
     Guarantees
     ----------
@@ -156,7 +156,8 @@ class Maximum(TradeOff):
         return min(self._curves, key=lambda curve: curve._delta(0.0))
 
     def _log_fnr(self, fpr: Array) -> Array:
-        return np.maximum.reduce([curve._log_fnr(fpr) for curve in self._curves])
+        result: Array = np.maximum.reduce([curve._log_fnr(fpr) for curve in self._curves])
+        return result
 
     def _delta(self, epsilon: float) -> float:
         return min(curve._delta(epsilon) for curve in self._curves)
@@ -193,7 +194,8 @@ def _as_pair(curve: TradeOff) -> GaussianPair | None:
 
 
 def subsampled_clt_mu(*, mu_step: float, sample_rate: float, num_steps: float) -> float:
-    """The paper's Lemma 5.1 (Dong et al. 2022, Corollary 4): mu = sqrt(2) p sqrt(T) sqrt(e^(m^2) Phi(1.5 m) + 3 Phi(-0.5 m)
+    """The paper's Lemma 5.1 (Dong et al. 2022, Corollary 4): mu = sqrt(2) p sqrt(T) sqrt(e^(m^2) Phi(1.5 m) + 3
+    Phi(-0.5 m)
     - 2), m = mu_step; infinity where that overflows.
 
     Guarantees

@@ -31,6 +31,11 @@ class Gaussian(TradeOff):
     def __repr__(self) -> str:
         return f"Gaussian(mu={self.mu:.6g})"
 
+    @property
+    def divergence(self) -> float:
+        """2 KL(P1 || P0) = mu^2."""
+        return self.mu**2
+
     def _log_fnr(self, fpr: Array) -> Array:
         if self.mu == 0.0:
             with np.errstate(divide="ignore"):
@@ -82,8 +87,8 @@ class Gaussian(TradeOff):
 class PiecewiseLinear(TradeOff):
     """The lower convex polygon through given points (fpr, fnr).
 
-    fpr, fnr : array-like of shape (n,), the points; (0, 1) and (1, 0) are always added. Points that are not on the lower
-    convex hull are dropped: an attacker may toss a coin between two tests.
+    fpr, fnr : array-like of shape (n,), the points; (0, 1) and (1, 0) are always added. Points that are not on the
+    lower convex hull are dropped: an attacker may toss a coin between two tests.
     """
 
     def __init__(self, fpr: ArrayLike, fnr: ArrayLike) -> None:
@@ -118,7 +123,9 @@ class PiecewiseLinear(TradeOff):
             losses = np.arange(-60.0, 60.0, 0.01)
             deltas = np.asarray(pld.get_delta_for_epsilon(losses), dtype=np.float64)
         except AttributeError:
-            raise InvalidArgument(f"pld must be a dp_accounting PrivacyLossDistribution, not {type(pld).__name__}.") from None
+            raise InvalidArgument(
+                f"pld must be a dp_accounting PrivacyLossDistribution, not {type(pld).__name__}."
+            ) from None
         return cls._from_tangents(losses, deltas)
 
     @classmethod
@@ -152,7 +159,8 @@ class PiecewiseLinear(TradeOff):
         width = x[k + 1] - x[k]
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(width > 0.0, np.clip((fpr - x[k]) / width, 0.0, 1.0), 1.0)
-            return np.logaddexp(np.log1p(-share) + y[k], np.log(share) + y[k + 1])
+            result: Array = np.logaddexp(np.log1p(-share) + y[k], np.log(share) + y[k + 1])
+        return result
 
     def _delta(self, epsilon: float) -> float:
         x, fnr = self._fpr_vertices, np.exp(self._log_fnr_vertices)

@@ -18,7 +18,8 @@ SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full")
 
 @dataclass(frozen=True, kw_only=True)
 class NoisySGD:
-    """A training run: `num_steps` steps, each of which publishes the mean gradient of a batch, clipped and noisy if asked.
+    """A training run: `num_steps` steps, each of which publishes the mean gradient of a batch, clipped and noisy if
+    asked.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
 """One step of (noisy) SGD: what an attacker learns from one published mean gradient.
 
-Model (the paper's CLT): per-example gradients have mean mu and covariance Sigma; a batch mean m of n of them, with noise
-tau, is N(mu, Sigma/n + tau^2 I) when the candidate theta is not in the batch and N(mu + (theta - mu)/n, (n-1)/n^2 Sigma +
-tau^2 I) when it is. Scaled to unit variance under "not a member", each eigendirection tests N(0, 1) against N(shift,
-1 - drop): `GaussianPair`. `docs/theory/one-step.md` carries the derivations named here.
+Model (the paper's CLT): per-example gradients have mean mu and covariance Sigma; a batch mean m of n of them, with
+noise tau, is N(mu, Sigma/n + tau^2 I) when the candidate theta is not in the batch and N(mu + (theta - mu)/n,
+(n-1)/n^2 Sigma + tau^2 I) when it is. Scaled to unit variance under "not a member", each eigendirection tests N(0, 1)
+against N(shift, 1 - drop): `GaussianPair`. `docs/theory/one-step.md` carries the derivations named here.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class GaussianPair(TradeOff):
     """The optimal test of N(0, I) against N(s, I - D): the exact curve of a step whose spectrum is known.
 
     Directions come in groups of equal variance drop; only the length of the shift inside a group matters, because the
-    group is rotation invariant. Full-batch steps compose without leaving the family: k steps multiply `multiplicity` by k
-    and `shift` by sqrt(k).
+    group is rotation invariant. Full-batch steps compose without leaving the family: k steps multiply `multiplicity`
+    by k and `shift` by sqrt(k).
 
     Parameters
     ----------
@@ -61,7 +61,9 @@ class GaussianPair(TradeOff):
     def __init__(self, *, drop: ArrayLike, shift: ArrayLike, multiplicity: ArrayLike) -> None:
         d, s, m = (np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (drop, shift, multiplicity))
         if not d.shape == s.shape == m.shape or d.ndim != 1:
-            raise InvalidArgument(f"drop, shift and multiplicity must be of one length, not {d.shape}, {s.shape}, {m.shape}.")
+            raise InvalidArgument(
+                f"drop, shift and multiplicity must be of one length, not {d.shape}, {s.shape}, {m.shape}."
+            )
         if not (np.all((d >= 0.0) & (d < 1.0)) and np.all((s >= 0.0) & np.isfinite(s)) and np.all(m >= 0.0)):
             raise InvalidArgument("drop must lie in [0, 1), shift and multiplicity must be finite and not negative.")
         self.drop, self.shift, self.multiplicity = _merge(d, s, m)
@@ -193,8 +195,8 @@ class GaussianPair(TradeOff):
 def _merge(drop: Array, shift: Array, multiplicity: Array) -> tuple[Array, Array, Array]:
     """Groups of one drop become one: shifts add in squares."""
     unique, index = np.unique(drop, return_inverse=True)
-    shift2 = np.bincount(index, weights=shift * shift, minlength=unique.size)
-    return unique, np.sqrt(shift2), np.bincount(index, weights=multiplicity, minlength=unique.size)
+    squares, counts = (np.bincount(index, weights=w, minlength=unique.size) for w in (shift * shift, multiplicity))
+    return unique, np.sqrt(squares), counts.astype(np.float64, copy=False)
 
 
 class ChiSquared(GaussianPair):
@@ -238,7 +240,9 @@ def spectral_step(
     values = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
     delta = np.atleast_1d(np.asarray(coordinates, dtype=np.float64))
     if values.shape != delta.shape or values.ndim != 1 or values.size == 0:
-        raise InvalidArgument(f"eigenvalues and coordinates must be of one length, not {values.shape} and {delta.shape}.")
+        raise InvalidArgument(
+            f"eigenvalues and coordinates must be of one length, not {values.shape} and {delta.shape}."
+        )
     if not (np.all(np.isfinite(values)) and np.all(values >= 0.0) and np.all(np.isfinite(delta))):
         raise InvalidArgument("eigenvalues must be finite and not negative, coordinates finite: mend the entries.")
     n, tau = check.count("batch_size", batch_size), check.non_negative("noise_std", noise_std)
@@ -249,10 +253,12 @@ def spectral_step(
     if not seen.any():
         return Gaussian(0.0)
     drop = values[seen] / n**2 / variance[seen]
-    return GaussianPair(drop=drop, shift=np.abs(delta[seen]) / n / np.sqrt(variance[seen]), multiplicity=np.ones(drop.size))
+    return GaussianPair(
+        drop=drop, shift=np.abs(delta[seen]) / n / np.sqrt(variance[seen]), multiplicity=np.ones(drop.size)
+    )
 
 
-# -- bounds from sizes alone --------------------------------------------------------------------------------------------
+# -- bounds from sizes alone ------------------------------------------------------------------------------------
 
 
 def corollary_mu(*, num_params: float, susceptibility: float, effective_batch_size: float) -> float:
@@ -291,7 +297,7 @@ def paper_mu_step(run: NoisySGD, susceptibility: float) -> float:
     return min(corollary, gdp_mu_step(run))
 
 
-def tight_step(run: NoisySGD, susceptibility: float) -> TradeOff:
+def tight_step(run: NoisySGD, susceptibility: float) -> Gaussian | GaussianPair:
     """The tight one-step curve for a record that takes part, from sizes, noise and susceptibility alone.
 
     Guarantees
@@ -312,7 +318,7 @@ def tight_step(run: NoisySGD, susceptibility: float) -> TradeOff:
         return ChiSquared(dimension=r, susceptibility=k, batch_size=n)
     assert run.clip_norm is not None
     noise = (run.noise_std * n / run.clip_norm) ** 2  # n^2 tau^2/C^2
-    if k <= 4.0:  # the covariance bound C^2 beats |theta - mean| <= 2C: the paper's n_eff, here with its proof
+    if k <= 4.0:  # Sigma <= C^2 I says more than |theta - mean| <= 2C: the paper's n_eff, here with its proof
         return ChiSquared(dimension=r, susceptibility=k, batch_size=n + noise)
     share = _best_share(n, k, r, noise)
     shift_drop, drop = _drops(n, k, noise, share)

@@ -28,8 +28,8 @@ def stochastic_composition(curves: Sequence[TradeOff], weights: ArrayLike | None
 
     Guarantees
     ----------
-    A lower bound on the stochastic composition of the given curves (each is replaced by its pessimistic discretisation),
-    and never below the lowest of them: f >= f* for the worst record's f*.
+    A lower bound on the stochastic composition of the given curves (each is replaced by its pessimistic
+    discretisation), and never below the lowest of them: f >= f* for the worst record's f*.
     """
     if not curves:
         raise InvalidArgument("curves is empty: pass at least one trade-off curve.")

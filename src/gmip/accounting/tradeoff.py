@@ -100,7 +100,9 @@ class TradeOff(ABC):
         """The mu of the Gaussian curve through this one's point at `fpr`, 0 < fpr < 1."""
         values = check.probability_array("fpr", fpr)
         if np.any((values <= 0.0) | (values >= 1.0)):
-            raise InvalidArgument("fpr must lie strictly between 0 and 1 for mu_at: every curve meets there at the ends.")
+            raise InvalidArgument(
+                "fpr must lie strictly between 0 and 1 for mu_at: every curve meets there at the ends."
+            )
         return _like(fpr, self._mu_at(values))
 
     def _mu_at(self, fpr: Array) -> Array:
@@ -303,7 +305,8 @@ class Subsampled(TradeOff):
         with np.errstate(divide="ignore"):
             idle = np.log1p(-self.rate) + np.log1p(-fpr)
             own = np.log(np.asarray(self.rate)) + self._curve._log_fnr(fpr)
-        return np.logaddexp(own, idle)
+        result: Array = np.logaddexp(own, idle)
+        return result
 
     def _delta(self, epsilon: float) -> float:
         # L > eps for the mixture exactly when the step's own loss exceeds log((e^eps - 1 + rate)/rate).
@@ -320,7 +323,7 @@ class Subsampled(TradeOff):
 
 
 class Symmetrised(TradeOff):
-    """min(f, f^-1) made convex: f down to slope -1, a line, then the mirror image (Dong et al. 2022, Prop. 2.?)."""
+    """min(f, f^-1) made convex: f down to slope -1, a line, then the mirror image (Dong et al. 2022, Def. F.1)."""
 
     def __init__(self, curve: TradeOff) -> None:
         balance = curve._balance()
@@ -331,6 +334,7 @@ class Symmetrised(TradeOff):
         self.assumptions = curve.assumptions
 
     def _log_fnr(self, fpr: Array) -> Array:
+        result: Array
         with np.errstate(divide="ignore"):
             line = np.log(np.maximum(self._low + self._high - fpr, 0.0))
         result = np.where(fpr <= self._low, self._curve._log_fnr(np.minimum(fpr, self._low)), line)
