@@ -58,13 +58,15 @@ def _rounded(value: Decimal, digits: int, rounding: str) -> str:
         return "infinite"
     if value == 0:
         return "0"
-    return _plain(value.quantize(Decimal(1).scaleb(value.adjusted() - digits + 1), rounding=rounding))
+    rounded = value.quantize(Decimal(1).scaleb(value.adjusted() - digits + 1), rounding=rounding)
+    if rounded.adjusted() > value.adjusted():  # 9.991 became 10.00: one digit less
+        rounded = rounded.quantize(Decimal(1).scaleb(rounded.adjusted() - digits + 1))
+    return _plain(rounded)
 
 
 def _plain(value: Decimal) -> str:
     """Without an exponent where people can read it."""
     if -7 < value.adjusted() < 7:
-        # Digits after the point that rounding up carried away (9.999 -> 10.00) stay: they are true.
         return f"{value:f}"
     return f"{value.normalize():e}".replace("e+", "e")
 

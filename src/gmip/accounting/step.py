@@ -302,15 +302,15 @@ def tight_step(run: NoisySGD, susceptibility: float) -> Gaussian | GaussianPair:
 
     Guarantees
     ----------
-    In the Gaussian model, at most as hard as the optimal test against any record of susceptibility <= K, whatever the
-    spectrum of the covariance: proved in docs/theory/one-step.md ("Theorem 1" for fixed batches, "Theorem 2" for Poisson
-    batches), with no margin left to choose. Without noise it is Theorem 5.1 of the paper, exact for susceptibility K.
+    In the Gaussian model, no harder than the optimal test against any record of susceptibility <= K, whatever the
+    spectrum of the covariance: proved in docs/theory/one-step.md ("Theorem 1" for fixed batches, "Theorem 2" for
+    Poisson batches), with no margin left to choose. Without noise it is Theorem 5.1 of the paper, exact at K.
     """
     n, k, r = run.batch_size, susceptibility, run.rank or run.num_params
     if run.sampling == "poisson":
-        # Theorem 2: others are N - 1 independent draws; the record adds its gradient and removes nothing.
-        others = run.dataset_size - 1
-        data_mu = math.sqrt(k / n * run.dataset_size / others) if others else math.inf
+        # Theorem 2: the N - 1 others come and go; the record adds its gradient (not centred: hence 1/(1 - p) more).
+        others, idle = run.dataset_size - 1, 1.0 - run.sample_rate
+        data_mu = math.sqrt((k + 1.0 / idle) / n * run.dataset_size / others) if others and idle else math.inf
         return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=gdp_mu_step(run)))
     if run.noise_std == 0.0:
         if n == 1:

@@ -1,0 +1,147 @@
+"""The trade-off contract, applied to every family and to what `account` returns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+
+from gmip.accounting.account import account
+from gmip.accounting.composition import Maximum, compose
+from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
+from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.step import ChiSquared, GaussianPair, spectral_step
+from gmip.accounting.stochastic import stochastic_composition
+from gmip.accounting.tradeoff import Inverse, Subsampled, Symmetrised, TradeOff
+from tests.contracts.tradeoff import TradeOffContract
+
+
+def roc() -> PiecewiseLinear:
+    rng = np.random.default_rng(7)
+    return PiecewiseLinear.from_roc(rng.normal(0.8, 1.3, 200), rng.normal(0.0, 1.0, 300))
+
+
+def mixed_pair() -> GaussianPair:
+    return GaussianPair(drop=[0.0, 0.01, 0.2], shift=[0.7, 0.4, 0.5], multiplicity=[1, 30, 2])
+
+
+def spectral(noise_std: float) -> TradeOff:
+    rng = np.random.default_rng(11)
+    eigenvalues = np.arange(1, 13, dtype=float) ** -1.5
+    return spectral_step(eigenvalues, rng.normal(size=12) * np.sqrt(eigenvalues), batch_size=10, noise_std=noise_std)
+
+
+CURVES: dict[str, Callable[[], TradeOff]] = {
+    **{f"gaussian-{mu}": (lambda mu=mu: Gaussian(mu)) for mu in (0, 0.01, 1, 8, math.inf)},
+    **{
+        f"eps-{eps}-delta-{delta}": (lambda eps=eps, delta=delta: EpsilonDelta(eps, delta))
+        for eps, delta in [(0, 0), (0, 0.1), (1, 0), (1, 1e-5), (0.3, 0.2), (5, 1e-3), (30, 0), (2, 1)]
+    },
+    "polygon": lambda: PiecewiseLinear([0.1, 0.3, 0.35], [0.5, 0.2, 0.6]),
+    "polygon-with-jumps": lambda: PiecewiseLinear([0.0, 0.2, 0.7], [0.8, 0.3, 0.0]),
+    "polygon-of-no-points": lambda: PiecewiseLinear([], []),
+    "roc": roc,
+    "chi2-cifar": lambda: ChiSquared(dimension=650, susceptibility=650, batch_size=500),
+    "chi2-small": lambda: ChiSquared(dimension=2, susceptibility=3, batch_size=5),
+    "chi2-one": lambda: ChiSquared(dimension=1, susceptibility=2.5, batch_size=4),
+    "pair-mixed": mixed_pair,
+    "pair-shift-only": lambda: GaussianPair(drop=[0.0], shift=[1.5], multiplicity=[3]),
+    "pair-drop-only": lambda: GaussianPair(drop=[0.3], shift=[0.0], multiplicity=[8]),
+    "pair-nothing": lambda: GaussianPair(drop=[0.0], shift=[0.0], multiplicity=[4]),
+    "spectral": lambda: spectral(0.0),
+    "spectral-noisy": lambda: spectral(0.1),
+    "subsampled-gaussian": lambda: Gaussian(2.0).subsample(0.1),
+    "subsampled-never": lambda: Subsampled(Gaussian(2.0), 0.0),
+    "subsampled-polygon": lambda: roc().subsample(0.3),
+    "subsampled-chi2": lambda: ChiSquared(dimension=2, susceptibility=3, batch_size=5).subsample(0.4),
+    "c-p": lambda: Symmetrised(Gaussian(2.0).subsample(0.1)),
+    "c-p-small": lambda: Gaussian(0.5).subsample(0.01).symmetrise(),
+    "symmetrised-polygon": lambda: roc().symmetrise(),
+    "inverse-subsampled": lambda: Gaussian(2.0).subsample(0.1).inverse(),
+    "inverse-chi2": lambda: Inverse(ChiSquared(dimension=2, susceptibility=3, batch_size=5)),
+    "inverse-polygon": lambda: PiecewiseLinear([0.0, 0.2, 0.7], [0.8, 0.3, 0.0]).inverse(),
+    **{
+        f"composed-{times}": (lambda times=times: compose([(Gaussian(1.14).subsample(0.01), times)]))
+        for times in (1, 7, 1200)
+    },
+    "composed-c-p": lambda: Gaussian(1.0).subsample(0.05).symmetrise().compose(50),
+    "composed-polygon": lambda: EpsilonDelta(0.3, 1e-3).compose(10),
+    "composed-perfect": lambda: Gaussian(math.inf).subsample(0.2).compose(3),
+    "composed-unlike": lambda: compose(
+        [
+            (Gaussian(1.0).subsample(0.1), 20),
+            (ChiSquared(dimension=20, susceptibility=30, batch_size=10).subsample(0.2), 5),
+            (Gaussian(0.3), 4),
+        ]
+    ),
+    "composed-inverse": lambda: Gaussian(1.0).subsample(0.1).compose(30).inverse(),
+    "stochastic": lambda: stochastic_composition(
+        [Gaussian(0.3), Gaussian(1.0).subsample(0.3).compose(5), ChiSquared(dimension=2, susceptibility=3, batch_size=5)],
+        [0.5, 0.3, 0.2],
+    ),
+    "stochastic-with-a-lost-record": lambda: stochastic_composition([Gaussian(0.5), Gaussian(math.inf)], [0.9, 0.1]),
+}
+
+RUNS = {
+    "fixed": NoisySGD(dataset_size=60, batch_size=20, num_steps=12, num_params=10, clip_norm=1.0, noise_std=0.05),
+    "poisson": NoisySGD(
+        dataset_size=60, batch_size=20, num_steps=12, num_params=10, clip_norm=1.0, noise_std=0.05, sampling="poisson"
+    ),
+    "full": NoisySGD(
+        dataset_size=60, batch_size=60, num_steps=5, num_params=10, clip_norm=1.0, noise_std=0.02, sampling="full"
+    ),
+}
+
+ACCOUNTS: dict[str, Callable[[], TradeOff]] = {
+    **{
+        f"{sampling}-{bound}-{composition}-gmip": (
+            lambda run=run, bound=bound, composition=composition: account(run, bound=bound, composition=composition)
+        )
+        for (sampling, run), bound, composition in itertools.product(RUNS.items(), ("tight", "paper"), ("exact", "clt"))
+    },
+    **{
+        f"{sampling}-{composition}-gdp": (
+            lambda run=run, composition=composition: account(run, composition=composition, notion="gdp")
+        )
+        for (sampling, run), composition in itertools.product(RUNS.items(), ("exact", "clt"))
+    },
+    "noise-free": lambda: account(RUNS["fixed"].replace(noise_std=0.0)),
+    "noise-free-gdp": lambda: account(RUNS["fixed"].replace(noise_std=0.0), notion="gdp"),
+    "schedule": lambda: account([RUNS["fixed"], RUNS["full"]]),
+    "schedule-gdp": lambda: account([RUNS["fixed"], RUNS["poisson"]], notion="gdp"),
+    "measured": lambda: account(RUNS["fixed"], susceptibility=[2.0, 5.0, 40.0]),
+    "measured-clt": lambda: account(RUNS["full"], susceptibility=[2.0, 5.0, 40.0], composition="clt", bound="paper"),
+}
+
+# Curves that cross: at each rate the higher one holds, and the delta of the pair is bounded, not found.
+MAXIMA: dict[str, Callable[[], TradeOff]] = {
+    "maximum": lambda: Maximum([Gaussian(1.0), Gaussian(2.0).subsample(0.5)]),
+    "maximum-of-one": lambda: Maximum([Gaussian(1.0).subsample(0.5)]),
+    "maximum-composed": lambda: Maximum([Gaussian(1.0).subsample(0.1).compose(100), EpsilonDelta(1.0, 0.01)]),
+}
+
+every = cache(lambda name: {**CURVES, **ACCOUNTS, **MAXIMA}[name]())
+
+
+class TestFamilies(TradeOffContract):
+    @pytest.fixture(params=CURVES)
+    def curve(self, request: pytest.FixtureRequest) -> TradeOff:
+        return every(request.param)
+
+
+class TestAccounts(TradeOffContract):
+    @pytest.fixture(params=ACCOUNTS)
+    def curve(self, request: pytest.FixtureRequest) -> TradeOff:
+        return every(request.param)
+
+
+class TestMaxima(TradeOffContract):
+    delta_is_tight = False
+
+    @pytest.fixture(params=MAXIMA)
+    def curve(self, request: pytest.FixtureRequest) -> TradeOff:
+        return every(request.param)
