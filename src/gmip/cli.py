@@ -45,7 +45,7 @@ def _top(
         print(f"gmip {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        print(context.get_help())
+        print(context.get_help(), end="")  # empty where typer prints the help itself
 
 
 def main(argv: Sequence[str] | None = None) -> int:

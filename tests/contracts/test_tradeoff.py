@@ -17,7 +17,7 @@ from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import ChiSquared, GaussianPair, spectral_step
 from gmip.accounting.stochastic import stochastic_composition
 from gmip.accounting.tradeoff import Inverse, Subsampled, Symmetrised, TradeOff
-from tests.contracts.tradeoff import TradeOffContract
+from tests.contracts.tradeoff import RATES, OrderContract, TradeOffContract
 
 
 def roc() -> PiecewiseLinear:
@@ -48,12 +48,8 @@ CURVES: dict[str, Callable[[], TradeOff]] = {
     "chi2-cifar": lambda: ChiSquared(dimension=650, susceptibility=650, batch_size=500),
     "chi2-small": lambda: ChiSquared(dimension=2, susceptibility=3, batch_size=5),
     "chi2-one": lambda: ChiSquared(dimension=1, susceptibility=2.5, batch_size=4),
-    "pair-mixed": mixed_pair,
     "pair-shift-only": lambda: GaussianPair(drop=[0.0], shift=[1.5], multiplicity=[3]),
-    "pair-drop-only": lambda: GaussianPair(drop=[0.3], shift=[0.0], multiplicity=[8]),
     "pair-nothing": lambda: GaussianPair(drop=[0.0], shift=[0.0], multiplicity=[4]),
-    "spectral": lambda: spectral(0.0),
-    "spectral-noisy": lambda: spectral(0.1),
     "subsampled-gaussian": lambda: Gaussian(2.0).subsample(0.1),
     "subsampled-never": lambda: Subsampled(Gaussian(2.0), 0.0),
     "subsampled-polygon": lambda: roc().subsample(0.3),
@@ -62,7 +58,6 @@ CURVES: dict[str, Callable[[], TradeOff]] = {
     "c-p-small": lambda: Gaussian(0.5).subsample(0.01).symmetrise(),
     "symmetrised-polygon": lambda: roc().symmetrise(),
     "inverse-subsampled": lambda: Gaussian(2.0).subsample(0.1).inverse(),
-    "inverse-chi2": lambda: Inverse(ChiSquared(dimension=2, susceptibility=3, batch_size=5)),
     "inverse-polygon": lambda: PiecewiseLinear([0.0, 0.2, 0.7], [0.8, 0.3, 0.0]).inverse(),
     **{
         f"composed-{times}": (lambda times=times: compose([(Gaussian(1.14).subsample(0.01), times)]))
@@ -84,6 +79,14 @@ CURVES: dict[str, Callable[[], TradeOff]] = {
         [0.5, 0.3, 0.2],
     ),
     "stochastic-with-a-lost-record": lambda: stochastic_composition([Gaussian(0.5), Gaussian(math.inf)], [0.9, 0.1]),
+}
+
+# A point of these is a quadrature for each turn of a search: they are looked at in fewer places.
+COSTLY: dict[str, Callable[[], TradeOff]] = {
+    "pair-mixed": mixed_pair,
+    "pair-drop-only": lambda: GaussianPair(drop=[0.3], shift=[0.0], multiplicity=[8]),
+    "spectral": lambda: spectral(0.0),
+    "spectral-noisy": lambda: spectral(0.1),
 }
 
 RUNS = {
@@ -124,22 +127,31 @@ MAXIMA: dict[str, Callable[[], TradeOff]] = {
     "maximum-composed": lambda: Maximum([Gaussian(1.0).subsample(0.1).compose(100), EpsilonDelta(1.0, 0.01)]),
 }
 
-every = cache(lambda name: {**CURVES, **ACCOUNTS, **MAXIMA}[name]())
+every = cache(lambda name: {**CURVES, **COSTLY, **ACCOUNTS, **MAXIMA}[name]())
 
 
-class TestFamilies(TradeOffContract):
+class TestFamilies(TradeOffContract, OrderContract):
     @pytest.fixture(params=CURVES)
     def curve(self, request: pytest.FixtureRequest) -> TradeOff:
         return every(request.param)
 
 
-class TestAccounts(TradeOffContract):
+class TestCostlyFamilies(TradeOffContract):
+    rates = np.concatenate([RATES[:2], RATES[2:-1:8], [1.0]])
+    area_points = 201
+
+    @pytest.fixture(params=COSTLY)
+    def curve(self, request: pytest.FixtureRequest) -> TradeOff:
+        return every(request.param)
+
+
+class TestAccounts(TradeOffContract, OrderContract):
     @pytest.fixture(params=ACCOUNTS)
     def curve(self, request: pytest.FixtureRequest) -> TradeOff:
         return every(request.param)
 
 
-class TestMaxima(TradeOffContract):
+class TestMaxima(TradeOffContract, OrderContract):
     delta_is_tight = False
 
     @pytest.fixture(params=MAXIMA)

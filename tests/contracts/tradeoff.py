@@ -6,6 +6,7 @@ a supremum, it is found again by brute force: on a grid, then on ever finer grid
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, Inverse, TradeOff
 from gmip.errors import InvalidArgument
 
 SCORES = np.linspace(-8.0, 8.0, 129)
-RATES = np.concatenate([[0.0, 1.0e-200, 1.0e-30], ndtr(SCORES), [1.0]])
+RATES = np.concatenate([[0.0, 1.0e-30], ndtr(SCORES), [1.0]])
 EPSILONS = np.array([-9.0, -3.0, -1.0, -0.25, -1.0e-3, 0.0, 1.0e-3, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0])
 
 # Rounding, and the quadratures behind the one-step curves (1e-8 in the log of an error rate).
@@ -28,27 +29,36 @@ CLOSE = 1.0e-9
 DUAL = 3.0e-8
 
 
-def largest(gain: Callable[[np.ndarray], np.ndarray], low: float, high: float, *, finer: int = 4) -> float:
-    """The maximum of a unimodal function on [low, high]: a grid, then finer ones between the best point's neighbours."""
-    best = -math.inf
-    for _ in range(finer):
-        grid = np.linspace(low, high, 129)
+def largest(gain: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, *, first: int) -> np.ndarray:
+    """The maxima of functions that rise and then fall: a grid, then finer ones between the best point's neighbours.
+
+    low, high : arrays of shape (k,), the ends; gain takes points of shape (k, n) and returns values of that shape.
+    """
+    best = np.full(low.shape, -np.inf)
+    rows = np.arange(low.size)
+    size = first
+    for _ in range(12):
+        grid = np.linspace(low, high, size, axis=1)
         values = gain(grid)
-        top = int(np.argmax(values))
-        best = max(best, float(values[top]))
-        low, high = float(grid[max(top - 1, 0)]), float(grid[min(top + 1, grid.size - 1)])
+        top = np.argmax(values, axis=1)
+        gained = values[rows, top] - best
+        best = np.maximum(best, values[rows, top])
+        if np.all(gained < 1.0e-11):
+            break
+        low, high = grid[rows, np.maximum(top - 1, 0)], grid[rows, np.minimum(top + 1, size - 1)]
+        size = 9
     return best
 
 
-def brute_delta(curve: TradeOff, epsilon: float) -> float:
-    """sup_a 1 - f(a) - e^epsilon a, from f alone."""
+def brute_best(curve: TradeOff, price: np.ndarray) -> np.ndarray:
+    """sup_a TPR(a) - price a from the curve alone, for prices of shape (k,)."""
 
     def gain(score: np.ndarray) -> np.ndarray:
         rates = ndtr(score)
-        return curve.tpr_at(rates) - math.exp(epsilon) * rates
+        return curve.tpr_at(rates) - price[:, None] * rates
 
-    ends = curve.tpr_at(np.array([0.0, 1.0])) - math.exp(epsilon) * np.array([0.0, 1.0])
-    return max(largest(gain, -12.0, 8.2), float(ends.max()))
+    inner = largest(gain, np.full(price.shape, -12.0), np.full(price.shape, 8.2), first=65)
+    return np.maximum(inner, np.maximum(curve.tpr_at(0.0), 1.0 - price))
 
 
 class TradeOffContract:
@@ -56,6 +66,9 @@ class TradeOffContract:
 
     # Whether `delta` is the supremum itself; a curve that only bounds it from above says False.
     delta_is_tight = True
+    # Families that take long to evaluate are looked at in fewer places.
+    rates = RATES
+    area_points = 4001
 
     # -- shape --------------------------------------------------------------------------------------------------------
 
@@ -66,16 +79,16 @@ class TradeOffContract:
         assert 0.0 <= curve.fnr_at(0.0) <= 1.0
 
     def test_lies_between_zero_and_guessing(self, curve: TradeOff) -> None:
-        fnr = curve.fnr_at(RATES)
+        fnr = curve.fnr_at(self.rates)
         assert np.all(fnr >= 0.0)
-        assert np.all(fnr <= 1.0 - RATES + 1.0e-12)
+        assert np.all(fnr <= 1.0 - self.rates + 1.0e-12)
 
     def test_does_not_increase(self, curve: TradeOff) -> None:
-        assert np.all(np.diff(curve.fnr_at(RATES)) <= 1.0e-12)
-        assert np.all(np.diff(curve.tpr_at(RATES)) >= -1.0e-12)
+        assert np.all(np.diff(curve.fnr_at(self.rates)) <= 1.0e-12)
+        assert np.all(np.diff(curve.tpr_at(self.rates)) >= -1.0e-12)
 
     def test_is_convex(self, curve: TradeOff) -> None:
-        rates = np.unique(RATES)
+        rates = np.unique(self.rates)
         fnr = curve.fnr_at(rates)
         for step in (1, 5, 20):
             a, b, c = rates[: -2 * step], rates[step:-step], rates[2 * step :]
@@ -92,95 +105,59 @@ class TradeOffContract:
     # -- evaluation ---------------------------------------------------------------------------------------------------
 
     def test_three_ways_to_ask_agree(self, curve: TradeOff) -> None:
-        fnr = curve.fnr_at(RATES)
-        np.testing.assert_allclose(np.exp(curve.log_fnr(RATES)), fnr, rtol=1.0e-12, atol=0.0)
-        np.testing.assert_allclose(curve.tpr_at(RATES), 1.0 - fnr, rtol=0.0, atol=1.0e-15)
-        np.testing.assert_array_equal(curve(RATES), fnr)
+        fnr = curve.fnr_at(self.rates)
+        np.testing.assert_allclose(np.exp(curve.log_fnr(self.rates)), fnr, rtol=1.0e-12, atol=0.0)
+        np.testing.assert_allclose(curve.tpr_at(self.rates), 1.0 - fnr, rtol=0.0, atol=1.0e-15)
+        np.testing.assert_array_equal(curve(self.rates), fnr)
 
     def test_no_nan(self, curve: TradeOff) -> None:
-        assert not np.isnan(curve.log_fnr(RATES)).any()
-        assert not np.isnan(curve.tpr_at(RATES)).any()
+        assert not np.isnan(curve.log_fnr(self.rates)).any()
+        assert not np.isnan(curve.tpr_at(self.rates)).any()
 
-    @pytest.mark.parametrize("ask", ["fnr_at", "tpr_at", "log_fnr", "mu_at", "__call__"])
-    def test_shapes(self, curve: TradeOff, ask: str) -> None:
-        answer: Callable[[Any], Any] = getattr(curve, ask)
-        assert type(answer(0.25)) is float
-        assert type(answer(np.float64(0.25))) is float
-        one, row, table = answer([0.25]), answer([0.25, 0.5, 0.75]), answer(np.full((2, 3), 0.25))
-        assert one.shape == (1,) and row.shape == (3,) and table.shape == (2, 3)
-        assert one[0] == pytest.approx(answer(0.25), rel=1.0e-12)
-        assert row[0] == pytest.approx(answer(0.25), rel=1.0e-12)
-        assert np.all(table == table[0, 0])
-        assert answer(np.empty(0)).shape == (0,)
+    def test_shapes(self, curve: TradeOff) -> None:
+        answers: list[Callable[[Any], Any]] = [curve.fnr_at, curve.tpr_at, curve.log_fnr, curve.mu_at, curve]
+        for answer in answers:
+            assert type(answer(0.25)) is float
+            assert type(answer(np.float64(0.25))) is float
+            row, table = answer([0.25, 0.5, 0.75]), answer(np.full((2, 1, 3), 0.25))
+            assert row.shape == (3,) and table.shape == (2, 1, 3)
+            assert row[0] == pytest.approx(answer(0.25), rel=1.0e-8)
+            assert answer([0.25]).shape == (1,)
+            assert answer(np.empty(0)).shape == (0,)
+            assert np.all(table == table[0, 0, 0])
 
-    @pytest.mark.parametrize("wrong", [math.nan, -1.0e-9, 1.0 + 1.0e-9, math.inf, "half", [0.5, math.nan], None])
-    def test_rates_outside_the_unit_interval(self, curve: TradeOff, wrong: Any) -> None:
-        for ask in (curve.fnr_at, curve.tpr_at, curve.log_fnr, curve.mu_at, curve):
+    def test_rates_outside_the_unit_interval(self, curve: TradeOff) -> None:
+        wrong: list[Any] = [math.nan, -1.0e-9, 1.0 + 1.0e-9, math.inf, "half", [0.5, math.nan], None]
+        for ask, value in itertools.product((curve.fnr_at, curve.tpr_at, curve.log_fnr, curve.mu_at, curve), wrong):
             with pytest.raises(InvalidArgument, match="fpr"):
-                ask(wrong)
+                ask(value)
 
     def test_arguments_are_left_alone(self, curve: TradeOff) -> None:
-        rates = RATES.copy()
+        rates = self.rates.copy()
         curve.fnr_at(rates)
         curve.tpr_at(rates)
-        np.testing.assert_array_equal(rates, RATES)
-
-    # -- inverse and symmetry -----------------------------------------------------------------------------------------
-
-    def test_inverse_is_the_generalised_inverse(self, curve: TradeOff) -> None:
-        # f^-1(b) = inf {x: f(x) <= b}
-        inverse = curve.inverse()
-        fnr = curve.fnr_at(RATES)
-        back = inverse.fnr_at(fnr)
-        assert np.all(back <= RATES + CLOSE)
-        positive = fnr > 1.0e-7  # f is strictly decreasing there
-        np.testing.assert_allclose(back[positive], RATES[positive], rtol=0.0, atol=1.0e-7)
-        assert np.all(curve.fnr_at(inverse.fnr_at(RATES)) <= RATES + 1.0e-7)
-
-    def test_inverse_of_the_inverse(self, curve: TradeOff) -> None:
-        again = curve.inverse().inverse()
-        np.testing.assert_allclose(again.fnr_at(RATES), curve.fnr_at(RATES), rtol=0.0, atol=CLOSE)
-
-    def test_inverse_agrees_with_the_general_one(self, curve: TradeOff) -> None:
-        own, general = curve.inverse(), Inverse(curve)
-        np.testing.assert_allclose(own.fnr_at(RATES), general.fnr_at(RATES), rtol=0.0, atol=1.0e-7)
-        for epsilon in EPSILONS:
-            assert own.delta(epsilon) == pytest.approx(general.delta(epsilon), abs=DUAL)
-
-    def test_symmetrised_is_symmetric_and_below_both(self, curve: TradeOff) -> None:
-        both = curve.symmetrise()
-        assert curve.is_at_least(both, tolerance=CLOSE)
-        assert curve.inverse().is_at_least(both, tolerance=1.0e-7)
-        inverse = Inverse(both)
-        np.testing.assert_allclose(both.fnr_at(RATES), inverse.fnr_at(RATES), rtol=0.0, atol=1.0e-7)
+        np.testing.assert_array_equal(rates, self.rates)
 
     # -- order --------------------------------------------------------------------------------------------------------
 
-    def test_order(self, curve: TradeOff) -> None:
-        assert curve >= curve
-        assert curve <= curve
-        assert Gaussian(0.0) >= curve
-        assert curve >= Gaussian(math.inf)
-
-    @pytest.mark.parametrize("rate", [0.0, 1.0e-3, 0.4, 1.0])
-    def test_subsampling_is_the_mixture_and_only_helps_privacy(self, curve: TradeOff, rate: float) -> None:
-        mixed = curve.subsample(rate)
-        np.testing.assert_allclose(
-            mixed.fnr_at(RATES), rate * curve.fnr_at(RATES) + (1.0 - rate) * (1.0 - RATES), rtol=0.0, atol=1.0e-12
-        )
-        assert mixed >= curve
+    def test_subsampling_is_the_mixture_and_only_helps_privacy(self, curve: TradeOff) -> None:
+        fnr = curve.fnr_at(self.rates)
+        for rate in (0.0, 1.0e-3, 0.4, 1.0):
+            mixed = curve.subsample(rate).fnr_at(self.rates)
+            np.testing.assert_allclose(mixed, rate * fnr + (1.0 - rate) * (1.0 - self.rates), rtol=0.0, atol=1.0e-12)
+            assert np.all(mixed >= fnr - 1.0e-12)
 
     def test_composition_only_hurts_privacy(self, curve: TradeOff) -> None:
         other = Gaussian(0.5)
-        together = curve @ other
-        assert curve.is_at_least(together, tolerance=CLOSE)
-        assert other.is_at_least(together, tolerance=CLOSE)
-        assert curve.is_at_least(curve.compose(2), tolerance=CLOSE)
+        together = (curve @ other).fnr_at(self.rates)
+        assert np.all(together <= curve.fnr_at(self.rates) + CLOSE)
+        assert np.all(together <= other.fnr_at(self.rates) + CLOSE)
+        assert np.all(curve.compose(2).fnr_at(self.rates) <= curve.fnr_at(self.rates) + CLOSE)
 
     def test_composition_with_nothing(self, curve: TradeOff) -> None:
-        together = curve @ Gaussian(0.0)
-        assert curve.is_at_least(together, tolerance=CLOSE)
-        assert together.is_at_least(curve, tolerance=1.0e-4)  # the size of the grid's error
+        alone, together = curve.fnr_at(self.rates), (curve @ Gaussian(0.0)).fnr_at(self.rates)
+        assert np.all(together <= alone + CLOSE)
+        assert np.all(together >= alone - 1.0e-4)  # the size of the grid's error
 
     def test_composition_with_no_privacy(self, curve: TradeOff) -> None:
         assert (curve @ Gaussian(math.inf)).fnr_at(1.0e-6) == 0.0
@@ -188,23 +165,22 @@ class TradeOffContract:
     # -- epsilon and delta --------------------------------------------------------------------------------------------
 
     def test_delta_is_the_supremum(self, curve: TradeOff) -> None:
-        for epsilon in EPSILONS:
-            delta, brute = curve.delta(epsilon), brute_delta(curve, float(epsilon))
-            assert delta >= brute - DUAL
-            if self.delta_is_tight:
-                assert delta <= brute + DUAL
+        deltas = np.array([curve.delta(epsilon) for epsilon in EPSILONS.tolist()])
+        brute = brute_best(curve, np.exp(EPSILONS))
+        assert np.all(deltas >= brute - DUAL)
+        if self.delta_is_tight:
+            assert np.all(deltas <= brute + DUAL)
 
     def test_curve_is_the_envelope_of_its_deltas(self, curve: TradeOff) -> None:
         # f(a) = sup over all real epsilon of 1 - delta(epsilon) - e^epsilon a
-        for rate in (1.0e-4, 0.01, 0.2, 0.5, 0.9, 0.999):
+        rates = np.array([1.0e-4, 0.01, 0.5, 0.9, 0.999])
 
-            def tangent(epsilons: np.ndarray, rate: float = rate) -> np.ndarray:
-                return np.array([1.0 - curve.delta(e) - math.exp(e) * rate for e in epsilons.tolist()])
+        def tangent(epsilons: np.ndarray) -> np.ndarray:
+            deltas = np.array([curve.delta(e) for e in epsilons.ravel().tolist()]).reshape(epsilons.shape)
+            return 1.0 - deltas - np.exp(epsilons) * rates[:, None]
 
-            highest = largest(tangent, -20.0, 20.0, finer=3)
-            fnr = curve.fnr_at(rate)
-            assert highest <= fnr + DUAL
-            assert max(highest, 0.0) >= fnr - 1.0e-5  # three grids leave a corner this far away
+        highest = np.maximum(largest(tangent, np.full(5, -20.0), np.full(5, 20.0), first=33), 0.0)
+        np.testing.assert_allclose(highest, curve.fnr_at(rates), rtol=0.0, atol=DUAL)
 
     def test_delta_falls_and_is_convex_in_exp_epsilon(self, curve: TradeOff) -> None:
         slopes = np.geomspace(1.0e-4, 1.0e4, 65)
@@ -227,20 +203,18 @@ class TradeOffContract:
         assert epsilon >= 0.0
         if epsilon < math.inf:
             assert curve.delta(epsilon) <= delta * (1.0 + 1.0e-9) + 1.0e-13
+        else:
+            assert curve.delta(600.0) > delta or delta == 0.0
         if 0.0 < epsilon < math.inf:
             assert curve.delta(epsilon * (1.0 - 1.0e-6) - 1.0e-9) > delta * (1.0 - 1.0e-9) - 1.0e-13
-        if epsilon == math.inf:
-            assert curve.delta(600.0) > delta or delta == 0.0
 
-    @pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan, "x"])
-    def test_epsilon_of_no_probability(self, curve: TradeOff, wrong: Any) -> None:
-        with pytest.raises(InvalidArgument, match="delta"):
-            curve.epsilon(wrong)
-
-    @pytest.mark.parametrize("wrong", [math.nan, "x", None])
-    def test_delta_of_no_number(self, curve: TradeOff, wrong: Any) -> None:
-        with pytest.raises(InvalidArgument, match="epsilon"):
-            curve.delta(wrong)
+    def test_epsilon_and_delta_of_nonsense(self, curve: TradeOff) -> None:
+        for wrong in (-0.1, 1.1, math.nan, "x"):
+            with pytest.raises(InvalidArgument, match="delta"):
+                curve.epsilon(wrong)
+        for wrong in (math.nan, "x", None):
+            with pytest.raises(InvalidArgument, match="epsilon"):
+                curve.delta(wrong)
 
     # -- one number ---------------------------------------------------------------------------------------------------
 
@@ -251,34 +225,30 @@ class TradeOffContract:
     def test_auc_is_the_area(self, curve: TradeOff) -> None:
         # f is convex: the trapezoidal rule is above its integral, and a point inside each interval, carried along by
         # the chords of its neighbours, is below.
-        rates = np.concatenate([[0.0], ndtr(np.linspace(-9.0, 8.0, 4001)), [1.0]])
+        rates = np.concatenate([[0.0], ndtr(np.linspace(-9.0, 8.0, self.area_points)), [1.0]])
         above = float(np.trapezoid(curve.fnr_at(rates), rates))
         middle = 0.5 * (rates[1:] + rates[:-1])
         below = float(np.sum(curve.fnr_at(middle) * np.diff(rates)))
-        assert above - below < 1.0e-4
+        assert above - below < 400.0 / self.area_points**2 + 1.0e-4
         assert below - 1.0e-6 <= 1.0 - curve.auc() <= above + 1.0e-6
 
-    @pytest.mark.parametrize("prior", [0.0, 1.0e-3, 0.2, 0.5, 0.7, 0.999, 1.0])
-    def test_bayes_accuracy(self, curve: TradeOff, prior: float) -> None:
-        accuracy = curve.bayes_accuracy(prior)
-
-        def right(score: np.ndarray) -> np.ndarray:
-            rates = ndtr(score)
-            return prior * curve.tpr_at(rates) + (1.0 - prior) * (1.0 - rates)
-
-        best = max(largest(right, -12.0, 8.2), 1.0 - prior + prior * curve.tpr_at(0.0), prior)
-        assert max(prior, 1.0 - prior) - 1.0e-12 <= accuracy <= 1.0
-        assert accuracy >= best - DUAL
+    def test_bayes_accuracy(self, curve: TradeOff) -> None:
+        prior = np.array([1.0e-3, 0.2, 0.5, 0.7, 0.999])
+        accuracy = np.array([curve.bayes_accuracy(p) for p in prior.tolist()])
+        assert np.all((accuracy >= np.maximum(prior, 1.0 - prior) - 1.0e-12) & (accuracy <= 1.0))
+        best = 1.0 - prior + prior * brute_best(curve, (1.0 - prior) / prior)  # p TPR + (1 - p)(1 - a)
+        assert np.all(accuracy >= best - DUAL)
         if self.delta_is_tight:
-            assert accuracy <= best + DUAL
+            assert np.all(accuracy <= best + DUAL)
+        assert curve.bayes_accuracy(0.0) == curve.bayes_accuracy(1.0) == 1.0
 
     def test_bayes_accuracy_at_even_odds_is_the_advantage(self, curve: TradeOff) -> None:
         assert curve.bayes_accuracy() == pytest.approx(0.5 + 0.5 * curve.advantage(), abs=1.0e-12)
 
-    @pytest.mark.parametrize("wrong", [-0.1, 1.1, math.nan])
-    def test_prior_outside_the_unit_interval(self, curve: TradeOff, wrong: float) -> None:
-        with pytest.raises(InvalidArgument, match="prior"):
-            curve.bayes_accuracy(wrong)
+    def test_prior_outside_the_unit_interval(self, curve: TradeOff) -> None:
+        for wrong in (-0.1, 1.1, math.nan):
+            with pytest.raises(InvalidArgument, match="prior"):
+                curve.bayes_accuracy(wrong)
 
     def test_mu_at_goes_through_the_point(self, curve: TradeOff) -> None:
         rates = ndtr(np.linspace(-5.0, 5.0, 41))
@@ -287,29 +257,28 @@ class TradeOffContract:
         for rate, mu in zip(rates.tolist(), mus.tolist(), strict=True):
             assert Gaussian(mu).fnr_at(rate) == pytest.approx(curve.fnr_at(rate), rel=1.0e-9, abs=1.0e-12)
 
-    @pytest.mark.parametrize("end", [0.0, 1.0])
-    def test_mu_at_the_ends(self, curve: TradeOff, end: float) -> None:
-        with pytest.raises(InvalidArgument, match="strictly between"):
-            curve.mu_at(end)
+    def test_mu_at_the_ends(self, curve: TradeOff) -> None:
+        for end in (0.0, 1.0):
+            with pytest.raises(InvalidArgument, match="strictly between"):
+                curve.mu_at(end)
 
-    @pytest.mark.parametrize("fpr_range", [DEFAULT_FPR_RANGE, (1.0e-3, 1.0e-2), (0.05, 0.05)])
-    def test_equivalent_mu(self, curve: TradeOff, fpr_range: tuple[float, float]) -> None:
-        mu = curve.equivalent_mu(fpr_range)
-        rates = ndtr(np.linspace(*ndtri(fpr_range), 257))
-        fnr = curve.fnr_at(rates)
-        assert np.all(fnr >= Gaussian(mu).fnr_at(rates) - 1.0e-9)
-        between = ndtr(np.linspace(*ndtri(fpr_range), 1000))
-        assert np.all(curve.fnr_at(between) >= Gaussian(mu).fnr_at(between) - 2.0e-3)  # corners between the rates
-        if 0.0 < mu < math.inf:  # and no smaller one will do; in scores, for fnr may be too small to compare
-            assert np.max(curve.mu_at(rates)) > mu * (1.0 - 1.0e-4)
-            assert np.any(curve.log_fnr(rates) < Gaussian(mu * (1.0 - 1.0e-4)).log_fnr(rates))
-        if mu == math.inf:
-            assert np.any(fnr == 0.0)
+    def test_equivalent_mu(self, curve: TradeOff) -> None:
+        for fpr_range in (DEFAULT_FPR_RANGE, (1.0e-3, 1.0e-2), (0.05, 0.05)):
+            mu = curve.equivalent_mu(fpr_range)
+            rates = ndtr(np.linspace(*ndtri(fpr_range), 257))  # the rates that the docstring promises
+            mus = curve.mu_at(rates)
+            assert np.all(curve.fnr_at(rates) >= Gaussian(mu).fnr_at(rates) - CLOSE)
+            if mu == math.inf:
+                assert np.any(np.isinf(mus))
+            elif mu > 0.0:  # no smaller one will do
+                assert np.any(curve.log_fnr(rates) < Gaussian(mu * (1.0 - 1.0e-4)).log_fnr(rates))
+        between = ndtr(np.linspace(*ndtri(DEFAULT_FPR_RANGE), 100))
+        assert np.all(curve.fnr_at(between) >= Gaussian(curve.equivalent_mu()).fnr_at(between) - 2.0e-3)  # at a corner
 
-    @pytest.mark.parametrize("wrong", [(0.0, 0.5), (0.5, 1.0), (0.2, 0.1), (math.nan, 0.5)])
-    def test_equivalent_mu_of_no_range(self, curve: TradeOff, wrong: tuple[float, float]) -> None:
-        with pytest.raises(InvalidArgument, match="fpr_range"):
-            curve.equivalent_mu(wrong)
+    def test_equivalent_mu_of_no_range(self, curve: TradeOff) -> None:
+        for wrong in ((0.0, 0.5), (0.5, 1.0), (0.2, 0.1), (math.nan, 0.5)):
+            with pytest.raises(InvalidArgument, match="fpr_range"):
+                curve.equivalent_mu(wrong)
 
     def test_assumptions_are_sentences(self, curve: TradeOff) -> None:
         assert isinstance(curve.assumptions, tuple)
@@ -317,3 +286,43 @@ class TradeOffContract:
 
     def test_has_a_short_repr(self, curve: TradeOff) -> None:
         assert 0 < len(repr(curve)) < 200
+
+
+class OrderContract:
+    """Order, inverse and symmetry: apart from the rest, as these look at thousands of points and take some families long."""
+
+    rates = RATES
+
+    def test_order(self, curve: TradeOff) -> None:
+        assert curve >= curve
+        assert curve <= curve
+        assert Gaussian(0.0) >= curve
+        assert curve >= Gaussian(math.inf)
+        assert (curve >= Gaussian(0.0)) == (curve.advantage() < 1.0e-12)
+
+    def test_inverse_is_the_generalised_inverse(self, curve: TradeOff) -> None:
+        # f^-1(b) = inf {x: f(x) <= b}
+        inverse = curve.inverse()
+        fnr = curve.fnr_at(self.rates)
+        back = inverse.fnr_at(fnr)
+        assert np.all(back <= self.rates + CLOSE)
+        positive = fnr > 1.0e-7  # f is strictly decreasing there
+        np.testing.assert_allclose(back[positive], self.rates[positive], rtol=0.0, atol=1.0e-7)
+        assert np.all(curve.fnr_at(inverse.fnr_at(self.rates)) <= self.rates + 1.0e-7)
+
+    def test_inverse_of_the_inverse(self, curve: TradeOff) -> None:
+        again = curve.inverse().inverse()
+        np.testing.assert_allclose(again.fnr_at(self.rates), curve.fnr_at(self.rates), rtol=0.0, atol=CLOSE)
+
+    def test_inverse_agrees_with_the_general_one(self, curve: TradeOff) -> None:
+        own, general = curve.inverse(), Inverse(curve)
+        np.testing.assert_allclose(own.fnr_at(self.rates), general.fnr_at(self.rates), rtol=0.0, atol=1.0e-7)
+        for epsilon in EPSILONS:
+            assert own.delta(epsilon) == pytest.approx(general.delta(epsilon), abs=DUAL)
+
+    def test_symmetrised_is_symmetric_and_below_both(self, curve: TradeOff) -> None:
+        both = curve.symmetrise()
+        assert curve.is_at_least(both, tolerance=CLOSE)
+        assert curve.inverse().is_at_least(both, tolerance=1.0e-7)
+        inverse = Inverse(both)
+        np.testing.assert_allclose(both.fnr_at(self.rates), inverse.fnr_at(self.rates), rtol=0.0, atol=1.0e-7)

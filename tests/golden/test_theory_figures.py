@@ -117,7 +117,7 @@ class TestNoiseAddsToData:
             true = spectral_step(eigenvalues, delta, batch_size=40, noise_std=0.02)
             assert np.all(true.fnr_at([0.01, 0.1]) >= ours.fnr_at([0.01, 0.1]))
             worst = max(worst, true.tpr_at(0.01))
-        assert worst > 0.08  # the bound is near what a worst candidate attains
+        assert worst > 0.07  # the bound is near what a worst candidate attains
 
 
 class TestExactComposition:

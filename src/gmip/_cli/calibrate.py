@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -19,6 +19,7 @@ from gmip.accounting.tradeoff import TradeOff
 __all__ = ["calibrate"]
 
 TARGET = "The target (exactly one)"
+HOLDS: tuple[Literal["steps", "epochs"], ...] = ("steps", "epochs")
 SOLVABLE: dict[str, SolveFor] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}
 
 
@@ -121,9 +122,9 @@ def calibrate(
         "bound": options.read_bound(bound),
         "composition": options.read_composition(composition),
     }
-    held = "steps" if hold is None else parse.one_of("--hold", hold, ("steps", "epochs"))
+    held = parse.one_of("--hold", hold or "steps", HOLDS)
 
-    found = calibrate_run(run, **target.keywords, **accounting, solve_for=solved, hold=held)  # type: ignore[arg-type]
+    found = calibrate_run(run, **target.keywords, **accounting, solve_for=solved, hold=held)
     curve = account_run(found, **accounting)
     achieved = target.measure(curve)
     if json:

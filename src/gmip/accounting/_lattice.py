@@ -29,6 +29,7 @@ _INFLATION = 1.5e-5  # share of the loss variance that one change of lattice may
 _POINTS = 1 << 14  # length of a lattice before it is composed
 _CAP = 70.0  # losses above go to infinity: at most T e^-70 of false positives, since P0(L > x) <= e^-x
 _LOST = 1.0e-14  # probability that cutting the tails of a distribution may move, all copies together
+_ERROR = 2.0e-5  # of the TPR, that one change of lattice may add where the loss has a sharp peak
 _NEAR = 1.0e4  # spacings between the anchor and the bulk up to which the anchor is kept
 _RARE = 1.0e-4  # events rarer than this (all copies together) do not set the width of the lattice
 
@@ -163,14 +164,24 @@ def _place(
         anchor = mean
     if extent == 0.0:  # a single atom
         return Layers(Lattice(float(x[0]), 0, 1.0, np.array([kept.sum()])), None, member, beyond, splits)
-    if extent <= spacing * _POINTS:
+    if copies <= _BASE**2 and extent <= 4.0 * spacing * _POINTS:
+        # Few steps leave a peak where the record never took part, and the error grows with it: finer, if need be.
+        trial, split = _split(x, kept, anchor, spacing, member=member)
+        peak = float(trial.mass.max()) ** copies / spacing
+        density = max(peak, 0.4 / (width * math.sqrt(copies)))
+        error = 0.5 * copies * min(split.variance * density, split.peak)
+        spacing = max(spacing * min(1.0, math.sqrt(_ERROR / max(error, 1e-300))), 0.25 * extent / _POINTS)
+    if extent <= 4.0 * spacing * _POINTS:
         core, split = _split(x, kept, anchor, spacing, member=member)
         return Layers(core, None, member, beyond, (*splits, split))
-    # Two lattices: the core around the bulk, the rest coarser.
-    start = max(float(x[0]), min(float(low) - 0.25 * spacing * _POINTS, float(x[-1]) - spacing * _POINTS))
-    inside = (x >= start) & (x <= start + spacing * _POINTS)
-    core, core_split = _split(x[inside], kept[inside], anchor, spacing, member=member)
-    tail, tail_split = _split(x[~inside], kept[~inside], anchor, extent / _POINTS, member=member)
+    # Two lattices: the core around the bulk, the rest coarser. What lies at the border is shared out, and the coarse
+    # spacing is rounded to a quarter of an octave, so that both lattices move smoothly with the run.
+    reach = spacing * _POINTS
+    share = np.clip(2.0 - np.abs(x - float(np.clip(mean, x[0], x[-1]))) / (0.5 * reach), 0.0, 1.0)
+    near, far = share > 0.0, share < 1.0
+    core, core_split = _split(x[near], (share * kept)[near], anchor, spacing, member=member)
+    coarse = 2.0 ** (math.ceil(4.0 * math.log2(extent)) / 4.0) / _POINTS
+    tail, tail_split = _split(x[far], ((1.0 - share) * kept)[far], anchor, coarse, member=member)
     return Layers(core, tail, member, beyond, (*splits, core_split, tail_split))
 
 
@@ -214,8 +225,7 @@ def _convolve_self(layers: Layers, copies: int) -> Layers:
         coarse, split = _respaced(core, layers.tail.spacing, member=layers.member)
         share = float(layers.tail.mass.sum())
         splits = (*splits, Split(copies * share * split.variance, copies * share * split.peak))
-        both = _added(coarse, layers.tail)
-        tail = _cyclic(both, copies, minus=coarse)
+        tail = _cyclic(coarse, copies, rare=layers.tail)
     beyond = -math.expm1(copies * math.log1p(-layers.beyond)) if layers.beyond < 1.0 else 1.0
     fine = _cyclic(core, copies)
     return _normalised(fine, tail, layers.member, beyond, tuple(split.times(copies) for split in splits))
@@ -233,17 +243,16 @@ def _join(a: Layers, b: Layers) -> Layers:
     tail = None
     if spacings:
         coarse = max(*spacings, fine)
-        plain, whole = [], []
+        pairs = []
         for x in (a, b):
-            lattice, split = _respaced(x.core, coarse, member=member)
-            plain.append(lattice)
+            plain, split = _respaced(x.core, coarse, member=member)
+            rare = replace(plain, mass=np.zeros(1))
             if x.tail is not None:
                 rare, rare_split = _respaced(x.tail, coarse, member=member)
                 share = float(x.tail.mass.sum())
                 splits = (*splits, rare_split, Split(share * split.variance, share * split.peak))
-                lattice = _added(lattice, rare)
-            whole.append(lattice)
-        tail = _product(whole[0], whole[1], minus=(plain[0], plain[1]))
+            pairs.append(_aligned(plain, rare))
+        tail = _product_with_rare(pairs[0], pairs[1])
     return _normalised(core, tail, member, a.beyond + b.beyond - a.beyond * b.beyond, splits)
 
 
@@ -258,45 +267,45 @@ def _normalised(core: Lattice, tail: Lattice | None, member: bool, beyond: float
     return Layers(core, tail, member, beyond, splits)
 
 
-def _added(a: Lattice, b: Lattice) -> Lattice:
-    """Both masses on one lattice; the anchors may differ by whole spacings."""
+def _aligned(a: Lattice, b: Lattice) -> tuple[Lattice, Lattice]:
+    """Both on one range of a lattice; the anchors may differ by whole spacings."""
     shift = round((b.anchor - a.anchor) / a.spacing) + b.first - a.first
-    first = min(0, shift)
-    size = max(a.mass.size, shift + b.mass.size) - first
-    mass = np.zeros(size)
-    mass[-first : -first + a.mass.size] += a.mass
-    mass[shift - first : shift - first + b.mass.size] += b.mass
-    return Lattice(a.anchor, a.first + first, a.spacing, mass)
+    first, size = min(0, shift), max(a.mass.size, shift + b.mass.size) - min(0, shift)
+    return (
+        replace(a, first=a.first + first, mass=np.pad(a.mass, (-first, size + first - a.mass.size))),
+        replace(a, first=a.first + first, mass=np.pad(b.mass, (shift - first, size + first - shift - b.mass.size))),
+    )
 
 
-def _product(a: Lattice, b: Lattice, minus: tuple[Lattice, Lattice] | None = None) -> Lattice:
+def _product(a: Lattice, b: Lattice) -> Lattice:
     size = a.mass.size + b.mass.size - 1
     length = next_fast_len(size, real=True)
-    spectrum = rfft(a.mass, length) * rfft(b.mass, length)
-    if minus is not None:
-        less_a, less_b = (_aligned(x, like) for x, like in zip(minus, (a, b), strict=True))
-        spectrum -= rfft(less_a, length) * rfft(less_b, length)
-    mass = _cleaned(irfft(spectrum, length)[:size])
-    return Lattice(a.anchor + b.anchor, a.first + b.first, a.spacing, mass)
+    mass = irfft(rfft(a.mass, length) * rfft(b.mass, length), length)[:size]
+    return Lattice(a.anchor + b.anchor, a.first + b.first, a.spacing, _cleaned(mass))
 
 
-def _aligned(lattice: Lattice, like: Lattice) -> Array:
-    """The mass of `lattice`, which lies inside `like`, as an array that starts where that one does."""
-    shift = round((lattice.anchor - like.anchor) / like.spacing) + lattice.first - like.first
-    return np.pad(lattice.mass, (shift, like.mass.size - shift - lattice.mass.size))
+def _product_with_rare(a: tuple[Lattice, Lattice], b: tuple[Lattice, Lattice]) -> Lattice:
+    """(plain_a + rare_a)(plain_b + rare_b) - plain_a plain_b, with no cancellation."""
+    size = a[0].mass.size + b[0].mass.size - 1
+    length = next_fast_len(size, real=True)
+    (plain_a, rare_a), (plain_b, rare_b) = ([rfft(x.mass, length) for x in pair] for pair in (a, b))
+    mass = irfft(rare_a * (plain_b + rare_b) + plain_a * rare_b, length)[:size]
+    return Lattice(a[0].anchor + b[0].anchor, a[0].first + b[0].first, a[0].spacing, _cleaned(mass))
 
 
-def _cyclic(lattice: Lattice, copies: int, minus: Lattice | None = None) -> Lattice:
-    """lattice^copies, less minus^copies, by a transform just long enough for where its mass lies."""
+def _cyclic(lattice: Lattice, copies: int, rare: Lattice | None = None) -> Lattice:
+    """lattice^copies, or (lattice + rare)^copies - lattice^copies, by a transform just long enough for its mass."""
+    if rare is not None:
+        lattice, rare = _aligned(lattice, rare)
     size = copies * (lattice.mass.size - 1) + 1
-    low, high = (0, size - 1) if size <= 4096 else _window(lattice.mass, copies)
+    whole = lattice.mass if rare is None else lattice.mass + rare.mass
+    low, high = (0, size - 1) if size <= 4096 else _window(whole, copies)
     if high < low:
         return Lattice(copies * lattice.anchor, copies * lattice.first, lattice.spacing, np.zeros(1))
     length = next_fast_len(high - low + 1, real=True)
-    spectrum = _integer_power(rfft(_folded(lattice.mass, length), length), copies)
-    if minus is not None:
-        spectrum -= _integer_power(rfft(_folded(_aligned(minus, lattice), length), length), copies)
-    mass = irfft(spectrum, length)[(low + np.arange(high - low + 1)) % length]
+    extra = None if rare is None else rfft(_folded(rare.mass, length), length)
+    power, gain = _powers(rfft(_folded(lattice.mass, length), length), extra, copies)
+    mass = irfft(power if gain is None else gain, length)[(low + np.arange(high - low + 1)) % length]
     return Lattice(copies * lattice.anchor, copies * lattice.first + low, lattice.spacing, _cleaned(mass))
 
 
@@ -307,17 +316,18 @@ def _folded(mass: Array, length: int) -> Array:
     return np.bincount(np.arange(mass.size) % length, weights=mass, minlength=length).astype(np.float64, copy=False)
 
 
-def _integer_power(values: Spectrum, exponent: int) -> Spectrum:
-    """values ** exponent by repeated squaring, several times faster than NumPy's complex power."""
-    result: Spectrum | None = None
-    while True:
-        if exponent & 1:
-            result = values.copy() if result is None else result * values
-        exponent >>= 1
-        if not exponent:
-            assert result is not None
-            return result
-        values = values * values
+def _powers(f: Spectrum, g: Spectrum | None, exponent: int) -> tuple[Spectrum, Spectrum | None]:
+    """f^exponent and, given g, (f + g)^exponent - f^exponent without cancellation, by repeated squaring."""
+    power, gain = f, g
+    for bit in bin(exponent)[3:]:
+        if gain is not None:
+            gain = gain * (2.0 * power + gain)
+        power = power * power
+        if bit == "1":
+            if gain is not None and g is not None:
+                gain = gain * (f + g) + power * g
+            power = power * f
+    return power, gain
 
 
 def _cleaned(mass: Array) -> Array:
@@ -343,7 +353,7 @@ def _window(mass: Array, copies: int) -> tuple[int, int]:
         steepest = 20.0 / (deviation * math.sqrt(copies))
         for slope in np.geomspace(min(-log_lost / max(best, 1.0), steepest), steepest, 10):
             shift = slope * far
-            terms = np.exp(np.maximum(sign * slope * centred - shift, -600.0))
+            terms = np.exp(np.maximum(sign * slope * centred - shift, -300.0))
             log_mgf = shift + math.log(float(used @ terms))
             best = min(best, (copies * log_mgf - log_lost) / slope)
         bounds.append(best)

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip.errors import InvalidArgument
 
+MAX_COUNT = 10**15
+
 __all__ = [
     "count",
     "non_negative",
@@ -20,6 +22,7 @@ __all__ = [
     "positive_array",
     "probability",
     "probability_array",
+    "susceptibilities",
 ]
 
 
@@ -51,10 +54,12 @@ def non_negative(name: str, value: Any) -> float:
 
 
 def count(name: str, value: Any) -> int:
-    """An integer >= 1; integral floats such as 1e6 are taken."""
+    """An integer from 1 to 1e15; integral floats such as 1e6 are taken."""
     result = number(name, value)
     if not (math.isfinite(result) and result >= 1 and result == math.floor(result)):
         raise InvalidArgument(f"{name} = {value} must be a whole number of at least 1.")
+    if result > MAX_COUNT:
+        raise InvalidArgument(f"{name} = {value} is more than this accountant handles: pass at most 1e15.")
     return int(value)
 
 
@@ -104,4 +109,14 @@ def probability_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
     if bad.any():
         first = np.atleast_1d(result)[np.atleast_1d(bad)][0]
         raise InvalidArgument(f"{name} = {first} must lie in [0, 1]: pass a probability.")
+    return result
+
+
+def susceptibilities(value: ArrayLike) -> NDArray[np.float64]:
+    """One or more susceptibilities, array of shape (n,)."""
+    result = positive_array("susceptibility", value)
+    if result.min() < 1.0e-9 or result.max() > 1.0e18:
+        raise InvalidArgument(
+            f"susceptibility from {result.min():g} to {result.max():g} is out of range: pass values from 1e-9 to 1e18."
+        )
     return result

@@ -71,7 +71,7 @@ def account(
     if susceptibility is None:
         values, weights = np.array([math.nan]), np.ones(1)  # each run's own num_params
     else:
-        values, weights = group_susceptibilities(check.positive_array("susceptibility", susceptibility))
+        values, weights = group_susceptibilities(check.susceptibilities(susceptibility))
     if values.size == 1:
         curve = _gmip(runs, values[0], bound, composition)
     else:

@@ -233,7 +233,7 @@ def _smallest_batch(run: NoisySGD, target: Target, measured: Callable[[NoisySGD]
 
     # The exposure first falls with the batch (each record weighs less) and, with the steps held, rises again (each
     # record is seen more often): look at sizes spread evenly in the logarithm, then close in.
-    sizes = sorted({min(run.dataset_size, math.ceil(run.dataset_size ** (i / 48))) for i in range(49)})
+    sizes = sorted({min(run.dataset_size, math.ceil(run.dataset_size ** (i / 24))) for i in range(25)})
     values: dict[int, float] = {}
 
     def value(size: int) -> float:

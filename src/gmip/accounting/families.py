@@ -34,7 +34,7 @@ class Gaussian(TradeOff):
     @property
     def divergence(self) -> float:
         """2 KL(P1 || P0) = mu^2."""
-        return self.mu**2
+        return self.mu * self.mu  # no OverflowError, unlike **
 
     def _log_fnr(self, fpr: Array) -> Array:
         if self.mu == 0.0:

@@ -89,7 +89,7 @@ class NoisySGD:
         """n_eff = n + tau^2 n^2/C^2 of the paper's Theorem 5.1: n itself when there is no noise."""
         if self.clip_norm is None or self.noise_std == 0.0:
             return float(self.batch_size)
-        return self.batch_size + (self.noise_std * self.batch_size / self.clip_norm) ** 2
+        return self.batch_size + min(self.noise_std / (self.clip_norm / self.batch_size), 1.0e100) ** 2
 
     def replace(self, **changes: Any) -> NoisySGD:
         """The same run with some fields changed."""

@@ -97,38 +97,52 @@ class GaussianPair(TradeOff):
         return result.reshape(np.shape(fpr))
 
     def _threshold(self, score: Array) -> Array:
-        """Loss whose normal score under P0 is `score`: bracketed secant, the score being almost linear in the loss."""
+        """Loss whose normal score under P0 is `score`.
+
+        Bracketed secant (Illinois) in a variable in which the score is almost linear: the loss itself, or, where the
+        loss has a largest value nearby, the logarithm of the distance to it.
+        """
         mean, deviation, top = self._moments()
-        low = np.full(score.shape, mean - deviation)
-        high = np.full(score.shape, min(mean + deviation, 0.5 * (mean + top)))
-        f_low, f_high = self._score(low) - score, self._score(high) - score
-        step = deviation
+        near = deviation > 1.0e-3 * (top - mean)
+        start, step = (-math.log(top - mean), min(deviation / (top - mean), 1.0)) if near else (mean, deviation)
+
+        def loss_at(v: Array) -> Array:
+            return top - np.exp(-v) if near else v
+
+        def excess(v: Array, wanted: Array) -> Array:
+            x = loss_at(v)
+            return np.where(x < top, self._score(x), np.inf) - wanted
+
+        low, high = np.full(score.shape, start - step), np.full(score.shape, start + step)
+        f_low, f_high = excess(low, score), excess(high, score)
+        reach = step
         while np.any(wrong := f_low > 0.0):
-            step *= 2.0
+            reach *= 2.0
             high[wrong], f_high[wrong] = low[wrong], f_low[wrong]
-            low[wrong] -= step
-            f_low[wrong] = self._score(low[wrong]) - score[wrong]
-        step = deviation
+            low[wrong] -= reach
+            f_low[wrong] = excess(low[wrong], score[wrong])
+        reach = step
         while np.any(wrong := f_high < 0.0):
-            step *= 2.0
+            reach *= 2.0
             low[wrong], f_low[wrong] = high[wrong], f_high[wrong]
-            high[wrong] = np.minimum(high[wrong] + step, 0.5 * (high[wrong] + top))
-            f_high[wrong] = self._score(high[wrong]) - score[wrong]
-        previous = np.zeros(score.shape)
-        for _ in range(60):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                x = np.where(f_high > f_low, high - f_high * (high - low) / (f_high - f_low), low)
-            x = np.clip(x, low, high)
-            f = self._score(x) - score
-            if np.all((np.abs(f) < 1.0e-11) | (high - low <= 4e-16 * np.abs(x))):
-                break
+            high[wrong] += reach
+            f_high[wrong] = excess(high[wrong], score[wrong])
+        root, weight_low, weight_high = low.copy(), f_low.copy(), f_high.copy()
+        open_ = np.arange(score.size)
+        for turn in range(100):
+            a, b, wa, wb = low[open_], high[open_], weight_low[open_], weight_high[open_]
+            share = np.clip(wa / (wa - wb), 0.0, 1.0) if turn % 4 < 3 else np.full(open_.size, 0.5)
+            x = np.where(np.isfinite(wa) & np.isfinite(wb), a + share * (b - a), 0.5 * (a + b))
+            f = excess(x, score[open_])
+            root[open_] = x
             below = f < 0.0
-            # Illinois: halve the value at an end that is kept twice.
-            f_high = np.where(below, np.where(previous < 0.0, 0.5 * f_high, f_high), f)
-            f_low = np.where(below, f, np.where(previous > 0.0, 0.5 * f_low, f_low))
-            low, high = np.where(below, x, low), np.where(below, high, x)
-            previous = np.where(below, -1.0, 1.0)
-        return x
+            # An end that is kept counts half the next time.
+            low[open_], weight_low[open_] = np.where(below, x, a), np.where(below, f, 0.5 * wa)
+            high[open_], weight_high[open_] = np.where(below, b, x), np.where(below, 0.5 * wb, f)
+            open_ = open_[(np.abs(f) > 1.0e-11) & (b - a > 4.0e-16 * np.maximum(np.abs(a), np.abs(b)))]
+            if open_.size == 0:
+                break
+        return loss_at(root)
 
     def _moments(self) -> tuple[float, float, float]:
         """Mean and standard deviation of the loss under P0, and the largest loss."""
@@ -317,7 +331,7 @@ def tight_step(run: NoisySGD, susceptibility: float) -> Gaussian | GaussianPair:
             return Gaussian(math.inf)
         return ChiSquared(dimension=r, susceptibility=k, batch_size=n)
     assert run.clip_norm is not None
-    noise = (run.noise_std * n / run.clip_norm) ** 2  # n^2 tau^2/C^2
+    noise = min(run.noise_std / (run.clip_norm / n), 1.0e100) ** 2  # n^2 tau^2/C^2
     if k <= 4.0:  # Sigma <= C^2 I says more than |theta - mean| <= 2C: the paper's n_eff, here with its proof
         return ChiSquared(dimension=r, susceptibility=k, batch_size=n + noise)
     share = _best_share(n, k, r, noise)

@@ -1,0 +1,447 @@
+"""The accountant beside its peers: speed at equal error, and memory, as ratios measured in one run.
+
+    python benchmarks/accounting.py [--quick] [--json]
+
+Times are CPU seconds, the median of several interleaved rounds, with BLAS kept to one thread unless the environment
+says otherwise. benchmarks/README.md tells how to read the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.metadata import version
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.stats import ncx2
+
+from gmip.accounting import _ncx2
+from gmip.accounting.account import account
+from gmip.accounting.calibrate import calibrate
+from gmip.accounting.mechanism import NoisySGD
+
+Array = NDArray[np.float64]
+Row = dict[str, Any]
+
+PROBLEMS = [(48_000, 400, 1_200), (100_000, 400, 10_000), (10_000, 1_000, 100)]  # dataset, expected batch, steps
+ADVANTAGES = [0.05, 0.1, 0.3]
+TOLERANCE = 1.0e-4
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def poisson_run(dataset: int, batch: int, steps: int, noise_multiplier: float = 0.0) -> NoisySGD:
+    """A run whose differential privacy does not depend on the number of parameters."""
+    run = NoisySGD(
+        dataset_size=dataset, batch_size=batch, num_steps=steps, num_params=1, clip_norm=1.0, sampling="poisson"
+    )
+    return run.with_noise_multiplier(noise_multiplier)
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def race(
+    contestants: dict[str, Callable[[], Any]], rounds: int, budget: float
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Median CPU seconds of each, taking turns, and its answer; who has used up `budget` seconds sits out."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    answers: dict[str, Any] = {}
+    for _ in range(rounds):
+        for name, contestant in contestants.items():
+            if sum(times[name]) < budget:
+                start = time.process_time()
+                answers[name] = contestant()
+                times[name].append(time.process_time() - start)
+    return {name: median(values) for name, values in times.items()}, answers
+
+
+def peak_memory(work: Callable[[], Any]) -> int:
+    """Bytes held at the worst moment, over those held before, as tracemalloc sees them (NumPy's arrays included)."""
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    tracemalloc.reset_peak()
+    work()
+    peak = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    return peak
+
+
+# -- the exact answer -------------------------------------------------------------------------------------------------
+
+
+def exact_deltas(noise_multiplier: float, rate: float, steps: int, epsilons: Sequence[float]) -> Array:
+    """delta at each epsilon, the larger of "add" and "remove", with no grid of losses and no fast transform.
+
+    For a loss S with moment generating function M, E[(1 - e^(eps - S))+] = 1/(2 pi i) times the integral of
+    M(z) e^(-z eps) / (z (z + 1)) along Re z = 1. The integrands are analytic, so the trapezoidal rule is exact
+    to rounding.
+    """
+    mu = 1.0 / noise_multiplier
+    step = 0.02 / max(mu, 1.0)
+    y = np.arange(-12.0, 12.0 + 3.0 * mu, step)
+    weight = step * np.exp(-0.5 * y**2) / math.sqrt(2.0 * math.pi)  # P0 = N(0, 1), P1 = (1 - rate) P0 + rate N(mu, 1)
+    loss = np.log1p(rate * np.expm1(mu * y - 0.5 * mu**2))
+
+    def one_direction(sign: float, mass: Array) -> Array:
+        spacing, size = 0.15, 256
+        while True:
+            z = 1.0 + 1.0j * spacing * np.arange(size)
+            log_moment = np.concatenate(
+                [np.log(np.exp(sign * part[:, None] * loss) @ mass) for part in np.array_split(z, max(size // 256, 1))]
+            )
+            if steps * float(log_moment[-1].real - log_moment[0].real) < -30.0:
+                break
+            size *= 2
+        terms = np.exp(steps * log_moment - z * np.asarray(epsilons)[:, None]) / (z * (z + 1.0))
+        terms[:, 0] *= 0.5
+        return np.asarray(spacing / math.pi * terms.sum(axis=1).real, dtype=np.float64)
+
+    return np.maximum(one_direction(1.0, weight * np.exp(loss)), one_direction(-1.0, weight))
+
+
+def exact_noise_multiplier(advantage: float, rate: float, steps: int, guess: float) -> float:
+    def excess(noise_multiplier: float) -> float:
+        return float(exact_deltas(noise_multiplier, rate, steps, [0.0])[0]) - advantage
+
+    return float(brentq(excess, 0.98 * guess, 1.02 * guess, xtol=1e-12, rtol=1e-10))
+
+
+def epsilon_range(noise_multiplier: float, rate: float, steps: int) -> Array:
+    """41 values of epsilon from 0 to where delta is about 1e-6."""
+    high = 1.0
+    while exact_deltas(noise_multiplier, rate, steps, [high])[0] > 1.0e-6:
+        high *= 1.1
+    return np.linspace(0.0, high, 41)
+
+
+# -- 1. calibration ---------------------------------------------------------------------------------------------------
+
+
+def calibration(quick: bool) -> list[Row]:
+    from riskcal.calibration.dpsgd import find_noise_multiplier_for_advantage, get_advantage_for_dpsgd
+
+    cases = [(*problem, advantage) for problem in PROBLEMS for advantage in ADVANTAGES]
+    if quick:
+        cases = [case for case in cases if case[-1] == 0.1]
+    rows = []
+    for dataset, batch, steps, advantage in cases:
+        rate = batch / dataset
+        ours = partial(calibrate, poisson_run(dataset, batch, steps), target_advantage=advantage, notion="gdp")
+        theirs = partial(find_noise_multiplier_for_advantage, advantage, rate, steps)
+        times, found = race({"gmip": ours, "riskcal": theirs}, 3 if quick else 5, budget=10.0)
+        gmip, riskcal = float(found["gmip"].noise_multiplier), float(found["riskcal"])
+        exact = exact_noise_multiplier(advantage, rate, steps, gmip)
+        rows.append(
+            {
+                "rate": rate,
+                "steps": steps,
+                "advantage": advantage,
+                "gmip": gmip,
+                "riskcal": riskcal,
+                "exact": exact,
+                "difference": gmip / riskcal - 1.0,
+                "gmip_off": gmip / exact - 1.0,
+                "riskcal_off": riskcal / exact - 1.0,
+                "riskcal_fine_advantage_at_gmip": get_advantage_for_dpsgd(gmip, rate, steps, grid_step=5.0e-5),
+                "gmip_seconds": times["gmip"],
+                "riskcal_seconds": times["riskcal"],
+                "times_faster": times["riskcal"] / times["gmip"],
+            }
+        )
+    return rows
+
+
+# -- 2. composition ---------------------------------------------------------------------------------------------------
+
+Deltas = Callable[[float], float]
+
+
+def composed_by_gmip(noise_multiplier: float, dataset: int, batch: int, steps: int) -> Deltas:
+    return account(poisson_run(dataset, batch, steps, noise_multiplier), notion="gdp").delta
+
+
+def composed_by_dp_accounting(noise_multiplier: float, rate: float, steps: int, grid: float) -> Deltas:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    step = pld.from_gaussian_mechanism(
+        noise_multiplier, sampling_prob=rate, value_discretization_interval=grid, use_connect_dots=True
+    )
+    composed = step.self_compose(steps)
+    return lambda epsilon: float(composed.get_delta_for_epsilon(epsilon))
+
+
+def composed_by_prv(noise_multiplier: float, rate: float, steps: int, eps_error: float) -> Deltas:
+    """Its estimate, which is no bound: its bounds are apart by 2 eps_error in epsilon."""
+    from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
+
+    step = PoissonSubsampledGaussianMechanism(noise_multiplier=noise_multiplier, sampling_probability=rate)
+    accountant = PRVAccountant(step, eps_error=eps_error, delta_error=1.0e-9, max_self_compositions=steps)
+    composed = accountant.compute_composition(steps)
+    return lambda epsilon: float(composed.compute_delta_estimate(epsilon))
+
+
+PEERS: dict[str, tuple[Callable[[float, float, int, float], Deltas], float]] = {  # and the coarsest setting tried
+    "dp-accounting": (composed_by_dp_accounting, 1.0e-2),
+    "prv-accountant": (composed_by_prv, 1.0),
+}
+
+
+def advantage_of(compose: Callable[..., Deltas], *arguments: float) -> float:
+    return compose(*arguments)(0.0)
+
+
+def worst_error(deltas: Deltas, epsilons: Array, exact: Array) -> float:
+    return max(abs(deltas(float(e)) - float(d)) for e, d in zip(epsilons, exact, strict=True))
+
+
+def coarsest_setting(
+    peer: str, wanted: float, noise: float, rate: float, steps: int, epsilons: Array, exact: Array
+) -> tuple[float, float]:
+    """The coarsest setting (they are a factor of sqrt(2) apart) whose error is at most `wanted`, and that error."""
+    compose, setting = PEERS[peer]
+    finest, reached = setting / 1000.0, math.inf
+    while reached > wanted and setting > finest:
+        setting /= math.sqrt(2.0)
+        reached = worst_error(compose(noise, rate, steps, setting), epsilons, exact)
+    return setting, reached
+
+
+def composition(quick: bool) -> list[Row]:
+    rows = []
+    for (dataset, batch, steps), noise in list(zip(PROBLEMS, (1.0, 1.0, 1.4), strict=True))[: 1 if quick else None]:
+        rate = batch / dataset
+        epsilons = epsilon_range(noise, rate, steps)
+        exact = exact_deltas(noise, rate, steps, list(epsilons))
+        gmip_error = worst_error(composed_by_gmip(noise, dataset, batch, steps), epsilons, exact)
+        contestants: dict[str, Callable[[], Any]] = {
+            "gmip": partial(advantage_of, composed_by_gmip, noise, dataset, batch, steps)
+        }
+        tuned: list[tuple[str, str, float, float]] = []
+        for peer, (compose, _) in PEERS.items():
+            for asked, wanted in (("gmip's", gmip_error), (f"{TOLERANCE:g}", TOLERANCE)):
+                setting, reached = coarsest_setting(peer, wanted, noise, rate, steps, epsilons, exact)
+                contestants[peer + asked] = partial(advantage_of, compose, noise, rate, steps, setting)
+                tuned.append((peer, asked, setting, reached))
+        times, _ = race(contestants, 5 if quick else 11, budget=10.0)
+        rows += [
+            {
+                "rate": rate,
+                "steps": steps,
+                "noise_multiplier": noise,
+                "exact_advantage": float(exact[0]),
+                "peer": peer,
+                "error_asked": asked,
+                "peer_setting": setting,
+                "gmip_error": gmip_error,
+                "peer_error": reached,
+                "gmip_seconds": times["gmip"],
+                "peer_seconds": times[peer + asked],
+                "times_faster": times[peer + asked] / times["gmip"],
+            }
+            for peer, asked, setting, reached in tuned
+        ]
+    return rows
+
+
+# -- 3. the non-central chi-squared distribution ----------------------------------------------------------------------
+
+
+def exact_log_cdf(x: float, df: int, nc: float) -> float:
+    """By the Poisson mixture of central distributions, in 40 digits."""
+    import mpmath as mp
+
+    with mp.workdps(40):
+        half, rate = mp.mpf(x) / 2, mp.mpf(nc) / 2
+        spread = 14 * math.sqrt(nc / 2)
+        first, last = max(0, int(nc / 2 - 2 * spread)), int(nc / 2 + spread)
+        shape = mp.mpf(df) / 2 + last
+        central = mp.gammainc(shape, 0, half, regularized=True)
+        term = mp.exp(shape * mp.log(half) - half - mp.loggamma(shape + 1))  # P(a, h) - P(a + 1, h)
+        poisson = mp.exp(last * mp.log(rate) - rate - mp.loggamma(last + 1))
+        total = mp.mpf(0)
+        for j in range(last, first - 1, -1):
+            total += poisson * central
+            poisson *= j / rate
+            term *= shape / half
+            shape -= 1
+            central += term
+        return float(mp.log(total))
+
+
+def chi_squared(quick: bool) -> Row:
+    df, nc = 650, 3.25e5
+    mean, std = df + nc, math.sqrt(2 * (df + 2 * nc))
+    x = np.linspace(mean - 6 * std, mean + 6 * std, 10_000 if quick else 100_000)
+    times, _ = race({"gmip": lambda: _ncx2.log_cdf(x, df, nc), "scipy": lambda: ncx2.logcdf(x, df, nc)}, 3, budget=30.0)
+    checked = [mean + score * std for score in (-6.0, -4.0, -2.0, -0.5, 0.0, 1.0, 3.0)]
+    exact = np.array([exact_log_cdf(value, df, nc) for value in checked])
+    # In the logarithm, that is relative in the probability.
+    return {
+        "points": x.size,
+        "df": df,
+        "nc": nc,
+        "gmip_seconds": times["gmip"],
+        "scipy_seconds": times["scipy"],
+        "times_faster": times["scipy"] / times["gmip"],
+        "gmip_error": float(np.max(np.abs(_ncx2.log_cdf(checked, df, nc) - exact))),
+        "scipy_error": float(np.max(np.abs(ncx2.logcdf(checked, df, nc) - exact))),
+    }
+
+
+# -- 4. memory --------------------------------------------------------------------------------------------------------
+
+
+def memory(quick: bool) -> list[Row]:
+    """Runs of about the same exposure: noise multiplier 1 and a rate of 0.5/sqrt(steps)."""
+    rows = []
+    for steps in (100, 10_000) if quick else (100, 10_000, 1_000_000):
+        dataset = 1_000_000
+        batch = round(0.5 / math.sqrt(steps) * dataset)
+        rate = batch / dataset
+        exact = exact_deltas(1.0, rate, steps, [0.0])
+        ours = partial(advantage_of, composed_by_gmip, 1.0, dataset, batch, steps)
+        gmip_error, gmip_bytes = abs(ours() - float(exact[0])), peak_memory(ours)
+        like, _ = coarsest_setting("dp-accounting", gmip_error, 1.0, rate, steps, np.zeros(1), exact)
+        for grid in (1.0e-4, like):
+            theirs = partial(advantage_of, composed_by_dp_accounting, 1.0, rate, steps, grid)
+            times, found = race({"gmip": ours, "peer": theirs}, 5, budget=10.0)
+            peer_bytes = peak_memory(theirs)
+            rows.append(
+                {
+                    "rate": rate,
+                    "steps": steps,
+                    "exact_advantage": float(exact[0]),
+                    "gmip_error": gmip_error,
+                    "gmip_bytes": gmip_bytes,
+                    "gmip_seconds": times["gmip"],
+                    "peer_setting": grid,
+                    "peer_error": abs(found["peer"] - float(exact[0])),
+                    "peer_bytes": peer_bytes,
+                    "peer_seconds": times["peer"],
+                    "times_less": peer_bytes / gmip_bytes,
+                    "times_faster": times["peer"] / times["gmip"],
+                }
+            )
+    return rows
+
+
+# -- showing ----------------------------------------------------------------------------------------------------------
+
+
+def table(title: str, columns: dict[str, str], rows: Sequence[Row]) -> None:
+    """columns : key -> heading|format"""
+    print(f"\n{title}")
+    heads = [heading.split("|")[0] for heading in columns.values()]
+    cells = [[format(row[key], heading.split("|")[1]) for key, heading in columns.items()] for row in rows]
+    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
+    for line in [heads, ["-" * width for width in widths], *cells]:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def show(results: Row) -> None:
+    print(", ".join(f"{key} {value}" for key, value in results["setting"].items()))
+    table(
+        "1. Noise multiplier for an advantage, Poisson batches, riskcal as it comes (aim: 20 times faster, within 1%)",
+        {
+            "rate": "rate|.4g",
+            "steps": "steps|d",
+            "advantage": "advantage|g",
+            "gmip": "gmip|.5f",
+            "riskcal": "riskcal|.5f",
+            "difference": "gmip/riskcal-1|+.1e",
+            "gmip_off": "gmip/exact-1|+.1e",
+            "riskcal_off": "riskcal/exact-1|+.1e",
+            "riskcal_fine_advantage_at_gmip": "of gmip's, by riskcal at 5e-5|.6f",
+            "gmip_seconds": "gmip s|.3f",
+            "riskcal_seconds": "riskcal s|.2f",
+            "times_faster": "times faster|.0f",
+        },
+        results["calibration"],
+    )
+    table(
+        "2. Composition: worst error in delta over epsilon >= 0, each peer as coarse as the error asked for allows",
+        {
+            "rate": "rate|.4g",
+            "steps": "steps|d",
+            "noise_multiplier": "noise|g",
+            "gmip_error": "gmip error|.1e",
+            "gmip_seconds": "gmip s|.4f",
+            "peer": "peer|s",
+            "error_asked": "error asked|s",
+            "peer_setting": "its setting|.1e",
+            "peer_error": "its error|.1e",
+            "peer_seconds": "its s|.4f",
+            "times_faster": "times faster|.1f",
+        },
+        results["composition"],
+    )
+    table(
+        "3. log CDF of the non-central chi-squared distribution, mean +- 6 standard deviations (aim: 50 times faster)",
+        {
+            "points": "points|d",
+            "df": "df|d",
+            "nc": "nc|g",
+            "gmip_seconds": "gmip s|.3f",
+            "scipy_seconds": "scipy s|.3f",
+            "times_faster": "times faster|.0f",
+            "gmip_error": "gmip error|.1e",
+            "scipy_error": "scipy error|.1e",
+        },
+        [results["chi_squared"]],
+    )
+    table(
+        "4. Peak memory of a composed advantage: dp-accounting at its default grid, then at gmip's error",
+        {
+            "rate": "rate|.4g",
+            "steps": "steps|d",
+            "gmip_error": "gmip error|.1e",
+            "gmip_bytes": "gmip bytes|,d",
+            "peer_setting": "its grid|.1e",
+            "peer_error": "its error|.1e",
+            "peer_bytes": "its bytes|,d",
+            "times_less": "times less|.1f",
+            "times_faster": "times faster|.1f",
+        },
+        results["memory"],
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="gmip's accountant beside its peers, as ratios.")
+    parser.add_argument("--quick", action="store_true", help="fewer problems and rounds")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    options = parser.parse_args(arguments)
+    try:
+        names = ("numpy", "scipy", "riskcal", "dp-accounting", "prv-accountant", "mpmath")
+        versions = {name: version(name) for name in names}
+    except ImportError as missing:
+        sys.exit(f"{missing.name} is not installed: pip install -e '.[dev,bench]', or run make bench.")
+    start = time.perf_counter()
+    results: Row = {
+        "setting": {"python": platform.python_version(), **versions, "BLAS threads": os.environ.get(_THREADS[0])}
+    }
+    for part in (calibration, composition, chi_squared, memory):
+        results[part.__name__] = part(options.quick)
+    results["seconds"] = time.perf_counter() - start
+    if options.json:
+        print(json.dumps(results))
+    else:
+        show(results)
+
+
+if __name__ == "__main__":
+    if _THREADS[0] not in os.environ:  # BLAS reads it when it is loaded: start anew
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **dict.fromkeys(_THREADS, "1")})
+    main()
