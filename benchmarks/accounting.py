@@ -98,9 +98,9 @@ def exact_deltas(noise_multiplier: float, rate: float, steps: int, epsilons: Seq
         spacing, size = 0.15, 256
         while True:
             z = 1.0 + 1.0j * spacing * np.arange(size)
-            log_moment = np.concatenate(
-                [np.log(np.exp(sign * part[:, None] * loss) @ mass) for part in np.array_split(z, max(size // 256, 1))]
-            )
+            parts = np.array_split(z, size // 256)
+            # M - 1, not M: what rounds off here is raised to the power `steps`
+            log_moment = np.concatenate([np.log1p(np.expm1(sign * part[:, None] * loss) @ mass) for part in parts])
             if steps * float(log_moment[-1].real - log_moment[0].real) < -30.0:
                 break
             size *= 2
@@ -209,12 +209,16 @@ def worst_error(deltas: Deltas, epsilons: Array, exact: Array) -> float:
 def coarsest_setting(
     peer: str, wanted: float, noise: float, rate: float, steps: int, epsilons: Array, exact: Array
 ) -> tuple[float, float]:
-    """The coarsest setting (they are a factor of sqrt(2) apart) whose error is at most `wanted`, and that error."""
+    """The coarsest setting (they are a factor of sqrt(2) apart) whose error is at most `wanted`, and that error.
+
+    Where no setting reaches that, the one with the least error.
+    """
     compose, setting = PEERS[peer]
-    finest, reached = setting / 1000.0, math.inf
-    while reached > wanted and setting > finest:
+    finest, tried = setting / 1000.0, [(math.inf, setting)]
+    while tried[-1][0] > wanted and setting > finest:
         setting /= math.sqrt(2.0)
-        reached = worst_error(compose(noise, rate, steps, setting), epsilons, exact)
+        tried.append((worst_error(compose(noise, rate, steps, setting), epsilons, exact), setting))
+    reached, setting = min(tried)
     return setting, reached
 
 
@@ -402,7 +406,7 @@ def show(results: Row) -> None:
         [results["chi_squared"]],
     )
     table(
-        "4. Peak memory of a composed advantage: dp-accounting at its default grid, then at gmip's error",
+        "4. Peak memory of a composed advantage: dp-accounting at its default grid, then at gmip's error or nearest",
         {
             "rate": "rate|.4g",
             "steps": "steps|d",

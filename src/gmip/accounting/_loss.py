@@ -32,6 +32,9 @@ _TAIL_MASS = float(ndtr(-TAIL_SCORE))
 # Grid spacing of one step relative to its own standard deviation: inflates the variance of the loss by SPACING^2/6.
 _SPACING = 0.005
 _MAX_POINTS = 8192
+# Losses outside say no more than "no" and "yes": P1(L < -60) and P0(L > 75) are below 1e-26. Cut where a grid would be
+# coarse.
+_RANGE = (-60.0, 75.0)
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,12 @@ class Atoms:
         mass0 = np.concatenate([[self.never], self.mass0])
         mass1 = np.concatenate([[0.0], self.mass1])
         return Atoms(loss, mass0, (1.0 - rate) * mass0 + rate * mass1, 0.0, rate * self.certain, self.smeared)
+
+    def mirrored(self) -> Atoms:
+        """The test with the roles of P0 and P1 swapped."""
+        return Atoms(
+            -self.loss[::-1], self.mass1[::-1], self.mass0[::-1], self.certain, self.never, smeared=self.smeared
+        )
 
     def symmetrised(self) -> Atoms:
         """The operator C_p of Dong et al. (2022, Def. 4.8) on a one-sided subsampled test: its part above slope -1,
@@ -170,6 +179,13 @@ def _spread_tails(drop: float, dof: float) -> tuple[Tails, float, float]:
     return tails, low, high
 
 
+def _fitted(low: float, high: float, spacing: float) -> tuple[float, float, float]:
+    """A range and the spacing of its grid: cut to what matters, then coarser, if it has too many points."""
+    if high - low > spacing * _MAX_POINTS:
+        low, high = max(low, _RANGE[0]), min(max(high, _RANGE[0] + 1.0), _RANGE[1])
+    return low, high, max(spacing, (high - low) / _MAX_POINTS)
+
+
 def gaussian_atoms(shift: float) -> Atoms:
     """The test of N(0, 1) against N(shift, 1)."""
     return step_atoms(shift=shift, shift_drop=0.0, drop=0.0, dof=0.0)
@@ -183,10 +199,12 @@ def step_atoms(*, shift: float, shift_drop: float, drop: float, dof: float) -> A
     bottom = _shifted_loss(-TAIL_SCORE, shift, shift_drop)
     summit = shift / shift_drop if shift_drop > 0.0 else math.inf  # the loss falls again beyond it
     top = _shifted_loss(min(shift + TAIL_SCORE, summit), shift, shift_drop)
-    spacing = max(_SPACING * min(scale, 2.0), (top - bottom) / _MAX_POINTS)
+    fine = _SPACING * min(scale, 2.0)
+    bottom, top, spacing = _fitted(bottom, top, fine)
     if spread:
         tails, low, high = _spread_tails(drop, dof)
-        spacing = max(spacing, (high - low) / _MAX_POINTS)
+        low, high, other_spacing = _fitted(low, high, fine)
+        spacing = max(spacing, other_spacing)
         others = discretise(tails, math.floor(low / spacing), math.ceil(high / spacing), spacing)
     own = discretise(_shifted_tails(shift, shift_drop), math.floor(bottom / spacing), math.ceil(top / spacing), spacing)
     if not spread:

@@ -129,9 +129,7 @@ def _exact(runs: Sequence[NoisySGD], steps: Sequence[TradeOff]) -> TradeOff:
 
 
 def _gdp(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff:
-    mus = [gdp_mu_step(r) for r in runs]
-    if math.inf in mus:
-        return Gaussian(math.inf)
+    mus = [gdp_mu_step(r) for r in runs]  # infinite without noise: then only the sampling hides a record
     if composition == "clt":
         return Gaussian(clt_mu([(mu, r.sample_rate, r.num_steps) for r, mu in zip(runs, mus, strict=True)]))
     steps = []

@@ -192,8 +192,10 @@ def _bracketed(excess: Callable[[float], float], start: float, tolerance: float)
 
 def _interpolated(low: float, f_low: float, high: float, f_high: float, third: float, f_third: float) -> float:
     """Where in (low, high), as a share, to look next."""
+    if f_third in (f_low, f_high) or not all(map(math.isfinite, (f_low, f_high, f_third))):
+        return 0.5
     xi, phi = (low - high) / (third - high), (f_low - f_high) / (f_third - f_high)
-    if not (math.isfinite(phi) and phi**2 < xi and (1.0 - phi) ** 2 < 1.0 - xi):
+    if not (phi**2 < xi and (1.0 - phi) ** 2 < 1.0 - xi):
         return 0.5
     share = f_low / (f_high - f_low) * f_third / (f_high - f_third) + (third - low) / (high - low) * f_low / (
         f_third - f_low

@@ -127,6 +127,11 @@ class Composed(TradeOff):
     def _balance(self) -> float:
         return 0.0 if all(self._perfect) else self._by_member[0]._balance()
 
+    def inverse(self) -> TradeOff:
+        mirrored = Composed([(w, [(atoms.mirrored(), n) for atoms, n in parts]) for w, parts in self._components])
+        mirrored.assumptions = self.assumptions
+        return mirrored
+
     def auc(self) -> float:
         return 1.0 if all(self._perfect) else self._by_member[0].auc()
 

@@ -284,8 +284,7 @@ class Inverse(TradeOff):
         return -math.expm1(epsilon) + math.exp(epsilon) * self._curve._delta(-epsilon)
 
     def _atoms(self) -> Atoms:
-        atoms = self._curve._atoms()
-        return Atoms(-atoms.loss[::-1], atoms.mass1[::-1], atoms.mass0[::-1], atoms.certain, atoms.never)
+        return self._curve._atoms().mirrored()
 
     def _balance(self) -> float:
         return math.exp(float(self._curve._log_fnr(np.asarray(self._curve._balance()))))
@@ -326,11 +325,20 @@ class Symmetrised(TradeOff):
     """min(f, f^-1) made convex: f down to slope -1, a line, then the mirror image (Dong et al. 2022, Def. F.1)."""
 
     def __init__(self, curve: TradeOff) -> None:
+        # The lower of the two where false positives are rare; they cross once, on the diagonal.
+        epsilon = 2.0 * curve._delta(0.0)
+        if Inverse(curve)._delta(epsilon) > curve._delta(epsilon):
+            curve = curve.inverse()
         balance = curve._balance()
         fnr = math.exp(float(curve._log_fnr(np.asarray(balance))))
-        if fnr < balance:
-            curve, balance, fnr = curve.inverse(), fnr, balance
-        self._curve, self._low, self._high = curve, balance, fnr
+        if fnr < balance:  # the diagonal is met before the slope is -1: no line between the curve and its mirror image
+            low, high = 0.0, balance
+            for _ in range(60):
+                balance = 0.5 * (low + high)
+                above = math.exp(float(curve._log_fnr(np.asarray(balance)))) > balance
+                low, high = (balance, high) if above else (low, balance)
+            balance = fnr = high
+        self._curve, self._mirror, self._low, self._high = curve, curve.inverse(), balance, fnr
         self.assumptions = curve.assumptions
 
     def _log_fnr(self, fpr: Array) -> Array:
@@ -338,11 +346,11 @@ class Symmetrised(TradeOff):
         with np.errstate(divide="ignore"):
             line = np.log(np.maximum(self._low + self._high - fpr, 0.0))
         result = np.where(fpr <= self._low, self._curve._log_fnr(np.minimum(fpr, self._low)), line)
-        beyond = fpr >= self._high
-        if np.any(beyond):
-            mirrored = self._curve.inverse()._log_fnr(np.maximum(fpr, self._high))
-            result = np.where(beyond, mirrored, result)
-        return result
+        mirrored = self._mirror._log_fnr(fpr)
+        result = np.where(fpr >= self._high, mirrored, result)
+        # Should the two cross elsewhere too, the lower one still holds.
+        lowest: Array = np.minimum(np.minimum(result, mirrored), self._curve._log_fnr(fpr))
+        return lowest
 
     def _delta(self, epsilon: float) -> float:
         return max(self._curve._delta(epsilon), Inverse(self._curve)._delta(epsilon))

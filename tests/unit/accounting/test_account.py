@@ -1,0 +1,184 @@
+"""account: which curve comes out for which run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gmip.accounting.account import account, mu_per_step
+from gmip.accounting.composition import clt_mu
+from gmip.accounting.families import Gaussian
+from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.step import ChiSquared, corollary_mu
+from gmip.accounting.stochastic import stochastic_composition
+from gmip.errors import InvalidArgument
+
+RATES = np.array([1.0e-6, 1.0e-4, 1.0e-2, 0.1, 0.5, 0.9, 0.99])
+RUN = NoisySGD(dataset_size=1000, batch_size=100, num_steps=40, num_params=50, clip_norm=1.0, noise_std=0.02)
+POISSON = RUN.replace(sampling="poisson")
+FULL = RUN.replace(batch_size=1000, sampling="full", num_steps=5, noise_std=0.005)
+OPTIONS: list[dict[str, Any]] = [
+    {"bound": bound, "composition": composition, "notion": notion}
+    for bound in ("tight", "paper")
+    for composition in ("exact", "clt")
+    for notion in ("gmip", "gdp")
+]
+
+
+@pytest.mark.parametrize("run", [RUN, POISSON, FULL], ids=["fixed", "poisson", "full"])
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(o.values()))
+def test_two_halves_are_the_whole(run: NoisySGD, options: dict[str, Any]) -> None:
+    first = run.num_steps // 3
+    halves = [run.replace(num_steps=first), run.replace(num_steps=run.num_steps - first)]
+    together, whole = account(halves, **options), account(run, **options)
+    np.testing.assert_allclose(together(RATES), whole(RATES), rtol=0.0, atol=2.0e-5)
+    np.testing.assert_array_equal(account([run], **options)(RATES), whole(RATES))
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(o.values()))
+def test_more_steps_and_less_noise_hurt(options: dict[str, Any]) -> None:
+    curve = account(RUN, **options)
+    assert np.all(account(RUN.replace(num_steps=60), **options)(RATES) <= curve(RATES) + 1.0e-9)
+    assert np.all(account(RUN.replace(noise_std=0.015), **options)(RATES) <= curve(RATES) + 1.0e-9)
+
+
+@pytest.mark.parametrize("run", [RUN, POISSON, FULL], ids=["fixed", "poisson", "full"])
+def test_one_susceptibility_in_an_array_is_a_number(run: NoisySGD) -> None:
+    one, array = account(run, susceptibility=30.0), account(run, susceptibility=[30.0])
+    np.testing.assert_array_equal(one(RATES), array(RATES))
+    assert one.assumptions == array.assumptions
+    np.testing.assert_array_equal(account(run, susceptibility=[30.0] * 7)(RATES), one(RATES))
+    np.testing.assert_array_equal(account(run, susceptibility=50)(RATES), account(run)(RATES))
+
+
+def test_more_susceptible_records_are_more_exposed() -> None:
+    curves = [account(RUN, susceptibility=k)(RATES) for k in (5.0, 20.0, 80.0)]
+    assert np.all(curves[0] >= curves[1]) and np.all(curves[1] >= curves[2])
+    pooled = account(RUN, susceptibility=[5.0, 20.0, 80.0])
+    assert np.all(pooled(RATES) >= curves[2] - 1.0e-9) and np.all(pooled(RATES) <= curves[0] + 1.0e-9)
+    by_hand = stochastic_composition([account(RUN, susceptibility=k) for k in (5.0, 20.0, 80.0)])
+    np.testing.assert_allclose(pooled(RATES), by_hand(RATES), rtol=0.0, atol=1.0e-12)
+
+
+def test_differential_privacy_bounds_membership_privacy() -> None:
+    # f-DP implies f-MIP: the membership curve is never lower, whatever the susceptibility.
+    for run in (RUN, POISSON, FULL):
+        dp = account(run, notion="gdp")
+        for k in (1.0, 50.0, 1.0e7):
+            assert np.all(account(run, susceptibility=k)(RATES) >= dp(RATES) - 1.0e-6)
+
+
+def test_without_noise_there_is_no_differential_privacy() -> None:
+    quiet = RUN.replace(noise_std=0.0)
+    # whoever is in a batch is found: 1 - (1 - p)^T
+    assert account(quiet, notion="gdp").tpr_at(0.0) == pytest.approx(1.0 - 0.9**40, abs=1.0e-9)
+    assert account(quiet, notion="gdp", composition="clt").tpr_at(0.0) == 1.0
+    assert account(FULL.replace(noise_std=0.0), notion="gdp").tpr_at(0.0) == 1.0
+    assert account(quiet).advantage() < account(quiet, notion="gdp").advantage()
+
+
+def test_one_full_batch_step_is_theorem_5_1() -> None:
+    run = NoisySGD(dataset_size=500, batch_size=500, num_steps=1, num_params=650, sampling="full")
+    np.testing.assert_allclose(
+        account(run)(RATES), ChiSquared(dimension=650, susceptibility=650, batch_size=500)(RATES), rtol=1.0e-7
+    )
+    # about 1.14 by the corollary; five steps 2.54
+    assert mu_per_step(run, bound="paper") == pytest.approx(math.sqrt(2 * 650 / 1001))
+    five = account(run.replace(num_steps=5), bound="paper")
+    assert isinstance(five, Gaussian) and five.mu == pytest.approx(2.548, abs=1.0e-3)
+
+
+def test_paper_with_clt_is_the_papers_formula() -> None:
+    n_eff = 100 + (0.02 * 100) ** 2
+    mu_step = min(corollary_mu(num_params=50, susceptibility=50, effective_batch_size=n_eff), 2.0 / (100 * 0.02))
+    curve = account(RUN, bound="paper", composition="clt")
+    assert isinstance(curve, Gaussian)
+    assert curve.mu == pytest.approx(clt_mu([(mu_step, 0.1, 40)]))
+    assert mu_per_step(RUN, bound="paper") == pytest.approx(mu_step)
+
+
+def test_differential_privacy_of_one_step() -> None:
+    # replace-one: sensitivity 2C/n; add-or-remove-one: C/n
+    assert mu_per_step(RUN, notion="gdp") == pytest.approx(2.0 / (100 * 0.02))
+    assert mu_per_step(POISSON, notion="gdp") == pytest.approx(1.0 / (100 * 0.02))
+    assert mu_per_step(RUN.replace(noise_std=0.0), notion="gdp") == math.inf
+    assert account(FULL.replace(num_steps=1), notion="gdp").mu_at(0.1) == pytest.approx(2.0 / (1000 * 0.005))
+
+
+def test_tight_is_never_above_the_noise_alone() -> None:
+    for k in (0.5, 4.0, 50.0, 1.0e6):
+        assert mu_per_step(RUN, susceptibility=k) <= mu_per_step(RUN, notion="gdp") * (1.0 + 1.0e-12)
+
+
+def test_a_smaller_rank_helps() -> None:
+    assert np.all(account(RUN.replace(rank=5))(RATES) >= account(RUN)(RATES) - 1.0e-9)
+
+
+def test_the_differential_privacy_curve_is_symmetric() -> None:
+    for run in (RUN, POISSON):
+        curve = account(run, notion="gdp")
+        np.testing.assert_allclose(curve(curve(RATES)), RATES, rtol=0.0, atol=1.0e-4)
+
+
+@pytest.mark.xfail(reason="Inverse._delta cancels above epsilon = 30, and bisection for epsilon lands there")
+def test_epsilon_of_a_schedule_of_two_samplings() -> None:
+    # 12 steps each of a small run: an epsilon of 40 would come from rounding errors alone
+    run = NoisySGD(dataset_size=60, batch_size=20, num_steps=12, num_params=10, clip_norm=1.0, noise_std=0.05)
+    curve = account([run, run.replace(sampling="poisson")], notion="gdp")
+    assert curve.delta(curve.epsilon(0.01)) == pytest.approx(0.01, rel=1.0e-3)
+
+
+class TestAssumptions:
+    def test_name_what_the_curve_rests_on(self) -> None:
+        text = " ".join(account(RUN).assumptions)
+        for words in ("sees every published mean gradient", "fresh data", "not a bound", "fixed size"):
+            assert words in text
+        assert "central limit theorem for many small steps" in " ".join(account(RUN, composition="clt").assumptions)
+        assert "Corollary 5.1" in " ".join(account(RUN, bound="paper").assumptions)
+        assert "replace one record" in " ".join(account(RUN, notion="gdp").assumptions)
+        assert "add or remove one record" in " ".join(account(POISSON, notion="gdp").assumptions)
+        assert "susceptibility at most 30" in " ".join(account(RUN, susceptibility=30).assumptions)
+        assert "2 measured susceptibilities" in " ".join(account(RUN, susceptibility=[1.0, 2.0]).assumptions)
+
+    def test_one_step_needs_no_fresh_data(self) -> None:
+        assert "fresh data" not in " ".join(account(RUN.replace(num_steps=1)).assumptions)
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "match"),
+    [
+        ([], {}, "run"),
+        (["x"], {}, "run"),
+        (RUN, {"bound": "loose"}, "bound = 'loose'"),
+        (RUN, {"composition": "rdp"}, "composition = 'rdp'"),
+        (RUN, {"notion": "zcdp"}, "notion = 'zcdp'"),
+        (RUN, {"susceptibility": 0.0}, "susceptibility"),
+        (RUN, {"susceptibility": -1.0}, "susceptibility"),
+        (RUN, {"susceptibility": []}, "susceptibility"),
+        (RUN, {"susceptibility": [1.0, math.nan]}, "susceptibility"),
+        (RUN, {"susceptibility": [[1.0, 2.0]]}, "susceptibility"),
+        (RUN, {"susceptibility": "many"}, "susceptibility"),
+    ],
+)
+def test_refusals(run: Any, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(InvalidArgument, match=match):
+        account(run, **options)
+
+
+UNCHECKED = pytest.mark.xfail(reason="mu_per_step takes an unknown bound for tight and an unknown notion for gmip")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"susceptibility": -1.0},
+        pytest.param({"bound": "loose"}, marks=UNCHECKED),
+        pytest.param({"notion": "zcdp"}, marks=UNCHECKED),
+    ],
+)
+def test_mu_per_step_refuses_too(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        mu_per_step(RUN, **options)
