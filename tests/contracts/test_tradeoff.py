@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
 
-from gmip.accounting.account import account
+from gmip.accounting.account import BOUNDS, COMPOSITIONS, account
 from gmip.accounting.composition import Maximum, compose
 from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import ChiSquared, GaussianPair, spectral_step
 from gmip.accounting.stochastic import stochastic_composition
-from gmip.accounting.tradeoff import Inverse, Subsampled, Symmetrised, TradeOff
+from gmip.accounting.tradeoff import Symmetrised, TradeOff
 from tests.contracts.tradeoff import RATES, OrderContract, TradeOffContract
 
 
@@ -35,10 +35,13 @@ def spectral(noise_std: float) -> TradeOff:
     return spectral_step(eigenvalues, rng.normal(size=12) * np.sqrt(eigenvalues), batch_size=10, noise_std=noise_std)
 
 
-CURVES: dict[str, Callable[[], TradeOff]] = {
-    **{f"gaussian-{mu}": (lambda mu=mu: Gaussian(mu)) for mu in (0, 0.01, 1, 8, math.inf)},
+Factory = Callable[[], TradeOff]
+
+
+CURVES: dict[str, Factory] = {
+    **{f"gaussian-{mu}": partial(Gaussian, mu) for mu in (0, 0.01, 1, 8, math.inf)},
     **{
-        f"eps-{eps}-delta-{delta}": (lambda eps=eps, delta=delta: EpsilonDelta(eps, delta))
+        f"eps-{eps}-delta-{delta}": partial(EpsilonDelta, eps, delta)
         for eps, delta in [(0, 0), (0, 0.1), (1, 0), (1, 1e-5), (0.3, 0.2), (5, 1e-3), (30, 0), (2, 1)]
     },
     "polygon": lambda: PiecewiseLinear([0.1, 0.3, 0.35], [0.5, 0.2, 0.6]),
@@ -48,17 +51,14 @@ CURVES: dict[str, Callable[[], TradeOff]] = {
     "pair-shift-only": lambda: GaussianPair(drop=[0.0], shift=[1.5], multiplicity=[3]),
     "pair-nothing": lambda: GaussianPair(drop=[0.0], shift=[0.0], multiplicity=[4]),
     "subsampled-gaussian": lambda: Gaussian(2.0).subsample(0.1),
-    "subsampled-never": lambda: Subsampled(Gaussian(2.0), 0.0),
+    "subsampled-never": lambda: Gaussian(2.0).subsample(0.0),
     "subsampled-polygon": lambda: roc().subsample(0.3),
     "c-p": lambda: Symmetrised(Gaussian(2.0).subsample(0.1)),
     "c-p-small": lambda: Gaussian(0.5).subsample(0.01).symmetrise(),
     "symmetrised-polygon": lambda: roc().symmetrise(),
     "inverse-subsampled": lambda: Gaussian(2.0).subsample(0.1).inverse(),
     "inverse-polygon": lambda: PiecewiseLinear([0.0, 0.2, 0.7], [0.8, 0.3, 0.0]).inverse(),
-    **{
-        f"composed-{times}": (lambda times=times: compose([(Gaussian(1.14).subsample(0.01), times)]))
-        for times in (1, 7, 1200)
-    },
+    **{f"composed-{times}": partial(Gaussian(1.14).subsample(0.01).compose, times) for times in (1, 7, 1200)},
     "composed-c-p": lambda: Gaussian(1.0).subsample(0.05).symmetrise().compose(50),
     "composed-polygon": lambda: EpsilonDelta(0.3, 1e-3).compose(10),
     "composed-perfect": lambda: Gaussian(math.inf).subsample(0.2).compose(3),
@@ -81,18 +81,6 @@ CURVES: dict[str, Callable[[], TradeOff]] = {
     "stochastic-with-a-lost-record": lambda: stochastic_composition([Gaussian(0.5), Gaussian(math.inf)], [0.9, 0.1]),
 }
 
-# A point of these is a quadrature for each turn of a search: they are looked at in fewer places.
-COSTLY: dict[str, Callable[[], TradeOff]] = {
-    "chi2-cifar": lambda: ChiSquared(dimension=650, susceptibility=650, batch_size=500),
-    "chi2-small": lambda: ChiSquared(dimension=2, susceptibility=3, batch_size=5),
-    "chi2-one": lambda: ChiSquared(dimension=1, susceptibility=2.5, batch_size=4),
-    "subsampled-chi2": lambda: ChiSquared(dimension=2, susceptibility=3, batch_size=5).subsample(0.4),
-    "pair-mixed": mixed_pair,
-    "pair-drop-only": lambda: GaussianPair(drop=[0.3], shift=[0.0], multiplicity=[8]),
-    "spectral": lambda: spectral(0.1),
-    "full-tight-exact-gmip": lambda: account(RUNS["full"]),
-}
-
 RUNS = {
     "fixed": NoisySGD(dataset_size=60, batch_size=20, num_steps=12, num_params=10, clip_norm=1.0, noise_std=0.05),
     "poisson": NoisySGD(
@@ -103,19 +91,27 @@ RUNS = {
     ),
 }
 
-ACCOUNTS: dict[str, Callable[[], TradeOff]] = {
+# A point of these is a quadrature for each turn of a search: they are looked at in fewer places.
+COSTLY: dict[str, Factory] = {
+    "chi2-cifar": lambda: ChiSquared(dimension=650, susceptibility=650, batch_size=500),
+    "chi2-small": lambda: ChiSquared(dimension=2, susceptibility=3, batch_size=5),
+    "chi2-one": lambda: ChiSquared(dimension=1, susceptibility=2.5, batch_size=4),
+    "subsampled-chi2": lambda: ChiSquared(dimension=2, susceptibility=3, batch_size=5).subsample(0.4),
+    "pair-mixed": mixed_pair,
+    "pair-drop-only": lambda: GaussianPair(drop=[0.3], shift=[0.0], multiplicity=[8]),
+    "spectral": lambda: spectral(0.1),
+    "full-tight-exact-gmip": lambda: account(RUNS["full"]),
+}
+
+ACCOUNTS: dict[str, Factory] = {
     **{
-        f"{sampling}-{bound}-{composition}-gmip": (
-            lambda run=run, bound=bound, composition=composition: account(run, bound=bound, composition=composition)
-        )
-        for (sampling, run), bound, composition in itertools.product(RUNS.items(), ("tight", "paper"), ("exact", "clt"))
+        f"{sampling}-{bound}-{composition}-gmip": partial(account, run, bound=bound, composition=composition)
+        for (sampling, run), bound, composition in itertools.product(RUNS.items(), BOUNDS, COMPOSITIONS)
         if (sampling, bound, composition) != ("full", "tight", "exact")  # among the costly ones
     },
     **{
-        f"{sampling}-{composition}-gdp": (
-            lambda run=run, composition=composition: account(run, composition=composition, notion="gdp")
-        )
-        for (sampling, run), composition in itertools.product(RUNS.items(), ("exact", "clt"))
+        f"{sampling}-{composition}-gdp": partial(account, run, composition=composition, notion="gdp")
+        for (sampling, run), composition in itertools.product(RUNS.items(), COMPOSITIONS)
     },
     "noise-free": lambda: account(RUNS["fixed"].replace(noise_std=0.0)),
     "noise-free-gdp": lambda: account(RUNS["fixed"].replace(noise_std=0.0), notion="gdp"),
@@ -126,52 +122,13 @@ ACCOUNTS: dict[str, Callable[[], TradeOff]] = {
 }
 
 # Curves that cross: at each rate the higher one holds, and the delta of the pair is bounded, not found.
-MAXIMA: dict[str, Callable[[], TradeOff]] = {
+MAXIMA: dict[str, Factory] = {
     "maximum": lambda: Maximum([Gaussian(1.0), Gaussian(2.0).subsample(0.5)]),
     "maximum-of-one": lambda: Maximum([Gaussian(1.0).subsample(0.5)]),
     "maximum-composed": lambda: Maximum([Gaussian(1.0).subsample(0.1).compose(100), EpsilonDelta(1.0, 0.01)]),
 }
 
-# Known faults of the source: test -> (curves, what is wrong).
-NEVER = "Composed ends its polygon at fpr = 1, not at the FPR of the lowest loss: too high where f = 0 before fpr = 1"
-NO_RATE = "rate 0: Atoms.subsampled takes log(0), Subsampled._delta overflows for a large epsilon"
-CROSSING = (
-    "Symmetrised takes f up to slope -1 and its mirror image: above the minimum where f and f^-1 cross before that"
-)
-ATOM = "one split of a loss with large atoms costs more TPR than tpr_error and the promised 1e-4"
-CANCEL = "Inverse._delta cancels: e^epsilon times the rounding error of delta(-epsilon), garbage above epsilon = 30"
-_NEVERS = [
-    "eps-0-delta-0.1",
-    "eps-1-delta-1e-05",
-    "eps-0.3-delta-0.2",
-    "eps-5-delta-0.001",
-    "polygon-with-jumps",
-    "roc",
-]
-_NEVERS += ["symmetrised-polygon", "inverse-polygon"]
-FAULTS: dict[str, list[tuple[list[str], str]]] = {
-    "test_ends": [(["c-p", "inverse-subsampled"], "Subsampled has log f(0) = 3e-17 > 0, so that f^-1(1) is not 0")],
-    "test_composition_only_hurts_privacy": [(_NEVERS, NEVER), (["subsampled-never"], NO_RATE)],
-    "test_composition_with_nothing": [(_NEVERS, NEVER), (["subsampled-never"], NO_RATE), (["polygon", "c-p"], ATOM)],
-    "test_composition_with_no_privacy": [(["subsampled-never"], NO_RATE)],
-    "test_delta_at_the_ends_of_the_line": [(["subsampled-never"], NO_RATE)],
-    "test_symmetrised_is_symmetric_and_below_both": [
-        (["composed-polygon"], NEVER),
-        (["stochastic", "stochastic-with-a-lost-record", "fixed-exact-gdp", "measured-clt"], CROSSING),
-    ],
-    "test_epsilon_is_the_least_that_will_do": [(["schedule-gdp-1e-05", "schedule-gdp-0.01"], CANCEL)],
-}
-
 every = cache(lambda name: {**CURVES, **COSTLY, **ACCOUNTS, **MAXIMA}[name]())
-
-
-def curve_of(request: pytest.FixtureRequest) -> TradeOff:
-    """The curve of a parametrised fixture; its test is marked where it is known to fail."""
-    test, _, parameters = request.node.name.partition("[")
-    for names, reason in FAULTS.get(test, []):
-        if parameters.rstrip("]") in names:
-            request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
-    return every(request.param)
 
 
 def remembered(curve: TradeOff) -> TradeOff:
@@ -192,7 +149,7 @@ def remembered(curve: TradeOff) -> TradeOff:
 class TestFamilies(TradeOffContract, OrderContract):
     @pytest.fixture(params=CURVES)
     def curve(self, request: pytest.FixtureRequest) -> TradeOff:
-        return curve_of(request)
+        return every(request.param)
 
 
 class TestCostlyFamilies(TradeOffContract):
@@ -207,7 +164,7 @@ class TestCostlyFamilies(TradeOffContract):
         ]
     )
     def curve(self, request: pytest.FixtureRequest) -> TradeOff:
-        return remembered(curve_of(request))
+        return remembered(every(request.param))
 
 
 @pytest.mark.slow
@@ -216,13 +173,13 @@ class TestCostlyOrder(OrderContract):
 
     @pytest.fixture(params=["chi2-small"])
     def curve(self, request: pytest.FixtureRequest) -> TradeOff:
-        return curve_of(request)
+        return every(request.param)
 
 
 class TestAccounts(TradeOffContract, OrderContract):
     @pytest.fixture(params=ACCOUNTS)
     def curve(self, request: pytest.FixtureRequest) -> TradeOff:
-        return curve_of(request)
+        return every(request.param)
 
 
 class TestMaxima(TradeOffContract, OrderContract):
@@ -230,4 +187,4 @@ class TestMaxima(TradeOffContract, OrderContract):
 
     @pytest.fixture(params=MAXIMA)
     def curve(self, request: pytest.FixtureRequest) -> TradeOff:
-        return curve_of(request)
+        return every(request.param)

@@ -1,7 +1,7 @@
-"""What every trade-off function must do, whatever its family: subclass `TradeOffContract` and give it a `curve` fixture.
+"""What every trade-off function must do, whatever its family: subclass `TradeOffContract`, give it a `curve` fixture.
 
-The rates at which curves are looked at are evenly spaced in their normal score, so both ends are seen. Where an answer is
-a supremum, it is found again by brute force: on a grid, then on ever finer grids around the best point.
+The rates at which curves are looked at are evenly spaced in their normal score, so both ends are seen. Where an answer
+is a supremum, it is found again by brute force: on a grid, then on ever finer grids around the best point.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ EPSILONS = np.array([-9.0, -3.0, -1.0, -0.25, -1.0e-3, 0.0, 1.0e-3, 0.1, 0.5, 1.
 CLOSE = 1.0e-9
 # Two polygons meet where false negatives fall below 1e-8 in a composed curve; duality is kept up to that.
 DUAL = 3.0e-8
+
+
+def slack(curve: TradeOff) -> float:
+    """How far apart two answers about one composed curve may be that were each found on a grid of their own."""
+    inner = getattr(curve, "_curve", curve)
+    return 4.0 * float(getattr(inner, "tpr_error", 0.0))
 
 
 def largest(gain: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, *, first: int) -> np.ndarray:
@@ -128,7 +134,8 @@ class TradeOffContract:
 
     def test_rates_outside_the_unit_interval(self, curve: TradeOff) -> None:
         wrong: list[Any] = [math.nan, -1.0e-9, 1.0 + 1.0e-9, math.inf, "half", [0.5, math.nan], None]
-        for ask, value in itertools.product((curve.fnr_at, curve.tpr_at, curve.log_fnr, curve.mu_at, curve), wrong):
+        answers: list[Callable[[Any], Any]] = [curve.fnr_at, curve.tpr_at, curve.log_fnr, curve.mu_at, curve]
+        for ask, value in itertools.product(answers, wrong):
             with pytest.raises(InvalidArgument, match="fpr"):
                 ask(value)
 
@@ -168,9 +175,9 @@ class TradeOffContract:
     def test_delta_is_the_supremum(self, curve: TradeOff) -> None:
         deltas = np.array([curve.delta(epsilon) for epsilon in self.epsilons.tolist()])
         brute = brute_best(curve, np.exp(self.epsilons))
-        assert np.all(deltas >= brute - DUAL)
+        assert np.all(deltas >= brute - DUAL - slack(curve))
         if self.delta_is_tight:
-            assert np.all(deltas <= brute + DUAL)
+            assert np.all(deltas <= brute + DUAL + slack(curve))
 
     def test_curve_is_the_envelope_of_its_deltas(self, curve: TradeOff) -> None:
         # f(a) = sup over all real epsilon of 1 - delta(epsilon) - e^epsilon a
@@ -181,7 +188,7 @@ class TradeOffContract:
             return 1.0 - deltas - np.exp(epsilons) * rates[:, None]
 
         highest = np.maximum(largest(tangent, np.full(3, -20.0), np.full(3, 20.0), first=33), 0.0)
-        np.testing.assert_allclose(highest, curve.fnr_at(rates), rtol=0.0, atol=DUAL)
+        np.testing.assert_allclose(highest, curve.fnr_at(rates), rtol=0.0, atol=DUAL + slack(curve))
 
     def test_delta_falls_and_is_convex_in_exp_epsilon(self, curve: TradeOff) -> None:
         slopes = np.geomspace(1.0e-4, 1.0e4, 65)
@@ -213,9 +220,9 @@ class TradeOffContract:
         for wrong in (-0.1, 1.1, math.nan, "x"):
             with pytest.raises(InvalidArgument, match="delta"):
                 curve.epsilon(wrong)
-        for wrong in (math.nan, "x", None):
+        for absurd in (math.nan, "x", None):
             with pytest.raises(InvalidArgument, match="epsilon"):
-                curve.delta(wrong)
+                curve.delta(absurd)
 
     # -- one number ---------------------------------------------------------------------------------------------------
 
@@ -238,9 +245,9 @@ class TradeOffContract:
         accuracy = np.array([curve.bayes_accuracy(p) for p in prior.tolist()])
         assert np.all((accuracy >= np.maximum(prior, 1.0 - prior) - 1.0e-12) & (accuracy <= 1.0))
         best = 1.0 - prior + prior * brute_best(curve, (1.0 - prior) / prior)  # p TPR + (1 - p)(1 - a)
-        assert np.all(accuracy >= best - DUAL)
+        assert np.all(accuracy >= best - DUAL - slack(curve))
         if self.delta_is_tight:
-            assert np.all(accuracy <= best + DUAL)
+            assert np.all(accuracy <= best + DUAL + slack(curve))
         assert curve.bayes_accuracy(0.0) == curve.bayes_accuracy(1.0) == 1.0
 
     def test_bayes_accuracy_at_even_odds_is_the_advantage(self, curve: TradeOff) -> None:
@@ -266,14 +273,16 @@ class TradeOffContract:
     def test_equivalent_mu(self, curve: TradeOff) -> None:
         for fpr_range in (DEFAULT_FPR_RANGE, (0.01, 0.01)):
             mu = curve.equivalent_mu(fpr_range)
-            rates = ndtr(np.linspace(*ndtri(fpr_range), 257))  # the rates that the docstring promises
+            rates = ndtr(
+                np.linspace(float(ndtri(fpr_range[0])), float(ndtri(fpr_range[1])), 257)
+            )  # the rates that the docstring promises
             log_fnr = curve.log_fnr(rates)
             assert np.all(np.exp(log_fnr) >= Gaussian(mu).fnr_at(rates) - CLOSE)
             if mu == math.inf:
                 assert np.any(log_fnr == -math.inf)
             elif mu > 0.0:  # no smaller one will do
                 assert np.any(log_fnr < Gaussian(mu * (1.0 - 1.0e-4)).log_fnr(rates))
-        between = ndtr(np.linspace(*ndtri(DEFAULT_FPR_RANGE), 100))
+        between = ndtr(np.linspace(-4.2, 4.2, 100))
         mu = curve.equivalent_mu()
         assert np.all(curve.fnr_at(between) >= Gaussian(mu).fnr_at(between) - 2.0e-3)  # a corner between two rates
 
@@ -291,7 +300,7 @@ class TradeOffContract:
 
 
 class OrderContract:
-    """Order, inverse and symmetry: apart from the rest, as these look at thousands of points and take some families long."""
+    """Order, inverse and symmetry: apart from the rest, as these look at many points and take some families long."""
 
     rates = RATES
 
@@ -307,27 +316,33 @@ class OrderContract:
         inverse = curve.inverse()
         fnr = curve.fnr_at(self.rates)
         back = inverse.fnr_at(fnr)
-        assert np.all(back <= self.rates + CLOSE)
+        assert np.all(back <= self.rates + CLOSE + slack(curve))
         positive = fnr > 1.0e-7  # f is strictly decreasing there
-        np.testing.assert_allclose(back[positive], self.rates[positive], rtol=0.0, atol=1.0e-7)
-        assert np.all(curve.fnr_at(inverse.fnr_at(self.rates)) <= self.rates + 1.0e-7)
+        np.testing.assert_allclose(back[positive], self.rates[positive], rtol=0.0, atol=1.0e-7 + slack(curve))
+        assert np.all(curve.fnr_at(inverse.fnr_at(self.rates)) <= self.rates + 1.0e-7 + slack(curve))
 
     def test_inverse_of_the_inverse(self, curve: TradeOff) -> None:
         again = curve.inverse().inverse()
-        np.testing.assert_allclose(again.fnr_at(self.rates), curve.fnr_at(self.rates), rtol=0.0, atol=CLOSE)
+        np.testing.assert_allclose(
+            again.fnr_at(self.rates), curve.fnr_at(self.rates), rtol=0.0, atol=CLOSE + slack(curve)
+        )
 
     def test_inverse_agrees_with_the_general_one(self, curve: TradeOff) -> None:
         own, general = curve.inverse(), Inverse(curve)
-        np.testing.assert_allclose(own.fnr_at(self.rates), general.fnr_at(self.rates), rtol=0.0, atol=1.0e-7)
-        for epsilon in EPSILONS:
-            assert own.delta(epsilon) == pytest.approx(general.delta(epsilon), abs=DUAL)
+        np.testing.assert_allclose(
+            own.fnr_at(self.rates), general.fnr_at(self.rates), rtol=0.0, atol=1.0e-7 + slack(curve)
+        )
+        for epsilon in EPSILONS.tolist():
+            assert own.delta(epsilon) == pytest.approx(
+                general.delta(epsilon), abs=DUAL + math.exp(abs(epsilon)) * slack(curve)
+            )
 
     def test_symmetrised_is_symmetric_and_below_both(self, curve: TradeOff) -> None:
         both = curve.symmetrise()
         fnr = both.fnr_at(self.rates)
-        assert np.all(fnr <= curve.fnr_at(self.rates) + 1.0e-7)
-        assert np.all(fnr <= curve.inverse().fnr_at(self.rates) + 1.0e-7)
+        assert np.all(fnr <= curve.fnr_at(self.rates) + 1.0e-7 + slack(curve))
+        assert np.all(fnr <= curve.inverse().fnr_at(self.rates) + 1.0e-7 + slack(curve))
         back = both.fnr_at(fnr)  # its own inverse
-        assert np.all(back <= self.rates + 1.0e-7)
+        assert np.all(back <= self.rates + 1.0e-7 + slack(curve))
         positive = fnr > 1.0e-7
-        np.testing.assert_allclose(back[positive], self.rates[positive], rtol=0.0, atol=1.0e-7)
+        np.testing.assert_allclose(back[positive], self.rates[positive], rtol=0.0, atol=1.0e-7 + slack(curve))

@@ -213,3 +213,13 @@ def test_a_hundred_thousand_points_at_once() -> None:
     x = df + nc + np.linspace(-8.0, 8.0, 100_000) * math.sqrt(2.0 * df + 4.0 * nc)
     some = slice(None, None, 9_973)
     np.testing.assert_allclose(_ncx2.log_cdf(x, df, nc)[some], _ncx2.log_cdf(x[some], df, nc), rtol=1e-12)
+
+
+def test_quantile_next_to_the_centre_beside_harder_points() -> None:
+    """A point that needs no step once was thrown out of its bracket while the others were still on their way."""
+    z = np.linspace(-4.2648907939228245, 4.264890793923841, 257)
+    df, nc = 7072.0, 2603.0 * 7071.999999999998
+    together = _ncx2.quantile(special.log_ndtr(z), df, nc)
+    alone = np.array([float(_ncx2.quantile(special.log_ndtr(v), df, nc)) for v in z])
+    assert np.all(np.diff(together) > 0.0)
+    np.testing.assert_allclose(together, alone, rtol=1e-9)

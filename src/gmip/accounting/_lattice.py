@@ -116,7 +116,12 @@ def _power(atoms: Atoms, steps: int, *, member: bool) -> Layers:
     beyond, absent = (atoms.certain, atoms.never) if member else (atoms.never, atoms.certain)
     mass = _balanced(mass, atoms.loss, beyond - absent, member=member)
     splits = (Split(_dot(added, gaps), float(added.max())),)
-    base = _place(atoms.loss, mass, float(atoms.loss[0]), steps, member=member, beyond=beyond, splits=splits)
+    # The lattice starts from the lowest loss (that of a record that never takes part), or from an atom that outweighs
+    # it.
+    heaviest = int(np.argmax(mass))
+    anchor = float(atoms.loss[heaviest if mass[heaviest] > 0.05 else 0])
+    allowed = _ERROR if atoms.smeared else 0.25 * _ERROR  # a discrete loss suffers more from being split
+    base = _place(atoms.loss, mass, anchor, steps, member=member, beyond=beyond, splits=splits, allowed=allowed)
     result: Layers | None = None
     while True:
         digit = steps % _BASE
@@ -134,7 +139,15 @@ def _power(atoms: Atoms, steps: int, *, member: bool) -> Layers:
 
 
 def _place(
-    loss: Array, mass: Array, anchor: float, copies: int, *, member: bool, beyond: float, splits: tuple[Split, ...]
+    loss: Array,
+    mass: Array,
+    anchor: float,
+    copies: int,
+    *,
+    member: bool,
+    beyond: float,
+    splits: tuple[Split, ...],
+    allowed: float = _ERROR,
 ) -> Layers:
     """Cut the tails and put atoms on lattices fit to be composed `copies` times."""
     if loss.size == 0 or (total := float(mass.sum())) < 1.0e-250:
@@ -161,7 +174,9 @@ def _place(
     composed = min(max(width * math.sqrt(copies), 1.0), 8.0)
     extent = float(x[-1] - x[0])
     spacing = max(width * math.sqrt(6.0 * _INFLATION / composed), 1.0e-6 * extent / _POINTS)
-    if mean - anchor > _NEAR * spacing:  # seen from afar, the lattice would shift with the least change of its spacing
+    if (
+        abs(mean - anchor) > _NEAR * spacing
+    ):  # seen from afar, the lattice would shift with the least change of its spacing
         anchor = mean
     if extent == 0.0:  # a single atom
         return Layers(Lattice(float(x[0]), 0, 1.0, np.array([kept.sum()])), None, member, beyond, splits)
@@ -171,7 +186,7 @@ def _place(
         peak = min(float(trial.mass.max()), 1.0) ** copies / spacing
         density = max(peak, 0.4 / (width * math.sqrt(copies)))
         error = 0.5 * copies * min(split.variance * density, split.peak)
-        spacing = max(spacing * min(1.0, math.sqrt(_ERROR / max(error, 1e-300))), 0.25 * extent / _POINTS)
+        spacing = max(spacing * min(1.0, math.sqrt(allowed / max(error, 1e-300))), 0.25 * extent / _POINTS)
     if extent <= 4.0 * spacing * _POINTS:
         core, split = _split(x, kept, anchor, spacing, member=member)
         return Layers(core, None, member, beyond, (*splits, split))
@@ -394,8 +409,9 @@ def _window(mass: Array, copies: int) -> tuple[int, int]:
     total = float(used.sum())
     if total <= 0.0:
         return 0, -1
-    mean = _dot(index.astype(np.float64), used) / total
-    centred = index - mean
+    position = index.astype(np.float64)
+    mean = _dot(position, used) / total
+    centred = position - mean
     deviation = math.sqrt(max(_dot(centred**2, used) / total, 1.0e-12))
     log_lost = math.log(_LOST)
     bounds = []

@@ -96,9 +96,11 @@ def _quantiles(z: Real, df: Real, nc: Real) -> Real:
         low, high = np.where(root < z, x, low), np.where(root < z, high, x)
         trial = x * np.exp(np.clip((z - root) / slope, -50.0, 50.0))
         middle = np.sqrt(low) * np.sqrt(high)
-        x = np.where((trial > low) & (trial < high), trial, middle)
-        if (np.abs(root - z) <= 1e-3 * (1.0 + np.abs(z))).all():
+        close = np.abs(root - z) <= 1e-3 * (1.0 + np.abs(z))
+        if close.all():
             break
+        # What is close stays where it is: a step too small to change x must not count as a failure of the bracket.
+        x = np.where(close, x, np.where((trial > low) & (trial < high), trial, middle))
     live = np.arange(x.size)
     for _ in range(40):
         at = x[live]

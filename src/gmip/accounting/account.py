@@ -90,9 +90,13 @@ def mu_per_step(
 ) -> float:
     """The mu of one step for a record that takes part in it: mu_step of the paper, sqrt(2 KL) of the tight step,
     mu_DP."""
+    check.one_of("bound", bound, BOUNDS)
+    check.one_of("notion", notion, NOTIONS)
     if notion == "gdp":
         return gdp_mu_step(run)
-    return _mu_step(run, float(run.num_params) if susceptibility is None else susceptibility, bound)
+    return _mu_step(
+        run, run.num_params if susceptibility is None else check.positive("susceptibility", susceptibility), bound
+    )
 
 
 def _mu_step(run: NoisySGD, susceptibility: float, bound: Bound) -> float:

@@ -19,7 +19,7 @@ from gmip.accounting._lattice import Layers
 from gmip.accounting._loss import Atoms
 from gmip.accounting.families import Gaussian, PiecewiseLinear
 from gmip.accounting.step import ChiSquared, GaussianPair
-from gmip.accounting.tradeoff import TradeOff
+from gmip.accounting.tradeoff import Symmetrised, TradeOff
 
 __all__ = ["Composed", "Maximum", "clt_mu", "compose", "subsampled_clt_mu"]
 
@@ -66,7 +66,10 @@ class Composed(TradeOff):
         lattices = self._lattices(member=True)
         loss, mass = _pool(lattices)
         beyond = sum(weight * (1.0 if lattice is None else lattice.beyond) for weight, lattice in lattices)
+        # A smooth loss costs half as much again between two grid points as on average, a discrete one up to four times.
+        smooth = all(atoms.smeared > 0.0 for _, parts in self._components for atoms, _ in parts)
         error = sum(weight * lattice.error for weight, lattice in lattices if lattice is not None)
+        error *= 1.5 if smooth else 4.0
         if loss.size == 0:
             return PiecewiseLinear([0.0], [0.0]), error
         fnr = np.cumsum(mass)
@@ -74,9 +77,10 @@ class Composed(TradeOff):
         fpr = np.append(np.cumsum((mass * np.exp(-loss))[::-1])[::-1][1:], 0.0)
         log_fnr = np.where(tpr < 0.5, np.log1p(-np.minimum(tpr, 0.5)), np.log(np.maximum(fnr, 1e-300)))
         last = int(np.searchsorted(fnr, _RESOLVED))  # the first threshold at which false negatives are resolved
-        start, end = min(float(fpr[last - 1]) if last else 1.0, 1.0), -np.inf
-        fprs = np.minimum(np.append(fpr[last:][::-1], start), 1.0)
-        return PiecewiseLinear._from_vertices(fprs, np.append(log_fnr[last:][::-1], end)), error
+        # Beyond the last threshold nothing is missed; false positives with no finite loss are never needed.
+        end = float(fpr[last - 1]) if last else float(np.sum(mass * np.exp(-loss)))
+        fprs = np.minimum(np.append(fpr[last:][::-1], end), 1.0)
+        return PiecewiseLinear._from_vertices(fprs, np.append(log_fnr[last:][::-1], -np.inf)), error
 
     @cached_property
     def _by_non_member(self) -> PiecewiseLinear:
@@ -126,6 +130,9 @@ class Composed(TradeOff):
 
     def _balance(self) -> float:
         return 0.0 if all(self._perfect) else self._by_member[0]._balance()
+
+    def symmetrise(self) -> TradeOff:
+        return Symmetrised(self)
 
     def inverse(self) -> TradeOff:
         mirrored = Composed([(w, [(atoms.mirrored(), n) for atoms, n in parts]) for w, parts in self._components])

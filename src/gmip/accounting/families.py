@@ -120,22 +120,17 @@ class PiecewiseLinear(TradeOff):
         Pessimistic where the distribution is: made with `pessimistic_estimate=True`, dp-accounting's default.
         """
         try:
-            losses = np.arange(-60.0, 60.0, 0.01)
+            losses = np.arange(-10.0, 60.0, 0.005)
             deltas = np.asarray(pld.get_delta_for_epsilon(losses), dtype=np.float64)
         except AttributeError:
             raise InvalidArgument(
                 f"pld must be a dp_accounting PrivacyLossDistribution, not {type(pld).__name__}."
             ) from None
-        return cls._from_tangents(losses, deltas)
-
-    @classmethod
-    def _from_tangents(cls, losses: Array, deltas: Array) -> PiecewiseLinear:
-        """The upper envelope of the lines 1 - delta - e^loss a: corners where neighbouring lines meet."""
-        slopes = np.exp(losses)
-        corner = np.clip(-np.diff(deltas) / np.diff(slopes), 0.0, 1.0)
-        height = np.clip(1.0 - deltas[:-1] - slopes[:-1] * corner, 0.0, 1.0)
-        start = np.clip(1.0 - deltas[-1], 0.0, 1.0)
-        return cls(np.append(corner, 0.0), np.append(height, start))
+        # The upper envelope of the lines 1 - delta - e^loss a (and 0): corners where neighbouring lines meet.
+        slopes, starts = np.append(0.0, np.exp(losses)), np.append(0.0, 1.0 - np.clip(deltas, 0.0, 1.0))
+        corner = np.clip(np.diff(starts) / np.diff(slopes), 0.0, 1.0)
+        height = np.clip(starts[:-1] - slopes[:-1] * corner, 0.0, 1.0)
+        return cls(np.append(corner, 0.0), np.append(height, starts[-1]))
 
     @classmethod
     def _from_vertices(cls, fpr: Array, log_fnr: Array) -> PiecewiseLinear:
@@ -143,6 +138,13 @@ class PiecewiseLinear(TradeOff):
         curve = cls.__new__(cls)
         curve._set(fpr, log_fnr)
         return curve
+
+    @classmethod
+    def _from_atoms(cls, atoms: Atoms) -> PiecewiseLinear:
+        """The curve of a discrete test."""
+        fpr = np.append(np.cumsum(atoms.mass0[::-1])[::-1], 0.0)
+        fnr = np.append(0.0, np.cumsum(atoms.mass1))
+        return cls(np.clip(fpr, 0.0, 1.0), np.clip(fnr, 0.0, 1.0))
 
     def _set(self, fpr: Array, log_fnr: Array) -> None:
         self._fpr_vertices, self._log_fnr_vertices = fpr, np.minimum(log_fnr, 0.0)
@@ -157,7 +159,7 @@ class PiecewiseLinear(TradeOff):
         # At a jump (two vertices at one fpr) the lower value holds: searchsorted from the right takes the last.
         k = np.clip(np.searchsorted(x, fpr, side="right") - 1, 0, x.size - 2)
         width = x[k + 1] - x[k]
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             share = np.where(width > 0.0, np.clip((fpr - x[k]) / width, 0.0, 1.0), 1.0)
             result: Array = np.logaddexp(np.log1p(-share) + y[k], np.log(share) + y[k + 1])
         return result

@@ -21,7 +21,7 @@ from gmip.accounting._loss import TAIL_SCORE, Atoms, discretise, step_atoms
 from gmip.accounting._saddlepoint import gaussian_pair_log_tails
 from gmip.accounting.families import Gaussian
 from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.tradeoff import TradeOff
+from gmip.accounting.tradeoff import Inverse, TradeOff
 from gmip.errors import InvalidArgument
 
 __all__ = [
@@ -79,9 +79,10 @@ class GaussianPair(TradeOff):
     def _tails(self, loss: Array) -> tuple[Array, Array, Array, Array]:
         return gaussian_pair_log_tails(loss, drop=self.drop, shift=self.shift, multiplicity=self.multiplicity)
 
-    def _score(self, loss: Array) -> Array:
-        """Normal score of the loss under P0."""
-        log_sf, log_cdf, _, _ = self._tails(loss)
+    def _score(self, loss: Array, *, member: bool) -> Array:
+        """Normal score of the loss under P1 (`member`) or P0."""
+        tails = self._tails(loss)
+        log_sf, log_cdf = (tails[2], tails[3]) if member else (tails[0], tails[1])
         return np.where(log_sf < log_cdf, -ndtri_exp(np.minimum(log_sf, 0.0)), ndtri_exp(np.minimum(log_cdf, 0.0)))
 
     def _log_fnr(self, fpr: Array) -> Array:
@@ -96,13 +97,13 @@ class GaussianPair(TradeOff):
             result[inner] = self._tails(threshold)[3]
         return result.reshape(np.shape(fpr))
 
-    def _threshold(self, score: Array) -> Array:
-        """Loss whose normal score under P0 is `score`.
+    def _threshold(self, score: Array, *, member: bool = False) -> Array:
+        """Loss whose normal score under P1 (`member`) or P0 is `score`.
 
         Bracketed secant (Illinois) in a variable in which the score is almost linear: the loss itself, or, where the
         loss has a largest value nearby, the logarithm of the distance to it.
         """
-        mean, deviation, top = self._moments()
+        mean, deviation, top = self._moments(member=member)
         near = deviation > 1.0e-3 * (top - mean)
         start, step = (-math.log(top - mean), min(deviation / (top - mean), 1.0)) if near else (mean, deviation)
 
@@ -111,7 +112,7 @@ class GaussianPair(TradeOff):
 
         def excess(v: Array, wanted: Array) -> Array:
             x = loss_at(v)
-            return np.where(x < top, self._score(x), np.inf) - wanted
+            return np.where(x < top, self._score(x, member=member), np.inf) - wanted
 
         low, high = np.full(score.shape, start - step), np.full(score.shape, start + step)
         f_low, f_high = excess(low, score), excess(high, score)
@@ -144,12 +145,16 @@ class GaussianPair(TradeOff):
                 break
         return loss_at(root)
 
-    def _moments(self) -> tuple[float, float, float]:
-        """Mean and standard deviation of the loss under P0, and the largest loss."""
+    def _moments(self, *, member: bool = False) -> tuple[float, float, float]:
+        """Mean and standard deviation of the loss under P1 (`member`) or P0, and the largest loss."""
         d, s, m = self.drop, self.shift, self.multiplicity
         q = 1.0 - d
-        mean = float(m @ (-0.5 * np.log1p(-d) - 0.5 * d / q) - 0.5 * (s * s) @ (1.0 / q))
-        deviation = math.sqrt(float(m @ (0.5 * (d / q) ** 2) + (s * s) @ (1.0 / q**2)))
+        if member:
+            mean = 0.5 * self.divergence
+            deviation = math.sqrt(float(m @ (0.5 * d**2) + (s * s) @ q))
+        else:
+            mean = float(m @ (-0.5 * np.log1p(-d) - 0.5 * d / q) - 0.5 * (s * s) @ (1.0 / q))
+            deviation = math.sqrt(float(m @ (0.5 * (d / q) ** 2) + (s * s) @ (1.0 / q**2)))
         bounded = (d > 0.0) | (s == 0.0)
         if not np.all(bounded):
             return mean, deviation, math.inf
@@ -167,6 +172,9 @@ class GaussianPair(TradeOff):
 
     def _balance(self) -> float:
         return math.exp(float(self._tails(np.zeros(1))[0][0]))
+
+    def inverse(self) -> TradeOff:
+        return _InversePair(self)
 
     def _atoms(self) -> Atoms:
         d, s, m = self.drop, self.shift, self.multiplicity
@@ -204,6 +212,24 @@ class GaussianPair(TradeOff):
                 return top
             high = min(high + deviation, 0.5 * (high + top))
         return high
+
+
+class _InversePair(Inverse):
+    """The inverse of a GaussianPair by the quantiles of the loss under P1: faster than by those of the curve."""
+
+    def __init__(self, pair: GaussianPair) -> None:
+        super().__init__(pair)
+        self._pair = pair
+
+    def _log_fnr(self, fpr: Array) -> Array:
+        flat = np.ravel(fpr)
+        result = np.where(flat < 0.5, 0.0, -np.inf)
+        inner = (flat > 0.0) & (flat < 1.0)
+        if self._pair.divergence == 0.0:
+            return self._pair._log_fnr(fpr)
+        if inner.any():
+            result[inner] = self._pair._tails(self._pair._threshold(ndtri(flat[inner]), member=True))[0]
+        return result.reshape(np.shape(fpr))
 
 
 def _merge(drop: Array, shift: Array, multiplicity: Array) -> tuple[Array, Array, Array]:

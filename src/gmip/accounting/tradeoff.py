@@ -176,12 +176,18 @@ class TradeOff(ABC):
 
     def symmetrise(self) -> TradeOff:
         """The largest symmetric trade-off function below f and f^-1, as differential privacy needs it."""
-        return Symmetrised(self)
+        from gmip.accounting.families import PiecewiseLinear
+
+        return PiecewiseLinear._from_atoms(self._atoms()).symmetrise()
 
     def subsample(self, rate: float) -> TradeOff:
         """rate f + (1 - rate)(1 - a): the record takes part only with probability `rate`; one-sided, as f-MIP needs
         it. The symmetric operator C_p of f-DP is `f.subsample(rate).symmetrise()`."""
         rate = check.probability("rate", rate)
+        if rate == 0.0:
+            from gmip.accounting.families import Gaussian
+
+            return Gaussian(0.0)
         return self if rate == 1.0 else Subsampled(self, rate)
 
     def __matmul__(self, other: TradeOff) -> TradeOff:
@@ -278,10 +284,17 @@ class Inverse(TradeOff):
         return math.log(high)
 
     def _delta(self, epsilon: float) -> float:
-        # sup_x 1 - x - e^eps f(x) = 1 - e^eps + e^eps delta(-eps)
-        if epsilon > 700.0:
-            return max(1.0 - math.exp(float(self._at_zero())), 0.0)
-        return -math.expm1(epsilon) + math.exp(epsilon) * self._curve._delta(-epsilon)
+        if epsilon <= 1.0:
+            return -math.expm1(epsilon) + math.exp(epsilon) * self._curve._delta(-epsilon)
+        # That cancels for a large epsilon: look for sup_x 1 - x - e^eps f(x) itself, which is concave in x.
+        low, high = -38.0, 8.2
+        for _ in range(4):
+            scores = np.linspace(low, high, 401)
+            with np.errstate(over="ignore"):
+                gain = ndtr(-scores) - np.exp(epsilon + self._curve._log_fnr(ndtr(scores)))
+            best = int(np.argmax(gain))
+            low, high = scores[max(best - 1, 0)], scores[min(best + 1, 400)]
+        return max(float(gain[best]), 1.0 - math.exp(self._at_zero()))
 
     def _atoms(self) -> Atoms:
         return self._curve._atoms().mirrored()
@@ -294,7 +307,7 @@ class Inverse(TradeOff):
 
 
 class Subsampled(TradeOff):
-    """rate f + (1 - rate)(1 - a)."""
+    """rate f + (1 - rate)(1 - a), for 0 < rate < 1."""
 
     def __init__(self, curve: TradeOff, rate: float) -> None:
         self._curve, self.rate = curve, rate
@@ -304,12 +317,12 @@ class Subsampled(TradeOff):
         with np.errstate(divide="ignore"):
             idle = np.log1p(-self.rate) + np.log1p(-fpr)
             own = np.log(np.asarray(self.rate)) + self._curve._log_fnr(fpr)
-        result: Array = np.logaddexp(own, idle)
+        result: Array = np.minimum(np.logaddexp(own, idle), 0.0)
         return result
 
     def _delta(self, epsilon: float) -> float:
         # L > eps for the mixture exactly when the step's own loss exceeds log((e^eps - 1 + rate)/rate).
-        if self.rate == 0.0 or epsilon <= math.log1p(-self.rate):
+        if epsilon <= math.log1p(-self.rate):
             return max(-math.expm1(epsilon), 0.0)
         own = math.log1p(math.expm1(min(epsilon, 30.0)) / self.rate) if epsilon < 30 else epsilon - math.log(self.rate)
         return self.rate * self._curve._delta(own)
@@ -317,18 +330,23 @@ class Subsampled(TradeOff):
     def _atoms(self) -> Atoms:
         return self._curve._atoms().subsampled(self.rate)
 
+    def symmetrise(self) -> TradeOff:
+        # The operator C_p: for a symmetric f the mirror image is crossed once.
+        return Symmetrised(self) if self._curve.inverse() is self._curve else super().symmetrise()
+
     def _balance(self) -> float:
         return self._curve._balance()
 
 
 class Symmetrised(TradeOff):
-    """min(f, f^-1) made convex: f down to slope -1, a line, then the mirror image (Dong et al. 2022, Def. F.1)."""
+    """min(f, f^-1) made convex, for a curve that crosses its mirror image once: f down to slope -1, a line, then the
+    mirror image (Dong et al. 2022, Def. F.1)."""
 
     def __init__(self, curve: TradeOff) -> None:
         # The lower of the two where false positives are rare; they cross once, on the diagonal.
-        epsilon = 2.0 * curve._delta(0.0)
-        if Inverse(curve)._delta(epsilon) > curve._delta(epsilon):
-            curve = curve.inverse()
+        epsilon, mirror = 2.0 * curve._delta(0.0), curve.inverse()
+        if mirror._delta(epsilon) > curve._delta(epsilon):
+            curve, mirror = mirror, curve
         balance = curve._balance()
         fnr = math.exp(float(curve._log_fnr(np.asarray(balance))))
         if fnr < balance:  # the diagonal is met before the slope is -1: no line between the curve and its mirror image
@@ -338,7 +356,7 @@ class Symmetrised(TradeOff):
                 above = math.exp(float(curve._log_fnr(np.asarray(balance)))) > balance
                 low, high = (balance, high) if above else (low, balance)
             balance = fnr = high
-        self._curve, self._mirror, self._low, self._high = curve, curve.inverse(), balance, fnr
+        self._curve, self._mirror, self._low, self._high = curve, mirror, balance, fnr
         self.assumptions = curve.assumptions
 
     def _log_fnr(self, fpr: Array) -> Array:
@@ -353,7 +371,7 @@ class Symmetrised(TradeOff):
         return lowest
 
     def _delta(self, epsilon: float) -> float:
-        return max(self._curve._delta(epsilon), Inverse(self._curve)._delta(epsilon))
+        return max(self._curve._delta(epsilon), self._mirror._delta(epsilon))
 
     def _atoms(self) -> Atoms:
         return self._curve._atoms().symmetrised()

@@ -74,7 +74,7 @@ def test_pure_epsilon_adds_up_at_worst() -> None:
 
 
 def test_a_billion_steps() -> None:
-    # p sqrt(T) = 0.03 of mu = 0.5: many, and hardly anything; and the CLT of one-sided subsampling, mu^2 = p^2 T (e^(m^2) - 1)
+    # p sqrt(T) = 0.03: here the CLT of one-sided subsampling holds, mu^2 = p^2 T (e^(m^2) - 1).
     curve = Gaussian(0.5).subsample(1.0e-6).compose(10**9)
     assert curve.equivalent_mu((1.0e-3, 0.5)) == pytest.approx(1.0e-6 * math.sqrt(1.0e9 * math.expm1(0.25)), rel=2.0e-3)
 

@@ -136,14 +136,7 @@ class TestPiecewiseLinear:
             PiecewiseLinear(fpr, fnr)
 
 
-# dp-accounting's delta levels off at 1 + 1e-10 for epsilons far below 0: two equal deltas above 1 make a corner (0, 0).
-LEVEL = pytest.mark.xfail(
-    reason="from_dp_accounting takes deltas above 1 for a corner at (0, 0): no privacy whatever the pld"
-)
-
-
 class TestFromDpAccounting:
-    @LEVEL
     @pytest.mark.parametrize(("sigma", "rate", "steps"), [(1.0, 1.0, 1), (0.8, 0.05, 20)])
     def test_agrees_with_their_deltas(self, sigma: float, rate: float, steps: int) -> None:
         pld = privacy_loss_distribution.from_gaussian_mechanism(
@@ -156,7 +149,6 @@ class TestFromDpAccounting:
         # a polygon between epsilons 0.01 apart: no attacker gets less than his due
         assert curve.epsilon(1.0e-5) == pytest.approx(pld.get_epsilon_for_delta(1.0e-5), abs=0.02)
 
-    @LEVEL
     def test_is_near_the_gaussian_it_came_from(self) -> None:
         pld = privacy_loss_distribution.from_gaussian_mechanism(0.5, value_discretization_interval=1.0e-3)
         curve = PiecewiseLinear.from_dp_accounting(pld)

@@ -41,7 +41,7 @@ def test_is_frozen_and_by_keyword() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         run.num_steps = 3  # type: ignore[misc]
     with pytest.raises(TypeError):
-        NoisySGD(1000, 100, 50, 650)  # type: ignore[misc]
+        NoisySGD(1000, 100, 50, 650)  # type: ignore[call-arg]
     assert run == NoisySGD(**SIZES) and hash(run) == hash(NoisySGD(**SIZES))
 
 
