@@ -1,8 +1,8 @@
 """Everything gmip raises on purpose.
 
 GmipError
-├── InvalidArgument (also ValueError)   an argument is outside its domain; the message names it, its value and the remedy
-└── UnreachableTarget (also ValueError) a calibration target that no setting of the run can meet; the message says why
+├── InvalidArgument (also ValueError)   an argument is outside its domain: the message names it, its value, the remedy
+└── UnreachableTarget (also ValueError) a calibration target that no setting of the run can meet: the message says why
 
 The command line turns each of these into one sentence on standard error and exit code 2.
 """

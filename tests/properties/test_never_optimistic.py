@@ -1,5 +1,6 @@
 """The tight bound is never below the power of the optimal test, and never (much) above what was known before."""
 
+import itertools
 import math
 
 import numpy as np
@@ -85,10 +86,10 @@ def test_one_step_is_no_worse_than_paper_and_gdp_up_to_the_variance_term(n: int,
 def test_exposure_grows_with_susceptibility_and_falls_with_noise_and_batch() -> None:
     base = {"dataset_size": 100, "batch_size": 100, "num_steps": 1, "clip_norm": 1.0, "num_params": 30}
     curves = [tight_step(NoisySGD(**base, noise_std=0.05, sampling="full"), k) for k in (1.0, 4.0, 4.1, 30.0, 100.0)]
-    for lower, higher in zip(curves[1:], curves[:-1], strict=True):
+    for higher, lower in itertools.pairwise(curves):
         assert np.all(lower.fnr_at(FPR) <= higher.fnr_at(FPR) + 1e-9)
     noises = [tight_step(NoisySGD(**base, noise_std=t, sampling="full"), 30.0) for t in (0.0, 1e-6, 1e-3, 0.1, 1.0)]
-    for lower, higher in zip(noises[:-1], noises[1:], strict=True):
+    for lower, higher in itertools.pairwise(noises):
         # With noise the bound counts one direction more (docs/theory/one-step.md), worth 1/(2 n^2) in mu^2.
         assert np.all(lower.fnr_at(FPR) <= higher.fnr_at(FPR) + 5e-5)
 

@@ -1,20 +1,22 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from gmip import InvalidArgument, NoisySGD, UnreachableTarget, account, calibrate
+from gmip import InvalidArgument, NoisySGD, TradeOff, UnreachableTarget, account, calibrate
 
 RUN = NoisySGD(dataset_size=48_000, batch_size=400, num_steps=1_200, num_params=650, clip_norm=500.0)
 
 
 @pytest.mark.parametrize("notion", ["gmip", "gdp"])
 def test_least_noise_for_each_target(notion: str) -> None:
-    for target, measure in [
-        ({"target_mu": 0.4}, lambda c: c.equivalent_mu()),
-        ({"target_tpr": (0.02, 0.01)}, lambda c: c.tpr_at(0.01)),
-        ({"target_advantage": 0.1}, lambda c: c.advantage()),
-    ]:
+    targets: list[tuple[dict[str, Any], float, Callable[[TradeOff], float]]] = [
+        ({"target_mu": 0.4}, 0.4, lambda c: c.equivalent_mu()),
+        ({"target_tpr": (0.02, 0.01)}, 0.02, lambda c: c.tpr_at(0.01)),
+        ({"target_advantage": 0.1}, 0.1, lambda c: c.advantage()),
+    ]
+    for target, wanted, measure in targets:
         run = calibrate(RUN, **target, notion=notion)
-        value = next(iter(target.values()))
-        wanted = value[0] if isinstance(value, tuple) else value
         achieved = measure(account(run, notion=notion))
         assert wanted * (1 - 1e-6) <= achieved <= wanted
         assert run.noise_std > 0.0
