@@ -77,7 +77,7 @@ def convert(
     Noise: --noise-std, --noise-multiplier or --dong-sigma, with --clip and --batch-size.
 
     JSON keys: what was given (num_params and clip_norm for --params and --clip)
-    and what was found, of mu_mip, mu_dp, mu, epsilon, delta, noise_std,
+    and what was found, of mu_mip, mu_dp, mu_dp_corollary, mu, epsilon, delta, noise_std,
     noise_multiplier, dong_sigma, mu_dp_replace_one, mu_dp_add_remove; and
     assumptions.
     """
@@ -136,7 +136,14 @@ def _dp_from_mip(x: Mapping[str, Any]) -> _Answer:
     text = f"A step of mu {x['--mu-mip']:g} in membership-inference privacy has mu {shown} in differential privacy."
     if shown == "infinite":
         text = f"Data randomness alone reaches mu {x['--mu-mip']:g}, without noise and so without differential privacy."
-    return _Answer({"mu_dp": mu}, [("mu of differential privacy", shown)], text, _ONE_STEP)
+    alone = formulas.corollary_gdp_mu_from_gmip_mu(
+        x["--mu-mip"], num_params=x["--params"], batch_size=x["--batch-size"]
+    )
+    rows = [
+        ("mu of differential privacy", shown),
+        ("the paper's corollary, without its minimum", show.round_up(alone, DIGITS)),
+    ]
+    return _Answer({"mu_dp": mu, "mu_dp_corollary": alone}, rows, text, _ONE_STEP)
 
 
 def _mu_from_epsilon(x: Mapping[str, Any]) -> _Answer:

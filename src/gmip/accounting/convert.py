@@ -23,6 +23,7 @@ from scipy.special import erfcx, erfinv, log_ndtr, ndtr, ndtri
 from gmip.accounting._validate import count, non_negative, number, one_of, positive, probability
 
 __all__ = [
+    "corollary_gdp_mu_from_gmip_mu",
     "delta_from_mu",
     "dong_sigma_from_noise_std",
     "epsilon_from_mu",
@@ -151,6 +152,19 @@ def gdp_mu_from_gmip_mu(gmip_mu: float, *, num_params: int, batch_size: int) -> 
     step, susceptibility K = d, the Gaussian approximation. Infinity says that the data's own randomness reaches
     `gmip_mu` without any noise, hence without any differential privacy.
     """
+    return max(corollary_gdp_mu_from_gmip_mu(gmip_mu, num_params=num_params, batch_size=batch_size), gmip_mu)
+
+
+def corollary_gdp_mu_from_gmip_mu(gmip_mu: float, *, num_params: int, batch_size: int) -> float:
+    """The paper's corollary as it stands, corrected: 2 / sqrt(d/mu_MIP^2 - n - 1/2), infinity where no noise is needed.
+
+    The mu_DP (replace-one) of the noise at which the bound from n_eff alone reaches `gmip_mu`.
+
+    Guarantees
+    ----------
+    Enough noise for `gmip_mu` in the paper's approximation. Not the differential privacy of a step that is known to be
+    `gmip_mu`-GMIP: for that see `gdp_mu_from_gmip_mu`.
+    """
     mu_mip = _extended_non_negative("gmip_mu", gmip_mu)
     d, n = count("num_params", num_params), count("batch_size", batch_size)
     if mu_mip == 0.0:
@@ -158,7 +172,7 @@ def gdp_mu_from_gmip_mu(gmip_mu: float, *, num_params: int, batch_size: int) -> 
     wanted, had = math.sqrt(d) / mu_mip, math.sqrt(n + 0.5)
     if wanted <= had:
         return math.inf
-    return max(2.0 / (math.sqrt(wanted - had) * math.sqrt(wanted + had)), mu_mip)
+    return 2.0 / (math.sqrt(wanted - had) * math.sqrt(wanted + had))
 
 
 # mu-GDP and (epsilon, delta)

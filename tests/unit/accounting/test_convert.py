@@ -86,6 +86,13 @@ class TestGdpMuPerStep:
 
 
 class TestGdpAndGmip:
+    def test_corollary_as_it_stands(self):
+        sizes = {"num_params": 650, "batch_size": 500}
+        expected = 2.0 / math.sqrt(650 / 0.8**2 - 500.5)
+        assert convert.corollary_gdp_mu_from_gmip_mu(0.8, **sizes) == pytest.approx(expected, rel=1e-14)
+        assert convert.gdp_mu_from_gmip_mu(0.8, **sizes) == 0.8  # what a step that is 0.8-GMIP through 0.8-GDP has
+        assert convert.corollary_gdp_mu_from_gmip_mu(2.0, **sizes) == INF
+
     def test_formula(self):
         # THEORY section 4 by hand: d = 650, n = 500, mu_DP = 2.
         expected = math.sqrt(650 / (500 + 4 / 4 + 0.5))
