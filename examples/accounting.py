@@ -41,7 +41,7 @@ def exposure() -> None:
     found, claimed = (up(100 * curve.tpr_at(0.01), 2) for curve in (tight, paper))
     console.print(
         f"An attacker who accepts 1% false alarms finds at most {found}% of the members; the paper's accounting says "
-        f"{claimed}%, because its central limit theorem treats every step as small."
+        f"{claimed}%, because its lemma is a limit for a test in both directions and membership asks only one."
     )
 
 

@@ -79,5 +79,6 @@ def test_known_grid_error_stays_below_1e_4() -> None:
         if run.noise_std == 0.0 and rng.uniform() < 0.5:
             run = run.with_noise_multiplier(float(10 ** rng.uniform(-1, 1.5)))
         curve = account(run)
-        worst = max(worst, getattr(curve, "tpr_error", 0.0))
-    assert worst < 1e-4
+        if curve.equivalent_mu() < 20.0:  # beyond, every member is found
+            worst = max(worst, getattr(curve, "tpr_error", 0.0))
+    assert 0.0 < worst < 1e-4

@@ -190,9 +190,10 @@ class GaussianPair(TradeOff):
             own = int(shifted[0])
             rest = m.copy()
             rest[own] = max(rest[own] - 1.0, 0.0)
-            spread = np.flatnonzero((rest > 0.0) & (d > 0.0))
-            if spread.size <= 1:
-                drop, dof = (float(d[spread[0]]), float(rest[spread[0]])) if spread.size else (0.0, 0.0)
+            spread = (rest > 0.0) & (d > 0.0)
+            drop, dof = float(d[spread].max(initial=0.0)), float(rest[spread].sum())
+            # A few directions of smaller drop count as the others do, in the attacker's favour.
+            if np.sum(rest[spread & (d < drop)]) <= 0.05 * dof:
                 return step_atoms(shift=float(s[own]), shift_drop=float(d[own]), drop=drop, dof=dof)
         ends = self._threshold(np.array([-TAIL_SCORE]))[0], self._member_top()
         spacing = (ends[1] - ends[0]) / 2000.0

@@ -18,7 +18,7 @@ from gmip.errors import InvalidArgument
 
 __all__ = ["group_susceptibilities", "stochastic_composition"]
 
-MAX_GROUPS = 256
+MAX_GROUPS = 128
 
 
 def stochastic_composition(curves: Sequence[TradeOff], weights: ArrayLike | None = None) -> TradeOff:
