@@ -31,7 +31,7 @@ demo: $(VENV)/.dev ## a tour of the accountant
 	$(BIN)/python examples/accounting.py
 
 test: $(VENV)/.dev ## all tests; make test PYTEST_ARGS='-m "not slow"' leaves out the long ones
-	$(BIN)/python -m pytest -q -n auto $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## linters, types and import layers
 	$(BIN)/ruff check .

@@ -27,9 +27,9 @@ Spectrum = NDArray[np.complex128]
 _BASE = 64
 _INFLATION = 1.5e-5  # share of the loss variance that one change of lattice may add
 _POINTS = 1 << 14  # length of a lattice before it is composed
-_CAP = 70.0  # losses above go to infinity: at most T e^-70 of false positives, since P0(L > x) <= e^-x
+_CAP = 2000.0  # losses above go to infinity: at most T e^-2000 of false positives, since P0(L > x) <= e^-x
 _LOST = 1.0e-14  # probability that cutting the tails of a distribution may move, all copies together
-_ERROR = 2.0e-5  # of the TPR, that one change of lattice may add where the loss has a sharp peak
+_ERROR = 5.0e-6  # of the TPR, that one change of lattice may add where the loss has a sharp peak
 _NEAR = 1.0e4  # spacings between the anchor and the bulk up to which the anchor is kept
 _RARE = 1.0e-4  # events rarer than this (all copies together) do not set the width of the lattice
 
@@ -116,8 +116,7 @@ def _power(atoms: Atoms, steps: int, *, member: bool) -> Layers:
     beyond, absent = (atoms.certain, atoms.never) if member else (atoms.never, atoms.certain)
     mass = _balanced(mass, atoms.loss, beyond - absent, member=member)
     splits = (Split(_dot(added, gaps), float(added.max())),)
-    # The lattice starts from the lowest loss (that of a record that never takes part), or from an atom that outweighs
-    # it.
+    # The lattice goes through the lowest loss (that of a record that never takes part), or an atom that outweighs it.
     heaviest = int(np.argmax(mass))
     anchor = float(atoms.loss[heaviest if mass[heaviest] > 0.05 else 0])
     allowed = _ERROR if atoms.smeared else 0.25 * _ERROR  # a discrete loss suffers more from being split
@@ -174,16 +173,14 @@ def _place(
     composed = min(max(width * math.sqrt(copies), 1.0), 8.0)
     extent = float(x[-1] - x[0])
     spacing = max(width * math.sqrt(6.0 * _INFLATION / composed), 1.0e-6 * extent / _POINTS)
-    if (
-        abs(mean - anchor) > _NEAR * spacing
-    ):  # seen from afar, the lattice would shift with the least change of its spacing
-        anchor = mean
+    # Seen from afar, the lattice would shift with the least change of its spacing.
+    anchor = mean if abs(mean - anchor) > _NEAR * spacing else anchor
     if extent == 0.0:  # a single atom
         return Layers(Lattice(float(x[0]), 0, 1.0, np.array([kept.sum()])), None, member, beyond, splits)
     if copies <= _BASE**2 and extent <= 4.0 * spacing * _POINTS:
         # Few steps leave a peak where the record never took part, and the error grows with it: finer, if need be.
         trial, split = _split(x, kept, anchor, spacing, member=member)
-        peak = min(float(trial.mass.max()), 1.0) ** copies / spacing
+        peak = min(float(np.convolve(trial.mass, np.ones(8)).max()), 1.0) ** copies / spacing
         density = max(peak, 0.4 / (width * math.sqrt(copies)))
         error = 0.5 * copies * min(split.variance * density, split.peak)
         spacing = max(spacing * min(1.0, math.sqrt(allowed / max(error, 1e-300))), 0.25 * extent / _POINTS)

@@ -32,9 +32,9 @@ _TAIL_MASS = float(ndtr(-TAIL_SCORE))
 # Grid spacing of one step relative to its own standard deviation: inflates the variance of the loss by SPACING^2/6.
 _SPACING = 0.005
 _MAX_POINTS = 8192
-# Losses outside say no more than "no" and "yes": P1(L < -60) and P0(L > 75) are below 1e-26. Cut where a grid would be
-# coarse.
-_RANGE = (-60.0, 75.0)
+# Losses outside say no more than "no" and "yes": P1(L < -60) is below 1e-26, P0(L > 2000) far below. Cut where a grid
+# would be coarse.
+_RANGE = (-60.0, 2000.0)
 
 
 @dataclass(frozen=True)

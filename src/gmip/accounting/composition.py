@@ -18,7 +18,7 @@ from gmip.accounting import _lattice
 from gmip.accounting._lattice import Layers
 from gmip.accounting._loss import Atoms
 from gmip.accounting.families import Gaussian, PiecewiseLinear
-from gmip.accounting.step import ChiSquared, GaussianPair
+from gmip.accounting.step import GaussianPair, gaussian_pair
 from gmip.accounting.tradeoff import Symmetrised, TradeOff
 
 __all__ = ["Composed", "Maximum", "clt_mu", "compose", "subsampled_clt_mu"]
@@ -193,15 +193,11 @@ def compose(curves: Sequence[tuple[TradeOff, int]]) -> TradeOff:
     pairs = [(_as_pair(curve), times) for curve, times in curves]
     if all(pair is not None for pair, _ in pairs):
         known = [(pair, times) for pair, times in pairs if pair is not None]
-        whole = GaussianPair(
-            drop=np.concatenate([pair.drop for pair, _ in known]),
-            shift=np.concatenate([math.sqrt(times) * pair.shift for pair, times in known]),
-            multiplicity=np.concatenate([times * pair.multiplicity for pair, times in known]),
+        return gaussian_pair(
+            np.concatenate([pair.drop for pair, _ in known]),
+            np.concatenate([math.sqrt(times) * pair.shift for pair, times in known]),
+            np.concatenate([times * pair.multiplicity for pair, times in known]),
         )
-        if whole.drop.size == 1 and whole.drop[0] > 0.0 and whole.shift[0] > 0.0:  # still Theorem 5.1, and faster
-            n, shift = 1.0 / float(whole.drop[0]), float(whole.shift[0])
-            return ChiSquared(dimension=float(whole.multiplicity[0]), susceptibility=n * shift**2, batch_size=n)
-        return whole
     return Composed([(1.0, [(atoms, times * count) for curve, times in curves for atoms, count in curve._parts()])])
 
 

@@ -58,8 +58,13 @@ class TradeOff(ABC):
         return [(self._atoms(), 1)]
 
     def _balance(self) -> float:
-        """A false-positive rate at which the slope is -1."""
-        return _bisect_fpr(lambda a: self._log_fnr(np.asarray(a)).item(), self._delta(0.0))
+        """A false-positive rate at which the slope is -1: where the concave 1 - a - f(a) is largest."""
+        low, high = 0.0, 1.0
+        for _ in range(8):
+            rates = np.linspace(low, high, 65)
+            best = int(np.argmax(1.0 - rates - np.exp(self._log_fnr(rates))))
+            low, high = float(rates[max(best - 1, 0)]), float(rates[min(best + 1, 64)])
+        return 0.5 * (low + high)
 
     # -- evaluation -----------------------------------------------------------------------------------------------
 
@@ -232,21 +237,6 @@ class TradeOff(ABC):
 
 def _like(asked: ArrayLike, values: Array) -> float | Array:
     return float(values) if np.ndim(asked) == 0 else values
-
-
-def _bisect_fpr(log_fnr: Any, advantage: float) -> float:
-    """The smallest false-positive rate at which 1 - a - f(a) reaches the advantage (it is concave in a)."""
-    low, high = 0.0, 1.0
-    for _ in range(200):  # ternary search on a concave function
-        third = (high - low) / 3.0
-        a, b = low + third, high - third
-        if 1.0 - a - math.exp(log_fnr(a)) >= 1.0 - b - math.exp(log_fnr(b)):
-            high = b
-        else:
-            low = a
-        if third < 1.0e-15:
-            break
-    return 0.5 * (low + high)
 
 
 class Inverse(TradeOff):
