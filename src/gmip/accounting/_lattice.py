@@ -149,7 +149,7 @@ def _place(
     allowed: float = _ERROR,
 ) -> Layers:
     """Cut the tails and put atoms on lattices fit to be composed `copies` times."""
-    if loss.size == 0 or (total := float(mass.sum())) < 1.0e-250:
+    if float(mass.sum()) < 1.0e-250:
         return _nothing(anchor, member)
     lost = _LOST / copies
     first = min(int(np.searchsorted(np.cumsum(mass), lost)), loss.size - 1)
@@ -162,7 +162,10 @@ def _place(
         kept[0] += float(mass[:first].sum())
     else:
         beyond += float(mass[:first].sum())
-    kept *= (1.0 - beyond) / float(kept.sum())  # against the build-up of rounding errors
+    total = 1.0 - beyond
+    if total < 1.0e-14 or float(kept.sum()) < 1.0e-250:
+        return _nothing(anchor, member)
+    kept *= total / float(kept.sum())  # against the build-up of rounding errors
     rare = _RARE / copies * total
     low = x[min(int(np.searchsorted(np.cumsum(kept), rare)), x.size - 1)]
     high = x[max(x.size - 1 - int(np.searchsorted(np.cumsum(kept[::-1]), rare)), 0)]
