@@ -111,8 +111,9 @@ def compose(parts: Sequence[tuple[Atoms, int]], *, member: bool) -> Layers:
 def _power(atoms: Atoms, steps: int, *, member: bool) -> Layers:
     mass = atoms.mass1 if member else atoms.mass0
     # A loss spread evenly between two points d apart gains d^2/6 of variance when it is split between them.
+    # (An atom that outweighs its neighbours is no part of what was spread.)
     gaps = np.diff(atoms.loss, append=atoms.loss[-1:])
-    added = atoms.smeared * mass * gaps / 6.0
+    added = atoms.smeared * np.minimum(mass, np.append(mass[1:], 0.0)) * gaps / 6.0
     beyond, absent = (atoms.certain, atoms.never) if member else (atoms.never, atoms.certain)
     mass = _balanced(mass, atoms.loss, beyond - absent, member=member)
     splits = (Split(_dot(added, gaps), float(added.max())),)
