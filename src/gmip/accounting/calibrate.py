@@ -172,35 +172,31 @@ def _bracketed(excess: Callable[[float], float], start: float, tolerance: float)
             low, f_low = x, f
         else:
             high, f_high = x, f
-    third, f_third, share = low, f_low, 0.5
+    x = 0.5 * (low + high)
     while not -0.5 * tolerance <= f_high:
-        if not all(map(math.isfinite, (f_low, f_high))):
-            share = 0.5
-        x = low + share * (high - low)
         if not low < x < high:
             return high
         f = excess(x) + 0.5 * tolerance
         if 0.0 < f <= 0.5 * tolerance:
             return x
         if f > 0.0:
-            third, f_third, low, f_low = low, f_low, x, f
+            previous, f_previous, low, f_low = low, f_low, x, f
+            x = low + _share(low, f_low, high, f_high, previous, f_previous) * (high - low)
         else:
-            third, f_third, high, f_high = high, f_high, x, f
-        share = _interpolated(low, f_low, high, f_high, third, f_third)
+            previous, f_previous, high, f_high = high, f_high, x, f
+            x = high + _share(high, f_high, low, f_low, previous, f_previous) * (low - high)
     return high
 
 
-def _interpolated(low: float, f_low: float, high: float, f_high: float, third: float, f_third: float) -> float:
-    """Where in (low, high), as a share, to look next."""
-    if f_third in (f_low, f_high) or not all(map(math.isfinite, (f_low, f_high, f_third))):
+def _share(x1: float, f1: float, x2: float, f2: float, x3: float, f3: float) -> float:
+    """How far to go from the newest point x1 towards the other end x2, x3 being the end that x1 replaced."""
+    if f3 in (f1, f2) or not all(map(math.isfinite, (f1, f2, f3))):
         return 0.5
-    xi, phi = (low - high) / (third - high), (f_low - f_high) / (f_third - f_high)
+    xi, phi = (x1 - x2) / (x3 - x2), (f1 - f2) / (f3 - f2)
     if not (phi**2 < xi and (1.0 - phi) ** 2 < 1.0 - xi):
         return 0.5
-    share = f_low / (f_high - f_low) * f_third / (f_high - f_third) + (third - low) / (high - low) * f_low / (
-        f_third - f_low
-    ) * f_high / (f_third - f_high)
-    return min(max(share, 1e-9), 1.0 - 1e-9)
+    quadratic = f1 / (f2 - f1) * f3 / (f2 - f3) + (x3 - x1) / (x2 - x1) * f1 / (f3 - f1) * f2 / (f3 - f2)
+    return min(max(quadratic, 1e-9), 1.0 - 1e-9)
 
 
 def _most_steps(run: NoisySGD, target: Target, measured: Callable[[NoisySGD], float]) -> NoisySGD:
