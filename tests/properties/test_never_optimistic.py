@@ -83,6 +83,55 @@ def test_one_step_is_no_worse_than_paper_and_gdp_up_to_the_variance_term(n: int,
     assert np.all(ours.mu_at(FPR) <= np.sqrt(before**2 + variance) * (1 + 1e-6) + 3.0 * math.sqrt(variance / n) + 1e-9)
 
 
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    d=st.integers(1, 12),
+    total=st.integers(2, 400),
+    share=st.floats(0.01, 0.99),
+    log_tau=st.floats(-4.0, 0.5),
+)
+@settings(max_examples=150, deadline=None)
+def test_poisson_step_is_never_optimistic(seed: int, d: int, total: int, share: float, log_tau: float) -> None:
+    """Theorem 2 against the exact mu of the Gaussian model: others' sum with its covariance, shifted by theta/n."""
+    rng = np.random.default_rng(seed)
+    gradients = rng.normal(size=(200, d)) * rng.uniform(0.05, 1.0, size=d) + rng.normal(size=d)
+    gradients *= np.minimum(1.0, CLIP / np.linalg.norm(gradients, axis=1))[:, None]
+    mean, covariance = gradients.mean(axis=0), np.atleast_2d(np.cov(gradients.T, bias=True)) + 1e-9 * np.eye(d)
+    theta = gradients[0]
+    susceptibility = float((theta - mean) @ np.linalg.solve(covariance, theta - mean))
+    n = max(1, min(round(share * total), total - 1))
+    run = NoisySGD(
+        dataset_size=total,
+        batch_size=n,
+        num_steps=1,
+        num_params=d,
+        clip_norm=CLIP,
+        noise_std=10.0**log_tau,
+        sampling="poisson",
+    )
+    p = run.sample_rate
+    moment = covariance + np.outer(mean, mean)
+    published = (total - 1) / n**2 * (p * moment - p**2 * np.outer(mean, mean)) + run.noise_std**2 * np.eye(d)
+    true_mu = math.sqrt(float(theta @ np.linalg.solve(published, theta))) / n
+    bound = tight_step(run, max(susceptibility, 1e-9))
+    assert isinstance(bound, Gaussian)
+    assert true_mu <= bound.mu * (1 + 1e-6)
+
+
+def test_covariance_of_a_poisson_batch() -> None:
+    """What Theorem 2 starts from, by simulation: records drawn anew, each in the batch with probability p."""
+    rng = np.random.default_rng(3)
+    total, n, d, games = 30, 12, 3, 200_000
+    p, mean, scale = n / total, np.array([0.5, -0.2, 0.1]), np.array([0.3, 0.6, 0.1])
+    published = np.zeros((games, d))
+    for _ in range(total - 1):
+        published += (rng.uniform(size=games) < p)[:, None] * (mean + scale * rng.normal(size=(games, d))) / n
+    moment = np.diag(scale**2) + np.outer(mean, mean)
+    expected = (total - 1) / n**2 * (p * moment - p**2 * np.outer(mean, mean))
+    error = 6.0 * np.sqrt(np.outer(np.diag(expected), np.diag(expected)) * 2.0 / games)
+    assert np.all(np.abs(np.cov(published.T) - expected) < error)
+
+
 def test_exposure_grows_with_susceptibility_and_falls_with_noise_and_batch() -> None:
     base = {"dataset_size": 100, "batch_size": 100, "num_steps": 1, "clip_norm": 1.0, "num_params": 30}
     curves = [tight_step(NoisySGD(**base, noise_std=0.05, sampling="full"), k) for k in (1.0, 4.0, 4.1, 30.0, 100.0)]
