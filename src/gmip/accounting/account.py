@@ -58,7 +58,8 @@ def account(
     record of susceptibility at most K, if batch means are Gaussian and each step faces fresh data. composition="clt" is
     a limit for many small steps and may be optimistic; bound="paper" approximates the chi-squared curve by a Gaussian.
     """
-    runs = [run] if isinstance(run, NoisySGD) else list(run)
+    given: object = run
+    runs = [run] if isinstance(run, NoisySGD) else list(run) if isinstance(given, Sequence) else []
     if not runs or not all(isinstance(r, NoisySGD) for r in runs):
         raise InvalidArgument("run must be a NoisySGD or a non-empty sequence of them.")
     check.one_of("bound", bound, BOUNDS)

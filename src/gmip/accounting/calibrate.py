@@ -107,6 +107,10 @@ def calibrate(
     UnreachableTarget
         With one sentence why no setting meets the target.
     """
+    if not isinstance(run, NoisySGD):
+        raise InvalidArgument(
+            f"run must be one NoisySGD, not {type(run).__name__}: calibrate the phases of a schedule singly."
+        )
     target = Target.of(target_mu, target_tpr, target_advantage)
     check.one_of("solve_for", solve_for, SOLVABLE)
     check.one_of("hold", hold, ("steps", "epochs"))

@@ -103,8 +103,7 @@ class Composed(TradeOff):
 
     @property
     def tpr_error(self) -> float:
-        """At most this much of the TPR is owed to the grid."""
-        return self._by_member[1]
+        return 0.0 if all(self._perfect) else self._by_member[1]
 
     def _parts(self) -> Sequence[tuple[Atoms, int]]:
         if len(self._components) == 1:
@@ -169,6 +168,10 @@ class Maximum(TradeOff):
     def _best(self) -> TradeOff:
         return min(self._curves, key=lambda curve: curve._delta(0.0))
 
+    @property
+    def tpr_error(self) -> float:
+        return max(curve.tpr_error for curve in self._curves)
+
     def _log_fnr(self, fpr: Array) -> Array:
         result: Array = np.maximum.reduce([curve._log_fnr(fpr) for curve in self._curves])
         return result
@@ -208,9 +211,9 @@ def _as_pair(curve: TradeOff) -> GaussianPair | None:
 
 
 def subsampled_clt_mu(*, mu_step: float, sample_rate: float, num_steps: float) -> float:
-    """The paper's Lemma 5.1 (Dong et al. 2022, Corollary 4): mu = sqrt(2) p sqrt(T) sqrt(e^(m^2) Phi(1.5 m) + 3
-    Phi(-0.5 m)
-    - 2), m = mu_step; infinity where that overflows.
+    """The paper's Lemma 5.1 (Dong et al. 2022, Corollary 4), infinity where it overflows; with m = mu_step
+
+        mu = sqrt(2) p sqrt(T) sqrt(e^(m^2) Phi(1.5 m) + 3 Phi(-0.5 m) - 2).
 
     Guarantees
     ----------

@@ -42,6 +42,11 @@ class TradeOff(ABC):
     #: What has to hold for the curve to be a bound, as sentences.
     assumptions: tuple[str, ...] = ()
 
+    @property
+    def tpr_error(self) -> float:
+        """How much of any TPR is at most owed to the grid of exact composition; 0 for curves in closed form."""
+        return 0.0
+
     @abstractmethod
     def _log_fnr(self, fpr: Array) -> Array:
         """log f at false-positive rates in [0, 1], array of any shape."""
@@ -246,6 +251,10 @@ class Inverse(TradeOff):
         self._curve = curve
         self.assumptions = curve.assumptions
 
+    @property
+    def tpr_error(self) -> float:
+        return self._curve.tpr_error
+
     def _log_fnr(self, fpr: Array) -> Array:
         # f^-1(a) = inf {x: f(x) <= a}; bisect on the normal score of x, which resolves both ends.
         flat = np.ravel(fpr)
@@ -303,6 +312,10 @@ class Subsampled(TradeOff):
         self._curve, self.rate = curve, rate
         self.assumptions = curve.assumptions
 
+    @property
+    def tpr_error(self) -> float:
+        return self.rate * self._curve.tpr_error
+
     def _log_fnr(self, fpr: Array) -> Array:
         with np.errstate(divide="ignore"):
             idle = np.log1p(-self.rate) + np.log1p(-fpr)
@@ -348,6 +361,10 @@ class Symmetrised(TradeOff):
             balance = fnr = high
         self._curve, self._mirror, self._low, self._high = curve, mirror, balance, fnr
         self.assumptions = curve.assumptions
+
+    @property
+    def tpr_error(self) -> float:
+        return max(self._curve.tpr_error, self._mirror.tpr_error)
 
     def _log_fnr(self, fpr: Array) -> Array:
         result: Array

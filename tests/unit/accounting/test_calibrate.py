@@ -100,6 +100,20 @@ def test_bad_input(options: dict[str, object], error: type[Exception], words: st
         calibrate(RUN, **options)
 
 
+def test_one_run_at_a_time() -> None:
+    with pytest.raises(InvalidArgument, match="run must be one NoisySGD, not list"):
+        calibrate([RUN, RUN], target_mu=0.4)
+    with pytest.raises(InvalidArgument, match="run must be a NoisySGD"):
+        account(5)
+
+
+def test_every_curve_knows_its_grid_error() -> None:
+    full = RUN.replace(batch_size=48_000, sampling="full", num_steps=2, noise_std=0.01)
+    assert account(full).tpr_error == account(RUN, composition="clt").tpr_error == 0.0
+    assert 0.0 < account(RUN).tpr_error < 1e-4
+    assert 0.0 < account(RUN.replace(sampling="poisson", noise_std=1.0), notion="gdp").tpr_error < 1e-4
+
+
 def test_noise_needs_clipping() -> None:
     with pytest.raises(InvalidArgument, match="set clip_norm"):
         calibrate(RUN.replace(clip_norm=None), target_mu=0.4)
