@@ -1,12 +1,15 @@
 """gmip: membership-inference privacy for people who train models on sensitive data.
 
 Say what will run (`NoisySGD`), then ask how exposed it is (`account`) or how much noise a target needs (`calibrate`).
+Train a task to a target (`train`), or record your own training loop (`record`), and read what was recorded (`Trace`).
 Importing gmip needs NumPy and SciPy only: torch, plotly and the command line are loaded by those who use them.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from gmip.accounting.account import account, mu_per_step
 from gmip.accounting.calibrate import calibrate
@@ -18,6 +21,10 @@ from gmip.accounting.stochastic import stochastic_composition
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import GmipError, InvalidArgument, UnreachableTarget
 
+if TYPE_CHECKING:
+    from gmip.trace import Trace
+    from gmip.training import record, train
+
 __all__ = [
     "ChiSquared",
     "EpsilonDelta",
@@ -27,6 +34,7 @@ __all__ = [
     "InvalidArgument",
     "NoisySGD",
     "PiecewiseLinear",
+    "Trace",
     "TradeOff",
     "UnreachableTarget",
     "__version__",
@@ -34,11 +42,22 @@ __all__ = [
     "calibrate",
     "compose",
     "mu_per_step",
+    "record",
     "spectral_step",
     "stochastic_composition",
+    "train",
 ]
 
 try:
     __version__ = version("gmip")
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+source"
+
+# Found when first asked for, because they need the extra gmip[train].
+_LAZY = {"Trace": "gmip.trace", "record": "gmip.training", "train": "gmip.training"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'gmip' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

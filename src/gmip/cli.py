@@ -1,4 +1,4 @@
-"""The command line: `gmip account`, `gmip calibrate`, `gmip convert`.
+"""The command line: `gmip account`, `gmip calibrate`, `gmip convert`, `gmip train`.
 
 Each command is one function in `gmip._cli`; a new command is a new module there and one line here. Commands compute
 first and print last, so that an error leaves standard output empty. Exit codes: 0, 2 (one sentence on standard error
@@ -19,6 +19,7 @@ from gmip._cli.account import account
 from gmip._cli.calibrate import calibrate
 from gmip._cli.convert import convert
 from gmip._cli.errors import CommandLineError, sentence
+from gmip._cli.train import train
 from gmip.errors import GmipError
 
 __all__ = ["app", "main"]
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command("account")(account)
 app.command("calibrate")(calibrate)
 app.command("convert")(convert)
+app.command("train")(train)
 
 
 @app.callback(invoke_without_command=True)

@@ -9,7 +9,7 @@ import pytest
 
 import gmip
 
-HEAVY = ("torch", "scipy.stats", "dp_accounting", "typer", "rich", "plotly")
+HEAVY = ("torch", "safetensors", "scipy.stats", "dp_accounting", "typer", "rich", "plotly")
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -55,6 +55,7 @@ def test_all_is_short_sorted_and_true():
     assert set(gmip.__all__) == {
         *("NoisySGD", "account", "calibrate", "mu_per_step", "TradeOff", "Gaussian", "EpsilonDelta", "PiecewiseLinear"),
         *("ChiSquared", "GaussianPair", "spectral_step", "stochastic_composition", "compose"),
+        *("Trace", "record", "train"),
         *("GmipError", "InvalidArgument", "UnreachableTarget", "__version__"),
     }
 

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
-import typer
-
-from gmip._cli import options, parse, show
+from gmip._cli import options, parse, show, targets
 from gmip._cli.errors import BadRequest
 from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
 from gmip.accounting.calibrate import SolveFor
 from gmip.accounting.calibrate import calibrate as calibrate_run
 from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.tradeoff import TradeOff
 
 __all__ = ["calibrate"]
 
-TARGET = "The target (exactly one)"
 HOLDS: tuple[Literal["steps", "epochs"], ...] = ("steps", "epochs")
 SOLVABLE: dict[str, SolveFor] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}
-
-
-def _target(name: str, metavar: str, help: str) -> Any:
-    return typer.Option(name, metavar=metavar, rich_help_panel=TARGET, show_default=False, help=help)
-
-
-class _Target(NamedTuple):
-    keywords: dict[str, Any]  # of gmip.calibrate
-    answer: dict[str, float]  # in JSON
-    measure: Callable[[TradeOff], float]
-    words: str  # what then holds
 
 
 def calibrate(
@@ -44,14 +28,9 @@ def calibrate(
     clip: options.Clip = None,
     noise_std: options.NoiseStd = None,
     noise_multiplier: options.NoiseMultiplier = None,
-    target_mu: Annotated[str | None, _target("--target-mu", "MU", "Largest equivalent mu of the run.")] = None,
-    target_tpr: Annotated[
-        str | None,
-        _target("--target-tpr", "TPR@FPR", "Largest share of members found at a false-alarm rate, as in 0.05@0.01."),
-    ] = None,
-    target_advantage: Annotated[
-        str | None, _target("--target-advantage", "A", "Largest TPR - FPR, a number from 0 to 1.")
-    ] = None,
+    target_mu: targets.TargetMu = None,
+    target_tpr: targets.TargetTpr = None,
+    target_advantage: targets.TargetAdvantage = None,
     notion: options.NotionOption = None,
     susceptibility: options.Susceptibility = None,
     susceptibility_file: options.SusceptibilityFile = None,
@@ -59,7 +38,7 @@ def calibrate(
     composition: options.CompositionOption = None,
     solve_for: Annotated[
         str | None,
-        _target(
+        targets.target_option(
             "--solve-for",
             "WHAT",
             "noise-std (default): the least noise; batch-size: the smallest batch; steps: the most steps. The last two "
@@ -68,7 +47,7 @@ def calibrate(
     ] = None,
     hold: Annotated[
         str | None,
-        _target(
+        targets.target_option(
             "--hold",
             "steps|epochs",
             "With --solve-for batch-size: what stays, the number of steps (default) or of epochs.",
@@ -86,7 +65,7 @@ def calibrate(
     measure on the answer), needed (whether noise had to be added; null if noise
     was not solved for), assumptions.
     """
-    target = _read_target(target_mu, target_tpr, target_advantage)
+    target = targets.read_target(target_mu, target_tpr, target_advantage)
     solve_for = solve_for or "noise-std"
     solved = SOLVABLE[parse.one_of("--solve-for", solve_for, tuple(SOLVABLE))]
     kind = parse.one_of("--notion", notion or "gmip", NOTIONS)
@@ -150,30 +129,6 @@ def calibrate(
         (f"{next(iter(target.answer))} achieved, at most", show.round_up(achieved, 5)),
     ]
     show.print_people(rows, f"{_advice(found, solved)}: {target.words}.", curve.assumptions)
-
-
-def _read_target(mu: str | None, tpr: str | None, advantage: str | None) -> _Target:
-    given = [value for value in (mu, tpr, advantage) if value is not None]
-    if len(given) != 1:
-        what = "no target was" if not given else f"{len(given)} targets were"
-        raise BadRequest(f"{what} given: pass exactly one of --target-mu, --target-tpr and --target-advantage.")
-    if mu is not None:
-        value = parse.positive("--target-mu", mu)
-        return _Target(
-            {"target_mu": value}, {"mu": value}, lambda c: c.equivalent_mu(), f"mu stays at or below {value}"
-        )
-    if tpr is not None:
-        most, rate = parse.tpr_at_fpr("--target-tpr", tpr)
-        return _Target(
-            {"target_tpr": (most, rate)},
-            {"tpr": most, "fpr": rate},
-            lambda c: c.tpr_at(rate),
-            f"an attacker who accepts {show.percent_exact(rate)} false alarms finds at most "
-            f"{show.percent_exact(most)} of the members",
-        )
-    value = parse.probability("--target-advantage", given[0])
-    words = f"the attacker's advantage (TPR - FPR) stays at or below {show.percent_exact(value)}"
-    return _Target({"target_advantage": value}, {"advantage": value}, lambda c: c.advantage(), words)
 
 
 def _advice(found: NoisySGD, solved: SolveFor) -> str:

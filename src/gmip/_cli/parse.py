@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gmip._cli.errors import BadRequest
 
-__all__ = ["MAX_COUNT", "count", "non_negative", "number_file", "one_of", "positive", "probability", "tpr_at_fpr"]
+__all__ = [
+    "MAX_COUNT",
+    "count",
+    "non_negative",
+    "number_file",
+    "one_of",
+    "positive",
+    "probability",
+    "seed",
+    "settings",
+    "tpr_at_fpr",
+]
 
 T = TypeVar("T", bound=str)
 
@@ -63,6 +75,28 @@ def tpr_at_fpr(option: str, text: str) -> tuple[float, float]:
             f"{option} must be TPR@FPR, two numbers between 0 and 1, not {text!r}: pass one such as 0.05@0.01."
         )
     return tpr, fpr
+
+
+def seed(option: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 40):
+        raise BadRequest(f"{option} must be a whole number from 0, not {text!r}: pass one such as 1.")
+    return int(text)
+
+
+def settings(option: str, texts: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE pairs; a value is JSON (0.9, true, [0.9, 0.99]) or plain text."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (equals and name.isidentifier()) or name in found:
+            raise BadRequest(
+                f"{option} must be NAME=VALUE, each name once, not {text!r}: pass one such as momentum=0.9."
+            )
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
 
 
 def one_of(option: str, text: str, options: Sequence[T]) -> T:

@@ -72,6 +72,23 @@ class NoisySGD:
                 "set clip_norm."
             )
 
+    @classmethod
+    def shuffled(cls, *, dataset_size: int, batch_size: int, num_steps: int, **rest: Any) -> NoisySGD:
+        """Shuffled epochs, on the safe side: as if the attacker knew in which batch of an epoch each record falls.
+
+        Subsampling theory does not cover shuffling. Given away the order, all batches of an epoch but one are the same
+        whether the record is in or not, so an epoch counts as one step on that batch, with no amplification.
+        The smallest batch counts: where batch_size does not divide dataset_size, that is the epoch's last.
+        """
+        sizes = {
+            name: check.count(name, value)
+            for name, value in [("dataset_size", dataset_size), ("batch_size", batch_size)]
+        }
+        steps_per_epoch = -(-sizes["dataset_size"] // sizes["batch_size"])
+        smallest = min(sizes["batch_size"], sizes["dataset_size"] - (steps_per_epoch - 1) * sizes["batch_size"])
+        epochs = -(-check.count("num_steps", num_steps) // steps_per_epoch)
+        return cls(dataset_size=smallest, batch_size=smallest, num_steps=epochs, sampling="full", **rest)
+
     @property
     def sample_rate(self) -> float:
         """p = n/N, the chance that an example is in a batch."""

@@ -1,0 +1,274 @@
+"""`gmip train`: train a task to a privacy target and record what an attacker would see."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBar
+
+from gmip._cli import options, parse, show, targets
+from gmip._cli.errors import BadRequest
+from gmip.accounting.account import NOTIONS
+from gmip.accounting.account import account as account_run
+from gmip.accounting.convert import noise_std_from_multiplier
+from gmip.accounting.mechanism import NoisySGD
+
+if TYPE_CHECKING:
+    from gmip.tasks import Recipe
+
+__all__ = ["train"]
+
+RECIPE, TRACE = "The recipe (defaults: the task's own)", "The trace"
+SAMPLINGS = ("fixed", "poisson", "full", "shuffled")
+GRAD_SAMPLE_MODES = ("hooks", "functorch", "ew", "ghost")
+_MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
+
+
+def _recipe(name: str, metavar: str, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, rich_help_panel=RECIPE, show_default=False, help=help)
+
+
+def _trace(name: str, metavar: str | None, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, rich_help_panel=TRACE, show_default=False, help=help)
+
+
+def train(
+    task: Annotated[
+        str | None,
+        typer.Option("--task", metavar="TASK", help="A built-in task, or path/to/file.py:make_task (default digits)."),
+    ] = None,
+    out: Annotated[
+        str | None, _trace("--out", "DIR", "Folder for the trace, result.json and checkpoints (required).")
+    ] = None,
+    resume: Annotated[
+        bool, _trace("--resume", None, "Go on with the run in --out, with the same options; start it if there is none.")
+    ] = False,
+    every: Annotated[str | None, _trace("--every", "K", "Store every K-th step of the trace (default 1).")] = None,
+    seed: Annotated[
+        str | None, _trace("--seed", "SEED", "Of members, batches, weights and noise; drawn afresh if left out.")
+    ] = None,
+    dataset_size: Annotated[str | None, _recipe("--dataset-size", "N", "Members, drawn from the task's pool.")] = None,
+    batch_size: Annotated[
+        str | None, _recipe("--batch-size", "n", "Examples averaged in one step; if poisson, expected.")
+    ] = None,
+    steps: Annotated[str | None, _recipe("--steps", "T", "Optimizer steps.")] = None,
+    epochs: Annotated[str | None, _recipe("--epochs", "E", "Steps as a multiple of N/n, instead of --steps.")] = None,
+    sampling: Annotated[
+        str | None,
+        _recipe(
+            "--sampling",
+            "|".join(SAMPLINGS),
+            "How batches are drawn. shuffled epochs get no amplification by sampling: theory does not cover them.",
+        ),
+    ] = None,
+    optimizer: Annotated[str | None, _recipe("--optimizer", "NAME", "A class of torch.optim, such as Adam.")] = None,
+    learning_rate: Annotated[str | None, _recipe("--learning-rate", "LR", "Of the optimizer.")] = None,
+    optimizer_option: Annotated[
+        list[str] | None,
+        _recipe("--optimizer-option", "NAME=VALUE", "Another argument of it, such as momentum=0.9; may be repeated."),
+    ] = None,
+    clip: Annotated[
+        str | None, _recipe("--clip", "C|none", "Bound on the norm of each example's gradient; none: no clipping.")
+    ] = None,
+    noise_std: options.NoiseStd = None,
+    noise_multiplier: options.NoiseMultiplier = None,
+    target_mu: targets.TargetMu = None,
+    target_tpr: targets.TargetTpr = None,
+    target_advantage: targets.TargetAdvantage = None,
+    notion: options.NotionOption = None,
+    bound: options.BoundOption = None,
+    composition: options.CompositionOption = None,
+    fix_model: Annotated[
+        bool, _recipe("--fix-model", None, "Replace layers that mix examples (BatchNorm becomes GroupNorm).")
+    ] = False,
+    grad_sample_mode: Annotated[
+        str | None,
+        _recipe("--grad-sample-mode", "|".join(GRAD_SAMPLE_MODES), "Opacus' way to per-example gradients."),
+    ] = None,
+    physical_batch_size: Annotated[
+        str | None, _recipe("--physical-batch-size", "n", "Compute larger batches in parts of this size: less memory.")
+    ] = None,
+    device: Annotated[str | None, _recipe("--device", "NAME", "Where to train, such as cuda (default cpu).")] = None,
+    json: options.Json = False,
+) -> None:
+    """Train a model to a privacy target with the least noise, and record what an attacker would see.
+
+    Example: gmip train --task digits --target-mu 0.5 --out runs/a
+
+    Interrupted? Repeat the command with --resume: it goes on from the last
+    checkpoint, to the result of a run that was not interrupted, bit for bit.
+
+    The result is printed and kept as result.json beside the trace: recipe,
+    seed, loss and accuracy on training and test data, and the most that a
+    membership attacker finds (privacy.gmip; privacy.gdp is the differential
+    privacy of the same run, null without noise). The folder names the members
+    and holds the seed of the noise: keep it as safe as the data.
+    """
+    if out is None:
+        raise BadRequest("--out is missing: name a folder for the trace and the result, as in --out runs/a.")
+    accounting = _read_accounting(notion, bound, composition)
+    target = None
+    if any(value is not None for value in (target_mu, target_tpr, target_advantage)):
+        target = targets.read_target(target_mu, target_tpr, target_advantage)
+    elif accounting:
+        raise BadRequest(f"--{next(iter(accounting))} says how a target is met and none was given: add one.")
+    noise = _read_noise(noise_std, noise_multiplier)
+    if target is not None and noise:
+        raise BadRequest("A target and a noise exclude each other: the target determines the noise; pass only one.")
+    if steps is not None and epochs is not None:
+        raise BadRequest("--steps and --epochs are two names for one thing: pass only one of them.")
+    passes = None if epochs is None else parse.positive("--epochs", epochs)
+    changes: dict[str, Any] = {
+        "dataset_size": dataset_size and parse.count("--dataset-size", dataset_size),
+        "batch_size": batch_size and parse.count("--batch-size", batch_size),
+        "num_steps": steps and parse.count("--steps", steps),
+        "sampling": sampling and parse.one_of("--sampling", sampling, SAMPLINGS),
+        "optimizer": optimizer,
+        "learning_rate": learning_rate and parse.positive("--learning-rate", learning_rate),
+        "clip_norm": clip and clip != "none" and parse.positive("--clip", clip),
+        "optimizer_options": parse.settings("--optimizer-option", optimizer_option) if optimizer_option else None,
+    }
+    changes = {name: value for name, value in changes.items() if value not in (None, False)}
+    if clip == "none":
+        changes["clip_norm"] = None
+    settings: dict[str, Any] = {
+        "seed": None if seed is None else parse.seed("--seed", seed),
+        "every": parse.count("--every", every or "1"),
+        "grad_sample_mode": parse.one_of("--grad-sample-mode", grad_sample_mode or "hooks", GRAD_SAMPLE_MODES),
+        "max_physical_batch_size": physical_batch_size and parse.count("--physical-batch-size", physical_batch_size),
+        "device": device or "cpu",
+    }
+
+    with _warnings_in_one_line():
+        tasks, training = _framework()
+        chosen = tasks.load(task or "digits")
+        num_params = training.count_params(training.initial_model(chosen, 0, fix=fix_model))
+        recipe = _changed(chosen.recipe, changes, passes, noise)
+        if target is not None:
+            recipe = training.with_least_noise(recipe, num_params, **target.keywords, **accounting)
+        with _bar(training.run_of(recipe, num_params)) as progress:
+            try:
+                result = training.train(
+                    chosen, recipe, out=out, resume=resume, fix=fix_model, progress=progress, **settings
+                )
+            except KeyboardInterrupt:
+                print("Interrupted: repeat the command with --resume to go on.", file=sys.stderr)
+                raise
+    answer = result.summary()
+    if json:
+        show.print_json(answer)
+        return
+    exposure = answer["privacy"]["gmip"]
+    gdp = answer["privacy"]["gdp"]
+    rows = [
+        ("accuracy on test data", _share(result.test_accuracy)),
+        ("accuracy on training data", _share(result.train_accuracy)),
+        ("noise std on the mean gradient", show.round_up(recipe.noise_std, 5)),
+        *(
+            (f"members found at {show.percent_exact(fpr)} false alarms, at most", show.percent(tpr))
+            for fpr, tpr in exposure["tpr_at_fpr"].items()
+        ),
+        ("mu of the run", show.round_up(exposure["mu"])),
+        ("mu of differential privacy", "none without noise" if gdp is None else show.round_up(gdp["mu"])),
+        ("seed", str(result.seed)),
+    ]
+    show.print_people(
+        rows,
+        f"Trained {chosen.name} in {recipe.num_steps} steps; trace and result are in {out}, as sensitive as the data.",
+        exposure["assumptions"],
+    )
+
+
+def _read_accounting(notion: str | None, bound: str | None, composition: str | None) -> dict[str, Any]:
+    """Keywords of gmip.calibrate, as far as given."""
+    given: dict[str, Any] = {
+        "notion": notion and parse.one_of("--notion", notion, NOTIONS),
+        "bound": bound and options.read_bound(bound),
+        "composition": composition and options.read_composition(composition),
+    }
+    if notion == "gdp" and bound is not None:
+        raise BadRequest("--bound plays no part in --notion gdp: leave it out.")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _read_noise(std: str | None, multiplier: str | None) -> dict[str, float]:
+    if std is not None and multiplier is not None:
+        raise BadRequest("--noise-std and --noise-multiplier are two names for one thing: pass only one of them.")
+    if std is not None:
+        return {"noise_std": parse.non_negative("--noise-std", std)}
+    if multiplier is not None:
+        return {"noise_multiplier": parse.non_negative("--noise-multiplier", multiplier)}
+    return {}
+
+
+def _framework() -> tuple[Any, Any]:
+    """gmip.tasks and gmip.training, which need torch; loaded only once the request has been read."""
+    try:
+        from gmip import tasks, training
+    except ModuleNotFoundError as error:
+        raise BadRequest(f"gmip train needs {error.name}, which is not installed: pip install 'gmip[train]'.") from None
+    return tasks, training
+
+
+def _changed(recipe: Recipe, changes: dict[str, Any], epochs: float | None, noise: dict[str, float]) -> Recipe:
+    if "dataset_size" in changes and recipe.sampling == "full" and "sampling" not in changes:
+        changes = {"batch_size": changes["dataset_size"]} | changes
+    recipe = recipe.replace(**changes)
+    if epochs is not None:
+        recipe = recipe.replace(num_steps=math.ceil(epochs * recipe.dataset_size / recipe.batch_size))
+    if "noise_multiplier" in noise:
+        if recipe.clip_norm is None:
+            raise BadRequest("--noise-multiplier needs --clip, which it multiplies: add it.")
+        multiplier = noise["noise_multiplier"]
+        std = noise_std_from_multiplier(multiplier, clip_norm=recipe.clip_norm, batch_size=recipe.batch_size)
+        return recipe.replace(noise_std=std)
+    return recipe.replace(**noise)
+
+
+@contextlib.contextmanager
+def _bar(run: NoisySGD) -> Iterator[Callable[[Any], None] | None]:
+    """A progress bar on standard error with loss, accuracy and mu so far; nothing where nobody watches."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    fields = ["{task.description}", "{task.completed}/{task.total}", "{task.fields[facts]}"]
+    description, count, facts = (TextColumn(field) for field in fields)
+    with ProgressBar(description, BarColumn(), count, facts, TimeRemainingColumn(), console=console) as bar:
+        task = bar.add_task("training", total=None, facts="")
+        mu_at = lru_cache(maxsize=None)(lambda steps: account_run(run.replace(num_steps=steps)).equivalent_mu())
+
+        def show_progress(now: Any) -> None:
+            # mu of a few numbers of steps only, never below that of the steps taken.
+            steps = max(1, math.ceil(run.num_steps * math.ceil(_MU_SHOWN * now.step / now.num_steps) / _MU_SHOWN))
+            facts = [f"mu <= {show.round_up(mu_at(steps))}"]
+            if now.loss is not None:
+                facts.insert(0, f"loss {now.loss:.3f}")
+            if now.accuracy is not None:
+                facts.insert(1, f"accuracy {_share(now.accuracy)}")
+            bar.update(task, completed=now.step, total=now.num_steps, facts="  ".join(facts))
+
+        yield show_progress
+
+
+@contextlib.contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    def shown(message: Any, *rest: Any, **more: Any) -> None:
+        print(f"Warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = shown
+        yield
+
+
+def _share(share: float | None) -> str:
+    return "none: targets are not classes" if share is None else f"{100 * share:.1f}%"

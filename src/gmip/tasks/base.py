@@ -1,0 +1,164 @@
+"""What can be trained and audited: a model, a per-example loss, the data, and how to train by default."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gmip.accounting import _validate as check
+from gmip.errors import InvalidArgument
+from gmip.trace import fingerprint
+
+__all__ = ["SAMPLINGS", "Examples", "Recipe", "Sampling", "Split", "Task", "cross_entropy"]
+
+Sampling = Literal["fixed", "poisson", "full", "shuffled"]
+SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled")
+
+
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy of each example, shape (n,)."""
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Some records: row i of `targets` belongs to row i of `inputs`."""
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "targets"):
+            if not isinstance(getattr(self, name), Tensor):
+                raise InvalidArgument(f"{name} must be a torch tensor, not {type(getattr(self, name)).__name__}.")
+        if self.inputs.ndim == 0 or self.targets.ndim == 0 or len(self.inputs) != len(self.targets):
+            raise InvalidArgument(
+                f"inputs of shape {tuple(self.inputs.shape)} and targets of shape {tuple(self.targets.shape)} do not "
+                "belong together: pass one row of each for every record."
+            )
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, ids: Any) -> Examples:
+        ids = torch.as_tensor(np.asarray(ids, dtype=np.int64))
+        return Examples(self.inputs[ids], self.targets[ids])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of the records."""
+        return fingerprint(self.inputs.detach().cpu().numpy(), self.targets.detach().cpu().numpy())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a model is trained.
+
+    Parameters
+    ----------
+    dataset_size : N, members, drawn from the task's pool.
+    batch_size : n, examples averaged in one step ("poisson": the expected number, and the divisor).
+    num_steps : T, optimizer steps.
+    learning_rate : of the optimizer.
+    optimizer : name of a class of torch.optim ("SGD", "Adam", ...); its other arguments in `optimizer_options`.
+    sampling : "fixed" size without replacement, anew for each step (the paper's); "poisson"; "full"; "shuffled" epochs,
+        which subsampling theory does not cover (accounted without amplification).
+    clip_norm : C, bound on the norm of a per-example gradient; None: not clipped.
+    noise_std : tau, standard deviation of the noise on every entry of the batch MEAN.
+    """
+
+    dataset_size: int
+    batch_size: int
+    num_steps: int
+    learning_rate: float
+    optimizer: str = "SGD"
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Sampling = "fixed"
+    clip_norm: float | None = None
+    noise_std: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("dataset_size", "batch_size", "num_steps"):
+            object.__setattr__(self, name, check.count(name, getattr(self, name)))
+        object.__setattr__(self, "learning_rate", check.positive("learning_rate", self.learning_rate))
+        object.__setattr__(self, "noise_std", check.non_negative("noise_std", self.noise_std))
+        object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
+        if self.clip_norm is not None:
+            object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
+        check.one_of("sampling", self.sampling, SAMPLINGS)
+        if self.sampling == "full":
+            object.__setattr__(self, "batch_size", self.dataset_size)
+        if self.batch_size > self.dataset_size:
+            raise InvalidArgument(
+                f"batch_size = {self.batch_size} exceeds dataset_size = {self.dataset_size}: lower batch_size."
+            )
+        if self.noise_std > 0.0 and self.clip_norm is None:
+            raise InvalidArgument(
+                f"noise_std = {self.noise_std} without clip_norm: noise protects only gradients of bounded norm; "
+                "set clip_norm."
+            )
+
+    def replace(self, **changes: Any) -> Recipe:
+        """The same recipe with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Who is in a run: ids are rows of the task's pool, sorted. `unused` rows serve as background."""
+
+    members: NDArray[np.int64]
+    non_members: NDArray[np.int64]
+    unused: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """A model, its loss and its data.
+
+    Parameters
+    ----------
+    name : how the task is called in reports.
+    make_model : a fresh model, its initial weights drawn from torch's global generator (which the caller seeds). Layers
+        that mix examples (BatchNorm) cannot be trained with clipping, nor audited.
+    pool : records among which members are drawn; the others are non-members and background.
+    test : records to measure accuracy on, never trained on.
+    recipe : how to train by default.
+    background : further records from the same distribution that no run trains on.
+    loss : (outputs, targets) -> loss of each example, shape (n,).
+    """
+
+    name: str
+    make_model: Callable[[], nn.Module]
+    pool: Examples
+    test: Examples
+    recipe: Recipe
+    background: Examples | None = None
+    loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Of every part of the data: an audit against other data than the run's is refused."""
+        parts = {"pool": self.pool, "test": self.test, "background": self.background}
+        return {name: part.fingerprint for name, part in parts.items() if part is not None}
+
+    def split(self, dataset_size: int, seed: int) -> Split:
+        """Members at random, as many non-members where the rest of the pool allows (at most half of it)."""
+        if dataset_size >= len(self.pool):
+            raise InvalidArgument(
+                f"dataset_size = {dataset_size} leaves no non-member of the {len(self.pool)} records of task "
+                f"{self.name}: lower dataset_size."
+            )
+        rest = len(self.pool) - dataset_size
+        order = np.random.default_rng([seed, 0]).permutation(len(self.pool))
+        last = dataset_size + min(dataset_size, -(-rest // 2))
+        parts = order[:dataset_size], order[dataset_size:last], order[last:]
+        return Split(*(np.sort(part) for part in parts))

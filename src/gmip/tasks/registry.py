@@ -1,0 +1,125 @@
+"""Tasks by name, and the user's own by file."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gmip.errors import GmipError, InvalidArgument
+from gmip.tasks.base import Task
+
+__all__ = ["load", "names"]
+
+# Name -> module with a function of the module's own name: imported when it is asked for.
+_MODULES = {
+    name: f"gmip.tasks.{name.replace('-', '_')}"
+    for name in ("digits", "breast-cancer", "cifar10", "adult", "purchase", "location")
+}
+
+
+def names() -> tuple[str, ...]:
+    """The built-in tasks."""
+    return tuple(_MODULES)
+
+
+def load(spec: str) -> Task:
+    """A built-in task by its name, or the user's own as `path/to/file.py:function`.
+
+    The function is called without arguments and returns a Task. Its file is imported with the file's folder on
+    sys.path, so that it may import its neighbours.
+
+    Raises
+    ------
+    InvalidArgument : there is no such task, file or function, or it does not return a Task.
+    DataUnavailable : the data are not on this machine and could not be fetched.
+    """
+    if spec in _MODULES:
+        module = _MODULES[spec]
+        task: Task = getattr(importlib.import_module(module), module.rpartition(".")[2])()
+        return task
+    path, colon, function = spec.rpartition(":")
+    if colon and path and function.isidentifier():
+        return _from_file(spec, Path(path).expanduser(), function)
+    if spec.endswith(".py") or colon:
+        raise InvalidArgument(f"task = {spec!r} names no function: write {spec.rstrip(':')}:make_task.")
+    near = difflib.get_close_matches(spec, _MODULES, n=1, cutoff=0.5)
+    raise InvalidArgument(
+        f"task = {spec!r} is not known{f', did you mean {near[0]!r}' if near else ''}: pass one of "
+        f"{', '.join(_MODULES)}, or path/to/file.py:function."
+    )
+
+
+def _from_file(spec: str, path: Path, function: str) -> Task:
+    if not path.is_file():
+        raise InvalidArgument(f"task = {spec!r}: there is no file {path}.")
+    path = path.resolve()
+    with _on_path(path.parent):
+        module = _import(spec, path)
+        make = getattr(module, function, None)
+        if not callable(make):
+            raise InvalidArgument(f"task = {spec!r}: {path.name} has no function {function}.")
+        _check_signature(spec, function, make)
+        task = _call(spec, f"{function}()", make)
+    if not isinstance(task, Task):
+        raise InvalidArgument(f"task = {spec!r}: {function}() returned {type(task).__name__}, not a gmip.tasks.Task.")
+    return task
+
+
+def _import(spec: str, path: Path) -> Any:
+    # A name of its own, so that the user's file can neither hide nor be hidden by another module.
+    name = f"gmip_task_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    location = importlib.util.spec_from_file_location(name, path)
+    loader = location.loader if location is not None else None
+    if location is None or loader is None:
+        raise InvalidArgument(f"task = {spec!r}: {path.name} is not a Python file; its name must end in .py.")
+    module = importlib.util.module_from_spec(location)
+    sys.modules[name] = module
+    try:
+        _call(spec, f"importing {path.name}", lambda: loader.exec_module(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _call(spec: str, what: str, function: Callable[[], Any]) -> Any:
+    """The result; an error of the user's code becomes one sentence, gmip's own pass as they are."""
+    try:
+        return function()
+    except GmipError:
+        raise
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise InvalidArgument(f"task = {spec!r}: {what} raised {type(error).__name__}: {first}") from error
+
+
+def _check_signature(spec: str, function: str, make: Callable[..., Any]) -> None:
+    required = [
+        name
+        for name, parameter in inspect.signature(make).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if required:
+        raise InvalidArgument(
+            f"task = {spec!r}: {function} needs the argument {required[0]}: give it a default, since the function is "
+            "called without arguments."
+        )
+
+
+@contextmanager
+def _on_path(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))

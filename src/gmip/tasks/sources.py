@@ -1,0 +1,166 @@
+"""Files of data sets: found in the folder that GMIP_DATA names, else downloaded, and always checked by checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from gmip.errors import DataUnavailable
+from gmip.tasks import cache
+from gmip.tasks._progress import progress
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
+
+__all__ = ["DataFile", "checksum", "only_member", "read"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """A published file.
+
+    Parameters
+    ----------
+    title : the data set, as messages call it.
+    path : the file's place under GMIP_DATA, with forward slashes.
+    checksum : "sha256:...", "md5:..." or "git-blob:..." (the SHA-1 that git gives the file) of the file.
+    url : where the file is published, or the tar archive that holds it as member `path`.
+    archive_checksum : of that archive; None where `url` serves the file itself.
+    """
+
+    title: str
+    path: str
+    checksum: str
+    url: str
+    archive_checksum: str | None = None
+
+
+def checksum(content: bytes, kind: str) -> str:
+    """`kind:hex` of the content, kind one of hashlib's names or "git-blob"."""
+    if kind == "git-blob":
+        # Git names a file's contents by the SHA-1 over this header and them; it guards against damage, not malice.
+        digest = hashlib.sha1(b"blob %d\0" % len(content), usedforsecurity=False)
+    else:
+        digest = hashlib.new(kind, usedforsecurity=False)
+    digest.update(content)
+    return f"{kind}:{digest.hexdigest()}"
+
+
+def read(*files: DataFile) -> list[bytes]:
+    """Contents of the files, in order. A file that GMIP_DATA lacks is downloaded, an archive of several only once.
+
+    Raises
+    ------
+    DataUnavailable : no file here and none to be had, or one with the wrong checksum.
+    """
+    downloads: dict[str, bytes] = {}
+    contents = []
+    for file in files:
+        place = _local(file)
+        if place is not None and place.is_file():
+            content = place.read_bytes()
+            if problem := _problem(content, file.checksum):
+                raise DataUnavailable(
+                    f"{place} is not the published file of {file.title} ({problem}): {_remedy(file)}."
+                )
+        else:
+            if file.url not in downloads:
+                downloads[file.url] = _fetch(file)
+            content = downloads[file.url]
+            if file.archive_checksum is not None:
+                content = _member(content, file)
+        contents.append(content)
+    return contents
+
+
+def only_member(content: bytes, file: DataFile) -> bytes:
+    """The one regular file in a tar archive, which is read in memory: no path of the archive is ever written to."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+            members = [member for member in archive.getmembers() if member.isfile()]
+            stream = archive.extractfile(members[0]) if len(members) == 1 else None
+            if stream is not None:
+                return stream.read()
+            problem = f"it holds {len(members)} files, not 1"
+    except (tarfile.TarError, EOFError, OSError) as error:
+        problem = str(error)
+    raise DataUnavailable(f"The archive {file.path} of {file.title} cannot be read ({problem}): {_remedy(file)}.")
+
+
+def _member(content: bytes, file: DataFile) -> bytes:
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        try:
+            stream = archive.extractfile(file.path)
+        except KeyError:
+            stream = None
+        member = stream.read() if stream is not None else b""
+    if problem := _problem(member, file.checksum):
+        raise DataUnavailable(f"{file.path} in {file.url} is not the published one ({problem}): {_remedy(file)}.")
+    return member
+
+
+def _local(file: DataFile) -> Path | None:
+    named = os.environ.get("GMIP_DATA")
+    return Path(named).expanduser() / file.path if named else None
+
+
+def _problem(content: bytes, expected: str) -> str | None:
+    found = checksum(content, expected.partition(":")[0])
+    return None if found == expected else f"its checksum is {found}, not {expected}"
+
+
+def _remedy(file: DataFile) -> str:
+    folder = os.environ.get("GMIP_DATA")
+    where = f"{_local(file)}" if folder else f"{file.path} in a folder of your choice and set GMIP_DATA to that folder"
+    if file.archive_checksum is None:
+        return f"download {file.url} by hand and put it at {where}"
+    return f"download {file.url} by hand, unpack it and put its {PurePosixPath(file.path).name} at {where}"
+
+
+def _fetch(file: DataFile) -> bytes:
+    """What `url` serves, from the cache if it is there; into the cache if not, once its checksum agrees."""
+    expected = file.archive_checksum or file.checksum
+    place = cache.folder() / "downloads" / PurePosixPath(file.url).name
+    if place.is_file():
+        content = place.read_bytes()
+        if _problem(content, expected) is None:
+            return content
+    try:
+        content = _download(file)
+    except OSError as error:  # so are all errors of requests
+        raise DataUnavailable(
+            f"{file.title} is not on this machine and could not be fetched from {file.url} ({type(error).__name__}): "
+            f"{_remedy(file)}."
+        ) from error
+    if problem := _problem(content, expected):
+        raise DataUnavailable(f"{file.url} serves another file than that of {file.title} ({problem}): {_remedy(file)}.")
+    cache.write_bytes(place, content)
+    return content
+
+
+class _Stream(io.BytesIO):
+    """Keeps what is written to it and tells how much that was."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        super().__init__()
+        self._advance = advance
+
+    def write(self, content: Buffer, /) -> int:
+        written = super().write(content)
+        self._advance(written)
+        return written
+
+
+def _download(file: DataFile) -> bytes:
+    import pooch
+
+    with progress(f"{file.title}: download", None) as advance:
+        stream = _Stream(advance)
+        pooch.HTTPDownloader(chunk_size=2**20)(file.url, stream, None)
+    return stream.getvalue()

@@ -1,0 +1,14 @@
+"""The trace of a training run: what an attacker in federated learning sees of it, on disk. NumPy and safetensors only.
+
+`TraceWriter` records a run step by step, `Trace` reads it back without loading it. The format is described in
+docs/trace-format.md.
+"""
+
+from __future__ import annotations
+
+from gmip.trace._fingerprint import fingerprint
+from gmip.trace.reader import Step, Trace
+from gmip.trace.schema import FORMAT_VERSION, Header, ParameterSpec, StepInfo
+from gmip.trace.writer import TraceWriter
+
+__all__ = ["FORMAT_VERSION", "Header", "ParameterSpec", "Step", "StepInfo", "Trace", "TraceWriter", "fingerprint"]

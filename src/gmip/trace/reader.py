@@ -1,0 +1,189 @@
+"""The reading side of a trace."""
+
+from __future__ import annotations
+
+import operator
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gmip.accounting.mechanism import NoisySGD
+from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
+from gmip.trace._arrays import read_final, read_membership
+from gmip.trace._files import damaged
+from gmip.trace._journal import Journal
+from gmip.trace._load import load_journal, rows_of_shard
+from gmip.trace._manifest import Manifest, read_manifest
+from gmip.trace._runs import runs_of
+from gmip.trace._shard import Layout, Shard, map_shard, shard_path
+from gmip.trace.schema import Header, StepInfo
+
+__all__ = ["Step", "Trace"]
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One recorded step: the parameters before it and the mean gradient it used, read-only, each of shape (d,)."""
+
+    info: StepInfo
+    parameters: NDArray[Any]
+    gradient: NDArray[Any]
+
+
+class Trace:
+    """A trace on disk: the recorded steps as a sequence of `Step`, read from memory-mapped files when asked for.
+
+    A trace names the members and its recipe holds the seed that undoes the noise: the folder is as sensitive as the
+    data. Keep it where the data are kept.
+
+    Attributes
+    ----------
+    path, header : the folder, and what holds for the whole run.
+    complete : False for a run that was interrupted, or is still going on: the trace holds its first steps.
+    infos : one `StepInfo` for each optimizer step, recorded or not.
+    recorded : indices of the recorded steps, shape (len(trace),).
+    members, non_members : indices into the data, shape (n,), or None if they were not given.
+
+    Guarantees
+    ----------
+    What is returned is what was written, up to SHA-256: opening checks the small files and the layout of the large
+    ones, and each row is checked when first read. A damaged file is a `TraceError` that names it. In an open trace a
+    last journal line that was cut short is left out; if a row of its last shard is not what was written (a power cut),
+    that step and all after it are left out with a `GmipWarning`. The checksums tell accidents, not forgery: who can
+    write the folder can write them too.
+    """
+
+    def __init__(
+        self, path: Path, manifest: Manifest, journal: Journal, membership: Mapping[str, NDArray[np.int64]]
+    ) -> None:
+        """For `open`."""
+        self.path = path
+        self.header: Header = manifest.header
+        self.complete: bool = manifest.complete
+        self.infos: tuple[StepInfo, ...] = tuple(journal.infos)
+        self.recorded: NDArray[np.int64] = np.array([i.index for i in self.infos if i.recorded], dtype=np.int64)
+        self.recorded.flags.writeable = False
+        self.members = membership.get("members")
+        self.non_members = membership.get("non_members")
+        self._manifest = manifest
+        self._digests = journal.digests
+        self._layout = Layout.of(manifest.header, manifest.rows_per_shard)
+        self._verified = np.zeros(len(self._digests), dtype=bool)
+        self._mapped: tuple[int, Shard] | None = None  # the shard last read; sequential reading maps each once
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """The trace in the folder `path`."""
+        folder = Path(path)
+        manifest = read_manifest(folder)
+        membership = read_membership(folder, manifest.files)
+        return cls(folder, manifest, load_journal(folder, manifest), membership)
+
+    def __repr__(self) -> str:
+        state = "complete" if self.complete else "open"
+        return f"<Trace {self.path}: {self.num_steps} steps, {len(self)} recorded, {state}>"
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps, recorded or not."""
+        return len(self.infos)
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    def __getitem__(self, index: int) -> Step:
+        """The recorded step number `index`, counted from the end if negative."""
+        position = operator.index(index)
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"index {position} is out of range for a trace with {len(self)} recorded steps")
+        position %= len(self)
+        number, row = divmod(position, self._layout.rows)
+        shard = self._shard(number)
+        if not self._verified[position]:
+            if shard.digest(row) != self._digests[position]:
+                raise damaged(shard_path(self.path, number), f"row {row} is not what was written")
+            self._verified[position] = True
+        info = self.infos[self.recorded[position]]
+        return Step(info, shard.values[row, 0], shard.values[row, 1])
+
+    def __iter__(self) -> Iterator[Step]:
+        for position in range(len(self)):
+            yield self[position]
+
+    def final_state(self) -> dict[str, NDArray[Any]] | None:
+        """The final state of the model as it was given to `TraceWriter.close`, or None."""
+        return read_final(self.path, self._manifest.files)
+
+    def named(self, vector: ArrayLike) -> dict[str, NDArray[Any]]:
+        """A flat vector of shape (d,) as parameter name -> array of the parameter's shape (views where possible)."""
+        flat = np.asarray(vector)
+        if flat.shape != (self.header.recorded_params,):
+            raise InvalidArgument(
+                f"vector has shape {flat.shape}: pass one of shape ({self.header.recorded_params},), such as the "
+                "gradient of a step."
+            )
+        result, start = {}, 0
+        for spec in self.header.parameters:
+            result[spec.name] = flat[start : start + spec.size].reshape(spec.shape)
+            start += spec.size
+        return result
+
+    def verify(self) -> None:
+        """Reads every file again and checks every checksum; raises a `TraceError` that names the first bad file."""
+        fresh = Trace.open(self.path)
+        for _ in fresh:
+            pass
+        fresh.final_state()
+
+    def check_data(self, fingerprints: Mapping[str, str]) -> None:
+        """Raises `TraceMismatch` unless the run saw these data; warns if the trace does not say what it saw.
+
+        `fingerprints` are those of the data at hand: name of the part -> `gmip.trace.fingerprint` of its arrays.
+        """
+        ours = self.header.fingerprints
+        if not ours:
+            warnings.warn(
+                f"{self.path} carries no fingerprints: nobody checks that the run saw the data it is audited with.",
+                GmipWarning,
+                stacklevel=2,
+            )
+            return
+        for name in [*ours, *(name for name in fingerprints if name not in ours)]:
+            if name not in fingerprints:
+                raise TraceMismatch(
+                    f"{self.path} was recorded on data with a part {name!r} that is not given: load it."
+                )
+            if name not in ours:
+                raise TraceMismatch(
+                    f"{self.path} was recorded on data without a part {name!r}: audit with the run's data."
+                )
+            if fingerprints[name] != ours[name]:
+                raise TraceMismatch(
+                    f"{self.path} was recorded on other data: {name!r} has fingerprint {fingerprints[name][:12]} and "
+                    f"not {ours[name][:12]}; audit with the data, split and seed of the run."
+                )
+
+    def runs(self) -> tuple[NoisySGD, ...]:
+        """The steps that were taken, for `gmip.account`: one `NoisySGD` for each kind of step, none for no steps.
+
+        Guarantees
+        ----------
+        Never more private than the run, if batches were drawn as `header.sampling` says. Under "fixed" and "full" a
+        step counts with the examples it saw, at most the nominal number: the last, incomplete batch of an epoch is a
+        run of its own. Under "poisson" the nominal number counts. Under "shuffled" every epoch counts as one step
+        without amplification by sampling (`NoisySGD.shuffled`), on the fewest examples and with the least noise on
+        their sum of any step. Noise on gradients that were not clipped is left out, with a `GmipWarning`.
+        """
+        return runs_of(self.header, self.infos)
+
+    def _shard(self, number: int) -> Shard:
+        if self._mapped is None or self._mapped[0] != number:
+            rows = rows_of_shard(number, recorded=len(self), layout=self._layout, complete=self.complete)
+            self._mapped = number, map_shard(shard_path(self.path, number), self._layout, rows=rows)
+        return self._mapped[1]

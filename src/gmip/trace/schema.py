@@ -1,0 +1,146 @@
+"""What a trace says about a run: the header, and one line per optimizer step."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from gmip.accounting import _validate as check
+from gmip.errors import InvalidArgument
+
+__all__ = ["FORMAT_VERSION", "Dtype", "Header", "ParameterSpec", "Sampling", "StepInfo"]
+
+FORMAT_VERSION = 1
+
+Sampling = Literal["fixed", "poisson", "full", "shuffled"]
+Dtype = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """One recorded parameter: its name in the model and its shape, () for a scalar."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        name: object = self.name
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(f"name of a parameter must be a non-empty string, not {name!r}.")
+        given: object = self.shape
+        if not isinstance(given, (tuple, list)):
+            raise InvalidArgument(f"shape of parameter {name!r} must be a tuple of whole numbers, not {given!r}.")
+        object.__setattr__(self, "shape", tuple(n and check.count(f"shape of parameter {name!r}", n) for n in given))
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """What holds for the whole run.
+
+    Parameters
+    ----------
+    parameters : the recorded parameters, in the order in which they make up the flat vectors.
+    num_params : all trainable parameters of the model; more than the recorded ones if only some are recorded.
+    dataset_size, batch_size : nominal sizes; under "poisson" batch_size is the expected number.
+    sampling : how batches were drawn, as in `NoisySGD`, or "shuffled" for epochs in a random order.
+    clip_norm : bound on the norm of a per-example gradient; None when gradients were not clipped.
+    dtype : of the recorded vectors.
+    fingerprints : SHA-256 of each part of the data (see `gmip.trace.fingerprint`), by the name of the part.
+    recipe : plain JSON that repeats the run: task, optimizer, learning rate, seed. Tuples come back as lists.
+    """
+
+    parameters: tuple[ParameterSpec, ...]
+    num_params: int
+    dataset_size: int
+    batch_size: int
+    sampling: Sampling = "fixed"
+    clip_norm: float | None = None
+    dtype: Dtype = "float32"
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", _parameters(self.parameters))
+        for name in ("num_params", "dataset_size", "batch_size"):
+            object.__setattr__(self, name, check.count(name, getattr(self, name)))
+        check.one_of("sampling", self.sampling, get_args(Sampling))
+        check.one_of("dtype", self.dtype, get_args(Dtype))
+        if self.clip_norm is not None:
+            object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
+        if self.recorded_params == 0:
+            raise InvalidArgument("parameters have no entries, all are empty: record at least one that has some.")
+        if self.num_params < self.recorded_params:
+            raise InvalidArgument(
+                f"num_params = {self.num_params} is below the {self.recorded_params} entries of parameters: count "
+                "every trainable parameter of the model."
+            )
+        if self.batch_size > self.dataset_size:
+            raise InvalidArgument(
+                f"batch_size = {self.batch_size} exceeds dataset_size = {self.dataset_size}: lower batch_size."
+            )
+        object.__setattr__(self, "fingerprints", _fingerprints(self.fingerprints))
+        object.__setattr__(self, "recipe", _plain_json("recipe", self.recipe))
+
+    @property
+    def recorded_params(self) -> int:
+        """Length d of the flat vectors."""
+        return sum(spec.size for spec in self.parameters)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepInfo:
+    """One optimizer step, without its vectors.
+
+    Parameters
+    ----------
+    index : 0 for the first step of the run.
+    batch_size : examples that were averaged.
+    divisor : what the sum of the per-example gradients was divided by: batch_size, or the expected one under "poisson".
+    noise_std : standard deviation of the noise on every entry of the recorded mean gradient.
+    loss : mean loss of the batch, if it was recorded.
+    recorded : False for a step that was counted but whose vectors were not stored.
+    """
+
+    index: int
+    batch_size: int
+    divisor: float
+    noise_std: float
+    loss: float | None
+    recorded: bool
+
+
+def _parameters(given: object) -> tuple[ParameterSpec, ...]:
+    if not isinstance(given, (tuple, list)) or not given or not all(isinstance(p, ParameterSpec) for p in given):
+        raise InvalidArgument("parameters must be a non-empty tuple of ParameterSpec.")
+    names = [spec.name for spec in given]
+    twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if twice:
+        raise InvalidArgument(f"parameters names {twice[0]!r} more than once: give each parameter its own name.")
+    return tuple(given)
+
+
+def _fingerprints(given: object) -> dict[str, str]:
+    if not isinstance(given, Mapping) or not all(isinstance(s, str) for item in given.items() for s in item):
+        raise InvalidArgument(f"fingerprints must map names to strings, not be {given!r}.")
+    return dict(given)
+
+
+def _plain_json(name: str, given: object) -> dict[str, Any]:
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise InvalidArgument(f"{name} must be a mapping with strings as keys, not {type(given).__name__}.")
+    try:
+        text = json.dumps(dict(given), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidArgument(
+            f"{name} must be plain JSON (strings, finite numbers, lists, mappings): {error}; convert what is not."
+        ) from None
+    plain: dict[str, Any] = json.loads(text)
+    return plain

@@ -1,0 +1,38 @@
+"""Training: SGD and noisy SGD in PyTorch that record what an attacker would see."""
+
+from __future__ import annotations
+
+from gmip.training.evaluate import evaluate
+from gmip.training.loop import Progress, initial_model, make_optimizer, train
+from gmip.training.models import check_model, count_params, fix_model
+from gmip.training.plan import run_of, with_least_noise
+from gmip.training.recorder import Recorder, record
+from gmip.training.result import TrainResult
+from gmip.training.samplers import FixedSize, FullBatch, Poisson, Sampler, Shuffled, make_sampler
+from gmip.training.steppers import NoisyStepper, PlainStepper, Stepper, noise_generator
+
+__all__ = [
+    "FixedSize",
+    "FullBatch",
+    "NoisyStepper",
+    "PlainStepper",
+    "Poisson",
+    "Progress",
+    "Recorder",
+    "Sampler",
+    "Shuffled",
+    "Stepper",
+    "TrainResult",
+    "check_model",
+    "count_params",
+    "evaluate",
+    "fix_model",
+    "initial_model",
+    "make_optimizer",
+    "make_sampler",
+    "noise_generator",
+    "record",
+    "run_of",
+    "train",
+    "with_least_noise",
+]

@@ -1,0 +1,302 @@
+"""Train a task by a recipe, record the trace, and be able to go on after an interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gmip.accounting import _validate as check
+from gmip.errors import InvalidArgument, TraceMismatch
+from gmip.tasks.base import Examples, Recipe, Task
+from gmip.trace import Trace
+from gmip.training.checkpoint import load_checkpoint, load_state, save_checkpoint
+from gmip.training.evaluate import evaluate, has_classes
+from gmip.training.models import check_model, count_params, fix_model, trainable_parameters
+from gmip.training.recorder import Recorder, record
+from gmip.training.result import TrainResult, write_result
+from gmip.training.samplers import make_sampler
+from gmip.training.steppers import GRAD_SAMPLE_MODES, NoisyStepper, PlainStepper, Stepper, noise_generator
+
+__all__ = ["CHECKPOINT", "Progress", "initial_model", "make_optimizer", "train"]
+
+CHECKPOINT: Final = "checkpoint.safetensors"
+_INITIAL: Final = 3  # stream of random numbers for weights and dropout (0 members, 1 batches, 2 noise)
+_PROGRESS_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands; loss and accuracy are of the last batch (None: an empty one, or no classes)."""
+
+    step: int
+    num_steps: int
+    loss: float | None
+    accuracy: float | None
+
+
+def train(
+    task: Task,
+    recipe: Recipe | None = None,
+    *,
+    seed: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    every: int = 1,
+    fix: bool = False,
+    grad_sample_mode: str = "hooks",
+    max_physical_batch_size: int | None = None,
+    device: str = "cpu",
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint_seconds: float = 5.0,
+) -> TrainResult:
+    """Train `task` by `recipe` (default: the task's own).
+
+    Parameters
+    ----------
+    seed : of members, batches, initial weights and noise; drawn afresh when None. Who knows it can subtract the noise.
+    out : folder to record the trace in, with result.json beside it; None records nothing.
+    resume : go on with the run in `out` if there is one, from its last checkpoint; otherwise start it.
+    every : store every k-th step of the trace.
+    fix : replace layers that mix examples (`fix_model`) instead of refusing them.
+    grad_sample_mode, max_physical_batch_size : see `NoisyStepper`.
+    progress : called every tenth of a second or so, and after the last step.
+    checkpoint_seconds : time between checkpoints: the most that a resumed run repeats.
+
+    Guarantees
+    ----------
+    On one machine and one number of threads, a run that was interrupted anywhere (kill -9 included) and resumed gives,
+    bit for bit, the model and the trace of one that was not.
+    """
+    recipe = task.recipe if recipe is None else recipe
+    folder = None if out is None else Path(out)
+    recorded = _recorded_trace(folder) if resume else None
+    seed = _seed(recorded, seed)
+    split = task.split(recipe.dataset_size, seed)
+    members = task.pool[split.members]
+    facts = {
+        "task": task.name,
+        **dataclasses.asdict(recipe),
+        "seed": seed,
+        "every": check.count("every", every),
+        "fix": fix,
+        "grad_sample_mode": check.one_of("grad_sample_mode", grad_sample_mode, GRAD_SAMPLE_MODES),
+        "max_physical_batch_size": max_physical_batch_size,
+        "device": device,
+    }
+    with _quiet_opacus(), torch.random.fork_rng():
+        model = initial_model(task, seed, fix=fix).to(device)
+        noise = None if recipe.clip_norm is None else noise_generator(seed, device)
+        optimizer = make_optimizer(recipe, model)
+        stepper = _stepper(task, recipe, model, optimizer, noise, grad_sample_mode, max_physical_batch_size)
+        start = 0
+        if recorded is not None and folder is not None:
+            _check_same_run(recorded, facts, task)
+            start = _restore(recorded, folder / CHECKPOINT, stepper, noise)
+        if start < recipe.num_steps:
+            recorder = None
+            if folder is not None:
+                recorder = record(
+                    stepper.model,
+                    stepper.optimizer,
+                    folder,
+                    dataset_size=recipe.dataset_size,
+                    batch_size=recipe.batch_size,
+                    sampling=recipe.sampling,
+                    every=every,
+                    members=split.members,
+                    non_members=split.non_members,
+                    data=task,
+                    recipe=facts,
+                    resume_at=None if recorded is None else start,
+                )
+            checkpoint = _Checkpoints(None if folder is None else folder / CHECKPOINT, checkpoint_seconds)
+            with recorder or contextlib.nullcontext():
+                _run(members, recipe, seed, start, stepper, noise, recorder, device, progress, checkpoint)
+        model = stepper.release().eval()
+    result = TrainResult(
+        task=task,
+        model=model,
+        recipe=recipe,
+        seed=seed,
+        split=split,
+        num_params=count_params(model),
+        **_evaluations(task, model, train=members, test=task.test),
+    )
+    if folder is not None:
+        write_result(folder, result)
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+    return result
+
+
+def initial_model(task: Task, seed: int, *, fix: bool = False) -> nn.Module:
+    """The untrained model of that seed, in train mode; torch's global random state is left as it was."""
+    with torch.random.fork_rng():
+        torch.manual_seed(int(np.random.SeedSequence([seed, _INITIAL]).generate_state(1, np.uint64)[0] >> 1))
+        model = task.make_model()
+        model = (fix_model(model) if fix else model).train()
+    check_model(model)
+    return model
+
+
+def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
+    """The torch optimizer that the recipe names."""
+    kinds: dict[str, Any] = {
+        name.lower(): kind
+        for name, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, Optimizer) and name not in ("Optimizer", "LBFGS", "SparseAdam")
+    }
+    if recipe.optimizer.lower() not in kinds:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds.values()))
+        raise InvalidArgument(f"optimizer must be one of {names}, not {recipe.optimizer!r}.")
+    parameters = [p for _, p in trainable_parameters(model)]
+    try:
+        made: Optimizer = kinds[recipe.optimizer.lower()](
+            parameters, lr=recipe.learning_rate, **recipe.optimizer_options
+        )
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"optimizer {recipe.optimizer} refuses its options: {error}.") from error
+    return made
+
+
+def _run(
+    members: Examples,
+    recipe: Recipe,
+    seed: int,
+    start: int,
+    stepper: Stepper,
+    noise: torch.Generator | None,
+    recorder: Recorder | None,
+    device: str,
+    progress: Callable[[Progress], None] | None,
+    checkpoint: _Checkpoints,
+) -> None:
+    inputs, targets = members.inputs.to(device), members.targets.to(device)
+    sizes = {"dataset_size": recipe.dataset_size, "batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
+    sampler = make_sampler(recipe.sampling, **sizes, seed=seed)
+    shown = 0.0
+    for step in range(start, recipe.num_steps):
+        ids = sampler[step]
+        rows = torch.from_numpy(ids).to(device)
+        labels = targets[rows]
+        if recorder is not None:
+            recorder.batch(len(ids))
+        seen = stepper.step(inputs[rows], labels, divisor=sampler.divisor(ids))
+        last = step + 1 == recipe.num_steps
+        if last or time.monotonic() - shown > _PROGRESS_SECONDS:
+            now = _progress(step + 1, recipe.num_steps, seen, labels)
+            if progress is not None:
+                progress(now)
+            shown = time.monotonic()
+        if not last:
+            checkpoint.consider(step + 1, stepper, noise)
+
+
+class _Checkpoints:
+    """Saves the state every so many seconds; never, without a path."""
+
+    def __init__(self, path: Path | None, seconds: float) -> None:
+        self._path, self._seconds, self._saved = path, seconds, time.monotonic()
+
+    def consider(self, step: int, stepper: Stepper, noise: torch.Generator | None) -> None:
+        if self._path is not None and time.monotonic() - self._saved >= self._seconds:
+            save_checkpoint(self._path, step=step, model=stepper.model, optimizer=stepper.optimizer, noise=noise)
+            self._saved = time.monotonic()
+
+
+def _stepper(
+    task: Task,
+    recipe: Recipe,
+    model: nn.Module,
+    optimizer: Optimizer,
+    noise: torch.Generator | None,
+    grad_sample_mode: str,
+    max_physical_batch_size: int | None,
+) -> Stepper:
+    if recipe.clip_norm is None or noise is None:
+        return PlainStepper(model, optimizer, task.loss, max_physical_batch_size=max_physical_batch_size)
+    return NoisyStepper(
+        model,
+        optimizer,
+        task.loss,
+        clip_norm=recipe.clip_norm,
+        noise_std=recipe.noise_std,
+        generator=noise,
+        grad_sample_mode=grad_sample_mode,
+        max_physical_batch_size=max_physical_batch_size,
+    )
+
+
+def _recorded_trace(folder: Path | None) -> Trace | None:
+    if folder is None:
+        raise InvalidArgument("resume needs out, the folder of the run to go on with: set it.")
+    return Trace.open(folder) if (folder / "trace.json").exists() else None
+
+
+def _seed(recorded: Trace | None, seed: int | None) -> int:
+    if seed is None:
+        known = None if recorded is None else recorded.header.recipe.get("seed")
+        return secrets.randbits(63) if known is None else int(known)
+    if type(seed) is not int or seed < 0:
+        raise InvalidArgument(f"seed must be a whole number from 0, not {seed!r}.")
+    return seed
+
+
+def _check_same_run(recorded: Trace, facts: dict[str, Any], task: Task) -> None:
+    recorded.check_data(task.fingerprints)
+    for name, value in facts.items():
+        if recorded.header.recipe.get(name) != value:
+            raise TraceMismatch(
+                f"{recorded.path} was begun with {name} = {recorded.header.recipe.get(name)!r}, not {value!r}: "
+                "resume with the same settings, or choose another folder."
+            )
+
+
+def _restore(recorded: Trace, checkpoint: Path, stepper: Stepper, noise: torch.Generator | None) -> int:
+    """Put the model where the run was left; returns the step to take next."""
+    final = recorded.final_state() if recorded.complete else None
+    if final is not None:
+        load_state(stepper.model, {name: torch.from_numpy(np.array(value)) for name, value in final.items()})
+        return recorded.num_steps
+    # A checkpoint beyond the trace means that a power cut took the trace's end: then the run starts again.
+    return load_checkpoint(
+        checkpoint, model=stepper.model, optimizer=stepper.optimizer, noise=noise, at_most=recorded.num_steps
+    )
+
+
+def _progress(step: int, num_steps: int, seen: tuple[Tensor, Tensor] | None, targets: Tensor) -> Progress:
+    if seen is None:
+        return Progress(step, num_steps, None, None)
+    outputs, losses = seen
+    loss = float(losses.mean())
+    if not math.isfinite(loss):
+        raise InvalidArgument(f"The loss is {loss} at step {step}: lower learning_rate, or noise_std.")
+    accuracy = float((outputs.argmax(-1) == targets).float().mean()) if has_classes(targets) else None
+    return Progress(step, num_steps, loss, accuracy)
+
+
+def _evaluations(task: Task, model: nn.Module, **sets: Examples) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, examples in sets.items():
+        found[f"{name}_loss"], found[f"{name}_accuracy"] = evaluate(task, model, examples)
+    return found
+
+
+@contextlib.contextmanager
+def _quiet_opacus() -> Any:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Full backward hook is firing")  # torch, of any model trained with Opacus
+        yield

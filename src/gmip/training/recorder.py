@@ -1,0 +1,299 @@
+"""Record a trace of any training loop: what an attacker who sees every step would see.
+
+with gmip.record(model, optimizer, "runs/a", dataset_size=len(data), batch_size=64):
+    ...  # the training loop as it is
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import warnings
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gmip.accounting import _validate as check
+from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch, UnsupportedModel
+from gmip.tasks.base import SAMPLINGS, Examples, Sampling, Task
+from gmip.trace import Header, ParameterSpec, TraceWriter, fingerprint
+from gmip.training.models import check_model, plain_name, trainable_parameters
+
+__all__ = ["Recorder", "record"]
+
+_REDUCTIONS: Final = ("mean", "sum")
+
+
+def record(
+    model: nn.Module,
+    optimizer: Optimizer,
+    path: str | os.PathLike[str],
+    *,
+    dataset_size: int,
+    batch_size: int,
+    sampling: Sampling = "fixed",
+    loss_reduction: Literal["mean", "sum"] = "mean",
+    every: int = 1,
+    parameters: Iterable[str] | None = None,
+    members: ArrayLike | None = None,
+    non_members: ArrayLike | None = None,
+    data: Task | Examples | tuple[Any, ...] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    resume_at: int | None = None,
+) -> Recorder:
+    """Write, at each step of `optimizer` in the `with` block, the parameters before it and the mean gradient used.
+
+    Works with a plain loop, gradient accumulation, mixed precision with a GradScaler, and Opacus' optimizer, whose clip
+    norm and noise are read from it. What is recorded is the gradient that the optimizer is handed: whatever the loop
+    does to it before (a clip of the whole gradient, say) is in it.
+
+    Parameters
+    ----------
+    path : folder of the trace; made, and refused if it already holds one.
+    dataset_size, batch_size, sampling : what will be accounted: see `gmip.NoisySGD`; "shuffled" for epochs in random
+        order. Examples are counted as they pass through the model; a batch that turns out smaller is recorded, and
+        accounted, as what it is.
+    loss_reduction : "mean" if the loss is the mean over the batch (over the accumulated ones, each divided by their
+        number), "sum" if it is the sum; the trace holds the mean in both cases.
+    every : store every k-th step only (the others are still counted).
+    parameters : store these only: names or leading parts of names, such as "head" for head.weight and head.bias.
+    members, non_members : ids (rows of `data`) of who is in the training set, and of who is known not to be.
+    data : the Task, the Examples or the (inputs, targets) that ids refer to; only a fingerprint of it is stored.
+    recipe : anything plain (numbers, strings, lists, dicts) that should be remembered with the run.
+    resume_at : continue the trace at `path` from this step on; later steps in it are dropped.
+
+    Guarantees
+    ----------
+    Without clipping the recorded vector is the mean of the per-example gradients to float32 precision, with it the mean
+    of the clipped ones plus the noise. The folder names the members: it is as sensitive as the data.
+    """
+    return Recorder(
+        model,
+        optimizer,
+        path,
+        dataset_size=check.count("dataset_size", dataset_size),
+        batch_size=check.count("batch_size", batch_size),
+        sampling=check.one_of("sampling", sampling, SAMPLINGS),
+        loss_reduction=check.one_of("loss_reduction", loss_reduction, _REDUCTIONS),
+        every=check.count("every", every),
+        parameters=parameters,
+        members=members,
+        non_members=non_members,
+        data=data,
+        recipe=recipe or {},
+        resume_at=resume_at,
+    )
+
+
+class Recorder:
+    """The context manager that `record` returns; `num_steps` tells how many optimizer steps it has seen."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        path: str | os.PathLike[str],
+        *,
+        dataset_size: int,
+        batch_size: int,
+        sampling: str,
+        loss_reduction: str,
+        every: int,
+        parameters: Iterable[str] | None,
+        members: ArrayLike | None,
+        non_members: ArrayLike | None,
+        data: Task | Examples | tuple[Any, ...] | None,
+        recipe: Mapping[str, Any],
+        resume_at: int | None,
+    ) -> None:
+        check_model(model)
+        if sampling == "full" and batch_size != dataset_size:
+            raise InvalidArgument(
+                f"sampling = 'full' needs batch_size = dataset_size = {dataset_size}, not {batch_size}: set it so."
+            )
+        self._model, self._path = model, path
+        # Opacus wraps the optimizer that takes the step; by then the gradients are clipped, noisy and divided.
+        wrapper: Any = optimizer
+        self._private: Any = wrapper if hasattr(wrapper, "original_optimizer") else None
+        self._optimizer: Optimizer = wrapper if self._private is None else wrapper.original_optimizer
+        self._nominal, self._sampling = batch_size, sampling
+        self._sum, self._every = loss_reduction == "sum", every
+        self._members, self._non_members, self._resume_at = members, non_members, resume_at
+        published = _published(model, self._optimizer)
+        chosen = _chosen(published, parameters)
+        self._parameters = list(chosen.values())
+        self._header = Header(
+            parameters=tuple(ParameterSpec(name, tuple(p.shape)) for name, p in chosen.items()),
+            num_params=sum(p.numel() for p in published.values()),
+            dataset_size=dataset_size,
+            batch_size=batch_size,
+            sampling=sampling,  # type: ignore[arg-type]
+            clip_norm=None if self._private is None else float(self._private.max_grad_norm),
+            dtype="float64" if any(p.dtype == torch.float64 for p in self._parameters) else "float32",
+            fingerprints=_fingerprints(data),
+            recipe=recipe,
+        )
+        self._seen: int | None = None
+        self._told: int | None = None
+        self._warned = False
+        self._hooks: list[Any] = []
+        self._writer: TraceWriter | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps recorded or counted so far."""
+        return 0 if self._writer is None else self._writer.num_steps
+
+    def batch(self, size: int) -> None:
+        """Say how many examples the coming step averages, where counting the model's inputs would get it wrong."""
+        self._told = size
+
+    def __enter__(self) -> Recorder:
+        if self._resume_at is None:
+            self._writer = TraceWriter.create(
+                self._path, self._header, members=self._members, non_members=self._non_members
+            )
+        else:
+            self._writer = TraceWriter.resume(self._path, at_step=self._resume_at)
+            if self._writer.header != self._header:
+                self._writer.abandon()
+                raise TraceMismatch(
+                    f"{os.fspath(self._path)} records another run (model, sizes, sampling, data or recipe differ): "
+                    "resume with what it was begun with, or choose another path."
+                )
+        self._hooks = [
+            self._model.register_forward_pre_hook(self._count, with_kwargs=True),
+            self._optimizer.register_step_pre_hook(self._before_step),
+        ]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        if self._writer is None:
+            return
+        if kind is not None:
+            self._writer.abandon()
+            return
+        state = self._model.state_dict()
+        self._writer.close({plain_name(name): _numpy(t) for name, t in state.items() if isinstance(t, Tensor)})
+
+    def _count(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if torch.is_grad_enabled():  # evaluation in between runs under no_grad and is not part of a batch
+            size = next((len(a) for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.ndim), None)
+            if size is not None:
+                self._seen = (self._seen or 0) + size
+
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if len(args) > 1 or kwargs.get("closure") is not None:  # args[0] is the optimizer itself
+            raise UnsupportedModel(
+                "The optimizer computes its gradient inside step(closure), where it cannot be recorded: call the "
+                "closure first and step() without it (LBFGS, which needs a closure, cannot be recorded)."
+            )
+        assert self._writer is not None
+        size = self._batch_size()
+        divisor, scale, noise_std = self._convention(size)
+        facts: dict[str, Any] = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
+        if self._writer.num_steps % self._every:
+            self._writer.skip(**facts)
+            return
+        before, gradient = self._writer.row()
+        with torch.no_grad():
+            _fill(before, list(self._parameters))
+            _fill(gradient, [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters])
+        if scale != 1.0:
+            gradient *= scale
+        self._writer.commit(**facts)
+
+    def _batch_size(self) -> int:
+        size, self._told, self._seen = self._told if self._told is not None else self._seen, None, None
+        if size is None:
+            return self._nominal
+        if size > self._nominal and self._sampling != "poisson":
+            if not self._warned:
+                warnings.warn(
+                    f"A step saw {size} examples where batch_size = {self._nominal} was given: it is recorded as "
+                    f"{self._nominal}; correct batch_size, or tell recorder.batch(size) where the model runs more than "
+                    "once on a batch.",
+                    GmipWarning,
+                    stacklevel=2,
+                )
+                self._warned = True
+            return self._nominal
+        return size
+
+    def _convention(self, size: int) -> tuple[float, float, float]:
+        """(divisor of the recorded mean, factor that turns .grad into it, std of its noise)."""
+        private = self._private
+        if private is None:
+            divisor = float(self._nominal if self._sampling == "poisson" else size)
+            return divisor, 1.0 / divisor if self._sum else 1.0, 0.0
+        if float(private.max_grad_norm) != self._header.clip_norm:
+            raise UnsupportedModel(
+                f"The clip norm changed from {self._header.clip_norm} to {float(private.max_grad_norm)}: a trace has "
+                "one clip norm; record each phase on its own, or clip at a fixed norm."
+            )
+        summed = private.loss_reduction == "sum"
+        divisor = float(size if summed else private.expected_batch_size * private.accumulated_iterations)
+        multiplier = getattr(private, "_adjusted_noise_multiplier", private.noise_multiplier)
+        return divisor, 1.0 / divisor if summed else 1.0, float(multiplier * private.max_grad_norm) / divisor
+
+
+def _published(model: nn.Module, optimizer: Optimizer) -> dict[str, nn.Parameter]:
+    """Trainable parameters that this optimizer changes."""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    published = {name: p for name, p in trainable_parameters(model) if id(p) in held}
+    if not published:
+        raise InvalidArgument(
+            "optimizer holds no trainable parameter of model: make it from model.parameters(), after any wrapping."
+        )
+    return published
+
+
+def _chosen(published: dict[str, nn.Parameter], names: Iterable[str] | None) -> dict[str, nn.Parameter]:
+    if names is None:
+        return published
+    chosen: set[str] = set()
+    for wanted in [names] if isinstance(names, str) else names:
+        found = {name for name in published if name == wanted or name.startswith(wanted + ".")}
+        if not found:
+            near = difflib.get_close_matches(wanted, published, 1, 0.0)[0]
+            raise InvalidArgument(
+                f"parameters has {wanted!r}, which names no trainable parameter: the nearest is {near!r}."
+            )
+        chosen |= found
+    if not chosen:
+        raise InvalidArgument("parameters is empty: name at least one, or leave it out to record all.")
+    return {name: p for name, p in published.items() if name in chosen}
+
+
+def _fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, str]:
+    if data is None:
+        return {}
+    if isinstance(data, Task):
+        return data.fingerprints
+    if isinstance(data, Examples):
+        return {"pool": data.fingerprint}
+    return {"pool": fingerprint(*(_numpy(a) if isinstance(a, Tensor) else a for a in data))}
+
+
+def _fill(row: NDArray[Any], tensors: list[Any]) -> None:
+    target = torch.from_numpy(row)
+    flat = [t.detach().reshape(-1) for t in tensors]
+    if all(t.dtype == target.dtype and t.device.type == "cpu" for t in flat):
+        torch.cat(flat, out=target)
+    else:
+        target.copy_(torch.cat([t.to(target.dtype) for t in flat]))
+
+
+def _numpy(tensor: Tensor) -> NDArray[Any]:
+    tensor = tensor.detach().cpu()
+    return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())

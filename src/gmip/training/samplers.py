@@ -1,0 +1,129 @@
+"""Which examples are in the batch of each step.
+
+A sampler is a sequence: `sampler[t]` is the batch of step t, a function of (seed, t) alone, so that a run can go on
+after an interruption without any state. It is also a `batch_sampler` for torch's DataLoader.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip.accounting import _validate as check
+from gmip.errors import GmipWarning, InvalidArgument
+
+__all__ = ["FixedSize", "FullBatch", "Poisson", "Sampler", "Shuffled", "make_sampler"]
+
+Ids = NDArray[np.int64]
+_BATCHES: Final = 1  # the stream of random numbers that chooses batches (0 chooses members: Task.split)
+
+
+class Sampler(Sequence[Ids]):
+    """`num_steps` batches of ids in 0, ..., dataset_size - 1, deterministic by `seed`."""
+
+    def __init__(self, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> None:
+        self.dataset_size = check.count("dataset_size", dataset_size)
+        self.batch_size = check.count("batch_size", batch_size)
+        self.num_steps = check.count("num_steps", num_steps)
+        self.seed = seed
+        if self.batch_size > self.dataset_size:
+            raise InvalidArgument(f"batch_size = {batch_size} exceeds dataset_size = {dataset_size}: lower batch_size.")
+
+    def __len__(self) -> int:
+        return self.num_steps
+
+    def __getitem__(self, step: Any) -> Any:
+        if not 0 <= step < self.num_steps:
+            raise IndexError(f"step {step} of {self.num_steps}")
+        return self._batch(step)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._batch(step) for step in range(self.num_steps))
+
+    def divisor(self, batch: Ids) -> int:
+        """What the sum of a batch's gradients is divided by: its size."""
+        return len(batch)
+
+    @abstractmethod
+    def _batch(self, step: int) -> Ids: ...
+
+    def _rng(self, index: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, _BATCHES, index])
+
+
+class FixedSize(Sampler):
+    """`batch_size` examples without replacement, anew for each step: every subset is equally likely (the paper's)."""
+
+    def _batch(self, step: int) -> Ids:
+        return self._rng(step).choice(self.dataset_size, self.batch_size, replace=False, shuffle=False)
+
+
+class Poisson(Sampler):
+    """Each example on its own with probability batch_size/dataset_size; a batch may be empty.
+
+    The divisor is the expected size, whatever the batch's own: dividing by the latter would publish it.
+    """
+
+    def _batch(self, step: int) -> Ids:
+        rng = self._rng(step)
+        # A binomial number of examples, then a uniform subset of that size: the same law as one coin per example.
+        size = rng.binomial(self.dataset_size, self.batch_size / self.dataset_size)
+        return rng.choice(self.dataset_size, size, replace=False, shuffle=False)
+
+    def divisor(self, batch: Ids) -> int:
+        """The expected size of a batch."""
+        return self.batch_size
+
+
+class FullBatch(Sampler):
+    """Every example in every step."""
+
+    def __init__(self, *, dataset_size: int, num_steps: int, seed: int = 0, batch_size: int | None = None) -> None:
+        super().__init__(
+            dataset_size=dataset_size, batch_size=batch_size or dataset_size, num_steps=num_steps, seed=seed
+        )
+        if self.batch_size != self.dataset_size:
+            raise InvalidArgument(
+                f"sampling = 'full' needs batch_size = dataset_size = {dataset_size}, not {batch_size}: leave it out."
+            )
+
+    def _batch(self, step: int) -> Ids:
+        return np.arange(self.dataset_size)
+
+
+class Shuffled(Sampler):
+    """Epochs: each example once, in random order; the last batch of an epoch holds what is left and may be smaller.
+
+    Warns: the theory of subsampling does not cover shuffling. `NoisySGD.shuffled` accounts for it on the safe side.
+    """
+
+    def __init__(self, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> None:
+        super().__init__(dataset_size=dataset_size, batch_size=batch_size, num_steps=num_steps, seed=seed)
+        self.steps_per_epoch = -(-self.dataset_size // self.batch_size)
+        self._order = lru_cache(maxsize=1)(lambda epoch: self._rng(epoch).permutation(self.dataset_size))
+        warnings.warn(
+            "Privacy amplification by subsampling does not cover shuffled epochs: the run is accounted as if the "
+            "attacker knew each record's batch; sampling = 'fixed' or 'poisson' needs less noise.",
+            GmipWarning,
+            stacklevel=3,
+        )
+
+    def _batch(self, step: int) -> Ids:
+        epoch, position = divmod(step, self.steps_per_epoch)
+        order: Ids = self._order(epoch)
+        return order[position * self.batch_size : (position + 1) * self.batch_size]
+
+
+_KINDS: Final[dict[str, Any]] = {"fixed": FixedSize, "poisson": Poisson, "full": FullBatch, "shuffled": Shuffled}
+
+
+def make_sampler(sampling: str, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> Sampler:
+    """The sampler of that name: "fixed", "poisson", "full" or "shuffled"."""
+    kind: type[Sampler] = _KINDS[check.one_of("sampling", sampling, tuple(_KINDS))]
+    return kind(dataset_size=dataset_size, batch_size=batch_size, num_steps=num_steps, seed=seed)

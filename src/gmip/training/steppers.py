@@ -1,0 +1,201 @@
+"""One optimizer step: the paper's Algorithm 2 (errata applied), and plain SGD where nothing is clipped or added.
+
+    g_i <- gradient of example i;  g_i <- g_i min(1, C/|g_i|);  mean <- sum g_i / n;  mean <- mean + N(0, tau^2 I)
+
+and then any torch optimizer. Noise is drawn for every entry of every parameter on its own.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import torch
+from opacus.grad_sample import wrap_model
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gmip.accounting import _validate as check
+from gmip.training.models import check_model
+
+__all__ = ["GRAD_SAMPLE_MODES", "NoisyStepper", "PlainStepper", "Stepper", "noise_generator"]
+
+GRAD_SAMPLE_MODES: Final = ("hooks", "functorch", "ew", "ghost")
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def noise_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator whose whole state comes from `seed`.
+
+    torch's own manual_seed keeps 32 bits of it on the CPU: few enough to try them all and subtract the noise. Still a
+    Mersenne twister, not a cryptographic generator, and whoever knows the seed knows the noise.
+    """
+    sequence = np.random.SeedSequence([seed, 2])
+    generator = torch.Generator(device)
+    if generator.device.type != "cpu":
+        return generator.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
+    # State of torch's CPU generator: seed (8 bytes), words left, seeded, next (16 bytes), 624 words of 8 bytes, ...
+    state = generator.manual_seed(0).get_state()
+    words = np.random.MT19937(sequence).state["state"]["key"].astype(np.uint64)
+    state[24 : 24 + 8 * 624] = torch.from_numpy(words.view(np.uint8).copy())
+    generator.set_state(state)
+    return generator
+
+
+class Stepper:
+    """`step(inputs, targets, divisor=n)` takes one optimizer step on (sum of gradients)/divisor.
+
+    Parameters
+    ----------
+    loss : (outputs, targets) -> loss of each example, shape (n,).
+    max_physical_batch_size : a larger batch is computed in parts of at most this size; the step is the same.
+    """
+
+    def __init__(
+        self, model: nn.Module, optimizer: Optimizer, loss: Loss, *, max_physical_batch_size: int | None = None
+    ) -> None:
+        self.model, self.optimizer, self.loss = model, optimizer, loss
+        if max_physical_batch_size is not None:
+            max_physical_batch_size = check.count("max_physical_batch_size", max_physical_batch_size)
+        self._part = max_physical_batch_size
+
+    @abstractmethod
+    def step(self, inputs: Tensor, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
+        """Returns (outputs, losses) of the batch, detached; None if the batch is empty."""
+
+    def release(self) -> nn.Module:
+        """The model as it was handed in, trained, with no hooks left on it."""
+        return self.model
+
+    def _parts(self, inputs: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+        if self._part is None or len(inputs) <= self._part:
+            return [(inputs, targets)]
+        return list(zip(inputs.split(self._part), targets.split(self._part), strict=True))
+
+
+class PlainStepper(Stepper):
+    """No clipping, no noise, no per-example gradients: a plain PyTorch step."""
+
+    def step(self, inputs: Tensor, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
+        if len(inputs) == 0:
+            for p in _parameters(self.optimizer):
+                p.grad = torch.zeros_like(p)
+            self.optimizer.step()
+            return None
+        self.optimizer.zero_grad()
+        seen = []
+        for part, labels in self._parts(inputs, targets):
+            outputs = self.model(part)
+            losses = self.loss(outputs, labels)
+            (losses.sum() / divisor).backward()
+            seen.append((outputs.detach(), losses.detach()))
+        self.optimizer.step()
+        return _joined(seen)
+
+
+class NoisyStepper(Stepper):
+    """Clipped per-example gradients and noise, on Opacus.
+
+    Parameters
+    ----------
+    clip_norm : C.
+    noise_std : tau, of the noise on every entry of the MEAN.
+    grad_sample_mode : Opacus' way to per-example gradients: "hooks" (default), "functorch", "ew" (torch's expanded
+        weights), "ghost" (norms only: two backward passes, about the memory of plain SGD).
+    generator : of the noise (see `noise_generator`).
+    """
+
+    model: Any  # Opacus' wrapper, with methods that nn.Module has not
+    optimizer: DPOptimizer
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        loss: Loss,
+        *,
+        clip_norm: float,
+        noise_std: float,
+        generator: torch.Generator,
+        grad_sample_mode: str = "hooks",
+        max_physical_batch_size: int | None = None,
+    ) -> None:
+        check_model(model, per_example=True)
+        self.clip_norm = check.positive("clip_norm", clip_norm)
+        self.noise_std = check.non_negative("noise_std", noise_std)
+        self._ghost = check.one_of("grad_sample_mode", grad_sample_mode, GRAD_SAMPLE_MODES) == "ghost"
+        wrapped = wrap_model(model, grad_sample_mode=grad_sample_mode, loss_reduction="sum")
+        private = (DPOptimizerFastGradientClipping if self._ghost else _ExactClipping)(
+            optimizer,
+            noise_multiplier=0.0,  # set in each step, with its divisor
+            max_grad_norm=self.clip_norm,
+            expected_batch_size=1,
+            generator=generator,
+        )
+        super().__init__(wrapped, private, loss, max_physical_batch_size=max_physical_batch_size)
+
+    def step(self, inputs: Tensor, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
+        optimizer = self.optimizer
+        # Opacus adds noise of std noise_multiplier * C to the sum and then divides by expected_batch_size.
+        optimizer.expected_batch_size = divisor
+        optimizer.noise_multiplier = self.noise_std * divisor / self.clip_norm
+        optimizer.zero_grad(set_to_none=True)
+        if len(inputs) == 0:
+            for p in optimizer.params:
+                p.grad, p.grad_sample = torch.zeros_like(p), p.new_zeros((0, *p.shape))
+            optimizer.step()
+            return None
+        seen = []
+        parts = self._parts(inputs, targets)
+        for i, (part, labels) in enumerate(parts):
+            outputs = self.model(part)
+            losses = self.loss(outputs, labels)
+            self._backward(losses)
+            seen.append((outputs.detach(), losses.detach()))
+            optimizer.signal_skip_step(do_skip=i < len(parts) - 1)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        return _joined(seen)
+
+    def release(self) -> nn.Module:
+        self.optimizer.zero_grad(set_to_none=True)
+        plain: nn.Module = self.model.to_standard_module()
+        return plain
+
+    def _backward(self, losses: Tensor) -> None:
+        """Leaves per-example gradients in `grad_sample`, or (ghost) the sum of the clipped ones in `grad`."""
+        losses.sum().backward(retain_graph=self._ghost)
+        if self._ghost:
+            self.optimizer.zero_grad(set_to_none=True)
+            factor = _clip_factor(self.model.get_norm_sample(), self.clip_norm)
+            self.model.disable_hooks()
+            (factor * losses).sum().backward()
+            self.model.enable_hooks()
+
+
+class _ExactClipping(DPOptimizer):  # type: ignore[misc]
+    """Opacus' optimizer with the factor min(1, C/norm) itself, where Opacus takes min(1, C/(norm + 1e-6))."""
+
+    def clip_and_accumulate(self) -> None:
+        samples = self.grad_samples
+        norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in samples])
+        factor = _clip_factor(torch.linalg.vector_norm(norms, dim=0), self.max_grad_norm)
+        for p, g in zip(self.params, samples, strict=True):
+            total = (factor @ g.flatten(1)).view_as(p)
+            p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
+
+
+def _clip_factor(norms: Tensor, clip_norm: float) -> Tensor:
+    """min(1, C/norm), shape (n,); 1 for a gradient of zero."""
+    return (clip_norm / norms).clamp(max=1.0)
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+
+
+def _joined(seen: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    return seen[0] if len(seen) == 1 else (torch.cat([o for o, _ in seen]), torch.cat([x for _, x in seen]))

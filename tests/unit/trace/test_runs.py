@@ -1,0 +1,132 @@
+"""Trace.runs: what the accountant is told of the steps that were taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gmip.accounting.account import account
+from gmip.accounting.mechanism import NoisySGD
+from gmip.errors import GmipWarning
+from gmip.trace import Trace, TraceWriter
+from tests.unit.trace.build import header
+
+
+def runs(path: Path, steps: list[dict[str, Any]], **changes: Any) -> tuple[NoisySGD, ...]:
+    with TraceWriter.create(path, header(**changes)) as writer:
+        for step in steps:
+            writer.skip(**step)
+    return Trace.open(path).runs()
+
+
+def test_fixed_without_noise(tmp_path: Path) -> None:
+    found = runs(tmp_path, [{"batch_size": 10}] * 7)
+    assert found == (NoisySGD(dataset_size=100, batch_size=10, num_steps=7, num_params=8),)
+
+
+def test_num_params_is_that_of_the_model(tmp_path: Path) -> None:
+    assert runs(tmp_path, [{"batch_size": 10}], num_params=1000)[0].num_params == 1000
+
+
+def test_recorded_and_skipped_steps_count_alike(tmp_path: Path) -> None:
+    with TraceWriter.create(tmp_path, header()) as writer:
+        for index in range(6):
+            if index % 3:
+                writer.skip(batch_size=10)
+            else:
+                writer.row()
+                writer.commit(batch_size=10)
+    assert [run.num_steps for run in Trace.open(tmp_path).runs()] == [6]
+
+
+def test_the_last_incomplete_batch_is_a_run_of_its_own(tmp_path: Path) -> None:
+    epoch = [{"batch_size": 10, "noise_std": 0.5}] * 3 + [{"batch_size": 4, "noise_std": 0.5}]
+    found = runs(tmp_path, epoch * 2, clip_norm=1.0)
+    common: dict[str, Any] = {"dataset_size": 100, "num_params": 8, "clip_norm": 1.0, "noise_std": 0.5}
+    assert found == (
+        NoisySGD(batch_size=10, num_steps=6, **common),
+        NoisySGD(batch_size=4, num_steps=2, **common),
+    )
+    assert account(found).tpr(0.01) > account(NoisySGD(batch_size=10, num_steps=8, **common)).tpr(0.01)
+
+
+def test_noise_is_that_of_the_mean_over_the_examples_seen(tmp_path: Path) -> None:
+    # Opacus divides by the nominal batch size: the sum has noise 0.5 * 10, the mean over the 4 examples seen 5/4.
+    (found,) = runs(tmp_path, [{"batch_size": 4, "divisor": 10, "noise_std": 0.5}], clip_norm=1.0)
+    assert (found.batch_size, found.noise_std) == (4, 1.25)
+
+
+def test_more_examples_than_nominal_count_as_nominal(tmp_path: Path) -> None:
+    (found,) = runs(tmp_path, [{"batch_size": 20, "noise_std": 0.5}], clip_norm=1.0)
+    assert (found.batch_size, found.noise_std) == (10, 0.5)
+
+
+def test_noise_that_changes_makes_a_schedule(tmp_path: Path) -> None:
+    steps = [{"batch_size": 10, "noise_std": std} for std in (0.1, 0.2, 0.1)]
+    assert [(r.noise_std, r.num_steps) for r in runs(tmp_path, steps, clip_norm=1.0)] == [(0.1, 2), (0.2, 1)]
+
+
+def test_full(tmp_path: Path) -> None:
+    steps = [{"batch_size": 100}] * 3 + [{"batch_size": 60}]
+    found = runs(tmp_path, steps, batch_size=100, sampling="full")
+    assert [(r.sampling, r.batch_size, r.num_steps) for r in found] == [("full", 100, 3), ("fixed", 60, 1)]
+
+
+def test_poisson_counts_the_nominal_size(tmp_path: Path) -> None:
+    steps = [{"batch_size": size, "noise_std": 0.5} for size in (0, 7, 10, 25)]
+    found = runs(tmp_path, steps, sampling="poisson", clip_norm=2.0)
+    assert found == (
+        NoisySGD(
+            dataset_size=100,
+            batch_size=10,
+            num_steps=4,
+            num_params=8,
+            clip_norm=2.0,
+            noise_std=0.5,
+            sampling="poisson",
+        ),
+    )
+
+
+def test_poisson_with_another_divisor(tmp_path: Path) -> None:
+    (found,) = runs(tmp_path, [{"batch_size": 8, "divisor": 5, "noise_std": 0.5}], sampling="poisson", clip_norm=2.0)
+    assert found.noise_std == 0.25
+
+
+def test_shuffled_is_the_plan(tmp_path: Path) -> None:
+    epoch = [{"batch_size": size, "noise_std": 0.5} for size in (30, 30, 30, 10)]
+    sizes: dict[str, Any] = {"batch_size": 30, "clip_norm": 1.0}
+    plan = NoisySGD.shuffled(dataset_size=100, num_steps=6, num_params=8, noise_std=0.5, **sizes)
+    assert runs(tmp_path / "a", (epoch * 2)[:6], sampling="shuffled", **sizes) == (plan,)
+    assert (plan.batch_size, plan.num_steps, plan.sampling) == (10, 2, "full")
+
+
+def test_shuffled_takes_the_least_noise_on_the_sum(tmp_path: Path) -> None:
+    # As Opacus does it: every batch is divided by 30, so the sum has noise 15 in each, also over the last 10 examples.
+    epoch = [{"batch_size": size, "divisor": 30, "noise_std": 0.5} for size in (30, 30, 30, 10)]
+    (found,) = runs(tmp_path / "a", epoch, batch_size=30, sampling="shuffled", clip_norm=1.0)
+    assert (found.batch_size, found.noise_std, found.num_steps) == (10, 1.5, 1)
+    epoch[1]["noise_std"] = 0.1
+    (found,) = runs(tmp_path / "b", epoch, batch_size=30, sampling="shuffled", clip_norm=1.0)
+    assert (found.batch_size, found.noise_std) == (10, pytest.approx(0.3))
+
+
+def test_shuffled_takes_a_smaller_batch_that_was_seen(tmp_path: Path) -> None:
+    steps = [{"batch_size": size, "noise_std": 0.5} for size in (30, 30, 30, 3)]
+    (found,) = runs(tmp_path, steps, batch_size=30, sampling="shuffled", clip_norm=1.0)
+    assert (found.batch_size, found.dataset_size, found.noise_std, found.num_steps) == (3, 3, 0.5, 1)
+
+
+def test_shuffled_epochs_that_drop_the_rest_are_shorter(tmp_path: Path) -> None:
+    # 100 = 3 * 30 + 10, and no batch of 10 was ever seen: 12 steps are 4 epochs of 3, not 3 of 4.
+    (found,) = runs(tmp_path, [{"batch_size": 30}] * 12, batch_size=30, sampling="shuffled")
+    assert found.num_steps == 4
+
+
+def test_noise_without_clipping_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    for sampling in ("fixed", "poisson", "shuffled"):
+        with pytest.warns(GmipWarning, match="clip_norm"):
+            (found,) = runs(tmp_path / sampling, [{"batch_size": 10, "noise_std": 0.5}], sampling=sampling)
+        assert found.noise_std == 0.0

@@ -1,0 +1,89 @@
+"""Header and its parts: what they take, what they refuse, what follows from them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gmip.trace
+from gmip.errors import InvalidArgument
+from gmip.trace import Header, ParameterSpec
+from tests.unit.trace.build import PARAMETERS, header
+
+
+def test_public_names() -> None:
+    assert gmip.trace.__all__ == [
+        "FORMAT_VERSION",
+        "Header",
+        "ParameterSpec",
+        "Step",
+        "StepInfo",
+        "Trace",
+        "TraceWriter",
+        "fingerprint",
+    ]
+    assert gmip.trace.FORMAT_VERSION == 1
+
+
+def test_sizes_follow_from_shapes() -> None:
+    assert [spec.size for spec in PARAMETERS] == [4, 1]
+    assert header().recorded_params == 5
+    assert ParameterSpec("w", [3, np.int64(2)]).shape == (3, 2)
+
+
+def test_an_empty_parameter_among_others() -> None:
+    assert header(parameters=(*PARAMETERS, ParameterSpec("empty", (0, 3)))).recorded_params == 5
+
+
+def test_recipe_becomes_plain_json_of_its_own() -> None:
+    given = {"betas": (0.9, 0.999), "name": "adam", "nested": {"seed": 3}}
+    found = header(recipe=given).recipe
+    assert found == {"betas": [0.9, 0.999], "name": "adam", "nested": {"seed": 3}}
+    given["nested"]["seed"] = 4  # type: ignore[call-overload]
+    assert found["nested"]["seed"] == 3
+
+
+def test_frozen_and_by_keyword() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        header().batch_size = 3  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        Header(PARAMETERS, 8, 100, 10)  # type: ignore[call-arg, misc]
+    assert header() == header() and header() != header(batch_size=11)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parameters": ()}, "parameters"),
+        ({"parameters": [("w", (3,))]}, "parameters"),
+        ({"parameters": (ParameterSpec("w", (2,)), ParameterSpec("w", (3,)))}, "'w' more than once"),
+        ({"parameters": (ParameterSpec("w", (0,)),)}, "empty"),
+        ({"num_params": 4}, "num_params = 4"),
+        ({"num_params": 7.5}, "num_params"),
+        ({"dataset_size": 0}, "dataset_size"),
+        ({"batch_size": 101}, "batch_size = 101"),
+        ({"batch_size": "10"}, "batch_size"),
+        ({"sampling": "random"}, "'random'"),
+        ({"dtype": "float16"}, "'float16'"),
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"clip_norm": float("nan")}, "clip_norm"),
+        ({"fingerprints": {"train": 3}}, "fingerprints"),
+        ({"fingerprints": "abc"}, "fingerprints"),
+        ({"recipe": {"lr": float("nan")}}, "recipe"),
+        ({"recipe": {"lr": np.float32(0.1)}}, "recipe"),
+        ({"recipe": {1: "a"}}, "recipe"),
+        ({"recipe": ["lr"]}, "recipe"),
+    ],
+)
+def test_refuses(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        header(**changes)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("", (3,)), (3, (3,)), ("w", 3), ("w", (3, -1)), ("w", (1.5,))])
+def test_refuses_parameter(name: Any, shape: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        ParameterSpec(name, shape)
