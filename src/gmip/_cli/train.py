@@ -21,6 +21,7 @@ from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
 from gmip.accounting.convert import noise_std_from_multiplier
 from gmip.accounting.mechanism import NoisySGD
+from gmip.errors import GmipWarning
 
 if TYPE_CHECKING:
     from gmip.tasks import Recipe
@@ -155,7 +156,7 @@ def train(
         recipe = _changed(chosen.recipe, changes, passes, noise)
         if target is not None:
             recipe = training.with_least_noise(recipe, num_params, **target.keywords, **accounting)
-        with _bar(training.run_of(recipe, num_params)) as progress:
+        with _bar(training.run_of(recipe, num_params), recipe.num_steps) as progress:
             try:
                 result = training.train(
                     chosen, recipe, out=out, resume=resume, fix=fix_model, progress=progress, **settings
@@ -235,7 +236,7 @@ def _changed(recipe: Recipe, changes: dict[str, Any], epochs: float | None, nois
 
 
 @contextlib.contextmanager
-def _bar(run: NoisySGD) -> Iterator[Callable[[Any], None] | None]:
+def _bar(run: NoisySGD, num_steps: int) -> Iterator[Callable[[Any], None] | None]:
     """A progress bar on standard error with loss, accuracy and mu so far; nothing where nobody watches."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -244,7 +245,7 @@ def _bar(run: NoisySGD) -> Iterator[Callable[[Any], None] | None]:
     fields = ["{task.description}", "{task.completed}/{task.total}", "{task.fields[facts]}"]
     description, count, facts = (TextColumn(field) for field in fields)
     with ProgressBar(description, BarColumn(), count, facts, TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("training", total=None, facts="")
+        task = bar.add_task("training", total=num_steps, facts="")
         mu_at = lru_cache(maxsize=None)(lambda steps: account_run(run.replace(num_steps=steps)).equivalent_mu())
 
         def show_progress(now: Any) -> None:
@@ -255,7 +256,7 @@ def _bar(run: NoisySGD) -> Iterator[Callable[[Any], None] | None]:
                 facts.insert(0, f"loss {now.loss:.3f}")
             if now.accuracy is not None:
                 facts.insert(1, f"accuracy {_share(now.accuracy)}")
-            bar.update(task, completed=now.step, total=now.num_steps, facts="  ".join(facts))
+            bar.update(task, completed=now.step, facts="  ".join(facts))
 
         yield show_progress
 
@@ -266,6 +267,7 @@ def _warnings_in_one_line() -> Iterator[None]:
         print(f"Warning: {' '.join(str(message).split())}", file=sys.stderr)
 
     with warnings.catch_warnings():
+        warnings.simplefilter("always", GmipWarning)
         warnings.showwarning = shown
         yield
 

@@ -94,7 +94,7 @@ def adult() -> Task:
             dataset_size=43_000,
             batch_size=1_000,
             num_steps=860,
-            learning_rate=2.0e-3,
+            learning_rate=1.0e-2,
             optimizer="Adam",
             clip_norm=800.0,
         ),

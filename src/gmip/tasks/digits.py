@@ -23,5 +23,5 @@ def digits() -> Task:
         make_model=partial(nn.Linear, 64, 10),
         pool=examples(pixels[pool] / 16.0, labels[pool]),
         test=examples(pixels[test] / 16.0, labels[test]),
-        recipe=Recipe(dataset_size=600, batch_size=60, num_steps=200, learning_rate=0.5, clip_norm=4.0),
+        recipe=Recipe(dataset_size=600, batch_size=200, num_steps=100, learning_rate=2.0, clip_norm=1.0),
     )

@@ -34,7 +34,5 @@ def location() -> Task:
         make_model=_make_model,
         pool=examples(bits[pool], labels[pool]),
         test=examples(bits[test], labels[test]),
-        recipe=Recipe(
-            dataset_size=1_600, batch_size=100, num_steps=320, learning_rate=5.0e-3, optimizer="Adam", clip_norm=5.0
-        ),
+        recipe=Recipe(dataset_size=1_600, batch_size=100, num_steps=320, learning_rate=0.5, clip_norm=4.0),
     )

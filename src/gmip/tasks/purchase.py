@@ -40,7 +40,7 @@ def build(file: DataFile, *, test_rows: int) -> Task:
     """The task from a file in the format of Purchase-100.
 
     The features come from a network that was trained on the rows of the other classes, and from their scaling: no
-    record of pool or test has a part in them. They are computed once (a minute or two) and kept in the cache folder.
+    record of pool or test has a part in them. They are computed once (less than a minute) and kept in the cache folder.
     """
     records = _examples(file)
     pool = Examples(records.inputs[test_rows:], records.targets[test_rows:])
@@ -56,7 +56,7 @@ def build(file: DataFile, *, test_rows: int) -> Task:
             dataset_size=members,
             batch_size=batch,
             num_steps=3 * members // batch,
-            learning_rate=2.0e-3,
+            learning_rate=5.0e-3,
             optimizer="Adam",
             clip_norm=2000.0,
         ),

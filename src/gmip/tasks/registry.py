@@ -50,7 +50,7 @@ def load(spec: str) -> Task:
         return _from_file(spec, Path(path).expanduser(), function)
     if spec.endswith(".py") or colon:
         raise InvalidArgument(f"task = {spec!r} names no function: write {spec.rstrip(':')}:make_task.")
-    near = difflib.get_close_matches(spec, _MODULES, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(spec.lower(), _MODULES, n=1, cutoff=0.5)
     raise InvalidArgument(
         f"task = {spec!r} is not known{f', did you mean {near[0]!r}' if near else ''}: pass one of "
         f"{', '.join(_MODULES)}, or path/to/file.py:function."
@@ -102,17 +102,12 @@ def _call(spec: str, what: str, function: Callable[[], Any]) -> Any:
 
 
 def _check_signature(spec: str, function: str, make: Callable[..., Any]) -> None:
-    required = [
-        name
-        for name, parameter in inspect.signature(make).parameters.items()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if required:
+    try:
+        inspect.signature(make).bind()
+    except (TypeError, ValueError) as error:
         raise InvalidArgument(
-            f"task = {spec!r}: {function} needs the argument {required[0]}: give it a default, since the function is "
-            "called without arguments."
-        )
+            f"task = {spec!r}: {function} cannot be called without arguments ({error}): give them defaults."
+        ) from error
 
 
 @contextmanager

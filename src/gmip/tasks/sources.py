@@ -115,12 +115,13 @@ def _problem(content: bytes, expected: str) -> str | None:
     return None if found == expected else f"its checksum is {found}, not {expected}"
 
 
-def _remedy(file: DataFile) -> str:
-    folder = os.environ.get("GMIP_DATA")
-    where = f"{_local(file)}" if folder else f"{file.path} in a folder of your choice and set GMIP_DATA to that folder"
-    if file.archive_checksum is None:
-        return f"download {file.url} by hand and put it at {where}"
-    return f"download {file.url} by hand, unpack it and put its {PurePosixPath(file.path).name} at {where}"
+def _remedy(file: DataFile, what: str | None = None) -> str:
+    what = what or file.url
+    named = os.environ.get("GMIP_DATA")
+    choice = "a folder of your choice and set GMIP_DATA to that folder"
+    if file.archive_checksum is not None:
+        return f"download {what} by hand and unpack it in {named or choice}"
+    return f"download {what} by hand and put it at {_local(file) if named else f'{file.path} in {choice}'}"
 
 
 def _fetch(file: DataFile) -> bytes:
@@ -136,7 +137,7 @@ def _fetch(file: DataFile) -> bytes:
     except OSError as error:  # so are all errors of requests
         raise DataUnavailable(
             f"{file.title} is not on this machine and could not be fetched from {file.url} ({type(error).__name__}): "
-            f"{_remedy(file)}."
+            f"{_remedy(file, 'it')}."
         ) from error
     if problem := _problem(content, expected):
         raise DataUnavailable(f"{file.url} serves another file than that of {file.title} ({problem}): {_remedy(file)}.")

@@ -21,7 +21,6 @@ _MAX_LINE = 4096
 _TAIL = re.compile(rb',"chain":"([0-9a-f]{16})"}\n')
 _TAIL_LENGTH = len(',"chain":"0123456789abcdef"}\n')
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 @dataclass
@@ -45,13 +44,11 @@ def next_line(
     batch_size: int,
     divisor: float,
     noise_std: float,
-    loss: float | None,
     row: tuple[int, int, str] | None,
 ) -> tuple[bytes, str]:
     """The line of a step and its chain value. `row` is (shard, row, SHA-256) of a recorded step."""
     # Text put together by hand costs a third of json.dumps, and each of these values is its own JSON.
-    shown = "null" if loss is None else repr(loss) if math.isfinite(loss) else f'"{loss!r}"'
-    text = f'{{"index":{index},"batch_size":{batch_size},"divisor":{divisor!r},"noise_std":{noise_std!r},"loss":{shown}'
+    text = f'{{"index":{index},"batch_size":{batch_size},"divisor":{divisor!r},"noise_std":{noise_std!r}'
     if row is None:
         text += ',"recorded":false'
     else:
@@ -109,16 +106,12 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
         raise TypeError("it is not a JSON object")
     recorded = fields["recorded"]
     position = divmod(len(journal.digests), rows) if recorded is True else (None, None)
-    batch_size, divisor, noise_std, loss = fields["batch_size"], fields["divisor"], fields["noise_std"], fields["loss"]
+    batch_size, divisor, noise_std = fields["batch_size"], fields["divisor"], fields["noise_std"]
     _expect("recorded", recorded, type(recorded) is bool)
     _expect("index", fields["index"], fields["index"] == len(journal.infos))
     _expect("batch_size", batch_size, type(batch_size) is int and batch_size >= smallest)
     _expect("divisor", divisor, type(divisor) is float and 0.0 < divisor < math.inf)
     _expect("noise_std", noise_std, type(noise_std) is float and 0.0 <= noise_std < math.inf)
-    if isinstance(loss, str):
-        loss = _NOT_FINITE[loss]
-    else:
-        _expect("loss", loss, loss is None or (type(loss) is float and math.isfinite(loss)))
     _expect("shard and row", fields, (fields.get("shard"), fields.get("row")) == position)
     if recorded:
         digest = fields["sha256"]
@@ -130,7 +123,6 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
             batch_size=batch_size,
             divisor=divisor,
             noise_std=noise_std,
-            loss=loss,
             recorded=recorded,
         )
     )

@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 
-from gmip.accounting.mechanism import NoisySGD, Sampling
+from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning
 from gmip.trace.schema import Header, StepInfo
 
@@ -29,13 +29,14 @@ def runs_of(header: Header, infos: Sequence[StepInfo]) -> tuple[NoisySGD, ...]:
     groups = Counter(_kind(header, info) for info in infos)
     return tuple(
         NoisySGD(
-            dataset_size=header.dataset_size,
+            # A "full" loader that left records out leaves the same ones out: no amplification by sampling.
+            dataset_size=n if header.sampling == "full" else header.dataset_size,
             batch_size=n,
             num_steps=num_steps,
             num_params=header.num_params,
             clip_norm=header.clip_norm,
             noise_std=tau,
-            sampling=_sampling(header, n),
+            sampling=header.sampling,
         )
         for (n, tau), num_steps in groups.items()
     )
@@ -51,12 +52,6 @@ def _kind(header: Header, info: StepInfo) -> tuple[int, float]:
     if header.sampling == "poisson":
         return nominal, _noise_on_sum(header, info) / nominal
     return min(info.batch_size, nominal), _noise_on_sum(header, info) / info.batch_size
-
-
-def _sampling(header: Header, n: int) -> Sampling:
-    if header.sampling == "poisson":
-        return "poisson"
-    return "full" if header.sampling == "full" and n == header.dataset_size else "fixed"
 
 
 def _shuffled(header: Header, infos: Sequence[StepInfo]) -> NoisySGD:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,7 +97,7 @@ class Trace:
     def __len__(self) -> int:
         return len(self._digests)
 
-    def __getitem__(self, index: int) -> Step:
+    def __getitem__(self, index: SupportsIndex) -> Step:
         """The recorded step number `index`, counted from the end if negative."""
         position = operator.index(index)
         if not -len(self) <= position < len(self):

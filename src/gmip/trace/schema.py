@@ -105,7 +105,6 @@ class StepInfo:
     batch_size : examples that were averaged.
     divisor : what the sum of the per-example gradients was divided by: batch_size, or the expected one under "poisson".
     noise_std : standard deviation of the noise on every entry of the recorded mean gradient.
-    loss : mean loss of the batch, if it was recorded.
     recorded : False for a step that was counted but whose vectors were not stored.
     """
 
@@ -113,7 +112,6 @@ class StepInfo:
     batch_size: int
     divisor: float
     noise_std: float
-    loss: float | None
     recorded: bool
 
 

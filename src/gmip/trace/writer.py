@@ -11,7 +11,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip.accounting import _validate as check
@@ -175,9 +174,7 @@ class TraceWriter:
         self._pending = True
         return shard.values[self._row, 0], shard.values[self._row, 1]
 
-    def commit(
-        self, *, batch_size: int, divisor: float | None = None, noise_std: float = 0.0, loss: float | None = None
-    ) -> None:
+    def commit(self, *, batch_size: int, divisor: float | None = None, noise_std: float = 0.0) -> None:
         """The row just filled becomes step `num_steps`. See `StepInfo` for the arguments.
 
         `divisor` is the nominal batch size under "poisson", else batch_size, unless given. Only a "poisson" batch may
@@ -187,18 +184,16 @@ class TraceWriter:
             self._opened()
             raise InvalidArgument("commit needs a row: call row() and fill it before each commit.")
         digest = self._shard.digest(self._row).hex()
-        self._append(batch_size, divisor, noise_std, loss, (self._shard_number, self._row, digest))
+        self._append(batch_size, divisor, noise_std, (self._shard_number, self._row, digest))
         self._row += 1
         if self._row == self._layout.rows:
             self._next_shard()
         else:
             self._sync_if_due()
 
-    def skip(
-        self, *, batch_size: int, divisor: float | None = None, noise_std: float = 0.0, loss: float | None = None
-    ) -> None:
+    def skip(self, *, batch_size: int, divisor: float | None = None, noise_std: float = 0.0) -> None:
         """Counts a step without storing it; the arguments are those of `commit`."""
-        self._append(batch_size, divisor, noise_std, loss, None)
+        self._append(batch_size, divisor, noise_std, None)
         self._sync_if_due()
 
     def sync(self) -> None:
@@ -258,9 +253,7 @@ class TraceWriter:
         self._shard, self._pending = None, False
         journal.close()
 
-    def _append(
-        self, batch_size: Any, divisor: Any, noise_std: Any, loss: Any, row: tuple[int, int, str] | None
-    ) -> None:
+    def _append(self, batch_size: Any, divisor: Any, noise_std: Any, row: tuple[int, int, str] | None) -> None:
         journal = self._opened()
         # Plain numbers pass quickly: this runs in every step of a training loop.
         if type(batch_size) is not int or batch_size < 1:
@@ -271,17 +264,12 @@ class TraceWriter:
             divisor = check.positive("divisor", divisor)
         if type(noise_std) is not float or not 0.0 <= noise_std < math.inf:
             noise_std = check.non_negative("noise_std", noise_std)
-        if loss is not None and type(loss) is not float:
-            if isinstance(loss, bool) or not isinstance(loss, (int, float, np.integer, np.floating)):
-                raise InvalidArgument(f"loss must be a number or None, not {loss!r}: pass a plain float.")
-            loss = float(loss)
         line, chain = next_line(
             self._chain,
             index=self._num_steps,
             batch_size=batch_size,
             divisor=divisor,
             noise_std=noise_std,
-            loss=loss,
             row=row,
         )
         journal.append(line)

@@ -82,6 +82,7 @@ def train(
     bit for bit, the model and the trace of one that was not.
     """
     recipe = task.recipe if recipe is None else recipe
+    _check_device(device)
     folder = None if out is None else Path(out)
     recorded = _recorded_trace(folder) if resume else None
     seed = _seed(recorded, seed)
@@ -202,7 +203,7 @@ def _run(
                 progress(now)
             shown = time.monotonic()
         if not last:
-            checkpoint.consider(step + 1, stepper, noise)
+            checkpoint.consider(step + 1, stepper, noise, recorder)
 
 
 class _Checkpoints:
@@ -211,8 +212,12 @@ class _Checkpoints:
     def __init__(self, path: Path | None, seconds: float) -> None:
         self._path, self._seconds, self._saved = path, seconds, time.monotonic()
 
-    def consider(self, step: int, stepper: Stepper, noise: torch.Generator | None) -> None:
+    def consider(
+        self, step: int, stepper: Stepper, noise: torch.Generator | None, recorder: Recorder | None
+    ) -> None:
         if self._path is not None and time.monotonic() - self._saved >= self._seconds:
+            if recorder is not None:
+                recorder.sync()  # a checkpoint must not outlive the steps before it
             save_checkpoint(self._path, step=step, model=stepper.model, optimizer=stepper.optimizer, noise=noise)
             self._saved = time.monotonic()
 
@@ -238,6 +243,14 @@ def _stepper(
         grad_sample_mode=grad_sample_mode,
         max_physical_batch_size=max_physical_batch_size,
     )
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InvalidArgument(f"device = {device!r} cannot be used ({reason}): pass another, such as cpu.") from None
 
 
 def _recorded_trace(folder: Path | None) -> Trace | None:

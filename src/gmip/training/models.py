@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
+from typing import Final
 
 from torch import nn
 
 from gmip.errors import UnsupportedModel
 
-__all__ = ["check_model", "count_params", "fix_model", "plain_name", "trainable_parameters"]
+__all__ = ["check_model", "count_params", "fix_model", "has_norms", "plain_name", "trainable_parameters", "unwrapped"]
 
-# What wrappers put before the name of a parameter: Opacus, torch.compile, DataParallel.
-_WRAPPERS = ("_module.", "_orig_mod.", "module.")
+# What wrappers put before the name of a parameter: Opacus, torch.compile. "module." of DataParallel is not among them,
+# because models of users have parts of that name too: see `unwrapped`.
+_WRAPPERS: Final = ("_module.", "_orig_mod.")
+_PARALLEL: Final = ("DataParallel", "DistributedDataParallel", "DifferentiallyPrivateDistributedDataParallel")
 
 
 def plain_name(name: str) -> str:
-    """A parameter's name as the unwrapped model has it."""
+    """A parameter's name without what Opacus and torch.compile put before it."""
     while prefix := next((w for w in _WRAPPERS if name.startswith(w)), None):
         name = name.removeprefix(prefix)
     return name
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside Opacus' wrapper, torch.compile's, DataParallel's, or several of them."""
+    while True:
+        names = ("module",) if type(model).__name__ in _PARALLEL else ("_module", "_orig_mod")
+        inner = next((model._modules[name] for name in names if name in model._modules), None)
+        if inner is None:
+            return model
+        model = inner
+
+
 def trainable_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     """(name, parameter) of all that training changes, names as the unwrapped model has them."""
-    return ((plain_name(name), p) for name, p in model.named_parameters() if p.requires_grad)
+    return ((name, p) for name, p in unwrapped(model).named_parameters() if p.requires_grad)
 
 
 def count_params(model: nn.Module) -> int:
@@ -34,40 +48,101 @@ def count_params(model: nn.Module) -> int:
 def check_model(model: nn.Module, *, per_example: bool = False) -> None:
     """Raises UnsupportedModel if a layer mixes the examples of a batch: then no record has a gradient of its own.
 
-    Layers in eval mode (a frozen BatchNorm) do not mix. With `per_example`, also what Opacus cannot clip is refused.
+    Layers in eval mode (a frozen BatchNorm with statistics of its own) do not mix. With `per_example`, also what Opacus
+    cannot clip is refused. The model is not changed, its mode included.
     """
-    for name, module in model.named_modules():
-        if module.training and _mixes(module):
+    for name, module in unwrapped(model).named_modules():
+        if _mixes(module):
+            remedy = (
+                "replace it (--fix-model, or gmip.training.fix_model, which puts GroupNorm in its place as Opacus' "
+                "ModuleValidator does), or freeze it in eval mode, with running statistics"
+            )
+            if getattr(module, "scale_grad_by_freq", False):
+                remedy = "set scale_grad_by_freq=False"
             raise UnsupportedModel(
-                f"Layer {plain_name(name) or 'model'} ({type(module).__name__}) mixes the examples of a batch, so no "
-                "record has a gradient of its own: replace it (--fix-model, or gmip.training.fix_model, which puts "
-                "GroupNorm in its place as Opacus' ModuleValidator does), or freeze it in eval mode."
+                f"Layer {name or 'model'} ({type(module).__name__}) mixes the examples of a batch, so no record has a "
+                f"gradient of its own: {remedy}."
             )
     if per_example:
-        from opacus.validators import ModuleValidator
-
-        errors = ModuleValidator.validate(model.train(), strict=False)
-        if errors:
-            reason = " ".join(str(errors[0]).split()).rstrip(".")
-            raise UnsupportedModel(
-                f"Opacus cannot clip this model: {reason}; replace the layer (--fix-model, or gmip.training.fix_model)."
-            )
+        _check_clippable(unwrapped(model))
 
 
 def fix_model(model: nn.Module) -> nn.Module:
-    """The same model with layers that mix examples replaced (Opacus' ModuleValidator: BatchNorm becomes GroupNorm).
+    """A copy of the model with what mixes examples, or what Opacus cannot clip, replaced as Opacus' ModuleValidator
+    does: BatchNorm becomes GroupNorm, LSTM becomes DPLSTM. Layers that are frozen in eval mode stay.
 
     New layers have new parameters: fix the model before making its optimizer.
     """
     from opacus.validators import ModuleValidator
 
-    fixed: nn.Module = ModuleValidator.fix(model)
+    # Not ModuleValidator.fix: it copies by pickle, and passes over layers without trainable parameters.
+    fixed = copy.deepcopy(model)
+    for name, module in list(fixed.named_modules()):
+        if type(module) in ModuleValidator.FIXERS and (_mixes(module) or _is_trainable(module)):
+            if isinstance(module, nn.modules.instancenorm._InstanceNorm):
+                new: nn.Module = _without_statistics(module)
+            else:
+                new = ModuleValidator.FIXERS[type(module)](module)
+            like = next((p for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()), None)
+            new = new.train(module.training) if like is None else new.train(module.training).to(like)
+            if not name:
+                fixed = new
+                break
+            parent, _, child = name.rpartition(".")
+            setattr(fixed.get_submodule(parent), child, new)
     check_model(fixed)
     return fixed
 
 
+def has_norms(model: nn.Module) -> bool:
+    """Whether a layer mixes examples in train mode, or would."""
+    return any(isinstance(module, _NORMS) for module in model.modules())
+
+
+_NORMS: Final = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
+
+
 def _mixes(module: nn.Module) -> bool:
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
-        return True
+        # Without running statistics eval mode, too, takes those of the batch.
+        return module.training or module.running_mean is None
+    if isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
+        return module.scale_grad_by_freq and module.weight.requires_grad  # by how often a row occurs in the batch
     # InstanceNorm normalises each example alone, but its running statistics are of the batch.
-    return isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.track_running_stats
+    return isinstance(module, nn.modules.instancenorm._InstanceNorm) and module.training and module.track_running_stats
+
+
+def _is_trainable(module: nn.Module) -> bool:
+    return any(p.requires_grad for p in module.parameters(recurse=False))
+
+
+def _without_statistics(module: nn.modules.instancenorm._InstanceNorm) -> nn.Module:
+    new = copy.deepcopy(module)
+    new.track_running_stats = False
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        new._buffers[name] = None
+    return new
+
+
+def _check_clippable(model: nn.Module) -> None:
+    from opacus.validators import ModuleValidator
+
+    for name, module in model.named_modules():
+        if not _is_trainable(module):
+            continue
+        layer = f"layer {name or 'model'} ({type(module).__name__})"
+        if not module.training:
+            raise UnsupportedModel(
+                f"Opacus cannot clip {layer} in eval mode: call train() on it, or freeze it with requires_grad_(False)."
+            )
+        errors = ModuleValidator.VALIDATORS[type(module)](module) if type(module) in ModuleValidator.VALIDATORS else []
+        if errors:
+            reason = " ".join(str(errors[0]).split()).rstrip(".!")
+            raise UnsupportedModel(
+                f"Opacus cannot clip {layer}: {reason}; replace it (--fix-model, or gmip.training.fix_model)."
+            )
+        if any(True for _ in module.buffers()):
+            raise UnsupportedModel(
+                f"Opacus cannot clip {layer}, which holds buffers beside trainable parameters: keep the buffers in a "
+                "layer of their own, without parameters."
+            )

@@ -10,6 +10,7 @@ import difflib
 import os
 import warnings
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -23,7 +24,9 @@ from gmip.accounting import _validate as check
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch, UnsupportedModel
 from gmip.tasks.base import SAMPLINGS, Examples, Sampling, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter, fingerprint
-from gmip.training.models import check_model, plain_name, trainable_parameters
+from gmip.trace._arrays import check_membership, read_membership
+from gmip.trace._manifest import read_manifest
+from gmip.training.models import check_model, has_norms, trainable_parameters, unwrapped
 
 __all__ = ["Recorder", "record"]
 
@@ -60,7 +63,9 @@ def record(
         order. Examples are counted as they pass through the model; a batch that turns out smaller is recorded, and
         accounted, as what it is.
     loss_reduction : "mean" if the loss is the mean over the batch (over the accumulated ones, each divided by their
-        number), "sum" if it is the sum; the trace holds the mean in both cases.
+        number), "sum" if it is the sum; the trace holds the mean in both cases. Under "poisson" that is the sum divided
+        by `batch_size`, the expected number: a loss that is a "mean" must be divided by it, too. Opacus' optimizer
+        knows its own reduction.
     every : store every k-th step only (the others are still counted).
     parameters : store these only: names or leading parts of names, such as "head" for head.weight and head.bias.
     members, non_members : ids (rows of `data`) of who is in the training set, and of who is known not to be.
@@ -113,6 +118,7 @@ class Recorder:
         resume_at: int | None,
     ) -> None:
         check_model(model)
+        self._has_norms = has_norms(model)
         if sampling == "full" and batch_size != dataset_size:
             raise InvalidArgument(
                 f"sampling = 'full' needs batch_size = dataset_size = {dataset_size}, not {batch_size}: set it so."
@@ -141,7 +147,7 @@ class Recorder:
         )
         self._seen: int | None = None
         self._told: int | None = None
-        self._warned = False
+        self._warned: set[str] = set()
         self._hooks: list[Any] = []
         self._writer: TraceWriter | None = None
 
@@ -152,7 +158,15 @@ class Recorder:
 
     def batch(self, size: int) -> None:
         """Say how many examples the coming step averages, where counting the model's inputs would get it wrong."""
-        self._told = size
+        if size == 0 and self._sampling == "poisson":
+            self._told = 0
+        else:
+            self._told = check.count("size", size)
+
+    def sync(self) -> None:
+        """Have all steps so far on the disk, not only with the operating system."""
+        if self._writer is not None:
+            self._writer.sync()
 
     def __enter__(self) -> Recorder:
         if self._resume_at is None:
@@ -160,13 +174,8 @@ class Recorder:
                 self._path, self._header, members=self._members, non_members=self._non_members
             )
         else:
+            self._check_same_run()
             self._writer = TraceWriter.resume(self._path, at_step=self._resume_at)
-            if self._writer.header != self._header:
-                self._writer.abandon()
-                raise TraceMismatch(
-                    f"{os.fspath(self._path)} records another run (model, sizes, sampling, data or recipe differ): "
-                    "resume with what it was begun with, or choose another path."
-                )
         self._hooks = [
             self._model.register_forward_pre_hook(self._count, with_kwargs=True),
             self._optimizer.register_step_pre_hook(self._before_step),
@@ -183,24 +192,45 @@ class Recorder:
         if kind is not None:
             self._writer.abandon()
             return
-        state = self._model.state_dict()
-        self._writer.close({plain_name(name): _numpy(t) for name, t in state.items() if isinstance(t, Tensor)})
+        state = unwrapped(self._model).state_dict()
+        self._writer.close({name: _numpy(t) for name, t in state.items() if isinstance(t, Tensor)})
+
+    def _check_same_run(self) -> None:
+        """Before the writer opens the trace: that drops the steps from `resume_at` on."""
+        folder = Path(self._path)
+        manifest = read_manifest(folder)
+        given = check_membership(self._members, self._non_members)
+        known = read_membership(folder, manifest.files)
+        same = all(np.array_equal(ids, known.get(name, [])) for name, ids in given.items())
+        if manifest.header != self._header or not same:
+            raise TraceMismatch(
+                f"{os.fspath(self._path)} records another run (model, sizes, sampling, data, members or recipe "
+                "differ): resume with what it was begun with, or choose another path."
+            )
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.is_grad_enabled():  # evaluation in between runs under no_grad and is not part of a batch
+            if self._has_norms:  # which the loop may have put in train mode meanwhile
+                check_model(self._model)
             size = next((len(a) for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.ndim), None)
             if size is not None:
                 self._seen = (self._seen or 0) + size
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if len(args) > 1 or kwargs.get("closure") is not None:  # args[0] is the optimizer itself
+        if any(a is not None for a in (*args[1:], kwargs.get("closure"))):  # args[0] is the optimizer itself
             raise UnsupportedModel(
                 "The optimizer computes its gradient inside step(closure), where it cannot be recorded: call the "
                 "closure first and step() without it (LBFGS, which needs a closure, cannot be recorded)."
             )
         assert self._writer is not None
         size = self._batch_size()
+        # A GradScaler leaves it to a fused optimizer to undo the scale, and to skip the step.
+        loss_scale, overflow = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
+        if overflow is not None and float(overflow) > 0.0:
+            return
         divisor, scale, noise_std = self._convention(size)
+        if loss_scale is not None:
+            scale /= float(loss_scale)
         facts: dict[str, Any] = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
         if self._writer.num_steps % self._every:
             self._writer.skip(**facts)
@@ -217,24 +247,30 @@ class Recorder:
         size, self._told, self._seen = self._told if self._told is not None else self._seen, None, None
         if size is None:
             return self._nominal
+        if size == 0 and self._sampling != "poisson":
+            raise InvalidArgument(
+                f"A step saw no example, which sampling = {self._sampling!r} does not do: pass sampling = 'poisson' if "
+                "each record is drawn on its own, or tell recorder.batch(size)."
+            )
         if size > self._nominal and self._sampling != "poisson":
-            if not self._warned:
-                warnings.warn(
-                    f"A step saw {size} examples where batch_size = {self._nominal} was given: it is recorded as "
-                    f"{self._nominal}; correct batch_size, or tell recorder.batch(size) where the model runs more than "
-                    "once on a batch.",
-                    GmipWarning,
-                    stacklevel=2,
-                )
-                self._warned = True
+            self._warn_once(
+                "size",
+                f"A step saw {size} examples where batch_size = {self._nominal} was given: it is recorded as "
+                f"{self._nominal}; correct batch_size, or tell recorder.batch(size) where the model runs more than "
+                "once on a batch or a GradScaler skips a step.",
+            )
             return self._nominal
         return size
 
+    def _warn_once(self, what: str, text: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            warnings.warn(text, GmipWarning, stacklevel=5)  # the line that calls optimizer.step()
+
     def _convention(self, size: int) -> tuple[float, float, float]:
         """(divisor of the recorded mean, factor that turns .grad into it, std of its noise)."""
-        private = self._private
+        private, divisor = self._private, float(self._nominal if self._sampling == "poisson" else size)
         if private is None:
-            divisor = float(self._nominal if self._sampling == "poisson" else size)
             return divisor, 1.0 / divisor if self._sum else 1.0, 0.0
         if float(private.max_grad_norm) != self._header.clip_norm:
             raise UnsupportedModel(
@@ -242,7 +278,14 @@ class Recorder:
                 "one clip norm; record each phase on its own, or clip at a fixed norm."
             )
         summed = private.loss_reduction == "sum"
-        divisor = float(size if summed else private.expected_batch_size * private.accumulated_iterations)
+        if not summed:
+            divisor = float(private.expected_batch_size * private.accumulated_iterations)
+            if self._sampling == "poisson" and divisor != self._nominal:
+                self._warn_once(
+                    "divisor",
+                    f"Opacus divides by {divisor:g}, the number of examples that it expects in a batch, where "
+                    f"batch_size = {self._nominal} was given, which is what will be accounted: give what Opacus has.",
+                )
         multiplier = getattr(private, "_adjusted_noise_multiplier", private.noise_multiplier)
         return divisor, 1.0 / divisor if summed else 1.0, float(multiplier * private.max_grad_norm) / divisor
 
@@ -287,7 +330,7 @@ def _fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, s
 
 def _fill(row: NDArray[Any], tensors: list[Any]) -> None:
     target = torch.from_numpy(row)
-    flat = [t.detach().reshape(-1) for t in tensors]
+    flat = [(t.to_dense() if t.is_sparse else t).detach().reshape(-1) for t in tensors]
     if all(t.dtype == target.dtype and t.device.type == "cpu" for t in flat):
         torch.cat(flat, out=target)
     else:

@@ -6,6 +6,7 @@ after an interruption without any state. It is also a `batch_sampler` for torch'
 
 from __future__ import annotations
 
+import operator
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -18,10 +19,17 @@ from numpy.typing import NDArray
 from gmip.accounting import _validate as check
 from gmip.errors import GmipWarning, InvalidArgument
 
-__all__ = ["FixedSize", "FullBatch", "Poisson", "Sampler", "Shuffled", "make_sampler"]
+__all__ = ["FixedSize", "FullBatch", "Poisson", "Sampler", "Shuffled", "check_seed", "make_sampler"]
 
 Ids = NDArray[np.int64]
 _BATCHES: Final = 1  # the stream of random numbers that chooses batches (0 chooses members: Task.split)
+
+
+def check_seed(seed: Any) -> int:
+    """A whole number from 0 up, of any size."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise InvalidArgument(f"seed must be a whole number from 0, not {seed!r}.")
+    return int(seed)
 
 
 class Sampler(Sequence[Ids]):
@@ -31,7 +39,7 @@ class Sampler(Sequence[Ids]):
         self.dataset_size = check.count("dataset_size", dataset_size)
         self.batch_size = check.count("batch_size", batch_size)
         self.num_steps = check.count("num_steps", num_steps)
-        self.seed = seed
+        self.seed = check_seed(seed)
         if self.batch_size > self.dataset_size:
             raise InvalidArgument(f"batch_size = {batch_size} exceeds dataset_size = {dataset_size}: lower batch_size.")
 
@@ -39,6 +47,7 @@ class Sampler(Sequence[Ids]):
         return self.num_steps
 
     def __getitem__(self, step: Any) -> Any:
+        step = operator.index(step)
         if not 0 <= step < self.num_steps:
             raise IndexError(f"step {step} of {self.num_steps}")
         return self._batch(step)
@@ -65,7 +74,8 @@ class FixedSize(Sampler):
 
 
 class Poisson(Sampler):
-    """Each example on its own with probability batch_size/dataset_size; a batch may be empty.
+    """Each example on its own with probability batch_size/dataset_size; a batch may be empty (torch's default_collate
+    fails on one: pass a DataLoader a collate_fn that does not).
 
     The divisor is the expected size, whatever the batch's own: dividing by the latter would publish it.
     """
@@ -85,9 +95,8 @@ class FullBatch(Sampler):
     """Every example in every step."""
 
     def __init__(self, *, dataset_size: int, num_steps: int, seed: int = 0, batch_size: int | None = None) -> None:
-        super().__init__(
-            dataset_size=dataset_size, batch_size=batch_size or dataset_size, num_steps=num_steps, seed=seed
-        )
+        size = dataset_size if batch_size is None else batch_size
+        super().__init__(dataset_size=dataset_size, batch_size=size, num_steps=num_steps, seed=seed)
         if self.batch_size != self.dataset_size:
             raise InvalidArgument(
                 f"sampling = 'full' needs batch_size = dataset_size = {dataset_size}, not {batch_size}: leave it out."
@@ -117,7 +126,8 @@ class Shuffled(Sampler):
     def _batch(self, step: int) -> Ids:
         epoch, position = divmod(step, self.steps_per_epoch)
         order: Ids = self._order(epoch)
-        return order[position * self.batch_size : (position + 1) * self.batch_size]
+        # A copy: whoever sorts a batch in place must not change the epoch's order.
+        return order[position * self.batch_size : (position + 1) * self.batch_size].copy()
 
 
 _KINDS: Final[dict[str, Any]] = {"fixed": FixedSize, "poisson": Poisson, "full": FullBatch, "shuffled": Shuffled}

@@ -7,7 +7,7 @@ and then any torch optimizer. Noise is drawn for every entry of every parameter 
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -19,12 +19,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip.accounting import _validate as check
-from gmip.training.models import check_model
+from gmip.errors import InvalidArgument, UnsupportedModel
+from gmip.training.models import check_model, trainable_parameters
+from gmip.training.samplers import check_seed
 
 __all__ = ["GRAD_SAMPLE_MODES", "NoisyStepper", "PlainStepper", "Stepper", "noise_generator"]
 
 GRAD_SAMPLE_MODES: Final = ("hooks", "functorch", "ew", "ghost")
 Loss = Callable[[Tensor, Tensor], Tensor]
+_NOISE: Final = 2  # the stream of random numbers for noise (0 members, 1 batches, 3 weights)
 
 
 def noise_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
@@ -33,7 +36,7 @@ def noise_generator(seed: int, device: torch.device | str = "cpu") -> torch.Gene
     torch's own manual_seed keeps 32 bits of it on the CPU: few enough to try them all and subtract the noise. Still a
     Mersenne twister, not a cryptographic generator, and whoever knows the seed knows the noise.
     """
-    sequence = np.random.SeedSequence([seed, 2])
+    sequence = np.random.SeedSequence([check_seed(seed), _NOISE])
     generator = torch.Generator(device)
     if generator.device.type != "cpu":
         return generator.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
@@ -45,7 +48,7 @@ def noise_generator(seed: int, device: torch.device | str = "cpu") -> torch.Gene
     return generator
 
 
-class Stepper:
+class Stepper(ABC):
     """`step(inputs, targets, divisor=n)` takes one optimizer step on (sum of gradients)/divisor.
 
     Parameters
@@ -70,6 +73,17 @@ class Stepper:
         """The model as it was handed in, trained, with no hooks left on it."""
         return self.model
 
+    def _forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.model(inputs)
+        losses = self.loss(outputs, targets)
+        # Any other shape would pass through the sums below and give another gradient, in ghost mode an unclipped one.
+        if losses.shape != (len(inputs),):
+            raise InvalidArgument(
+                f"loss returned shape {tuple(losses.shape)} for {len(inputs)} examples: return one number for each, "
+                f"shape ({len(inputs)},), such as with reduction='none'."
+            )
+        return outputs, losses
+
     def _parts(self, inputs: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         if self._part is None or len(inputs) <= self._part:
             return [(inputs, targets)]
@@ -88,8 +102,7 @@ class PlainStepper(Stepper):
         self.optimizer.zero_grad()
         seen = []
         for part, labels in self._parts(inputs, targets):
-            outputs = self.model(part)
-            losses = self.loss(outputs, labels)
+            outputs, losses = self._forward(part, labels)
             (losses.sum() / divisor).backward()
             seen.append((outputs.detach(), losses.detach()))
         self.optimizer.step()
@@ -127,6 +140,7 @@ class NoisyStepper(Stepper):
         self.clip_norm = check.positive("clip_norm", clip_norm)
         self.noise_std = check.non_negative("noise_std", noise_std)
         self._ghost = check.one_of("grad_sample_mode", grad_sample_mode, GRAD_SAMPLE_MODES) == "ghost"
+        _check_padding(model, grad_sample_mode)
         wrapped = wrap_model(model, grad_sample_mode=grad_sample_mode, loss_reduction="sum")
         private = (DPOptimizerFastGradientClipping if self._ghost else _ExactClipping)(
             optimizer,
@@ -136,6 +150,7 @@ class NoisyStepper(Stepper):
             generator=generator,
         )
         super().__init__(wrapped, private, loss, max_physical_batch_size=max_physical_batch_size)
+        self._held = {id(p) for p in private.params}
 
     def step(self, inputs: Tensor, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
         optimizer = self.optimizer
@@ -151,8 +166,7 @@ class NoisyStepper(Stepper):
         seen = []
         parts = self._parts(inputs, targets)
         for i, (part, labels) in enumerate(parts):
-            outputs = self.model(part)
-            losses = self.loss(outputs, labels)
+            outputs, losses = self._forward(part, labels)
             self._backward(losses)
             seen.append((outputs.detach(), losses.detach()))
             optimizer.signal_skip_step(do_skip=i < len(parts) - 1)
@@ -167,7 +181,11 @@ class NoisyStepper(Stepper):
 
     def _backward(self, losses: Tensor) -> None:
         """Leaves per-example gradients in `grad_sample`, or (ghost) the sum of the clipped ones in `grad`."""
+        if self._ghost:
+            for p in self.model.parameters():  # norms of the last batch, should this one have none
+                vars(p).pop("_norm_sample", None)
         losses.sum().backward(retain_graph=self._ghost)
+        self._check_complete("_norm_sample" if self._ghost else "grad_sample")
         if self._ghost:
             self.optimizer.zero_grad(set_to_none=True)
             factor = _clip_factor(self.model.get_norm_sample(), self.clip_norm)
@@ -175,17 +193,36 @@ class NoisyStepper(Stepper):
             (factor * losses).sum().backward()
             self.model.enable_hooks()
 
+    def _check_complete(self, attribute: str) -> None:
+        for name, p in trainable_parameters(self.model):
+            if getattr(p, attribute, None) is None and (self._ghost or id(p) in self._held):
+                raise UnsupportedModel(
+                    f"Opacus found no per-example gradient of parameter {name} to clip: freeze it with "
+                    "requires_grad_(False) if it takes no part in the loss, else try another grad_sample_mode."
+                )
+
 
 class _ExactClipping(DPOptimizer):  # type: ignore[misc]
     """Opacus' optimizer with the factor min(1, C/norm) itself, where Opacus takes min(1, C/(norm + 1e-6))."""
 
     def clip_and_accumulate(self) -> None:
-        samples = self.grad_samples
-        norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in samples])
+        samples = [g.reshape(len(g), p.numel()) for p, g in zip(self.params, self.grad_samples, strict=True)]
+        norms = torch.stack([torch.linalg.vector_norm(g, dim=1) for g in samples])
         factor = _clip_factor(torch.linalg.vector_norm(norms, dim=0), self.max_grad_norm)
         for p, g in zip(self.params, samples, strict=True):
-            total = (factor @ g.flatten(1)).view_as(p)
+            total = (factor @ g).view_as(p)
             p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
+
+
+def _check_padding(model: nn.Module, grad_sample_mode: str) -> None:
+    """Opacus' and torch's formulas for embeddings give the padding row a gradient, which it has not."""
+    for name, module in model.named_modules():
+        padded = isinstance(module, nn.Embedding) and module.padding_idx is not None and module.weight.requires_grad
+        if padded and grad_sample_mode != "functorch":
+            raise UnsupportedModel(
+                f"Opacus ignores padding_idx of layer {name or 'model'} (Embedding) in grad_sample_mode = "
+                f"{grad_sample_mode!r}: use 'functorch', or leave padding_idx out."
+            )
 
 
 def _clip_factor(norms: Tensor, clip_norm: float) -> Tensor:

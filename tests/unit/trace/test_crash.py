@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from gmip.trace import Trace, TraceWriter
 from tests.unit.trace.build import assert_steps, write_steps
 
@@ -34,8 +32,8 @@ for number in range(8):
 """
 
 
-def test_killed_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=True, timeout=60)
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=True, timeout=60, cwd=Path(__file__).parents[3])
     counts = []
     for number in range(8):
         trace = Trace.open(tmp_path / str(number))

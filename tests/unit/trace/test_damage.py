@@ -71,9 +71,9 @@ def test_any_truncation(complete: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_any_flipped_bit(complete: Path, name: str) -> None:
-    """Every byte of every file, one of its bits each."""
+    """One bit of each byte of the small files, of every fifth byte of the larger two."""
     data = (complete / name).read_bytes()
-    for position in range(len(data)):
+    for position in range(0, len(data), 5 if len(data) > 500 else 1):
         altered = bytearray(data)
         altered[position] ^= 1 << (position % 8)
         (complete / name).write_bytes(altered)
@@ -177,7 +177,7 @@ def test_another_layout_of_the_same_json_is_fine(complete: Path) -> None:
 def test_other_versions(complete: Path, version: Any, message: str) -> None:
     rewrite(complete, lambda content: content.update(version=version))
     assert re.search(message, damage_of(complete))
-    with pytest.raises(TraceError, match="trace.json"):
+    with pytest.raises(TraceError, match=r"trace\.json"):
         TraceWriter.resume(complete)
 
 
@@ -276,7 +276,7 @@ def test_forged_safetensors(complete: Path, name: str, data: bytes) -> None:
     assert f"{name} is damaged" in damage_of(complete)
 
 
-FIELDS = {"index": 0, "batch_size": 10, "divisor": 10.0, "noise_std": 0.0, "loss": None, "recorded": False}
+FIELDS = {"index": 0, "batch_size": 10, "divisor": 10.0, "noise_std": 0.0, "recorded": False}
 
 
 @pytest.mark.parametrize(
@@ -291,9 +291,6 @@ FIELDS = {"index": 0, "batch_size": 10, "divisor": 10.0, "noise_std": 0.0, "loss
         {"divisor": 10},
         {"noise_std": -1.0},
         {"noise_std": None},
-        {"loss": "low"},
-        {"loss": True},
-        {"loss": [1.0]},
         {"recorded": 1},
         {"recorded": True},
         {"recorded": True, "shard": 0, "row": 0, "sha256": "zz"},
@@ -382,7 +379,7 @@ def test_a_tear_elsewhere_is_damage(interrupted: Path) -> None:
 @pytest.mark.parametrize("name", ["trace.json", "steps.jsonl", "shard-00000.safetensors", "shard-00001.safetensors"])
 def test_any_flipped_bit_of_an_interrupted_trace(interrupted: Path, name: str) -> None:
     data = (interrupted / name).read_bytes()
-    for position in range(len(data)):
+    for position in (*range(0, len(data), 5 if len(data) > 500 else 1), len(data) - 2, len(data) - 1):
         altered = bytearray(data)
         altered[position] ^= 1 << (position % 8)
         (interrupted / name).write_bytes(altered)
@@ -411,7 +408,9 @@ def test_rows_that_a_power_cut_left_unwritten(interrupted: Path) -> None:
         ):
             trace = Trace.open(interrupted)
         assert_steps(trace, kept)
-    with pytest.warns(GmipWarning, match="shard-00001"), TraceWriter.resume(interrupted) as writer:
+    with pytest.warns(GmipWarning, match="shard-00001"):
+        writer = TraceWriter.resume(interrupted)
+    with writer:
         assert writer.num_steps == 3
         write_steps(writer, 4)
     assert_steps(Trace.open(interrupted), 7)

@@ -39,10 +39,10 @@ def test_an_empty_parameter_among_others() -> None:
 
 
 def test_recipe_becomes_plain_json_of_its_own() -> None:
-    given = {"betas": (0.9, 0.999), "name": "adam", "nested": {"seed": 3}}
+    given: dict[str, Any] = {"betas": (0.9, 0.999), "name": "adam", "nested": {"seed": 3}}
     found = header(recipe=given).recipe
     assert found == {"betas": [0.9, 0.999], "name": "adam", "nested": {"seed": 3}}
-    given["nested"]["seed"] = 4  # type: ignore[call-overload]
+    given["nested"]["seed"] = 4
     assert found["nested"]["seed"] == 3
 
 
@@ -50,7 +50,7 @@ def test_frozen_and_by_keyword() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         header().batch_size = 3  # type: ignore[misc]
     with pytest.raises(TypeError):
-        Header(PARAMETERS, 8, 100, 10)  # type: ignore[call-arg, misc]
+        Header(PARAMETERS, 8, 100, 10)  # type: ignore[call-arg]
     assert header() == header() and header() != header(batch_size=11)
 
 

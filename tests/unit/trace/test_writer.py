@@ -131,15 +131,6 @@ def test_what_is_read_can_go_on(tmp_path: Path) -> None:
         assert_steps(Trace.open(tmp_path), 5)
 
 
-@pytest.mark.parametrize("loss", [None, 0.1, math.pi * 1e-300, math.inf, -math.inf, math.nan, np.float32(0.1), 3])
-def test_loss_comes_back(tmp_path: Path, loss: Any) -> None:
-    with TraceWriter.create(tmp_path, header()) as writer:
-        writer.skip(batch_size=np.int64(10), loss=loss)
-    found = Trace.open(tmp_path).infos[0].loss
-    assert found is None if loss is None else found == float(loss) or (math.isnan(loss) and math.isnan(found or 0.0))
-    json.loads((tmp_path / "steps.jsonl").read_text(), parse_constant=pytest.fail)  # NaN is not JSON
-
-
 def test_divisor(tmp_path: Path) -> None:
     for sampling, expected in [("fixed", [7.0, 64.0]), ("poisson", [10.0, 64.0])]:
         with TraceWriter.create(tmp_path / sampling, header(sampling=sampling)) as writer:
@@ -168,8 +159,6 @@ def test_an_empty_batch_is_for_poisson_only(tmp_path: Path) -> None:
         {"batch_size": 3, "noise_std": -0.1},
         {"batch_size": 3, "noise_std": math.nan},
         {"batch_size": 3, "noise_std": math.inf},
-        {"batch_size": 3, "loss": "low"},
-        {"batch_size": 3, "loss": True},
     ],
 )
 def test_a_refused_step_changes_nothing(tmp_path: Path, bad: dict[str, Any]) -> None:
@@ -180,7 +169,7 @@ def test_a_refused_step_changes_nothing(tmp_path: Path, bad: dict[str, Any]) -> 
         for method in (writer.commit, writer.skip):
             with pytest.raises(InvalidArgument, match=name):
                 method(**bad)
-        writer.commit(batch_size=10, loss=1.0)
+        writer.commit(batch_size=10)
     assert_steps(Trace.open(tmp_path), 1)
 
 
@@ -308,12 +297,12 @@ def test_a_full_disk_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pyte
         write_steps(writer, 3)
         with monkeypatch.context() as patch:
             patch.setattr(os, "posix_fallocate", full)
-            with pytest.raises(TraceError, match="shard-00001.safetensors cannot be written .No space left"):
+            with pytest.raises(TraceError, match=r"shard-00001\.safetensors cannot be written \(No space left"):
                 writer.row()
         assert_steps(Trace.open(tmp_path), 3)
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)  # at the end of the next shard
-            with pytest.raises(TraceError, match="cannot be written .No space left"):
+            with pytest.raises(TraceError, match=r"cannot be written \(No space left"):
                 write_steps(writer, 3)
         write_steps(writer, 6 - writer.num_steps + 2)
     assert_steps(Trace.open(tmp_path), 8)
@@ -349,8 +338,7 @@ def test_files_are_synced_every_few_seconds(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     with TraceWriter.create(tmp_path, header()) as writer:
         write_steps(writer, 1)  # makes the shard, and syncs it
-        fsync = os.fsync
-        monkeypatch.setattr(os, "fsync", lambda descriptor: calls.append(descriptor) or fsync(descriptor))
+        monkeypatch.setattr(os, "fsync", calls.append)
         write_steps(writer, 50)
         assert calls == []
         now[0] += 5.1

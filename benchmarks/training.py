@@ -1,0 +1,542 @@
+"""Training beside the plain loop and stock Opacus: time and memory, as ratios measured in one run.
+
+    python benchmarks/training.py [--quick] [--json] [--threads 1] [--folder /var/tmp]
+
+Contestants take turns in short blocks of steps on the same batches. benchmarks/README.md tells how to read the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import json
+import multiprocessing
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import torch
+from opacus import PrivacyEngine
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from gmip.tasks import Recipe, Task, cross_entropy, load
+from gmip.training import NoisyStepper, evaluate, noise_generator, record, train
+
+Row = dict[str, Any]
+Steps = Callable[[int], None]  # takes so many optimizer steps
+
+CLIP_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 0.01
+MODES = ("hooks", "functorch", "ew", "ghost")
+_BATCHES = 8
+
+
+# -- what is trained --------------------------------------------------------------------------------------------------
+
+
+def mlp(*widths: int) -> nn.Module:
+    layers: list[nn.Module] = []
+    for inner, outer in zip(widths, widths[1:], strict=False):
+        layers += [nn.Linear(inner, outer), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def cnn() -> nn.Module:
+    layers: list[nn.Module] = []
+    for inner, outer in ((3, 32), (32, 64), (64, 64)):
+        layers += [nn.Conv2d(inner, outer, 3, stride=2, padding=1), nn.GroupNorm(8, outer), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A model with random data of its shape; `block` steps are timed at a time."""
+
+    name: str
+    make_model: Callable[[], nn.Module]
+    shape: tuple[int, ...]
+    batch_size: int
+    block: int
+
+    def model(self) -> nn.Module:
+        torch.manual_seed(0)
+        return self.make_model()
+
+    def batches(self) -> list[tuple[Tensor, Tensor]]:
+        generator = torch.Generator().manual_seed(1)
+        return [
+            (
+                torch.randn(self.batch_size, *self.shape, generator=generator),
+                torch.randint(0, 10, (self.batch_size,), generator=generator),
+            )
+            for _ in range(_BATCHES)
+        ]
+
+
+PROBLEMS = {
+    problem.name: problem
+    for problem in (
+        Problem("CNN 3x32x32", cnn, (3, 32, 32), 64, 4),
+        Problem("MLP 784-256-10", partial(mlp, 784, 256, 10), (784,), 128, 20),
+        Problem("linear 64-10", partial(mlp, 64, 10), (64,), 60, 200),
+    )
+}
+LARGE = (
+    Problem("MLP 784-1024-256-10", partial(mlp, 784, 1024, 256, 10), (784,), 128, 4),
+    Problem("MLP 784-4096-4096-1024-10", partial(mlp, 784, 4096, 4096, 1024, 10), (784,), 128, 1),
+)
+
+
+def count_params(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def sgd(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Lap:
+    wall: float
+    cpu: float
+
+
+def race(contestants: dict[str, Steps], block: int, seconds: float, least: int = 5) -> dict[str, list[Lap]]:
+    """Blocks of `block` steps in turn, the order reversed every other round, for about `seconds` after a warm-up."""
+    laps: dict[str, list[Lap]] = {name: [] for name in contestants}
+    for steps in contestants.values():
+        steps(max(block // 2, 2))
+    gc.collect()
+    end = time.perf_counter() + seconds
+    names = list(contestants)
+    while len(laps[names[-1]]) < least or time.perf_counter() < end:
+        for name in names:
+            wall, cpu = time.perf_counter(), time.process_time()
+            contestants[name](block)
+            laps[name].append(Lap(time.perf_counter() - wall, time.process_time() - cpu))
+        names.reverse()
+    return laps
+
+
+def compare(laps: dict[str, list[Lap]], ours: str, theirs: str, block: int) -> Row:
+    """Ratios of time, ours to theirs.
+
+    ratio : median over rounds, with its quartiles; waits that hit few rounds (a sync to disk) do not show in it
+    ratio_least : fastest block to fastest block
+    ratio_total : all blocks together: every wait counts, and whatever else the machine did
+    ratio_cpu : median, of the processor time of all threads of this process
+    """
+    pairs = list(zip(laps[ours], laps[theirs], strict=True))
+    walls = sorted(a.wall / b.wall for a, b in pairs)
+    low, middle, high = statistics.quantiles(walls, n=4)
+    return {
+        "rounds": len(pairs),
+        "block": block,
+        "step_us": statistics.median(b.wall for _, b in pairs) / block * 1e6,
+        "ratio": middle,
+        "ratio_low": low,
+        "ratio_high": high,
+        "ratio_least": min(a.wall for a, _ in pairs) / min(b.wall for _, b in pairs),
+        "ratio_total": sum(a.wall for a, _ in pairs) / sum(b.wall for _, b in pairs),
+        "ratio_cpu": statistics.median(a.cpu / b.cpu for a, b in pairs),
+    }
+
+
+# -- contestants ------------------------------------------------------------------------------------------------------
+
+
+def plain_steps(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Sequence[tuple[Tensor, Tensor]]) -> Steps:
+    """The textbook loop."""
+    source = cycle(batches)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            inputs, targets = next(source)
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+
+    return steps
+
+
+def opacus_steps(
+    model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], mode: str, *, noise_multiplier: float
+) -> Steps:
+    """Stock Opacus: what make_private returns, in the loop of its tutorial."""
+    size, data = len(batches[0][0]), TensorDataset(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
+    found = PrivacyEngine().make_private(
+        module=model,
+        optimizer=sgd(model),
+        criterion=nn.CrossEntropyLoss(),
+        data_loader=DataLoader(data, batch_size=size),
+        noise_multiplier=noise_multiplier,
+        max_grad_norm=CLIP_NORM,
+        poisson_sampling=False,
+        grad_sample_mode=mode,
+    )
+    private, optimizer = found[:2]
+    criterion = found[2] if mode == "ghost" else nn.CrossEntropyLoss()
+    source = cycle(batches)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            inputs, targets = next(source)
+            optimizer.zero_grad()
+            criterion(private(inputs), targets).backward()
+            optimizer.step()
+
+    return steps
+
+
+def gmip_steps(
+    model: nn.Module, batches: Sequence[tuple[Tensor, Tensor]], mode: str, *, noise_multiplier: float
+) -> Steps:
+    size = len(batches[0][0])
+    stepper = NoisyStepper(
+        model,
+        sgd(model),
+        cross_entropy,
+        clip_norm=CLIP_NORM,
+        noise_std=noise_multiplier * CLIP_NORM / size,
+        generator=noise_generator(0),
+        grad_sample_mode=mode,
+    )
+    source = cycle(batches)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            stepper.step(*next(source), divisor=size)
+
+    return steps
+
+
+NOISY: dict[str, Callable[..., Steps]] = {"gmip": gmip_steps, "opacus": opacus_steps}
+
+
+# -- 1. recording -----------------------------------------------------------------------------------------------------
+
+
+def recording(quick: bool, folder: Path) -> list[Row]:
+    rows = []
+    for problem in (*PROBLEMS.values(), *(() if quick else LARGE)):
+        with ExitStack() as stack:
+            out = stack.enter_context(tempfile.TemporaryDirectory(prefix="gmip-bench-", dir=folder))
+            batches = problem.batches()
+            plain, recorded = problem.model(), problem.model()
+            optimizer = sgd(recorded)
+            size = problem.batch_size
+            stack.enter_context(
+                record(recorded, optimizer, Path(out) / "run", dataset_size=100 * size, batch_size=size)
+            )
+            contestants = {
+                "plain": plain_steps(plain, sgd(plain), batches),
+                "recorded": plain_steps(recorded, optimizer, batches),
+            }
+            laps = race(contestants, problem.block, 3.0 if quick else 12.0)
+            rows.append(
+                {
+                    "model": problem.name,
+                    "params": count_params(plain),
+                    "bytes_per_step": 8 * count_params(plain),
+                    **compare(laps, "recorded", "plain", problem.block),
+                }
+            )
+    return rows
+
+
+# -- 2. noisy steps ---------------------------------------------------------------------------------------------------
+
+
+def best_mode(problem: Problem, seconds: float) -> tuple[str, dict[str, float]]:
+    """Opacus' fastest way to per-example gradients of this model, and the time of each relative to it."""
+    batches = problem.batches()
+    contestants = {mode: opacus_steps(problem.model(), batches, mode, noise_multiplier=1.0) for mode in MODES}
+    block = max(problem.block // 4, 1)
+    laps = race(contestants, block, seconds)
+    least = {mode: min(lap.wall for lap in laps[mode]) for mode in MODES}
+    best = min(MODES, key=lambda mode: least[mode])
+    return best, {mode: least[mode] / least[best] for mode in MODES}
+
+
+def greatest_difference(problem: Problem, mode: str) -> float:
+    """Between the parameters after five steps without noise, by gmip and by Opacus, relative to how far they moved."""
+    batches, start = problem.batches(), problem.model()
+    models = {name: copy.deepcopy(start) for name in NOISY}
+    for name, make in NOISY.items():
+        make(models[name], batches, mode, noise_multiplier=0.0)(5)
+    flat = {
+        name: torch.cat([p.detach().flatten() for p in model.parameters()])
+        for name, model in (*models.items(), ("start", start))
+    }
+    moved = (flat["opacus"] - flat["start"]).abs().max()
+    return float((flat["gmip"] - flat["opacus"]).abs().max() / moved)
+
+
+def noisy(quick: bool, folder: Path) -> list[Row]:
+    rows = []
+    for problem in PROBLEMS.values():
+        mode, relative = best_mode(problem, 1.5 if quick else 4.0)
+        batches, block = problem.batches(), max(problem.block // 2, 1)
+        contestants = {
+            name: make(problem.model(), batches, mode, noise_multiplier=NOISE_MULTIPLIER)
+            for name, make in NOISY.items()
+        }
+        laps = race(contestants, block, 3.0 if quick else 12.0)
+        rows.append(
+            {
+                "model": problem.name,
+                "params": count_params(problem.model()),
+                "mode": mode,
+                "modes": ", ".join(f"{name} {ratio:.2f}" for name, ratio in relative.items()),
+                "difference": greatest_difference(problem, mode),
+                **compare(laps, "gmip", "opacus", block),
+            }
+        )
+    return rows
+
+
+# -- 3. memory --------------------------------------------------------------------------------------------------------
+
+
+def resident(name: str) -> int:
+    """A field of /proc/self/status in bytes: VmRSS is what is in memory now, VmHWM the most there has been."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+
+
+def growth(contestant: str, problem: str, mode: str, threads: int) -> int:
+    """Bytes that four noisy steps need at their worst moment over those held before; run it in a process of its own."""
+    torch.set_num_threads(threads)
+    quiet()
+    chosen = PROBLEMS[problem]
+    steps = NOISY[contestant](chosen.model(), chosen.batches(), mode, noise_multiplier=NOISE_MULTIPLIER)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets VmHWM back to VmRSS
+    before = resident("VmRSS")
+    steps(4)
+    return resident("VmHWM") - before
+
+
+def memory(quick: bool, folder: Path) -> list[Row]:
+    if not sys.platform.startswith("linux"):
+        return []
+    rows = []
+    # Blocks of 64 kB and more go back to the system when they are freed: else what was freed would count, or not.
+    os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**16)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__"])
+    with context.Pool(1, maxtasksperchild=1) as pool:
+        for problem in PROBLEMS.values():
+            for mode in ("hooks", "ghost"):
+                found: dict[str, list[int]] = {name: [] for name in NOISY}
+                for _ in range(1 if quick else 5):
+                    for name in NOISY:
+                        found[name].append(pool.apply(growth, (name, problem.name, mode, torch.get_num_threads())))
+                middle = {name: statistics.median(values) for name, values in found.items()}
+                rows.append(
+                    {
+                        "model": problem.name,
+                        "batch_size": problem.batch_size,
+                        "mode": mode,
+                        "samples_bytes": 4 * problem.batch_size * count_params(problem.model()),
+                        "gmip_bytes": int(middle["gmip"]),
+                        "opacus_bytes": int(middle["opacus"]),
+                        "ratio": middle["gmip"] / middle["opacus"],
+                        "spread": max((max(values) - min(values)) / middle[name] for name, values in found.items()),
+                    }
+                )
+    return rows
+
+
+# -- 4. whole runs ----------------------------------------------------------------------------------------------------
+
+
+def by_hand(task: Task, recipe: Recipe) -> None:
+    """A loop such as a user would write, evaluated on the training and the test set at the end; nothing is stored."""
+    torch.manual_seed(0)
+    members = task.pool[torch.randperm(len(task.pool))[: recipe.dataset_size].numpy()]
+    model = task.make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=recipe.learning_rate)
+    trained: nn.Module = model
+    if recipe.clip_norm is not None:
+        data = DataLoader(TensorDataset(members.inputs, members.targets), batch_size=recipe.batch_size)
+        trained, optimizer, _ = PrivacyEngine().make_private(
+            module=model,
+            optimizer=optimizer,
+            data_loader=data,
+            noise_multiplier=recipe.noise_std * recipe.batch_size / recipe.clip_norm,
+            max_grad_norm=recipe.clip_norm,
+            poisson_sampling=False,
+        )
+    for _ in range(recipe.num_steps):
+        ids = torch.randperm(recipe.dataset_size)[: recipe.batch_size]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(trained(members.inputs[ids]), members.targets[ids]).backward()
+        optimizer.step()
+    for examples in (members, task.test):
+        evaluate(task, model, examples)
+
+
+def by_gmip(task: Task, recipe: Recipe, folder: str | None) -> None:
+    train(task, recipe, seed=0, out=None if folder is None else tempfile.mkdtemp(dir=folder))
+
+
+def repeated(run: Callable[[], None]) -> Steps:
+    def runs(count: int) -> None:
+        for _ in range(count):
+            run()
+
+    return runs
+
+
+def whole_runs(quick: bool, folder: Path) -> list[Row]:
+    task = load("digits")
+    recipes = {
+        "plain": task.recipe.replace(clip_norm=None, noise_std=0.0),
+        "noisy": task.recipe.replace(clip_norm=4.0, noise_std=0.05),
+    }
+    rows = []
+    for num_steps in (200,) if quick else (200, 2000):
+        for kind, recipe in recipes.items():
+            chosen = recipe.replace(num_steps=num_steps)
+            with tempfile.TemporaryDirectory(prefix="gmip-bench-", dir=folder) as out:
+                contestants = {
+                    "by hand": repeated(partial(by_hand, task, chosen)),
+                    "None": repeated(partial(by_gmip, task, chosen, None)),
+                    "a folder": repeated(partial(by_gmip, task, chosen, out)),
+                }
+                laps = race(contestants, 1, 2.0 if quick else 8.0)
+            rows += [
+                {"kind": kind, "steps": num_steps, "out": name, **compare(laps, name, "by hand", num_steps)}
+                for name in ("None", "a folder")
+            ]
+    return rows
+
+
+# -- showing ----------------------------------------------------------------------------------------------------------
+
+TIMES = {
+    "rounds": "rounds|d",
+    "ratio": "ratio|.3f",
+    "ratio_low": "25%|.3f",
+    "ratio_high": "75%|.3f",
+    "ratio_least": "of the fastest|.3f",
+    "ratio_total": "of the totals|.3f",
+    "ratio_cpu": "of CPU time|.3f",
+}
+
+
+def table(title: str, columns: dict[str, str], rows: Sequence[Row]) -> None:
+    """columns : key -> heading|format"""
+    print(f"\n{title}")
+    heads = [heading.split("|")[0] for heading in columns.values()]
+    cells = [[format(row[key], heading.split("|")[1]) for key, heading in columns.items()] for row in rows]
+    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
+    for line in [heads, ["-" * width for width in widths], *cells]:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def show(results: Row) -> None:
+    print(", ".join(f"{key} {value}" for key, value in results["setting"].items()))
+    table(
+        "1. A plain loop inside record(...) to the same loop without it (aim: 1.10)",
+        {
+            "model": "model|s",
+            "params": "parameters|,d",
+            "bytes_per_step": "bytes a step|,d",
+            "step_us": "plain step, us|.0f",
+            **TIMES,
+        },
+        results["recording"],
+    )
+    table(
+        "2. NoisyStepper to stock Opacus in its fastest mode (aim: 1.05)",
+        {
+            "model": "model|s",
+            "mode": "mode|s",
+            "step_us": "Opacus' step, us|.0f",
+            **TIMES,
+            "difference": "difference|.0e",
+            "modes": "Opacus' modes to its fastest|s",
+        },
+        results["noisy"],
+    )
+    table(
+        "3. Peak memory of noisy steps, gmip to stock Opacus (aim: 1.00)",
+        {
+            "model": "model|s",
+            "batch_size": "batch|d",
+            "mode": "mode|s",
+            "samples_bytes": "all gradients|,d",
+            "gmip_bytes": "gmip bytes|,d",
+            "opacus_bytes": "Opacus' bytes|,d",
+            "ratio": "ratio|.3f",
+            "spread": "spread|.3f",
+        },
+        results["memory"],
+    )
+    table(
+        "4. train(digits, recipe, out=...) to a loop written by hand, which stores nothing",
+        {
+            "kind": "run|s",
+            "steps": "steps|d",
+            "out": "out|s",
+            "step_us": "by hand, us a step|.0f",
+            **TIMES,
+        },
+        results["whole_runs"],
+    )
+    print(f"\n{results['seconds']:.0f} seconds")
+
+
+def quiet() -> None:
+    """Without what Opacus, in its stock loop, makes torch warn of."""
+    warnings.filterwarnings("ignore", "Full backward hook is firing")
+    warnings.filterwarnings("ignore", "Secure RNG turned off")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="gmip's training beside the plain loop and Opacus, as ratios.")
+    parser.add_argument("--quick", action="store_true", help="fewer models and rounds")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    parser.add_argument("--threads", type=int, default=1, help="of torch (default 1)")
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="on a real disk; traces go there")
+    options = parser.parse_args(arguments)
+    quiet()
+    torch.set_num_threads(options.threads)
+    start = time.perf_counter()
+    results: Row = {
+        "setting": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "opacus", "numpy")},
+            "torch threads": options.threads,
+            "cores": os.cpu_count(),
+        }
+    }
+    for part in (recording, noisy, memory, whole_runs):
+        results[part.__name__] = part(options.quick, options.folder)
+    results["seconds"] = time.perf_counter() - start
+    if options.json:
+        print(json.dumps(results))
+    else:
+        show(results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""The tests of one published step, for many published means and many candidates at once.
+
+Model (docs/theory/one-step.md): with the background mean and covariance estimated from m vectors, M = published mean
+minus background mean, delta = candidate minus background mean, in the eigenbasis of the covariance,
+
+    not in the batch:  M_i ~ N(0,                v0_i),   v0 = lambda (1/n + 1/m)               + tau^2
+    in the batch:      M_i ~ N(shift_i/n,        v1_i),   v1 = lambda ((1-q)/n + (1-q)^2/m)     + tau^2
+
+with shift = delta and q = 1/n for batches of fixed size. Under Poisson sampling the others' number is random: lambda
+are the eigenvalues of Sigma + (1-p) mu mu', shift = theta - p mu, q = 1/N.
+
+What estimation does, and how it is undone (r of nu = m - 1 degrees of freedom are used up):
+- 1/lambda is too large: E[S^-1] = nu/(nu - r - 1) Sigma^-1. `inflation` multiplies lambda by that factor. With noise
+  or a ridge the directions that they drown count less: r becomes the effective number sum lambda/(lambda + kappa),
+  as in generalised cross-validation.
+- The error of the weights adds variance to their product with M, again by about 1/(1 - r/nu): the candidate's part of
+  the log-likelihood ratio is `temperature` times what it would be, and its moments are then those of a log-likelihood
+  ratio (mean = half the variance). Self-play can measure it in place of the formula.
+- M and delta share the error of the background mean: their product has mean tr(W Sigma)/m, which is taken off.
+A ridge is no variance of the data. It counts as noise does: the same under both hypotheses.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip.accounting import _ncx2
+from gmip.attacks.glir.views import View
+from gmip.errors import InvalidArgument
+from gmip.stats.covariance import GaussianModel
+
+__all__ = ["StepTest", "inflation", "susceptibility"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepTest:
+    """The two hypotheses of one step in w coordinates; build it with `of`.
+
+    Attributes
+    ----------
+    batch_size, noise_std, sample_rate : n, tau, p of the step.
+    v0, v1 : arrays of shape (w,), variance of each coordinate of M if the candidate is not, or is, in the batch.
+    drawn : array of shape (w,), variance that M really has if it is not: v0 without the ridge.
+    spread : array of shape (w,), `drawn` as the fitted weights meet it, estimation error included.
+    offset : array of shape (w,), what is added to centred coordinates to get the candidate's shift times n: 0, or
+        (1-p) mu under Poisson sampling.
+    anchor : share of the background mean in the shift: 1, or p under Poisson sampling.
+    trace : tr(Sigma/v1)/m, the mean of sum M shift/v1 that the error of the background mean causes.
+    temperature : factor of the candidate's part of the log-likelihood ratio.
+    """
+
+    batch_size: float
+    noise_std: float
+    sample_rate: float
+    v0: Array
+    v1: Array
+    drawn: Array
+    spread: Array
+    offset: Array
+    anchor: float
+    trace: float
+    temperature: float
+
+    @classmethod
+    def of(cls, model: GaussianModel, view: View) -> StepTest:
+        """The test of a view under a model (under Poisson sampling: a model with `plus_mean(1 - p)`).
+
+        Its coordinates are those of `model.embed`: the first `model.rank` columns, or all of them (and the residual,
+        if the model `leaves_residual`) when the model has a variance outside its basis.
+        """
+        n, m, p, tau = view.batch_size, model.num_samples, view.sample_rate, view.noise_std
+        poisson = view.sampling == "poisson"
+        q = p / n if poisson else 1.0 / n
+        phi = inflation(model, noise=n * tau**2)
+        if phi is None:
+            raise InvalidArgument(
+                f"background has {m:.0f} examples, too few for rank {model.rank}: raise cutoff or ridge, or pass "
+                "more examples."
+            )
+        sampled = _variances(model, residual=model.leaves_residual)
+        v0_share, v1_share = 1.0 / n + 1.0 / m, (1.0 - q) / n + (1.0 - q) ** 2 / m
+        lift = phi * model.outside / n + tau**2
+        v0, v1 = phi * sampled * v0_share + lift, phi * sampled * v1_share + lift
+        temperature = 1.0
+        if m < math.inf:
+            weighted = sampled / v1
+            temperature = float(weighted.sum() / (weighted @ ((phi**2 * sampled * v1_share + tau**2) / v1)))
+        offset = np.zeros(v0.size)
+        if poisson:
+            mean = model.embed(model.mean[None], residual=model.leaves_residual, centred=False)[0]
+            offset = (1.0 - p) * mean[: v0.size]
+        return cls(
+            batch_size=float(n),
+            noise_std=tau,
+            sample_rate=p,
+            v0=v0,
+            v1=v1,
+            drawn=phi * sampled * v0_share + tau**2,
+            spread=phi**2 * sampled * v0_share + tau**2,
+            offset=offset,
+            anchor=p if poisson else 1.0,
+            trace=phi * float((sampled / v1).sum()) / m,
+            temperature=temperature,
+        )
+
+    def shifts(self, coordinates: Array) -> Array:
+        """n times the shift of each candidate, (c, w), from centred coordinates with at least w columns."""
+        used = coordinates[:, : self.v0.size]
+        return used if not self.offset.any() else used + self.offset
+
+    def llr(self, published: Array, coordinates: Array) -> Array:
+        """Log-likelihood ratio "in the batch" against "not in it", shape (g, c).
+
+        published : array of shape (g, >= w), means minus the background mean. coordinates : array of shape (c, >= w).
+        """
+        n = self.batch_size
+        shifts, means = self.shifts(coordinates), published[:, : self.v0.size]
+        weighted = shifts / self.v1
+        cross = means @ weighted.T - self.anchor * self.trace
+        length = np.einsum("ij,ij->i", shifts, weighted) - self.anchor**2 * self.trace
+        own = (self.temperature / n) * (cross - (0.5 / n) * length)
+        return np.asarray(own + self._variance_part(means)[:, None])
+
+    def _variance_part(self, means: Array) -> Array:
+        """What the smaller variance of the others says, the same for every candidate: shape (g,)."""
+        rise = 1.0 / self.v0 - 1.0 / self.v1
+        ratio = self.v0 / self.v1
+        # centred, so that a ridge or an estimated covariance does not shift it; exact when parameters are known
+        return 0.5 * ((means * means - self.drawn) @ rise) - 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
+
+    def absent(self, published: Array) -> Array:
+        """Log-likelihood ratio "a member, but not in this batch" against "not a member", shape (g,).
+
+        Zero for batches of fixed size. Under Poisson sampling the others are one fewer.
+        """
+        means = published[:, : self.v0.size]
+        if self.anchor == 1.0:
+            return np.zeros(means.shape[0])
+        p, n = self.sample_rate, self.batch_size
+        shift = self.offset * (-p / ((1.0 - p) * n))
+        return np.asarray(means @ (shift / self.v1) - 0.5 * shift @ (shift / self.v1) + self._variance_part(means))
+
+    def mixture(self, published: Array, coordinates: Array) -> Array:
+        """Log-likelihood ratio "a member" against "not a member", when a member is in the batch with chance p: (g, c).
+
+        log(1 - p + p exp(llr)) of THEORY 9.
+        """
+        inside = self.llr(published, coordinates)
+        if self.sample_rate == 1.0:
+            return inside
+        out = np.log1p(-self.sample_rate) + self.absent(published)[:, None]
+        return np.asarray(np.logaddexp(out, math.log(self.sample_rate) + inside))
+
+    def log_p_value(self, published: Array, coordinates: Array) -> Array:
+        """The paper's test: log P(U <= observed) if not in the batch, shape (g, c); low for members.
+
+        U = (M - delta)' V^-1 (M - delta), V the covariance of M, is non-central chi-squared: Algorithm 1 of the paper
+        with its errata (THEORY 6.3, 6.4), n Sigma^-1 there being V^-1 without noise. An estimated covariance is not
+        Hotelling's case here, because the same estimate is in U and in the candidate's susceptibility: given both,
+        `temperature` times U has, to two moments, `temperature` times as many degrees of freedom.
+        """
+        shifts, means = self.shifts(coordinates), published[:, : self.v0.size]
+        weighted = shifts / self.v0
+        length = np.einsum("ij,ij->i", shifts, weighted)
+        u = ((means * means) @ (1.0 / self.v0))[:, None] + length - 2.0 * (means @ weighted.T)
+        dof = max(self.temperature * float(np.sum(self.drawn / self.v0)), 1.0)
+        centre = np.maximum(self.temperature * (length - 2.0 * self.anchor * self.trace), 0.0)
+        return _ncx2.log_cdf(self.temperature * u, dof, np.broadcast_to(centre, u.shape))
+
+
+def _variances(model: GaussianModel, *, residual: bool) -> Array:
+    """Sample variance (shrunk, without ridge or floor) of each coordinate that the test uses."""
+    if model.outside == 0.0:
+        return model.scale * model.spectrum[: model.rank]
+    values = model.scale * model.spectrum
+    return np.concatenate([values, np.zeros(model.dimension)]) if residual else values
+
+
+def inflation(model: GaussianModel, *, noise: float) -> float | None:
+    """phi such that phi * lambda makes up for the estimation of 1/lambda; None when there are too few samples.
+
+    noise : n tau^2, the noise in units of a single vector's variance.
+    """
+    nu = model.num_samples - 1.0
+    if nu == math.inf:
+        return 1.0
+    values = _variances(model, residual=False)
+    phi = 1.0
+    for _ in range(1000):
+        kappa = model.outside + noise / phi
+        free = nu - 1.0 - float(np.sum(values / (values + kappa)))
+        if free <= 0.0:
+            return None
+        if abs(nu / free - phi) <= 1.0e-10 * phi:
+            break
+        phi = nu / free
+    return phi
+
+
+def susceptibility(model: GaussianModel, vectors: NDArray[Any]) -> Array:
+    """K = (theta - mu)' Sigma^-1 (theta - mu) of vectors (k, D) in the directions that the model keeps, shape (k,).
+
+    The bias of the inverse of an estimated covariance is taken out. What the error of the mean adds, about r/m, is left
+    in: it is an over-estimate, on the safe side, and keeps K positive.
+    """
+    phi = inflation(model, noise=0.0)
+    if phi is None:
+        raise InvalidArgument(
+            f"background has {model.num_samples:.0f} examples, too few for rank {model.rank}: raise cutoff or ridge, "
+            "or pass more examples."
+        )
+    values = _variances(model, residual=model.leaves_residual) + model.outside
+    parts = model.embed(
+        vectors, columns=model.rank if model.outside == 0.0 else None, residual=model.leaves_residual
+    )
+    return np.asarray((parts * parts) @ (1.0 / (phi * values)))

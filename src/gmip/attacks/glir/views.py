@@ -1,0 +1,116 @@
+"""What the attacker knows about one published step, or about several full-batch steps stacked into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip.accounting import _validate as check
+from gmip.accounting.mechanism import SAMPLINGS, Sampling
+from gmip.errors import InvalidArgument
+from gmip.stats import _check
+
+__all__ = ["View", "same_run", "stack"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class View:
+    """One published mean gradient, and the gradients of candidates and background at the same parameters.
+
+    Parameters
+    ----------
+    mean : array of shape (D,), what was published.
+    candidates : array of shape (c, D).
+    background : array of shape (m, D), vectors of the same distribution that are not in the run; None when the
+        parameters of the distribution are known.
+    batch_size : n, examples averaged (under "poisson" the expected number, and the divisor).
+    noise_std : tau, noise on every entry of the published MEAN.
+    sample_rate : p, chance that an example of the training set is in the batch.
+    sampling : "fixed", "poisson" or "full", as in `NoisySGD`.
+    extra_dims : dimensions in which no vector has a part and which were left out (an isometric compression).
+
+    Arrays are float32 or float64 and are not copied; sums over them are float64.
+    """
+
+    mean: NDArray[Any]
+    candidates: NDArray[Any]
+    background: NDArray[Any] | None
+    batch_size: int
+    noise_std: float = 0.0
+    sample_rate: float = 1.0
+    sampling: Sampling = "full"
+    extra_dims: int = 0
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "mean", _check.vector("mean", self.mean))
+        put(self, "candidates", _check.matrix("candidates", self.candidates, columns=self.mean.size))
+        if self.candidates.shape[0] == 0:
+            raise InvalidArgument("candidates is empty: pass at least one gradient.")
+        if self.background is not None:
+            put(self, "background", _check.matrix("background", self.background, columns=self.mean.size))
+        put(self, "batch_size", check.count("batch_size", self.batch_size))
+        put(self, "noise_std", check.non_negative("noise_std", self.noise_std))
+        put(self, "sample_rate", check.probability("sample_rate", self.sample_rate, open_low=True))
+        check.one_of("sampling", self.sampling, SAMPLINGS)
+        put(self, "extra_dims", self.extra_dims and check.count("extra_dims", self.extra_dims))
+        if self.sampling == "full" and self.sample_rate != 1.0:
+            raise InvalidArgument(
+                f"sample_rate = {self.sample_rate} with sampling = 'full': every example is in a full batch; set "
+                "sample_rate to 1, or sampling to 'fixed' or 'poisson'."
+            )
+        if self.batch_size == 1 and self.noise_std == 0.0 and (self.sampling != "poisson" or self.sample_rate == 1.0):
+            raise InvalidArgument("batch_size = 1 without noise publishes a gradient itself: compare it directly.")
+
+    @property
+    def dataset_size(self) -> int:
+        """N = n/p, to the nearest whole number."""
+        return round(self.batch_size / self.sample_rate)
+
+
+def stack(views: Sequence[View]) -> View:
+    """Several full-batch steps as one view: the gradients of all steps of an example, one after the other.
+
+    The published means of full batches stack to the mean of the stacked gradients (THEORY 9), so one likelihood ratio
+    covers what the steps share. The steps must have one batch size and one noise_std.
+    """
+    same_run(views)
+    first = views[0]
+    if any(view.sample_rate != 1.0 for view in views):
+        raise InvalidArgument(
+            "only full-batch steps can be stacked: in mini-batches an example comes and goes; use method='mixture'."
+        )
+    if any(view.noise_std != first.noise_std for view in views):
+        raise InvalidArgument("noise_std differs between the steps: stacked steps need one noise level.")
+    if len(views) == 1:
+        return first
+    backgrounds = [view.background for view in views if view.background is not None]
+    return View(
+        mean=np.concatenate([view.mean for view in views]),
+        candidates=np.concatenate([view.candidates for view in views], axis=1),
+        background=np.concatenate(backgrounds, axis=1) if backgrounds else None,
+        batch_size=first.batch_size,
+        noise_std=first.noise_std,
+        extra_dims=sum(view.extra_dims for view in views),
+    )
+
+
+def same_run(views: Sequence[View]) -> None:
+    """Raise unless the views are steps of one run: the same candidates, background, batch size and data set size."""
+    if not views or not all(isinstance(view, View) for view in views):
+        raise InvalidArgument("views must be a non-empty sequence of View, one for each step.")
+    for name, sizes in (
+        ("candidates", {view.candidates.shape[0] for view in views}),
+        ("background", {None if view.background is None else view.background.shape[0] for view in views}),
+        ("batch_size", {view.batch_size for view in views}),
+        ("dataset_size", {view.dataset_size for view in views}),
+    ):
+        if len(sizes) > 1:
+            raise InvalidArgument(
+                f"views differ in {name} ({', '.join(map(str, sorted(sizes, key=str)))}): pass steps of one run, with "
+                "the same examples in each."
+            )

@@ -1,0 +1,303 @@
+"""A Gaussian model of vectors, kept as the eigen-decomposition of its covariance.
+
+Singular covariances are normal here: the class gradients of a softmax head sum to zero (THEORY 6.7), and there may be
+fewer samples than dimensions. Directions below the eigenvalue cut-off are dropped, or kept with a ridge.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gmip.accounting import _validate as check
+from gmip.errors import InvalidArgument
+from gmip.stats import _check
+
+__all__ = ["DEFAULT_CUTOFF", "GaussianModel", "Shrinkage"]
+
+Array = NDArray[np.float64]
+Shrinkage = Literal["ledoit-wolf", "oas"]
+
+DEFAULT_CUTOFF = 1.0e-12
+_CHUNK = 4096  # rows turned to float64 at a time
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GaussianModel:
+    """Mean and covariance of D-dimensional vectors; make one with `fit` or `known`.
+
+    Attributes
+    ----------
+    mean : array of shape (D,).
+    directions : array of shape (D, R) with orthonormal columns, every direction in which the samples vary.
+    spectrum : array of shape (R,), the sample variance along each of them, falling.
+    num_samples : m, how many vectors the model was estimated from; infinity when it is known.
+    cutoff : directions whose variance is at most `cutoff` times the largest are left out of the basis.
+    ridge : added to every variance, in units of the mean of `spectrum` over its positive entries.
+    scale, floor : shrinkage: the variance of a direction is scale * spectrum + floor + ridge.
+    """
+
+    mean: Array
+    directions: Array
+    spectrum: Array
+    num_samples: float
+    cutoff: float = DEFAULT_CUTOFF
+    ridge: float = 0.0
+    scale: float = 1.0
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cutoff", check.probability("cutoff", self.cutoff, open_high=True))
+        object.__setattr__(self, "ridge", check.non_negative("ridge", self.ridge))
+
+    @classmethod
+    def fit(
+        cls,
+        background: ArrayLike | Iterable[ArrayLike],
+        *,
+        cutoff: float = DEFAULT_CUTOFF,
+        ridge: float = 0.0,
+        shrinkage: Shrinkage | None = None,
+        extra_dims: int = 0,
+    ) -> GaussianModel:
+        """Estimate from samples: divisor m - 1, float64 throughout.
+
+        background : array of shape (m, D), or an iterable of such arrays (chunks of the same samples), which is
+            accumulated as one D x D matrix. An array with D > m goes through its m x m Gram matrix instead.
+        shrinkage : towards a multiple of the identity, with the intensity of Ledoit and Wolf (2004) or of the oracle
+            approximating estimator of Chen et al. (2010), as in scikit-learn.
+        extra_dims : dimensions of the original space that were left out because no vector has a part in them; they
+            count in the target of the shrinkage.
+        """
+        if shrinkage is not None:
+            check.one_of("shrinkage", shrinkage, ("ledoit-wolf", "oas"))
+        if isinstance(background, np.ndarray):
+            sums = _array_sums(_check.matrix("background", background))
+        else:
+            sums = _stream_sums(background)
+        mean, directions, spectrum, samples, fourth = sums
+        scale, floor = 1.0, 0.0
+        if shrinkage is not None:
+            share = _intensity(shrinkage, spectrum, fourth, samples, mean.size + extra_dims)
+            scale, floor = 1.0 - share, share * float(spectrum.sum()) / (mean.size + extra_dims)
+        return cls(
+            mean=mean,
+            directions=directions,
+            spectrum=spectrum,
+            num_samples=float(samples),
+            cutoff=cutoff,
+            ridge=ridge,
+            scale=scale,
+            floor=floor,
+        )
+
+    @classmethod
+    def known(
+        cls, mean: ArrayLike, covariance: ArrayLike, *, cutoff: float = DEFAULT_CUTOFF, ridge: float = 0.0
+    ) -> GaussianModel:
+        """Given parameters: `covariance` of shape (D, D), or (D,) for a diagonal one."""
+        centre = _check.vector("mean", mean)
+        if np.ndim(covariance) == 1:
+            variances = _check.vector("covariance", covariance, length=centre.size)
+            order = np.argsort(-variances, kind="stable")
+            values, vectors = variances[order], np.eye(centre.size)[:, order]
+        else:
+            square = _check.matrix("covariance", covariance, columns=centre.size).astype(np.float64, copy=False)
+            if square.shape[0] != centre.size or not np.allclose(square, square.T, rtol=1.0e-8, atol=0.0):
+                raise InvalidArgument(f"covariance must be symmetric, of shape {(centre.size, centre.size)}.")
+            values, vectors = _falling(np.linalg.eigh(square))
+        if values.size == 0 or values[0] <= 0.0 or values[-1] < -1.0e-8 * values[0]:
+            raise InvalidArgument("covariance must have no negative and at least one positive eigenvalue: mend it.")
+        return cls(
+            mean=centre,
+            directions=vectors,
+            spectrum=np.maximum(values, 0.0),
+            num_samples=math.inf,
+            cutoff=cutoff,
+            ridge=ridge,
+        )
+
+    def retuned(self, *, cutoff: float | None = None, ridge: float | None = None) -> GaussianModel:
+        """The same decomposition with another cut-off or ridge."""
+        changes = {"cutoff": cutoff, "ridge": ridge}
+        return dataclasses.replace(self, **{k: v for k, v in changes.items() if v is not None})
+
+    def plus_mean(self, weight: float) -> GaussianModel:
+        """The model of covariance Sigma + weight * mean mean', weight >= 0: sums of a random number of vectors."""
+        inside = self.mean @ self.directions
+        rest = self.mean - self.directions @ inside
+        basis, values = self.directions, self.spectrum
+        length = float(np.linalg.norm(rest))
+        if length > 1.0e-10 * float(np.linalg.norm(self.mean)):
+            basis = np.column_stack([basis, rest / length])
+            inside, values = np.append(inside, length), np.append(values, 0.0)
+        values, rotation = _falling(np.linalg.eigh(np.diag(values) + weight * np.outer(inside, inside)))
+        return dataclasses.replace(self, directions=basis @ rotation, spectrum=np.maximum(values, 0.0))
+
+    @property
+    def dimension(self) -> int:
+        """D."""
+        return int(self.mean.size)
+
+    @property
+    def rank(self) -> int:
+        """r, the directions above the cut-off."""
+        return int(np.count_nonzero(self.spectrum > self.cutoff * self.spectrum[0]))
+
+    @property
+    def basis(self) -> Array:
+        """The directions above the cut-off, shape (D, r)."""
+        return self.directions[:, : self.rank]
+
+    @property
+    def eigenvalues(self) -> Array:
+        """Variances along `basis`, shape (r,), shrinkage and ridge included."""
+        return self.scale * self.spectrum[: self.rank] + self.outside
+
+    @property
+    def outside(self) -> float:
+        """The variance given to every direction outside `basis`: 0 means that they are dropped."""
+        if self.ridge == 0.0:
+            return self.floor
+        varied = self.spectrum > np.finfo(np.float64).eps * self.dimension * self.spectrum[0]
+        return self.floor + self.ridge * float(self.spectrum[varied].mean())
+
+    @property
+    def leaves_residual(self) -> bool:
+        """Whether vectors may have a part, outside all `directions`, to which the model gives a variance."""
+        return self.outside > 0.0 and self.spectrum.size < self.dimension
+
+    def coordinates(self, vectors: ArrayLike) -> Array:
+        """Vectors (k, D) minus the mean, in `basis`: shape (k, r)."""
+        return self.embed(vectors, columns=self.rank)
+
+    def embed(
+        self, vectors: ArrayLike, *, columns: int | None = None, residual: bool = False, centred: bool = True
+    ) -> Array:
+        """Vectors (k, D) minus the mean (if `centred`), along the first `columns` (all R) directions: (k, columns).
+
+        With `residual` the parts outside all directions follow as D further columns: inner products are then those
+        of the vectors themselves.
+        """
+        rows = _check.matrix("vectors", vectors, columns=self.dimension)
+        basis = self.directions[:, :columns]
+        width = basis.shape[1]
+        out = np.empty((rows.shape[0], width + (self.dimension if residual else 0)))
+        for part, chunk in _chunks(rows):
+            moved = chunk - self.mean if centred else chunk
+            np.matmul(moved, basis, out=out[part, :width])
+            if residual:
+                out[part, width:] = moved - out[part, :width] @ basis.T
+        return out
+
+
+def _chunks(rows: NDArray[Any]) -> Iterator[tuple[slice, Array]]:
+    for start in range(0, rows.shape[0], _CHUNK):
+        part = slice(start, start + _CHUNK)
+        yield part, rows[part].astype(np.float64, copy=False)
+
+
+def _falling(pair: tuple[Array, Array]) -> tuple[Array, Array]:
+    values, vectors = pair
+    return values[::-1].copy(), np.ascontiguousarray(vectors[:, ::-1])
+
+
+class _Sums:
+    """Sums over samples x minus a shift: of x, x x', |x|^2, |x|^4 and |x|^2 x."""
+
+    def __init__(self, shift: Array) -> None:
+        self.shift, self.count = shift, 0
+        self.first, self.second = np.zeros(shift.size), np.zeros((shift.size, shift.size))
+        self.square, self.fourth, self.third = 0.0, 0.0, np.zeros(shift.size)
+
+    def add(self, rows: Array) -> None:
+        moved = rows - self.shift
+        norms = np.einsum("ij,ij->i", moved, moved)
+        self.count += rows.shape[0]
+        self.first += moved.sum(axis=0)
+        self.second += moved.T @ moved
+        self.square += float(norms.sum())
+        self.fourth += float(norms @ norms)
+        self.third += norms @ moved
+
+    def result(self) -> tuple[Array, Array, float]:
+        """Mean (D,), scatter about it (D, D), and the sum of the fourth powers of the distances to it."""
+        d = self.first / self.count
+        c = float(d @ d)
+        # |x - d|^4 = (|x|^2 - 2 x.d + c)^2, summed
+        fourth = self.fourth + 4.0 * d @ self.second @ d + self.count * c * c
+        fourth += -4.0 * d @ self.third + 2.0 * c * self.square - 4.0 * c * d @ self.first
+        return self.shift + d, self.second - self.count * np.outer(d, d), float(fourth)
+
+
+Decomposition = tuple[Array, Array, Array, int, float]
+
+
+def _array_sums(rows: NDArray[Any]) -> Decomposition:
+    """Mean, directions, spectrum, sample count and the sum of |x - mean|^4 of an array of shape (m, D)."""
+    count, width = rows.shape
+    if count < 2:
+        raise InvalidArgument(f"background has {count} examples: a covariance needs at least 2, pass more.")
+    mean = np.add.reduce([chunk.sum(axis=0) for _, chunk in _chunks(rows)]) / count
+    if width <= count:
+        sums = _Sums(mean)
+        for _, chunk in _chunks(rows):
+            sums.add(chunk)
+        return _primal(sums)
+    centred = rows - mean
+    gram = centred @ centred.T
+    values, vectors = _falling(np.linalg.eigh(gram))
+    _needs_variance(float(values[0]) / (count - 1), mean)
+    values, vectors = (kept := values[values > np.finfo(np.float64).eps * width * values[0]]), vectors[:, : kept.size]
+    # Small eigenvalues cost orthogonality (eps * largest/smallest): one QR gives it back.
+    directions = np.linalg.qr((centred.T @ vectors) / np.sqrt(values))[0]
+    norms = np.diagonal(gram)
+    return mean, directions, values / (count - 1), count, float(norms @ norms)
+
+
+def _stream_sums(chunks: Iterable[Any]) -> Decomposition:
+    sums: _Sums | None = None
+    for chunk in chunks:
+        rows = _check.matrix("background", chunk, columns=None if sums is None else sums.shift.size)
+        rows = rows.astype(np.float64, copy=False)
+        if rows.shape[0]:
+            sums = sums or _Sums(rows.mean(axis=0))
+            sums.add(rows)
+    if sums is None or sums.count < 2:
+        count = 0 if sums is None else sums.count
+        raise InvalidArgument(f"background has {count} examples: a covariance needs at least 2, pass more.")
+    return _primal(sums)
+
+
+def _primal(sums: _Sums) -> Decomposition:
+    mean, scatter, fourth = sums.result()
+    if mean.size == 0:
+        raise InvalidArgument("background has no columns: pass gradients of at least one parameter.")
+    values, vectors = _falling(np.linalg.eigh(scatter))
+    _needs_variance(float(values[0]) / (sums.count - 1), mean)
+    return mean, vectors, np.maximum(values, 0.0) / (sums.count - 1), sums.count, fourth
+
+
+def _needs_variance(largest: float, mean: Array) -> None:
+    """Rounding alone gives a variance of (eps * mean)^2."""
+    if not largest > (64.0 * np.finfo(np.float64).eps * float(np.abs(mean).max())) ** 2:
+        raise InvalidArgument("background does not vary: all its vectors are the same; pass gradients that differ.")
+
+
+def _intensity(kind: Shrinkage, spectrum: Array, fourth: float, samples: int, dimension: int) -> float:
+    """Weight of the identity, from the eigenvalues of the covariance with divisor m, as both papers have it."""
+    values = spectrum * ((samples - 1) / samples)
+    squares, mean = float(values @ values), float(values.sum()) / dimension
+    if kind == "oas":  # Chen et al. (2010), equation 23, as scikit-learn writes it
+        alpha = squares / dimension**2
+        spread = (samples + 1.0) * (alpha - mean**2 / dimension)
+        return 1.0 if spread <= 0.0 else min((alpha + mean**2) / spread, 1.0)
+    spread = squares - dimension * mean**2  # Ledoit and Wolf (2004), lemma 3.2 to 3.4
+    error = (fourth / samples - squares) / samples
+    return 0.0 if spread <= 0.0 else min(max(error, 0.0), spread) / spread

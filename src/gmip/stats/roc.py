@@ -1,0 +1,67 @@
+"""Exact empirical ROC: every distinct score is a threshold, ties are right."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gmip.accounting import _validate as check
+from gmip.errors import InvalidArgument
+from gmip.stats import _check
+
+__all__ = ["RocCurve", "auc", "roc_curve", "tpr_at_fpr"]
+
+Array = NDArray[np.float64]
+
+
+class RocCurve(NamedTuple):
+    """Rates of the test "score >= threshold", each of shape (k + 1,) for k distinct scores; the first point is (0, 0)
+    at an infinite threshold, the last (1, 1)."""
+
+    fpr: Array
+    tpr: Array
+    thresholds: Array
+
+
+def _pair(members: ArrayLike, non_members: ArrayLike) -> tuple[Array, Array]:
+    pair = _check.vector("members", members), _check.vector("non_members", non_members)
+    for name, scores in zip(("members", "non_members"), pair, strict=True):
+        if scores.size == 0:
+            raise InvalidArgument(f"{name} is empty: pass at least one score.")
+    return pair
+
+
+def roc_curve(members: ArrayLike, non_members: ArrayLike) -> RocCurve:
+    """The ROC of scores (higher = member) of shape (a,) and (b,)."""
+    ins, outs = _pair(members, non_members)
+    thresholds = np.unique(np.concatenate([ins, outs]))[::-1]
+    rates = [
+        np.concatenate([[0.0], 1.0 - np.searchsorted(np.sort(scores), thresholds, side="left") / scores.size])
+        for scores in (outs, ins)
+    ]
+    return RocCurve(rates[0], rates[1], np.concatenate([[np.inf], thresholds]))
+
+
+def auc(members: ArrayLike, non_members: ArrayLike) -> float:
+    """P(a member's score is higher than a non-member's) + P(they are equal)/2."""
+    ins, outs = _pair(members, non_members)
+    ordered = np.sort(outs)
+    wins = np.searchsorted(ordered, ins, side="left").sum() + np.searchsorted(ordered, ins, side="right").sum()
+    return float(wins) / (2.0 * ins.size * outs.size)
+
+
+@overload
+def tpr_at_fpr(members: ArrayLike, non_members: ArrayLike, fpr: float) -> float: ...
+@overload
+def tpr_at_fpr(members: ArrayLike, non_members: ArrayLike, fpr: ArrayLike) -> float | Array: ...
+def tpr_at_fpr(members: ArrayLike, non_members: ArrayLike, fpr: ArrayLike) -> float | Array:
+    """The largest TPR of any threshold whose empirical FPR is at most `fpr` (no interpolation), shaped like `fpr`."""
+    ins, outs = _pair(members, non_members)
+    rates = check.probability_array("fpr", fpr)
+    allowed = np.searchsorted(np.arange(outs.size + 1) / outs.size, rates, side="right") - 1  # false positives
+    # The threshold may fall just above the first non-member that must not be taken.
+    barrier = np.append(np.sort(outs)[::-1], -np.inf)[allowed]
+    result = 1.0 - np.searchsorted(np.sort(ins), barrier, side="right") / ins.size
+    return float(result) if np.ndim(fpr) == 0 else np.asarray(result)

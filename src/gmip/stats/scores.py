@@ -1,0 +1,124 @@
+"""What an attack hands to an audit: one score per candidate, and what it knows about the score."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit
+
+from gmip.accounting import _validate as check
+from gmip.errors import InvalidArgument
+from gmip.stats import _check
+
+__all__ = ["ScoreSet", "logistic_calibration"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreSet:
+    """Scores of c candidates; arrays are copied and read-only.
+
+    Attributes
+    ----------
+    ids : array of shape (c,), who the candidates are (numbers or names, each once).
+    scores : array of shape (c,), higher = more likely a member.
+    attack : name of the attack.
+    p_values : array of shape (c,) or None, chance of such a score if the candidate is not a member.
+    susceptibility : array of shape (c,) or None, K of each candidate.
+    calibration : (a, b) or None: a * score + b is the log-odds of membership at even prior odds.
+    info : what else the attack found (rank, cut-off, predicted AUC), by name.
+    """
+
+    ids: NDArray[Any]
+    scores: Array
+    attack: str
+    p_values: Array | None = None
+    susceptibility: Array | None = None
+    calibration: tuple[float, float] | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ids = np.array(self.ids)
+        if ids.ndim != 1 or ids.size == 0:
+            raise InvalidArgument(f"ids must be a non-empty one-dimensional array, not one of shape {ids.shape}.")
+        if np.unique(ids).size != ids.size:
+            raise InvalidArgument(f"ids has {ids.size - np.unique(ids).size} repeated entries: name each record once.")
+        attack: object = self.attack
+        if not isinstance(attack, str) or not attack:
+            raise InvalidArgument(f"attack must be the attack's name, not {attack!r}.")
+        arrays = {"scores": _check.vector("scores", self.scores, length=ids.size).copy()}
+        if self.p_values is not None:
+            arrays["p_values"] = _check.vector("p_values", self.p_values, length=ids.size).copy()
+            check.probability_array("p_values", arrays["p_values"])
+        if self.susceptibility is not None:
+            arrays["susceptibility"] = _check.vector("susceptibility", self.susceptibility, length=ids.size).copy()
+            if arrays["susceptibility"].min() < 0.0:
+                raise InvalidArgument("susceptibility has negative entries: it is a squared length, mend it.")
+        if self.calibration is not None:
+            slope, offset = (check.number("calibration", value) for value in self.calibration)
+            if not (np.isfinite(slope) and np.isfinite(offset) and slope >= 0.0):
+                raise InvalidArgument(f"calibration = {self.calibration} must be finite, with a slope of 0 or more.")
+            object.__setattr__(self, "calibration", (slope, offset))
+        for name, array in {"ids": ids, **arrays}.items():
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "info", MappingProxyType(dict(self.info)))
+
+    def __len__(self) -> int:
+        return int(self.scores.size)
+
+    def posterior(self, prior: float) -> Array:
+        """P(member | score) for each candidate, shape (c,), when a share `prior` of the candidates are members."""
+        share = check.probability("prior", prior, open_low=True, open_high=True)
+        if self.calibration is None:
+            raise InvalidArgument(f"attack {self.attack!r} gave no calibration: a posterior needs one.")
+        slope, offset = self.calibration
+        return np.asarray(expit(slope * self.scores + offset + logit(share)))
+
+
+def logistic_calibration(members: ArrayLike, non_members: ArrayLike) -> tuple[float, float]:
+    """(a, b), a >= 0, such that a * score + b is the log-odds of membership at even prior odds.
+
+    Logistic regression (Newton) in which members and non-members have the same total weight. Targets are pulled in
+    by one example of each kind (Platt 1999), so that scores that separate perfectly still give finite answers.
+    Scores that say nothing, or the opposite, give (0, 0).
+    """
+    ins, outs = _check.vector("members", members), _check.vector("non_members", non_members)
+    if ins.size == 0 or outs.size == 0:
+        raise InvalidArgument("members and non_members must each hold at least one score.")
+    scores = np.concatenate([ins, outs])
+    centre, spread = float(np.median(scores)), float(scores.std())
+    if spread == 0.0:
+        return 0.0, 0.0
+    x = np.column_stack([(scores - centre) / spread, np.ones(scores.size)])
+    weight = np.concatenate([np.full(ins.size, 0.5 / ins.size), np.full(outs.size, 0.5 / outs.size)])
+    target = np.concatenate(
+        [np.full(ins.size, (ins.size + 1.0) / (ins.size + 2.0)), np.full(outs.size, 1.0 / (outs.size + 2.0))]
+    )
+
+    def loss(beta: Array) -> float:
+        odds = x @ beta
+        return float(weight @ (np.logaddexp(0.0, odds) - target * odds))
+
+    beta = np.zeros(2)
+    value = loss(beta)
+    for _ in range(100):
+        chance = expit(x @ beta)
+        gradient = x.T @ (weight * (chance - target))
+        hessian = (x * (weight * chance * (1.0 - chance))[:, None]).T @ x
+        step = np.linalg.solve(hessian + 1.0e-12 * np.eye(2), gradient)
+        size = 1.0
+        while (trial := loss(beta - size * step)) > value and size > 1.0e-10:
+            size *= 0.5
+        beta, done = beta - size * step, value - trial < 1.0e-13
+        value = min(trial, value)
+        if done:
+            break
+    slope, offset = float(beta[0]) / spread, float(beta[1] - beta[0] * centre / spread)
+    return (slope, offset) if slope > 0.0 else (0.0, 0.0)

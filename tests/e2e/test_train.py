@@ -1,0 +1,293 @@
+"""`gmip train` from the outside: files, sentences, exit codes, resuming."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="training needs the extra gmip[train]")
+
+import torch
+from torch import nn
+
+import gmip
+from gmip.cli import main
+from gmip.trace import Trace
+from gmip.training import NoisyStepper
+
+TASK = """
+import torch
+from torch import nn
+from gmip.tasks import Examples, Recipe, Task
+
+def make_task(norm=False, rate=0.5):
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(300, 8, generator=generator)
+    data = Examples(inputs, (inputs[:, 0] > 0).long())
+    layers = [nn.Linear(8, 4), *([nn.BatchNorm1d(4)] if norm else []), nn.ReLU(), nn.Linear(4, 2)]
+    return Task(
+        name="small",
+        make_model=lambda: nn.Sequential(*layers) if norm else nn.Linear(8, 2),
+        pool=data[range(200)],
+        test=data[range(200, 300)],
+        recipe=Recipe(dataset_size=100, batch_size=20, num_steps=40, learning_rate=rate, clip_norm=1.0),
+    )
+
+def mixing():
+    return make_task(norm=True)
+
+def wild():
+    return make_task(rate=1e38)
+"""
+
+
+@pytest.fixture
+def task(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(TASK)
+    return f"{path}:make_task"
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*argv: str):
+        capsys.readouterr()
+        code = main(["train", *argv])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def result_of(run, *argv: str) -> dict:
+    code, out, err = run(*argv, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_trains_records_and_says_so(run, task, tmp_path):
+    out = tmp_path / "runs" / "a"
+    result = result_of(run, "--task", task, "--out", str(out), "--target-mu", "1", "--seed", "3")
+    assert json.loads((out / "result.json").read_text()) == result
+    assert not (out / "checkpoint.safetensors").exists()
+    assert result["test"]["accuracy"] > 0.7
+    recipe = result["recipe"]
+    planned = gmip.NoisySGD(
+        dataset_size=100, batch_size=20, num_steps=40, num_params=18, clip_norm=1.0, noise_std=recipe["noise_std"]
+    )
+    least = gmip.calibrate(planned, target_mu=1.0)
+    assert recipe["noise_std"] == least.noise_std > 0.0
+    assert result["noise_multiplier"] == pytest.approx(least.noise_std * 20 / 1.0)
+    assert result["privacy"]["gmip"]["mu"] == gmip.account(planned).equivalent_mu() == pytest.approx(1.0, rel=1e-5)
+    assert result["privacy"]["gdp"]["mu"] == gmip.account(planned, notion="gdp").equivalent_mu()
+
+    trace = Trace.open(out)
+    trace.verify()
+    assert trace.complete and len(trace) == 40
+    assert trace.header.recipe["seed"] == result["seed"] == 3
+    (taken,) = trace.runs()
+    assert taken.noise_std == pytest.approx(planned.noise_std, rel=1e-12)
+    assert taken.replace(noise_std=planned.noise_std) == planned
+    assert len(trace.members) == 100 and not set(trace.members) & set(trace.non_members)
+    state = trace.final_state()
+    assert {name: value.shape for name, value in state.items()} == {"weight": (2, 8), "bias": (2,)}
+
+
+def test_people_read_a_table_and_a_sentence(run, task, tmp_path):
+    code, out, err = run("--task", task, "--out", str(tmp_path / "a"), "--noise-std", "0.1")
+    assert (code, err) == (0, "")
+    for words in ("accuracy on test data", "members found at 1% false alarms, at most", "as sensitive as the data"):
+        assert words in " ".join(out.split())
+
+
+def test_recipe_options_reach_the_run(run, task, tmp_path):
+    out = str(tmp_path / "a")
+    options = ["--dataset-size", "90", "--batch-size", "20", "--epochs", "2", "--sampling", "poisson"]
+    options += ["--optimizer", "adamw", "--learning-rate", "0.01", "--optimizer-option", "weight_decay=0.5"]
+    options += ["--clip", "0.5", "--noise-multiplier", "2", "--every", "3", "--physical-batch-size", "7"]
+    recipe = result_of(run, "--task", task, "--out", out, *options)["recipe"]
+    assert recipe == {
+        "dataset_size": 90,
+        "batch_size": 20,
+        "num_steps": 9,
+        "learning_rate": 0.01,
+        "optimizer": "adamw",
+        "optimizer_options": {"weight_decay": 0.5},
+        "sampling": "poisson",
+        "clip_norm": 0.5,
+        "noise_std": pytest.approx(2 * 0.5 / 20),
+    }
+    trace = Trace.open(out)
+    assert list(trace.recorded) == [0, 3, 6] and trace.num_steps == 9
+
+
+def test_without_clipping_no_per_example_gradient_is_computed(run, task, tmp_path, monkeypatch):
+    monkeypatch.setattr(NoisyStepper, "__init__", lambda *args, **kwargs: pytest.fail("Opacus was used"))
+    result = result_of(run, "--task", task, "--out", str(tmp_path / "a"), "--clip", "none")
+    assert result["recipe"]["clip_norm"] is None and result["privacy"]["gdp"] is None
+
+
+def test_same_seed_same_run_and_another_seed_another(run, task, tmp_path):
+    weights = []
+    for name, seed in [("a", "1"), ("b", "1"), ("c", "2")]:
+        result_of(run, "--task", task, "--out", str(tmp_path / name), "--noise-std", "0.1", "--seed", seed)
+        weights.append(Trace.open(tmp_path / name).final_state()["weight"])
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+
+
+def test_shuffled_epochs_warn_and_are_accounted_without_amplification(run, task, tmp_path):
+    out = str(tmp_path / "a")
+    code, text, err = run("--task", task, "--out", out, "--sampling", "shuffled", "--batch-size", "30", "--json")
+    assert code == 0
+    assert err.startswith("Warning: Privacy amplification by subsampling does not cover shuffled epochs")
+    assert len(err.splitlines()) == 1
+    # 100 = 3 * 30 + 10: forty steps are ten epochs, and the last batch of each has ten examples.
+    worst = gmip.NoisySGD(dataset_size=10, batch_size=10, num_steps=10, num_params=18, clip_norm=1.0, sampling="full")
+    assert json.loads(text)["privacy"]["gmip"]["mu"] == gmip.account(worst).equivalent_mu()
+    assert Trace.open(out).runs() == (worst,)
+    assert [info.batch_size for info in Trace.open(out).infos[:4]] == [30, 30, 30, 10]
+
+
+def test_resume_of_a_finished_run_repeats_its_result(run, task, tmp_path):
+    options = ["--task", task, "--out", str(tmp_path / "a"), "--noise-std", "0.1"]
+    first = result_of(run, *options)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    assert result_of(run, *options, "--resume") == first
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+
+
+def test_resume_refuses_another_recipe_or_other_data(run, task, tmp_path):
+    options = ["--task", task, "--out", str(tmp_path / "a"), "--resume"]
+    result_of(run, *options, "--noise-std", "0.1")
+    code, out, err = run(*options, "--noise-std", "0.2")
+    assert (code, out) == (2, "") and "was begun with noise_std = 0.1, not 0.2" in err.replace(
+        "--noise-std", "noise_std"
+    )
+    path = tmp_path / "own.py"
+    path.write_text(TASK.replace("manual_seed(0)", "manual_seed(1)"))
+    code, out, err = run(*options, "--noise-std", "0.1")
+    assert (code, out) == (2, "") and "other data" in err
+
+
+def test_layers_that_mix_examples(run, task, tmp_path):
+    mixing = task.replace("make_task", "mixing")
+    code, out, err = run("--task", mixing, "--out", str(tmp_path / "a"))
+    assert (code, out) == (2, "")
+    assert "Layer 1 (BatchNorm1d) mixes the examples of a batch" in err and "--fix-model" in err
+    assert not (tmp_path / "a").exists()
+    result = result_of(run, "--task", mixing, "--out", str(tmp_path / "a"), "--fix-model", "--noise-std", "0.01")
+    assert result["test"]["accuracy"] > 0.5
+
+
+OUT = ["--out", "a"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "--out is missing"),
+        ([*OUT, "--task", "digit"], "did you mean 'digits'"),
+        ([*OUT, "--task", "nowhere.py:make_task"], "there is no file nowhere.py"),
+        ([*OUT, "--target-mu", "1", "--noise-std", "1"], "exclude each other"),
+        ([*OUT, "--noise-multiplier", "1", "--noise-std", "1"], "two names for one thing"),
+        ([*OUT, "--steps", "1", "--epochs", "1"], "two names for one thing"),
+        ([*OUT, "--target-mu", "1", "--target-tpr", "0.1@0.01"], "2 targets were given"),
+        ([*OUT, "--bound", "paper"], "none was given"),
+        ([*OUT, "--target-mu", "1", "--notion", "gdp", "--bound", "paper"], "plays no part"),
+        ([*OUT, "--steps", "0"], "--steps must be a whole number"),
+        ([*OUT, "--seed", "-1"], "--seed must be a whole number"),
+        ([*OUT, "--every", "x"], "--every must be a whole number"),
+        ([*OUT, "--sampling", "sorted"], "--sampling must be one of"),
+        ([*OUT, "--grad-sample-mode", "x"], "--grad-sample-mode must be one of"),
+        ([*OUT, "--optimizer-option", "momentum"], "--optimizer-option must be NAME=VALUE"),
+    ],
+)
+def test_bad_request(run, options, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*options)
+    assert (code, out) == (2, "")
+    assert words in err and len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--optimizer", "Magic"], "--optimizer must be one of"),
+        (["--optimizer", "LBFGS"], "--optimizer must be one of"),
+        (["--optimizer-option", "colour=1"], "refuses its options"),
+        (["--dataset-size", "200"], "leaves no non-member of the 200 records"),
+        (["--batch-size", "101"], "exceeds --dataset-size"),
+        (["--clip", "none", "--noise-std", "1"], "without --clip"),
+        (["--clip", "none", "--noise-multiplier", "1"], "needs --clip"),
+        (["--device", "toaster"], "cannot be used"),
+        (["--clip", "none", "--target-mu", "0.01"], "--clip"),
+    ],
+)
+def test_bad_recipe(run, task, options, words, tmp_path):
+    out = tmp_path / "a"
+    code, text, err = run("--task", task, "--out", str(out), *options)
+    assert (code, text) == (2, "")
+    assert words in err and len(err.splitlines()) == 1
+    assert not out.exists()
+
+
+def test_divergence_and_folders_in_the_way(run, task, tmp_path):
+    code, out, err = run("--task", task.replace("make_task", "wild"), "--out", str(tmp_path / "a"), "--clip", "none")
+    assert (code, out) == (2, "") and re.search(r"The loss is (nan|inf) at step \d+: lower --learning-rate", err)
+    result_of(run, "--task", task, "--out", str(tmp_path / "b"))
+    code, out, err = run("--task", task, "--out", str(tmp_path / "b"))
+    assert (code, out) == (2, "") and str(tmp_path / "b") in err and "resume" in err
+    (tmp_path / "c").write_text("a file")
+    code, out, err = run("--task", task, "--out", str(tmp_path / "c"))
+    assert (code, out) == (2, "") and len(err.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_how_to_go_on(task, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "gmip",
+        "train",
+        "--task",
+        task,
+        "--out",
+        str(tmp_path / "a"),
+        "--steps",
+        "1000000",
+    ]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "a" / "steps.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    os.kill(child.pid, signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out) == (130, "")
+    assert err.splitlines()[-1] == "Interrupted: repeat the command with --resume to go on."
+    assert Trace.open(tmp_path / "a").num_steps > 0
+
+
+def test_own_loop_in_three_lines(tmp_path):
+    """The README's example: any loop, recorded."""
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(64, 5), torch.randint(0, 2, (64,))
+    model = nn.Linear(5, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gmip.record(model, optimizer, tmp_path / "run", dataset_size=64, batch_size=16):
+        for rows in torch.randperm(64).split(16):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs[rows]), targets[rows]).backward()
+            optimizer.step()
+    trace = gmip.Trace.open(tmp_path / "run")
+    assert len(trace) == 4 and trace.complete

@@ -1,0 +1,110 @@
+"""Examples, Recipe, Split and Task: what they take, what they refuse, what follows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gmip.errors import InvalidArgument
+from gmip.tasks import Examples, Recipe, Task, cross_entropy
+
+SIZES: dict[str, Any] = {"dataset_size": 6, "batch_size": 3, "num_steps": 2, "learning_rate": 0.1}
+
+
+def make_task(rows: int = 10, background: int = 0) -> Task:
+    records = Examples(torch.arange(rows * 2.0).reshape(rows, 2), torch.arange(rows) % 2)
+    return Task(
+        name="toy",
+        make_model=lambda: nn.Linear(2, 2),
+        pool=records,
+        test=records[[0]],
+        recipe=Recipe(**SIZES),
+        background=records[range(background)] if background else None,
+    )
+
+
+def test_examples_are_picked_by_row() -> None:
+    picked = make_task().pool[np.array([3, 1])]
+    assert len(picked) == 2
+    assert picked.inputs.tolist() == [[6.0, 7.0], [2.0, 3.0]] and picked.targets.tolist() == [1, 1]
+
+
+def test_a_fingerprint_follows_the_contents() -> None:
+    records = make_task().pool
+    same = Examples(records.inputs.clone(), records.targets.clone())
+    assert records.fingerprint == same.fingerprint
+    changed = records.targets.clone()
+    changed[0] += 1
+    assert Examples(records.inputs, changed).fingerprint != records.fingerprint
+    assert Examples(records.inputs.double(), records.targets).fingerprint != records.fingerprint
+    assert set(make_task().fingerprints) == {"pool", "test"}
+    assert set(make_task(background=2).fingerprints) == {"pool", "test", "background"}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "match"),
+    [
+        (np.zeros((2, 2)), torch.zeros(2), "inputs must be a torch tensor, not ndarray"),
+        (torch.zeros(2, 2), [0, 1], "targets must be a torch tensor, not list"),
+        (torch.zeros(2, 2), torch.zeros(3), "do not belong together"),
+        (torch.tensor(1.0), torch.zeros(1), "do not belong together"),
+    ],
+)
+def test_examples_refuse(inputs: Any, targets: Any, match: str) -> None:
+    with pytest.raises(InvalidArgument, match=match):
+        Examples(inputs, targets)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"batch_size": 7}, "batch_size = 7 exceeds dataset_size = 6"),
+        ({"num_steps": 0}, "num_steps"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"noise_std": 0.1}, "noise_std = 0.1 without clip_norm"),
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"sampling": "random"}, "sampling = 'random'"),
+    ],
+)
+def test_recipes_refuse(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(InvalidArgument, match=match):
+        Recipe(**{**SIZES, **changes})
+    with pytest.raises(InvalidArgument, match=match):
+        Recipe(**SIZES).replace(**changes)
+
+
+def test_a_full_batch_is_the_whole_set() -> None:
+    assert Recipe(**SIZES, sampling="full").batch_size == 6
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8, 9])
+def test_a_split_is_disjoint_sorted_and_repeatable(size: int) -> None:
+    task = make_task()
+    split = task.split(size, seed=3)
+    parts = split.members, split.non_members, split.unused
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(10))
+    assert all(np.array_equal(part, np.sort(part)) for part in parts)
+    assert len(split.members) == size and 1 <= len(split.non_members) <= size
+    again = task.split(size, seed=3)
+    assert all(
+        np.array_equal(a, b) for a, b in zip(parts, (again.members, again.non_members, again.unused), strict=True)
+    )
+
+
+def test_a_split_depends_on_the_seed() -> None:
+    task = make_task(rows=100)
+    assert not np.array_equal(task.split(50, seed=0).members, task.split(50, seed=1).members)
+
+
+def test_a_split_keeps_somebody_outside() -> None:
+    with pytest.raises(InvalidArgument, match="dataset_size = 10 leaves no non-member of the 10 records of task toy"):
+        make_task().split(10, seed=0)
+
+
+def test_cross_entropy_of_each_example() -> None:
+    loss = cross_entropy(torch.tensor([[0.0, 0.0], [3.0, 3.0]]), torch.tensor([0, 1]))
+    assert loss.tolist() == pytest.approx([np.log(2.0)] * 2)
