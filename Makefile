@@ -27,8 +27,11 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	@touch $@
 
-demo: $(VENV)/.dev ## a tour of the accountant
+demo: $(VENV)/.dev ## a tour of the accountant, and a training run that records what an attacker would see
 	$(BIN)/python examples/accounting.py
+	rm -rf runs/demo
+	$(BIN)/gmip train --task digits --target-mu 1 --out runs/demo
+	$(BIN)/python examples/own_loop.py
 
 test: $(VENV)/.dev ## all tests; make test PYTEST_ARGS='-m "not slow"' leaves out the long ones
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
@@ -45,7 +48,8 @@ format: $(VENV)/.dev ## mend what the linters can mend
 
 bench: $(VENV)/.bench ## ratios against peers, measured in the same run
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/training.py
 
 clean: ## remove all that the other targets made, .venv too
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .data .cache runs build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

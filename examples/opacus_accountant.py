@@ -2,7 +2,8 @@
 
     python examples/opacus_accountant.py
 
-A linear classifier on scikit-learn's breast cancer data: 569 people, 62 parameters, Poisson batches. Bounds are rounded up.
+A linear classifier on scikit-learn's breast cancer data: 569 people, 62 parameters, Poisson batches. Bounds are rounded
+up.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ def up(value: float, decimals: int) -> str:
 def main() -> None:
     console = Console(highlight=False)
     values, labels = load_breast_cancer(return_X_y=True)
+    # These means come from the same people and are not accounted for: in earnest, take them from public data.
     inputs = torch.tensor((values - values.mean(0)) / values.std(0), dtype=torch.float32)
     dataset = TensorDataset(inputs, torch.tensor(labels))
     generator = torch.Generator().manual_seed(0)
 
     engine = PrivacyEngine(accountant="gmip")
-    model: nn.Module = nn.Linear(30, 2)
-    nn.init.zeros_(model.weight)
+    linear = nn.Linear(30, 2)
+    nn.init.zeros_(linear.weight)
     model, optimizer, loader = engine.make_private(
-        module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
+        module=linear,
+        optimizer=torch.optim.SGD(linear.parameters(), lr=0.5),
         data_loader=DataLoader(dataset, batch_size=BATCH_SIZE, generator=generator),
         noise_multiplier=NOISE_MULTIPLIER,
         max_grad_norm=1.0,

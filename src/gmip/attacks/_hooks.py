@@ -90,6 +90,9 @@ class Probing:
 
     def seen(self) -> list[Tensor]:
         """What each layer saw in all its calls of this pass, each of shape (positions, inputs)."""
+        for spec, saw in self._seen.items():
+            if len(saw) != len(self._probes[spec]):
+                raise RuntimeError(f"layer {spec.path} was called {len(saw)} times, not {len(self._probes[spec])}")
         return [
             torch.cat([x.reshape(-1, spec.inputs) for x in saw]) if saw else self._empty.new_zeros(0, spec.inputs)
             for spec, saw in self._seen.items()
@@ -130,10 +133,13 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     """The model in eval mode, with attention in plain operations, since torch.func does not know the fused ones;
     afterwards each module is in the mode in which it was."""
     modes = [(module, module.training) for module in model.modules()]
+    fused = torch.backends.mha.get_fastpath_enabled()
     try:
         model.eval()
+        torch.backends.mha.set_fastpath_enabled(False)
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
         for module, mode in modes:
             module.training = mode
+        torch.backends.mha.set_fastpath_enabled(fused)

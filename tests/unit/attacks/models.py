@@ -78,10 +78,14 @@ class Attention(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self) -> None:
+    """In eval mode, where no gradient is wanted, PyTorch computes the whole layer in one fused operation."""
+
+    def __init__(self, trainable: str) -> None:
         super().__init__()
         self.layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True)
         self.head = nn.Linear(8, CLASSES)
+        for name, p in self.named_parameters():
+            p.requires_grad_(name.startswith(trainable))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.layer(x).mean(1))
@@ -124,7 +128,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "twice": (Twice, (8,)),
     "tied": (Tied, (8,)),
     "attention": (Attention, (4, 8)),
-    "transformer": (Transformer, (3, 8)),
+    "transformer": (lambda: Transformer(""), (3, 8)),
+    "transformer's middle": (lambda: Transformer("layer.linear1"), (3, 8)),
+    "transformer's head": (lambda: Transformer("head"), (3, 8)),
 }
 
 

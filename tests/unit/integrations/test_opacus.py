@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import gmip
 import gmip.integrations.opacus as integration
 from gmip.integrations.opacus import GmipAccountant
+from gmip.training.samplers import FixedSize
 
 pytestmark = [
     # Every PrivacyEngine says so; a secure generator needs torchcsprng, and tests need a seed.
@@ -150,6 +151,17 @@ def test_epsilon_falls_back_to_rdp_where_prv_fails(history):
     theirs.history = list(history)
     epsilon = accountant_of(history).get_epsilon(1.0e-5)
     assert epsilon == theirs.get_epsilon(1.0e-5) > 500.0
+
+
+def test_prv_alone_would_be_wrong_without_an_error():
+    history = [(0.01, 0.001, 1)]
+    prv = PRVAccountant()
+    prv.history = list(history)
+    with np.errstate(all="ignore"), pytest.warns(UserWarning, match="Optimal order"):
+        assert prv.get_epsilon(1.0e-5) < 705.0
+    ours = accountant_of(history)
+    truth = ours.get_tradeoff(dataset_size=1000, num_params=1, notion="gdp").epsilon(1.0e-5)
+    assert 5000.0 < truth <= ours.get_epsilon(1.0e-5)
 
 
 def test_prv_errors_fall_back_to_rdp(monkeypatch):
@@ -344,16 +356,19 @@ def test_rounding_is_said():
 class Run:
     """A tiny linear regression under a PrivacyEngine with the gmip accountant."""
 
-    def __init__(self, *, records: int = 120, batch_size: int = 30, noise: float = 1.2, **options: Any) -> None:
+    def __init__(
+        self, *, records: int = 120, batch_size: int = 30, noise: float = 1.2, sampler: Any = None, **options: Any
+    ) -> None:
         generator = torch.Generator().manual_seed(1)
         inputs = torch.randn(records, 3, generator=generator)
         data = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+        drawn: dict[str, Any] = {"batch_sampler": sampler} if sampler else {"batch_size": batch_size}
         self.plain = nn.Linear(3, 1)
         self.engine = PrivacyEngine(accountant="gmip")
         self.model, self.optimizer, self.loader = self.engine.make_private(
             module=self.plain,
             optimizer=torch.optim.SGD(self.plain.parameters(), lr=0.05),
-            data_loader=DataLoader(data, batch_size=batch_size, generator=generator, **options.pop("loader", {})),
+            data_loader=DataLoader(data, generator=generator, **drawn),
             noise_multiplier=noise,
             max_grad_norm=1.0,
             noise_generator=torch.Generator().manual_seed(2),
@@ -440,11 +455,14 @@ def test_engine_that_loses_a_batch():
     assert naive < exact <= tpr
 
 
-def test_engine_without_poisson_sampling():
-    run = Run(noise=0.0, poisson_sampling=False, loader={"shuffle": True})
+def test_engine_with_batches_of_fixed_size():
+    # One sampler for the whole run, so that no batch comes twice; Opacus takes its length for an epoch.
+    sampler = FixedSize(dataset_size=120, batch_size=30, num_steps=8, seed=3)
+    run = Run(noise=0.0, poisson_sampling=False, sampler=sampler)
+    run.optimizer.expected_batch_size = 30
     run.epoch()
-    assert run.accountant.history == [(0.0, 0.25, 4)]
+    assert run.accountant.history == [(0.0, 1 / 8, 8)]
     assert run.engine.get_epsilon(1.0e-5) == math.inf
     mu = run.accountant.get_mu(dataset_size=120, batch_size=30, num_params=4, sampling="fixed")
-    by_hand = gmip.NoisySGD(dataset_size=120, batch_size=30, num_steps=4, num_params=4)
+    by_hand = gmip.NoisySGD(dataset_size=120, batch_size=30, num_steps=8, num_params=4)
     assert mu == pytest.approx(gmip.account(by_hand).equivalent_mu(), rel=1.0e-9)

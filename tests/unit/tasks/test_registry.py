@@ -134,6 +134,16 @@ def test_what_gmip_raises_itself_passes(own: Path) -> None:
         load(f"{own}:data_missing")
 
 
+def test_the_example_of_the_docs(tmp_path: Path) -> None:
+    page = Path(__file__).parents[3] / "docs" / "tasks.md"
+    if not page.is_file():
+        pytest.skip("docs are not part of this copy")
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (tmp_path / "my_task.py").write_text(example, encoding="utf-8")
+    task = load(f"{tmp_path / 'my_task.py'}:make_task")
+    assert task.name == "mine" and len(task.pool) == 800 and len(task.test) == 200
+
+
 def test_importing_the_tasks_is_light() -> None:
     """A user who asks for one task does not wait for the libraries of the others."""
     program = (

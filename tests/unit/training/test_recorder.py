@@ -78,6 +78,15 @@ def sgd(model: nn.Module) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=LR)
 
 
+def recorded(path: Any, batches: list[Batch], *, model: Any = None, reduction: str = "mean", **options: Any) -> Any:
+    """A plain loop with SGD, recorded; returns the model."""
+    model = make_model() if model is None else model
+    optimizer = sgd(model)
+    with record(model, optimizer, path, **{"dataset_size": N, "batch_size": n, **options}):
+        plain_loop(model, optimizer, batches, reduction)
+    return model
+
+
 def oracle(model: nn.Module, batch: Batch, *, names: list[str], clip_norm: float | None = None) -> Tensor:
     """Sum over the batch of the gradients of single examples, clipped as Opacus does; float64, shape (d,)."""
     parameters = [dict(model.named_parameters())[name] for name in names]
@@ -191,11 +200,8 @@ def test_training_is_the_same_with_and_without(path):
 
 
 def test_last_batch_of_an_epoch_is_recorded_and_accounted_as_what_it_is(path):
-    model = make_model()
-    optimizer = sgd(model)
     batches = batches_of(8, 8, 4, 8, 8, 4)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
-        plain_loop(model, optimizer, batches)
+    model = recorded(path, batches)
     sizes = {"dataset_size": N, "num_params": 39}
     assert check_trace(path, batches).runs() == (
         NoisySGD(**sizes, batch_size=8, num_steps=4),
@@ -204,11 +210,8 @@ def test_last_batch_of_an_epoch_is_recorded_and_accounted_as_what_it_is(path):
 
 
 def test_shuffled_epochs(path):
-    model = make_model()
-    optimizer = sgd(model)
     batches = batches_of(8, 8, 4, 8, 8, 4)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n, sampling="shuffled"):
-        plain_loop(model, optimizer, batches)
+    model = recorded(path, batches, sampling="shuffled")
     assert check_trace(path, batches).runs() == (
         NoisySGD.shuffled(dataset_size=N, batch_size=n, num_steps=6, num_params=39),
     )
@@ -229,31 +232,22 @@ def test_gradient_accumulation(path):
 
 
 def test_sum_of_losses(path):
-    model = make_model()
-    optimizer = sgd(model)
     batches = batches_of(8, 8, 4)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n, loss_reduction="sum"):
-        plain_loop(model, optimizer, batches, "sum")
+    model = recorded(path, batches, loss_reduction="sum", reduction="sum")
     check_trace(path, batches)
 
 
 def test_sum_of_losses_of_poisson_batches(path):
     """Divided by the expected size, whatever their own; one of them is empty."""
-    model = make_model()
-    optimizer = sgd(model)
     batches = batches_of(8, 11, 0, 5)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n, sampling="poisson", loss_reduction="sum"):
-        plain_loop(model, optimizer, batches, "sum")
+    model = recorded(path, batches, sampling="poisson", loss_reduction="sum", reduction="sum")
     trace = check_trace(path, batches, divisors=[8.0] * 4)
     assert trace.runs() == (NoisySGD(dataset_size=N, batch_size=n, num_steps=4, num_params=39, sampling="poisson"),)
 
 
 def test_every_kth_step(path):
-    model = make_model()
-    optimizer = sgd(model)
     batches = batches_of(8, 8, 4, 8, 8)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n, every=2):
-        plain_loop(model, optimizer, batches)
+    model = recorded(path, batches, every=2)
     trace = Trace.open(path)
     assert trace.num_steps == 5 and trace.recorded.tolist() == [0, 2, 4]
     assert [info.batch_size for info in trace.infos] == [8, 8, 4, 8, 8]
@@ -407,11 +401,8 @@ def test_two_optimizers_on_one_model(tmp_path):
 )
 def test_some_parameters(path, parameters, names):
     """In the model's order; num_params still counts all that the optimizer publishes."""
-    model = make_model()
-    optimizer = sgd(model)
     batch = batches_of(8)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n, parameters=parameters):
-        plain_loop(model, optimizer, batch)
+    model = recorded(path, batch, parameters=parameters)
     trace = check_trace(path, batch)
     assert [spec.name for spec in trace.header.parameters] == names
     assert trace.header.num_params == 39

@@ -1,0 +1,222 @@
+"""The attacker plays the membership game against himself, with background examples whose membership he knows.
+
+The background is split in two. One part estimates the model. From the other a game draws a pseudo-data set as large as
+the real one, its batches as the run drew them, averages their gradients at each step and scores everybody in that part.
+No label of the real run is used, and games are unlimited: cut-off and ridge are chosen here, the ROC of the real
+attack is predicted to low FPRs, and scores are calibrated to log-odds (THEORY 9).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gmip.accounting import _validate as check
+from gmip.attacks.glir.likelihood import StepTest
+from gmip.attacks.glir.views import View
+from gmip.errors import InvalidArgument
+from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
+from gmip.stats.scores import logistic_calibration
+
+__all__ = ["DEFAULT_GRID", "Method", "Play", "Prediction", "background_needed", "measured", "play", "split"]
+
+Array = NDArray[np.float64]
+Method = str
+
+DEFAULT_GRID: tuple[tuple[float, float], ...] = (
+    *((cutoff, 0.0) for cutoff in (1.0e-12, 1.0e-10, 1.0e-8, 1.0e-6, 1.0e-4)),
+    *((1.0e-12, ridge) for ridge in (1.0e-6, 1.0e-5, 1.0e-4, 1.0e-3, 1.0e-2, 1.0e-1)),
+)
+_SPARE = 200  # pseudo-non-members that a game has at least
+_PAIRS = 1000  # held-out examples that the temperature is measured on, in pairs
+_ENTRIES = 1 << 22  # scores held at a time while many games are played
+
+
+@dataclass(frozen=True, kw_only=True)
+class Play:
+    """How to play.
+
+    Parameters
+    ----------
+    games : games that predict the ROC and calibrate the scores.
+    tuning_games : games, others than those, in which the settings of `grid` compete by their mean AUC.
+    grid : pairs (cutoff, ridge).
+    share : of the background that is kept for play, if that is enough for a pseudo-data set and some non-members.
+    """
+
+    games: int = 60
+    tuning_games: int = 12
+    grid: tuple[tuple[float, float], ...] = DEFAULT_GRID
+    share: float = 0.25
+
+    def __post_init__(self) -> None:
+        for name in ("games", "tuning_games"):
+            check.count(name, getattr(self, name))
+        check.probability("share", self.share, open_low=True, open_high=True)
+        if not self.grid:
+            raise InvalidArgument("grid is empty: pass at least one pair (cutoff, ridge).")
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Scores of self-played games, pooled.
+
+    Attributes
+    ----------
+    members, non_members : arrays, scores of all games' pseudo-members and pseudo-non-members.
+    auc : mean over the games of the AUC within a game; auc_error : its standard error (games share the play part).
+    """
+
+    members: Array
+    non_members: Array
+    auc: float
+    auc_error: float
+
+    @classmethod
+    def of(cls, scores: Array, inside: NDArray[np.bool_]) -> Prediction:
+        """From scores and memberships of shape (games, P)."""
+        areas = game_aucs(scores, inside)
+        error = float(areas.std(ddof=1) / np.sqrt(areas.size)) if areas.size > 1 else float("nan")
+        return cls(scores[inside], scores[~inside], float(areas.mean()), error)
+
+    @cached_property
+    def roc(self) -> RocCurve:
+        """The predicted ROC."""
+        return roc_curve(self.members, self.non_members)
+
+    def tpr_at(self, fpr: ArrayLike) -> float | Array:
+        """The predicted TPR, shaped like `fpr`."""
+        return tpr_at_fpr(self.members, self.non_members, fpr)
+
+    @cached_property
+    def calibration(self) -> tuple[float, float]:
+        """(a, b): a * score + b is the log-odds of membership at even prior odds."""
+        return logistic_calibration(self.members, self.non_members)
+
+
+def game_aucs(scores: Array, inside: NDArray[np.bool_]) -> Array:
+    """AUC within each game, shape (games,), from scores and memberships of shape (games, P)."""
+    return np.array([auc(row[mask], row[~mask]) for row, mask in zip(scores, inside, strict=True)])
+
+
+def background_needed(dataset_size: int) -> int:
+    """How many background examples self-play needs: a game's worth, and at least as many for the estimates."""
+    return 2 * (dataset_size + _SPARE)
+
+
+def split(count: int, dataset_size: int, *, share: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Positions of the background examples for estimation and for play, each in rising order."""
+    if count < background_needed(dataset_size):
+        raise InvalidArgument(
+            f"background has {count} examples, and self-play with {dataset_size} members needs "
+            f"{background_needed(dataset_size)}: pass more, or play=None to do without."
+        )
+    size = max(dataset_size + max(_SPARE, dataset_size // 4), int(share * count))
+    order = np.random.default_rng([seed, 0]).permutation(count)
+    size = min(size, count // 2)
+    return np.sort(order[size:]), np.sort(order[:size])
+
+
+def _batches(views: Sequence[View], inside: NDArray[np.bool_], rng: np.random.Generator) -> Iterator[Array]:
+    """For each step the weight (games, P) of every play example in the published mean."""
+    games, count = inside.shape
+    rows = np.arange(games)[:, None]
+    members = np.nonzero(inside)[1].reshape(games, -1)  # (games, N)
+    for view in views:
+        weight = np.zeros((games, count))
+        if view.sampling == "poisson":
+            weight[inside] = rng.random(members.size) < view.sample_rate
+        elif view.batch_size == members.shape[1]:
+            weight[inside] = 1.0
+        else:
+            order = np.argpartition(rng.random(members.shape), view.batch_size - 1, axis=1)[:, : view.batch_size]
+            weight[rows, members[rows, order]] = 1.0
+        yield weight / view.batch_size
+
+
+def play(
+    views: Sequence[View],
+    settings: Sequence[Sequence[StepTest]],
+    coordinates: Sequence[Array],
+    *,
+    method: Method,
+    games: int,
+    dataset_size: int,
+    rng: np.random.Generator,
+    residual_of: Sequence[Array | None],
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Scores (settings, games, P) of the P play examples in each game, and who was in: (games, P).
+
+    settings : for each setting the tests of all steps. coordinates : for each step an array (P, w) of the play part.
+    residual_of : for each step the directions (D, R) that the last D coordinates are the residual of, or None.
+    """
+    count = coordinates[0].shape[0]
+    block = max(1, _ENTRIES // (count * len(settings)))
+    scores, masks = [], []
+    for start in range(0, games, block):
+        size = min(block, games - start)
+        ranks = np.argsort(rng.random((size, count)), axis=1)
+        inside = np.zeros((size, count), dtype=np.bool_)
+        np.put_along_axis(inside, ranks[:, :dataset_size], True, axis=1)
+        total = np.zeros((len(settings), size, count))
+        for step, weight in enumerate(_batches(views, inside, rng)):
+            places = coordinates[step]
+            published = weight @ places
+            if views[step].sampling == "poisson":  # places are centred, the published sum is not
+                published += (weight.sum(axis=1) - 1.0)[:, None] * _centre(settings[0][step], places.shape[1])
+            if views[step].noise_std > 0.0:
+                published += views[step].noise_std * _noise(size, places.shape[1], residual_of[step], rng)
+            for setting, tests in enumerate(settings):
+                total[setting] += step_scores(tests[step], published, places, method)
+        scores.append(total)
+        masks.append(inside)
+    return np.concatenate(scores, axis=1), np.concatenate(masks)
+
+
+def step_scores(test: StepTest, published: Array, coordinates: Array, method: Method) -> Array:
+    """One step's part of the score, higher = member, shape (g, c)."""
+    if method == "paper":
+        return -test.log_p_value(published, coordinates)
+    return test.mixture(published, coordinates) if method == "mixture" else test.llr(published, coordinates)
+
+
+def _centre(test: StepTest, width: int) -> Array:
+    """The background mean in the coordinates of a step drawn by Poisson sampling."""
+    out = np.zeros(width)
+    if test.sample_rate < 1.0:
+        out[: test.offset.size] = test.offset / (1.0 - test.sample_rate)
+    return out
+
+
+def _noise(rows: int, width: int, directions: Array | None, rng: np.random.Generator) -> Array:
+    """Standard normal noise in the coordinates of a step, shape (rows, width)."""
+    if directions is None:
+        return rng.standard_normal((rows, width))
+    noise = rng.standard_normal((rows, directions.shape[0]))
+    inside = noise @ directions
+    return np.concatenate([inside, noise - inside @ directions.T], axis=1)
+
+
+def measured(test: StepTest, coordinates: Array) -> StepTest:
+    """The test with its temperature measured on held-out examples, coordinates of shape (P, >= w).
+
+    Each example as a candidate meets every other as a batch: the spread of their products is what the weights really
+    produce, whatever the distribution and however the model was regularised.
+    """
+    places = coordinates[:_PAIRS, : test.v1.size]
+    shifts = test.shifts(places)
+    weighted = shifts / test.v1
+    products = weighted @ places.T
+    np.fill_diagonal(products, 0.0)
+    pairs = float(np.einsum("ij,ij->", products, products)) / max(places.shape[0] - 1, 1)
+    if test.anchor < 1.0:  # Poisson: the number of the others varies too
+        pairs += float(np.sum((weighted @ test.offset) ** 2)) / (1.0 - test.sample_rate)
+    noise = test.noise_std**2 * float(np.einsum("ij,ij->", weighted, weighted))
+    expected = float(np.einsum("ij,ij->", shifts, weighted))
+    variance = test.others_share * pairs + noise
+    return dataclasses.replace(test, temperature=expected / variance) if variance > 0.0 else test
