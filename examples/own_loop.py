@@ -39,7 +39,7 @@ def main() -> None:
         # The third: what was run, as the accountant sees it.
         trace = gmip.Trace.open(f"{folder}/run")
         curve = gmip.account(trace.runs())
-        print(f"\nYour own loop: {len(trace)} steps of {trace.header.num_params} parameters recorded: {trace.runs()[0]}")
+        print(f"\nYour own loop, {len(trace)} steps recorded: {trace.runs()[0]}")
         print(f"At 1% false alarms an attacker finds at most {curve.tpr_at(0.01):.1%} of the members.")
 
 

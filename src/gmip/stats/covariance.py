@@ -59,7 +59,7 @@ class GaussianModel:
     @classmethod
     def fit(
         cls,
-        background: ArrayLike | Iterable[ArrayLike],
+        background: NDArray[Any] | Iterable[ArrayLike],
         *,
         cutoff: float = DEFAULT_CUTOFF,
         ridge: float = 0.0,
@@ -125,8 +125,9 @@ class GaussianModel:
 
     def retuned(self, *, cutoff: float | None = None, ridge: float | None = None) -> GaussianModel:
         """The same decomposition with another cut-off or ridge."""
-        changes = {"cutoff": cutoff, "ridge": ridge}
-        return dataclasses.replace(self, **{k: v for k, v in changes.items() if v is not None})
+        return dataclasses.replace(
+            self, cutoff=self.cutoff if cutoff is None else cutoff, ridge=self.ridge if ridge is None else ridge
+        )
 
     def plus_mean(self, weight: float) -> GaussianModel:
         """The model of covariance Sigma + weight * mean mean', weight >= 0: sums of a random number of vectors."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
@@ -236,9 +236,8 @@ class Recorder:
             self._writer.skip(**facts)
             return
         before, gradient = self._writer.row()
-        with torch.no_grad():
-            _fill(before, list(self._parameters))
-            _fill(gradient, [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters])
+        _fill(before, self._parameters)
+        _fill(gradient, [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters])
         if scale != 1.0:
             gradient *= scale
         self._writer.commit(**facts)
@@ -328,11 +327,11 @@ def _fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, s
     return {"pool": fingerprint(*(_numpy(a) if isinstance(a, Tensor) else a for a in data))}
 
 
-def _fill(row: NDArray[Any], tensors: list[Any]) -> None:
+def _fill(row: NDArray[Any], tensors: Sequence[Tensor]) -> None:
     target = torch.from_numpy(row)
     flat = [(t.to_dense() if t.is_sparse else t).detach().reshape(-1) for t in tensors]
-    if all(t.dtype == target.dtype and t.device.type == "cpu" for t in flat):
-        torch.cat(flat, out=target)
+    if all(t.is_cpu for t in flat):
+        torch.cat(flat, out=target)  # in the row's dtype, whatever theirs
     else:
         target.copy_(torch.cat([t.to(target.dtype) for t in flat]))
 

@@ -201,7 +201,7 @@ def test_training_is_the_same_with_and_without(path):
 
 def test_last_batch_of_an_epoch_is_recorded_and_accounted_as_what_it_is(path):
     batches = batches_of(8, 8, 4, 8, 8, 4)
-    model = recorded(path, batches)
+    recorded(path, batches)
     sizes = {"dataset_size": N, "num_params": 39}
     assert check_trace(path, batches).runs() == (
         NoisySGD(**sizes, batch_size=8, num_steps=4),
@@ -211,7 +211,7 @@ def test_last_batch_of_an_epoch_is_recorded_and_accounted_as_what_it_is(path):
 
 def test_shuffled_epochs(path):
     batches = batches_of(8, 8, 4, 8, 8, 4)
-    model = recorded(path, batches, sampling="shuffled")
+    recorded(path, batches, sampling="shuffled")
     assert check_trace(path, batches).runs() == (
         NoisySGD.shuffled(dataset_size=N, batch_size=n, num_steps=6, num_params=39),
     )
@@ -233,21 +233,21 @@ def test_gradient_accumulation(path):
 
 def test_sum_of_losses(path):
     batches = batches_of(8, 8, 4)
-    model = recorded(path, batches, loss_reduction="sum", reduction="sum")
+    recorded(path, batches, loss_reduction="sum", reduction="sum")
     check_trace(path, batches)
 
 
 def test_sum_of_losses_of_poisson_batches(path):
     """Divided by the expected size, whatever their own; one of them is empty."""
     batches = batches_of(8, 11, 0, 5)
-    model = recorded(path, batches, sampling="poisson", loss_reduction="sum", reduction="sum")
+    recorded(path, batches, sampling="poisson", loss_reduction="sum", reduction="sum")
     trace = check_trace(path, batches, divisors=[8.0] * 4)
     assert trace.runs() == (NoisySGD(dataset_size=N, batch_size=n, num_steps=4, num_params=39, sampling="poisson"),)
 
 
 def test_every_kth_step(path):
     batches = batches_of(8, 8, 4, 8, 8)
-    model = recorded(path, batches, every=2)
+    recorded(path, batches, every=2)
     trace = Trace.open(path)
     assert trace.num_steps == 5 and trace.recorded.tolist() == [0, 2, 4]
     assert [info.batch_size for info in trace.infos] == [8, 8, 4, 8, 8]
@@ -402,7 +402,7 @@ def test_two_optimizers_on_one_model(tmp_path):
 def test_some_parameters(path, parameters, names):
     """In the model's order; num_params still counts all that the optimizer publishes."""
     batch = batches_of(8)
-    model = recorded(path, batch, parameters=parameters)
+    recorded(path, batch, parameters=parameters)
     trace = check_trace(path, batch)
     assert [spec.name for spec in trace.header.parameters] == names
     assert trace.header.num_params == 39
@@ -425,10 +425,8 @@ def test_unknown_parameters(path, parameters, match):
 def test_frozen_parameters(path):
     model = make_model()
     model.body.requires_grad_(False)
-    optimizer = sgd(model)
     batches = batches_of(8, 8)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
-        plain_loop(model, optimizer, batches)
+    recorded(path, batches, model=model)
     trace = check_trace(path, batches)
     assert [spec.name for spec in trace.header.parameters] == ["head.weight", "head.bias"]
     assert trace.header.num_params == 15
@@ -447,11 +445,8 @@ def test_part_called_module(path):
             out: Tensor = self.module(x) * self.weight
             return out
 
-    model = Part()
-    optimizer = sgd(model)
     batches = batches_of(8, 8)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
-        plain_loop(model, optimizer, batches)
+    model = recorded(path, batches, model=Part())
     trace = check_trace(path, batches, model=Part())
     assert trace.header.num_params == 21
     final = trace.final_state()
@@ -462,9 +457,7 @@ def test_parameter_without_a_gradient_is_zero(path):
     model = make_model()
     model.idle = nn.Linear(2, 2)
     model.forward = lambda x: model.head(model.tanh(model.body(x)))
-    optimizer = sgd(model)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
-        plain_loop(model, optimizer, batches_of(8))
+    recorded(path, batches_of(8), model=model)
     trace = Trace.open(path)
     named = trace.named(trace[0].gradient)
     assert named["head.weight"].any() and not named["idle.weight"].any()
@@ -475,11 +468,8 @@ def test_sparse_gradients(path):
         torch.manual_seed(0)
         return nn.Sequential(nn.Embedding(6, 4, sparse=True), nn.Flatten(), nn.Linear(8, 3))
 
-    model = make()
-    optimizer = sgd(model)
     batch = torch.randint(0, 6, (8, 2)), batches_of(8)[0][1]
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
-        plain_loop(model, optimizer, [batch])
+    recorded(path, [batch], model=make())
     dense = make()
     dense[0].sparse = False
     check_trace(path, [batch], model=dense)
@@ -489,11 +479,8 @@ def test_sparse_gradients(path):
 
 
 def test_double_precision(path):
-    model = make_model().double()
-    optimizer = sgd(model)
     batches = [(x.double(), y) for x, y in batches_of(8, 8)]
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
-        plain_loop(model, optimizer, batches)
+    recorded(path, batches, model=make_model().double())
     trace = check_trace(path, batches, tolerance=1e-13)
     assert trace.header.dtype == "float64" and trace[0].gradient.dtype == np.float64
 
@@ -503,9 +490,11 @@ def test_bfloat16(path):
     model = make_model().to(torch.bfloat16)
     optimizer = sgd(model)
     handed: list[Tensor] = []
-    optimizer.register_step_pre_hook(
-        lambda *_: handed.append(torch.cat([p.grad.reshape(-1) for p in model.parameters()]))
-    )
+
+    def keep(*_: Any) -> None:
+        handed.append(torch.cat([p.grad.reshape(-1) for p in model.parameters()]))
+
+    optimizer.register_step_pre_hook(keep)
     batches = [(x.to(torch.bfloat16), y) for x, y in batches_of(8, 8)]
     before = flat(model).float().numpy()
     with record(model, optimizer, path, dataset_size=N, batch_size=n):
@@ -566,7 +555,7 @@ def test_opacus(path, mode, poisson):
     trace = check_trace(path, batches, divisors=[8.0] * 6, clip_norm=0.8)
     sizes: dict[str, Any] = {"dataset_size": 24, "batch_size": 8, "num_steps": 6, "num_params": 39}
     assert trace.runs() == (NoisySGD(**sizes, clip_norm=0.8, sampling=sampling),)
-    assert [spec.name for spec in trace.header.parameters][0] == "body.weight"
+    assert trace.header.parameters[0].name == "body.weight"
     with pytest.raises(AssertionError):  # the test does see whether gradients are clipped
         check_trace(path, batches, divisors=[8.0] * 6)
 
@@ -668,27 +657,21 @@ def test_opacus_noise(path, multiplier, batch_size):
 def test_opacus_expects_another_batch_size(path):
     """50 records in batches of 16 are 4 batches, of which Opacus makes a rate of 1/4 and a divisor of 12."""
     model, optimizer, loader = private(make_model(), size=50, batch_size=16)
-    batches = []
-    with (
-        record(model, optimizer, path, dataset_size=50, batch_size=16, sampling="poisson"),
-        pytest.warns(GmipWarning, match="Opacus divides by 12.*where batch_size = 16 was given") as caught,
-    ):
-        for batch in loader:
-            batches.append(batch)
-            plain_loop(model, optimizer, [batch])
-    assert len([w for w in caught if w.category is GmipWarning]) == 1
+    batches = list(loader)
+    with record(model, optimizer, path, dataset_size=50, batch_size=16, sampling="poisson"):
+        with pytest.warns(GmipWarning, match="Opacus divides by 12.*where batch_size = 16 was given"):
+            plain_loop(model, optimizer, batches[:1])
+        plain_loop(model, optimizer, batches[1:])  # and no more of it
     check_trace(path, batches, divisors=[12.0] * 4, clip_norm=0.8)
 
 
 def test_clip_norm_that_changes(path):
     model, optimizer, loader = private(make_model(), poisson_sampling=False)
-    with (
-        pytest.raises(UnsupportedModel, match=r"clip norm changed from 0\.8 to 0\.5: a trace has one"),
-        record(model, optimizer, path, dataset_size=24, batch_size=8),
-    ):
+    with record(model, optimizer, path, dataset_size=24, batch_size=8):
         plain_loop(model, optimizer, list(loader)[:2])
         optimizer.max_grad_norm = 0.5
-        plain_loop(model, optimizer, list(loader)[2:])
+        with pytest.raises(UnsupportedModel, match=r"clip norm changed from 0\.8 to 0\.5: a trace has one"):
+            plain_loop(model, optimizer, list(loader)[2:])
     assert Trace.open(path).num_steps == 2
 
 
@@ -703,11 +686,8 @@ def test_opacus_clipping_per_layer(path):
 
 
 def test_compiled_model(path):
-    model = torch.compile(make_model(), backend="eager")
-    optimizer = sgd(model)
     batches = batches_of(8, 4)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
-        plain_loop(model, optimizer, batches)
+    recorded(path, batches, model=torch.compile(make_model(), backend="eager"))
     final = check_trace(path, batches).final_state()
     assert final is not None and set(final) == set(make_model().state_dict())
 
@@ -715,18 +695,16 @@ def test_compiled_model(path):
 # What is refused
 
 
-def test_closures(path):
+@pytest.mark.parametrize("step", [lambda o: o.step(lambda: 0.0), lambda o: o.step(closure=lambda: 0.0)])
+def test_closures(path, step):
     model = make_model()
     optimizer = sgd(model)
-    for arguments in ({"closure": lambda: 0.0}, [lambda: 0.0]):
-        with (
-            pytest.raises(UnsupportedModel, match=r"inside step\(closure\).*LBFGS"),
-            record(model, optimizer, path.with_name(type(arguments).__name__), dataset_size=N, batch_size=n),
-        ):
-            if isinstance(arguments, dict):
-                optimizer.step(**arguments)
-            else:
-                optimizer.step(*arguments)
+    with (
+        record(model, optimizer, path, dataset_size=N, batch_size=n),
+        pytest.raises(UnsupportedModel, match=r"inside step\(closure\).*LBFGS"),
+    ):
+        step(optimizer)
+    assert Trace.open(path).num_steps == 0
 
 
 def test_no_closure_is_none(path):
@@ -751,27 +729,23 @@ def test_batch_norm(path):
         record(model, sgd(model), path, dataset_size=N, batch_size=n)
     assert not path.exists()
     model.norm.eval()
-    optimizer = sgd(model)
     batches = batches_of(8, 8)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
-        plain_loop(model, optimizer, batches)
+    recorded(path, batches, model=model)
     reference = with_batch_norm()
     reference.norm.eval()
     check_trace(path, batches, model=reference)
 
 
 def test_batch_norm_that_wakes_up(path):
-    """A loop that calls model.train() at each epoch puts a frozen BatchNorm back to work; validation may."""
+    """A loop that calls model.train() at each epoch puts a frozen BatchNorm back to work."""
     model = with_batch_norm()
     model.norm.eval()
     optimizer = sgd(model)
-    with (
-        pytest.raises(UnsupportedModel, match=r"Layer norm \(BatchNorm1d\)"),
-        record(model, optimizer, path, dataset_size=N, batch_size=n),
-    ):
+    with record(model, optimizer, path, dataset_size=N, batch_size=n):
         plain_loop(model, optimizer, batches_of(8))
         model.train()
-        plain_loop(model, optimizer, batches_of(8))
+        with pytest.raises(UnsupportedModel, match=r"Layer norm \(BatchNorm1d\)"):
+            plain_loop(model, optimizer, batches_of(8))
     assert Trace.open(path).num_steps == 1
 
 
@@ -801,10 +775,8 @@ def test_optimizer_of_another_model(path):
 
 
 def test_folder_that_holds_a_trace(path):
-    model = make_model()
+    model = recorded(path, batches_of(8))
     optimizer = sgd(model)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
-        plain_loop(model, optimizer, batches_of(8))
     with (
         pytest.raises(TraceError, match="already holds a trace"),
         record(model, optimizer, path, dataset_size=N, batch_size=n),
@@ -830,12 +802,14 @@ def test_exception_leaves_an_open_trace(path):
     model = make_model()
     optimizer = sgd(model)
     batches = batches_of(8, 8)
-    with (
-        pytest.raises(RuntimeError, match="out of coffee"),
-        record(model, optimizer, path, dataset_size=N, batch_size=n),
-    ):
-        plain_loop(model, optimizer, batches)
-        raise RuntimeError("out of coffee")
+
+    def fail() -> None:
+        with record(model, optimizer, path, dataset_size=N, batch_size=n):
+            plain_loop(model, optimizer, batches)
+            raise RuntimeError("out of coffee")
+
+    with pytest.raises(RuntimeError, match="out of coffee"):
+        fail()
     trace = check_trace(path, batches)
     assert not trace.complete and trace.final_state() is None
     assert not model._forward_pre_hooks and not optimizer._optimizer_step_pre_hooks
@@ -848,16 +822,20 @@ def test_resume(path, at):
     optimizer = sgd(model)
     batches = batches_of(8, 8, 4, 8, 8)
     options: dict[str, Any] = {"dataset_size": N, "batch_size": n, "members": [1, 2], "recipe": {"lr": (LR,)}}
-    checkpoint = {}
-    with pytest.raises(KeyboardInterrupt), record(model, optimizer, path, **options):
-        for step, batch in enumerate(batches):
-            if step == at:
-                checkpoint = copy.deepcopy(model.state_dict())
-            if step == 3:
-                raise KeyboardInterrupt
-            plain_loop(model, optimizer, [batch])
+    checkpoints = []
+
+    def interrupted() -> None:
+        with record(model, optimizer, path, **options):
+            for batch in batches[:3]:
+                checkpoints.append(copy.deepcopy(model.state_dict()))
+                plain_loop(model, optimizer, [batch])
+            checkpoints.append(copy.deepcopy(model.state_dict()))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     model = make_model(seed=1)
-    model.load_state_dict(checkpoint)
+    model.load_state_dict(checkpoints[at])
     optimizer = sgd(model)
     with record(model, optimizer, path, **options, resume_at=at) as recorder:
         assert recorder.num_steps == at
@@ -877,15 +855,13 @@ def test_resume(path, at):
         {"recipe": {"lr": 1.0}},
         {"parameters": ["head"]},
         {"members": [3]},
+        {"non_members": [3]},
     ],
 )
 def test_resume_of_another_run_changes_nothing(path, changes):
-    model = make_model()
-    optimizer = sgd(model)
     options: dict[str, Any] = {"dataset_size": N, "batch_size": n, "members": [1, 2]}
-    batches = batches_of(8, 8, 8)
-    with record(model, optimizer, path, **options):
-        plain_loop(model, optimizer, batches)
+    model = recorded(path, batches_of(8, 8, 8), **options)
+    optimizer = sgd(model)
     before = {file.name: file.read_bytes() for file in path.iterdir()}
     with (
         pytest.raises(TraceMismatch, match="records another run"),
@@ -899,10 +875,8 @@ def test_resume_of_another_run_changes_nothing(path, changes):
 
 
 def test_resume_beyond_the_end(path):
-    model = make_model()
+    model = recorded(path, batches_of(8))
     optimizer = sgd(model)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
-        plain_loop(model, optimizer, batches_of(8))
     with (
         pytest.raises(InvalidArgument, match="at_step = 2 is beyond the 1 steps"),
         record(model, optimizer, path, dataset_size=N, batch_size=n, resume_at=2),
@@ -935,11 +909,8 @@ def test_members_recipe_and_fingerprints(tmp_path):
         ("arrays", (x.numpy(), y.numpy()), {"pool": pool}),
         ("nothing", None, {}),
     ):
-        model = make_model()
-        optimizer = sgd(model)
         facts: dict[str, Any] = {"members": [5, 1], "non_members": np.array([7]), "recipe": {"seed": 3}}
-        with record(model, optimizer, tmp_path / name, dataset_size=N, batch_size=n, data=data, **facts):
-            plain_loop(model, optimizer, batches_of(8))
+        recorded(tmp_path / name, batches_of(8), data=data, **facts)
         trace = Trace.open(tmp_path / name)
         assert trace.header.fingerprints == fingerprints
         assert trace.header.recipe == {"seed": 3}

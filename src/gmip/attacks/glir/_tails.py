@@ -27,7 +27,7 @@ _TURNS = 200
 
 
 class _Form:
-    """The quadratic forms of c candidates: const (c,), slopes squared (c, w) and bend (w,) of all steps together."""
+    """The quadratic forms of c candidates: const (c,), slopes squared (c, g) and bend (g,) in groups of equal bend."""
 
     def __init__(self, tests: Sequence[StepTest], coordinates: Sequence[Array]) -> None:
         squares, bends = [], []
@@ -40,7 +40,13 @@ class _Form:
             ratio = test.v0 / test.v1
             self.const -= 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
             self.const -= gain * (0.5 / n) * ((shifts * shifts) @ (1.0 / test.v1) - test.anchor**2 * test.trace)
-        self.squares, self.bend = np.concatenate(squares, axis=1), np.concatenate(bends)
+        bend = np.concatenate(bends)
+        order = np.argsort(bend)
+        # Without noise all bends are equal, to rounding: one direction with the length of all slopes takes their place.
+        starts = np.flatnonzero(np.diff(bend[order], prepend=-1.0) > 1.0e-9 * bend.max(initial=0.0))
+        self.multiplicity = np.diff(np.append(starts, bend.size)).astype(np.float64)
+        self.bend = bend[order][starts]
+        self.squares = np.add.reduceat(np.concatenate(squares, axis=1)[:, order], starts, axis=1)
         largest = float(self.bend.max(initial=0.0))
         self.lowest = -np.inf if largest == 0.0 else -1.0 / largest
 
@@ -50,9 +56,10 @@ class _Form:
         share, pull = self.bend / grown, self.squares / grown
         lifted = t * np.sum(pull, axis=1)
         bent = np.sum(pull * share, axis=1)
-        value = t * self.const + 0.5 * (t * self.bend.sum() - np.log(grown).sum(axis=1)) + 0.5 * t * lifted
-        slope = self.const + 0.5 * (self.bend.sum() - share.sum(axis=1)) + lifted - 0.5 * t * t * bent
-        curve = 0.5 * (share * share).sum(axis=1) + np.sum(pull / grown**2, axis=1)
+        many = self.multiplicity
+        value = t * self.const + 0.5 * (t * (self.bend @ many) - np.log(grown) @ many) + 0.5 * t * lifted
+        slope = self.const + 0.5 * ((self.bend - share) @ many) + lifted - 0.5 * t * t * bent
+        curve = 0.5 * ((share * share) @ many) + np.sum(pull / grown**2, axis=1)
         return value, slope, curve
 
     def saddle(self, x: Array) -> Array:
@@ -81,13 +88,13 @@ class _Form:
         middle = np.abs(root) < 1.0e-3  # 0/0 at the mean: there the first term of Edgeworth's series is exact enough
         with np.errstate(divide="ignore", invalid="ignore"):
             tail = special.ndtr(-root) + np.exp(-0.5 * root * root) / np.sqrt(2.0 * np.pi) * (1.0 / u - 1.0 / root)
-        second = 0.5 * float(self.bend @ self.bend) + self.squares.sum(axis=1)
-        third = -float(np.sum(self.bend**3)) - 3.0 * self.squares @ self.bend
+        second = 0.5 * float(self.bend**2 @ self.multiplicity) + self.squares.sum(axis=1)
+        third = -float(self.bend**3 @ self.multiplicity) - 3.0 * self.squares @ self.bend
         z = (x - self.const) / np.sqrt(second)
         near = special.ndtr(-z) + third / (6.0 * second**1.5) * (z * z - 1.0) * np.exp(-0.5 * z * z) / np.sqrt(
             2.0 * np.pi
         )
-        return np.clip(np.where(middle, near, tail), 0.0, 1.0)
+        return np.asarray(np.clip(np.where(middle, near, tail), 0.0, 1.0))
 
 
 def llr_p_values(tests: Sequence[StepTest], coordinates: Sequence[Array], observed: Array) -> Array:

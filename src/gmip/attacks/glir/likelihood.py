@@ -52,6 +52,7 @@ class StepTest:
     offset : array of shape (w,), what is added to centred coordinates to get the candidate's shift times n: 0, or
         (1-p) mu under Poisson sampling.
     anchor : share of the background mean in the shift: 1, or p under Poisson sampling.
+    others : variance of M if the candidate is in the batch, as a multiple of Sigma and without noise.
     trace : tr(Sigma/v1)/m, the mean of sum M shift/v1 that the error of the background mean causes.
     temperature : factor of the candidate's part of the log-likelihood ratio.
     """
@@ -65,6 +66,7 @@ class StepTest:
     spread: Array
     offset: Array
     anchor: float
+    others: float
     trace: float
     temperature: float
 
@@ -106,6 +108,7 @@ class StepTest:
             spread=phi**2 * sampled * v0_share + tau**2,
             offset=offset,
             anchor=p if poisson else 1.0,
+            others=v1_share,
             trace=phi * float((sampled / v1).sum()) / m,
             temperature=temperature,
         )
@@ -217,7 +220,5 @@ def susceptibility(model: GaussianModel, vectors: NDArray[Any]) -> Array:
             "or pass more examples."
         )
     values = _variances(model, residual=model.leaves_residual) + model.outside
-    parts = model.embed(
-        vectors, columns=model.rank if model.outside == 0.0 else None, residual=model.leaves_residual
-    )
+    parts = model.embed(vectors, columns=model.rank if model.outside == 0.0 else None, residual=model.leaves_residual)
     return np.asarray((parts * parts) @ (1.0 / (phi * values)))

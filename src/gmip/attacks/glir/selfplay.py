@@ -9,7 +9,7 @@ attack is predicted to low FPRs, and scores are calibrated to log-odds (THEORY 9
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,10 +23,20 @@ from gmip.errors import InvalidArgument
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
 from gmip.stats.scores import logistic_calibration
 
-__all__ = ["DEFAULT_GRID", "Method", "Play", "Prediction", "background_needed", "measured", "play", "split"]
+__all__ = [
+    "DEFAULT_GRID",
+    "Ground",
+    "Play",
+    "Prediction",
+    "background_needed",
+    "game_aucs",
+    "measured",
+    "play",
+    "split",
+    "step_scores",
+]
 
 Array = NDArray[np.float64]
-Method = str
 
 DEFAULT_GRID: tuple[tuple[float, float], ...] = (
     *((cutoff, 0.0) for cutoff in (1.0e-12, 1.0e-10, 1.0e-8, 1.0e-6, 1.0e-4)),
@@ -122,84 +132,91 @@ def split(count: int, dataset_size: int, *, share: float, seed: int) -> tuple[ND
     return np.sort(order[size:]), np.sort(order[:size])
 
 
-def _batches(views: Sequence[View], inside: NDArray[np.bool_], rng: np.random.Generator) -> Iterator[Array]:
-    """For each step the weight (games, P) of every play example in the published mean."""
-    games, count = inside.shape
-    rows = np.arange(games)[:, None]
-    members = np.nonzero(inside)[1].reshape(games, -1)  # (games, N)
-    for view in views:
-        weight = np.zeros((games, count))
-        if view.sampling == "poisson":
-            weight[inside] = rng.random(members.size) < view.sample_rate
-        elif view.batch_size == members.shape[1]:
-            weight[inside] = 1.0
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ground:
+    """One step as the games see it.
+
+    Attributes
+    ----------
+    view : the real step, for its sizes, sampling and noise.
+    places : array of shape (P, w), coordinates of the play part minus the background mean.
+    centre : array of shape (w,), coordinates of the background mean.
+    directions : array of shape (D, R) if the last D of the w coordinates are what is left outside these; else None.
+    """
+
+    view: View
+    places: Array
+    centre: Array
+    directions: Array | None
+
+    def publish(self, inside: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+        """Published means minus the background mean, (games, w), of batches drawn from the members (games, P)."""
+        weight = self._batches(inside, rng) / self.view.batch_size
+        means = weight @ self.places
+        if self.view.sampling == "poisson":  # the number drawn is not the divisor
+            means += np.outer(weight.sum(axis=1) - 1.0, self.centre)
+        if self.view.noise_std > 0.0:
+            means += self.view.noise_std * self._noise(means.shape[0], rng)
+        return means
+
+    def _batches(self, inside: NDArray[np.bool_], rng: np.random.Generator) -> Array:
+        """1 for every example in a game's batch, 0 for the others, shape (games, P)."""
+        games = inside.shape[0]
+        drawn = np.zeros(inside.shape)
+        members = np.nonzero(inside)[1].reshape(games, -1)
+        if self.view.sampling == "poisson":
+            drawn[inside] = rng.random(members.size) < self.view.sample_rate
+        elif self.view.batch_size == members.shape[1]:
+            drawn[inside] = 1.0
         else:
-            order = np.argpartition(rng.random(members.shape), view.batch_size - 1, axis=1)[:, : view.batch_size]
-            weight[rows, members[rows, order]] = 1.0
-        yield weight / view.batch_size
+            n = self.view.batch_size
+            first = np.argpartition(rng.random(members.shape), n - 1, axis=1)[:, :n]
+            np.put_along_axis(drawn, np.take_along_axis(members, first, axis=1), 1.0, axis=1)
+        return drawn
+
+    def _noise(self, rows: int, rng: np.random.Generator) -> Array:
+        if self.directions is None:
+            return rng.standard_normal((rows, self.places.shape[1]))
+        noise = rng.standard_normal((rows, self.directions.shape[0]))
+        along = noise @ self.directions
+        return np.concatenate([along, noise - along @ self.directions.T], axis=1)
 
 
 def play(
-    views: Sequence[View],
+    grounds: Sequence[Ground],
     settings: Sequence[Sequence[StepTest]],
-    coordinates: Sequence[Array],
     *,
-    method: Method,
+    method: str,
     games: int,
-    dataset_size: int,
     rng: np.random.Generator,
-    residual_of: Sequence[Array | None],
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Scores (settings, games, P) of the P play examples in each game, and who was in: (games, P).
 
-    settings : for each setting the tests of all steps. coordinates : for each step an array (P, w) of the play part.
-    residual_of : for each step the directions (D, R) that the last D coordinates are the residual of, or None.
+    settings : for each setting the tests of all steps. All settings face the same games.
     """
-    count = coordinates[0].shape[0]
+    count, dataset_size = grounds[0].places.shape[0], grounds[0].view.dataset_size
     block = max(1, _ENTRIES // (count * len(settings)))
     scores, masks = [], []
     for start in range(0, games, block):
         size = min(block, games - start)
-        ranks = np.argsort(rng.random((size, count)), axis=1)
+        chosen = np.argpartition(rng.random((size, count)), dataset_size - 1, axis=1)[:, :dataset_size]
         inside = np.zeros((size, count), dtype=np.bool_)
-        np.put_along_axis(inside, ranks[:, :dataset_size], True, axis=1)
+        np.put_along_axis(inside, chosen, True, axis=1)
         total = np.zeros((len(settings), size, count))
-        for step, weight in enumerate(_batches(views, inside, rng)):
-            places = coordinates[step]
-            published = weight @ places
-            if views[step].sampling == "poisson":  # places are centred, the published sum is not
-                published += (weight.sum(axis=1) - 1.0)[:, None] * _centre(settings[0][step], places.shape[1])
-            if views[step].noise_std > 0.0:
-                published += views[step].noise_std * _noise(size, places.shape[1], residual_of[step], rng)
+        for step, ground in enumerate(grounds):
+            published = ground.publish(inside, rng)
             for setting, tests in enumerate(settings):
-                total[setting] += step_scores(tests[step], published, places, method)
+                total[setting] += step_scores(tests[step], published, ground.places, method)
         scores.append(total)
         masks.append(inside)
     return np.concatenate(scores, axis=1), np.concatenate(masks)
 
 
-def step_scores(test: StepTest, published: Array, coordinates: Array, method: Method) -> Array:
+def step_scores(test: StepTest, published: Array, coordinates: Array, method: str) -> Array:
     """One step's part of the score, higher = member, shape (g, c)."""
     if method == "paper":
         return -test.log_p_value(published, coordinates)
     return test.mixture(published, coordinates) if method == "mixture" else test.llr(published, coordinates)
-
-
-def _centre(test: StepTest, width: int) -> Array:
-    """The background mean in the coordinates of a step drawn by Poisson sampling."""
-    out = np.zeros(width)
-    if test.sample_rate < 1.0:
-        out[: test.offset.size] = test.offset / (1.0 - test.sample_rate)
-    return out
-
-
-def _noise(rows: int, width: int, directions: Array | None, rng: np.random.Generator) -> Array:
-    """Standard normal noise in the coordinates of a step, shape (rows, width)."""
-    if directions is None:
-        return rng.standard_normal((rows, width))
-    noise = rng.standard_normal((rows, directions.shape[0]))
-    inside = noise @ directions
-    return np.concatenate([inside, noise - inside @ directions.T], axis=1)
 
 
 def measured(test: StepTest, coordinates: Array) -> StepTest:
@@ -217,6 +234,6 @@ def measured(test: StepTest, coordinates: Array) -> StepTest:
     if test.anchor < 1.0:  # Poisson: the number of the others varies too
         pairs += float(np.sum((weighted @ test.offset) ** 2)) / (1.0 - test.sample_rate)
     noise = test.noise_std**2 * float(np.einsum("ij,ij->", weighted, weighted))
-    expected = float(np.einsum("ij,ij->", shifts, weighted))
-    variance = test.others_share * pairs + noise
-    return dataclasses.replace(test, temperature=expected / variance) if variance > 0.0 else test
+    expected = float(np.einsum("ij,ij->", shifts, weighted)) - places.shape[0] * test.anchor**2 * test.trace
+    variance = test.others * pairs + noise
+    return dataclasses.replace(test, temperature=expected / variance)

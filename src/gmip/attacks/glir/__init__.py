@@ -1,0 +1,9 @@
+"""GLiR, the gradient likelihood-ratio attack: the array-level core needs NumPy and SciPy only."""
+
+from __future__ import annotations
+
+from gmip.attacks.glir.core import METHODS, GlirOutcome, glir_scores
+from gmip.attacks.glir.selfplay import Play, Prediction, background_needed
+from gmip.attacks.glir.views import View, stack
+
+__all__ = ["METHODS", "GlirOutcome", "Play", "Prediction", "View", "background_needed", "glir_scores", "stack"]
