@@ -169,11 +169,6 @@ class GaussianModel:
         varied = self.spectrum > np.finfo(np.float64).eps * self.dimension * self.spectrum[0]
         return self.floor + self.ridge * float(self.spectrum[varied].mean())
 
-    @property
-    def leaves_residual(self) -> bool:
-        """Whether vectors may have a part, outside all `directions`, to which the model gives a variance."""
-        return self.outside > 0.0 and self.spectrum.size < self.dimension
-
     def coordinates(self, vectors: ArrayLike) -> Array:
         """Vectors (k, D) minus the mean, in `basis`: shape (k, r)."""
         return self.embed(vectors, columns=self.rank)

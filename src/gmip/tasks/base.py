@@ -52,6 +52,10 @@ class Examples:
         ids = torch.as_tensor(np.asarray(ids, dtype=np.int64))
         return Examples(self.inputs[ids], self.targets[ids])
 
+    def joined(self, other: Examples) -> Examples:
+        """These records and then the others."""
+        return Examples(torch.cat([self.inputs, other.inputs]), torch.cat([self.targets, other.targets]))
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the records."""

@@ -221,7 +221,9 @@ def test_trace_of_another_model_is_refused():
     assert fitting.names == specs.names and fitting.clip_norm == 2.0
     with pytest.raises(TraceMismatch, match=r"records parameter body.weight, which is no trainable parameter"):
         PerExampleGradients.for_trace(model, cross_entropy, header(["body.weight"], [(3, 3)]))
-    with pytest.raises(TraceMismatch, match=r"records parameter 0.bias with shape \(9,\), the model has it with \(7,\)"):
+    with pytest.raises(
+        TraceMismatch, match=r"records parameter 0.bias with shape \(9,\), the model has it with \(7,\)"
+    ):
         PerExampleGradients.for_trace(model, cross_entropy, header(["0.bias"], [(9,)]))
     with pytest.raises(TraceMismatch, match="trained 99 parameters, the model has 132 trainable ones"):
         PerExampleGradients.for_trace(model, cross_entropy, header(["0.bias"], [(7,)], 99))

@@ -60,7 +60,8 @@ def test_inner_products_have_the_stated_mean_and_variance():
         a, b = Projection(size, dims, seed=seed)(both)
         got[seed] = float(a @ b)
     within = sum(
-        (x[i : i + dims] @ x[i : i + dims]) * (y[i : i + dims] @ y[i : i + dims]) + (x[i : i + dims] @ y[i : i + dims]) ** 2
+        (x[i : i + dims] @ x[i : i + dims]) * (y[i : i + dims] @ y[i : i + dims])
+        + (x[i : i + dims] @ y[i : i + dims]) ** 2
         for i in range(0, size, dims)
     )
     variance = ((x @ x) * (y @ y) + (x @ y) ** 2 - within) / dims

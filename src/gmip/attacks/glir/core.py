@@ -43,7 +43,8 @@ class GlirOutcome:
         which is a member. They and non-member candidates are exchangeable given what was published, so
         P(p <= a | not a member) <= a whatever the distribution. With known parameters: from the model, which holds for
         steps on fresh data. None where neither is at hand.
-    susceptibility : array of shape (c,), K of each candidate, the mean over the steps ("joint": of the stacked step).
+    susceptibility : array of shape (c,), K of each candidate, the mean over the steps ("joint": of the stacked step);
+        None when the background is too small to estimate it.
     ranks : for each step the number of directions kept.
     eigenvalues : for each step an array, the sample spectrum in falling order.
     cutoff, ridge : what was used, chosen by self-play if it was not given.
@@ -56,7 +57,7 @@ class GlirOutcome:
     scores: Array
     llr: Array
     p_values: Array | None
-    susceptibility: Array
+    susceptibility: Array | None
     ranks: tuple[int, ...]
     eigenvalues: tuple[Array, ...]
     cutoff: float
@@ -134,19 +135,18 @@ class _Step:
 
     def usable(self) -> bool:
         """Whether there are enough samples for the directions kept."""
-        noise = self.view.batch_size * self.view.noise_std**2
-        return all(
-            inflation(model, noise=share * noise) is not None
-            for model, share in ((self.batches, 1.0), (self.gradients, 0.0))
-        )
+        share = 1.0 / self.view.batch_size + 1.0 / self.batches.num_samples
+        return inflation(self.batches, noise=self.view.noise_std**2 / share) is not None
 
     def test(self) -> StepTest:
         return StepTest.of(self.batches, self.view)
 
-    def embed(self, vectors: NDArray[Any], *, residual: bool | None = None, centred: bool = True) -> Array:
-        """Coordinates for this step's tests; `residual` may ask for those of a model with a ridge."""
-        whole = self.batches.leaves_residual if residual is None else residual
-        return self.batches.embed(vectors, residual=whole, centred=centred)
+    def embed(self, vectors: NDArray[Any], tests: Sequence[StepTest], *, centred: bool = True) -> Array:
+        """Coordinates (k, w) that serve all of the given tests of this step."""
+        return self.batches.embed(vectors, residual=self.needs_residual(tests), centred=centred)
+
+    def needs_residual(self, tests: Sequence[StepTest]) -> bool:
+        return max(test.v0.size for test in tests) > self.batches.spectrum.size
 
 
 def _paired(steps: list[View], models: Sequence[GaussianModel]) -> list[tuple[View, GaussianModel]]:
@@ -173,8 +173,9 @@ def _scored(
 def _from_models(steps: list[_Step], method: str, seed: int) -> GlirOutcome:
     """Scores and p-values from the models alone."""
     tests = [step.test() for step in steps]
-    places = [step.embed(step.view.candidates) for step in steps]
-    scores, llr = _scored(tests, [step.embed(step.view.mean[None]) for step in steps], places, method)
+    places = [step.embed(step.view.candidates, [test]) for step, test in zip(steps, tests, strict=True)]
+    means = [step.embed(step.view.mean[None], [test]) for step, test in zip(steps, tests, strict=True)]
+    scores, llr = _scored(tests, means, places, method)
     known = all(step.gradients.num_samples == math.inf for step in steps)
     always = all(step.view.sample_rate == 1.0 for step in steps)
     p_values: Array | None = None
@@ -200,8 +201,9 @@ def _from_models(steps: list[_Step], method: str, seed: int) -> GlirOutcome:
 def _outcome(steps: list[_Step], **found: Any) -> GlirOutcome:
     models = [step.gradients for step in steps]
     values = [susceptibility(model, step.view.candidates) for model, step in zip(models, steps, strict=True)]
+    known = [value for value in values if value is not None]
     return GlirOutcome(
-        susceptibility=np.mean(values, axis=0),
+        susceptibility=np.mean(known, axis=0) if len(known) == len(values) else None,
         ranks=tuple(model.rank for model in models),
         eigenvalues=tuple(model.spectrum for model in models),
         cutoff=models[0].cutoff,
@@ -234,12 +236,11 @@ def _from_play(
     count = views[0].background.shape[0]
     estimation, held_out = selfplay.split(count, views[0].dataset_size, share=play.share, seed=seed)
     base = [_Step.fitted(view, estimation, grid[0], shrinkage) for view in views]
-    ridged = shrinkage is not None or any(ridge > 0.0 for _, ridge in grid)
-    residual = [ridged and step.batches.spectrum.size < step.batches.dimension for step in base]
-    grounds = [_ground(step, held_out, whole) for step, whole in zip(base, residual, strict=True)]
-    setting, tests = _choose(base, grounds, method, play, grid, seed)
-    means = [step.embed(step.view.mean[None], residual=whole) for step, whole in zip(base, residual, strict=True)]
-    places = [step.embed(step.view.candidates, residual=whole) for step, whole in zip(base, residual, strict=True)]
+    settings = _usable(base, grid)
+    grounds = [_ground(step, held_out, [tests[t] for _, tests in settings]) for t, step in enumerate(base)]
+    setting, tests = _choose(settings, grounds, method, play, seed)
+    means = [step.embed(step.view.mean[None], [test]) for step, test in zip(base, tests, strict=True)]
+    places = [step.embed(step.view.candidates, [test]) for step, test in zip(base, tests, strict=True)]
     scores, llr = _scored(tests, means, places, method)
     null = np.sort(_scored(tests, means, [ground.places for ground in grounds], method)[0])
     at_least = null.size - np.searchsorted(null, scores, side="left")
@@ -257,42 +258,44 @@ def _from_play(
     )
 
 
-def _ground(step: _Step, held_out: NDArray[np.intp], residual: bool) -> Ground:
-    assert step.view.background is not None
-    return Ground(
-        view=step.view,
-        places=step.embed(step.view.background[held_out], residual=residual),
-        centre=step.embed(step.batches.mean[None], residual=residual, centred=False)[0],
-        directions=step.batches.directions if residual else None,
-    )
+Setting = tuple[tuple[float, float], list[StepTest]]
 
 
-def _choose(
-    base: list[_Step],
-    grounds: list[Ground],
-    method: str,
-    play: Play,
-    grid: list[tuple[float, float]],
-    seed: int,
-) -> tuple[tuple[float, float], list[StepTest]]:
-    """The setting with the highest mean AUC in self-play, the first of equals, and its tests."""
-    settings, tests = [], []
-    for setting in grid:
-        steps = [step.retuned(setting) for step in base]
+def _usable(base: list[_Step], grid: list[tuple[float, float]]) -> list[Setting]:
+    """The settings for which there are enough samples, each with the tests of all steps."""
+    settings = []
+    for pair in grid:
+        steps = [step.retuned(pair) for step in base]
         if all(step.usable() for step in steps):
-            settings.append(setting)
-            tests.append(
-                [selfplay.measured(step.test(), ground.places) for step, ground in zip(steps, grounds, strict=True)]
-            )
+            settings.append((pair, [step.test() for step in steps]))
     if not settings:
         raise InvalidArgument(
             f"background leaves {base[0].gradients.num_samples:.0f} examples for estimates of rank "
             f"{max(step.gradients.rank for step in base)}, and no cutoff or ridge of the grid makes up for that: pass "
             "more examples or a larger ridge."
         )
-    if len(settings) == 1:
-        return settings[0], tests[0]
-    rng = np.random.default_rng([seed, 1])
-    scores, inside = selfplay.play(grounds, tests, method=method, games=play.tuning_games, rng=rng)
-    best = int(np.argmax([game_aucs(each, inside).mean() for each in scores]))
-    return settings[best], tests[best]
+    return settings
+
+
+def _ground(step: _Step, held_out: NDArray[np.intp], tests: list[StepTest]) -> Ground:
+    assert step.view.background is not None
+    return Ground(
+        view=step.view,
+        places=step.embed(step.view.background[held_out], tests),
+        centre=step.embed(step.batches.mean[None], tests, centred=False)[0],
+        directions=step.batches.directions if step.needs_residual(tests) else None,
+    )
+
+
+def _choose(settings: list[Setting], grounds: list[Ground], method: str, play: Play, seed: int) -> Setting:
+    """The setting with the highest mean AUC in self-play, the first of equals, with measured temperatures."""
+    tests = [
+        [selfplay.measured(test, ground.places) for test, ground in zip(steps, grounds, strict=True)]
+        for _, steps in settings
+    ]
+    best = 0
+    if len(settings) > 1:
+        rng = np.random.default_rng([seed, 1])
+        scores, inside = selfplay.play(grounds, tests, method=method, games=play.tuning_games, rng=rng)
+        best = int(np.argmax([game_aucs(each, inside).mean() for each in scores]))
+    return settings[best][0], tests[best]

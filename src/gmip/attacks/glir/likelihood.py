@@ -48,6 +48,8 @@ class StepTest:
     batch_size, noise_std, sample_rate : n, tau, p of the step.
     v0, v1 : arrays of shape (w,), variance of each coordinate of M if the candidate is not, or is, in the batch.
     drawn : array of shape (w,), variance that M really has if it is not: v0 without the ridge.
+    level : mean of sum M^2 (1/v0 - 1/v1) if it is not.
+    dof : mean of sum M^2/v0 if it is not: the number of directions, less what a ridge claims.
     spread : array of shape (w,), `drawn` as the fitted weights meet it, estimation error included.
     offset : array of shape (w,), what is added to centred coordinates to get the candidate's shift times n: 0, or
         (1-p) mu under Poisson sampling.
@@ -63,6 +65,8 @@ class StepTest:
     v0: Array
     v1: Array
     drawn: Array
+    level: float
+    dof: float
     spread: Array
     offset: Array
     anchor: float
@@ -74,37 +78,48 @@ class StepTest:
     def of(cls, model: GaussianModel, view: View) -> StepTest:
         """The test of a view under a model (under Poisson sampling: a model with `plus_mean(1 - p)`).
 
-        Its coordinates are those of `model.embed`: the first `model.rank` columns, or all of them (and the residual,
-        if the model `leaves_residual`) when the model has a variance outside its basis.
+        Its coordinates are those of `model.embed`: the first `model.rank` columns or, when a ridge or noise gives
+        every direction a variance, all of them (and the residual, if the model's directions do not span the space).
         """
         n, m, p, tau = view.batch_size, model.num_samples, view.sample_rate, view.noise_std
         poisson = view.sampling == "poisson"
         q = p / n if poisson else 1.0 / n
-        phi = inflation(model, noise=n * tau**2)
+        v0_share, v1_share = 1.0 / n + 1.0 / m, (1.0 - q) / n + (1.0 - q) ** 2 / m
+        noise = tau**2 / v0_share
+        phi = inflation(model, noise=noise)
         if phi is None:
             raise InvalidArgument(
                 f"background has {m:.0f} examples, too few for rank {model.rank}: raise cutoff or ridge, or pass "
                 "more examples."
             )
-        sampled = _variances(model, residual=model.leaves_residual)
-        v0_share, v1_share = 1.0 / n + 1.0 / m, (1.0 - q) / n + (1.0 - q) ** 2 / m
-        lift = phi * model.outside / n + tau**2
+        sampled = _variances(model, whole=model.outside > 0.0 or tau > 0.0)
+        lift = phi * model.outside * v0_share + tau**2
         v0, v1 = phi * sampled * v0_share + lift, phi * sampled * v1_share + lift
-        temperature = 1.0
+        kappa, temperature = model.outside + noise / phi, 1.0
         if m < math.inf:
-            weighted = sampled / v1
-            temperature = float(weighted.sum() / (weighted @ ((phi**2 * sampled * v1_share + tau**2) / v1)))
+            # With A = S + kappa: tr(Sigma A^-1) = phi tr(S A^-1), and its derivative by kappa gives tr(Sigma A^-2).
+            # The mean of the candidate's part over the variance that M gives it:
+            held = phi * float(np.sum(sampled / (sampled + kappa)))
+            bulk = float(np.sum(sampled / (sampled + kappa) ** 2))
+            temperature = held / phi / (held + (noise - kappa * phi**2) * bulk)
+        # In the same way tr(Sigma S A^-2), with which M enters the variance term.
+        seen = phi * (sampled - (phi - 1.0) * kappa) * v0_share + tau**2
         offset = np.zeros(v0.size)
         if poisson:
-            mean = model.embed(model.mean[None], residual=model.leaves_residual, centred=False)[0]
+            mean = model.embed(model.mean[None], residual=v0.size > model.spectrum.size, centred=False)[0]
             offset = (1.0 - p) * mean[: v0.size]
+        drawn = phi * sampled * v0_share + tau**2
+        along = model.spectrum.size  # the columns of a residual are more than its dimensions
+        beyond = model.dimension - along + view.extra_dims if v0.size > along else 0
         return cls(
             batch_size=float(n),
             noise_std=tau,
             sample_rate=p,
             v0=v0,
             v1=v1,
-            drawn=phi * sampled * v0_share + tau**2,
+            drawn=drawn,
+            level=float(seen @ (1.0 / v0 - 1.0 / v1)),
+            dof=float(np.sum(drawn[:along] / v0[:along])) + (beyond * tau**2 / lift if beyond else 0.0),
             spread=phi**2 * sampled * v0_share + tau**2,
             offset=offset,
             anchor=p if poisson else 1.0,
@@ -136,7 +151,7 @@ class StepTest:
         rise = 1.0 / self.v0 - 1.0 / self.v1
         ratio = self.v0 / self.v1
         # centred, so that a ridge or an estimated covariance does not shift it; exact when parameters are known
-        return 0.5 * ((means * means - self.drawn) @ rise) - 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
+        return 0.5 * ((means * means) @ rise - self.level) - 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
 
     def absent(self, published: Array) -> Array:
         """Log-likelihood ratio "a member, but not in this batch" against "not a member", shape (g,).
@@ -173,28 +188,28 @@ class StepTest:
         weighted = shifts / self.v0
         length = np.einsum("ij,ij->i", shifts, weighted)
         u = ((means * means) @ (1.0 / self.v0))[:, None] + length - 2.0 * (means @ weighted.T)
-        dof = max(self.temperature * float(np.sum(self.drawn / self.v0)), 1.0)
+        dof = max(self.temperature * self.dof, 1.0)
         centre = np.maximum(self.temperature * (length - 2.0 * self.anchor * self.trace), 0.0)
         return _ncx2.log_cdf(self.temperature * u, dof, np.broadcast_to(centre, u.shape))
 
 
-def _variances(model: GaussianModel, *, residual: bool) -> Array:
-    """Sample variance (shrunk, without ridge or floor) of each coordinate that the test uses."""
-    if model.outside == 0.0:
+def _variances(model: GaussianModel, *, whole: bool) -> Array:
+    """Sample variance (shrunk, without ridge or floor) of each coordinate that a test uses."""
+    if not whole:
         return model.scale * model.spectrum[: model.rank]
-    values = model.scale * model.spectrum
-    return np.concatenate([values, np.zeros(model.dimension)]) if residual else values
+    rest = model.dimension if model.spectrum.size < model.dimension else 0
+    return np.concatenate([model.scale * model.spectrum, np.zeros(rest)])
 
 
 def inflation(model: GaussianModel, *, noise: float) -> float | None:
     """phi such that phi * lambda makes up for the estimation of 1/lambda; None when there are too few samples.
 
-    noise : n tau^2, the noise in units of a single vector's variance.
+    noise : n tau^2 nearly (tau^2 over 1/n + 1/m), the noise in units of a single vector's variance.
     """
     nu = model.num_samples - 1.0
     if nu == math.inf:
         return 1.0
-    values = _variances(model, residual=False)
+    values = _variances(model, whole=model.outside > 0.0 or noise > 0.0)
     phi = 1.0
     for _ in range(1000):
         kappa = model.outside + noise / phi
@@ -207,18 +222,16 @@ def inflation(model: GaussianModel, *, noise: float) -> float | None:
     return phi
 
 
-def susceptibility(model: GaussianModel, vectors: NDArray[Any]) -> Array:
+def susceptibility(model: GaussianModel, vectors: NDArray[Any]) -> Array | None:
     """K = (theta - mu)' Sigma^-1 (theta - mu) of vectors (k, D) in the directions that the model keeps, shape (k,).
 
     The bias of the inverse of an estimated covariance is taken out. What the error of the mean adds, about r/m, is left
-    in: it is an over-estimate, on the safe side, and keeps K positive.
+    in: it is an over-estimate, on the safe side, and keeps K positive. None when the samples are too few for an inverse
+    (noise makes up for that in the tests of a step, not here: K is about the data alone).
     """
     phi = inflation(model, noise=0.0)
     if phi is None:
-        raise InvalidArgument(
-            f"background has {model.num_samples:.0f} examples, too few for rank {model.rank}: raise cutoff or ridge, "
-            "or pass more examples."
-        )
-    values = _variances(model, residual=model.leaves_residual) + model.outside
-    parts = model.embed(vectors, columns=model.rank if model.outside == 0.0 else None, residual=model.leaves_residual)
+        return None
+    values = _variances(model, whole=model.outside > 0.0) + model.outside
+    parts = model.embed(vectors, residual=values.size > model.spectrum.size)[:, : values.size]
     return np.asarray((parts * parts) @ (1.0 / (phi * values)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from gmip.accounting import _validate as check
 from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import InvalidArgument
 from gmip.stats import _check
+
+_NOTHING = 1.0e-15  # of the largest eigenvalue: what rounding leaves of zero
 
 __all__ = ["View", "same_run", "stack"]
 
@@ -71,6 +74,27 @@ class View:
         """N = n/p, to the nearest whole number."""
         return round(self.batch_size / self.sample_rate)
 
+    def reduced(self) -> View:
+        """The same view without the directions in which no example has a part (softmax heads: one class in k).
+
+        An isometry of the examples. What the published mean has outside is noise, which says nothing about them.
+        """
+        groups = [self.candidates] if self.background is None else [self.candidates, self.background]
+        if sum(len(group) for group in groups) <= self.mean.size:
+            return self
+        moment = sum(group.T.astype(np.float64) @ group for group in groups)
+        values, directions = np.linalg.eigh(moment)
+        kept = directions[:, values > _NOTHING * values[-1]]
+        if kept.shape[1] == self.mean.size:
+            return self
+        return dataclasses.replace(
+            self,
+            mean=self.mean @ kept,
+            candidates=self.candidates @ kept,
+            background=None if self.background is None else self.background @ kept,
+            extra_dims=self.extra_dims + self.mean.size - kept.shape[1],
+        )
+
 
 def stack(views: Sequence[View]) -> View:
     """Several full-batch steps as one view: the gradients of all steps of an example, one after the other.
@@ -100,13 +124,12 @@ def stack(views: Sequence[View]) -> View:
 
 
 def same_run(views: Sequence[View]) -> None:
-    """Raise unless the views are steps of one run: the same candidates, background, batch size and data set size."""
+    """Raise unless the views are steps of one run: the same candidates, background and data set size."""
     if not views or not all(isinstance(view, View) for view in views):
         raise InvalidArgument("views must be a non-empty sequence of View, one for each step.")
     for name, sizes in (
         ("candidates", {view.candidates.shape[0] for view in views}),
         ("background", {None if view.background is None else view.background.shape[0] for view in views}),
-        ("batch_size", {view.batch_size for view in views}),
         ("dataset_size", {view.dataset_size for view in views}),
     ):
         if len(sizes) > 1:

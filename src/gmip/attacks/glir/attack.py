@@ -1,0 +1,174 @@
+"""GLiR on a recorded run: gradients of candidates and background at every recorded step, then the array-level core."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from numpy.typing import ArrayLike
+
+from gmip.accounting import _validate as check
+from gmip.attacks.base import Attack, Parties, Progress, parties
+from gmip.attacks.collect import collect
+from gmip.attacks.glir.core import glir_scores
+from gmip.attacks.glir.selfplay import Play, background_needed
+from gmip.attacks.glir.views import View
+from gmip.attacks.gradients import PerExampleGradients
+from gmip.errors import GmipWarning, InvalidArgument
+from gmip.stats import ScoreSet
+from gmip.stats.covariance import Shrinkage
+from gmip.tasks.base import Examples, Task
+from gmip.trace import Step, Trace
+from gmip.training.loop import initial_model
+
+__all__ = ["GLiR"]
+
+Method = Literal["auto", "paper", "likelihood-ratio", "mixture", "joint"]
+_METHODS: Final = ("auto", "paper", "likelihood-ratio", "mixture", "joint")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GLiR(Attack):
+    """The gradient likelihood-ratio attack (THEORY 9): nothing is trained, one recorded run is enough.
+
+    Parameters
+    ----------
+    method : "auto" takes what the trace calls for: full batches: "joint", one likelihood ratio for all steps
+        ("likelihood-ratio" for a single one); mini-batches: "mixture". "paper" is the paper's Algorithm 1, errata
+        applied, for comparison.
+    play : self-play on the background: chooses cutoff and ridge, predicts the ROC, makes p-values and posteriors valid;
+        None does without.
+    cutoff, ridge, shrinkage : of the covariance, see `gmip.stats.GaussianModel.fit`; None: cutoff and ridge by self-play.
+    steps : numbers of the recorded steps to use; None: all.
+    projection : project gradients to this many dimensions, for models too large otherwise; costs power.
+    memory_limit : bytes or "3 GiB"; None: half of what is free.
+    device : where gradients are computed.
+    seed : of self-play and projection; the same seed gives the same scores.
+
+    Guarantees
+    ----------
+    Scores need no label of the run. With self-play a p-value p has P(p <= a | not a member) <= a, whatever the
+    distribution of gradients, for candidates drawn as the background was; without it p-values rest on the Gaussian
+    model of the mean, a CLT approximation.
+    """
+
+    method: Method = "auto"
+    play: Play | None = field(default_factory=Play)
+    cutoff: float | None = None
+    ridge: float | None = None
+    shrinkage: Shrinkage | None = None
+    steps: Sequence[int] | None = None
+    projection: int | None = None
+    memory_limit: float | str | None = None
+    device: str = "cpu"
+    seed: int = 0
+
+    name = "glir"
+
+    def __post_init__(self) -> None:
+        check.one_of("method", self.method, _METHODS)
+
+    def run(
+        self,
+        task: Task,
+        trace: Trace,
+        candidates: ArrayLike | None = None,
+        background: Examples | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> ScoreSet:
+        who = parties(task, trace, candidates, background)
+        steps = self._chosen(trace)
+        method = self._method(trace, len(steps))
+        play = self._play(trace.header.dataset_size, len(who.background))
+        views = list(self._views(task, trace, who, steps, method, progress))
+        outcome = glir_scores(
+            views,
+            method=method,
+            play=play,
+            cutoff=self.cutoff,
+            ridge=self.ridge,
+            shrinkage=self.shrinkage,
+            seed=self.seed,
+        )
+        return ScoreSet(
+            ids=who.ids,
+            scores=outcome.scores,
+            attack=self.name,
+            p_values=outcome.p_values,
+            susceptibility=outcome.susceptibility,
+            calibration=outcome.calibration,
+            info={
+                "method": method,
+                "steps": [step.info.index for step in steps],
+                "ranks": outcome.ranks,
+                "eigenvalues": outcome.eigenvalues,
+                "cutoff": outcome.cutoff,
+                "ridge": outcome.ridge,
+                "background": len(who.background),
+                "prediction": outcome.prediction,
+            },
+        )
+
+    def _chosen(self, trace: Trace) -> list[Step]:
+        if len(trace) == 0:
+            raise InvalidArgument(f"{trace.path} has no recorded step: record at least one.")
+        if self.steps is None:
+            return list(trace)
+        recorded = {int(index): i for i, index in enumerate(trace.recorded)}
+        missing = [step for step in self.steps if step not in recorded]
+        if missing or not len(self.steps):
+            raise InvalidArgument(
+                f"steps = {list(self.steps)[:5]} are not all recorded in {trace.path}: choose among its {len(recorded)}, "
+                f"from {min(recorded)} to {max(recorded)}."
+            )
+        return [trace[recorded[step]] for step in self.steps]
+
+    def _method(self, trace: Trace, num_steps: int) -> str:
+        if self.method != "auto":
+            return self.method
+        if trace.header.sampling != "full" and trace.header.batch_size < trace.header.dataset_size:
+            return "mixture"
+        return "joint" if num_steps > 1 else "likelihood-ratio"
+
+    def _play(self, dataset_size: int, count: int) -> Play | None:
+        if self.play is None or count >= background_needed(dataset_size):
+            return self.play
+        warnings.warn(
+            f"background has {count} examples and self-play with {dataset_size} members needs "
+            f"{background_needed(dataset_size)}: the attack does without, with untuned estimates and p-values that rest "
+            "on the Gaussian model; pass more background.",
+            GmipWarning,
+            stacklevel=3,
+        )
+        return None
+
+    def _views(
+        self, task: Task, trace: Trace, who: Parties, steps: list[Step], method: str, progress: Progress | None
+    ) -> Iterator[View]:
+        model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(self.device)
+        gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=self.memory_limit)
+        for done, step in enumerate(steps):
+            yield self._view(gradients, trace, who, step, reduce=method == "joint")
+            if progress is not None:
+                progress(done + 1, len(steps))
+
+    def _view(self, gradients: PerExampleGradients, trace: Trace, who: Parties, step: Step, *, reduce: bool) -> View:
+        header, info = trace.header, step.info
+        poisson = header.sampling == "poisson"
+        n = header.batch_size if poisson else info.batch_size
+        found = collect(gradients, step, who.background, who.candidates, projection=self.projection, seed=self.seed)
+        scale = info.divisor / n  # where a loop divided by another number than the batch's own
+        view = View(
+            mean=scale * found.mean,
+            candidates=found.candidates,
+            background=found.background,
+            batch_size=n,
+            noise_std=scale * info.noise_std,
+            sample_rate=n / header.dataset_size,
+            sampling="poisson" if poisson else "full" if n == header.dataset_size else "fixed",
+            extra_dims=found.extra_dims,
+        )
+        return view.reduced() if reduce else view
