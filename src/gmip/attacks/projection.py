@@ -9,10 +9,9 @@ and Farach-Colton 2002) whose buckets are equally full. For any x, y, over the r
 
 since two coordinates of different blocks fall together with probability 1/k, and two of one block never.
 
-Why this one: it takes D additions for a vector, where a dense projection takes D k and a Hadamard one D log D; it stores
-D signs; memory is read in order (a CountSketch with hashed buckets took four times as long here and kept the scores no
-better); and its rows are orthogonal, so that independent noise stays independent noise, on which a likelihood ratio
-relies.
+Why this one: it takes D additions for a vector, where a dense projection takes D k and a Hadamard one D log D; it
+stores D signs; memory is read in order, which random permutations of the blocks would spoil; and its rows are
+orthogonal, so that independent noise stays independent noise, on which a likelihood ratio relies.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class Projection:
     Guarantees
     ----------
     Inner products are kept on average, with the variance given above: the error of <Rx, Ry> relative to |x||y| has a
-    standard deviation of at most sqrt(2/dims). R R' is diagonal with the squares of `row_norms` on it: independent noise
-    of standard deviation s on the entries of x is independent noise of standard deviation s row_norms on those of Rx.
+    standard deviation of at most sqrt(2/dims). R R' is diagonal with the squares of `row_norms` on it: independent
+    noise of standard deviation s on the entries of x is the same of standard deviation s row_norms on those of Rx.
     """
 
     def __init__(self, size: int, dims: int, *, seed: int = 0) -> None:

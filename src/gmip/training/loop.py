@@ -212,9 +212,7 @@ class _Checkpoints:
     def __init__(self, path: Path | None, seconds: float) -> None:
         self._path, self._seconds, self._saved = path, seconds, time.monotonic()
 
-    def consider(
-        self, step: int, stepper: Stepper, noise: torch.Generator | None, recorder: Recorder | None
-    ) -> None:
+    def consider(self, step: int, stepper: Stepper, noise: torch.Generator | None, recorder: Recorder | None) -> None:
         if self._path is not None and time.monotonic() - self._saved >= self._seconds:
             if recorder is not None:
                 recorder.sync()  # a checkpoint must not outlive the steps before it

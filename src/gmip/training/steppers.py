@@ -7,8 +7,9 @@ and then any torch optimizer. Noise is drawn for every entry of every parameter 
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from gmip.training.samplers import check_seed
 __all__ = ["GRAD_SAMPLE_MODES", "NoisyStepper", "PlainStepper", "Stepper", "noise_generator"]
 
 GRAD_SAMPLE_MODES: Final = ("hooks", "functorch", "ew", "ghost")
+_TOLERANCE: Final = 1.0e-2  # of a gradient's norm: rounding stays far below, a wrong formula far above
 Loss = Callable[[Tensor, Tensor], Tensor]
 _NOISE: Final = 2  # the stream of random numbers for noise (0 members, 1 batches, 3 weights)
 
@@ -139,8 +141,9 @@ class NoisyStepper(Stepper):
         check_model(model, per_example=True)
         self.clip_norm = check.positive("clip_norm", clip_norm)
         self.noise_std = check.non_negative("noise_std", noise_std)
-        self._ghost = check.one_of("grad_sample_mode", grad_sample_mode, GRAD_SAMPLE_MODES) == "ghost"
-        _check_padding(model, grad_sample_mode)
+        self._mode = check.one_of("grad_sample_mode", grad_sample_mode, GRAD_SAMPLE_MODES)
+        self._ghost = grad_sample_mode == "ghost"
+        _check_layers(model, grad_sample_mode)
         wrapped = wrap_model(model, grad_sample_mode=grad_sample_mode, loss_reduction="sum")
         private = (DPOptimizerFastGradientClipping if self._ghost else _ExactClipping)(
             optimizer,
@@ -151,6 +154,7 @@ class NoisyStepper(Stepper):
         )
         super().__init__(wrapped, private, loss, max_physical_batch_size=max_physical_batch_size)
         self._held = {id(p) for p in private.params}
+        self._verified = False
 
     def step(self, inputs: Tensor, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
         optimizer = self.optimizer
@@ -163,6 +167,8 @@ class NoisyStepper(Stepper):
                 p.grad, p.grad_sample = torch.zeros_like(p), p.new_zeros((0, *p.shape))
             optimizer.step()
             return None
+        if not self._verified:
+            self._verify(inputs[:1], targets[:1])
         seen = []
         parts = self._parts(inputs, targets)
         for i, (part, labels) in enumerate(parts):
@@ -193,6 +199,51 @@ class NoisyStepper(Stepper):
             (factor * losses).sum().backward()
             self.model.enable_hooks()
 
+    def _verify(self, inputs: Tensor, targets: Tensor) -> None:
+        """Compare Opacus' gradient of one example with autograd's, once.
+
+        A layer whose formula is wrong, or a weight that is also used outside its layer, gives gradients that are
+        clipped by the wrong norm: the promise would be broken without a word.
+        """
+        with torch.random.fork_rng(enabled=inputs.device.type == "cpu"):
+            state = torch.get_rng_state()
+            with self._without_hooks() as plain:
+                self.loss(plain(inputs), targets).sum().backward()
+            expected = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in self._clipped()}
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.set_rng_state(state)
+            self._forward(inputs, targets)[1].sum().backward()
+            # A gradient that is small beside the others may be all rounding.
+            floor = 1.0e-3 * torch.linalg.vector_norm(torch.stack([g.norm() for g in expected.values()]))
+            for name, p in self._clipped():
+                exact = torch.linalg.vector_norm(expected[name])
+                if self._ghost:
+                    error = (getattr(p, "_norm_sample", exact) - exact).abs().max()
+                else:
+                    error = torch.linalg.vector_norm(getattr(p, "grad_sample", expected[name]) - expected[name])
+                if error > _TOLERANCE * (exact + floor):
+                    raise UnsupportedModel(
+                        f"Opacus' gradient of parameter {name} for one example is off by {float(error / (exact + floor)):.0%} in "
+                        f"grad_sample_mode = {self._mode!r} (a layer it computes wrongly, or a weight used outside its "
+                        "layer): use another mode, such as 'functorch' or 'ew', or change the layer."
+                    )
+            self.optimizer.zero_grad(set_to_none=True)
+        self._verified = True
+
+    def _clipped(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return ((name, p) for name, p in trainable_parameters(self.model) if id(p) in self._held)
+
+    @contextlib.contextmanager
+    def _without_hooks(self) -> Iterator[nn.Module]:
+        switch = hasattr(self.model, "disable_hooks")  # expanded weights have none: the inner module is plain torch
+        if switch:
+            self.model.disable_hooks()
+        try:
+            yield self.model._module
+        finally:
+            if switch:
+                self.model.enable_hooks()
+
     def _check_complete(self, attribute: str) -> None:
         for name, p in trainable_parameters(self.model):
             if getattr(p, attribute, None) is None and (self._ghost or id(p) in self._held):
@@ -214,14 +265,19 @@ class _ExactClipping(DPOptimizer):  # type: ignore[misc]
             p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
 
 
-def _check_padding(model: nn.Module, grad_sample_mode: str) -> None:
-    """Opacus' and torch's formulas for embeddings give the padding row a gradient, which it has not."""
+def _check_layers(model: nn.Module, grad_sample_mode: str) -> None:
+    """Refuse layers that Opacus 1.6 on torch 2.13 gets wrong without an error, in some modes."""
     for name, module in model.named_modules():
-        padded = isinstance(module, nn.Embedding) and module.padding_idx is not None and module.weight.requires_grad
-        if padded and grad_sample_mode != "functorch":
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None and module.weight.requires_grad:
+            wrong, right = "padding_idx", ("functorch",)
+        elif isinstance(module, nn.modules.conv._ConvNd) and module.padding_mode != "zeros":
+            wrong, right = f"padding_mode = {module.padding_mode!r}", ("functorch", "ew")
+        else:
+            continue
+        if grad_sample_mode not in right:
             raise UnsupportedModel(
-                f"Opacus ignores padding_idx of layer {name or 'model'} (Embedding) in grad_sample_mode = "
-                f"{grad_sample_mode!r}: use 'functorch', or leave padding_idx out."
+                f"Opacus ignores {wrong} of layer {name or 'model'} ({type(module).__name__}) in grad_sample_mode = "
+                f"{grad_sample_mode!r}: use {' or '.join(map(repr, right))}, or leave it out."
             )
 
 

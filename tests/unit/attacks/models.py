@@ -92,10 +92,11 @@ class Transformer(nn.Module):
 
 
 def _frozen_norm() -> nn.Module:
-    model = nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6), nn.ReLU(inplace=True), nn.Linear(6, CLASSES))
-    model[1].running_mean.normal_()
-    model[1].running_var.uniform_(0.5, 2.0)
-    return model
+    norm = nn.BatchNorm1d(6)
+    for statistic in norm.buffers():
+        if statistic.is_floating_point():
+            statistic.uniform_(0.5, 2.0)
+    return nn.Sequential(nn.Linear(8, 6), norm, nn.ReLU(inplace=True), nn.Linear(6, CLASSES))
 
 
 def _part_frozen() -> nn.Module:
@@ -152,7 +153,7 @@ def looped(model: nn.Module, examples: Examples, *, loss=cross_entropy) -> dict[
     for x, y in zip(examples.inputs, examples.targets, strict=True):
         x = x.double() if x.is_floating_point() else x
         grads = torch.autograd.grad(loss(twin(x[None]), y[None]).sum(), list(chosen.values()), allow_unused=True)
-        for (name, p), g in zip(chosen.items(), grads, strict=True):
+        for (name, p), g in zip(chosen.items(), list[Tensor | None](grads), strict=True):
             rows[name].append((torch.zeros_like(p) if g is None else g).flatten())
     return {name: torch.stack(parts) for name, parts in rows.items()}
 

@@ -10,7 +10,7 @@ from torch import nn
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
 from gmip.tasks.base import Examples, Recipe, Task, cross_entropy
-from gmip.trace import Trace
+from gmip.trace import Header, ParameterSpec, Trace
 from gmip.training import train
 from tests.unit.attacks.models import MODELS, looped, looped_flat, make
 
@@ -98,6 +98,8 @@ def test_model_is_left_as_it_was(kind):
 
 def test_buffers_that_count_calls_do_not_count():
     class Counting(nn.Linear):
+        calls: torch.Tensor
+
         def __init__(self):
             super().__init__(8, 3)
             self.register_buffer("calls", torch.zeros((), dtype=torch.long))
@@ -142,6 +144,8 @@ class Noisy(nn.Linear):
 
 
 class InPlace(nn.Linear):
+    mean: torch.Tensor
+
     def __init__(self, *sizes):
         super().__init__(*sizes)
         self.register_buffer("mean", torch.zeros(8))
@@ -172,7 +176,7 @@ def test_bad_arguments_get_a_sentence():
         PerExampleGradients(model, parameters=[])
     with pytest.raises(InvalidArgument, match="at least one parameter, and each once"):
         PerExampleGradients(model, parameters=["bias", "bias"])
-    with pytest.raises(InvalidArgument, match="dtype = torch.float16"):
+    with pytest.raises(InvalidArgument, match=r"dtype = torch\.float16"):
         PerExampleGradients(model, dtype=torch.float16)
     with pytest.raises(InvalidArgument, match=r"loss returned shape \(\) for 1 example"):
         PerExampleGradients(model, nn.functional.cross_entropy).rows(examples)
@@ -203,7 +207,7 @@ def test_mean_is_what_the_trace_of_a_run_published(tmp_path, clip_norm):
     trace = Trace.open(tmp_path / "run")
     gradients = PerExampleGradients.for_trace(result.model, task.loss, trace.header)
     for step in trace:
-        rows = gradients.at(step.parameters).rows(task.pool[trace.members.copy()])
+        rows = gradients.at(step.parameters).rows(task.pool[np.array(trace.members)])
         np.testing.assert_allclose(rows.mean(0), step.gradient, atol=1e-7)
         assert (clip_norm is None) == bool(rows.norm(dim=1).max() > 0.7 + 1e-9)
 
@@ -211,7 +215,6 @@ def test_mean_is_what_the_trace_of_a_run_published(tmp_path, clip_norm):
 def test_trace_of_another_model_is_refused():
     model, _ = make("three layers")
     specs = PerExampleGradients(model)
-    from gmip.trace import Header, ParameterSpec
 
     def header(names, shapes, num_params=132):
         parameters = tuple(ParameterSpec(n, s) for n, s in zip(names, shapes, strict=True))
