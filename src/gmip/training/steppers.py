@@ -167,10 +167,10 @@ class NoisyStepper(Stepper):
                 p.grad, p.grad_sample = torch.zeros_like(p), p.new_zeros((0, *p.shape))
             optimizer.step()
             return None
-        if not self._verified:
-            self._verify(inputs[:1], targets[:1])
-        seen = []
         parts = self._parts(inputs, targets)
+        if not self._verified:
+            self._verify(*parts[0])
+        seen = []
         for i, (part, labels) in enumerate(parts):
             outputs, losses = self._forward(part, labels)
             self._backward(losses)
@@ -206,6 +206,9 @@ class NoisyStepper(Stepper):
         clipped by the wrong norm: the promise would be broken without a word.
         """
         with torch.random.fork_rng(enabled=inputs.device.type == "cpu"):
+            with torch.no_grad():
+                self._forward(inputs, targets)  # refuses a loss that is not per example, in terms of the whole batch
+            inputs, targets = inputs[:1], targets[:1]
             state = torch.get_rng_state()
             with self._without_hooks() as plain:
                 self.loss(plain(inputs), targets).sum().backward()
@@ -223,9 +226,10 @@ class NoisyStepper(Stepper):
                     error = torch.linalg.vector_norm(getattr(p, "grad_sample", expected[name]) - expected[name])
                 if error > _TOLERANCE * (exact + floor):
                     raise UnsupportedModel(
-                        f"Opacus' gradient of parameter {name} for one example is off by {float(error / (exact + floor)):.0%} in "
-                        f"grad_sample_mode = {self._mode!r} (a layer it computes wrongly, or a weight used outside its "
-                        "layer): use another mode, such as 'functorch' or 'ew', or change the layer."
+                        f"Opacus' gradient of parameter {name} for one example is off by "
+                        f"{float(error / (exact + floor)):.0%} in grad_sample_mode = {self._mode!r} (a layer computed "
+                        "wrongly, or a weight used outside its layer): use another mode, such as 'functorch' or 'ew', "
+                        "or change the layer."
                     )
             self.optimizer.zero_grad(set_to_none=True)
         self._verified = True
