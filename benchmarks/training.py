@@ -326,18 +326,16 @@ def resident(name: str) -> int:
 
 
 def growth(contestant: str, problem: str, mode: str, threads: int) -> int:
-    """Bytes that noisy steps need at their worst moment over those held before; run it in a process of its own."""
+    """Bytes at the worst moment of a few noisy steps over those held before; run it in a process of its own."""
     torch.set_num_threads(threads)
     quiet()
-    chosen = PROBLEMS[problem]
-    first, *others = chosen.batches()
-    small = [part[:2].clone() for part in first]  # a first step that loads what torch loads late
-    steps = NOISY[contestant](chosen.model(), [small, *others], mode, noise_multiplier=NOISE_MULTIPLIER)
-    steps(1)
+    chosen, make = PROBLEMS[problem], partial(NOISY[contestant], mode=mode, noise_multiplier=NOISE_MULTIPLIER)
+    model, batches = chosen.model(), chosen.batches()
+    make(copy.deepcopy(model), [[part[:2].clone() for part in batches[0]]])(2)  # loads what torch loads late
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets VmHWM back to VmRSS
     before = resident("VmRSS")
-    steps(len(others))
+    make(model, batches)(4)
     return resident("VmHWM") - before
 
 

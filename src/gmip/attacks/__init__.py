@@ -1,8 +1,24 @@
 """Attacks: from a recorded run to one membership score per candidate.
 
-`gmip.attacks.glir` works on arrays and imports no deep-learning framework; what computes gradients needs torch.
+`gmip.attacks.glir` works on arrays and imports no deep-learning framework; attacks on models need torch and are loaded
+when first asked for.
 """
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gmip.attacks.base import Attack
+    from gmip.attacks.glir.attack import GLiR
+
+__all__ = ["Attack", "GLiR"]
+
+_LAZY = {"Attack": "gmip.attacks.base", "GLiR": "gmip.attacks.glir.attack"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'gmip.attacks' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

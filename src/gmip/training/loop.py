@@ -28,7 +28,7 @@ from gmip.training.evaluate import evaluate, has_classes
 from gmip.training.models import check_model, count_params, fix_model, trainable_parameters
 from gmip.training.recorder import Recorder, record
 from gmip.training.result import TrainResult, write_result
-from gmip.training.samplers import make_sampler
+from gmip.training.samplers import check_seed, make_sampler
 from gmip.training.steppers import GRAD_SAMPLE_MODES, NoisyStepper, PlainStepper, Stepper, noise_generator
 
 __all__ = ["CHECKPOINT", "Progress", "initial_model", "make_optimizer", "train"]
@@ -261,9 +261,7 @@ def _seed(recorded: Trace | None, seed: int | None) -> int:
     if seed is None:
         known = None if recorded is None else recorded.header.recipe.get("seed")
         return secrets.randbits(63) if known is None else int(known)
-    if type(seed) is not int or seed < 0:
-        raise InvalidArgument(f"seed must be a whole number from 0, not {seed!r}.")
-    return seed
+    return check_seed(seed)
 
 
 def _check_same_run(recorded: Trace, facts: dict[str, Any], task: Task) -> None:

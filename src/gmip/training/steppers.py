@@ -215,7 +215,8 @@ class NoisyStepper(Stepper):
             expected = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in self._clipped()}
             self.optimizer.zero_grad(set_to_none=True)
             torch.set_rng_state(state)
-            self._forward(inputs, targets)[1].sum().backward()
+            # forward() itself: a recorder's hook on the model must not count this example
+            self.loss(self.model.forward(inputs), targets).sum().backward()
             # A gradient that is small beside the others may be all rounding.
             floor = 1.0e-3 * torch.linalg.vector_norm(torch.stack([g.norm() for g in expected.values()]))
             for name, p in self._clipped():

@@ -11,7 +11,8 @@ from torch import nn
 
 from gmip.errors import UnsupportedModel
 from gmip.tasks import cross_entropy
-from gmip.training import NoisyStepper, noise_generator
+from gmip.trace import Trace
+from gmip.training import NoisyStepper, noise_generator, record
 from gmip.training.steppers import GRAD_SAMPLE_MODES
 
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # torch, of any model under Opacus
@@ -85,3 +86,21 @@ def test_verification_leaves_no_trace():
         results.append([p.detach().clone() for p in model.parameters()])
     for ours, theirs in zip(*results, strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("mode", GRAD_SAMPLE_MODES)
+def test_recorder_does_not_count_the_example(tmp_path, mode):
+    model = nn.Linear(6, 3)
+    stepper = NoisyStepper(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        cross_entropy,
+        clip_norm=1.0,
+        noise_std=0.0,
+        generator=noise_generator(0),
+        grad_sample_mode=mode,
+    )
+    with record(stepper.model, stepper.optimizer, tmp_path / "run", dataset_size=10, batch_size=5):
+        for _ in range(2):
+            stepper.step(torch.randn(5, 6), torch.arange(5) % 3, divisor=5)
+    assert [info.batch_size for info in Trace.open(tmp_path / "run").infos] == [5, 5]

@@ -40,7 +40,8 @@ class GLiR(Attack):
         applied, for comparison.
     play : self-play on the background: chooses cutoff and ridge, predicts the ROC, makes p-values and posteriors valid;
         None does without.
-    cutoff, ridge, shrinkage : of the covariance, see `gmip.stats.GaussianModel.fit`; None: cutoff and ridge by self-play.
+    cutoff, ridge, shrinkage : of the covariance, see `gmip.stats.GaussianModel.fit`; cutoff and ridge None: by
+        self-play.
     steps : numbers of the recorded steps to use; None: all.
     projection : project gradients to this many dimensions, for models too large otherwise; costs power.
     memory_limit : bytes or "3 GiB"; None: half of what is free.
@@ -121,8 +122,8 @@ class GLiR(Attack):
         missing = [step for step in self.steps if step not in recorded]
         if missing or not len(self.steps):
             raise InvalidArgument(
-                f"steps = {list(self.steps)[:5]} are not all recorded in {trace.path}: choose among its {len(recorded)}, "
-                f"from {min(recorded)} to {max(recorded)}."
+                f"steps = {list(self.steps)[:5]} are not all recorded in {trace.path}: choose among its "
+                f"{len(recorded)}, from {min(recorded)} to {max(recorded)}."
             )
         return [trace[recorded[step]] for step in self.steps]
 
@@ -138,8 +139,8 @@ class GLiR(Attack):
             return self.play
         warnings.warn(
             f"background has {count} examples and self-play with {dataset_size} members needs "
-            f"{background_needed(dataset_size)}: the attack does without, with untuned estimates and p-values that rest "
-            "on the Gaussian model; pass more background.",
+            f"{background_needed(dataset_size)}: the attack does without, with untuned estimates and p-values that "
+            "rest on the Gaussian model; pass more background.",
             GmipWarning,
             stacklevel=3,
         )
