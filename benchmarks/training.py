@@ -346,12 +346,12 @@ def memory(quick: bool, folder: Path) -> list[Row]:
     # Blocks of 64 kB and more go back to the system when they are freed: else what was freed would count, or not.
     os.environ["MALLOC_MMAP_THRESHOLD_"] = str(2**16)
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["__main__"])
+    context.set_forkserver_preload(["gmip.training"])  # slow to import, and much the same for all
     with context.Pool(1, maxtasksperchild=1) as pool:
         for problem in PROBLEMS.values():
             for mode in ("hooks", "ghost"):
                 found: dict[str, list[int]] = {name: [] for name in NOISY}
-                for _ in range(1 if quick else 5):
+                for _ in range(1 if quick else 3):
                     for name in NOISY:
                         found[name].append(pool.apply(growth, (name, problem.name, mode, torch.get_num_threads())))
                 middle = {name: statistics.median(values) for name, values in found.items()}

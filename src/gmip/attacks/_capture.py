@@ -118,7 +118,7 @@ class Capture:
             raise UnsupportedModel(
                 f"The gradients of single examples cannot be computed together (torch.func.vmap): {_reason(error)}; "
                 "take random operations, data-dependent branches and in-place changes out of the model's forward and "
-                "loss, or record layers without them."
+                "loss, and recurrent layers from opacus.layers (DPLSTM, DPGRU, DPRNN)."
             ) from error
         mine: list[Piece] = []
         rest: list[Piece] = []

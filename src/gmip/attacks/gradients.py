@@ -25,7 +25,7 @@ from gmip.training.models import check_model, trainable_parameters, unwrapped
 __all__ = ["PerExampleGradients"]
 
 _MOST_ROWS: Final = 4096  # more examples at a time are not faster
-_WORKING_BYTES: Final = 2**28  # nor is more memory
+_WORKING_BYTES: Final = 2**29  # nor is more memory
 _DTYPES: Final = (torch.float32, torch.float64)
 
 
@@ -129,7 +129,7 @@ class PerExampleGradients:
 
     def chunks(self, examples: Examples) -> Iterator[Tensor]:
         """Flat gradients of shape (k, d), some examples at a time and in their order."""
-        for _, pieces in self.pieces(examples, extra=2 * self.num_params):
+        for _, pieces in self.pieces(examples, extra=self.num_params):
             yield self._flat(pieces)
 
     def rows(self, examples: Examples, out: Tensor | None = None) -> Tensor:
@@ -141,7 +141,7 @@ class PerExampleGradients:
                 f"out has shape {tuple(out.shape)}: pass one of shape ({len(examples)}, {self.num_params})."
             )
         direct = out.dtype == self.dtype and out.device == self.device
-        for rows, pieces in self.pieces(examples, extra=0 if direct else 2 * self.num_params):
+        for rows, pieces in self.pieces(examples, extra=0 if direct else self.num_params):
             if direct:
                 for piece in pieces:
                     piece.write(out[rows])

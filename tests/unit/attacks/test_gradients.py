@@ -155,7 +155,16 @@ class InPlace(nn.Linear):
         return super().forward(x)
 
 
-@pytest.mark.parametrize("kind", [Branches, Noisy, InPlace])
+class Recurrent(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.inner = nn.LSTM(2, 8, batch_first=True)
+
+    def forward(self, x):
+        return super().forward(self.inner(x.view(-1, 4, 2))[0][:, -1])
+
+
+@pytest.mark.parametrize("kind", [Branches, Noisy, InPlace, Recurrent])
 def test_what_cannot_be_vectorised_gets_a_sentence_and_is_left_as_it_was(kind):
     model = kind(8, 3).train()
     with pytest.raises(UnsupportedModel, match=r"cannot be computed together \(torch.func.vmap\): .*; take random"):

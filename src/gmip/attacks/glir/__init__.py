@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gmip.attacks.glir.core import METHODS, GlirOutcome, glir_scores
+from gmip.attacks.glir.core import METHODS, glir_scores
+from gmip.attacks.glir.outcome import GlirOutcome
 from gmip.attacks.glir.selfplay import Play, Prediction, background_needed
 from gmip.attacks.glir.views import View, stack
 

@@ -84,9 +84,8 @@ class GLiR(Attack):
         steps = self._chosen(trace)
         method = self._method(trace, len(steps))
         play = self._play(trace.header.dataset_size, len(who.background))
-        views = list(self._views(task, trace, who, steps, method, progress))
         outcome = glir_scores(
-            views,
+            self._views(task, trace, who, steps, method, progress),
             method=method,
             play=play,
             cutoff=self.cutoff,

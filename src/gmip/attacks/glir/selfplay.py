@@ -9,7 +9,7 @@ attack is predicted to low FPRs, and scores are calibrated to log-odds (THEORY 9
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,13 +25,13 @@ from gmip.stats.scores import logistic_calibration
 
 __all__ = [
     "DEFAULT_GRID",
+    "Games",
     "Ground",
     "Play",
     "Prediction",
     "background_needed",
     "game_aucs",
     "measured",
-    "play",
     "split",
     "step_scores",
 ]
@@ -43,8 +43,7 @@ DEFAULT_GRID: tuple[tuple[float, float], ...] = (
     *((1.0e-12, ridge) for ridge in (1.0e-6, 1.0e-5, 1.0e-4, 1.0e-3, 1.0e-2, 1.0e-1)),
 )
 _SPARE = 200  # pseudo-non-members that a game has at least
-_PAIRS = 1000  # held-out examples that the temperature is measured on, in pairs
-_ENTRIES = 1 << 22  # scores held at a time while many games are played
+_PAIRS = 1000  # held-out examples at most that the temperature is measured on, in pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,34 +181,31 @@ class Ground:
         return np.concatenate([along, noise - along @ self.directions.T], axis=1)
 
 
-def play(
-    grounds: Sequence[Ground],
-    settings: Sequence[Sequence[StepTest]],
-    *,
-    method: str,
-    games: int,
-    rng: np.random.Generator,
-) -> tuple[Array, NDArray[np.bool_]]:
-    """Scores (settings, games, P) of the P play examples in each game, and who was in: (games, P).
+class Games:
+    """Games that are played side by side, step by step, under several settings at once.
 
-    settings : for each setting the tests of all steps. All settings face the same games.
+    Attributes
+    ----------
+    inside : array of shape (games, P), who of the P play examples is a pseudo-member.
+    scores : array of shape (settings, games, P), summed over the steps so far.
     """
-    count, dataset_size = grounds[0].places.shape[0], grounds[0].view.dataset_size
-    block = max(1, _ENTRIES // (count * len(settings)))
-    scores, masks = [], []
-    for start in range(0, games, block):
-        size = min(block, games - start)
-        chosen = np.argpartition(rng.random((size, count)), dataset_size - 1, axis=1)[:, :dataset_size]
-        inside = np.zeros((size, count), dtype=np.bool_)
-        np.put_along_axis(inside, chosen, True, axis=1)
-        total = np.zeros((len(settings), size, count))
-        for step, ground in enumerate(grounds):
-            published = ground.publish(inside, rng)
-            for setting, tests in enumerate(settings):
-                total[setting] += step_scores(tests[step], published, ground.places, method)
-        scores.append(total)
-        masks.append(inside)
-    return np.concatenate(scores, axis=1), np.concatenate(masks)
+
+    def __init__(self, count: int, dataset_size: int, games: int, num_settings: int, rng: np.random.Generator) -> None:
+        chosen = np.argpartition(rng.random((games, count)), dataset_size - 1, axis=1)[:, :dataset_size]
+        self.inside = np.zeros((games, count), dtype=np.bool_)
+        np.put_along_axis(self.inside, chosen, True, axis=1)
+        self.scores = np.zeros((num_settings, games, count))
+        self._rng = rng
+
+    def step(self, ground: Ground, tests: Mapping[int, StepTest], method: str) -> None:
+        """Play a step; `tests` has one for each setting that is still in the game. All settings face the same games."""
+        published = ground.publish(self.inside, self._rng)
+        for setting, test in tests.items():
+            self.scores[setting] += step_scores(test, published, ground.places, method)
+
+    def mean_auc(self, setting: int) -> float:
+        """Mean over the games of the AUC within a game."""
+        return float(game_aucs(self.scores[setting], self.inside).mean())
 
 
 def step_scores(test: StepTest, published: Array, coordinates: Array, method: str) -> Array:
@@ -225,7 +221,8 @@ def measured(test: StepTest, coordinates: Array) -> StepTest:
     Each example as a candidate meets every other as a batch: the spread of their products is what the weights really
     produce, whatever the distribution and however the model was regularised.
     """
-    places = coordinates[:_PAIRS, : test.v1.size]
+    every = -(-coordinates.shape[0] // _PAIRS)  # from all over the play part, which may come in some order
+    places = coordinates[::every, : test.v1.size]
     shifts = test.shifts(places)
     weighted = shifts / test.v1
     products = weighted @ places.T

@@ -108,6 +108,8 @@ def stack(views: Sequence[View]) -> View:
         raise InvalidArgument(
             "only full-batch steps can be stacked: in mini-batches an example comes and goes; use method='mixture'."
         )
+    if any(view.batch_size != first.batch_size for view in views):
+        raise InvalidArgument("batch_size differs between the steps: stacked steps are means over the same examples.")
     if any(view.noise_std != first.noise_std for view in views):
         raise InvalidArgument("noise_std differs between the steps: stacked steps need one noise level.")
     if len(views) == 1:
