@@ -33,8 +33,9 @@ demo: $(VENV)/.dev ## a tour of the accountant, and a training run that records 
 	$(BIN)/gmip train --task digits --target-mu 1 --out runs/demo
 	$(BIN)/python examples/own_loop.py
 
+# One thread for each worker: more of them than cores make every matrix product wait.
 test: $(VENV)/.dev ## all tests; make test PYTEST_ARGS='-m "not slow"' leaves out the long ones
-	$(BIN)/python -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
 
 check: $(VENV)/.dev ## linters, types and import layers
 	$(BIN)/ruff check .

@@ -227,36 +227,50 @@ NOISY: dict[str, Callable[..., Steps]] = {"gmip": gmip_steps, "opacus": opacus_s
 # -- 1. recording -----------------------------------------------------------------------------------------------------
 
 
-def save_each_step(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """The textbook way to keep what record keeps: a file for each step. No checksums, and nothing is synced."""
+def save_each_step(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path, every: int) -> None:
+    """The textbook way to keep what record keeps: a file for each step. Nothing is synced."""
     numbers = count()
 
     def save(*_: Any) -> None:
-        values = [(p.detach(), p.grad) for p in model.parameters()]
-        torch.save(values, folder / f"{next(numbers):06d}.pt")
+        number = next(numbers)
+        if number % every == 0:
+            torch.save([(p.detach(), p.grad) for p in model.parameters()], folder / f"{number:06d}.pt")
 
     optimizer.register_step_pre_hook(save)
 
 
+def recorded_problems(quick: bool) -> list[tuple[Problem, int]]:
+    """What is recorded, and every which step."""
+    common = [(problem, 1) for problem in PROBLEMS.values()]
+    return common if quick else [*common, (PROBLEMS["MLP 784-256-10"], 10), *((problem, 1) for problem in LARGE)]
+
+
 def recording(quick: bool, folder: Path) -> list[Row]:
     rows = []
-    for problem in (*PROBLEMS.values(), *(() if quick else LARGE)):
+    for problem, every in recorded_problems(quick):
         size, batches = problem.batch_size, problem.batches()
         models = {name: problem.model() for name in ("plain", "recorded", "saved")}
         optimizers = {name: sgd(model) for name, model in models.items()}
         contestants = {name: plain_steps(model, optimizers[name], batches) for name, model in models.items()}
         with tempfile.TemporaryDirectory(prefix="gmip-bench-", dir=folder) as out:
-            save_each_step(models["saved"], optimizers["saved"], Path(out))
-            trace = Path(out) / "trace"
-            with record(models["recorded"], optimizers["recorded"], trace, dataset_size=100 * size, batch_size=size):
-                laps = race(contestants, problem.block, 3.0 if quick else 12.0)
+            save_each_step(models["saved"], optimizers["saved"], Path(out), every)
+            with record(
+                models["recorded"],
+                optimizers["recorded"],
+                Path(out) / "trace",
+                dataset_size=100 * size,
+                batch_size=size,
+                every=every,
+            ):
+                laps = race(contestants, problem.block, 3.0 if quick else 10.0)
         params = count_params(models["plain"])
         saved = compare(laps, "saved", "plain", problem.block)
         rows.append(
             {
                 "model": problem.name,
                 "params": params,
-                "bytes_per_step": 8 * params,
+                "every": every,
+                "bytes": 8 * params,
                 **compare(laps, "recorded", "plain", problem.block),
                 "saved_ratio": saved["ratio"],
                 "saved_ratio_cpu": saved["ratio_cpu"],
@@ -302,7 +316,7 @@ def noisy(quick: bool, folder: Path) -> list[Row]:
             name: make(problem.model(), batches, mode, noise_multiplier=NOISE_MULTIPLIER)
             for name, make in NOISY.items()
         }
-        laps = race(contestants, block, 3.0 if quick else 12.0)
+        laps = race(contestants, block, 3.0 if quick else 10.0)
         rows.append(
             {
                 "model": problem.name,
@@ -465,7 +479,8 @@ def show(results: Row) -> None:
         {
             "model": "model|s",
             "params": "parameters|,d",
-            "bytes_per_step": "bytes a step|,d",
+            "every": "every|d",
+            "bytes": "bytes|,d",
             "step_us": "plain step, us|.0f",
             **TIMES,
             "saved_ratio": "torch.save's|.3f",

@@ -49,7 +49,7 @@ class Examples:
         return len(self.inputs)
 
     def __getitem__(self, ids: Any) -> Examples:
-        ids = torch.as_tensor(np.asarray(ids, dtype=np.int64))
+        ids = torch.from_numpy(np.array(ids, dtype=np.int64))
         return Examples(self.inputs[ids], self.targets[ids])
 
     def joined(self, other: Examples) -> Examples:

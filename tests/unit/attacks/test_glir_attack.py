@@ -14,7 +14,9 @@ import torch
 from torch import nn
 
 from gmip.attacks import GLiR
-from gmip.attacks.glir import Play
+from gmip.attacks.collect import collect
+from gmip.attacks.glir import Play, View, glir_scores
+from gmip.attacks.gradients import PerExampleGradients
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
@@ -67,7 +69,7 @@ def test_auto_takes_what_the_trace_calls_for_and_finds_members(tmp_path, changes
     # 60 members of a run with 20 free gradient directions: AUC about .66 for one step, more for several.
     assert area(scores, trace) > 0.6
     assert scores.p_values.min() > 0.0 and scores.p_values.max() <= 1.0
-    # E[K] is the number of directions; a ridge drowns some, heavy tails and few samples leave K too large (the safe side).
+    # E[K] is the number of directions; a ridge drowns some, heavy tails and few samples leave K too large.
     assert 0.2 < scores.susceptibility.mean() / scores.info["ranks"][0] < 1.6
     posterior = scores.posterior(0.5)
     assert np.all(np.diff(posterior[np.argsort(scores.scores)]) >= 0.0)
@@ -196,3 +198,20 @@ def test_bad_settings(tmp_path):
     same = Examples(task.pool.inputs[:1].expand(50, -1), task.pool.targets[:1].expand(50))
     with pytest.raises(InvalidArgument, match="background"):
         GLiR(play=None).run(task, trace, background=same)
+
+
+def test_wide_models_go_through_inner_products(tmp_path):
+    """More parameters than records: the Gram route, for one step and jointly, gives what materialised gradients give."""
+    task = make_task(rows=420, width=250)  # 753 parameters, 421 vectors
+    trace = run_of(task, tmp_path / "a", num_steps=2, dataset_size=40, batch_size=40)
+    rest = np.setdiff1d(np.arange(420), np.concatenate([trace.members, trace.non_members]))
+    gradients = PerExampleGradients.for_trace(task.make_model(), task.loss, trace.header)
+    for steps, method in ([trace[0]], "likelihood-ratio"), (list(trace), "joint"):
+        scores = GLiR(play=None, ridge=0.1, steps=[step.info.index for step in steps]).run(task, trace)
+        whole = collect(gradients, steps, task.pool[rest], task.pool[scores.ids], route="materialise")
+        view = View(
+            mean=whole.mean, candidates=whole.candidates, background=whole.background, batch_size=40, sampling="full"
+        )
+        expected = glir_scores([view], method="likelihood-ratio", play=None, ridge=0.1)
+        assert scores.info["method"] == method
+        np.testing.assert_allclose(scores.scores, expected.scores, rtol=1e-6, atol=1e-6 * np.ptp(expected.scores))

@@ -150,18 +150,31 @@ class GLiR(Attack):
     ) -> Iterator[View]:
         model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=self.memory_limit)
+        vectors = len(who.background) + len(who.candidates) + 1
+        if method == "joint" and gradients.num_params > vectors and self.projection is None:
+            yield self._view(gradients, trace, who, steps)  # inner products of all steps add up
+            if progress is not None:
+                progress(len(steps), len(steps))
+            return
         for done, step in enumerate(steps):
-            yield self._view(gradients, trace, who, step, reduce=method == "joint")
+            view = self._view(gradients, trace, who, [step])
+            yield view.reduced() if method == "joint" else view
             if progress is not None:
                 progress(done + 1, len(steps))
 
-    def _view(self, gradients: PerExampleGradients, trace: Trace, who: Parties, step: Step, *, reduce: bool) -> View:
-        header, info = trace.header, step.info
+    def _view(self, gradients: PerExampleGradients, trace: Trace, who: Parties, steps: list[Step]) -> View:
+        """One step, or several full-batch steps as one."""
+        header, info = trace.header, steps[0].info
         poisson = header.sampling == "poisson"
         n = header.batch_size if poisson else info.batch_size
-        found = collect(gradients, step, who.background, who.candidates, projection=self.projection, seed=self.seed)
+        if any((step.info.batch_size, step.info.noise_std) != (info.batch_size, info.noise_std) for step in steps):
+            raise InvalidArgument(
+                f"{trace.path} has steps of different batch sizes or noise, which cannot be joined: choose steps "
+                "that agree, or method = 'likelihood-ratio'."
+            )
+        found = collect(gradients, steps, who.background, who.candidates, projection=self.projection, seed=self.seed)
         scale = info.divisor / n  # where a loop divided by another number than the batch's own
-        view = View(
+        return View(
             mean=scale * found.mean,
             candidates=found.candidates,
             background=found.background,
@@ -171,4 +184,3 @@ class GLiR(Attack):
             sampling="poisson" if poisson else "full" if n == header.dataset_size else "fixed",
             extra_dims=found.extra_dims,
         )
-        return view.reduced() if reduce else view
