@@ -1,6 +1,6 @@
 """Record your own training loop: three lines, and then ask what the run gave away.
 
-    python examples/own_loop.py
+python examples/own_loop.py
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ def attack(task: Task, folder, seed: int, method: str = "auto", **changes) -> di
     train(task, task.recipe.replace(**changes), seed=seed, out=folder)
     trace = Trace.open(folder)
     scores = GLiR(method=method).run(task, trace)
+    assert scores.p_values is not None
     inside = np.isin(scores.ids, trace.members)
     members, others = scores.scores[inside], scores.scores[~inside]
     return {

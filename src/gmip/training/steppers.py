@@ -105,7 +105,7 @@ class PlainStepper(Stepper):
         seen = []
         for part, labels in self._parts(inputs, targets):
             outputs, losses = self._forward(part, labels)
-            (losses.sum() / divisor).backward()
+            losses.backward(torch.full_like(losses, 1.0 / divisor))  # of sum/divisor, with less to differentiate
             seen.append((outputs.detach(), losses.detach()))
         self.optimizer.step()
         return _joined(seen)
@@ -272,6 +272,7 @@ class _ExactClipping(DPOptimizer):  # type: ignore[misc]
 
 def _check_layers(model: nn.Module, grad_sample_mode: str) -> None:
     """Refuse layers that Opacus 1.6 on torch 2.13 gets wrong without an error, in some modes."""
+    right: tuple[str, ...]
     for name, module in model.named_modules():
         if isinstance(module, nn.Embedding) and module.padding_idx is not None and module.weight.requires_grad:
             wrong, right = "padding_idx", ("functorch",)

@@ -68,6 +68,7 @@ def test_auto_takes_what_the_trace_calls_for_and_finds_members(tmp_path, changes
     assert set(scores.ids) == set(trace.members) | set(trace.non_members)
     # 60 members of a run with 20 free gradient directions: AUC about .66 for one step, more for several.
     assert area(scores, trace) > 0.6
+    assert scores.p_values is not None and scores.susceptibility is not None
     assert scores.p_values.min() > 0.0 and scores.p_values.max() <= 1.0
     # E[K] is the number of directions; a ridge drowns some, heavy tails and few samples leave K too large.
     assert 0.2 < scores.susceptibility.mean() / scores.info["ranks"][0] < 1.6
@@ -88,6 +89,7 @@ def test_candidates_who_were_never_seen(tmp_path):
     trace = run_of(task, tmp_path / "a")
     others = np.setdiff1d(np.arange(4000), np.concatenate([trace.members, trace.non_members]))
     scores = GLiR(play=QUICK).run(task, trace, candidates=others[:2000])
+    assert scores.p_values is not None
     first, second = scores.scores[:1000], scores.scores[1000:]
     assert abs(auc(first, second) - 0.5) < 4.0 * np.sqrt(1.0 / (12.0 * 500.0))
     for level in (0.01, 0.05, 0.2):
@@ -101,6 +103,7 @@ def test_scores_do_not_depend_on_who_else_is_asked_about(tmp_path):
     everyone = GLiR(play=QUICK).run(task, trace)
     some = GLiR(play=QUICK).run(task, trace, candidates=everyone.ids[:7], background=task.pool[rest])
     np.testing.assert_allclose(some.scores, everyone.scores[:7], rtol=1e-9)
+    assert everyone.p_values is not None
     np.testing.assert_array_equal(some.p_values, everyone.p_values[:7])
 
 

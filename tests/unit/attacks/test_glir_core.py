@@ -151,6 +151,17 @@ class TestKnownParameters:
             np.testing.assert_allclose(large.scores, small.scores, rtol=1.0e-9)
             assert large.ranks == (6,)
 
+    def test_batches_may_differ_in_size(self) -> None:
+        """The last batch of an epoch is smaller: each step counts its own n and p = n/N."""
+        model = GaussianModel.known(np.ones(6), covariance(6))
+        steps = [
+            view(background=None, sampling="fixed", batch_size=n, sample_rate=n / 50, mean=np.full(6, 0.9))
+            for n in (20, 10)
+        ]
+        each = [glir_scores([s], method="mixture", models=[model]).scores for s in steps]
+        both = glir_scores(steps, method="mixture", models=[model] * 2).scores
+        np.testing.assert_allclose(both, np.sum(each, axis=0), rtol=1.0e-12)
+
     def test_joint_is_one_ratio_of_the_stacked_gradients(self) -> None:
         sigma = covariance(12, seed=4)
         steps = [view(background=None), view(background=None, mean=np.full(6, 1.1))]
@@ -261,7 +272,9 @@ class TestEstimatedParameters:
     def test_float32_gradients(self) -> None:
         step = view(10)
         narrow = dataclasses.replace(
-            step, candidates=step.candidates.astype(np.float32), background=step.background.astype(np.float32)
+            step,
+            candidates=step.candidates.astype(np.float32),
+            background=np.asarray(step.background, dtype=np.float32),
         )
         np.testing.assert_allclose(
             glir_scores([narrow], play=None).scores, glir_scores([step], play=None).scores, rtol=1e-4, atol=1e-5

@@ -18,7 +18,7 @@ def brute_force(ins: list[float], outs: list[float]) -> list[tuple[float, float]
     """(FPR, TPR) of "score > t" for a t in every gap."""
     values = sorted({*ins, *outs})
     cuts = [values[0] - 1.0, *values]
-    return [(np.mean([o > t for o in outs]), np.mean([i > t for i in ins])) for t in cuts]
+    return [(float(np.mean([o > t for o in outs])), float(np.mean([i > t for i in ins]))) for t in cuts]
 
 
 @given(few_values, few_values, st.sampled_from([0.0, 0.1, 0.25, 1.0 / 3.0, 0.5, 0.9, 1.0]))

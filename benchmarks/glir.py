@@ -1,0 +1,463 @@
+"""GLiR beside the textbook way: speed and memory, as ratios measured in one run; how both grow; large models.
+
+    python benchmarks/glir.py [--quick] [--json] [--folder /var/tmp]
+
+Times are CPU seconds with BLAS and torch kept to one thread unless the environment says otherwise; memory is read from
+/proc in a fresh process (Linux only). benchmarks/README.md tells how to read the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import ncx2, norm, spearmanr
+
+from gmip.attacks.glir import Play, View, glir_scores
+from gmip.stats.covariance import GaussianModel
+
+Array = NDArray[np.float64]
+Row = dict[str, Any]
+
+METHODS = ("paper", "likelihood-ratio")
+PROBLEMS = [(1026, 10_000, 1_580), (2580, 10_000, 3_940)]  # parameters, background, candidates: half of them members
+SMALL, LARGE = (784, 1024, 256, 10), (784, 2800, 2800, 10)  # layers of about 1e6 and 1e7 parameters
+MEMBERS, BACKGROUND = 200, 1_000
+LIMIT = "3 GiB"
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+# -- measuring --------------------------------------------------------------------------------------------------------
+
+
+def race(contestants: Mapping[str, Callable[[], Any]], rounds: int, budget: float) -> tuple[dict[str, float], Row]:
+    """Median CPU seconds of each, taking turns, and its answer; who has used up `budget` seconds sits out."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    answers: Row = {}
+    for _ in range(rounds):
+        for name, contestant in contestants.items():
+            if sum(times[name]) < budget:
+                start = time.process_time()
+                answers[name] = contestant()
+                times[name].append(time.process_time() - start)
+    return {name: median(values) for name, values in times.items()}, answers
+
+
+def resident(name: str) -> int:
+    """A field of /proc/self/status in bytes: VmRSS is what is in memory now, VmHWM the most there has been.
+
+    VmHWM is what ru_maxrss reports, without what the parent held when it started this process.
+    """
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+
+
+def measured(work: Callable[[], Any], rounds: int = 1) -> Row:
+    """CPU seconds (the median), bytes at the worst moment over those held before, and in all."""
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets VmHWM back to VmRSS
+    before, times = resident("VmRSS"), []
+    for _ in range(rounds):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return {"seconds": median(times), "bytes": resident("VmHWM") - before, "peak": resident("VmHWM")}
+
+
+def in_child(job: str, **arguments: Any) -> Row:
+    """What a function of JOBS answers in a fresh process."""
+    command = [sys.executable, __file__, "--child", json.dumps({"job": job, **arguments})]
+    answer: Row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+    return answer
+
+
+def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """b of value = a * size^b, by least squares of the logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+# -- 1. the textbook way ----------------------------------------------------------------------------------------------
+
+
+def synthetic(dims: int, background: int, candidates: int, seed: int = 0) -> View:
+    """A full-batch step on gradients with variances over three decades and unequal lengths; the first half is in."""
+    rng = np.random.default_rng(seed)
+    scale = np.logspace(0.0, -1.5, dims)
+
+    def some(count: int) -> Array:
+        return np.asarray(rng.standard_normal((count, dims)) * scale * rng.lognormal(0.0, 0.2, (count, 1)))
+
+    theirs, ours = some(background), some(candidates)
+    n = candidates // 2
+    return View(mean=ours[:n].mean(axis=0), candidates=ours, background=theirs, batch_size=n)
+
+
+def textbook(view: View, method: str) -> Array:
+    """The formulas as they are printed: a dense covariance, its inverse, one candidate after the other.
+
+    "paper": -log F(n (m - theta)' S^-1 (m - theta)), F non-central chi-squared with d degrees of freedom and
+    non-centrality n (theta - mu)' S^-1 (theta - mu). "likelihood-ratio": log N(m; mu + (theta - mu)/n, (n-1)/n^2 S) -
+    log N(m; mu, S/n).
+    """
+    assert view.background is not None
+    m, n, mu = view.mean, view.batch_size, view.background.mean(axis=0)
+    inverse = np.linalg.inv(np.cov(view.background, rowvar=False))
+    out = 0.5 * n * (m - mu) @ inverse @ (m - mu) + 0.5 * mu.size * math.log(n / (n - 1))
+    scores = []
+    for theta in view.candidates:
+        if method == "paper":
+            u, nc = n * (m - theta) @ inverse @ (m - theta), n * (theta - mu) @ inverse @ (theta - mu)
+            scores.append(-ncx2.logcdf(u, mu.size, nc))
+        else:
+            left = m - mu - (theta - mu) / n
+            scores.append(out - 0.5 * n * n / (n - 1) * left @ inverse @ left)
+    return np.array(scores)
+
+
+def ours(view: View, method: str) -> Array:
+    return glir_scores([view], method=method, play=None).scores
+
+
+def ours_given(view: View, method: str) -> Array:
+    """With the textbook's covariance taken as known: no correction for its estimation, which the textbook lacks."""
+    assert view.background is not None
+    model = GaussianModel.known(view.background.mean(axis=0), np.cov(view.background, rowvar=False))
+    return glir_scores([view], method=method, models=[model], play=None).scores
+
+
+WAYS: dict[str, Callable[[View, str], Array]] = {"textbook": textbook, "gmip": ours}
+
+
+def memory_of(way: str, method: str, sizes: Sequence[int]) -> Row:
+    dims, background, candidates = sizes
+    view = synthetic(dims, background, candidates)
+    if way == "textbook":  # its loop holds nothing: a few candidates show its peak
+        view = View(mean=view.mean, candidates=view.candidates[:20], background=view.background, batch_size=20)
+    return measured(partial(WAYS[way], view, method))
+
+
+def against_textbook(quick: bool, folder: Path) -> list[Row]:
+    rows = []
+    for sizes in PROBLEMS[: 1 if quick else None]:
+        view = synthetic(*sizes)
+        contestants = {f"{way} {method}": partial(WAYS[way], view, method) for way in WAYS for method in METHODS}
+        times, scores = race(contestants, rounds=2 if quick else 5, budget=8.0)
+        for method in METHODS:
+            by_book, by_us = scores[f"textbook {method}"], scores[f"gmip {method}"]
+            given = ours_given(view, method)
+            peak = {way: in_child("memory_of", way=way, method=method, sizes=sizes)["bytes"] for way in WAYS}
+            mine = times[f"gmip {method}"]
+            finite = np.isfinite(by_book)
+            rows.append(
+                {
+                    "dims": sizes[0],
+                    "background": sizes[1],
+                    "candidates": sizes[2],
+                    "method": method,
+                    "gmip_seconds": mine,
+                    "textbook_seconds": times[f"textbook {method}"],
+                    "times_faster": times["textbook paper"] / mine,
+                    "times_faster_same": times[f"textbook {method}"] / mine,
+                    "rank_correlation": float(spearmanr(by_book, by_us)[0]),
+                    "difference": float(np.max(np.abs(by_book - given)[finite] / np.maximum(1.0, by_book[finite]))),
+                    "scipy_infinite": int(np.count_nonzero(~finite)),
+                    "gmip_bytes": peak["gmip"],
+                    "textbook_bytes": peak["textbook"],
+                    "memory_ratio": peak["textbook"] / peak["gmip"],
+                }
+            )
+    return rows
+
+
+# -- 2. growth --------------------------------------------------------------------------------------------------------
+
+# What grows, from where; everything else; by which factors.
+GROWTH: list[tuple[str, dict[str, int], dict[str, Any]]] = [
+    ("dims", {"dims": 256, "background": 4096, "candidates": 1024}, {}),
+    ("dims", {"dims": 256, "background": 4096, "candidates": 1024}, {"play": True}),
+    ("dims", {"dims": 4096, "background": 512, "candidates": 256}, {}),
+    ("background", {"dims": 512, "background": 2048, "candidates": 1024}, {}),
+    ("background", {"dims": 512, "background": 2048, "candidates": 1024}, {"play": True}),
+    ("candidates", {"dims": 512, "background": 2048, "candidates": 2048}, {}),
+    ("steps", {"dims": 512, "background": 2048, "candidates": 1024, "steps": 1}, {}),
+    ("steps", {"dims": 256, "background": 4096, "candidates": 1024, "steps": 1}, {"method": "joint"}),
+]
+
+
+def growth_of(
+    *, dims: int, background: int, candidates: int, steps: int = 1, method: str = "likelihood-ratio", play: bool = False
+) -> Row:
+    views = [synthetic(dims, background, candidates, seed) for seed in range(steps)]
+    return measured(lambda: glir_scores(views, method=method, play=Play() if play else None), rounds=3)
+
+
+def growth(quick: bool, folder: Path) -> list[Row]:
+    rows = []
+    factors = (1, 2, 4) if quick else (1, 2, 4, 8)
+    for what, sizes, options in GROWTH:
+        found = [in_child("growth_of", **{**sizes, what: sizes[what] * factor}, **options) for factor in factors]
+        fixed = ", ".join(f"{name} {size}" for name, size in sizes.items() if name != what and size > 1)
+        kind = "joint" if "method" in options else "self-play" if options else "no play"
+        rows.append(
+            {
+                "what": what,
+                "from": sizes[what],
+                "to": sizes[what] * factors[-1],
+                "setting": f"{fixed}, {kind}" + (", dual" if sizes["dims"] > sizes["background"] else ""),
+                "seconds": [row["seconds"] for row in found],
+                "bytes": [row["bytes"] for row in found],
+                "seconds_last": found[-1]["seconds"],
+                "bytes_last": found[-1]["bytes"],
+                "time_exponent": exponent(factors, [row["seconds"] for row in found]),
+                "memory_exponent": exponent(factors, [row["bytes"] for row in found]),
+            }
+        )
+    return rows
+
+
+# -- 3. and 4. recorded runs of large models --------------------------------------------------------------------------
+
+
+def large_task(widths: Sequence[int], steps: int) -> Any:
+    """An MLP for ten classes of random records, 200 members, 200 non-members and 1,000 others; full batches, Adam."""
+    import torch
+    from torch import nn
+
+    from gmip.tasks import Examples, Recipe, Task
+
+    def model() -> nn.Module:
+        layers: list[nn.Module] = []
+        for inner, outer in pairwise(widths):
+            layers += [nn.Linear(inner, outer), nn.ReLU()]
+        return nn.Sequential(*layers[:-1])
+
+    generator = torch.Generator().manual_seed(1)
+    centres = 0.15 * torch.randn(widths[-1], widths[0], generator=generator)
+
+    def some(count: int) -> Examples:
+        targets = torch.randint(0, widths[-1], (count,), generator=generator)
+        noise = 0.5 * torch.logspace(0.0, -1.0, widths[0]) * torch.randn(count, widths[0], generator=generator)
+        return Examples(centres[targets] + noise, targets)
+
+    recipe = Recipe(
+        dataset_size=MEMBERS,
+        batch_size=MEMBERS,
+        num_steps=steps,
+        learning_rate=1.0e-3,
+        optimizer="Adam",
+        sampling="full",
+    )
+    return Task(name="mlp", make_model=model, pool=some(2 * MEMBERS + BACKGROUND), test=some(100), recipe=recipe)
+
+
+def recorded(*, widths: Sequence[int], steps: int, folder: str) -> Row:
+    """Train and record; answers how many parameters there are."""
+    from gmip.training import train
+
+    return {"params": train(large_task(widths, steps), seed=0, out=folder).num_params}
+
+
+def attacked(*, widths: Sequence[int], steps: int, folder: str, projection: int | None = None) -> Row:
+    """GLiR with self-play on the recorded run."""
+    import torch
+
+    from gmip.attacks import GLiR
+    from gmip.stats.roc import auc
+    from gmip.trace import Trace
+
+    torch.ones(8, 8, dtype=torch.float64) @ torch.ones(8, 8, dtype=torch.float64)  # loads what torch loads late
+    task, trace, found = large_task(widths, steps), Trace.open(folder), []
+    used = measured(lambda: found.append(GLiR(memory_limit=LIMIT, projection=projection).run(task, trace)))
+    scores = found[0]
+    assert trace.members is not None
+    inside = np.isin(scores.ids, trace.members)
+    return {
+        **used,
+        "scores": scores.scores.tolist(),
+        "auc": auc(scores.scores[inside], scores.scores[~inside]),
+        "predicted": scores.info["prediction"].auc,
+        "rank": scores.info["ranks"][0],
+    }
+
+
+def large_model(quick: bool, folder: Path) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="gmip-bench-", dir=folder) as out:
+        run = {"widths": LARGE, "steps": 3, "folder": str(Path(out) / "trace")}
+        params = in_child("recorded", **run)["params"]
+        found = in_child("attacked", **run)
+    return [
+        {
+            "params": params,
+            "steps": 3,
+            "background": BACKGROUND,
+            "candidates": 2 * MEMBERS,
+            "gradients_bytes": 8 * 3 * params * (BACKGROUND + 2 * MEMBERS),
+            "limit": 3 * 2**30,
+            "share": found["peak"] / (3 * 2**30),
+            **{key: found[key] for key in ("peak", "seconds", "auc", "predicted")},
+        }
+    ]
+
+
+def projection(quick: bool, folder: Path) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="gmip-bench-", dir=folder) as out:
+        run = {"widths": SMALL, "steps": 1, "folder": str(Path(out) / "trace")}
+        params = in_child("recorded", **run)["params"]
+        exact = in_child("attacked", **run)
+        rows = []
+        for dims in (2048,) if quick else (512, 2048, 8192):
+            found = in_child("attacked", **run, projection=dims)
+            rows.append(
+                {
+                    "params": params,
+                    "dims": dims,
+                    "rank_correlation": float(spearmanr(exact["scores"], found["scores"])[0]),
+                    "auc": found["auc"],
+                    "predicted": found["predicted"],
+                    "exact_auc": exact["auc"],
+                    "most_auc": float(norm.cdf(math.sqrt(dims / MEMBERS / 2.0))),
+                    "time_ratio": found["seconds"] / exact["seconds"],
+                    "memory_ratio": found["bytes"] / exact["bytes"],
+                    "bytes": found["bytes"],
+                    "exact_bytes": exact["bytes"],
+                }
+            )
+    return rows
+
+
+JOBS: dict[str, Callable[..., Row]] = {job.__name__: job for job in (memory_of, growth_of, recorded, attacked)}
+
+
+# -- showing ----------------------------------------------------------------------------------------------------------
+
+
+def table(title: str, columns: dict[str, str], rows: Sequence[Row]) -> None:
+    """columns : key -> heading|format"""
+    print(f"\n{title}")
+    heads = [heading.split("|")[0] for heading in columns.values()]
+    cells = [[format(row[key], heading.split("|")[1]) for key, heading in columns.items()] for row in rows]
+    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
+    for line in [heads, ["-" * width for width in widths], *cells]:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def show(results: Row) -> None:
+    print(", ".join(f"{key} {value}" for key, value in results["setting"].items()))
+    table(
+        "1. One step against the textbook's paper score, SciPy's ncx2 in a loop (aim: 10 times faster)",
+        {
+            "dims": "d|d",
+            "background": "background|,d",
+            "candidates": "candidates|,d",
+            "method": "gmip's method|s",
+            "gmip_seconds": "gmip s|.2f",
+            "times_faster": "times faster|.1f",
+            "times_faster_same": "than its own textbook|.1f",
+            "rank_correlation": "rank correlation|.6f",
+            "difference": "largest difference|.0e",
+            "scipy_infinite": "SciPy infinite|d",
+            "gmip_bytes": "gmip bytes|,d",
+            "textbook_bytes": "textbook bytes|,d",
+            "memory_ratio": "times less|.2f",
+        },
+        results["against_textbook"],
+    )
+    table(
+        "2. Growth of time and of memory beyond the gradients: exponents of what grows",
+        {
+            "what": "grows|s",
+            "from": "from|,d",
+            "to": "to|,d",
+            "setting": "setting|s",
+            "time_exponent": "time|.2f",
+            "memory_exponent": "memory|.2f",
+            "seconds_last": "s at the end|.2f",
+            "bytes_last": "bytes at the end|,d",
+        },
+        results["growth"],
+    )
+    table(
+        f"3. A large model, whole attack with self-play, memory_limit = {LIMIT!r}",
+        {
+            "params": "parameters|,d",
+            "steps": "steps|d",
+            "background": "background|,d",
+            "candidates": "candidates|,d",
+            "gradients_bytes": "all gradients|,d",
+            "peak": "peak of the process|,d",
+            "share": "of the limit|.2f",
+            "seconds": "s|.1f",
+            "auc": "AUC|.3f",
+            "predicted": "predicted|.3f",
+        },
+        results["large_model"],
+    )
+    table(
+        "4. Random projection against all parameters (Gram route), one step",
+        {
+            "params": "parameters|,d",
+            "dims": "projected to|d",
+            "rank_correlation": "rank correlation|.3f",
+            "auc": "AUC|.3f",
+            "predicted": "predicted|.3f",
+            "exact_auc": "AUC with all|.3f",
+            "most_auc": "most that k allows|.3f",
+            "time_ratio": "time ratio|.1f",
+            "memory_ratio": "memory ratio|.1f",
+        },
+        results["projection"],
+    )
+    print(f"\n{results['seconds']:.0f} seconds")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description="GLiR beside the textbook way, as ratios.")
+    parser.add_argument("--quick", action="store_true", help="smaller and fewer problems")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where traces of 250 MB go")
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.child is not None:
+        print(json.dumps(JOBS[options.child.pop("job")](**options.child)))
+        return
+    if not sys.platform.startswith("linux"):
+        sys.exit("This benchmark reads memory from /proc: run it on Linux.")
+    start = time.perf_counter()
+    results: Row = {
+        "setting": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "scipy", "torch")},
+            "threads": os.environ.get(_THREADS[0]),
+            "cores": os.cpu_count(),
+        }
+    }
+    for part in (against_textbook, growth, large_model, projection):
+        results[part.__name__] = part(options.quick, options.folder)
+    results["seconds"] = time.perf_counter() - start
+    if options.json:
+        print(json.dumps(results))
+    else:
+        show(results)
+
+
+if __name__ == "__main__":
+    if _THREADS[0] not in os.environ:  # BLAS reads it when it is loaded: start anew
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **dict.fromkeys(_THREADS, "1")})
+    main()
