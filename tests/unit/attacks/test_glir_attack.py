@@ -204,7 +204,7 @@ def test_bad_settings(tmp_path):
 
 
 def test_wide_models_go_through_inner_products(tmp_path):
-    """More parameters than records: the Gram route, for one step and jointly, gives what materialised gradients give."""
+    """More parameters than records: the Gram route, for one step and jointly, gives what whole gradients give."""
     task = make_task(rows=420, width=250)  # 753 parameters, 421 vectors
     trace = run_of(task, tmp_path / "a", num_steps=2, dataset_size=40, batch_size=40)
     rest = np.setdiff1d(np.arange(420), np.concatenate([trace.members, trace.non_members]))
