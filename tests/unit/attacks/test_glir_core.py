@@ -192,6 +192,26 @@ def test_p_values_against_exact_quadrature(width: int, n: int, noise_std: float,
     np.testing.assert_allclose(llr_p_values([test], [places], observed), np.exp(exact), rtol=tolerance)
 
 
+def test_p_values_at_the_mean_where_the_saddle_meets_the_pole() -> None:
+    n, width = 10, 40
+    test = StepTest.of(
+        GaussianModel.known(np.zeros(width), np.ones(width)), view(width, background=None, batch_size=n, noise_std=0.2)
+    )
+    places = np.random.default_rng(2).standard_normal((5, width))
+    mean = test._variance_part(np.sqrt(test.v0)[None])[0] - 0.5 * (places**2) @ (1.0 / test.v1) / n**2
+    for off in (0.0, 1.0e-4, -1.0e-4, 1.0e-3):
+        exact = [
+            gaussian_pair_log_tails(
+                [x + off],
+                drop=1.0 - test.v1 / test.v0,
+                shift=np.abs(y) / n / np.sqrt(test.v0),
+                multiplicity=np.ones(width),
+            )[0][0]
+            for x, y in zip(mean, places, strict=True)
+        ]
+        np.testing.assert_allclose(llr_p_values([test], [places], mean + off), np.exp(exact), rtol=2.0e-4)
+
+
 class TestEstimatedParameters:
     def test_what_estimation_costs(self) -> None:
         """Inflation and temperature against the traces that they stand for, with the truth known."""
@@ -218,6 +238,20 @@ class TestEstimatedParameters:
                     ]
                 )
             np.testing.assert_allclose(np.mean(ratios, axis=0), 1.0, atol=0.03)
+
+    def test_variances_count_the_error_of_the_background_mean(self) -> None:
+        """Batches of 2, 5 background examples: the candidate's share of the batch is compared with no estimate."""
+        rng = np.random.default_rng(4)
+        theta, batch, known = 3.0, rng.standard_normal((200_000, 2)), rng.standard_normal((200_000, 5))
+        mean = known.mean(axis=1)
+        outside = batch.mean(axis=1) - mean
+        inside = 0.5 * (theta + batch[:, 1]) - mean - (theta - mean) / 2.0
+        model = GaussianModel.fit(known[0][:, None])
+        test = StepTest.of(model, view(1, background=None, batch_size=2))
+        phi = inflation(model, noise=0.0)
+        assert phi is not None
+        found = np.array([test.v0[0], test.v1[0]]) / (phi * model.spectrum[0])
+        np.testing.assert_allclose(found, [outside.var(), inside.var()], rtol=4.0 * math.sqrt(2.0 / 200_000))
 
     def test_susceptibility_is_unbiased_but_for_the_mean(self) -> None:
         rng = np.random.default_rng(0)

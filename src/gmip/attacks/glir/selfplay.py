@@ -42,6 +42,7 @@ DEFAULT_GRID: tuple[tuple[float, float], ...] = (
     *((cutoff, 0.0) for cutoff in (1.0e-12, 1.0e-10, 1.0e-8, 1.0e-6, 1.0e-4)),
     *((1.0e-12, ridge) for ridge in (1.0e-6, 1.0e-5, 1.0e-4, 1.0e-3, 1.0e-2, 1.0e-1)),
 )
+_ENOUGH = 2000  # play examples: p-values down to 1/2001
 _SPARE = 200  # pseudo-non-members that a game has at least
 _PAIRS = 1000  # held-out examples at most that the temperature is measured on, in pairs
 
@@ -55,7 +56,8 @@ class Play:
     games : games that predict the ROC and calibrate the scores.
     tuning_games : games, others than those, in which the settings of `grid` compete by their mean AUC.
     grid : pairs (cutoff, ridge).
-    share : of the background that is kept for play, if that is enough for a pseudo-data set and some non-members.
+    share : of the background that is kept for play: more if a pseudo-data set and some non-members need it, and at most
+        2,000 or twice the data set, since the estimates have more use for the rest.
     """
 
     games: int = 60
@@ -125,7 +127,8 @@ def split(count: int, dataset_size: int, *, share: float, seed: int) -> tuple[ND
             f"background has {count} examples, and self-play with {dataset_size} members needs "
             f"{background_needed(dataset_size)}: pass more, or play=None to do without."
         )
-    size = max(dataset_size + max(_SPARE, dataset_size // 4), int(share * count))
+    size = min(int(share * count), max(_ENOUGH, 2 * dataset_size))
+    size = max(dataset_size + max(_SPARE, dataset_size // 4), size)
     order = np.random.default_rng([seed, 0]).permutation(count)
     size = min(size, count // 2)
     return np.sort(order[size:]), np.sort(order[:size])
