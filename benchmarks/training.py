@@ -262,7 +262,7 @@ def recording(quick: bool, folder: Path) -> list[Row]:
                 batch_size=size,
                 every=every,
             ):
-                laps = race(contestants, problem.block, 3.0 if quick else 10.0)
+                laps = race(contestants, problem.block, 2.5 if quick else 10.0)
         params = count_params(models["plain"])
         saved = compare(laps, "saved", "plain", problem.block)
         rows.append(
@@ -310,13 +310,13 @@ def greatest_difference(problem: Problem, mode: str) -> float:
 def noisy(quick: bool, folder: Path) -> list[Row]:
     rows = []
     for problem in PROBLEMS.values():
-        mode, relative = best_mode(problem, 1.5 if quick else 4.0)
+        mode, relative = best_mode(problem, 1.0 if quick else 4.0)
         batches, block = problem.batches(), max(problem.block // 2, 1)
         contestants = {
             name: make(problem.model(), batches, mode, noise_multiplier=NOISE_MULTIPLIER)
             for name, make in NOISY.items()
         }
-        laps = race(contestants, block, 3.0 if quick else 10.0)
+        laps = race(contestants, block, 2.5 if quick else 10.0)
         rows.append(
             {
                 "model": problem.name,
@@ -441,7 +441,7 @@ def whole_runs(quick: bool, folder: Path) -> list[Row]:
                     "None": repeated(partial(by_gmip, task, chosen, None)),
                     "a folder": repeated(partial(by_gmip, task, chosen, out)),
                 }
-                laps = race(contestants, 1, 2.0 if quick else 8.0)
+                laps = race(contestants, 1, 1.5 if quick else 8.0)
             rows += [
                 {"kind": kind, "steps": num_steps, "out": name, **compare(laps, name, "by hand", num_steps)}
                 for name in ("None", "a folder")

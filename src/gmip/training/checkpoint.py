@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip.errors import TraceError
+from gmip.trace._files import replacing
 from gmip.training.models import plain_name
 
 __all__ = ["load_checkpoint", "load_state", "save_checkpoint"]
@@ -40,12 +40,8 @@ def save_checkpoint(
         tensors[_NOISE_STATE] = noise.get_state()
     metadata = {"format": _FORMAT, "step": str(step), "optimizer": json.dumps(plain)}
     content = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def load_checkpoint(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import nn
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
 from gmip.tasks.base import Recipe, Split, Task
+from gmip.trace._files import replacing
 from gmip.training.plan import run_of
 
 __all__ = ["RESULT", "TrainResult", "write_result"]
@@ -65,9 +65,9 @@ class TrainResult:
 def write_result(folder: Path, result: TrainResult) -> Path:
     """Write the summary beside the trace, atomically."""
     path = folder / RESULT
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(result.summary(), indent=2) + "\n", encoding="utf-8")
-    return temporary.replace(path)
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(result.summary(), indent=2) + "\n", encoding="utf-8")
+    return path
 
 
 def _exposure(curve: TradeOff) -> dict[str, Any]:
