@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import blas
 
 from gmip.accounting import _validate as check
 from gmip.errors import InvalidArgument
@@ -25,7 +26,7 @@ Array = NDArray[np.float64]
 Shrinkage = Literal["ledoit-wolf", "oas"]
 
 DEFAULT_CUTOFF = 1.0e-12
-_CHUNK = 4096  # rows turned to float64 at a time
+_CHUNK = 1024  # rows turned to float64 at a time
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -205,11 +206,13 @@ def _falling(pair: tuple[Array, Array]) -> tuple[Array, Array]:
 
 
 class _Sums:
-    """Sums over samples x minus a shift: of x, x x', |x|^2, |x|^4 and |x|^2 x."""
+    """Sums over samples x minus a shift: of x, x x' (its upper triangle), |x|^2, |x|^4 and |x|^2 x."""
 
     def __init__(self, shift: Array) -> None:
+        if shift.size == 0:
+            raise InvalidArgument("background has no columns: pass gradients of at least one parameter.")
         self.shift, self.count = shift, 0
-        self.first, self.second = np.zeros(shift.size), np.zeros((shift.size, shift.size))
+        self.first, self.second = np.zeros(shift.size), np.zeros((shift.size, shift.size), order="F")
         self.square, self.fourth, self.third = 0.0, 0.0, np.zeros(shift.size)
 
     def add(self, rows: Array) -> None:
@@ -217,19 +220,22 @@ class _Sums:
         norms = np.einsum("ij,ij->i", moved, moved)
         self.count += rows.shape[0]
         self.first += moved.sum(axis=0)
-        self.second += moved.T @ moved
+        self.second = blas.dsyrk(1.0, moved.T, beta=1.0, c=self.second, overwrite_c=True)
         self.square += float(norms.sum())
         self.fourth += float(norms @ norms)
         self.third += norms @ moved
 
     def result(self) -> tuple[Array, Array, float]:
-        """Mean (D,), scatter about it (D, D), and the sum of the fourth powers of the distances to it."""
+        """Mean (D,), upper triangle of the scatter about it (D, D), sum of the fourth powers of the distances to it.
+
+        Ask once: the scatter takes the place of the sum.
+        """
         d = self.first / self.count
         c = float(d @ d)
         # |x - d|^4 = (|x|^2 - 2 x.d + c)^2, summed
-        fourth = self.fourth + 4.0 * d @ self.second @ d + self.count * c * c
+        fourth = self.fourth + 4.0 * d @ blas.dsymv(1.0, self.second, d) + self.count * c * c
         fourth += -4.0 * d @ self.third + 2.0 * c * self.square - 4.0 * c * d @ self.first
-        return self.shift + d, self.second - self.count * np.outer(d, d), float(fourth)
+        return self.shift + d, blas.dsyr(-float(self.count), d, a=self.second, overwrite_a=True), float(fourth)
 
 
 Decomposition = tuple[Array, Array, Array, int, float]
@@ -273,9 +279,7 @@ def _stream_sums(chunks: Iterable[Any]) -> Decomposition:
 
 def _primal(sums: _Sums) -> Decomposition:
     mean, scatter, fourth = sums.result()
-    if mean.size == 0:
-        raise InvalidArgument("background has no columns: pass gradients of at least one parameter.")
-    values, vectors = _falling(np.linalg.eigh(scatter))
+    values, vectors = _falling(np.linalg.eigh(scatter, UPLO="U"))
     _needs_variance(float(values[0]) / (sums.count - 1), mean)
     return mean, vectors, np.maximum(values, 0.0) / (sums.count - 1), sums.count, fourth
 

@@ -12,7 +12,7 @@ from scipy import special
 
 from gmip.accounting import _validate as check
 from gmip.attacks.glir._tails import llr_p_values
-from gmip.attacks.glir.likelihood import StepTest, susceptibility
+from gmip.attacks.glir.likelihood import StepTest
 from gmip.attacks.glir.outcome import GlirOutcome
 from gmip.attacks.glir.selfplay import DEFAULT_GRID, Play, step_scores
 from gmip.attacks.glir.steps import FittedStep
@@ -116,6 +116,7 @@ def _from_models(steps: list[FittedStep], method: str, seed: int) -> GlirOutcome
             p_values = _simulated(tests, places, scores, np.random.default_rng([seed, 3]))
     return _outcome(
         steps,
+        places,
         method=method,
         scores=scores,
         llr=llr,
@@ -126,9 +127,9 @@ def _from_models(steps: list[FittedStep], method: str, seed: int) -> GlirOutcome
     )
 
 
-def _outcome(steps: list[FittedStep], **found: Any) -> GlirOutcome:
+def _outcome(steps: list[FittedStep], places: list[Array], **found: Any) -> GlirOutcome:
     models = [step.gradients for step in steps]
-    values = [susceptibility(model, step.view.candidates) for model, step in zip(models, steps, strict=True)]
+    values = [step.susceptibility(at) for step, at in zip(steps, places, strict=True)]
     known = [value for value in values if value is not None]
     return GlirOutcome(
         susceptibility=np.mean(known, axis=0) if len(known) == len(values) else None,

@@ -34,7 +34,7 @@ from gmip.attacks.glir.views import View
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel
 
-__all__ = ["StepTest", "inflation", "susceptibility"]
+__all__ = ["StepTest", "inflation", "susceptibility", "susceptibility_at"]
 
 Array = NDArray[np.float64]
 
@@ -229,9 +229,15 @@ def susceptibility(model: GaussianModel, vectors: NDArray[Any]) -> Array | None:
     in: it is an over-estimate, on the safe side, and keeps K positive. None when the samples are too few for an inverse
     (noise makes up for that in the tests of a step, not here: K is about the data alone).
     """
+    residual = model.outside > 0.0 and model.spectrum.size < model.dimension
+    return susceptibility_at(model, model.embed(vectors, residual=residual))
+
+
+def susceptibility_at(model: GaussianModel, coordinates: Array) -> Array | None:
+    """The same from the coordinates of the vectors, with the residual where the model has a variance outside."""
     phi = inflation(model, noise=0.0)
     if phi is None:
         return None
     values = _variances(model, whole=model.outside > 0.0) + model.outside
-    parts = model.embed(vectors, residual=values.size > model.spectrum.size)[:, : values.size]
-    return np.asarray((parts * parts) @ (1.0 / (phi * values)))
+    parts = coordinates[:, : values.size]
+    return np.asarray(np.einsum("ij,ij,j->i", parts, parts, 1.0 / (phi * values)))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.attacks.glir.likelihood import StepTest, inflation
+from gmip.attacks.glir.likelihood import StepTest, inflation, susceptibility, susceptibility_at
 from gmip.attacks.glir.views import View
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, Shrinkage
@@ -56,6 +56,12 @@ class FittedStep:
     def embed(self, vectors: NDArray[Any], tests: Sequence[StepTest], *, centred: bool = True) -> Array:
         """Coordinates (k, w) that serve all of the given tests of this step."""
         return self.batches.embed(vectors, residual=self.needs_residual(tests), centred=centred)
+
+    def susceptibility(self, places: Array) -> Array | None:
+        """K of each candidate, shape (c,); places : their coordinates, by `embed` for this step's test at least."""
+        if self.batches is self.gradients:
+            return susceptibility_at(self.gradients, places)
+        return susceptibility(self.gradients, self.view.candidates)
 
     def needs_residual(self, tests: Sequence[StepTest]) -> bool:
         return max(test.v0.size for test in tests) > self.batches.spectrum.size

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip.attacks.glir import selfplay
-from gmip.attacks.glir.likelihood import StepTest, susceptibility
+from gmip.attacks.glir.likelihood import StepTest
 from gmip.attacks.glir.outcome import GlirOutcome
 from gmip.attacks.glir.selfplay import Games, Ground, Play, Prediction, step_scores
 from gmip.attacks.glir.steps import FittedStep
@@ -87,7 +87,7 @@ class _Tally:
         for i, test in tests.items():
             tests[i] = selfplay.measured(test, ground.places)
             self._score(i, tests[i], mean, candidates, ground.places)
-            found = susceptibility(steps[i].gradients, view.candidates)
+            found = steps[i].susceptibility(candidates)
             self.susceptibility[i] += np.nan if found is None else found
             self.ranks[i].append(steps[i].gradients.rank)
         self.eigenvalues.append(base.gradients.spectrum)
