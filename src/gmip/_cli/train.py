@@ -30,7 +30,7 @@ __all__ = ["train"]
 
 RECIPE, TRACE = "The recipe (defaults: the task's own)", "The trace"
 SAMPLINGS = ("fixed", "poisson", "full", "shuffled")
-GRAD_SAMPLE_MODES = ("hooks", "functorch", "ew", "ghost")
+GRAD_SAMPLE_MODES = ("auto", "hooks", "functorch", "ew", "ghost")
 _MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
 
 
@@ -93,7 +93,7 @@ def train(
     ] = False,
     grad_sample_mode: Annotated[
         str | None,
-        _recipe("--grad-sample-mode", "|".join(GRAD_SAMPLE_MODES), "Opacus' way to per-example gradients."),
+        _recipe("--grad-sample-mode", "|".join(GRAD_SAMPLE_MODES), "Opacus' way to single gradients (default auto)."),
     ] = None,
     physical_batch_size: Annotated[
         str | None, _recipe("--physical-batch-size", "n", "Compute larger batches in parts of this size: less memory.")
@@ -144,7 +144,7 @@ def train(
     settings: dict[str, Any] = {
         "seed": None if seed is None else parse.seed("--seed", seed),
         "every": parse.count("--every", every or "1"),
-        "grad_sample_mode": parse.one_of("--grad-sample-mode", grad_sample_mode or "hooks", GRAD_SAMPLE_MODES),
+        "grad_sample_mode": parse.one_of("--grad-sample-mode", grad_sample_mode or "auto", GRAD_SAMPLE_MODES),
         "max_physical_batch_size": physical_batch_size and parse.count("--physical-batch-size", physical_batch_size),
         "device": device or "cpu",
     }

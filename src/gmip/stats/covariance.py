@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import blas
+from scipy.linalg import blas, lapack
 
 from gmip.accounting import _validate as check
 from gmip.errors import InvalidArgument
 from gmip.stats import _check
 
-__all__ = ["DEFAULT_CUTOFF", "GaussianModel", "Shrinkage"]
+__all__ = ["DEFAULT_CUTOFF", "GaussianModel", "Shrinkage", "WhiteModel", "fit_white"]
 
 Array = NDArray[np.float64]
 Shrinkage = Literal["ledoit-wolf", "oas"]
@@ -194,6 +194,48 @@ class GaussianModel:
         return out
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WhiteModel(GaussianModel):
+    """A model whose `directions` are not orthonormal but uncorrelated and of variance 1; make one with `fit_white`.
+
+    covariance : array of shape (D, D), upper triangle of the sample covariance.
+    """
+
+    covariance: Array
+
+
+def fit_white(background: NDArray[Any], *, cutoff: float = DEFAULT_CUTOFF) -> GaussianModel:
+    """What `GaussianModel.fit` gives for m > D, by a Cholesky factor where the covariance is regular: much faster.
+
+    The directions of a WhiteModel are as good as eigenvectors to whoever asks for inner products under the inverse
+    covariance only. Noise, a ridge and `plus_mean` need more. Where an eigenvalue may be near the cut-off, or is zero,
+    the model is an ordinary one.
+    """
+    cutoff = check.probability("cutoff", cutoff, open_high=True)
+    rows = _check.matrix("background", background)
+    mean, covariance, _ = _sums_of(rows, _mean_of(rows), powers=False).result()
+    covariance *= 1.0 / (rows.shape[0] - 1)
+    common: dict[str, Any] = {"mean": mean, "num_samples": float(rows.shape[0]), "cutoff": cutoff}
+    directions = _whitening(covariance, cutoff)
+    if directions is not None:
+        return WhiteModel(directions=directions, spectrum=np.ones(mean.size), covariance=covariance, **common)
+    values, vectors = _falling(np.linalg.eigh(covariance, UPLO="U"))
+    _needs_variance(float(values[0]), mean)
+    return GaussianModel(directions=vectors, spectrum=np.maximum(values, 0.0), **common)
+
+
+def _whitening(covariance: Array, cutoff: float) -> Array | None:
+    """W of shape (D, D) with W' covariance W = I; None unless all eigenvalues are well above the cut-off."""
+    factor, failed = lapack.dpotrf(covariance)
+    if failed:
+        return None
+    # The trace bounds the largest eigenvalue; the 1-norm of the inverse, of which this is an estimate, the smallest.
+    share, _ = lapack.dpocon(factor, float(np.trace(covariance)))
+    if not share > max(100.0 * cutoff, 1.0e-10):
+        return None
+    return np.asarray(lapack.dtrtri(factor, overwrite_c=True)[0])
+
+
 def _chunks(rows: NDArray[Any]) -> Iterator[tuple[slice, Array]]:
     for start in range(0, rows.shape[0], _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -206,24 +248,25 @@ def _falling(pair: tuple[Array, Array]) -> tuple[Array, Array]:
 
 
 class _Sums:
-    """Sums over samples x minus a shift: of x, x x' (its upper triangle), |x|^2, |x|^4 and |x|^2 x."""
+    """Sums over samples x minus a shift: of x, x x' (its upper triangle) and, as `powers`, |x|^2, |x|^4, |x|^2 x."""
 
-    def __init__(self, shift: Array) -> None:
+    def __init__(self, shift: Array, *, powers: bool = True) -> None:
         if shift.size == 0:
             raise InvalidArgument("background has no columns: pass gradients of at least one parameter.")
-        self.shift, self.count = shift, 0
+        self.shift, self.count, self.powers = shift, 0, powers
         self.first, self.second = np.zeros(shift.size), np.zeros((shift.size, shift.size), order="F")
         self.square, self.fourth, self.third = 0.0, 0.0, np.zeros(shift.size)
 
     def add(self, rows: Array) -> None:
         moved = rows - self.shift
-        norms = np.einsum("ij,ij->i", moved, moved)
         self.count += rows.shape[0]
         self.first += moved.sum(axis=0)
         self.second = blas.dsyrk(1.0, moved.T, beta=1.0, c=self.second, overwrite_c=True)
-        self.square += float(norms.sum())
-        self.fourth += float(norms @ norms)
-        self.third += norms @ moved
+        if self.powers:
+            norms = np.einsum("ij,ij->i", moved, moved)
+            self.square += float(norms.sum())
+            self.fourth += float(norms @ norms)
+            self.third += norms @ moved
 
     def result(self) -> tuple[Array, Array, float]:
         """Mean (D,), upper triangle of the scatter about it (D, D), sum of the fourth powers of the distances to it.
@@ -238,20 +281,28 @@ class _Sums:
         return self.shift + d, blas.dsyr(-float(self.count), d, a=self.second, overwrite_a=True), float(fourth)
 
 
+def _mean_of(rows: NDArray[Any]) -> Array:
+    if rows.shape[0] < 2:
+        raise InvalidArgument(f"background has {rows.shape[0]} examples: a covariance needs at least 2, pass more.")
+    return np.asarray(np.add.reduce([chunk.sum(axis=0) for _, chunk in _chunks(rows)]) / rows.shape[0])
+
+
+def _sums_of(rows: NDArray[Any], mean: Array, *, powers: bool = True) -> _Sums:
+    sums = _Sums(mean, powers=powers)
+    for _, chunk in _chunks(rows):
+        sums.add(chunk)
+    return sums
+
+
 Decomposition = tuple[Array, Array, Array, int, float]
 
 
 def _array_sums(rows: NDArray[Any]) -> Decomposition:
     """Mean, directions, spectrum, sample count and the sum of |x - mean|^4 of an array of shape (m, D)."""
     count, width = rows.shape
-    if count < 2:
-        raise InvalidArgument(f"background has {count} examples: a covariance needs at least 2, pass more.")
-    mean = np.add.reduce([chunk.sum(axis=0) for _, chunk in _chunks(rows)]) / count
+    mean = _mean_of(rows)
     if width <= count:
-        sums = _Sums(mean)
-        for _, chunk in _chunks(rows):
-            sums.add(chunk)
-        return _primal(sums)
+        return _primal(_sums_of(rows, mean))
     centred = rows - mean
     gram = centred @ centred.T
     values, vectors = _falling(np.linalg.eigh(gram))

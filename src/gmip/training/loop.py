@@ -57,7 +57,7 @@ def train(
     resume: bool = False,
     every: int = 1,
     fix: bool = False,
-    grad_sample_mode: str = "hooks",
+    grad_sample_mode: str = "auto",
     max_physical_batch_size: int | None = None,
     device: str = "cpu",
     progress: Callable[[Progress], None] | None = None,
@@ -94,7 +94,7 @@ def train(
         "seed": seed,
         "every": check.count("every", every),
         "fix": fix,
-        "grad_sample_mode": check.one_of("grad_sample_mode", grad_sample_mode, GRAD_SAMPLE_MODES),
+        "grad_sample_mode": check.one_of("grad_sample_mode", grad_sample_mode, ("auto", *GRAD_SAMPLE_MODES)),
         "max_physical_batch_size": max_physical_batch_size,
         "device": device,
     }

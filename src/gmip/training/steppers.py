@@ -118,8 +118,9 @@ class NoisyStepper(Stepper):
     ----------
     clip_norm : C.
     noise_std : tau, of the noise on every entry of the MEAN.
-    grad_sample_mode : Opacus' way to per-example gradients: "hooks" (default), "functorch", "ew" (torch's expanded
-        weights), "ghost" (norms only: two backward passes, about the memory of plain SGD).
+    grad_sample_mode : Opacus' way to per-example gradients: "hooks", "functorch", "ew" (torch's expanded weights),
+        "ghost" (norms only: two backward passes, about the memory of plain SGD). "auto" takes "ghost" for plain stacks
+        of linear layers, where it is many times faster, and "hooks" otherwise.
     generator : of the noise (see `noise_generator`).
     """
 
@@ -135,13 +136,16 @@ class NoisyStepper(Stepper):
         clip_norm: float,
         noise_std: float,
         generator: torch.Generator,
-        grad_sample_mode: str = "hooks",
+        grad_sample_mode: str = "auto",
         max_physical_batch_size: int | None = None,
     ) -> None:
         check_model(model, per_example=True)
         self.clip_norm = check.positive("clip_norm", clip_norm)
         self.noise_std = check.non_negative("noise_std", noise_std)
-        self._mode = check.one_of("grad_sample_mode", grad_sample_mode, GRAD_SAMPLE_MODES)
+        check.one_of("grad_sample_mode", grad_sample_mode, ("auto", *GRAD_SAMPLE_MODES))
+        if grad_sample_mode == "auto":
+            grad_sample_mode = "ghost" if _is_stack_of_linear_layers(model) else "hooks"
+        self._mode = grad_sample_mode
         self._ghost = grad_sample_mode == "ghost"
         _check_layers(model, grad_sample_mode)
         wrapped = wrap_model(model, grad_sample_mode=grad_sample_mode, loss_reduction="sum")
@@ -272,6 +276,15 @@ class _ExactClipping(DPOptimizer):  # type: ignore[misc]
         for p, g in zip(self.params, samples, strict=True):
             total = (factor @ g).view_as(p)
             p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
+
+
+def _is_stack_of_linear_layers(model: nn.Module) -> bool:
+    layers = [layer for _, layer in model.named_modules(remove_duplicate=False)]
+    weights = [id(layer.weight) for layer in layers if isinstance(layer, nn.Linear)]
+    plain = (nn.Sequential, nn.Linear, nn.Tanh, nn.ReLU, nn.GELU, nn.Sigmoid, nn.Dropout, nn.Flatten)
+    return (
+        bool(weights) and all(type(layer) in plain for layer in layers) and len(set(map(id, weights))) == len(weights)
+    )
 
 
 def _check_layers(model: nn.Module, grad_sample_mode: str) -> None:

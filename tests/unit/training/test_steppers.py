@@ -432,7 +432,10 @@ def test_generator_wants_a_whole_number(wrong):
         ({"clip_norm": float("inf")}, "clip_norm"),
         ({"noise_std": -0.1}, "noise_std = -0.1"),
         ({"noise_std": float("nan")}, "noise_std"),
-        ({"grad_sample_mode": "magic"}, "grad_sample_mode = 'magic' is not known: pass one of 'hooks', 'functorch'"),
+        (
+            {"grad_sample_mode": "magic"},
+            "grad_sample_mode = 'magic' is not known: pass one of 'auto', 'hooks', 'functorch'",
+        ),
         ({"max_physical_batch_size": 0}, "max_physical_batch_size = 0"),
     ],
 )

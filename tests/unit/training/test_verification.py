@@ -104,3 +104,30 @@ def test_recorder_does_not_count_the_example(tmp_path, mode):
         for _ in range(2):
             stepper.step(torch.randn(5, 6), torch.arange(5) % 3, divisor=5)
     assert [info.batch_size for info in Trace.open(tmp_path / "run").infos] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    ("model", "mode"),
+    [
+        (nn.Linear(6, 3), "ghost"),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.Sequential(nn.Dropout(), nn.Tanh()), nn.Linear(4, 3)),
+            "ghost",
+        ),
+        (nn.Sequential(nn.Linear(6, 6), nn.LayerNorm(6), nn.Linear(6, 3)), "hooks"),
+        (Reused(), "hooks"),
+        (padded("zeros"), "hooks"),
+        (nn.Sequential(*[nn.Linear(6, 6)] * 2), "hooks"),  # one weight, used twice
+    ],
+)
+def test_auto_takes_ghost_for_stacks_of_linear_layers(model, mode):
+    stepper = NoisyStepper(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        cross_entropy,
+        clip_norm=1.0,
+        noise_std=0.0,
+        generator=noise_generator(0),
+    )
+    assert stepper._mode == mode
+    stepper.release()

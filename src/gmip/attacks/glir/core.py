@@ -19,7 +19,7 @@ from gmip.attacks.glir.steps import FittedStep
 from gmip.attacks.glir.tuned import scores_by_play
 from gmip.attacks.glir.views import View, same_run, stack
 from gmip.errors import InvalidArgument
-from gmip.stats.covariance import GaussianModel, Shrinkage
+from gmip.stats.covariance import GaussianModel, Shrinkage, WhiteModel
 
 __all__ = ["METHODS", "glir_scores"]
 
@@ -69,7 +69,9 @@ def glir_scores(
     same_run(steps)
     if models is not None:
         return _from_models([FittedStep.of(v, m) for v, m in _paired(steps, models)], method, seed)
-    fitted = [FittedStep.fitted(view, slice(None), grid[0], shrinkage) for view in steps]
+    # Then every rank has samples enough, and the first setting is the one.
+    plenty = all(v.background is not None and v.mean.size < v.background.shape[0] - 2 for v in steps)
+    fitted = [FittedStep.fitted(view, slice(None), grid[0], shrinkage, final=plenty) for view in steps]
     for setting in grid:  # the gentlest that there are enough samples for
         tuned = [step.retuned(setting) for step in fitted]
         if all(step.usable() for step in tuned):
@@ -134,7 +136,7 @@ def _outcome(steps: list[FittedStep], places: list[Array], **found: Any) -> Glir
     return GlirOutcome(
         susceptibility=np.mean(known, axis=0) if len(known) == len(values) else None,
         ranks=tuple(model.rank for model in models),
-        eigenvalues=tuple(model.spectrum for model in models),
+        spectra=tuple(model.covariance if isinstance(model, WhiteModel) else model.spectrum for model in models),
         cutoff=models[0].cutoff,
         ridge=models[0].ridge,
         **found,

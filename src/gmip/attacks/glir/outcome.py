@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,8 @@ class GlirOutcome:
     susceptibility : array of shape (c,), K of each candidate, the mean over the steps ("joint": of the stacked step);
         None when the background is too small to estimate it.
     ranks : for each step the number of directions kept.
-    eigenvalues : for each step an array, the sample spectrum in falling order.
+    spectra : for each step its sample spectrum in falling order, or (D, D) the upper triangle of the covariance, if
+        the scores were had without its spectrum; see `eigenvalues`.
     cutoff, ridge : what was used, chosen by self-play if it was not given.
     calibration : (a, b) such that a * score + b is the log-odds of membership at even prior odds; None if unknown.
     null_scores : array, scores of the held-out play examples against the real run; empty without self-play.
@@ -45,9 +47,14 @@ class GlirOutcome:
     p_values: Array | None
     susceptibility: Array | None
     ranks: tuple[int, ...]
-    eigenvalues: tuple[Array, ...]
+    spectra: tuple[Array, ...]
     cutoff: float
     ridge: float
     calibration: tuple[float, float] | None
     null_scores: Array
     prediction: Prediction | None
+
+    @cached_property
+    def eigenvalues(self) -> tuple[Array, ...]:
+        """For each step the sample spectrum in falling order."""
+        return tuple(s if s.ndim == 1 else np.asarray(np.linalg.eigvalsh(s, "U")[::-1]) for s in self.spectra)

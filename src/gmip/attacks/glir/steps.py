@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gmip.attacks.glir.likelihood import StepTest, inflation, susceptibility, susceptibility_at
 from gmip.attacks.glir.views import View
 from gmip.errors import InvalidArgument
-from gmip.stats.covariance import GaussianModel, Shrinkage
+from gmip.stats.covariance import GaussianModel, Shrinkage, fit_white
 
 __all__ = ["FittedStep"]
 
@@ -32,9 +32,21 @@ class FittedStep:
         return cls(view, model, model.plus_mean(1.0 - view.sample_rate) if view.sampling == "poisson" else model)
 
     @classmethod
-    def fitted(cls, view: View, rows: Any, setting: tuple[float, float], shrinkage: Shrinkage | None) -> FittedStep:
+    def fitted(
+        cls,
+        view: View,
+        rows: Any,
+        setting: tuple[float, float],
+        shrinkage: Shrinkage | None,
+        *,
+        final: bool = False,
+    ) -> FittedStep:
+        """From these rows of the background; `final` when no other setting will be asked of it."""
         if view.background is None:
             raise InvalidArgument("views have no background: pass background gradients, or known parameters as models.")
+        plain = view.noise_std == 0.0 and view.sampling != "poisson" and setting[1] == 0.0 and shrinkage is None
+        if final and plain:
+            return cls.of(view, fit_white(view.background[rows], cutoff=setting[0]))
         model = GaussianModel.fit(view.background[rows], shrinkage=shrinkage, extra_dims=view.extra_dims)
         return cls.of(view, model).retuned(setting)
 

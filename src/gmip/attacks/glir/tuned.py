@@ -116,7 +116,7 @@ class _Tally:
             p_values=(1.0 + at_least) / (1.0 + null.size),
             susceptibility=None if np.isnan(mean_k).any() else mean_k,
             ranks=tuple(self.ranks[best]),
-            eigenvalues=tuple(self.eigenvalues),
+            spectra=tuple(self.eigenvalues),
             cutoff=cutoff,
             ridge=ridge,
             calibration=prediction.calibration,
