@@ -69,12 +69,15 @@ def resident(name: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
 
-def measured(work: Callable[[], Any], rounds: int = 1) -> Row:
-    """CPU seconds (the median), bytes at the worst moment over those held before, and in all."""
+def measured(work: Callable[[], Any], rounds: int = 1, budget: float = 2.0) -> Row:
+    """CPU seconds (the median), bytes at the worst moment over those held before, and in all.
+
+    No further round is begun once `budget` seconds are used up.
+    """
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets VmHWM back to VmRSS
-    before, times = resident("VmRSS"), []
-    for _ in range(rounds):
+    before, times = resident("VmRSS"), list[float]()
+    while len(times) < rounds and sum(times) < budget:
         start = time.process_time()
         work()
         times.append(time.process_time() - start)
@@ -188,45 +191,47 @@ def against_textbook(quick: bool, folder: Path) -> list[Row]:
 
 # -- 2. growth --------------------------------------------------------------------------------------------------------
 
-# What grows, from where; everything else; by which factors.
-GROWTH: list[tuple[str, dict[str, int], dict[str, Any]]] = [
-    ("dims", {"dims": 256, "background": 4096, "candidates": 1024}, {}),
-    ("dims", {"dims": 256, "background": 4096, "candidates": 1024}, {"play": True}),
-    ("dims", {"dims": 4096, "background": 512, "candidates": 256}, {}),
-    ("background", {"dims": 512, "background": 2048, "candidates": 1024}, {}),
-    ("background", {"dims": 512, "background": 2048, "candidates": 1024}, {"play": True}),
-    ("candidates", {"dims": 512, "background": 2048, "candidates": 2048}, {}),
-    ("steps", {"dims": 512, "background": 2048, "candidates": 1024, "steps": 1}, {}),
-    ("steps", {"dims": 256, "background": 4096, "candidates": 1024, "steps": 1}, {"method": "joint"}),
+# What grows; sizes, from which it grows; method; self-play. In the third there are more dimensions than samples.
+GROWTH: list[tuple[str, dict[str, int], str, bool]] = [
+    ("dims", {"dims": 256, "background": 4096, "candidates": 1024}, "likelihood-ratio", False),
+    ("dims", {"dims": 256, "background": 4096, "candidates": 1024}, "likelihood-ratio", True),
+    ("dims", {"dims": 2048, "background": 512, "candidates": 256}, "likelihood-ratio", False),
+    ("background", {"dims": 512, "background": 2048, "candidates": 1024}, "likelihood-ratio", False),
+    ("background", {"dims": 512, "background": 2048, "candidates": 1024}, "likelihood-ratio", True),
+    ("candidates", {"dims": 512, "background": 2048, "candidates": 1024}, "likelihood-ratio", False),
+    ("steps", {"dims": 512, "background": 2048, "candidates": 1024, "steps": 1}, "likelihood-ratio", False),
+    ("steps", {"dims": 512, "background": 2048, "candidates": 1024, "steps": 1}, "likelihood-ratio", True),
+    ("steps", {"dims": 256, "background": 4096, "candidates": 1024, "steps": 1}, "joint", False),
 ]
 
 
-def growth_of(
-    *, dims: int, background: int, candidates: int, steps: int = 1, method: str = "likelihood-ratio", play: bool = False
-) -> Row:
-    views = [synthetic(dims, background, candidates, seed) for seed in range(steps)]
-    return measured(lambda: glir_scores(views, method=method, play=Play() if play else None), rounds=3)
+def growth_of(*, what: str, factors: Sequence[int], sizes: dict[str, int], method: str, play: bool) -> Row:
+    found = []
+    for factor in factors:
+        now = {"steps": 1, **sizes, what: sizes[what] * factor}
+        views = [synthetic(now["dims"], now["background"], now["candidates"], seed) for seed in range(now["steps"])]
+        found.append(measured(partial(glir_scores, views, method=method, play=Play() if play else None), rounds=5))
+    return {key: [row[key] for row in found] for key in ("seconds", "bytes")}
 
 
 def growth(quick: bool, folder: Path) -> list[Row]:
     rows = []
     factors = (1, 2, 4) if quick else (1, 2, 4, 8)
-    for what, sizes, options in GROWTH:
-        found = [in_child("growth_of", **{**sizes, what: sizes[what] * factor}, **options) for factor in factors]
-        fixed = ", ".join(f"{name} {size}" for name, size in sizes.items() if name != what and size > 1)
-        kind = "joint" if "method" in options else "self-play" if options else "no play"
+    for what, sizes, method, play in GROWTH:
+        found = in_child("growth_of", what=what, factors=factors, sizes=sizes, method=method, play=play)
+        fixed = ", ".join(f"{name} {size:,}" for name, size in sizes.items() if name != what)
         rows.append(
             {
                 "what": what,
                 "from": sizes[what],
                 "to": sizes[what] * factors[-1],
-                "setting": f"{fixed}, {kind}" + (", dual" if sizes["dims"] > sizes["background"] else ""),
-                "seconds": [row["seconds"] for row in found],
-                "bytes": [row["bytes"] for row in found],
-                "seconds_last": found[-1]["seconds"],
-                "bytes_last": found[-1]["bytes"],
-                "time_exponent": exponent(factors, [row["seconds"] for row in found]),
-                "memory_exponent": exponent(factors, [row["bytes"] for row in found]),
+                "fixed": fixed,
+                "method": method + (", self-play" if play else ""),
+                **found,
+                "seconds_last": found["seconds"][-1],
+                "bytes_last": found["bytes"][-1],
+                "time_exponent": exponent(factors, found["seconds"]),
+                "memory_exponent": exponent(factors, found["bytes"]),
             }
         )
     return rows
@@ -385,7 +390,8 @@ def show(results: Row) -> None:
             "what": "grows|s",
             "from": "from|,d",
             "to": "to|,d",
-            "setting": "setting|s",
+            "fixed": "fixed|s",
+            "method": "method|s",
             "time_exponent": "time|.2f",
             "memory_exponent": "memory|.2f",
             "seconds_last": "s at the end|.2f",

@@ -28,26 +28,24 @@ import torch
 from torch import nn
 from gmip.tasks import Examples, Recipe, Task
 
-def make_task(norm=False, rate=0.5):
+def make_task(norm=False, scale=1.0):
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(300, 8, generator=generator)
-    # At a huge learning rate labels that no line separates leave a gradient, and the next step overflows.
-    labels = (inputs[:, 0] > 0) if rate < 1 else torch.rand(300, generator=generator) > 0.5
-    data = Examples(inputs, labels.long())
+    inputs = scale * torch.randn(300, 8, generator=generator)
+    data = Examples(inputs, (inputs[:, 0] > 0).long())
     layers = [nn.Linear(8, 4), *([nn.BatchNorm1d(4)] if norm else []), nn.ReLU(), nn.Linear(4, 2)]
     return Task(
         name="small",
         make_model=lambda: nn.Sequential(*layers) if norm else nn.Linear(8, 2),
         pool=data[range(200)],
         test=data[range(200, 300)],
-        recipe=Recipe(dataset_size=100, batch_size=20, num_steps=40, learning_rate=rate, clip_norm=1.0),
+        recipe=Recipe(dataset_size=100, batch_size=20, num_steps=40, learning_rate=0.5, clip_norm=1.0),
     )
 
 def mixing():
     return make_task(norm=True)
 
 def wild():
-    return make_task(rate=1e38)
+    return make_task(scale=1e30)  # the second step overflows
 """
 
 
@@ -244,7 +242,7 @@ def test_bad_recipe(run, task, options, words, tmp_path):
 
 
 def test_divergence_and_folders_in_the_way(run, task, tmp_path):
-    wild = ["--task", task.replace("make_task", "wild"), "--clip", "none", "--seed", "3"]
+    wild = ["--task", task.replace("make_task", "wild"), "--clip", "none"]
     code, out, err = run(*wild, "--out", str(tmp_path / "a"))
     assert (code, out) == (2, "") and re.search(r"The loss is (nan|inf) at step \d+: lower --learning-rate", err)
     result_of(run, "--task", task, "--out", str(tmp_path / "b"))

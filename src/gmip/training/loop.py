@@ -291,7 +291,8 @@ def _progress(step: int, num_steps: int, seen: tuple[Tensor, Tensor] | None, tar
         return Progress(step, num_steps, None, None)
     outputs, losses = seen
     loss = float(losses.mean())
-    if not math.isfinite(loss):
+    # An infinite loss may pass, a NaN stays: so a run ends the same way whenever it is looked at.
+    if math.isnan(loss) or (step == num_steps and math.isinf(loss)):
         raise InvalidArgument(f"The loss is {loss} at step {step}: lower learning_rate, or noise_std.")
     accuracy = float((outputs.argmax(-1) == targets).float().mean()) if has_classes(targets) else None
     return Progress(step, num_steps, loss, accuracy)

@@ -282,9 +282,7 @@ def _is_stack_of_linear_layers(model: nn.Module) -> bool:
     layers = [layer for _, layer in model.named_modules(remove_duplicate=False)]
     weights = [id(layer.weight) for layer in layers if isinstance(layer, nn.Linear)]
     plain = (nn.Sequential, nn.Linear, nn.Tanh, nn.ReLU, nn.GELU, nn.Sigmoid, nn.Dropout, nn.Flatten)
-    return (
-        bool(weights) and all(type(layer) in plain for layer in layers) and len(set(map(id, weights))) == len(weights)
-    )
+    return bool(weights) and len(set(weights)) == len(weights) and all(type(layer) in plain for layer in layers)
 
 
 def _check_layers(model: nn.Module, grad_sample_mode: str) -> None:
