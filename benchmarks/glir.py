@@ -12,9 +12,9 @@ import argparse
 import gc
 import json
 import math
+import multiprocessing
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 import time
@@ -84,11 +84,12 @@ def measured(work: Callable[[], Any], rounds: int = 1, budget: float = 2.0) -> R
     return {"seconds": median(times), "bytes": resident("VmHWM") - before, "peak": resident("VmHWM")}
 
 
-def in_child(job: str, **arguments: Any) -> Row:
-    """What a function of JOBS answers in a fresh process."""
-    command = [sys.executable, __file__, "--child", json.dumps({"job": job, **arguments})]
-    answer: Row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
-    return answer
+def in_child(job: Callable[..., Row], **arguments: Any) -> Row:
+    """What the function answers in a fresh process, in which no freed memory lies about."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__"])
+    with context.Pool(1) as pool:
+        return pool.apply(job, kwds=arguments)
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -165,7 +166,7 @@ def against_textbook(quick: bool, folder: Path) -> list[Row]:
         for method in METHODS:
             by_book, by_us = scores[f"textbook {method}"], scores[f"gmip {method}"]
             given = ours_given(view, method)
-            peak = {way: in_child("memory_of", way=way, method=method, sizes=sizes)["bytes"] for way in WAYS}
+            peak = {way: in_child(memory_of, way=way, method=method, sizes=sizes)["bytes"] for way in WAYS}
             mine = times[f"gmip {method}"]
             finite = np.isfinite(by_book)
             rows.append(
@@ -205,20 +206,20 @@ GROWTH: list[tuple[str, dict[str, int], str, bool]] = [
 ]
 
 
-def growth_of(*, what: str, factors: Sequence[int], sizes: dict[str, int], method: str, play: bool) -> Row:
-    found = []
-    for factor in factors:
-        now = {"steps": 1, **sizes, what: sizes[what] * factor}
-        views = [synthetic(now["dims"], now["background"], now["candidates"], seed) for seed in range(now["steps"])]
-        found.append(measured(partial(glir_scores, views, method=method, play=Play() if play else None), rounds=5))
-    return {key: [row[key] for row in found] for key in ("seconds", "bytes")}
+def growth_of(
+    *, dims: int, background: int, candidates: int, steps: int = 1, method: str = "likelihood-ratio", play: bool = False
+) -> Row:
+    views = [synthetic(dims, background, candidates, seed) for seed in range(steps)]
+    return measured(partial(glir_scores, views, method=method, play=Play() if play else None), rounds=5)
 
 
 def growth(quick: bool, folder: Path) -> list[Row]:
     rows = []
     factors = (1, 2, 4) if quick else (1, 2, 4, 8)
     for what, sizes, method, play in GROWTH:
-        found = in_child("growth_of", what=what, factors=factors, sizes=sizes, method=method, play=play)
+        grown = [{**sizes, what: sizes[what] * factor} for factor in factors]
+        found = [in_child(growth_of, **now, method=method, play=play) for now in grown]
+        seconds, peaks = [row["seconds"] for row in found], [row["bytes"] for row in found]
         fixed = ", ".join(f"{name} {size:,}" for name, size in sizes.items() if name != what)
         rows.append(
             {
@@ -227,11 +228,12 @@ def growth(quick: bool, folder: Path) -> list[Row]:
                 "to": sizes[what] * factors[-1],
                 "fixed": fixed,
                 "method": method + (", self-play" if play else ""),
-                **found,
-                "seconds_last": found["seconds"][-1],
-                "bytes_last": found["bytes"][-1],
-                "time_exponent": exponent(factors, found["seconds"]),
-                "memory_exponent": exponent(factors, found["bytes"]),
+                "seconds": seconds,
+                "bytes": peaks,
+                "seconds_last": seconds[-1],
+                "bytes_last": peaks[-1],
+                "time_exponent": exponent(factors, seconds),
+                "memory_exponent": exponent(factors, peaks),
             }
         )
     return rows
@@ -305,8 +307,8 @@ def attacked(*, widths: Sequence[int], steps: int, folder: str, projection: int 
 def large_model(quick: bool, folder: Path) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="gmip-bench-", dir=folder) as out:
         run = {"widths": LARGE, "steps": 3, "folder": str(Path(out) / "trace")}
-        params = in_child("recorded", **run)["params"]
-        found = in_child("attacked", **run)
+        params = in_child(recorded, **run)["params"]
+        found = in_child(attacked, **run)
     return [
         {
             "params": params,
@@ -324,11 +326,11 @@ def large_model(quick: bool, folder: Path) -> list[Row]:
 def projection(quick: bool, folder: Path) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="gmip-bench-", dir=folder) as out:
         run = {"widths": SMALL, "steps": 1, "folder": str(Path(out) / "trace")}
-        params = in_child("recorded", **run)["params"]
-        exact = in_child("attacked", **run)
+        params = in_child(recorded, **run)["params"]
+        exact = in_child(attacked, **run)
         rows = []
         for dims in (2048,) if quick else (512, 2048, 8192):
-            found = in_child("attacked", **run, projection=dims)
+            found = in_child(attacked, **run, projection=dims)
             rows.append(
                 {
                     "params": params,
@@ -345,9 +347,6 @@ def projection(quick: bool, folder: Path) -> list[Row]:
                 }
             )
     return rows
-
-
-JOBS: dict[str, Callable[..., Row]] = {job.__name__: job for job in (memory_of, growth_of, recorded, attacked)}
 
 
 # -- showing ----------------------------------------------------------------------------------------------------------
@@ -438,11 +437,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="smaller and fewer problems")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where traces of 250 MB go")
-    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.child is not None:
-        print(json.dumps(JOBS[options.child.pop("job")](**options.child)))
-        return
     if not sys.platform.startswith("linux"):
         sys.exit("This benchmark reads memory from /proc: run it on Linux.")
     start = time.perf_counter()
