@@ -365,7 +365,9 @@ class TestSelfPlay:
         estimation, held_out = split(1000, 100, share=0.25, seed=3)
         assert held_out.size == 300 and np.intersect1d(estimation, held_out).size == 0
         assert np.union1d(estimation, held_out).size == 1000
-        assert split(10_000, 100, share=0.25, seed=3)[1].size == 2500
+        assert split(4_000, 100, share=0.25, seed=3)[1].size == 1000
+        assert split(100_000, 100, share=0.25, seed=3)[1].size == 2000  # enough is enough
+        assert split(100_000, 3_000, share=0.25, seed=3)[1].size == 6000  # or twice the data set
         assert split(600, 100, share=0.25, seed=3)[1].size == 300  # never more than half
         assert background_needed(100) == 600
         with pytest.raises(InvalidArgument, match="599 examples, and self-play with 100 members needs 600"):
