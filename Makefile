@@ -50,6 +50,7 @@ format: $(VENV)/.dev ## mend what the linters can mend
 bench: $(VENV)/.bench ## ratios against peers, measured in the same run
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/glir.py
 
 clean: ## remove all that the other targets made, .venv too
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .data .cache runs build dist
