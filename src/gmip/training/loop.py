@@ -34,7 +34,7 @@ from gmip.training.steppers import GRAD_SAMPLE_MODES, NoisyStepper, PlainStepper
 __all__ = ["CHECKPOINT", "Progress", "initial_model", "make_optimizer", "train"]
 
 CHECKPOINT: Final = "checkpoint.safetensors"
-_INITIAL: Final = 3  # stream of random numbers for weights and dropout (0 members, 1 batches, 2 noise)
+_INITIAL, _DROPOUT = 3, 4  # streams of random numbers: weights, dropout (0 members, 1 batches, 2 noise)
 _PROGRESS_SECONDS: Final = 0.1
 
 
@@ -100,6 +100,7 @@ def train(
     }
     with _quiet_opacus(), torch.random.fork_rng():
         model = initial_model(task, seed, fix=fix).to(device)
+        _seed_torch(seed, _DROPOUT)
         noise = None if recipe.clip_norm is None else noise_generator(seed, device)
         optimizer = make_optimizer(recipe, model)
         stepper = _stepper(task, recipe, model, optimizer, noise, grad_sample_mode, max_physical_batch_size)
@@ -146,11 +147,15 @@ def train(
 def initial_model(task: Task, seed: int, *, fix: bool = False) -> nn.Module:
     """The untrained model of that seed, in train mode; torch's global random state is left as it was."""
     with torch.random.fork_rng():
-        torch.manual_seed(int(np.random.SeedSequence([seed, _INITIAL]).generate_state(1, np.uint64)[0] >> 1))
+        _seed_torch(seed, _INITIAL)
         model = task.make_model()
         model = (fix_model(model) if fix else model).train()
     check_model(model)
     return model
+
+
+def _seed_torch(seed: int, stream: int) -> None:
+    torch.manual_seed(int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> 1))
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
