@@ -151,6 +151,7 @@ def _by_rows(
             for chunk in here.chunks(group):
                 part[first : first + len(chunk), columns] = project(chunk).to(part) * rescale
                 first += len(chunk)
+                del chunk  # before the next one is made
     route: Route = "materialise" if project is None else "projection"
     return Collected(parts[0].numpy(), parts[1].numpy(), mean.numpy(), 0, route)
 
