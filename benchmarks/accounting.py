@@ -23,6 +23,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from _table import Row, table
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import ncx2
@@ -33,7 +34,6 @@ from gmip.accounting.calibrate import calibrate
 from gmip.accounting.mechanism import NoisySGD
 
 Array = NDArray[np.float64]
-Row = dict[str, Any]
 
 PROBLEMS = [(48_000, 400, 1_200), (100_000, 400, 10_000), (10_000, 1_000, 100)]  # dataset, expected batch, steps
 ADVANTAGES = [0.05, 0.1, 0.3]
@@ -342,16 +342,6 @@ def memory(quick: bool) -> list[Row]:
 
 
 # -- showing ----------------------------------------------------------------------------------------------------------
-
-
-def table(title: str, columns: dict[str, str], rows: Sequence[Row]) -> None:
-    """columns : key -> heading|format"""
-    print(f"\n{title}")
-    heads = [heading.split("|")[0] for heading in columns.values()]
-    cells = [[format(row[key], heading.split("|")[1]) for key, heading in columns.items()] for row in rows]
-    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
-    for line in [heads, ["-" * width for width in widths], *cells]:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
 def show(results: Row) -> None:

@@ -27,6 +27,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from _table import Row, table
 from numpy.typing import NDArray
 from scipy.stats import ncx2, norm, spearmanr
 
@@ -34,7 +35,6 @@ from gmip.attacks.glir import Play, View, glir_scores
 from gmip.stats.covariance import GaussianModel
 
 Array = NDArray[np.float64]
-Row = dict[str, Any]
 
 METHODS = ("paper", "likelihood-ratio")
 PROBLEMS = [(1026, 10_000, 1_580), (2580, 10_000, 3_940)]  # parameters, background, candidates: half of them members
@@ -370,16 +370,6 @@ def projection(quick: bool, folder: Path) -> list[Row]:
 
 
 # -- showing ----------------------------------------------------------------------------------------------------------
-
-
-def table(title: str, columns: dict[str, str], rows: Sequence[Row]) -> None:
-    """columns : key -> heading|format"""
-    print(f"\n{title}")
-    heads = [heading.split("|")[0] for heading in columns.values()]
-    cells = [[format(row[key], heading.split("|")[1]) for key, heading in columns.items()] for row in rows]
-    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
-    for line in [heads, ["-" * width for width in widths], *cells]:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
 def show(results: Row) -> None:

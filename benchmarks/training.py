@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _table import Row, table
 from opacus import PrivacyEngine
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -35,7 +36,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from gmip.tasks import Recipe, Task, cross_entropy, load
 from gmip.training import NoisyStepper, evaluate, noise_generator, record, train
 
-Row = dict[str, Any]
 Steps = Callable[[int], None]  # takes so many optimizer steps
 
 CLIP_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 0.01
@@ -460,16 +460,6 @@ TIMES = {
     "ratio_total": "of the totals|.3f",
     "ratio_cpu": "of CPU time|.3f",
 }
-
-
-def table(title: str, columns: dict[str, str], rows: Sequence[Row]) -> None:
-    """columns : key -> heading|format"""
-    print(f"\n{title}")
-    heads = [heading.split("|")[0] for heading in columns.values()]
-    cells = [[format(row[key], heading.split("|")[1]) for key, heading in columns.items()] for row in rows]
-    widths = [max(len(line[i]) for line in [heads, *cells]) for i in range(len(heads))]
-    for line in [heads, ["-" * width for width in widths], *cells]:
-        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
 
 
 def show(results: Row) -> None:

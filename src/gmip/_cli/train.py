@@ -17,6 +17,7 @@ from rich.progress import Progress as ProgressBar
 
 from gmip._cli import options, parse, show, targets
 from gmip._cli.errors import BadRequest
+from gmip.accounting import mechanism
 from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
 from gmip.accounting.convert import noise_std_from_multiplier
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["train"]
 
 RECIPE, TRACE = "The recipe (defaults: the task's own)", "The trace"
-SAMPLINGS = ("fixed", "poisson", "full", "shuffled")
+SAMPLINGS = (*mechanism.SAMPLINGS, "shuffled")
 GRAD_SAMPLE_MODES = ("auto", "hooks", "functorch", "ew", "ghost")
 _MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
 

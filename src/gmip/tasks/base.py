@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from gmip.accounting import _validate as check
 from gmip.errors import InvalidArgument
 from gmip.trace import fingerprint
+from gmip.trace.schema import Sampling
 
 __all__ = ["SAMPLINGS", "Examples", "Recipe", "Sampling", "Split", "Task", "cross_entropy"]
 
-Sampling = Literal["fixed", "poisson", "full", "shuffled"]
-SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled")
+SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -165,6 +165,7 @@ def test_the_only_member() -> None:
         (archive(rows=CONTENT * 1000)[:-20], ""),
         (b"no archive", ""),
     ],
+    ids=["empty", "two files", "cut short", "no archive"],  # an archive's bytes hold the time: no name for a test
 )
 def test_other_archives(content: bytes, problem: str) -> None:
     with pytest.raises(DataUnavailable, match=f"toy/toy.csv of Toy set cannot be read .*{re.escape(problem)}"):
