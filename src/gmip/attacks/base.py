@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,15 +14,29 @@ from gmip.stats import ScoreSet
 from gmip.tasks.base import Examples, Task
 from gmip.trace import Trace
 
-__all__ = ["Attack", "Parties", "Progress", "parties"]
+__all__ = ["NEEDS", "Attack", "Need", "Parties", "Progress", "parties"]
 
 Progress = Callable[[int, int], None]
+
+Need = Literal["query", "gradients", "recourse", "loss", "population", "labels", "shadows"]
+NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order
+    "query": "query access to the model",
+    "gradients": "the gradients that training published",
+    "recourse": "counterfactual explanations (recourse)",
+    "loss": "the loss function",
+    "population": "records of the same distribution",
+    "labels": "true labels of the candidates",
+    "shadows": "shadow models",
+}
 
 
 class Attack(ABC):
     """An attack. Who was in decides nothing: scores are a function of what an attacker sees."""
 
-    name: str
+    name: ClassVar[str]  # as in `gmip audit --attacks`
+    title: ClassVar[str]  # as in tables, with its source
+    needs: ClassVar[frozenset[Need]]  # what the attacker must have
+    analytical: ClassVar[bool] = False  # whether its error rates are known in closed form
 
     @abstractmethod
     def run(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from gmip.training.evaluate import evaluate
-from gmip.training.loop import Progress, initial_model, make_optimizer, train
+from gmip.training.loop import Progress, fit, initial_model, make_optimizer, train
 from gmip.training.models import check_model, count_params, fix_model
-from gmip.training.plan import run_of, with_least_noise
+from gmip.training.plan import recipe_of, run_of, with_least_noise
 from gmip.training.recorder import Recorder, record
 from gmip.training.result import TrainResult
 from gmip.training.samplers import FixedSize, FullBatch, Poisson, Sampler, Shuffled, make_sampler
@@ -26,11 +26,13 @@ __all__ = [
     "check_model",
     "count_params",
     "evaluate",
+    "fit",
     "fix_model",
     "initial_model",
     "make_optimizer",
     "make_sampler",
     "noise_generator",
+    "recipe_of",
     "record",
     "run_of",
     "train",

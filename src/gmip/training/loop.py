@@ -31,7 +31,7 @@ from gmip.training.result import TrainResult, write_result
 from gmip.training.samplers import check_seed, make_sampler
 from gmip.training.steppers import GRAD_SAMPLE_MODES, NoisyStepper, PlainStepper, Stepper, noise_generator
 
-__all__ = ["CHECKPOINT", "Progress", "initial_model", "make_optimizer", "train"]
+__all__ = ["CHECKPOINT", "Progress", "fit", "initial_model", "make_optimizer", "train"]
 
 CHECKPOINT: Final = "checkpoint.safetensors"
 _INITIAL, _DROPOUT = 3, 4  # streams of random numbers: weights, dropout (0 members, 1 batches, 2 noise)
@@ -99,11 +99,7 @@ def train(
         "device": device,
     }
     with _quiet_opacus(), torch.random.fork_rng():
-        model = initial_model(task, seed, fix=fix).to(device)
-        _seed_torch(seed, _DROPOUT)
-        noise = None if recipe.clip_norm is None else noise_generator(seed, device)
-        optimizer = make_optimizer(recipe, model)
-        stepper = _stepper(task, recipe, model, optimizer, noise, grad_sample_mode, max_physical_batch_size)
+        stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device)
         start = 0
         if recorded is not None and folder is not None:
             _check_same_run(recorded, facts, task)
@@ -144,6 +140,31 @@ def train(
     return result
 
 
+def fit(
+    task: Task,
+    recipe: Recipe,
+    members: Examples,
+    *,
+    seed: int,
+    fix: bool = False,
+    grad_sample_mode: str = "auto",
+    max_physical_batch_size: int | None = None,
+    device: str = "cpu",
+    progress: Callable[[Progress], None] | None = None,
+) -> nn.Module:
+    """The model that `train` would give on these members, in eval mode; nothing is recorded."""
+    if len(members) != recipe.dataset_size:
+        raise InvalidArgument(
+            f"members are {len(members)} records and the recipe says dataset_size = {recipe.dataset_size}: pass as many."
+        )
+    _check_device(device)
+    seed = check_seed(seed)
+    with _quiet_opacus(), torch.random.fork_rng():
+        stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device)
+        _run(members, recipe, seed, 0, stepper, noise, None, device, progress, _Checkpoints(None, math.inf))
+        return stepper.release().eval()
+
+
 def initial_model(task: Task, seed: int, *, fix: bool = False) -> nn.Module:
     """The untrained model of that seed, in train mode; torch's global random state is left as it was."""
     with torch.random.fork_rng():
@@ -176,6 +197,23 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"optimizer {recipe.optimizer} refuses its options: {error}.") from error
     return made
+
+
+def _begin(
+    task: Task,
+    recipe: Recipe,
+    seed: int,
+    fix: bool,
+    grad_sample_mode: str,
+    max_physical_batch_size: int | None,
+    device: str,
+) -> tuple[Stepper, torch.Generator | None]:
+    """Model and optimizer before the first step; torch's global generator is left at the start of dropout's stream."""
+    model = initial_model(task, seed, fix=fix).to(device)
+    _seed_torch(seed, _DROPOUT)
+    noise = None if recipe.clip_norm is None else noise_generator(seed, device)
+    optimizer = make_optimizer(recipe, model)
+    return _stepper(task, recipe, model, optimizer, noise, grad_sample_mode, max_physical_batch_size), noise
 
 
 def _run(

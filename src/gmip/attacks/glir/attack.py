@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from numpy.typing import ArrayLike
 
 from gmip.accounting import _validate as check
-from gmip.attacks.base import Attack, Parties, Progress, parties
+from gmip.attacks.base import Attack, Need, Parties, Progress, parties
 from gmip.attacks.collect import collect
 from gmip.attacks.glir.core import glir_scores
 from gmip.attacks.glir.selfplay import Play, background_needed
@@ -66,7 +66,10 @@ class GLiR(Attack):
     device: str = "cpu"
     seed: int = 0
 
-    name = "glir"
+    name: ClassVar[str] = "glir"
+    title: ClassVar[str] = "Gradient LRT (GLiR, Leemann et al. 2023)"
+    needs: ClassVar[frozenset[Need]] = frozenset({"gradients", "loss", "population", "labels"})
+    analytical: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check.one_of("method", self.method, _METHODS)
