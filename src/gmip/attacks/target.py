@@ -20,8 +20,8 @@ def target_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Module:
     state = trace.final_state()
     if state is None:
         raise InvalidArgument(
-            f"{trace.path} holds no trained model, which attacks with query access need: let the run end, or attack its "
-            "gradients (glir)."
+            f"{trace.path} holds no trained model, which attacks with query access need: let the run end, or attack "
+            "its gradients (glir)."
         )
     model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix")))
     try:

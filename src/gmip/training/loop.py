@@ -155,7 +155,7 @@ def fit(
     """The model that `train` would give on these members, in eval mode; nothing is recorded."""
     if len(members) != recipe.dataset_size:
         raise InvalidArgument(
-            f"members are {len(members)} records and the recipe says dataset_size = {recipe.dataset_size}: pass as many."
+            f"members are {len(members)} records and dataset_size of the recipe is {recipe.dataset_size}: pass as many."
         )
     _check_device(device)
     seed = check_seed(seed)
