@@ -1,0 +1,222 @@
+"""What an audit found: plain, frozen, versioned, and the same as result.json."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "Advice",
+    "AttackOutcome",
+    "AuditResult",
+    "Band",
+    "Curve",
+    "Estimate",
+    "Exposed",
+    "Gate",
+    "MuBound",
+    "Promise",
+    "Provenance",
+    "RunAudit",
+    "RunFacts",
+    "Verdict",
+    "VerdictKind",
+]
+
+FORMAT: Literal["gmip-audit"] = "gmip-audit"
+VERSION: Literal[1] = 1
+
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Count = Annotated[int, Field(ge=0)]
+VerdictKind = Literal["consistent", "exposed", "inconclusive"]
+Standing = Literal["proved", "approximation", "measured"]
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Estimate(_Frozen):
+    """A measured number and its interval at the audit's confidence."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+class Curve(_Frozen):
+    """Points of an ROC, from (0, 0) to (1, 1)."""
+
+    fpr: tuple[Share, ...]
+    tpr: tuple[Share, ...]
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        if len(self.fpr) != len(self.tpr) or len(self.fpr) < 2:
+            raise ValueError(f"a curve needs as many FPRs as TPRs, two or more, not {len(self.fpr)}, {len(self.tpr)}")
+        return self
+
+
+class Band(_Frozen):
+    """Interval of the TPR at some FPRs."""
+
+    fpr: tuple[Share, ...]
+    lower: tuple[Share, ...]
+    upper: tuple[Share, ...]
+
+    @model_validator(mode="after")
+    def _lengths(self) -> Self:
+        if not len(self.fpr) == len(self.lower) == len(self.upper):
+            raise ValueError("a band needs as many lower and upper ends as FPRs")
+        return self
+
+
+class Promise(_Frozen):
+    """A curve that an attacker should stay below (accountant), or is expected to reach (self-play).
+
+    Attributes
+    ----------
+    key : "claimed" (what the verdict is about), "susceptibility" (stochastic composition over the measured
+        susceptibilities), "gdp" (noise alone), "prediction" (GLiR's self-play).
+    name : for people.
+    standing : how far it can be trusted: proved under `assumptions`, an approximation, or measured.
+    mu : the Gaussian trade-off that covers the curve; None if it has none.
+    tpr_at : FPR as a string ("0.01") -> TPR.
+    """
+
+    key: Literal["claimed", "susceptibility", "gdp", "prediction"]
+    name: str
+    standing: Standing
+    curve: Curve
+    mu: float | None
+    auc: Share
+    tpr_at: dict[str, Share]
+    assumptions: tuple[str, ...] = ()
+
+
+class MuBound(_Frozen):
+    """A lower confidence bound on mu, by one method."""
+
+    method: str
+    mu: Annotated[float, Field(ge=0.0)]
+
+
+class AttackOutcome(_Frozen):
+    """One attack on one run (or on several runs of one recipe: `repeats`)."""
+
+    attack: str
+    title: str
+    needs: tuple[str, ...]  # in words
+    members: Count
+    non_members: Count
+    repeats: Annotated[int, Field(ge=1)]
+    seconds: Annotated[float, Field(ge=0.0)]
+    roc: Curve
+    band: Band
+    auc: Estimate
+    tpr_at: dict[str, Estimate]  # FPR as a string -> TPR
+    balanced_accuracy: Estimate
+    advantage: Estimate
+    mu_lower: Annotated[float, Field(ge=0.0)]  # the default bound
+    mu_bounds: tuple[MuBound, ...]  # all of them
+    epsilon_lower: Annotated[float, Field(ge=0.0)]
+    exceeds: tuple[str, ...] = ()  # sentences: where the claimed curve is exceeded beyond error
+    notes: tuple[str, ...] = ()  # warnings and facts of the attack
+
+
+class Verdict(_Frozen):
+    """The answer. `headline` is one sentence for everybody, `reasons` are for those who ask why."""
+
+    kind: VerdictKind
+    headline: str
+    reasons: tuple[str, ...]
+    candidates_needed: Count | None = None  # inconclusive: members + non-members that would decide
+
+
+class Advice(_Frozen):
+    """Something to do, with the command that does it where there is one."""
+
+    text: str
+    command: str | None = None
+
+
+class Exposed(_Frozen):
+    """A member that the strongest attack finds most easily; who that is, not what its record says."""
+
+    id: int | str
+    score: float
+    p_value: Share | None = None
+    posterior: Share | None = None  # at even prior odds
+    susceptibility: Annotated[float, Field(ge=0.0)] | None = None
+
+
+class Gate(_Frozen):
+    """A limit for pipelines: the lower bound of the TPR at an FPR must not exceed `limit`."""
+
+    fpr: Share
+    limit: Share
+    tpr_lower: Share  # the highest of all attacks
+    attack: str
+    passed: bool
+
+
+class RunFacts(_Frozen):
+    """What ran."""
+
+    dataset_size: Count
+    batch_size: Count
+    num_steps: Count
+    num_params: Count
+    sampling: str
+    clip_norm: float | None
+    noise_std: float
+    noise_multiplier: float | None
+    optimizer: str | None = None
+    learning_rate: float | None = None
+    train_accuracy: Share | None = None
+    test_accuracy: Share | None = None
+
+
+class RunAudit(_Frozen):
+    """All about one run."""
+
+    name: str
+    path: str | None  # of its trace
+    task: str
+    facts: RunFacts
+    promises: tuple[Promise, ...]  # the first is the claimed one
+    attacks: tuple[AttackOutcome, ...]  # the strongest first
+    verdict: Verdict
+    advice: tuple[Advice, ...] = ()
+    exposed: tuple[Exposed, ...] = ()
+    exposed_by: str | None = None  # the attack that ranked them
+    gate: Gate | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Provenance(_Frozen):
+    """How to repeat the audit."""
+
+    command: str
+    seed: int
+    versions: dict[str, str]
+    platform: str
+    fingerprints: dict[str, str]  # of the data, by part
+    config: dict[str, object] = Field(default_factory=dict)
+
+
+class AuditResult(_Frozen):
+    """An audit of one or more runs."""
+
+    format: Literal["gmip-audit"] = FORMAT
+    version: Literal[1] = VERSION
+    title: str
+    created: str  # ISO 8601, UTC
+    confidence: Share
+    delta: Share
+    runs: Annotated[tuple[RunAudit, ...], Field(min_length=1)]
+    threat_model: tuple[str, ...]
+    provenance: Provenance
