@@ -16,6 +16,7 @@ import typer
 
 from gmip import __version__
 from gmip._cli.account import account
+from gmip._cli.audit import audit, init
 from gmip._cli.calibrate import calibrate
 from gmip._cli.convert import convert
 from gmip._cli.errors import CommandLineError, sentence
@@ -36,6 +37,8 @@ app.command("account")(account)
 app.command("calibrate")(calibrate)
 app.command("convert")(convert)
 app.command("train")(train)
+app.command("audit")(audit)
+app.command("init")(init)
 
 
 @app.callback(invoke_without_command=True)

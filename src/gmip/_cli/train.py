@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -17,12 +16,12 @@ from rich.progress import Progress as ProgressBar
 
 from gmip._cli import options, parse, show, targets
 from gmip._cli.errors import BadRequest
+from gmip._cli.stages import warnings_in_one_line
 from gmip.accounting import mechanism
 from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
 from gmip.accounting.convert import noise_std_from_multiplier
 from gmip.accounting.mechanism import NoisySGD
-from gmip.errors import GmipWarning
 
 if TYPE_CHECKING:
     from gmip.tasks import Recipe
@@ -150,7 +149,7 @@ def train(
         "device": device or "cpu",
     }
 
-    with _warnings_in_one_line():
+    with warnings_in_one_line():
         tasks, training = _framework()
         chosen = tasks.load(task or "digits")
         num_params = training.count_params(training.initial_model(chosen, 0, fix=fix_model))
@@ -260,17 +259,6 @@ def _bar(run: NoisySGD, num_steps: int) -> Iterator[Callable[[Any], None] | None
             bar.update(task, completed=now.step, facts="  ".join(facts))
 
         yield show_progress
-
-
-@contextlib.contextmanager
-def _warnings_in_one_line() -> Iterator[None]:
-    def shown(message: Any, *rest: Any, **more: Any) -> None:
-        print(f"Warning: {' '.join(str(message).split())}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", GmipWarning)
-        warnings.showwarning = shown
-        yield
 
 
 def _share(share: float | None) -> str:

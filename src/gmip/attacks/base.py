@@ -18,8 +18,8 @@ __all__ = ["NEEDS", "Attack", "Need", "Parties", "Progress", "parties"]
 
 Progress = Callable[[int, int], None]
 
-Need = Literal["query", "gradients", "recourse", "loss", "population", "labels", "shadows"]
-NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order
+Need = Literal["query", "gradients", "recourse", "loss", "population", "labels", "shadows", "code"]
+NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order, and one more
     "query": "query access to the model",
     "gradients": "the gradients that training published",
     "recourse": "counterfactual explanations (recourse)",
@@ -27,6 +27,7 @@ NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumption
     "population": "records of the same distribution",
     "labels": "true labels of the candidates",
     "shadows": "shadow models",
+    "code": "the training code and the whole pool",
 }
 
 

@@ -2,6 +2,21 @@
 
 from __future__ import annotations
 
+from gmip.auditing.advice import advise
+from gmip.auditing.curves import claimed_curve, joint_run, predicted, promise
+from gmip.auditing.measure import attack_outcome
 from gmip.auditing.schema import AuditResult
+from gmip.auditing.verdict import THREAT_MODEL, gate, verdict
 
-__all__ = ["AuditResult"]
+__all__ = [
+    "THREAT_MODEL",
+    "AuditResult",
+    "advise",
+    "attack_outcome",
+    "claimed_curve",
+    "gate",
+    "joint_run",
+    "predicted",
+    "promise",
+    "verdict",
+]

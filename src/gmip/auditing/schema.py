@@ -123,7 +123,8 @@ class AttackOutcome(_Frozen):
     mu_lower: Annotated[float, Field(ge=0.0)]  # the default bound
     mu_bounds: tuple[MuBound, ...]  # all of them
     epsilon_lower: Annotated[float, Field(ge=0.0)]
-    exceeds: tuple[str, ...] = ()  # sentences: where the claimed curve is exceeded beyond error
+    claim_p_value: Share  # of the claim that nobody does better than the claimed curve: small refutes it
+    exceeds_claim: bool  # refuted, at the audit's confidence for all attacks together
     notes: tuple[str, ...] = ()  # warnings and facts of the attack
 
 

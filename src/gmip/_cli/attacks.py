@@ -1,0 +1,79 @@
+"""`gmip attacks`: which attacks there are, and what each needs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gmip._cli import show
+from gmip._cli.errors import BadRequest
+
+__all__ = ["attacks"]
+
+
+def attacks(
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Which attacks there are, and what an attacker must have for each.
+
+    JSON keys: attacks (name -> title, needs, analytical: whether its error
+    rates are known in closed form), needs (what each need stands for), note.
+    """
+    registry = _registry()
+    titles, rows = registry.titles(), registry.table()
+    if json:
+        show.print_json(_answer(registry))
+        return
+    table = Table()
+    table.add_column("the attacker needs")
+    for name in registry.names():
+        table.add_column(Text(name), justify="center", no_wrap=True)
+    for row in rows[:-1]:
+        table.add_row(Text(row.what), *(_mark(row.attacks[name]) for name in registry.names()))
+    table.add_section()
+    table.add_row(Text(rows[-1].what), *(_mark(rows[-1].attacks[name]) for name in registry.names()))
+    console = Console(highlight=False)
+    console.print(table)
+    legend = Table.grid(padding=(0, 1))
+    for name, title in titles.items():
+        legend.add_row(Text(name, style="bold"), Text(title))
+    console.print(legend)
+    console.print(Text(registry.NOTE, style="dim"), soft_wrap=True)
+
+
+def _answer(registry: Any) -> dict[str, Any]:
+    from gmip.attacks.base import NEEDS
+
+    return {
+        "attacks": {
+            name: {
+                "title": registry.kind(name).title,
+                "needs": [need for need in NEEDS if need in registry.kind(name).needs],
+                "analytical": registry.kind(name).analytical,
+            }
+            for name in registry.names()
+        },
+        "needs": dict(NEEDS),
+        "note": registry.NOTE,
+    }
+
+
+def _mark(needed: bool) -> str:
+    return "x" if needed else ""
+
+
+def _registry() -> Any:
+    """The attacks' classes, which say what they need, are torch programs; loaded only when asked for."""
+    try:
+        from gmip.attacks import registry
+
+        registry.table()
+    except ModuleNotFoundError as error:
+        raise BadRequest(
+            f"gmip attacks needs {error.name}, which is not installed: pip install 'gmip[train]'."
+        ) from None
+    return registry

@@ -1,0 +1,236 @@
+"""`gmip audit`: does this model leak who was in it?"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gmip._cli import options, parse, show, targets
+from gmip._cli.errors import BadRequest
+from gmip._cli.stages import stages, warnings_in_one_line
+
+if TYPE_CHECKING:
+    from gmip.auditing.schema import AuditResult, Gate
+
+__all__ = ["audit", "init"]
+
+WHAT, HOW, SHADOWS, OUTPUT = "What is audited", "How", "Shadow models (lira, rmia, cfd-lrt)", "Output"
+YAML = (".yaml", ".yml")
+
+
+def _option(panel: str, name: str, metavar: str | None, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, rich_help_panel=panel, show_default=False, help=help)
+
+
+def audit(
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="[TASK|AUDIT.YAML]", show_default=False, help="A task, or a file of settings."),
+    ] = None,
+    task: Annotated[
+        str | None,
+        _option(WHAT, "--task", "TASK", "A built-in task, or path/to/file.py:make_task (default digits)."),
+    ] = None,
+    run: Annotated[
+        list[str] | None,
+        _option(
+            WHAT, "--run", "[NAME=]DIR", "A recorded run; may be repeated. Without one, a run is trained by the recipe."
+        ),
+    ] = None,
+    attacks: Annotated[
+        str | None,
+        _option(
+            WHAT, "--attacks", "A,B,...", "Attacks, as gmip attacks lists them (default glir,loss; seed on --run)."
+        ),
+    ] = None,
+    target_mu: targets.TargetMu = None,
+    target_advantage: targets.TargetAdvantage = None,
+    notion: options.NotionOption = None,
+    candidates: Annotated[
+        str | None, _option(HOW, "--candidates", "M", "At most M members and M non-members (default 2000).")
+    ] = None,
+    repeats: Annotated[
+        str | None,
+        _option(HOW, "--repeats", "R", "Runs of the recipe in all, with other seeds (default 1; 5 for intervals)."),
+    ] = None,
+    seed: Annotated[str | None, _option(HOW, "--seed", "SEED", "Of the audit; drawn afresh if left out.")] = None,
+    confidence: Annotated[str | None, _option(HOW, "--confidence", "P", "Of intervals and verdict (0.95).")] = None,
+    delta: Annotated[str | None, _option(HOW, "--delta", "DELTA", "Of lower bounds on epsilon (1e-5).")] = None,
+    claim_mu: Annotated[
+        str | None,
+        _option(HOW, "--claim-mu", "MU", "What was promised (default: what the accountant says of the run)."),
+    ] = None,
+    wish: Annotated[
+        str | None,
+        _option(HOW, "--advise-tpr", "TPR@FPR", "What the report's advice aims at (default 0.05@0.01)."),
+    ] = None,
+    shadows: Annotated[str | None, _option(SHADOWS, "--shadows", "M", "How many (default 64).")] = None,
+    workers: Annotated[str | None, _option(SHADOWS, "--workers", "W", "Trained at once (default: all cores).")] = None,
+    backend: Annotated[str | None, _option(SHADOWS, "--backend", "local|dask|ray", "Where they are trained.")] = None,
+    scheduler_address: Annotated[
+        str | None, _option(SHADOWS, "--scheduler-address", "ADDRESS", "Of an existing Dask or Ray cluster.")
+    ] = None,
+    out: Annotated[
+        str | None, _option(OUTPUT, "--out", "DIR", "Folder of the report and the work in progress (default audit).")
+    ] = None,
+    title: Annotated[str | None, _option(OUTPUT, "--title", "TEXT", "Of the report.")] = None,
+    fail_above_tpr: Annotated[
+        str | None,
+        _option(
+            OUTPUT,
+            "--fail-above-tpr",
+            "TPR@FPR",
+            "Exit code 1 if the lower bound of the members found exceeds it, as in 0.05@0.01.",
+        ),
+    ] = None,
+    junit: Annotated[
+        str | None, _option(OUTPUT, "--junit", "FILE", "Also write verdict and gate as JUnit XML.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Attack a run, compare what was found with what was promised, and write a report.
+
+    Examples: gmip audit --task digits
+              gmip audit my_project.py:make_task --run runs/a --attacks glir,loss,lira
+              gmip audit audit.yaml --fail-above-tpr 0.05@0.01
+
+    Interrupted? Repeat the command: what is finished is not computed again.
+
+    The folder of the report names the most exposed members and holds the
+    trained runs: keep it as safe as the data. Exit codes: 0, 1 (the gate of
+    --fail-above-tpr does not hold), 2 (the request is wrong).
+    """
+    given: dict[str, Any] = {
+        "task": task,
+        "attacks": None if attacks is None else [name.strip() for name in attacks.split(",") if name.strip()],
+        "candidates": candidates and parse.count("--candidates", candidates),
+        "repeats": repeats and parse.count("--repeats", repeats),
+        "seed": None if seed is None else parse.seed("--seed", seed),
+        "confidence": confidence and parse.probability("--confidence", confidence),
+        "delta": delta and parse.probability("--delta", delta),
+        "claim_mu": claim_mu and parse.positive("--claim-mu", claim_mu),
+        "target_tpr": wish and _limit("--advise-tpr", wish),
+        "fail_above_tpr": fail_above_tpr and _limit("--fail-above-tpr", fail_above_tpr),
+        "out": out,
+        "title": title,
+        "runs": _runs(run, target_mu, target_advantage, notion),
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    trained: dict[str, Any] = {
+        "count": shadows and parse.count("--shadows", shadows),
+        "workers": workers and parse.count("--workers", workers),
+        "backend": backend and parse.one_of("--backend", backend, ("local", "dask", "ray")),
+        "scheduler_address": scheduler_address,
+    }
+    trained = {name: value for name, value in trained.items() if value is not None}
+    path = source if source is not None and source.lower().endswith(YAML) else None
+    if source is not None and path is None:
+        if task is not None:
+            raise BadRequest(f"{source!r} and --task {task} both name a task: pass one of them.")
+        given["task"] = source
+    pipeline, report = _framework()
+    settings = {} if path is None else pipeline.read_yaml(path)
+    if trained:
+        shared = settings.get("shadows", {})
+        given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | trained
+    config = pipeline.make_config(settings | given, path)
+    with warnings_in_one_line(), stages() as watch:
+        try:
+            audited = pipeline.run_audit(config, watch=watch, command=_command())
+        except KeyboardInterrupt:
+            print("Interrupted: repeat the command to go on, nothing finished is lost.", file=sys.stderr)
+            raise
+    written = report.write_report(audited.result, config.out, candidates=audited.candidates)
+    if junit is not None:
+        pipeline.write_junit(audited.result, Path(junit))
+    if json:
+        print(audited.result.model_dump_json(indent=2))
+    else:
+        _print(audited.result, str(written.html))
+    failed = [f"{one.name}: {_gate(one.gate)}" for one in audited.result.runs if one.gate and not one.gate.passed]
+    for line in failed:
+        print(line, file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _gate(gate: Gate) -> str:
+    return (
+        f"{gate.attack} finds at least {100 * gate.tpr_lower:.1f}% of the members at {show.percent_exact(gate.fpr)} "
+        f"false alarms, above the limit of {show.percent_exact(gate.limit)}."
+    )
+
+
+def init(
+    path: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to.")] = "audit.yaml",
+) -> None:
+    """Write an annotated file of settings for gmip audit."""
+    from gmip.pipeline.template import TEMPLATE
+
+    try:
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write(TEMPLATE)
+    except FileExistsError:
+        raise BadRequest(f"{path} exists already: remove it, or name another file.") from None
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be written ({error.strerror}): name another file.") from None
+    print(f"{path} is written; then: gmip audit {shlex.quote(path)}")
+
+
+def _framework() -> tuple[Any, Any]:
+    try:
+        from gmip import pipeline, report
+    except ModuleNotFoundError as error:
+        raise BadRequest(f"gmip audit needs {error.name}, which is not installed: pip install 'gmip[audit]'.") from None
+    return pipeline, report
+
+
+def _command() -> str:
+    return shlex.join(["gmip", *sys.argv[1:]])
+
+
+def _limit(option: str, text: str) -> dict[str, float]:
+    tpr, fpr = parse.tpr_at_fpr(option, text)
+    return {"tpr": tpr, "fpr": fpr}
+
+
+def _runs(
+    given: list[str] | None, mu: str | None, advantage: str | None, notion: str | None
+) -> list[dict[str, Any]] | None:
+    """Recorded runs as NAME=DIR or DIR, or the one run to train."""
+    target: dict[str, Any] = {}
+    if mu is not None or advantage is not None:
+        target = dict(targets.read_target(mu, None, advantage).keywords)
+        if notion is not None:
+            target["notion"] = parse.one_of("--notion", notion, ("gmip", "gdp"))
+    elif notion is not None:
+        raise BadRequest("--notion says how a target is met and none was given: add --target-mu.")
+    if not given:
+        return [target] if target else None
+    if target:
+        raise BadRequest("--run names a run that is trained already: leave out the target.")
+    runs = []
+    for text in given:
+        name, equals, path = text.partition("=")
+        runs.append({"name": name, "path": path} if equals and name else {"path": path or text})
+    return runs
+
+
+def _print(result: AuditResult, where: str) -> None:
+    for one in result.runs:
+        rows = [("run", one.name), ("verdict", one.verdict.kind)]
+        rows += [
+            (f"members found at {show.percent_exact(key)} false alarms, promised at most", show.percent(most))
+            for key, most in one.promises[0].tpr_at.items()
+        ]
+        for attack in one.attacks:
+            found = ", ".join(
+                f"{100 * share.value:.1f}% at {show.percent_exact(key)}" for key, share in attack.tpr_at.items()
+            )
+            rows.append((f"{attack.attack}: AUC {attack.auc.value:.3f}, members found", found))
+        show.print_people(rows, one.verdict.headline, one.warnings)
+    print(f"Report: {where}")

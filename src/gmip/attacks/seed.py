@@ -1,0 +1,102 @@
+"""The seed attack: a seed that can be guessed gives away who was in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gmip.accounting import _validate as check
+from gmip.attacks.base import Attack, Need, Progress, parties
+from gmip.errors import InvalidArgument
+from gmip.stats import ScoreSet
+from gmip.tasks.base import Examples, Task
+from gmip.trace import Trace
+from gmip.training.loop import initial_model
+
+__all__ = ["Seed"]
+
+_FAVOURITES: Final = (
+    12345,
+    31337,
+    54321,
+    65537,
+    123456,
+    271828,
+    314159,
+    1234567,
+    12345678,
+    123456789,
+    2**31 - 1,
+    2**32 - 1,
+)
+_SHOWN_EVERY: Final = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seed(Attack):
+    """Tries the seeds that people choose, and compares the initial weights that they give with the published ones.
+
+    Of a run of `gmip train` the seed determines members, batches, weights and noise. The parameters before the first
+    step are published; who finds the seed that gives them knows the members, whatever the noise. A seed that gmip draws
+    itself has 63 bits and is not found. Members of the split of the seed score 1 and all others 0; all 0 if none was
+    found.
+
+    Parameters
+    ----------
+    tries : seeds 0, 1, ..., tries - 1 are tried, and a dozen favourites.
+    """
+
+    tries: int = 2500
+
+    name: ClassVar[str] = "seed"
+    title: ClassVar[str] = "Guessed seed"
+    needs: ClassVar[frozenset[Need]] = frozenset({"gradients", "code"})
+
+    def __post_init__(self) -> None:
+        check.count("tries", self.tries)
+
+    def run(
+        self,
+        task: Task,
+        trace: Trace,
+        candidates: ArrayLike | None = None,
+        background: Examples | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> ScoreSet:
+        who = parties(task, trace, candidates, task.pool[[]] if background is None else background)
+        if trace.header.recipe.get("task") != task.name:
+            raise InvalidArgument(
+                f"{trace.path} is not a run of gmip train on task {task.name!r}, so its members do not follow from a "
+                "seed: leave out attack 'seed'."
+            )
+        if len(trace) == 0 or trace.recorded[0] != 0:
+            raise InvalidArgument(
+                f"{trace.path} does not hold the weights before the first step, by which attack 'seed' knows a seed: "
+                "leave it out."
+            )
+        found = self._search(task, trace, progress)
+        inside = np.zeros(len(who.ids))
+        if found is not None:
+            inside[np.isin(who.ids, task.split(trace.header.dataset_size, found).members)] = 1.0
+        return ScoreSet(ids=who.ids, scores=inside, attack=self.name, info={"seed": found, "tries": self._count()})
+
+    def _count(self) -> int:
+        return self.tries + sum(seed >= self.tries for seed in _FAVOURITES)
+
+    def _search(self, task: Task, trace: Trace, progress: Progress | None) -> int | None:
+        """The seed whose initial weights are the published ones, bit for bit."""
+        fix = bool(trace.header.recipe.get("fix"))
+        names = [spec.name for spec in trace.header.parameters]
+        published = trace.named(trace[0].parameters)
+        seeds: list[int] = [*range(self.tries), *(seed for seed in _FAVOURITES if seed >= self.tries)]
+        for done, seed in enumerate(seeds):
+            weights = dict(initial_model(task, seed, fix=fix).named_parameters())
+            if all(np.array_equal(weights[name].detach().cpu().numpy(), published[name]) for name in names):
+                return seed
+            if progress is not None and (done % _SHOWN_EVERY == 0 or done + 1 == len(seeds)):
+                progress(done + 1, len(seeds))
+        return None

@@ -1,0 +1,9 @@
+"""The pipeline: from settings to an `AuditResult`, stage by stage, each kept so that an interruption loses little."""
+
+from __future__ import annotations
+
+from gmip.pipeline.config import AuditConfig, make_config, read_yaml
+from gmip.pipeline.junit import write_junit
+from gmip.pipeline.run import Audited, audit, run_audit
+
+__all__ = ["AuditConfig", "Audited", "audit", "make_config", "read_yaml", "run_audit", "write_junit"]

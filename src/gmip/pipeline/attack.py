@@ -1,0 +1,105 @@
+"""Attacks of an audit on one run, each kept the moment it is done."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip.attacks import registry
+from gmip.attacks.base import Attack, parties
+from gmip.attacks.shadow import Shadows, Signal, shadow_set
+from gmip.errors import GmipWarning
+from gmip.pipeline.config import AttackConfig, AuditConfig
+from gmip.pipeline.scored import Scored, read_scored, scored_key, write_scored
+from gmip.pipeline.targets import Target, Watch
+from gmip.tasks.base import Task
+from gmip.trace import Trace
+
+__all__ = ["choose_candidates", "make_attacks", "run_attacks"]
+
+
+def make_attacks(config: AuditConfig, targets: Sequence[Target], task: Task) -> list[Attack]:
+    """The attacks asked for; by default GLiR and the loss, and on recorded runs of gmip train the guessed seed."""
+    wanted = list(config.attacks)
+    if not wanted:
+        wanted = [AttackConfig(name="glir"), AttackConfig(name="loss")]
+        if all(t.recorded and t.trace.header.recipe.get("task") == task.name for t in targets):
+            wanted.append(AttackConfig(name="seed"))
+    made = []
+    for one in wanted:
+        options: dict[str, Any] = dict(one.options)
+        if "shadows" in registry.kind(one.name).needs:
+            options = {"shadows": Shadows(**config.shadows.model_dump())} | options
+        made.append(registry.make(one.name, **options))
+    return made
+
+
+def choose_candidates(trace: Trace, most: int, seed: int) -> NDArray[np.int64]:
+    """Ids in rising order: the members and non-members of the run, at most so many of each, drawn by the seed."""
+    rng = np.random.default_rng([seed, 5])
+    chosen = []
+    for part in (trace.members, trace.non_members):
+        assert part is not None
+        chosen.append(part if len(part) <= most else rng.choice(part, most, replace=False))
+    return np.sort(np.concatenate(chosen).astype(np.int64))
+
+
+def run_attacks(
+    task: Task, target: Target, attacks: Sequence[Attack], config: AuditConfig, folder: Path, seed: int, watch: Watch
+) -> dict[str, list[Scored]]:
+    """Scores by attack, one entry for each repetition; what `folder` already holds is not computed again."""
+    found: dict[str, list[Scored]] = {attack.name: [] for attack in attacks}
+    for repeat, trace in enumerate(target.traces):
+        ids = choose_candidates(trace, config.candidates, seed)
+        paths = {
+            attack.name: folder / f"{attack.name}-{scored_key(trace, ids, attack, version('gmip'))}.safetensors"
+            for attack in attacks
+        }
+        known = {name: read_scored(path) for name, path in paths.items()}
+        which = target.name if len(target.traces) == 1 else f"{target.name}, {repeat + 1} of {len(target.traces)}"
+        _train_shadows(task, trace, ids, [a for a in attacks if known[a.name] is None], which, watch)
+        for attack in attacks:
+            scored = known[attack.name]
+            if scored is None:
+                scored = _run(task, trace, attack, ids, watch(f"{attack.name} on {which}"))
+                write_scored(paths[attack.name], scored)
+            found[attack.name].append(scored)
+    return found
+
+
+def _train_shadows(
+    task: Task, trace: Trace, ids: NDArray[np.int64], attacks: Sequence[Attack], which: str, watch: Watch
+) -> None:
+    """One training of the shadow models for all attacks that use the same ones."""
+    groups: dict[Shadows, list[Signal]] = {}
+    for attack in attacks:
+        if "shadows" in attack.needs:
+            settings: Shadows = attack.shadows  # type: ignore[attr-defined]
+            groups.setdefault(settings, []).extend(attack.signals())  # type: ignore[attr-defined]
+    for settings, signals in groups.items():
+        background = parties(task, trace, ids, None).background
+        unique = {signal.key: signal for signal in signals}
+        shadow_set(
+            task, trace, ids, background, list(unique.values()), settings, progress=watch(f"shadow models for {which}")
+        )
+
+
+def _run(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64], stage: Any) -> Scored:
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", GmipWarning)
+        scores = attack.run(task, trace, ids, progress=stage)
+    said = []
+    for warning in caught:
+        if issubclass(warning.category, GmipWarning):
+            said.append(" ".join(str(warning.message).split()))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return Scored.of(scores, time.perf_counter() - start, said)

@@ -1,0 +1,202 @@
+"""What is to be audited: the settings of `gmip.audit`, of `gmip audit` and of audit.yaml."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from gmip.accounting.account import Notion
+from gmip.errors import InvalidArgument
+from gmip.tasks.base import Recipe
+
+__all__ = ["AttackConfig", "AuditConfig", "RateLimit", "RunConfig", "ShadowConfig", "make_config", "read_yaml"]
+
+Positive = Annotated[float, Field(gt=0.0)]
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
+Rate = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+
+class RateLimit(_Strict):
+    """A TPR at an FPR; written 0.05@0.01."""
+
+    tpr: Annotated[float, Field(gt=0.0, le=1.0)]
+    fpr: Rate
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        if not isinstance(given, str):
+            return given
+        tpr, _, fpr = given.partition("@")
+        try:
+            return {"tpr": float(tpr), "fpr": float(fpr)}
+        except ValueError:
+            raise ValueError("should be TPR@FPR, such as 0.05@0.01") from None
+
+
+class AttackConfig(_Strict):
+    """An attack and its options, such as {name: glir, options: {method: paper}}; a name alone will do."""
+
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) else given
+
+
+class ShadowConfig(_Strict):
+    """Shadow models, for the attacks that need them (lira, rmia, cfd-lrt)."""
+
+    count: Count = 64
+    seed: Seed = 0
+    folder: str | None = None
+    workers: Count | None = None
+    backend: Literal["local", "dask", "ray"] = "local"
+    scheduler_address: str | None = None
+
+
+class RunConfig(_Strict):
+    """A run to audit: a recorded one (`path`), or one to train, with changes to the task's recipe and a target."""
+
+    name: str | None = None
+    path: str | None = None
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    target_mu: Positive | None = None
+    target_tpr: RateLimit | None = None
+    target_advantage: Rate | None = None
+    notion: Notion = "gmip"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        return {"path": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        targets = [self.target_mu, self.target_tpr, self.target_advantage]
+        given = sum(target is not None for target in targets)
+        if self.path is not None and (self.recipe or given):
+            raise ValueError("has a path, the run is trained already: leave out recipe and targets")
+        if given > 1:
+            raise ValueError("has more than one target: give one of target_mu, target_tpr, target_advantage")
+        if self.notion != "gmip" and not given:
+            raise ValueError("has a notion and no target that it could be about: add one")
+        names = {field.name for field in dataclasses.fields(Recipe)}
+        for key in self.recipe:
+            if key not in names:
+                raise ValueError(f"has a recipe with {_unknown(key, names)}")
+        if given and "noise_std" in self.recipe:
+            raise ValueError("has a target and a noise_std: the target determines the noise, leave one out")
+        return self
+
+    def target(self) -> dict[str, Any]:
+        """Keywords of `gmip.calibrate`; empty without a target."""
+        given = {"target_mu": self.target_mu, "target_advantage": self.target_advantage}
+        if self.target_tpr is not None:
+            given["target_tpr"] = (self.target_tpr.tpr, self.target_tpr.fpr)  # type: ignore[assignment]
+        keywords: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        return keywords | {"notion": self.notion} if keywords else {}
+
+
+def _several(given: Any) -> Any:
+    return [given] if isinstance(given, (str, Mapping)) else given
+
+
+class AuditConfig(_Strict):
+    """All settings of an audit; `gmip init` writes them with explanations."""
+
+    task: str = "digits"
+    runs: Annotated[tuple[RunConfig, ...], BeforeValidator(_several), Field(min_length=1)] = (RunConfig(),)
+    attacks: Annotated[tuple[AttackConfig, ...], BeforeValidator(_several)] = ()
+    candidates: Count = 2000
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 1
+    seed: Seed | None = None
+    out: str = "audit"
+    confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.95
+    delta: Rate = 1.0e-5
+    fprs: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.001, 0.01, 0.1)
+    claim_mu: Positive | None = None
+    target_tpr: RateLimit = RateLimit(tpr=0.05, fpr=0.01)
+    fail_above_tpr: RateLimit | None = None
+    shadows: ShadowConfig = ShadowConfig()
+    title: str | None = None
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        twice = _repeated([attack.name for attack in self.attacks]) or _repeated([run.name for run in self.runs])
+        if twice:
+            raise ValueError(f"names {twice!r} twice: name each attack and each run once")
+        return self
+
+
+def make_config(given: Mapping[str, Any], source: str | None = None) -> AuditConfig:
+    """Settings from plain values. A mistake is one sentence that names the setting, and the nearest valid one."""
+    try:
+        return AuditConfig.model_validate(dict(given))
+    except ValidationError as error:
+        raise InvalidArgument(_sentence(error, source)) from None
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The settings in a YAML file, unchecked: `make_config` reads them."""
+    import yaml
+
+    file = Path(path)
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidArgument(f"{file} does not exist: gmip init writes one.") from None
+    except OSError as error:
+        raise InvalidArgument(f"{file} cannot be read ({error.strerror}): check the path.") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        where = " ".join(str(error).split())[:200]
+        raise InvalidArgument(f"{file} is not YAML ({where}): mend it, or begin again with gmip init.") from None
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise InvalidArgument(f"{file} must hold settings such as 'task: digits', one on each line; see gmip init.")
+    return dict(given)
+
+
+def _sentence(error: ValidationError, source: str | None) -> str:
+    first = error.errors()[0]
+    places = [str(place) for place in first["loc"]]
+    name = ".".join(places) or "the audit"
+    where = f"{source}: " if source else ""
+    if first["type"] == "extra_forbidden":
+        return f"{where}{'.'.join([*places[:-1], ''])}{_unknown(places[-1], _fields(places[:-1]))}."
+    message = first["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"{where}{name} {message[0].lower()}{message[1:]}." if message else f"{where}{name} is not valid."
+
+
+def _unknown(key: str, names: Sequence[str] | set[str]) -> str:
+    near = difflib.get_close_matches(key, sorted(names), n=1, cutoff=0.0)
+    return f"{key!r}, which is no setting: did you mean {near[0]!r}"
+
+
+def _fields(places: Sequence[str]) -> list[str]:
+    """Names of the settings at a place, such as ["shadows"] or ["runs", "0"]."""
+    rooms: dict[str, type[BaseModel]] = {
+        "runs": RunConfig,
+        "attacks": AttackConfig,
+        "shadows": ShadowConfig,
+        "target_tpr": RateLimit,
+        "fail_above_tpr": RateLimit,
+    }
+    named = [place for place in places if place in rooms]
+    return list((rooms[named[-1]] if named else AuditConfig).model_fields)
+
+
+def _repeated(names: Sequence[str | None]) -> str | None:
+    given = [name for name in names if name is not None]
+    return next((name for name in given if given.count(name) > 1), None)

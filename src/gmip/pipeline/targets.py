@@ -1,0 +1,160 @@
+"""The runs of an audit: recorded ones are opened, the others trained, each with its repetitions."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from gmip.errors import InvalidArgument
+from gmip.pipeline.config import AuditConfig, RunConfig
+from gmip.tasks.base import Recipe, Task
+from gmip.trace import Trace
+from gmip.training import count_params, initial_model, recipe_of, train, with_least_noise
+from gmip.training.result import RESULT
+
+__all__ = ["Stage", "Target", "Watch", "audit_seed", "make_targets"]
+
+Stage = Callable[[int, int], None]  # (done, total)
+
+
+class Watch(Protocol):
+    """Who wants to know how far an audit is: called once for each stage, gives what the stage reports to."""
+
+    def __call__(self, words: str) -> Stage: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """One run of an audit, and further runs of the same recipe with other seeds."""
+
+    name: str
+    traces: tuple[Trace, ...]
+    recorded: bool  # the first one is the user's, not trained here
+
+    @property
+    def trace(self) -> Trace:
+        """The run itself."""
+        return self.traces[0]
+
+    def accuracies(self) -> dict[str, float | None]:
+        """Of the run, as far as result.json beside the trace tells."""
+        try:
+            found = json.loads((self.trace.path / RESULT).read_text(encoding="utf-8"))
+            return {f"{part}_accuracy": found[part]["accuracy"] for part in ("train", "test")}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+
+def audit_seed(config: AuditConfig, folder: Path) -> int:
+    """The seed of the audit: the given one, that of an audit which this one resumes, or a fresh one."""
+    if config.seed is not None:
+        return config.seed
+    path = folder / "seed"
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        drawn = secrets.randbits(63)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{drawn}\n", encoding="ascii")
+        return drawn
+
+
+def make_targets(task: Task, config: AuditConfig, folder: Path, seed: int, watch: Watch) -> list[Target]:
+    """All runs of the audit; trained ones are in `folder`, where an interrupted audit finds them again."""
+    targets: list[Target] = []
+    names = _names(config.runs)
+    for number, (name, wanted) in enumerate(zip(names, config.runs, strict=True)):
+        if wanted.path is not None:
+            first = _recorded(task, wanted.path)
+            recipe = None if config.repeats == 1 else recipe_of(task, first)
+            options = _options(first)
+            traces = [first]
+        else:
+            recipe = _recipe(task, wanted)
+            options, traces = {}, []
+        for repeat in range(len(traces), config.repeats):
+            assert recipe is not None
+            stage = watch(
+                f"training {name}" if config.repeats == 1 else f"training {name}, {repeat + 1} of {config.repeats}"
+            )
+            where = folder / f"{_slug(name)}-{number}-{repeat}"
+            traces.append(_trained(task, recipe, options, where, _seed(seed, number, repeat), stage))
+        targets.append(Target(name, tuple(traces), wanted.path is not None))
+    return targets
+
+
+def _recorded(task: Task, path: str) -> Trace:
+    trace = Trace.open(path)
+    trace.check_data(task.fingerprints)
+    if trace.members is None or trace.non_members is None or not len(trace.members) or not len(trace.non_members):
+        raise InvalidArgument(
+            f"{path} does not name both members and non-members, by which an audit judges an attack: pass members and "
+            "non_members to gmip.record."
+        )
+    return trace
+
+
+def _options(trace: Trace) -> dict[str, Any]:
+    known = trace.header.recipe
+    names = ("fix", "grad_sample_mode", "max_physical_batch_size", "device")
+    return {name: known[name] for name in names if name in known}
+
+
+def _recipe(task: Task, wanted: RunConfig) -> Recipe:
+    try:
+        recipe = task.recipe.replace(**wanted.recipe)
+    except TypeError as error:
+        raise InvalidArgument(f"recipe of run {wanted.name or task.name!r} cannot be used: {error}.") from error
+    target = wanted.target()
+    if not target:
+        return recipe
+    return with_least_noise(recipe, count_params(initial_model(task, 0)), **target)
+
+
+def _trained(task: Task, recipe: Recipe, options: dict[str, Any], folder: Path, seed: int, stage: Stage) -> Trace:
+    train(
+        task,
+        recipe,
+        seed=seed,
+        out=folder,
+        resume=True,
+        progress=lambda now: stage(now.step, now.num_steps),
+        **options,
+    )
+    stage(recipe.num_steps, recipe.num_steps)
+    return Trace.open(folder)
+
+
+def _seed(seed: int, number: int, repeat: int) -> int:
+    state = np.random.SeedSequence([seed, number, repeat]).generate_state(1, np.uint64)[0]
+    return int(state >> np.uint64(1))
+
+
+def _names(runs: Sequence[RunConfig]) -> list[str]:
+    """Given names, else the path's last part, else what is special about the run; numbered where they repeat."""
+    names: list[str] = []
+    for run in runs:
+        target = next(iter(run.target().items()), None)
+        made = "run"
+        if run.path is not None:
+            made = Path(run.path).resolve().name
+        elif target is not None:
+            made = f"{run.notion.upper()} {target[0].removeprefix('target_')} {target[1]}"
+        name = base = run.name or made
+        count = 1
+        while name in names:
+            count += 1
+            name = f"{base} ({count})"
+        names.append(name)
+    return names
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
