@@ -1,4 +1,4 @@
-"""The command line: `gmip account`, `gmip calibrate`, `gmip convert`, `gmip train`.
+"""The command line: account, calibrate, convert, train, audit, init, report, compare, attacks, shadows.
 
 Each command is one function in `gmip._cli`; a new command is a new module there and one line here. Commands compute
 first and print last, so that an error leaves standard output empty. Exit codes: 0, 2 (one sentence on standard error
@@ -16,10 +16,13 @@ import typer
 
 from gmip import __version__
 from gmip._cli.account import account
+from gmip._cli.attacks import attacks
 from gmip._cli.audit import audit, init
 from gmip._cli.calibrate import calibrate
 from gmip._cli.convert import convert
 from gmip._cli.errors import CommandLineError, sentence
+from gmip._cli.report import compare, report
+from gmip._cli.shadows import shadows
 from gmip._cli.train import train
 from gmip.errors import GmipError
 
@@ -39,6 +42,10 @@ app.command("convert")(convert)
 app.command("train")(train)
 app.command("audit")(audit)
 app.command("init")(init)
+app.command("report")(report)
+app.command("compare")(compare)
+app.command("attacks")(attacks)
+app.command("shadows")(shadows)
 
 
 @app.callback(invoke_without_command=True)

@@ -40,7 +40,8 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     """
     promised = claimed.tpr_at(fpr)
     strongest = attacks[0]
-    limit = f"{_percent(promised)} of the members at {_percent(fpr)} false alarms"
+    share = "all" if promised > 0.999 else _percent(promised)
+    limit = f"{share} of the members at {_percent(fpr)} false alarms"
     found = [
         f"{one.title}: AUC {one.auc.value:.3f} ({one.auc.lower:.3f} to {one.auc.upper:.3f}), mu at least "
         f"{one.mu_lower:.2f}; p-value of the promise {one.claim_p_value:.2g}."
@@ -67,9 +68,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     if mu > _HARDLY_A_PROMISE:
         return Verdict(
             kind="consistent",
-            headline=(
-                f"Consistent with the promise, which excludes little: an attacker may find up to {limit}. {best}."
-            ),
+            headline=(f"Consistent with the promise, which excludes little: an attacker may find {limit}. {best}."),
             reasons=("A promise this weak cannot be refuted; what was measured is what counts.", *found),
         )
     noticed = mu + max(mu, _LEAST_EXCESS)
@@ -116,5 +115,4 @@ def _tpr(attack: AttackOutcome, fpr: float) -> float:
 
 
 def _percent(share: float) -> str:
-    text = f"{100.0 * share:.3g}"
-    return ("over 99.9" if share < 1.0 and text == "100" else text) + "%"
+    return f"{100.0 * share:.3g}%"

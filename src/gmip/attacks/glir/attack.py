@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, get_args
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from gmip.accounting import _validate as check
@@ -16,16 +18,19 @@ from gmip.attacks.glir.core import glir_scores
 from gmip.attacks.glir.selfplay import Play, background_needed
 from gmip.attacks.glir.views import View
 from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.memory import as_bytes
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
 from gmip.tasks.base import Examples, Task
 from gmip.trace import Step, Trace
 from gmip.training.loop import initial_model
+from gmip.training.samplers import check_seed
 
 __all__ = ["GLiR"]
 
 Method = Literal["auto", "paper", "likelihood-ratio", "mixture", "joint"]
+Doubt = Literal["noise", "clipping"]
 _METHODS: Final = ("auto", "paper", "likelihood-ratio", "mixture", "joint")
 
 
@@ -44,6 +49,9 @@ class GLiR(Attack):
         self-play.
     steps : numbers of the recorded steps to use; None: all.
     projection : project gradients to this many dimensions, for models too large otherwise; costs power.
+    doubt : what the trace says and the attack does not believe: "noise" tests as if there were none, "clipping" as if
+        gradients were averaged as they are. On a sound run both are weaker than the plain attack; on a run whose noise
+        or clipping is broken they find what it does not look for.
     memory_limit : bytes or "3 GiB"; None: half of what is free.
     device : where gradients are computed.
     seed : of self-play and projection; the same seed gives the same scores.
@@ -62,6 +70,7 @@ class GLiR(Attack):
     shrinkage: Shrinkage | None = None
     steps: Sequence[int] | None = None
     projection: int | None = None
+    doubt: Doubt | None = None
     memory_limit: float | str | None = None
     device: str = "cpu"
     seed: int = 0
@@ -73,6 +82,24 @@ class GLiR(Attack):
 
     def __post_init__(self) -> None:
         check.one_of("method", self.method, _METHODS)
+        if self.play is not None and not isinstance(self.play, Play):
+            raise InvalidArgument(f"play must be a gmip.attacks.glir.Play or None, not {self.play!r}.")
+        for name in ("cutoff", "ridge"):
+            if getattr(self, name) is not None:
+                check.non_negative(name, getattr(self, name))
+        if self.shrinkage is not None:
+            check.one_of("shrinkage", self.shrinkage, get_args(Shrinkage))
+        if self.steps is not None and not (
+            isinstance(self.steps, (Sequence, np.ndarray)) and all(isinstance(s, (int, np.integer)) for s in self.steps)
+        ):
+            raise InvalidArgument(f"steps must be a list of numbers of recorded steps, not {self.steps!r}.")
+        if self.projection is not None:
+            check.count("projection", self.projection)
+        if self.doubt is not None:
+            check.one_of("doubt", self.doubt, get_args(Doubt))
+        if self.memory_limit is not None:
+            as_bytes("memory_limit", self.memory_limit)
+        check_seed(self.seed)
 
     def run(
         self,
@@ -152,7 +179,8 @@ class GLiR(Attack):
         self, task: Task, trace: Trace, who: Parties, steps: list[Step], method: str, progress: Progress | None
     ) -> Iterator[View]:
         model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(self.device)
-        gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=self.memory_limit)
+        header = dataclasses.replace(trace.header, clip_norm=None) if self.doubt == "clipping" else trace.header
+        gradients = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=self.memory_limit)
         vectors = len(who.background) + len(who.candidates) + 1
         if method == "joint" and gradients.num_params > vectors and self.projection is None:
             yield self._view(gradients, trace, who, steps)  # inner products of all steps add up
@@ -182,8 +210,28 @@ class GLiR(Attack):
             candidates=found.candidates,
             background=found.background,
             batch_size=n,
-            noise_std=scale * info.noise_std,
+            noise_std=0.0 if self.doubt == "noise" else scale * info.noise_std,
             sample_rate=n / header.dataset_size,
             sampling="poisson" if poisson else "full" if n == header.dataset_size else "fixed",
             extra_dims=found.extra_dims,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubtNoise(GLiR):
+    """GLiR that does not believe in the noise (`doubt = "noise"`)."""
+
+    doubt: Doubt | None = "noise"
+
+    name: ClassVar[str] = "glir-no-noise"
+    title: ClassVar[str] = "GLiR that doubts the noise"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubtClipping(GLiR):
+    """GLiR that does not believe in the clipping (`doubt = "clipping"`)."""
+
+    doubt: Doubt | None = "clipping"
+
+    name: ClassVar[str] = "glir-no-clip"
+    title: ClassVar[str] = "GLiR that doubts the clipping"

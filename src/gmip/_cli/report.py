@@ -1,0 +1,114 @@
+"""`gmip report` and `gmip compare`: audits that were written before, rendered again or side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gmip._cli import options, show
+from gmip._cli.errors import BadRequest
+
+if TYPE_CHECKING:
+    from gmip.auditing.schema import AuditResult, RunAudit
+
+__all__ = ["compare", "report"]
+
+Out = Annotated[str | None, typer.Option("--out", metavar="DIR", show_default=False, help="Folder for the report.")]
+
+
+def report(
+    result: Annotated[str, typer.Argument(metavar="RESULT.json", help="A result.json of gmip audit, or its folder.")],
+    out: Out = None,
+) -> None:
+    """Render the report of an audit again, into its folder or another."""
+    reports = _reports()
+    audited = reports.read_result(result)
+    beside = Path(result) if Path(result).is_dir() else Path(result).parent
+    written = reports.write_report(audited, out or beside)
+    print(f"Report: {written.html}")
+
+
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="A result.json of gmip audit, or its folder.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    out: Out = None,
+    json: options.Json = False,
+) -> None:
+    """Set two audits side by side: what was promised, what was found, and at what price in accuracy.
+
+    With --out, one report with the runs of both is written.
+    """
+    reports = _reports()
+    audits = [reports.read_result(path) for path in (first, second)]
+    from gmip.auditing import merged
+
+    both = merged(*audits)
+    written = None if out is None else reports.write_report(both, out)
+    if json:
+        show.print_json({"runs": [_facts(run) for run in both.runs]})
+        return
+    _print(both)
+    if written is not None:
+        print(f"Report: {written.html}")
+
+
+def _reports() -> Any:
+    try:
+        from gmip import report as reports
+    except ModuleNotFoundError as error:
+        raise BadRequest(
+            f"gmip report needs {error.name}, which is not installed: pip install 'gmip[audit]'."
+        ) from None
+    return reports
+
+
+def _facts(run: RunAudit) -> dict[str, Any]:
+    strongest = run.attacks[0]
+    return {
+        "run": run.name,
+        "task": run.task,
+        "verdict": run.verdict.kind,
+        "noise_std": run.facts.noise_std,
+        "test_accuracy": run.facts.test_accuracy,
+        "promised_mu": run.promises[0].mu,
+        "promised_tpr_at": run.promises[0].tpr_at,
+        "attack": strongest.attack,
+        "auc": strongest.auc.model_dump(),
+        "tpr_at": {fpr: found.model_dump() for fpr, found in strongest.tpr_at.items()},
+        "mu_lower": strongest.mu_lower,
+    }
+
+
+def _print(both: AuditResult) -> None:
+    table = Table()
+    table.add_column("")
+    for run in both.runs:
+        table.add_column(Text(run.name), justify="right")
+    rates = [fpr for fpr in both.runs[0].promises[0].tpr_at if all(fpr in run.promises[0].tpr_at for run in both.runs)]
+    lines: list[tuple[str, list[str]]] = [
+        ("task", [run.task for run in both.runs]),
+        ("verdict", [run.verdict.kind for run in both.runs]),
+        ("noise std", [show.round_up(run.facts.noise_std, 4) for run in both.runs]),
+        ("accuracy on test data", [_share(run.facts.test_accuracy) for run in both.runs]),
+        ("promised mu", ["none" if (mu := run.promises[0].mu) is None else show.round_up(mu) for run in both.runs]),
+        ("strongest attack", [run.attacks[0].attack for run in both.runs]),
+        ("its AUC", [f"{run.attacks[0].auc.value:.3f}" for run in both.runs]),
+        ("mu at least", [show.round_down(run.attacks[0].mu_lower) for run in both.runs]),
+    ]
+    for fpr in rates:
+        words = f"members found at {show.percent_exact(fpr)} false alarms"
+        lines.append((f"{words}, promised at most", [show.percent(run.promises[0].tpr_at[fpr]) for run in both.runs]))
+        measured = [run.attacks[0].tpr_at.get(fpr) for run in both.runs]
+        lines.append((f"{words}, measured", [_share(None if one is None else one.value) for one in measured]))
+    for name, cells in lines:
+        table.add_row(Text(name), *(Text(cell) for cell in cells))
+    Console(highlight=False).print(table)
+
+
+def _share(share: float | None) -> str:
+    return "unknown" if share is None else f"{100 * share:.1f}%"
