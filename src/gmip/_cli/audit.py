@@ -43,9 +43,7 @@ def audit(
     ] = None,
     attacks: Annotated[
         str | None,
-        _option(
-            WHAT, "--attacks", "A,B,...", "Attacks, as gmip attacks lists them (default glir,loss; seed on --run)."
-        ),
+        _option(WHAT, "--attacks", "A,B,...", "Attacks, as gmip attacks lists them (default: see gmip init)."),
     ] = None,
     target_mu: targets.TargetMu = None,
     target_advantage: targets.TargetAdvantage = None,

@@ -26,10 +26,13 @@ __all__ = ["choose_candidates", "make_attacks", "run_attacks"]
 
 
 def make_attacks(config: AuditConfig, targets: Sequence[Target], task: Task) -> list[Attack]:
-    """The attacks asked for; by default GLiR and the loss, and on recorded runs of gmip train the guessed seed."""
+    """The attacks asked for. By default GLiR and the loss, on noisy runs also GLiR that doubts noise and clipping, and on
+    recorded runs of gmip train the guessed seed."""
     wanted = list(config.attacks)
     if not wanted:
         wanted = [AttackConfig(name="glir"), AttackConfig(name="loss")]
+        if any(info.noise_std > 0.0 for target in targets for info in target.trace.infos):
+            wanted += [AttackConfig(name="glir-no-noise"), AttackConfig(name="glir-no-clip")]
         if all(t.recorded and t.trace.header.recipe.get("task") == task.name for t in targets):
             wanted.append(AttackConfig(name="seed"))
     made = []

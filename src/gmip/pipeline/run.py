@@ -70,7 +70,7 @@ def audit(
     task : a task, its name, or path/to/file.py:make_task.
     runs : folders of recorded runs, or mappings with the settings of a run to train (name, recipe, target_mu, ...);
         None trains the task's own recipe.
-    attacks : names, or mappings with name and options; None: glir and loss, and seed on recorded runs of gmip train.
+    attacks : names, or mappings with name and options; None: see `gmip init`.
     watch : called with the name of each stage, returns a function of (done, total).
     settings : the others of `gmip init`: candidates, repeats, seed, out, confidence, delta, fprs, claim_mu, target_tpr,
         fail_above_tpr, shadows, title. With `out`, work is kept there and an interrupted audit goes on when repeated;

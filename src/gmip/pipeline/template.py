@@ -26,7 +26,8 @@ runs:
 
 # Attacks: glir, loss, lira, rmia, cfd, cfd-lrt, seed (gmip attacks says what each needs). With options:
 #   - {name: glir, options: {method: likelihood-ratio}}
-# Empty: glir and loss, and seed on recorded runs of gmip train.
+# Empty: glir and loss; on noisy runs also glir-no-noise and glir-no-clip, which find noise and clipping that do not do
+# what they should; on recorded runs of gmip train also seed.
 attacks: []
 
 # At most so many members, and as many non-members, are attacked.

@@ -89,10 +89,10 @@ class GLiR(Attack):
                 check.non_negative(name, getattr(self, name))
         if self.shrinkage is not None:
             check.one_of("shrinkage", self.shrinkage, get_args(Shrinkage))
-        if self.steps is not None and not (
-            isinstance(self.steps, (Sequence, np.ndarray)) and all(isinstance(s, (int, np.integer)) for s in self.steps)
-        ):
-            raise InvalidArgument(f"steps must be a list of numbers of recorded steps, not {self.steps!r}.")
+        steps: object = self.steps
+        listed = isinstance(steps, (Sequence, np.ndarray)) and all(isinstance(s, (int, np.integer)) for s in steps)
+        if steps is not None and not listed:
+            raise InvalidArgument(f"steps must be a list of numbers of recorded steps, not {steps!r}.")
         if self.projection is not None:
             check.count("projection", self.projection)
         if self.doubt is not None:
