@@ -2,6 +2,7 @@
 
 Say what will run (`NoisySGD`), then ask how exposed it is (`account`) or how much noise a target needs (`calibrate`).
 Train a task to a target (`train`), or record your own training loop (`record`), and read what was recorded (`Trace`).
+Ask whether a model leaks who was in it (`audit`).
 Importing gmip needs NumPy and SciPy only: torch, plotly and the command line are loaded by those who use them.
 """
 
@@ -22,6 +23,7 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import GmipError, InvalidArgument, UnreachableTarget
 
 if TYPE_CHECKING:
+    from gmip.pipeline import audit
     from gmip.trace import Trace
     from gmip.training import record, train
 
@@ -39,6 +41,7 @@ __all__ = [
     "UnreachableTarget",
     "__version__",
     "account",
+    "audit",
     "calibrate",
     "compose",
     "mu_per_step",
@@ -53,8 +56,8 @@ try:
 except PackageNotFoundError:  # run from a source tree that is not installed
     __version__ = "0+source"
 
-# Found when first asked for, because they need the extra gmip[train].
-_LAZY = {"Trace": "gmip.trace", "record": "gmip.training", "train": "gmip.training"}
+# Found when first asked for, because they need the extras gmip[train] or gmip[audit].
+_LAZY = {"Trace": "gmip.trace", "audit": "gmip.pipeline", "record": "gmip.training", "train": "gmip.training"}
 
 
 def __getattr__(name: str) -> Any:

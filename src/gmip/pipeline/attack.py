@@ -26,8 +26,8 @@ __all__ = ["choose_candidates", "make_attacks", "run_attacks"]
 
 
 def make_attacks(config: AuditConfig, targets: Sequence[Target], task: Task) -> list[Attack]:
-    """The attacks asked for. By default GLiR and the loss, on noisy runs also GLiR that doubts noise and clipping, and on
-    recorded runs of gmip train the guessed seed."""
+    """The attacks asked for. By default GLiR and the loss; on noisy runs also GLiR that doubts noise and clipping, on
+    recorded runs of gmip train also the guessed seed."""
     wanted = list(config.attacks)
     if not wanted:
         wanted = [AttackConfig(name="glir"), AttackConfig(name="loss")]
