@@ -50,12 +50,12 @@ def test_import_time_beyond_numpy_and_scipy():
 
 def test_all_is_short_sorted_and_true():
     assert sorted(gmip.__all__) == gmip.__all__
-    assert len(set(gmip.__all__)) == len(gmip.__all__) <= 20
+    assert len(set(gmip.__all__)) == len(gmip.__all__) <= 21
     assert all(hasattr(gmip, name) for name in gmip.__all__)
     assert set(gmip.__all__) == {
         *("NoisySGD", "account", "calibrate", "mu_per_step", "TradeOff", "Gaussian", "EpsilonDelta", "PiecewiseLinear"),
         *("ChiSquared", "GaussianPair", "spectral_step", "stochastic_composition", "compose"),
-        *("Trace", "record", "train"),
+        *("Trace", "record", "train", "audit"),
         *("GmipError", "InvalidArgument", "UnreachableTarget", "__version__"),
     }
 

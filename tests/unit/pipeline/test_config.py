@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gmip.errors import InvalidArgument
+from gmip.pipeline import AuditConfig, make_config, read_yaml
+from gmip.pipeline.template import TEMPLATE
+
+
+def test_the_template_is_all_settings_with_their_defaults() -> None:
+    given = yaml.safe_load(TEMPLATE)
+    assert make_config(given) == AuditConfig()
+    assert set(given) == set(AuditConfig.model_fields)
+
+
+def test_short_forms() -> None:
+    config = make_config(
+        {
+            "runs": ["runs/a", {"name": "b", "target_tpr": "0.1@0.01"}],
+            "attacks": ["glir", {"name": "lira", "options": {"online": False}}],
+            "fail_above_tpr": "0.05@0.01",
+        }
+    )
+    assert config.runs[0].path == "runs/a"
+    assert config.runs[1].target() == {"target_tpr": (0.1, 0.01), "notion": "gmip"}
+    assert [attack.name for attack in config.attacks] == ["glir", "lira"]
+    assert config.attacks[1].options == {"online": False}
+    assert config.fail_above_tpr is not None
+    assert (config.fail_above_tpr.tpr, config.fail_above_tpr.fpr) == (0.05, 0.01)
+
+
+def test_one_run_and_one_attack_need_no_list() -> None:
+    config = make_config({"runs": "runs/a", "attacks": "loss"})
+    assert [run.path for run in config.runs] == ["runs/a"]
+    assert [attack.name for attack in config.attacks] == ["loss"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"atacks": ["glir"]}, "'atacks', which is no setting: did you mean 'attacks'"),
+        ({"shadows": {"cuont": 3}}, "shadows.'cuont', which is no setting: did you mean 'count'"),
+        ({"runs": [{"paht": "x"}]}, "runs.0.'paht', which is no setting: did you mean 'path'"),
+        ({"runs": [{"recipe": {"batchsize": 5}}]}, "'batchsize', which is no setting: did you mean 'batch_size'"),
+        ({"attacks": [{"name": "glir", "option": {}}]}, "'option', which is no setting: did you mean 'options'"),
+        ({"repeats": 0}, "repeats input should be greater than or equal to 1"),
+        ({"repeats": "many"}, "repeats"),
+        ({"confidence": 1.0}, "confidence"),
+        ({"delta": float("nan")}, "delta"),
+        ({"fail_above_tpr": "0.05"}, "fail_above_tpr should be TPR@FPR, such as 0.05@0.01"),
+        ({"fail_above_tpr": "0.05@2"}, "fail_above_tpr.fpr"),
+        ({"runs": []}, "runs"),
+        ({"runs": [{"path": "a", "target_mu": 1.0}]}, "has a path, the run is trained already"),
+        ({"runs": [{"target_mu": 1.0, "target_advantage": 0.1}]}, "more than one target"),
+        ({"runs": [{"notion": "gdp"}]}, "has a notion and no target"),
+        ({"runs": [{"target_mu": 1.0, "recipe": {"noise_std": 1.0}}]}, "a target and a noise_std"),
+        ({"attacks": ["glir", "glir"]}, "names 'glir' twice"),
+        ({"runs": [{"name": "a"}, {"name": "a"}]}, "names 'a' twice"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_bad_settings_get_one_sentence(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        make_config(given, "audit.yaml")
+    text = str(error.value)
+    assert text.startswith("audit.yaml: ") and words in text and "\n" not in text and text.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a: [1, 2", "is not YAML"),
+        (b"- 1\n- 2\n", "must hold settings"),
+        (b"", "must hold settings"),
+        (b"1: 2\n", "must hold settings"),
+        (b"\xff\xfe\x00", "is not YAML"),
+        (b"a: !!python/object/apply:os.system ['true']\n", "is not YAML"),
+        (b"when: 2026-99-99\n", "is not YAML"),
+    ],
+    ids=["open list", "a list", "empty", "number as key", "not text", "python object", "no date"],
+)
+def test_bad_files(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / "audit.yaml"
+    file.write_bytes(content)
+    with pytest.raises(InvalidArgument, match=words):
+        read_yaml(file)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="does not exist: gmip init"):
+        read_yaml(tmp_path / "audit.yaml")
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        read_yaml(tmp_path)
