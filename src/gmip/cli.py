@@ -8,6 +8,7 @@ says what is wrong with the request), 130 (interrupted).
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -63,7 +64,8 @@ def _top(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (of `argv`, or of the process) and return its exit code."""
     try:
-        code = app(args=None if argv is None else list(argv), prog_name="gmip", standalone_mode=False)
+        args = list(sys.argv[1:] if argv is None else argv)
+        code = app(args=args, prog_name="gmip", standalone_mode=False, obj=shlex.join(["gmip", *args]))
         sys.stdout.flush()
     except (GmipError, CommandLineError) as error:
         print(sentence(error), file=sys.stderr)

@@ -27,6 +27,7 @@ def _option(panel: str, name: str, metavar: str | None, help: str) -> Any:
 
 
 def audit(
+    context: typer.Context,
     source: Annotated[
         str | None,
         typer.Argument(metavar="[TASK|AUDIT.YAML]", show_default=False, help="A task, or a file of settings."),
@@ -138,7 +139,7 @@ def audit(
     config = pipeline.make_config(settings | given, path)
     with warnings_in_one_line(), stages() as watch:
         try:
-            audited = pipeline.run_audit(config, watch=watch, command=_command())
+            audited = pipeline.run_audit(config, watch=watch, command=context.obj)
         except KeyboardInterrupt:
             print("Interrupted: repeat the command to go on, nothing finished is lost.", file=sys.stderr)
             raise
@@ -185,10 +186,6 @@ def _framework() -> tuple[Any, Any]:
     except ModuleNotFoundError as error:
         raise BadRequest(f"gmip audit needs {error.name}, which is not installed: pip install 'gmip[audit]'.") from None
     return pipeline, report
-
-
-def _command() -> str:
-    return shlex.join(["gmip", *sys.argv[1:]])
 
 
 def _limit(option: str, text: str) -> dict[str, float]:

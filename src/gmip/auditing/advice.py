@@ -71,15 +71,11 @@ def _towards(run: NoisySGD, tpr: float, fpr: float, schedule: bool) -> list[Advi
         said.append(
             Advice(text=f"Clip gradients, so that noise can protect: without a clip norm no noise gives {goal}.")
         )
+    if run.sampling == "full":
+        return said  # the batch is all there is
     try:
         batch = calibrate(run, target_tpr=(tpr, fpr), solve_for="batch_size")
-        if batch.batch_size > run.batch_size:
-            said.append(
-                Advice(
-                    text=f"Or, at the present noise: batches of {batch.batch_size} instead of {run.batch_size}, in as "
-                    "many steps."
-                )
-            )
     except UnreachableTarget:
-        pass  # the batch is one way of several, and this one is closed
-    return said
+        return said  # the batch is one way of several, and this one is closed
+    text = f"Or, at the present noise: batches of {batch.batch_size} instead of {run.batch_size}, in as many steps."
+    return [*said, Advice(text=text)]

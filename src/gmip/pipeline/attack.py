@@ -22,19 +22,11 @@ from gmip.pipeline.targets import Target, Watch
 from gmip.tasks.base import Task
 from gmip.trace import Trace
 
-__all__ = ["choose_candidates", "make_attacks", "run_attacks"]
+__all__ = ["choose_candidates", "default_attacks", "make_attacks", "run_attacks"]
 
 
-def make_attacks(config: AuditConfig, targets: Sequence[Target], task: Task) -> list[Attack]:
-    """The attacks asked for. By default GLiR and the loss; on noisy runs also GLiR that doubts noise and clipping, on
-    recorded runs of gmip train also the guessed seed."""
-    wanted = list(config.attacks)
-    if not wanted:
-        wanted = [AttackConfig(name="glir"), AttackConfig(name="loss")]
-        if any(info.noise_std > 0.0 for target in targets for info in target.trace.infos):
-            wanted += [AttackConfig(name="glir-no-noise"), AttackConfig(name="glir-no-clip")]
-        if all(t.recorded and t.trace.header.recipe.get("task") == task.name for t in targets):
-            wanted.append(AttackConfig(name="seed"))
+def make_attacks(config: AuditConfig, wanted: Sequence[AttackConfig]) -> list[Attack]:
+    """The attacks asked for, with their options."""
     made = []
     for one in wanted:
         options: dict[str, Any] = dict(one.options)
@@ -42,6 +34,17 @@ def make_attacks(config: AuditConfig, targets: Sequence[Target], task: Task) -> 
             options = {"shadows": Shadows(**config.shadows.model_dump())} | options
         made.append(registry.make(one.name, **options))
     return made
+
+
+def default_attacks(targets: Sequence[Target], task: Task) -> list[AttackConfig]:
+    """GLiR and the loss; on noisy runs also GLiR that doubts noise and clipping; on recorded runs of gmip train the
+    guessed seed, too."""
+    names = ["glir", "loss"]
+    if any(info.noise_std > 0.0 for target in targets for info in target.trace.infos):
+        names += ["glir-no-noise", "glir-no-clip"]
+    if all(t.recorded and t.trace.header.recipe.get("task") == task.name for t in targets):
+        names.append("seed")
+    return [AttackConfig(name=name) for name in names]
 
 
 def choose_candidates(trace: Trace, most: int, seed: int) -> NDArray[np.int64]:

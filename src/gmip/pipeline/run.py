@@ -33,7 +33,7 @@ from gmip.auditing import (
 )
 from gmip.auditing.schema import Exposed, Promise, Provenance, RunAudit, RunFacts
 from gmip.errors import InvalidArgument
-from gmip.pipeline.attack import make_attacks, run_attacks
+from gmip.pipeline.attack import default_attacks, make_attacks, run_attacks
 from gmip.pipeline.config import AuditConfig, make_config
 from gmip.pipeline.scored import Scored
 from gmip.pipeline.targets import Stage, Target, Watch, audit_seed, make_targets
@@ -103,9 +103,10 @@ def run_audit(
         raise InvalidArgument(
             f"out = {config.out!r} cannot be made a folder ({error.strerror}): name another."
         ) from None
+    asked = make_attacks(config, config.attacks)  # what is wrong with them is told before anything is trained
     seed = audit_seed(config, work)
     targets = make_targets(task, config, work / "runs", seed, watch)
-    attacks = make_attacks(config, targets, task)
+    attacks = asked or make_attacks(config, default_attacks(targets, task))
     audits, candidates = [], {}
     for target in targets:
         scored = run_attacks(task, target, attacks, config, work / "scores", seed, watch)

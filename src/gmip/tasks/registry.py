@@ -96,7 +96,7 @@ def _call(spec: str, what: str, function: Callable[[], Any]) -> Any:
         return function()
     except GmipError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         first = next(iter(str(error).splitlines()), "")
         raise InvalidArgument(f"task = {spec!r}: {what} raised {type(error).__name__}: {first}") from error
 

@@ -1,0 +1,201 @@
+"""`gmip audit`, `init`, `report`, `compare` as a user meets them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gmip.cli import main
+from gmip.report import read_result
+from gmip.trace import Trace
+
+ROOT = Path(__file__).parents[2]
+QUICK = ["--candidates", "60", "--attacks", "loss", "--seed", "1"]
+
+
+def gmip(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "a"
+    assert gmip("train", "--task", "digits", "--steps", 2, "--seed", 3, "--out", folder) == 0
+    return folder
+
+
+@pytest.fixture
+def audited(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    assert gmip("audit", "--task", "digits", "--run", run, "--out", tmp_path / "audit", *QUICK) == 0
+    capsys.readouterr()
+    return tmp_path / "audit"
+
+
+# -- what is written and said -----------------------------------------------------------------------------------------
+
+
+def test_an_audit_writes_a_report_and_says_where(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "audit"
+    assert gmip("audit", "digits", "--run", f"deployed={run}", "--out", out, *QUICK) == 0
+    said = capsys.readouterr()
+    assert f"Report: {out / 'report.html'}" in said.out
+    assert "loss on deployed" in said.err
+    names = {path.name for path in out.iterdir()}
+    assert names == {"report.html", "report.md", "result.json", "exposed-deployed.csv", "work"}
+    result = read_result(out)
+    assert result.runs[0].verdict.headline.split(":")[0] in said.out.replace("\n", " ")
+    assert result.provenance.command.startswith(f"gmip audit digits --run deployed={run} --out {out}")
+    with (out / "exposed-deployed.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    members = set(map(str, Trace.open(run).members.tolist()))  # type: ignore[union-attr]
+    assert len(rows) == 120
+    assert all((row["id"] in members) == (row["member"].lower() == "true") for row in rows)
+
+
+def test_json(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gmip("audit", "--run", run, "--out", tmp_path / "a", "--json", *QUICK) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "a" / "result.json").read_text())
+    assert (printed["format"], printed["version"]) == ("gmip-audit", 1)
+
+
+@pytest.mark.parametrize(("limit", "code"), [("0.999@0.5", 0), ("0.0001@0.2", 1)])
+def test_the_gate(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: str, code: int) -> None:
+    seed = ["--attacks", "seed", "--seed", "1"]  # seed 3 is guessed at once: every member is found
+    arguments = ["audit", "--run", run, "--out", tmp_path / "a", "--fail-above-tpr", limit, *seed]
+    assert gmip(*arguments, "--junit", tmp_path / "j.xml") == code
+    said = capsys.readouterr()
+    assert ("above the limit" in said.err) == (code == 1)
+    assert ("gate" in (tmp_path / "j.xml").read_text()) and (tmp_path / "a" / "report.html").exists()
+
+
+def test_settings_from_a_file_with_changes(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert gmip("init") == 0
+    assert "gmip audit audit.yaml" in capsys.readouterr().out
+    assert gmip("init") == 2
+    assert "exists already" in capsys.readouterr().err
+    Path("other.yaml").write_text(
+        f"task: digits\nruns: ['{run}']\nattacks: [loss]\nout: here\ncandidates: 50\nseed: 4\n"
+    )
+    assert gmip("audit", "other.yaml", "--title", "Mine", "--shadows", 8) == 0
+    result = read_result("here")
+    assert (result.title, result.provenance.seed) == ("Mine", 4)
+    assert result.provenance.config["shadows"]["count"] == 8  # type: ignore[index]
+
+
+def test_report_again(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (audited / "report.html").read_bytes()
+    (audited / "report.html").unlink()
+    assert gmip("report", audited / "result.json") == 0
+    assert (audited / "report.html").read_bytes() == before
+    assert gmip("report", audited, "--out", tmp_path / "b") == 0
+    assert (tmp_path / "b" / "report.html").read_bytes() == before
+
+
+def test_compare(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gmip("compare", audited, audited / "result.json", "--out", tmp_path / "both") == 0
+    said = capsys.readouterr().out
+    assert "a (2)" in said and "promised" in said
+    assert [one.name for one in read_result(tmp_path / "both").runs] == ["a", "a (2)"]
+    assert gmip("compare", audited, audited, "--json") == 0
+    assert [one["run"] for one in json.loads(capsys.readouterr().out)["runs"]] == ["a", "a (2)"]
+
+
+# -- a project of one's own -------------------------------------------------------------------------------------------
+
+
+def test_the_example_project_is_audited_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = ROOT / "examples" / "my_project.py"
+    subprocess.run([sys.executable, project, tmp_path / "mine"], check=True, capture_output=True, env=_environment())
+    assert gmip("audit", f"{project}:make_task", "--run", tmp_path / "mine", "--out", tmp_path / "audit") == 0
+    (one,) = read_result(tmp_path / "audit").runs
+    assert one.task == "my-project"
+    assert {attack.attack for attack in one.attacks} == {"glir", "loss"}
+    assert one.attacks[0].attack == "glir" and one.attacks[0].auc.value > 0.55
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["digist"], "'digist' is not known, did you mean 'digits'"),
+        (["digits", "--task", "adult"], "both name a task"),
+        (["no.yaml"], "no.yaml does not exist: gmip init"),
+        (["--run", "nowhere"], "nowhere"),
+        (["--attacks", "gilr"], "did you mean 'glir'"),
+        (["--attacks", "loss,loss"], "names 'loss' twice"),
+        (["--repeats", "0"], "--repeats must be"),
+        (["--repeats", "5000"], "repeats"),
+        (["--confidence", "1.5"], "--confidence must be"),
+        (["--fail-above-tpr", "0.05"], "--fail-above-tpr must be TPR@FPR"),
+        (["--run", "a", "--target-mu", "1"], "leave out the target"),
+        (["--notion", "gdp"], "add --target-mu"),
+        (["--backend", "spark"], "--backend"),
+        (["--seed", "-1"], "--seed must be"),
+        (["--out", "/dev/null/x"], "cannot be made a folder"),
+        (["one", "two"], "two"),
+    ],
+)
+def test_bad_requests(
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert gmip("audit", *arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and words in said.err
+    assert said.err.count("\n") == 1
+    assert list(tmp_path.rglob("report*")) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"format": "gmip-audit", "version": 2}', b"\x00\xff"])
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_bad_results(content: bytes, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "result.json"
+    path.write_bytes(content)
+    assert gmip(command, *([path] * (2 if command == "compare" else 1))) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+# -- interruption -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_killed_and_repeated(run: Path, tmp_path: Path) -> None:
+    """kill -9 while GLiR is at work: no report, and the second call does not attack the loss again."""
+    command = [sys.executable, "-m", "gmip", "audit", "--run", str(run), "--out", str(tmp_path / "a")]
+    command += ["--attacks", "loss,glir", "--seed", "1"]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=_environment()
+    ) as p:
+        assert p.stderr is not None
+        for line in p.stderr:
+            if line.startswith("glir on"):
+                break
+        time.sleep(0.2)
+        p.send_signal(signal.SIGKILL)
+    assert not (tmp_path / "a" / "report.html").exists()
+    again = subprocess.run(command, capture_output=True, text=True, check=True, env=_environment())
+    assert "glir on" in again.stderr and "loss on" not in again.stderr
+    assert (tmp_path / "a" / "report.html").exists()
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
