@@ -27,11 +27,10 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	@touch $@
 
-demo: $(VENV)/.dev ## a tour of the accountant, and a training run that records what an attacker would see
+demo: $(VENV)/.dev ## a tour of the accountant; then three runs are trained, attacked and judged, in one report
 	$(BIN)/python examples/accounting.py
-	rm -rf runs/demo
-	$(BIN)/gmip train --task digits --target-mu 1 --out runs/demo
-	$(BIN)/python examples/own_loop.py
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/gmip audit examples/audit.yaml
+	@echo "Open it in a browser: file://$(CURDIR)/runs/demo-audit/report.html"
 
 # One thread for each worker: more of them than cores make every matrix product wait.
 test: $(VENV)/.dev ## all tests; make test PYTEST_ARGS='-m "not slow"' leaves out the long ones

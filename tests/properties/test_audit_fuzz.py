@@ -23,8 +23,8 @@ REPORT = {"report.html", "report.md", "result.json"}
 FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 NAMES = st.sampled_from(
-    ["task", "runs", "attacks", "candidates", "repeats", "seed", "out", "confidence", "delta", "fprs", "claim_mu"]
-    + ["target_tpr", "fail_above_tpr", "shadows", "title", "taks", "path", "name", "recipe", "count", "options"]
+    "task runs attacks candidates repeats seed out confidence delta fprs claim_mu target_tpr fail_above_tpr shadows "
+    "title taks path name recipe count options".split()
 )
 VALUES = st.recursive(
     st.none()
