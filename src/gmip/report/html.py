@@ -1,0 +1,371 @@
+"""The report as one self-contained page: no network, no server, only its own style and script may run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from importlib.resources import files
+
+from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, RunAudit
+from gmip.report import rows, words
+from gmip.report._element import Html, join, tag
+from gmip.report.charts import figure_html, symbols
+from gmip.report.curves import overview_figure, run_figure
+
+__all__ = ["to_html"]
+
+_ICONS = {
+    "consistent": "M6 12.5L10.5 17L18.5 7.5",
+    "exposed": "M12 6V13.5M12 17V18",
+    "inconclusive": "M8.8 9.2A3.2 3.2 0 1 1 12 12.6V14M12 17.4V18.2",
+}
+_COMPARED = {
+    rows.ABOVE: tag("span", rows.ABOVE, class_="mark tone-exposed"),
+    rows.BELOW: tag("span", rows.BELOW, class_="mark tone-consistent"),
+}
+_STANDING_NOTES = (
+    "Proved: a theorem, if what it rests on holds. Approximation: a formula that is close, and can err on either side. "
+    "Measured: an estimate from a finite number of candidates."
+)
+
+
+def to_html(result: AuditResult) -> str:
+    """The page. The same result gives the same bytes; every string of the result is escaped."""
+    style, script = _asset("style.css"), _asset("script.js")
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", name="generator", content="gmip"),
+        tag("title", _title(result)),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", Html(style)),
+    )
+    body = tag(
+        "body",
+        tag("a", "Skip to the answer", href="#answer", class_="skip"),
+        symbols(),
+        _header(result),
+        _contents(result),
+        tag(
+            "main", _answers(result), *_runs(result), _threat_model(result), _repeat(result), id="answer", tabindex="-1"
+        ),
+        tag("footer", tag("p", "Written by gmip. This page contains record identifiers: keep it as safe as the data.")),
+        tag("script", Html(script)),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _asset(name: str) -> str:
+    return files("gmip.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _title(result: AuditResult) -> str:
+    return result.title.strip() or "Membership audit"
+
+
+# -- the frame of the page --------------------------------------------------------------------------------------------
+
+
+def _header(result: AuditResult) -> Html:
+    version = result.provenance.versions.get("gmip")
+    parts = [
+        tag("time", words.moment(result.created), datetime=result.created) if result.created else None,
+        tag("span", f"{words.rate(f'{result.confidence:.6g}')} confidence"),
+        tag("span", f"{len(result.runs)} run{'s' if len(result.runs) > 1 else ''}"),
+        tag("span", f"gmip {version}") if version else None,
+    ]
+    return tag(
+        "header",
+        tag("p", "Membership-inference audit", class_="kicker"),
+        tag("h1", _title(result)),
+        tag("p", *parts, class_="meta"),
+    )
+
+
+def _contents(result: AuditResult) -> Html:
+    if len(result.runs) > 1:
+        entries = [("overview", "Overview"), *((f"run-{i}", run.name) for i, run in enumerate(result.runs, 1))]
+    else:
+        named = {"verdict": "Answer", "curves": "Curves", "attacks": "Attacks", "promise": "Promise"}
+        named |= {"exposed": "Records", "advice": "What to do", "standing": "Proved or measured"}
+        entries = [(f"run-1-{key}", name) for key, name in named.items()]
+    entries += [("threat-model", "Threat model"), ("repeat", "Repeat it")]
+    items = [tag("li", tag("a", name, href=f"#{key}")) for key, name in entries]
+    return tag("nav", tag("ul", *items), aria_label="On this page")
+
+
+def _answers(result: AuditResult) -> Html | None:
+    """Several runs: the table that sets them side by side, and their curves on the same axes."""
+    if len(result.runs) < 2:
+        return None
+    kinds = [run.verdict.kind for run in result.runs]
+    marks = {
+        words.LABELS[kind]: tag("span", _icon(kind), words.LABELS[kind], class_=f"mark tone-{kind}") for kind in kinds
+    }
+    figure = overview_figure(result, "overview-figure", _rate(result.runs[0]))
+    return tag(
+        "section",
+        tag("h2", "Overview", id="overview-title"),
+        tag("p", words.tally(kinds), class_="headline"),
+        _table(rows.overview_table(result), "overview", "table", marks=marks),
+        figure_html(figure, title="All runs: members found against false alarms", confidence=result.confidence),
+        _numbers(rows.curve_table(figure), "overview"),
+        id="overview",
+        aria_labelledby="overview-title",
+    )
+
+
+def _rate(run: RunAudit) -> float:
+    return float(words.headline_rate(run) or 0.01) or 0.01
+
+
+def _runs(result: AuditResult) -> list[Html]:
+    return [_run(result, run, f"run-{i}") for i, run in enumerate(result.runs, 1)]
+
+
+def _threat_model(result: AuditResult) -> Html:
+    return tag(
+        "section",
+        tag("h2", "Assumptions and threat model", id="threat-model-title"),
+        _list(result.threat_model) or tag("p", "None were written down."),
+        id="threat-model",
+        aria_labelledby="threat-model-title",
+    )
+
+
+def _repeat(result: AuditResult) -> Html:
+    p = result.provenance
+    settings = None
+    if p.config:
+        text = json.dumps(p.config, indent=2, sort_keys=True, default=str)
+        summary = tag("summary", "All settings", id="repeat-settings")
+        settings = tag("details", summary, _scroll(tag("pre", text), "repeat-settings"))
+    return tag(
+        "section",
+        tag("h2", "How to repeat this audit", id="repeat-title"),
+        _command(p.command) if p.command else None,
+        _table(rows.version_table(result), "repeat", "table"),
+        settings,
+        id="repeat",
+        aria_labelledby="repeat-title",
+    )
+
+
+# -- one run ----------------------------------------------------------------------------------------------------------
+
+
+def _run(result: AuditResult, run: RunAudit, key: str) -> Html:
+    name = run.name if len(result.runs) > 1 else "The answer"
+    figure = run_figure(run, f"{key}-figure", _rate(run))
+    return tag(
+        "section",
+        tag("h2", name, id=f"{key}-title"),
+        _verdict(result, run, key),
+        _part(
+            key,
+            "curves",
+            "The curves",
+            figure_html(figure, title="Members found against false alarms", confidence=result.confidence),
+            _numbers(rows.curve_table(figure), key),
+        ),
+        _attacks(result, run, key),
+        _comparison(run, key),
+        _exposed(run, key),
+        _advice(run, key),
+        _part(
+            key,
+            "standing",
+            "What is proved, approximate and measured",
+            tag("p", _STANDING_NOTES),
+            _table(rows.standing_table(run), key, "standing-table"),
+        ),
+        _part(key, "facts", "What ran", _table(rows.fact_table(run), key, "facts-table")),
+        id=key,
+        class_="run",
+        aria_labelledby=f"{key}-title",
+    )
+
+
+def _part(key: str, name: str, title: str, *children: Html | None) -> Html:
+    return tag("section", tag("h3", title, id=f"{key}-{name}-title"), *children, id=f"{key}-{name}")
+
+
+def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
+    verdict = run.verdict
+    answers = [
+        ("What was asked", tag("dd", words.question(run))),
+        ("How sure", tag("dd", words.certainty(result, run))),
+        ("What to do", tag("dd", _first_advice(run, key))),
+        ("Pipeline limit", tag("dd", words.gate(run, run.gate))) if run.gate else None,
+    ]
+    definitions = [tag("div", tag("dt", name), text) for name, text in filter(None, answers)]
+    notes = None
+    if run.warnings:
+        notes = tag("div", tag("p", tag("strong", "To bear in mind")), _list(run.warnings), class_="warnings")
+    return tag(
+        "div",
+        tag("p", _icon(verdict.kind), words.LABELS[verdict.kind], class_="verdict-label"),
+        tag("p", words.headline(verdict), class_="headline"),
+        _tiles(run),
+        tag("dl", *definitions, class_="answers"),
+        notes,
+        id=f"{key}-verdict",
+        class_=f"verdict tone-{verdict.kind}",
+    )
+
+
+def _icon(kind: str) -> Html:
+    shape = "M12 2L23 21.5H1Z" if kind == "exposed" else "M12 1.5A10.5 10.5 0 1 1 12 22.5A10.5 10.5 0 1 1 12 1.5Z"
+    return tag(
+        "svg", tag("path", d=shape), tag("path", d=_ICONS[kind]), viewBox="0 0 24 24", aria_hidden="true", class_="icon"
+    )
+
+
+def _tiles(run: RunAudit) -> Html | None:
+    key = words.headline_rate(run)
+    tiles: list[tuple[str, str]] = []
+    if run.attacks and key:
+        found = run.attacks[0].tpr_at[key]
+        between = words.interval(found, share=True)
+        tiles.append(
+            (words.percent(found.value), f"of the members found at {words.rate(key)} false alarms ({between})")
+        )
+    if run.promises and key and key in run.promises[0].tpr_at:
+        tiles.append((words.percent(run.promises[0].tpr_at[key], "up"), "at most, by the promise"))
+    if run.attacks and key:
+        tiles.append((words.rate(key), "would be found by guessing"))
+    if run.facts.test_accuracy is not None:
+        tiles.append((words.percent(run.facts.test_accuracy), "accuracy of the model on test data"))
+    if not tiles:
+        return None
+    items = [tag("li", tag("span", value, class_="figure"), tag("span", text, class_="unit")) for value, text in tiles]
+    return tag("ul", *items, class_="tiles")
+
+
+def _first_advice(run: RunAudit, key: str) -> Html:
+    if not run.advice:
+        return join("Nothing in particular.")
+    more = len(run.advice) > 1 or run.advice[0].command
+    return join(
+        run.advice[0].text, " " if more else None, tag("a", "All steps", href=f"#{key}-advice") if more else None
+    )
+
+
+def _attacks(result: AuditResult, run: RunAudit, key: str) -> Html:
+    if not run.attacks:
+        return _part(key, "attacks", "Attacks", tag("p", "No attack was run."))
+    rate = words.headline_rate(run)
+    told = words.meaning(run.attacks[0], rate) if rate else ""
+    return _part(
+        key,
+        "attacks",
+        "Attacks",
+        tag("p", f"The strongest was {run.attacks[0].title}. {told}"),
+        _table(rows.attack_table(result, run), key, "attacks-table"),
+        tag("dl", *(_attack_notes(a) for a in run.attacks), class_="notes"),
+    )
+
+
+def _attack_notes(attack: AttackOutcome) -> Html:
+    needs = words.listing(attack.needs) if attack.needs else "nothing beyond the model"
+    bounds = [f"{words.number(b.mu, 'down')} ({b.method})" for b in attack.mu_bounds]
+    sentences = [
+        f"The attacker needs {needs}.",
+        f"Lower bounds on μ by method: {words.listing(bounds)}." if bounds else None,
+        *attack.notes,
+    ]
+    return tag("div", tag("dt", attack.title), tag("dd", _list([s for s in sentences if s])))
+
+
+def _comparison(run: RunAudit, key: str) -> Html:
+    known = run.attacks or run.promises
+    table = _table(rows.comparison_table(run), key, "promise-table", marks=_COMPARED) if known else None
+    nothing = None if known else tag("p", "Nothing was promised and nothing was measured.")
+    return _part(key, "promise", "Promise against measurement", _list(run.verdict.reasons), table, nothing)
+
+
+def _exposed(run: RunAudit, key: str) -> Html:
+    if not run.exposed:
+        return _part(key, "exposed", "Most exposed records", tag("p", "No record was singled out."))
+    left = len(run.exposed) - rows.SHOWN_RECORDS
+    return _part(
+        key,
+        "exposed",
+        "Most exposed records",
+        tag(
+            "p",
+            "Members whose presence in the training data is easiest to tell. Identifiers only: this page never "
+            "shows what a record says." + (f" {words.count(left)} more are in result.json." if left > 0 else ""),
+        ),
+        _table(rows.exposed_table(run), key, "exposed-table"),
+    )
+
+
+def _advice(run: RunAudit, key: str) -> Html:
+    def item(advice: Advice) -> Html:
+        return tag("li", tag("p", advice.text), _command(advice.command) if advice.command else None)
+
+    if not run.advice:
+        return _part(key, "advice", "What to do", tag("p", "Nothing in particular."))
+    return _part(key, "advice", "What to do", tag("ol", *map(item, run.advice), class_="advice"))
+
+
+# -- pieces -----------------------------------------------------------------------------------------------------------
+
+
+def _list(items: tuple[str, ...] | list[str]) -> Html | None:
+    return tag("ul", *(tag("li", item) for item in items)) if items else None
+
+
+def _command(text: str) -> Html:
+    button = tag("button", "Copy", type="button", class_="copy needs-script", aria_label=f"Copy the command {text}")
+    return tag("div", tag("code", text), button, tag("span", role="status", class_="copied"), class_="command")
+
+
+def _scroll(child: Html, named_by: str) -> Html:
+    """A box in which something wide can be scrolled, by keyboard too."""
+    return tag("div", child, class_="scroll", role="region", tabindex="0", aria_labelledby=named_by)
+
+
+def _numbers(table: rows.Table, section: str) -> Html:
+    return tag("details", tag("summary", "The curves in numbers"), _table(table, section, "numbers"))
+
+
+def _table(table: rows.Table, section: str, name: str, marks: dict[str, Html] | None = None) -> Html:
+    identifier = f"{section}-{name}"
+
+    def kind(index: int) -> str | None:
+        return None if index in table.texts else "number"
+
+    def content(cell: rows.Cell) -> Html:
+        details = [tag("small", line) for line in cell.details]
+        whole = _list(cell.sentences) if len(cell.sentences) > 1 else tag("bdi", cell.text)
+        return join((marks or {}).get(cell.text) or whole, *details)
+
+    head = tag("tr", *(tag("th", name, scope="col", class_=kind(i)) for i, name in enumerate(table.columns)))
+    body = [
+        tag(
+            "tr",
+            tag("th", content(row[0]), scope="row"),
+            *(tag("td", content(c), class_=kind(i)) for i, c in enumerate(row[1:], 1)),
+        )
+        for row in table.rows
+    ]
+    caption = tag("caption", tag("span", table.caption), id=f"{identifier}-caption")
+    # Of several runs each has such a table: its heading tells them apart.
+    return _scroll(
+        tag("table", caption, tag("thead", head), tag("tbody", *body)), f"{section}-title {identifier}-caption"
+    )

@@ -1,0 +1,304 @@
+"""The tables of a report, the same for HTML and Markdown: plain strings that still have to be escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, Promise, RunAudit
+from gmip.report import words
+from gmip.report.curves import Figure
+
+__all__ = [
+    "Cell",
+    "Table",
+    "attack_table",
+    "comparison_table",
+    "curve_table",
+    "exposed_table",
+    "fact_table",
+    "overview_table",
+    "standing_table",
+    "version_table",
+]
+
+SHOWN_RECORDS = 50
+ABOVE, BELOW = "above, beyond error", "below, beyond error"
+_FOUND = "Found at 1%: the share of members found when 1% of the others may be accused"
+_NONE = "\u2013"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value and, smaller, lines that belong to it (its interval). Several sentences are kept apart, too."""
+
+    text: str
+    details: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """`texts` are the columns that hold words rather than numbers; the first column names the row."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    texts: frozenset[int] = frozenset({0})
+
+
+def _table(
+    caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell | str]], texts: Sequence[int] = ()
+) -> Table:
+    cells = tuple(tuple(c if isinstance(c, Cell) else Cell(c) for c in row) for row in rows)
+    return Table(caption, tuple(columns), cells, frozenset({0, *texts}))
+
+
+def _estimate(estimate: Estimate | None, *, share: bool) -> Cell:
+    if estimate is None:
+        return Cell(_NONE)
+    value = words.percent(estimate.value) if share else words.number(estimate.value)
+    return Cell(value, (words.interval(estimate, share=share),))
+
+
+def overview_table(result: AuditResult) -> Table:
+    """One line for every run."""
+    rows: list[list[Cell | str]] = []
+    for run in result.runs:
+        key = words.headline_rate(run)
+        measured = run.attacks[0].tpr_at.get(key) if run.attacks and key else None
+        promised = run.promises[0].tpr_at.get(key) if run.promises and key else None
+        rows.append(
+            [
+                run.name,
+                _noise(run),
+                _NONE if run.facts.test_accuracy is None else words.percent(run.facts.test_accuracy),
+                words.LABELS[run.verdict.kind],
+                _NONE if promised is None else f"at most {words.percent(promised, 'up')}",
+                _estimate(measured, share=True),
+            ]
+        )
+    keys = {words.headline_rate(run) for run in result.runs} - {None}
+    at = f"found at {words.rate(keys.pop() or '0.01')}" if len(keys) == 1 else "found"
+    columns = ("Run", "Noise", "Test accuracy", "Verdict", f"Promised: {at}", f"Measured: {at}")
+    return _table(f"The runs side by side. {_FOUND}", columns, rows, texts=(1, 3))
+
+
+def _noise(run: RunAudit) -> Cell:
+    facts = run.facts
+    if facts.noise_std == 0:
+        return Cell("none")
+    multiplier = facts.noise_multiplier
+    details = () if multiplier is None else (f"multiplier {words.number(multiplier)}",)
+    return Cell(f"std {words.number(facts.noise_std)} on the mean", details)
+
+
+def attack_table(result: AuditResult, run: RunAudit) -> Table:
+    """Every attack with all its numbers, the strongest first."""
+    keys = [key for key in words.rates(run) if any(key in attack.tpr_at for attack in run.attacks)]
+    columns = [
+        "Attack",
+        "AUC",
+        *(f"Found at {words.rate(key)}" for key in keys),
+        "Balanced accuracy",
+        "Advantage",
+        "μ at least",
+        "ε at least",
+        "p-value of the promise",
+    ]
+    rows: list[list[Cell | str]] = [
+        [
+            Cell(a.title, _effort(a)),
+            _estimate(a.auc, share=False),
+            *(_found(a, key) for key in keys),
+            _estimate(a.balanced_accuracy, share=True),
+            _estimate(a.advantage, share=True),
+            words.number(a.mu_lower, "down"),
+            words.number(a.epsilon_lower, "down"),
+            Cell(_p_value(a.claim_p_value), ("refuted" if a.exceeds_claim else "not refuted",)),
+        ]
+        for a in run.attacks
+    ]
+    caption = (
+        "Attacks, the strongest first; below each name its members + non-members and its time, below each estimate "
+        f"its {words.rate(f'{result.confidence:.6g}')} interval. {_FOUND}. ε is at δ = {words.number(result.delta)}"
+    )
+    return _table(caption, columns, rows)
+
+
+def _effort(attack: AttackOutcome) -> tuple[str, ...]:
+    candidates = f"{words.count(attack.members)} + {words.count(attack.non_members)}"
+    over = (f"in {words.count(attack.repeats)} runs",) if attack.repeats > 1 else ()
+    return (candidates, *over, words.duration(attack.seconds))
+
+
+def _found(attack: AttackOutcome, key: str) -> Cell:
+    """The TPR at a rate. Below one false alarm among the non-members, that is the rate of no false alarm at all."""
+    cell = _estimate(attack.tpr_at.get(key), share=True)
+    if cell.details and attack.non_members and float(key) * attack.non_members * (1 + 1.0e-9) < 1:
+        return Cell(cell.text, (*cell.details, f"no false alarm in {words.count(attack.non_members)}"))
+    return cell
+
+
+def _p_value(chance: float) -> str:
+    return "below 0.01%" if chance < 1.0e-4 else words.percent(chance, "up")
+
+
+def comparison_table(run: RunAudit) -> Table:
+    """Promise against measurement, rate by rate."""
+    strongest = run.attacks[0] if run.attacks else None
+    columns = ["Quantity", *(p.name for p in run.promises), *([f"Measured: {strongest.title}"] if strongest else [])]
+    compared = bool(strongest and run.promises)
+    if compared:
+        columns.append("Measured against the promise")
+    rows: list[list[Cell | str]] = []
+    for key in words.rates(run):
+        row: list[Cell | str] = [f"Found at {words.rate(key)}"]
+        row += [_promised(p.tpr_at.get(key), p) for p in run.promises]
+        if strongest:
+            row.append(_found(strongest, key))
+        if strongest and compared:
+            row.append(_compared(strongest.tpr_at.get(key), run.promises[0].tpr_at.get(key)))
+        rows.append(row)
+    rows.append(_area_row(strongest, run.promises))
+    rows.append(_mu_row(strongest, run.promises))
+    caption = f"{_FOUND}. Each interval stands alone; the verdict takes all rates together" if compared else _FOUND
+    return _table(caption, columns, rows, texts=(len(columns) - 1,) if compared else ())
+
+
+def _promised(share: float | None, promise: Promise) -> str:
+    if share is None:
+        return _NONE
+    return f"about {words.percent(share)}" if promise.key == "prediction" else f"at most {words.percent(share, 'up')}"
+
+
+def _compared(measured: Estimate | None, promised: float | None) -> str:
+    if measured is None or promised is None:
+        return _NONE
+    return ABOVE if measured.lower > promised else BELOW if measured.upper < promised else "not told apart"
+
+
+def _area_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> list[Cell | str]:
+    row: list[Cell | str] = ["AUC"]
+    row += [
+        f"about {words.number(p.auc)}" if p.key == "prediction" else f"at most {words.number(p.auc, 'up')}"
+        for p in promises
+    ]
+    if strongest:
+        row.append(_estimate(strongest.auc, share=False))
+        if promises:
+            row.append(_compared(strongest.auc, promises[0].auc))
+    return row
+
+
+def _mu_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> list[Cell | str]:
+    row: list[Cell | str] = ["μ"]
+    for p in promises:
+        if p.mu is None:
+            row.append(_NONE)
+        else:
+            row.append(
+                f"about {words.number(p.mu)}" if p.key == "prediction" else f"at most {words.number(p.mu, 'up')}"
+            )
+    if strongest:
+        row.append(f"at least {words.number(strongest.mu_lower, 'down')}")
+        if promises:
+            claimed = promises[0].mu
+            row.append(_NONE if claimed is None else "above" if strongest.mu_lower > claimed else "not above")
+    return row
+
+
+def exposed_table(run: RunAudit) -> Table:
+    """Who is found most easily; a column that no record has is left out."""
+    shown = run.exposed[:SHOWN_RECORDS]
+    optional: list[tuple[str, str, Callable[[float], str]]] = [
+        ("Chance of such a score for a non-member", "p_value", _p_value),
+        ("Chance of membership at even odds", "posterior", words.percent),
+        ("Susceptibility", "susceptibility", words.number),
+    ]
+    used = [(title, name, write) for title, name, write in optional if any(getattr(e, name) is not None for e in shown)]
+    rows = []
+    for record in shown:
+        values = [(getattr(record, name), write) for _, name, write in used]
+        rows.append(
+            [
+                str(record.id),
+                words.number(record.score, digits=4),
+                *(_NONE if value is None else write(value) for value, write in values),
+            ]
+        )
+    by = f" by {words.attack_title(run, run.exposed_by)}" if run.exposed_by else ""
+    return _table(f"The members found most easily{by}", ("Record", "Score", *(title for title, _, _ in used)), rows)
+
+
+def fact_table(run: RunAudit) -> Table:
+    """What ran."""
+    f = run.facts
+    known: list[tuple[str, str | None]] = [
+        ("Task", run.task),
+        ("Trace", run.path),
+        ("Records in the training data", words.count(f.dataset_size)),
+        ("Batch size and sampling", f"{words.count(f.batch_size)}, {f.sampling}"),
+        ("Steps", words.count(f.num_steps)),
+        ("Parameters", words.count(f.num_params)),
+        ("Optimizer", f.optimizer),
+        ("Learning rate", None if f.learning_rate is None else words.number(f.learning_rate)),
+        ("Clipping norm", "none" if f.clip_norm is None else words.number(f.clip_norm)),
+        ("Noise on the batch mean (std)", "none" if f.noise_std == 0 else words.number(f.noise_std, digits=4)),
+        ("Noise multiplier", None if f.noise_multiplier is None else words.number(f.noise_multiplier, digits=4)),
+        ("Accuracy on training data", None if f.train_accuracy is None else words.percent(f.train_accuracy)),
+        ("Accuracy on test data", None if f.test_accuracy is None else words.percent(f.test_accuracy)),
+    ]
+    return _table(
+        "What ran", ("Fact", "Value"), [[name, value] for name, value in known if value is not None], texts=(1,)
+    )
+
+
+def standing_table(run: RunAudit) -> Table:
+    """How far each curve can be trusted, the proved ones first."""
+    order = list(words.STANDINGS)
+    rows: list[list[Cell | str]] = [
+        [p.name, words.STANDINGS[p.standing], Cell(" ".join(p.assumptions) or _NONE, sentences=p.assumptions)]
+        for p in sorted(run.promises, key=lambda p: order.index(p.standing))
+    ]
+    rows += [
+        [
+            f"ROC of {a.title}",
+            words.STANDINGS["measured"],
+            "An estimate with the sampling error that its interval shows.",
+        ]
+        for a in run.attacks
+    ]
+    return _table("What is proved, approximate and measured", ("Curve", "Standing", "Rests on"), rows, texts=(1, 2))
+
+
+def version_table(result: AuditResult) -> Table:
+    """What the audit ran on."""
+    p = result.provenance
+    rows = [
+        ["Seed", str(p.seed)],
+        ["Platform", p.platform],
+        *([f"Version of {name}", version] for name, version in sorted(p.versions.items())),
+        *([f"Fingerprint of {part}", print_] for part, print_ in sorted(p.fingerprints.items())),
+    ]
+    return _table("What the audit ran on", ("Fact", "Value"), rows, texts=(1,))
+
+
+def curve_table(figure: Figure) -> Table:
+    """The curves in numbers, at rates from the lowest to 1."""
+    steps, rate = (1.0, 2.0, 5.0), figure.lowest
+    grid = []
+    while rate < 0.1:
+        grid += [float(f"{rate * step:.3g}") for step in steps]
+        rate = float(f"{rate * 10:.0e}")
+    grid += [k / 10 for k in range(1, 11)]
+    rows = []
+    for x in grid:
+        row = [words.rate(x)]
+        for series in figure.series:
+            y = series.at(x)
+            row.append(
+                "not measured" if y is None else words.percent(y, "up" if series.role == "promise" else "nearest")
+            )
+        rows.append(row)
+    return _table("Members found, by false alarms", ("False alarms", *(s.name for s in figure.series)), rows)

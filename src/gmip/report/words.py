@@ -1,0 +1,206 @@
+"""Numbers and sentences for people. Bounds are rounded on the safe side: promises up, what was found down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from typing import Literal
+
+from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, Gate, RunAudit, Verdict, VerdictKind
+
+__all__ = [
+    "LABELS",
+    "STANDINGS",
+    "attack_title",
+    "certainty",
+    "count",
+    "duration",
+    "gate",
+    "headline",
+    "headline_rate",
+    "interval",
+    "listing",
+    "meaning",
+    "moment",
+    "number",
+    "percent",
+    "question",
+    "rate",
+    "rates",
+    "tally",
+]
+
+Rounding = Literal["nearest", "up", "down"]
+_MODES = {"nearest": ROUND_HALF_EVEN, "up": ROUND_CEILING, "down": ROUND_FLOOR}
+
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+
+LABELS = {
+    "consistent": "Consistent with the promise",
+    "exposed": "More exposed than claimed",
+    "inconclusive": "Inconclusive",
+}
+STANDINGS = {
+    "proved": "Proved",
+    "approximation": "Approximation",
+    "measured": "Measured",
+}
+
+
+def number(value: float, rounding: Rounding = "nearest", digits: int = 3) -> str:
+    """`digits` significant digits without trailing zeros; an exponent only where people could not count the zeros."""
+    # repr is the shortest decimal that reads back as the float, so that 1.3 rounded up stays 1.3.
+    return _rounded(Decimal(repr(float(value))), rounding, digits, smallest=-4)
+
+
+def _rounded(value: Decimal, rounding: Rounding, digits: int, smallest: int = -6) -> str:
+    if value == 0:
+        return "0"
+    rounded = value.quantize(Decimal(1).scaleb(value.adjusted() - digits + 1), rounding=_MODES[rounding]).normalize()
+    if smallest <= rounded.adjusted() < 7:
+        return f"{rounded:f}"
+    return f"{rounded:e}".replace("e+", "e")
+
+
+def percent(share: float, rounding: Rounding = "nearest") -> str:
+    """A share as a percentage of three significant digits, below 1% two. Only rounding up turns what is not all into
+    100%."""
+    value = Decimal(repr(float(share))) * 100
+    text = _rounded(value, rounding, 3 if value >= 1 else 2)
+    return (
+        f"over {_rounded(value, 'down', 3)}%" if text == "100" and value < 100 and rounding == "nearest" else text + "%"
+    )
+
+
+def rate(text: str | float) -> str:
+    """A rate as it was asked for, as a percentage: "0.001" -> "0.1%"."""
+    return _rounded(Decimal(str(text)) * 100, "nearest", 12) + "%"
+
+
+def rates(run: RunAudit) -> tuple[str, ...]:
+    """All false-alarm rates that the run's attacks and promises speak about, the lowest first."""
+    keys = {key for a in run.attacks for key in a.tpr_at} | {key for p in run.promises for key in p.tpr_at}
+    return tuple(sorted((key for key in keys if _is_rate(key)), key=float))
+
+
+def _is_rate(key: str) -> bool:
+    try:
+        return 0.0 <= float(key) <= 1.0
+    except ValueError:
+        return False
+
+
+def headline_rate(run: RunAudit) -> str | None:
+    """The rate that the first page speaks about: 1% where it was measured."""
+    strongest = [key for key in rates(run) if not run.attacks or key in run.attacks[0].tpr_at]
+    return "0.01" if "0.01" in strongest else strongest[0] if strongest else None
+
+
+def interval(estimate: Estimate, *, share: bool) -> str:
+    """ "8.1% to 14.1%", outwards."""
+    write = percent if share else number
+    return f"{write(estimate.lower, 'down')} to {write(estimate.upper, 'up')}"
+
+
+def count(value: int) -> str:
+    return f"{value:,}"
+
+
+def listing(items: Sequence[str]) -> str:
+    """ "a, b and c"."""
+    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+
+def duration(seconds: float) -> str:
+    if seconds < 0.1:
+        return "under 0.1 s"
+    if seconds < 60:
+        return f"{number(seconds, digits=2)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def moment(created: str) -> str:
+    """ "5 March 2026, 14:02 UTC"; a text that is no date stays as it is."""
+    try:
+        when = datetime.fromisoformat(created)
+    except ValueError:
+        return created
+    when = when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
+    return f"{when.day} {_MONTHS[when.month - 1]} {when.year}, {when:%H:%M} UTC"
+
+
+# -- sentences --------------------------------------------------------------------------------------------------------
+
+
+def question(run: RunAudit) -> str:
+    named = f" “{run.name}”" if run.name else ""
+    task = f" (task {run.task})" if run.task else ""
+    return (
+        f"Someone saw every gradient that the training run{named}{task} published and holds a record. Can they tell "
+        "whether it was in the training data, and better than was promised?"
+    )
+
+
+def headline(verdict: Verdict) -> str:
+    """The answer in one sentence, without the label that stands above it."""
+    rest = verdict.headline.removeprefix(f"{LABELS[verdict.kind]}: ")
+    return rest[:1].upper() + rest[1:]
+
+
+def tally(kinds: Sequence[VerdictKind]) -> str:
+    """Several verdicts in one sentence, the worst first."""
+    parts = [
+        f"{kinds.count(kind)} {'is' if kinds.count(kind) == 1 else 'are'} {LABELS[kind].lower()}"
+        for kind in ("exposed", "inconclusive", "consistent")
+        if kind in kinds
+    ]
+    return f"Of {len(kinds)} runs, {listing(parts)}."
+
+
+def attack_title(run: RunAudit, name: str) -> str:
+    """The title of the attack of that name."""
+    return next((a.title for a in run.attacks if a.attack == name), name)
+
+
+def gate(run: RunAudit, found: Gate) -> str:
+    return (
+        f"{'Held' if found.passed else 'Broken'}: at {rate(found.fpr)} false alarms at least "
+        f"{percent(found.tpr_lower, 'down')} of the members are found ({attack_title(run, found.attack)}); "
+        f"the limit is {rate(found.limit)}."
+    )
+
+
+def meaning(attack: AttackOutcome, key: str) -> str:
+    """The measured point in plain words."""
+    found = attack.tpr_at[key]
+    return (
+        f"An attacker who accepts {rate(key)} false alarms finds {percent(found.value)} of the members; "
+        f"guessing would find {rate(key)}."
+    )
+
+
+def certainty(result: AuditResult, run: RunAudit) -> str:
+    """How sure the verdict is, and what it cannot say."""
+    if not run.attacks:
+        return "No attack was run, so nothing was measured."
+    members, others = (max(getattr(a, name) for a in run.attacks) for name in ("members", "non_members"))
+    repeats = max(a.repeats for a in run.attacks)
+    over = f" over {count(repeats)} repeated runs" if repeats > 1 else ""
+    tested = f"{count(members)} members and {count(others)} non-members were tested{over}."
+    chance = rate(f"{1 - result.confidence:.6g}")
+    if run.verdict.kind == "exposed":
+        return f"Where the promise holds, chance alone leads to this verdict in at most {chance} of audits. {tested}"
+    if run.verdict.kind == "inconclusive":
+        needed = run.verdict.candidates_needed
+        more = f" About {count(needed)} candidates, half of them members, would decide." if needed else ""
+        return f"No attack went beyond the promise, but with so few a broken promise could go unnoticed. {tested}{more}"
+    return (
+        f"{tested} No attack went beyond the promise by more than chance ({rate(f'{result.confidence:.6g}')} "
+        "confidence). An audit can show a leak but never that there is none: another attack could find more."
+    )

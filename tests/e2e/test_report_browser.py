@@ -1,0 +1,476 @@
+"""The report in a real browser: drawn, readable, usable without a mouse, and silent on the network.
+
+Screenshots go to the folder in GMIP_SCREENSHOTS, or to pytest's temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gmip.report import write_report
+from tests.unit.report import sample
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Dialog, Locator, Page
+
+playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
+CHROMIUM = shutil.which("chromium")
+if CHROMIUM is None:
+    pytest.skip("chromium is not on PATH: apt-get install chromium", allow_module_level=True)
+
+pytestmark = pytest.mark.slow
+MAKERS = {
+    "exposed": sample.exposed,
+    "consistent": sample.consistent,
+    "inconclusive": sample.inconclusive,
+    "three_runs": sample.three_runs,
+    "bare": sample.bare,
+    "hostile": sample.hostile,
+}
+LINEAR, LOG = "#run-1-figure-linear", "#run-1-figure-log"
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("reports")
+    return {name: write_report(make(), folder / name).html for name, make in MAKERS.items()}
+
+
+@pytest.fixture(scope="module")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = Path(os.environ.get("GMIP_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def opened(browser: Browser, reports: dict[str, Path]) -> Open:
+    """Opens a report. When it closes, the page must have said nothing, asked for nothing and shown no dialog."""
+
+    @contextmanager
+    def open_report(name: str = "exposed", width: int = 1200, height: int = 900, **options: Any) -> Iterator[Page]:
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        page = context.new_page()
+        said: list[str] = []
+        asked: list[str] = []
+
+        def note_dialog(dialog: Dialog) -> None:
+            said.append(f"dialog {dialog.message}")
+            dialog.dismiss()
+
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", note_dialog)
+        page.on("request", lambda request: asked.append(request.url))
+        address = reports[name].as_uri()
+        page.goto(address)
+        yield page
+        context.close()
+        assert said == []
+        assert [url for url in asked if url not in (address, "data:,")] == []
+
+    return open_report
+
+
+def point_of(page: Page, chart: str, x: float, y: float) -> tuple[float, float]:
+    """Where a place in a drawing is on the screen."""
+    page.locator(chart).scroll_into_view_if_needed()
+    return tuple(
+        page.evaluate(
+            "([id, x, y]) => { const p = new DOMPoint(x, y).matrixTransform("
+            "document.querySelector(id).getScreenCTM()); return [p.x, p.y] }",
+            [chart, x, y],
+        )
+    )
+
+
+def place_of(page: Page, chart: str, series: int, rate: float) -> tuple[float, float]:
+    """Where a curve is on the screen at a rate, from the page's own numbers and the geometry of the whole view."""
+    x, y = page.evaluate(
+        """([id, series, rate]) => {
+            const figure = document.querySelector(id).closest("figure");
+            const data = JSON.parse(document.getElementById(`${figure.id}-data`).textContent);
+            const [W, H, left, right, top, bottom] = data.box, one = data.series[series];
+            let i = one.x.findLastIndex((x) => x <= rate * 1.000001);
+            const unit = (v) => id.endsWith("log") ? 1 - Math.log10(v) / Math.log10(data.lowest) : v;
+            return [left + unit(rate) * (W - left - right), H - bottom - unit(one.y[i]) * (H - top - bottom)];
+        }""",
+        [chart, series, rate],
+    )
+    return point_of(page, chart, x, y)
+
+
+def drawing(page: Page, chart: str) -> dict[str, Any]:
+    """All that a drawing shows: numbers of its paths, places of its markers, labels of its ticks."""
+    return page.evaluate(
+        """(id) => {
+            const svg = document.querySelector(id), all = (what) => [...svg.querySelectorAll(what)];
+            const numbers = (text) => (text.match(/-?\\d+(\\.\\d+)?/g) ?? []).map(Number);
+            return {
+                paths: all(".curve, .band").map((path) => numbers(path.getAttribute("d"))),
+                letters: all(".curve, .band").map((path) => path.getAttribute("d").replace(/[-\\d. ]+/g, "")),
+                markers: all(".marker").map((one) => [Number(one.getAttribute("x")), Number(one.getAttribute("y"))]),
+                labels: all(".ticks text").map((one) => [one.textContent, Number(one.getAttribute("x")),
+                                                         Number(one.getAttribute("y"))]).sort(),
+                unmeasured: all(".unmeasured").map((one) => Number(one.getAttribute("width"))),
+            };
+        }""",
+        chart,
+    )
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    def flat(value: Any) -> list[Any]:
+        return [x for part in value for x in flat(part)] if isinstance(value, list) else [value]
+
+    return all(
+        len(flat(one[key])) == len(flat(other[key]))
+        and all(
+            abs(a - b) < 0.11 if isinstance(a, (int, float)) else a == b
+            for a, b in zip(flat(one[key]), flat(other[key]), strict=True)
+        )
+        for key in one
+    )
+
+
+# -- drawn ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["exposed", "three_runs"])
+@pytest.mark.parametrize("scripts", [True, False])
+def test_charts_are_drawn(opened, name, scripts):
+    with opened(name, java_script_enabled=scripts) as page:
+        charts = page.locator("svg.chart")
+        assert charts.count() == (2 if name == "exposed" else 8)
+        for i in range(charts.count()):
+            box = charts.nth(i).bounding_box()
+            assert box["width"] > 400 and box["height"] > 300
+        curve = page.locator(f"{LOG} .series .curve")
+        assert curve.count() == 8
+        for i in range(8):
+            box = curve.nth(i).bounding_box()
+            assert box["width"] > 100 and box["height"] > 100
+        assert page.locator(f"{LINEAR} .band").bounding_box()["height"] > 100
+        assert page.locator(".zoom").first.is_visible() is scripts
+        assert page.locator("input[type=range]").first.is_visible() is scripts
+        assert page.locator(".legend-title").first.is_visible()
+
+
+def test_legend_does_not_cover_data(opened):
+    with opened() as page:
+        charts = page.locator("#run-1-figure .charts").bounding_box()
+        assert page.locator("#run-1-figure .legend").bounding_box()["y"] >= charts["y"] + charts["height"]
+
+
+def test_script_and_page_draw_the_same(opened):
+    with opened() as page:
+        for chart in (LINEAR, LOG):
+            before = drawing(page, chart)
+            assert sum(map(len, before["paths"])) > 1000 and len(before["markers"]) > 5
+            buttons = page.locator(".chart-box", has=page.locator(chart)).locator(".zoom button")
+            buttons.nth(0).click()
+            assert not same(drawing(page, chart), before)
+            buttons.nth(2).click()
+            assert same(drawing(page, chart), before)
+
+
+# -- pointing ---------------------------------------------------------------------------------------------------------
+
+
+def test_tooltip_says_what_the_nearest_curve_says(opened, shots):
+    with opened() as page:
+        tooltip = page.locator("#run-1-figure .tooltip")
+        assert not tooltip.is_visible()
+        page.mouse.move(*place_of(page, LOG, 0, 0.01))
+        assert tooltip.is_visible()
+        assert re.fullmatch(
+            r"GLiR\nAn attacker who accepts 1% false alarms finds 11% of the members "
+            r"\(95% interval [\d.]+% to [\d.]+%\)\.",
+            tooltip.inner_text(),
+        )
+        page.screenshot(path=shots / "tooltip.png")
+        page.mouse.move(*place_of(page, LOG, 3, 0.1))
+        assert tooltip.inner_text() == (
+            "Claimed (tight, exact)\nAn attacker who accepts 10% false alarms finds at most 21.8% of the members."
+        )
+        page.mouse.move(*place_of(page, LINEAR, 7, 0.5))
+        assert tooltip.inner_text() == (
+            "Guessing\nAn attacker who accepts 50% false alarms finds 50% of the members by guessing."
+        )
+        page.mouse.move(*place_of(page, LINEAR, 6, 0.3))
+        assert re.search(r"accepts 30% false alarms is expected to find [\d.]+% of the members\.", tooltip.inner_text())
+        box, figure = tooltip.bounding_box(), page.locator("#run-1-figure").bounding_box()
+        assert box["x"] >= figure["x"] and box["x"] + box["width"] <= figure["x"] + figure["width"]
+        assert page.locator("#run-1-figure .legend-title").inner_text().startswith("An attacker who accepts 30% false")
+        page.keyboard.press("Escape")
+        assert not tooltip.is_visible()
+        page.mouse.move(*place_of(page, LOG, 0, 0.1))
+        page.mouse.move(2, 2)
+        assert not tooltip.is_visible()
+        assert "accepts 1% false" in page.locator("#run-1-figure .legend-title").inner_text()
+
+
+def test_a_click_keeps_the_rate(opened):
+    with opened() as page:
+        x, y = place_of(page, LOG, 0, 0.1)
+        page.mouse.click(x, y)
+        page.mouse.move(2, 2)
+        assert "accepts 10% false" in page.locator("#run-1-figure .legend-title").inner_text()
+        values = page.locator("#run-1-figure .legend .value").all_inner_texts()
+        assert values[0] == "37.6%" and values[3] == "at most 21.8%" and values[7] == "10%"
+        assert page.locator("#run-1-figure-rate").input_value() == "180"
+
+
+def test_legend_of_script_and_page_agree(opened, reports):
+    written = re.findall(r'<span class="value">([^<]*)</span>', reports["exposed"].read_text(encoding="utf-8"))
+    with opened() as page:
+        assert page.locator(".legend .value").all_inner_texts() == written  # the script wrote them again
+
+
+def test_drag_zooms_and_double_click_returns(opened, shots):
+    with opened() as page:
+        before = drawing(page, LINEAR)
+        start, end = point_of(page, LINEAR, 100, 40), point_of(page, LINEAR, 250, 200)
+        page.mouse.move(*start)
+        page.mouse.down()
+        page.mouse.move(*end, steps=3)
+        page.mouse.up()
+        labels = [label for label, _, _ in drawing(page, LINEAR)["labels"]]
+        assert "100%" not in labels and "20%" in labels
+        assert page.locator("#run-1-figure .tooltip").is_hidden()
+        page.screenshot(path=shots / "zoom.png")
+        page.mouse.dblclick(*end)
+        assert same(drawing(page, LINEAR), before)
+
+
+def test_touch(opened):
+    with opened(width=400, has_touch=True) as page:
+        page.touchscreen.tap(*place_of(page, LOG, 0, 0.1))
+        assert "accepts 10% false alarms" in page.locator("#run-1-figure .tooltip").inner_text()
+        box = page.locator("#run-1-figure .tooltip").bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= 400
+        page.touchscreen.tap(*point_of(page, LOG, 5, -60))
+        assert "accepts 10% false alarms" in page.locator("#run-1-figure .legend-title").inner_text()
+
+
+# -- without a mouse --------------------------------------------------------------------------------------------------
+
+
+def test_slider_by_keyboard(opened):
+    with opened() as page:
+        slider = page.locator("#run-1-figure-rate")
+        slider.focus()
+        title = page.locator("#run-1-figure .legend-title")
+        for key, text in (("End", "100% false"), ("Home", "0.01% false"), ("ArrowRight", "0.01% false")):
+            page.keyboard.press(key)
+            assert f"accepts {text}" in title.inner_text()
+        page.keyboard.press("Home")
+        assert slider.get_attribute("aria-valuetext") == "0.01%: GLiR not measured"
+        for _ in range(12):
+            page.keyboard.press("PageUp")
+        assert re.fullmatch(r"[\d.]+%: GLiR [\d.]+%", slider.get_attribute("aria-valuetext"))
+
+
+def test_zoomed_view_follows_the_slider(opened):
+    with opened() as page:
+        buttons = page.locator(".chart-box", has=page.locator(LOG)).locator(".zoom button")
+        for _ in range(3):
+            buttons.nth(0).click()
+        page.locator("#run-1-figure-rate").focus()
+        page.keyboard.press("End")
+        x = float(page.locator(f"{LOG} .cross line").get_attribute("x1"))
+        frame = page.locator(f"{LOG} .frame")
+        left = float(frame.get_attribute("x"))
+        assert left <= x <= left + float(frame.get_attribute("width")) + 0.1
+        buttons.nth(0).evaluate("(button) => { for (let i = 0; i < 20; i++) button.click() }")
+        assert page.locator(f"{LOG} .ticks text").count() >= 4  # as far as it goes, there are still numbers
+
+
+def focused(page: Page) -> str:
+    return page.evaluate(
+        """() => { const e = document.activeElement, s = getComputedStyle(e), b = e.getBoundingClientRect();
+        const name = e.id || e.className || e.getAttribute("href") || "";
+        return [e.tagName, name, s.outlineStyle, b.width > 0].join("|") }"""
+    )
+
+
+def test_everything_can_be_reached_by_keyboard(opened):
+    with opened() as page:
+        reached: list[str] = []
+        for _ in range(120):
+            page.keyboard.press("Tab")
+            here = focused(page)
+            if here.startswith("BODY"):
+                break
+            reached.append(here)
+        assert reached[0].startswith("A|skip|")
+        assert all(here.endswith("|true") and "|none|" not in here for here in reached)  # to be seen
+        wanted = page.evaluate(
+            "() => document.querySelectorAll('a[href], button, input, summary, [tabindex=\"0\"]').length"
+            " - document.querySelectorAll('details:not([open]) [tabindex]').length"
+        )
+        assert len(reached) == wanted
+        page.evaluate("document.activeElement.blur()")
+
+
+def test_skip_link(opened):
+    with opened() as page:
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "answer"
+
+
+def test_legend_buttons_hide_and_show(opened):
+    with opened() as page:
+        button = page.locator("#run-1-figure .legend button").nth(1)
+        curves = page.locator('#run-1-figure .series[data-series="1"]')
+        button.focus()
+        page.keyboard.press("Space")
+        assert button.get_attribute("aria-pressed") == "false"
+        assert [curves.nth(i).is_visible() for i in range(2)] == [False, False]
+        page.mouse.move(*place_of(page, LINEAR, 1, 0.3))
+        assert "LiRA" not in page.locator("#run-1-figure .tooltip").inner_text()
+        button.press("Enter")
+        assert button.get_attribute("aria-pressed") == "true" and curves.nth(0).is_visible()
+
+
+def test_copy(opened):
+    with opened(permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.locator(".copy").first.click()
+        status = page.locator(".copied").first
+        status.filter(has_text=re.compile("Copied|Selected")).wait_for()
+        if status.inner_text() == "Copied":
+            assert page.evaluate("navigator.clipboard.readText()").startswith("gmip train --task cifar10")
+        else:
+            assert page.evaluate("String(getSelection())").startswith("gmip train --task cifar10")
+
+
+def test_numbers_unfold(opened):
+    with opened() as page:
+        summary = page.locator("#run-1-curves summary")
+        assert not page.locator("#run-1-curves details table").is_visible()
+        summary.focus()
+        page.keyboard.press("Enter")
+        assert page.locator("#run-1-curves details table").is_visible()
+
+
+# -- axe --------------------------------------------------------------------------------------------------------------
+
+
+def violations(page: Page, context: str | None = None, **options: Any) -> list[tuple[str, str, str]]:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python")
+    found = axe.Axe().run(page, context=context, options={"resultTypes": ["violations"], **options}).response
+    return [(v["id"], v["impact"], v["nodes"][0]["html"][:200]) for v in found["violations"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("exposed", {"width": 400}), ("three_runs", {}), ("bare", {"color_scheme": "dark"}), ("hostile", {})],
+)
+def test_accessibility(opened, name, options):
+    with opened(name, **options) as page:
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        assert violations(page, rules={"color-contrast": {"enabled": False}}) == []
+
+
+def test_contrast(opened):
+    with opened("exposed") as page:
+        page.locator(".verdict").evaluate(
+            """(one) => { for (const kind of ["consistent", "inconclusive"]) {
+                const other = one.cloneNode(true);
+                other.className = `verdict tone-${kind}`;
+                one.after(other);
+            } }"""
+        )
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert violations(page, "#run-1", runOnly=["color-contrast"]) == []
+
+
+# -- looks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("width", [320, 400])
+def test_no_horizontal_scroll_on_a_phone(opened, shots, name, width):
+    with opened(name, width=width) as page:
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if width == 400 and name == "exposed":
+            page.evaluate("for (const one of document.querySelectorAll('details')) one.open = false")
+            page.screenshot(path=shots / "phone.png", full_page=True)
+            # Small, but not below ten pixels.
+            size = page.evaluate(
+                "(id) => { const svg = document.querySelector(id);"
+                "return parseFloat(getComputedStyle(svg).fontSize) * svg.getScreenCTM().a }",
+                LOG,
+            )
+            assert size >= 10
+
+
+def luminance(page: Page, where: Locator, what: str) -> float:
+    """Relative luminance (WCAG) of a computed colour."""
+    colour = where.evaluate("(one, what) => getComputedStyle(one)[what]", what)
+    parts = [int(x) / 255 for x in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark(opened, shots, scheme):
+    with opened(color_scheme=scheme) as page:
+        ground = luminance(page, page.locator("body"), "backgroundColor")
+        assert ground > 0.8 if scheme == "light" else ground < 0.02
+        card = luminance(page, page.locator(".roc").first, "backgroundColor")
+        curves = page.locator(f"{LOG} .series .curve")
+        for i in range(curves.count()):  # WCAG 1.4.11: 3 to 1 for what has to be seen
+            light, dark = sorted([luminance(page, curves.nth(i), "stroke"), card], reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 3
+        page.screenshot(path=shots / f"{scheme}.png", full_page=True)
+
+
+def test_print(opened, shots):
+    with opened(color_scheme="dark") as page:
+        page.emulate_media(media="print")
+        assert luminance(page, page.locator("body"), "backgroundColor") == 1
+        assert luminance(page, page.locator("body"), "color") < 0.05
+        for hidden in ("nav", ".zoom", ".slider", ".copy", ".skip", "details"):
+            assert not page.locator(hidden).first.is_visible()
+        for shown in ("h1", ".headline", LOG, ".legend", "#run-1-attacks-table-caption"):
+            assert page.locator(shown).first.is_visible()
+        page.set_viewport_size({"width": 688, "height": 1000})  # A4 without its margins
+        assert page.evaluate("document.documentElement.scrollWidth") <= 688
+        page.screenshot(path=shots / "print.png", full_page=True)
+        (shots / "print.pdf").write_bytes(page.pdf(prefer_css_page_size=True))
+        assert 3 <= len(re.findall(rb"/Type\s*/Page\b", (shots / "print.pdf").read_bytes())) <= 8
+
+
+def test_several_runs(opened, shots):
+    with opened("three_runs") as page:
+        assert page.locator("#overview-table-caption").is_visible()
+        page.mouse.move(*place_of(page, "#overview-figure-log", 0, 0.1))
+        assert page.locator("#overview-figure .tooltip").inner_text().startswith("no noise: measured\n")
+        assert page.locator("#run-1-figure .tooltip").is_hidden()
+        page.screenshot(path=shots / "several.png")
+
+
+def test_for_the_readme(opened, shots):
+    with opened("exposed", height=1180) as page:
+        page.screenshot(path=shots / "report.png")

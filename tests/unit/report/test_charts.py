@@ -1,0 +1,101 @@
+"""The drawings: points are where the numbers say."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from gmip.report.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, figure_html
+from gmip.report.curves import overview_figure, run_figure
+from tests.unit.report import sample
+from tests.unit.report.page import Page
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    figure = run_figure(sample.consistent().runs[0], "f", 0.01)
+    return Page(figure_html(figure, title="Title", confidence=0.95))
+
+
+def paths(page: Page, look: str) -> list[str]:
+    """The `d` of the curve of a look, in the linear and the logarithmic drawing."""
+    found = []
+    for i, (name, attributes) in enumerate(page.elements):
+        if name == "g" and look in (attributes.get("class") or "").split():
+            curve = next(a for n, a in page.elements[i + 1 :] if n == "path" and a.get("class") == "curve")
+            found.append(curve["d"] or "")
+    return found
+
+
+def numbers(path: str) -> list[float]:
+    return [float(x) for x in re.findall(r"-?\d+(?:\.\d+)?", path)]
+
+
+def test_chance_runs_from_corner_to_corner(page):
+    for path in paths(page, "look-grey"):
+        places = numbers(path)
+        assert places[:2] == [LEFT, HEIGHT - BOTTOM] or places[0] < LEFT  # the logarithm of 0 is outside
+        assert places[-2:] == [WIDTH - RIGHT, TOP]
+        inside = [(x, y) for x, y in zip(places[::2], places[1::2], strict=True) if x >= LEFT]
+        for x, y in inside:
+            across, up = (x - LEFT) / (WIDTH - LEFT - RIGHT), (HEIGHT - BOTTOM - y) / (HEIGHT - TOP - BOTTOM)
+            assert across == pytest.approx(up, abs=0.001)
+
+
+def test_promise_where_it_belongs(page):
+    linear, log = paths(page, "look-vermillion")
+    claimed = sample.consistent().runs[0].promises[0].tpr_at["0.01"]
+    x = LEFT + (1 - math.log10(0.01) / math.log10(1e-4)) * (WIDTH - LEFT - RIGHT)
+    y = HEIGHT - BOTTOM - (1 - math.log10(claimed) / math.log10(1e-4)) * (HEIGHT - TOP - BOTTOM)
+    assert f"L{x:.1f} {y:.1f}".replace(".0", "") in log.replace(".0", "")
+    half = LEFT + 0.5 * (WIDTH - LEFT - RIGHT)
+    assert f"L{half:g} " in linear
+
+
+def test_measured_curve_is_a_staircase_that_starts_at_one_false_alarm(page):
+    linear, log = paths(page, "look-blue")
+    assert re.fullmatch(r"M[\d.]+ [\d.]+(V[\d.]+)?(H[\d.]+V[\d.]+)+", linear)
+    assert re.fullmatch(r"M[\d.]+ [\d.]+(H[\d.]+V[\d.]+)+", log)
+    assert numbers(log)[0] == pytest.approx(LEFT + (1 - 2.69897 / 4) * (WIDTH - LEFT - RIGHT), abs=0.06)  # 1/500
+    assert linear.startswith(f"M{LEFT} {HEIGHT - BOTTOM}")
+
+
+def test_text_alternative(page):
+    labels = [attributes["aria-label"] for attributes, _ in page.all("svg", role="img")]
+    assert len(labels) == 2
+    for label in labels:
+        assert label is not None and "GLiR 11%; LiRA, 16 shadow models 5.4%" in label
+        assert "Claimed (tight, exact) at most 12%" in label
+
+
+def test_every_curve_has_a_name_in_the_legend(page):
+    names = [text for _, text in page.all("span", class_="name")]
+    data = page.data("f-data")
+    assert names == [series["name"] for series in data["series"]] and len(names) == 8
+    assert len(page.all("g", class_="series")) == 16
+
+
+def test_data_for_the_script(page):
+    data = page.data("f-data")
+    assert data["lowest"] == 1e-4 and data["rate"] == 0.01 and data["confidence"] == "95%"
+    assert data["series"][0]["start"] == 0.002 and len(data["series"][0]["band"]) == 3
+    assert all(s["x"][0] == 0 and s["x"][-1] == 1 and s["y"][-1] == 1 for s in data["series"])
+    slider = page.all("input")[0][0]
+    assert slider["max"] == "240" and slider["value"] == "120"  # 1% is in the middle of four powers of ten
+
+
+def test_unmeasured_rates_are_shaded_and_explained(page):
+    assert len(page.all("rect", class_="unmeasured")) == 1
+    assert "Below one false alarm among 500 non-members" in page.texts[0]
+    run = sample.bare().runs[0]
+    empty = Page(figure_html(run_figure(run, "f", 0.01), title="Title", confidence=0.95))
+    assert not empty.all("rect", class_="unmeasured") and "Below one false alarm" not in empty.texts[0]
+
+
+def test_overview():
+    figure = overview_figure(sample.three_runs(), "f", 0.01)
+    overview = Page(figure_html(figure, title="Title", confidence=0.95))
+    assert len(paths(overview, "look-blue")) == 4  # measured and promised, twice drawn
+    assert not overview.all("path", class_="band")

@@ -1,0 +1,277 @@
+"""The page: escaped, self-contained, the same every time, and saying what the result says."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import unicodedata
+from functools import cache
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gmip.auditing.schema import Exposed
+from gmip.report import to_html
+from gmip.report._element import Html, embedded_json, join, readable, tag
+from tests.unit.report import sample
+from tests.unit.report.page import Page
+
+EVERY = [sample.consistent, sample.exposed, sample.inconclusive, sample.three_runs, sample.bare, sample.hostile]
+
+
+@cache
+def page_of(make) -> Page:
+    return Page(to_html(make()))
+
+
+@pytest.fixture(scope="module")
+def exposed() -> Page:
+    return page_of(sample.exposed)
+
+
+@pytest.fixture(scope="module")
+def several() -> Page:
+    return page_of(sample.three_runs)
+
+
+@pytest.mark.parametrize("make", EVERY)
+def test_nothing_leaves_the_page_and_nothing_else_runs(make):
+    page = page_of(make)
+    for name, attributes in page.elements:
+        assert name in {
+            *("html", "head", "meta", "title", "link", "style", "script", "body", "header", "nav", "main", "footer"),
+            *(
+                "section",
+                "h1",
+                "h2",
+                "h3",
+                "p",
+                "a",
+                "ul",
+                "ol",
+                "li",
+                "dl",
+                "dt",
+                "dd",
+                "div",
+                "span",
+                "strong",
+                "time",
+            ),
+            *(
+                "table",
+                "caption",
+                "thead",
+                "tbody",
+                "tr",
+                "th",
+                "td",
+                "small",
+                "bdi",
+                "details",
+                "summary",
+                "pre",
+                "code",
+            ),
+            *("figure", "button", "input", "label", "svg", "defs", "clippath", "rect", "g", "path", "use", "text"),
+        }
+        assert not [key for key in attributes if key.startswith("on") or key in ("style", "src", "srcset", "action")]
+        if "href" in attributes:
+            assert attributes["href"] == "data:," or (attributes["href"] or "").startswith("#")
+    programs = [text for attributes, text in page.all("script") if attributes.get("type") != "application/json"]
+    assert len(programs) == 1
+    (policy,) = [a["content"] for a, _ in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy"]
+    assert policy is not None and "unsafe" not in policy and policy.startswith("default-src 'none';")
+    for text in (programs[0], page.all("style")[0][1]):
+        assert base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() in policy
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", programs[0] + page.all("style")[0][1])
+
+
+@pytest.mark.parametrize("make", EVERY)
+def test_structure(make):
+    page = page_of(make)
+    assert len(page.all("h1")) == len(page.all("main")) == len(page.all("title")) == 1
+    levels = [int(name[1]) for name, _ in page.elements if name in ("h1", "h2", "h3")]
+    assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.elements:
+        for key in ("for", "aria-labelledby", "aria-describedby"):
+            assert all(part in ids for part in (attributes.get(key) or "").split())
+        if (attributes.get("href") or "").startswith("#"):
+            assert (attributes["href"] or "")[1:] in ids
+    assert len(page.all("table")) == len(page.all("caption"))
+    assert all(attributes["scope"] in ("col", "row") for attributes, _ in page.all("th"))
+    assert all(attributes.get("type") == "button" for attributes, _ in page.all("button"))
+
+
+@pytest.mark.parametrize("make", EVERY)
+def test_the_same_every_time(make):
+    assert to_html(make()) == to_html(make())
+
+
+def test_small_enough_to_mail():
+    assert len(to_html(sample.consistent())) < 150_000
+
+
+def test_hostile_strings_are_text():
+    page = Page(to_html(sample.hostile()))
+    shown = readable(sample.HOSTILE)
+    assert page.all("h1")[0][1] == shown and page.all("title")[0][1] == shown
+    assert (shown) in [text for _, text in page.all("bdi")]  # an identifier
+    assert page.data("run-1-figure-data")["series"][0]["name"] == sample.HOSTILE
+    assert "\x00" not in page.texts[0] and "\udcff" not in page.texts[0]
+
+
+@settings(max_examples=25)
+@given(st.text(), st.text())
+def test_any_text_survives(title, identifier):
+    run = sample.bare().runs[0].model_copy(update={"exposed": (Exposed(id=identifier, score=1.0),), "name": title})
+    source = to_html(sample.bare().model_copy(update={"title": "t" + title, "runs": (run,)}))
+    source.encode()
+    page = Page(source.replace("\r", "&#13;"))
+    assert page.all("h1")[0][1] == readable(("t" + title).strip())
+    cells = [text for _, text in page.all("bdi")]
+    assert readable(identifier) in cells
+
+
+def test_embedded_data_cannot_end_its_block():
+    block = embedded_json("a", {"x": "</script><!--<script>\u2028&"})
+    assert block.count("<") == 2 and block.isascii()
+    assert Page(block).data("a") == {"x": "</script><!--<script>\u2028&"}
+    with pytest.raises(ValueError, match="JSON"):
+        embedded_json("a", float("nan"))
+
+
+def test_what_no_page_can_show_is_made_visible():
+    for code in range(0x3000):
+        character = chr(code)
+        hidden = unicodedata.category(character) == "Cc" and character not in "\n\t"
+        assert readable(character) == ("\ufffd" if hidden else character)
+    assert readable("a\ud800\udfffb") == "a\ufffd\ufffdb" and readable("😀") == "😀"
+
+
+def test_elements():
+    assert tag("p", "<b>", Html("<i>"), class_="a&b", hidden=True, id=None, data_x='"') == (
+        '<p class="a&amp;b" hidden data-x="&quot;">&lt;b&gt;<i></p>'
+    )
+    assert join("&", None, Html("&amp;")) == "&amp;&amp;" and tag("br") == "<br>"
+
+
+def test_verdict_comes_first(exposed):
+    source = " ".join(exposed.all("main")[0][1].split())
+    assert source.index("More exposed than claimed") < source.index("GLiR tells members from others")
+    assert source.index("GLiR tells members") < source.index("The curves") < source.index("What is proved")
+    assert exposed.all("p", class_="verdict-label")[0][1] == "More exposed than claimed"
+    tiles = [text for _, text in exposed.all("span", class_="figure")]
+    assert tiles == ["11%", "3.39%", "1%", "87.3%"]
+    assert [text for _, text in exposed.all("dt")][:4] == ["What was asked", "How sure", "What to do", "Pipeline limit"]
+    assert "All rates were compared at once" in exposed.all("section", id="run-1-promise")[0][1]
+    assert "The run has 500 records: intervals are wide." in source
+
+
+def test_legend_speaks_of_one_percent(exposed):
+    assert exposed.all("p", class_="legend-title")[0][1] == (
+        "An attacker who accepts 1% false alarms finds, of the members:"
+    )
+    values = [text for _, text in exposed.all("span", class_="value")]
+    assert values[0] == "11%" and values[3] == "at most 3.39%" and values[6].startswith("about") and values[7] == "1%"
+
+
+def table(page: Page, caption: str) -> list[list[str]]:
+    """The rows of the table whose caption begins so."""
+    start = next(
+        i
+        for i, ((name, _), text) in enumerate(zip(page.elements, page.texts, strict=True))
+        if name == "table" and text.startswith(caption)
+    )
+    rows: list[list[str]] = []
+    for (name, _), text in list(zip(page.elements, page.texts, strict=True))[start + 1 :]:
+        if name == "table":
+            break
+        if name == "tr":
+            rows.append([])
+        elif name in ("td", "th"):
+            rows[-1].append(text)
+    return rows
+
+
+def test_table_of_attacks(exposed):
+    rows = table(exposed, "Attacks, the strongest first")
+    assert rows[0][:5] == ["Attack", "AUC", "Found at 0.1%", "Found at 1%", "Found at 10%"]
+    assert [row[0] for row in rows[1:]] == [
+        *("GLiR500 + 50012 s", "LiRA, 16 shadow models500 + 5003 min 4 s", "Loss threshold500 + 5000.4 s")
+    ]
+    glir = dict(zip(rows[0], rows[1], strict=True))
+    assert glir["Found at 1%"] == "11%8.39% to 14.1%"
+    assert glir["Found at 0.1%"].endswith("no false alarm in 500")  # 0.1% of 500 is none
+    assert glir["p-value of the promise"] == "below 0.01%refuted"
+    assert glir["μ at least"] == "0.82"  # 0.82006 down
+
+
+def test_promise_against_measurement(exposed):
+    rows = table(exposed, "Found at 1%: the share")
+    assert rows[0][1] == "Claimed (tight, exact)" and rows[0][-2:] == ["Measured: GLiR", "Measured against the promise"]
+    assert rows[2][0] == "Found at 1%" and rows[2][1] == "at most 3.39%" and rows[2][-1] == "above, beyond error"
+    assert rows[-1][0] == "μ" and rows[-1][1] == "at most 0.5" and rows[-1][-2:] == ["at least 0.82", "above"]
+
+
+def test_records_and_advice(exposed):
+    rows = table(exposed, "The members found most easily by GLiR")
+    assert rows[1] == ["4711", "9.1", "0.02%", "99%", "1980"] and len(rows) == 11
+    commands = [text for _, text in exposed.all("code")]
+    assert commands == [
+        "gmip train --task cifar10 --target-tpr 0.03@0.01 --out runs/cifar10-head-noise",
+        "gmip audit --task cifar10 --run runs/cifar10-head --attacks glir,lira,loss --seed 7",
+    ]
+
+
+def test_columns_that_nobody_has_are_left_out():
+    run = sample.exposed().runs[0].model_copy(update={"exposed": (Exposed(id="a", score=2.0),), "exposed_by": None})
+    rows = table(Page(to_html(sample.result(run))), "The members found most easily")
+    assert rows == [["Record", "Score"], ["a", "2"]]
+
+
+def test_long_lists_of_records_are_cut():
+    records = tuple(Exposed(id=i, score=1.0) for i in range(72))
+    page = Page(to_html(sample.result(sample.exposed().runs[0].model_copy(update={"exposed": records}))))
+    assert len(table(page, "The members found most easily")) == 51
+    assert "22 more are in result.json." in page.texts[0]
+
+
+def test_provenance(exposed):
+    rows = {row[0]: row[1] for row in table(exposed, "What the audit ran on")}
+    assert rows["Seed"] == "7" and rows["Version of torch"] == "2.13.0"
+    assert rows["Fingerprint of inputs"] == "sha256:1f0c7e4b9a02"
+    assert '"repeats": 1' in exposed.all("pre")[0][1]
+
+
+def test_curves_in_numbers(exposed):
+    rows = table(exposed, "Members found, by false alarms")
+    assert rows[0][:2] == ["False alarms", "GLiR"]
+    at = {row[0]: row[1:] for row in rows[1:]}
+    assert at["1%"][0] == "11%" and at["1%"][3] == "3.39%" and at["0.01%"][0] == "not measured"
+    assert at["100%"] == ["100%"] * 8 and list(at)[:4] == ["0.01%", "0.02%", "0.05%", "0.1%"]
+
+
+def test_several_runs(several):
+    assert [text for _, text in several.all("h2")] == [
+        *("Overview", "no noise", "GMIP noise", "GDP noise"),
+        *("Assumptions and threat model", "How to repeat this audit"),
+    ]
+    rows = table(several, "The runs side by side")
+    assert rows[0] == [*("Run", "Noise", "Test accuracy", "Verdict", "Promised: found at 1%", "Measured: found at 1%")]
+    assert rows[1][:5] == ["no noise", "none", "87.3%", "More exposed than claimed", "at most 5.2%"]
+    assert rows[2][1] == "std 0.0132 on the meanmultiplier 6.6"
+    assert several.all("section", id="overview")[0][1].startswith("OverviewOf 3 runs, 1 is more exposed than claimed")
+    assert len(several.all("figure")) == 4
+
+
+def test_as_little_as_possible():
+    page = Page(to_html(sample.bare()))
+    assert page.all("h1")[0][1] == "Membership audit"
+    for text in ("No attack was run.", "No record was singled out.", "Nothing was promised", "Nothing in particular."):
+        assert text in page.texts[0]

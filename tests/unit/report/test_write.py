@@ -1,0 +1,175 @@
+"""Reports on disk: whole or not at all, and read back."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import gmip.report.write as module
+from gmip.errors import InvalidArgument, TraceError
+from gmip.report import read_result, to_html, to_markdown, write_report
+from gmip.trace._files import replacing
+from tests.unit.report import sample
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("make", [sample.consistent, sample.three_runs, sample.bare, sample.hostile])
+def test_written_and_read_back(tmp_path, make):
+    result = make()
+    written = write_report(result, tmp_path / "a" / "b")
+    assert names(written.folder) == ["report.html", "report.md", "result.json"] and written.csv == ()
+    assert read_result(written.json) == read_result(str(written.folder)) == result
+    assert to_html(read_result(written.json)) == to_html(result)
+    assert written.html.read_text(encoding="utf-8") == to_html(result)
+    assert written.markdown.read_text(encoding="utf-8") == to_markdown(result)
+
+
+def test_an_earlier_report_is_replaced(tmp_path):
+    write_report(sample.exposed(), tmp_path)
+    write_report(sample.consistent(), tmp_path)
+    assert read_result(tmp_path) == sample.consistent()
+    assert len(names(tmp_path)) == 3
+
+
+def test_candidates(tmp_path):
+    rows: list[dict[str, object]] = [
+        {"id": "=1+1", "score": np.float64(-1.5), "member": True},
+        {"id": 7, "score": 2, "susceptibility": None, "member": np.bool_(False)},
+        {"id": 'a,"b"\n', "score": 0.1},
+    ]
+    result = sample.three_runs()
+    written = write_report(result, tmp_path, candidates={"GMIP noise": rows, "no noise": []})
+    assert [path.name for path in written.csv] == ["exposed-GMIP-noise.csv", "exposed-no-noise.csv"]
+    with written.csv[0].open(newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file)) == [
+            ["id", "score", "member", "susceptibility"],
+            ["'=1+1", "-1.5", "True", ""],
+            ["7", "2", "False", ""],
+            ['a,"b"\n', "0.1", "", ""],
+        ]
+    assert written.csv[1].read_text() == "\n"
+
+
+def test_file_names_are_safe_and_distinct(tmp_path):
+    runs = [
+        sample.run("consistent", claimed=1, found=1, name=name) for name in ("../a", "a", "A", "/", "é", sample.HOSTILE)
+    ]
+    written = write_report(sample.result(*runs), tmp_path, candidates={run.name: [] for run in runs})
+    assert [path.name for path in written.csv][:5] == [
+        *("exposed-a.csv", "exposed-a-2.csv", "exposed-A-3.csv", "exposed-run.csv", "exposed-run-2.csv")
+    ]
+    assert all(path.parent == tmp_path and path.exists() for path in written.csv) and len(set(written.csv)) == 6
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, np.zeros(3), object()])
+def test_records_are_refused(tmp_path, value):
+    with pytest.raises(InvalidArgument, match="never the records themselves"):
+        write_report(sample.consistent(), tmp_path / "new", candidates={"cifar10-head": [{"id": 1, "score": value}]})
+    assert not (tmp_path / "new").exists()
+
+
+def test_unknown_run(tmp_path):
+    with pytest.raises(InvalidArgument, match=r"'other'.*use 'no noise', 'GMIP noise' or 'GDP noise'"):
+        write_report(sample.three_runs(), tmp_path, candidates={"other": []})
+    assert names(tmp_path) == []
+
+
+def test_nothing_is_half_written(tmp_path, monkeypatch):
+    write_report(sample.exposed(), tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
+
+    def fail(result):
+        raise RuntimeError("no page")
+
+    monkeypatch.setattr(module, "to_html", fail)
+    with pytest.raises(RuntimeError, match="no page"):
+        write_report(sample.consistent(), tmp_path, candidates={"cifar10-head": []})
+    assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path)} == before
+
+
+def test_result_is_the_last(tmp_path, monkeypatch):
+    order = []
+
+    def replacing_in_order(path):
+        order.append(path.name)
+        return replacing(path)
+
+    monkeypatch.setattr(module, "replacing", replacing_in_order)
+    write_report(sample.consistent(), tmp_path, candidates={"cifar10-head": []})
+    assert order == ["exposed-cifar10-head.csv", "report.md", "report.html", "result.json"]
+
+
+def test_folder_that_is_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TraceError, match=r"file.*cannot be written"):
+        write_report(sample.consistent(), tmp_path / "file")
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def changed(place, value):
+    data = json.loads(module._json(sample.consistent()))
+    *path, last = place
+    inner = data
+    for part in path:
+        inner = inner[part]
+    inner[last] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not JSON"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("[]", "not the result of an audit"),
+        ("{}", "not the result of an audit"),
+        ('{"format": "other", "version": 1}', "not the result of an audit"),
+        (changed(["version"], 2), "has version 2 and this gmip reads version 1"),
+        (changed(["version"], None), "has version None"),
+        (changed(["titel"], "x"), "unknown key titel: the nearest that exists is 'title'"),
+        (
+            changed(["runs", 0, "attacks", 1, "mu_lowr"], 1),
+            r"unknown key runs\[0\].attacks\[1\].mu_lowr: the nearest that exists is 'mu_lower'",
+        ),
+        (changed(["runs", 0, "gate", "limits"], 1), "gate.limits: the nearest that exists is 'limit'"),
+        (changed(["runs"], []), "fault at runs"),
+        (changed(["runs", 0, "facts", "noise_std"], float("nan")), r"fault at runs\[0\].facts.noise_std: .*finite"),
+        (
+            changed(["runs", 0, "attacks", 0, "roc", "fpr"], [0.0]),
+            r"fault at runs\[0\].attacks\[0\].roc: .*as many FPRs",
+        ),
+        (changed(["confidence"], "much"), "fault at confidence"),
+    ],
+)
+def test_bad_results_get_one_sentence(tmp_path, text, message):
+    path = tmp_path / "result.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidArgument, match=message) as raised:
+        read_result(path)
+    sentence = str(raised.value)
+    assert sentence.startswith(str(path)) and sentence.endswith(".") and "\n" not in sentence and len(sentence) < 400
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "result.json").write_bytes(b"\xff\xfe\x00{")
+    with pytest.raises(InvalidArgument, match="is not JSON"):
+        read_result(tmp_path)
+
+
+def test_no_result(tmp_path):
+    with pytest.raises(InvalidArgument, match=r"result\.json does not exist"):
+        read_result(tmp_path)
+    with pytest.raises(InvalidArgument, match=r"x\.json does not exist"):
+        read_result(tmp_path / "x.json")
+    (tmp_path / "f").write_text("")
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        read_result(tmp_path / "f" / "x.json")
