@@ -40,7 +40,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     """
     promised = claimed.tpr_at(fpr)
     strongest = attacks[0]
-    share = "all" if promised > 0.999 else _percent(promised)
+    share = "all" if promised > 0.999 else _percent(promised, up=True)
     limit = f"{share} of the members at {_percent(fpr)} false alarms"
     found = [
         f"{one.title}: AUC {one.auc.value:.3f} ({one.auc.lower:.3f} to {one.auc.upper:.3f}), mu at least "
@@ -56,7 +56,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
             headline=(
                 f"More exposed than claimed: {worst.title} tells members from others better than the promise allows. "
                 f"It finds {_percent(rate)} of the members at {_percent(fpr)} false alarms (promised: at most "
-                f"{_percent(promised)}), and its AUC is {worst.auc.value:.3f} (promised: at most {claimed.auc():.3f})."
+                f"{_percent(promised, up=True)}), and its AUC is {worst.auc.value:.3f} (promised: at most {claimed.auc():.3f})."
             ),
             reasons=(
                 f"If the promise held, scores like these would turn up with a chance of {worst.claim_p_value:.2g}.",
@@ -114,5 +114,9 @@ def _tpr(attack: AttackOutcome, fpr: float) -> float:
     return max(t for f, t in zip(attack.roc.fpr, attack.roc.tpr, strict=True) if f <= fpr)
 
 
-def _percent(share: float) -> str:
-    return f"{100.0 * share:.3g}%"
+def _percent(share: float, *, up: bool = False) -> str:
+    """Three significant digits; a limit is rounded up."""
+    text = f"{100.0 * share:.3g}"
+    if up and float(text) < 100.0 * share:
+        text = f"{float(text) + 10.0 ** (math.floor(math.log10(100.0 * share)) - 2):.3g}"
+    return f"{text}%"

@@ -44,6 +44,17 @@ from gmip.trace import Trace
 __all__ = ["Audited", "audit", "run_audit"]
 
 _MOST_EXPOSED = 20
+_WORDS = {  # facts of attacks, for people
+    "method": "Method: {}.",
+    "background": "{} background records.",
+    "cutoff": "Directions below {} of the largest variance are left out.",
+    "ridge": "Ridge: {}.",
+    "variance": "Variance of shadow models: {}.",
+    "shadows": "{} shadow models.",
+    "folder": "Shadow models are in {}.",
+    "seed": "The seed is {}.",
+    "tries": "{} seeds were tried.",
+}
 _SHOWN_VERSIONS = ("gmip", "torch", "opacus", "numpy", "scipy")
 
 
@@ -280,7 +291,11 @@ def _facts(target: Target, run: NoisySGD) -> RunFacts:
 def _notes(found: Sequence[Scored]) -> list[str]:
     """Plain facts of the first run and all warnings, each once."""
     info = found[0].scores.info
-    facts = [f"{name.replace('_', ' ')}: {value}" for name, value in info.items() if _is_short(value)]
+    facts = [
+        _WORDS.get(name, f"{name.replace('_', ' ').capitalize()}: {{}}.").format(value)
+        for name, value in info.items()
+        if _is_short(value)
+    ]
     return list(dict.fromkeys([*facts, *(words for one in found for words in one.warnings)]))
 
 
