@@ -56,7 +56,8 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
             headline=(
                 f"More exposed than claimed: {worst.title} tells members from others better than the promise allows. "
                 f"It finds {_percent(rate)} of the members at {_percent(fpr)} false alarms (promised: at most "
-                f"{_percent(promised, up=True)}), and its AUC is {worst.auc.value:.3f} (promised: at most {claimed.auc():.3f})."
+                f"{_percent(promised, up=True)}), and its AUC is {worst.auc.value:.3f} (promised: at most "
+                f"{claimed.auc():.3f})."
             ),
             reasons=(
                 f"If the promise held, scores like these would turn up with a chance of {worst.claim_p_value:.2g}.",
@@ -110,7 +111,7 @@ def gate(
 
 
 def _tpr(attack: AttackOutcome, fpr: float) -> float:
-    """The measured TPR: the highest at no more false alarms."""
+    """The measured TPR: the highest at no more false alarms (a whole number of them, so rates compare exactly)."""
     return max(t for f, t in zip(attack.roc.fpr, attack.roc.tpr, strict=True) if f <= fpr)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import warnings
 from collections.abc import Sequence
@@ -70,11 +71,12 @@ def run_attacks(
         }
         known = {name: read_scored(path) for name, path in paths.items()}
         which = target.name if len(target.traces) == 1 else f"{target.name}, {repeat + 1} of {len(target.traces)}"
-        _train_shadows(task, trace, ids, [a for a in attacks if known[a.name] is None], which, watch)
+        training = _train_shadows(task, trace, ids, [a for a in attacks if known[a.name] is None], which, watch)
         for attack in attacks:
             scored = known[attack.name]
             if scored is None:
                 scored = _run(task, trace, attack, ids, watch(f"{attack.name} on {which}"))
+                scored = dataclasses.replace(scored, seconds=scored.seconds + training.get(attack.name, 0.0))
                 write_scored(paths[attack.name], scored)
             found[attack.name].append(scored)
     return found
@@ -82,19 +84,22 @@ def run_attacks(
 
 def _train_shadows(
     task: Task, trace: Trace, ids: NDArray[np.int64], attacks: Sequence[Attack], which: str, watch: Watch
-) -> None:
-    """One training of the shadow models for all attacks that use the same ones."""
-    groups: dict[Shadows, list[Signal]] = {}
+) -> dict[str, float]:
+    """One training of the shadow models for all attacks that use the same ones; attack -> seconds that it took."""
+    groups: dict[Shadows, list[Any]] = {}
     for attack in attacks:
         if "shadows" in attack.needs:
-            settings: Shadows = attack.shadows  # type: ignore[attr-defined]
-            groups.setdefault(settings, []).extend(attack.signals())  # type: ignore[attr-defined]
-    for settings, signals in groups.items():
+            groups.setdefault(attack.shadows, []).append(attack)  # type: ignore[attr-defined]
+    seconds: dict[str, float] = {}
+    for settings, users in groups.items():
+        start = time.perf_counter()
         background = parties(task, trace, ids, None).background
-        unique = {signal.key: signal for signal in signals}
+        unique: dict[str, Signal] = {signal.key: signal for user in users for signal in user.signals()}
         shadow_set(
             task, trace, ids, background, list(unique.values()), settings, progress=watch(f"shadow models for {which}")
         )
+        seconds |= {user.name: time.perf_counter() - start for user in users}
+    return seconds
 
 
 def _run(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64], stage: Any) -> Scored:

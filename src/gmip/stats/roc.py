@@ -37,8 +37,9 @@ def roc_curve(members: ArrayLike, non_members: ArrayLike) -> RocCurve:
     """The ROC of scores (higher = member) of shape (a,) and (b,)."""
     ins, outs = _pair(members, non_members)
     thresholds = np.unique(np.concatenate([ins, outs]))[::-1]
+    # Counts are divided last: 1 of 100 is 0.01, the same number that people write.
     rates = [
-        np.concatenate([[0.0], 1.0 - np.searchsorted(np.sort(scores), thresholds, side="left") / scores.size])
+        np.append(0, scores.size - np.searchsorted(np.sort(scores), thresholds, side="left")) / scores.size
         for scores in (outs, ins)
     ]
     return RocCurve(rates[0], rates[1], np.concatenate([[np.inf], thresholds]))
@@ -63,5 +64,5 @@ def tpr_at_fpr(members: ArrayLike, non_members: ArrayLike, fpr: ArrayLike) -> fl
     allowed = np.searchsorted(np.arange(outs.size + 1) / outs.size, rates, side="right") - 1  # false positives
     # The threshold may fall just above the first non-member that must not be taken.
     barrier = np.append(np.sort(outs)[::-1], -np.inf)[allowed]
-    result = 1.0 - np.searchsorted(np.sort(ins), barrier, side="right") / ins.size
+    result = (ins.size - np.searchsorted(np.sort(ins), barrier, side="right")) / ins.size
     return float(result) if np.ndim(fpr) == 0 else np.asarray(result)

@@ -94,6 +94,13 @@ def test_a_promise_that_excludes_nothing_says_so() -> None:
     assert "excludes little" in found.headline and "all of the members" in found.headline
 
 
+def test_the_headline_has_the_rate_of_the_table() -> None:
+    """One false alarm of 100 is 1%: it must not be lost to rounding."""
+    one = measured(2.0, 100, 2.5)
+    words = verdict([one], Gaussian(2.5), fpr=0.01, confidence=CONFIDENCE).headline
+    assert f"finds {100 * one.tpr_at['0.01'].value:.3g}%" in words
+
+
 def test_gate() -> None:
     strong, weak = [scores(2.0, 2000)], [scores(0.0, 2000, seed=1)]
     held = gate([("loss", weak)], limit=0.05, fpr=0.01, confidence=CONFIDENCE, seed=0)
