@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 from typing import Any, Final
@@ -71,9 +72,11 @@ def _usage(error: Any) -> str:
             return f"{error.option_name} takes no value: write it alone; {see}."
         return f"{error.option_name} needs a value: write it after the option; {see}."
     if message.startswith("No such command"):
-        names = listed(context.command.commands, "or")
-        asked = message.removeprefix("No such command ").split("'")[1:2] or [""]
-        return f"{_shown(asked[0])} is not a command of gmip: pass {names}; {see}."
+        names = list(context.command.commands)
+        asked = (message.removeprefix("No such command ").split("'")[1:2] or [""])[0]
+        near = difflib.get_close_matches(asked, names, n=1)
+        meant = f", did you mean {near[0]}" if near else ""
+        return f"{_shown(asked)} is not a command of gmip{meant}: pass {listed(names, 'or')}; {see}."
     if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):
         return f"{_shown(extra[1])} follows no option: give each value after its option; {see}."
     return f"{message.rstrip('.')}: {see}."
