@@ -10,9 +10,7 @@ from scipy.special import ndtri
 
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.schema import AttackOutcome, Gate, Verdict
-from gmip.stats._power import candidates_needed
-from gmip.stats.bounds import tpr_lower_bound
-from gmip.stats.intervals import RunScores
+from gmip.stats import RunScores, candidates_needed, tpr_lower_bound
 
 __all__ = ["THREAT_MODEL", "gate", "verdict"]
 

@@ -1,9 +1,28 @@
-"""Statistics without a deep-learning framework: covariance models, exact ROC curves, scored candidates."""
+"""Statistics without a deep-learning framework: covariance models, exact ROCs, scored candidates, bounds of audits."""
 
 from __future__ import annotations
 
+from gmip.stats.bounds import candidates_needed, claim_p_value, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
 from gmip.stats.covariance import GaussianModel
+from gmip.stats.intervals import RunScores, clopper_pearson, roc_band, summary
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
 from gmip.stats.scores import ScoreSet, logistic_calibration
 
-__all__ = ["GaussianModel", "RocCurve", "ScoreSet", "auc", "logistic_calibration", "roc_curve", "tpr_at_fpr"]
+__all__ = [
+    "GaussianModel",
+    "RocCurve",
+    "RunScores",
+    "ScoreSet",
+    "auc",
+    "candidates_needed",
+    "claim_p_value",
+    "clopper_pearson",
+    "epsilon_lower_bound",
+    "logistic_calibration",
+    "mu_lower_bound",
+    "roc_band",
+    "roc_curve",
+    "summary",
+    "tpr_at_fpr",
+    "tpr_lower_bound",
+]

@@ -1,0 +1,96 @@
+"""How many candidates an audit needs before it can refute a claim."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from scipy.special import ndtr, ndtri
+
+from gmip.accounting import _validate as check
+from gmip.errors import InvalidArgument, UnreachableTarget
+from gmip.stats._families import GaussianFamily
+from gmip.stats._rank_tests import SUM_SHARE, Fnr, crossing_probability, expected_losses, one_run_design
+from gmip.stats._rates import best_rank, chord
+
+__all__ = ["candidates_needed"]
+
+_MOST = 10**8
+
+
+def candidates_needed(
+    *, claimed: float, actual: float, fpr: float | None = None, confidence: float = 0.95, power: float = 0.8
+) -> int:
+    """About how many members (and as many non-members) let the bound exceed `claimed` with probability `power`.
+
+    Without `fpr`, `claimed` and `actual` are values of mu, and the bound is `mu_lower_bound`, by its sum;
+    with it, they are TPRs at that false-positive rate, and the bound is `tpr_lower_bound`. The true curve is taken to
+    be Gaussian, scores to be independent: a plan, not a guarantee.
+    """
+    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
+    power = check.probability("power", power, open_low=True, open_high=True)
+    if fpr is not None:
+        fpr = check.probability("fpr", fpr, open_low=True, open_high=True)
+        claimed = check.probability("claimed", claimed, open_low=True, open_high=True)
+        actual = check.probability("actual", actual, open_low=True, open_high=True)
+    else:
+        claimed, actual = check.non_negative("claimed", claimed), check.non_negative("actual", actual)
+    if actual <= claimed:
+        raise InvalidArgument(
+            f"actual = {actual} must exceed claimed = {claimed}: no audit refutes a claim that holds."
+        )
+    if fpr is None:
+        enough = _sum_power(claimed, actual, error, power)
+    else:
+        truth = _gaussian(max(float(ndtri(actual) - ndtri(fpr)), 0.0))
+        enough = _rate_power(chord(claimed, fpr), truth, fpr, error, power)
+    return _smallest(enough)
+
+
+def _gaussian(mu: float) -> Fnr:
+    return lambda rates: GaussianFamily().fnr(mu, rates)
+
+
+def _sum_power(claimed: float, actual: float, error: float, power: float) -> Callable[[int], bool]:
+    def enough(size: int) -> bool:
+        mean, variance = expected_losses(_gaussian(claimed), one_run_design(size, size))
+        critical = mean + float(ndtri(SUM_SHARE * error)) * math.sqrt(variance) - 0.5 / size**2
+        mean, variance = expected_losses(_gaussian(actual), one_run_design(size, size))
+        return critical >= 0.0 and float(ndtr((critical - mean) / math.sqrt(variance))) >= power
+
+    return enough
+
+
+def _rate_power(claim: Fnr, truth: Fnr, fpr: float, error: float, power: float) -> Callable[[int], bool]:
+    def enough(size: int) -> bool:
+        rank = best_rank(size, fpr)
+
+        def refuted(above: int) -> bool:
+            return crossing_probability(above, size, rank, size, claim) <= error
+
+        if not refuted(size):
+            return False
+        critical = _bisect(refuted, 0, size)
+        return crossing_probability(critical, size, rank, size, truth) >= power
+
+    return enough
+
+
+def _smallest(enough: Callable[[int], bool]) -> int:
+    """Double, then bisect; a rounded binomial makes `enough` flicker, which "about" covers."""
+    size = 2
+    while not enough(size):
+        size *= 2
+        if size > _MOST:
+            raise UnreachableTarget(
+                f"More than {_MOST} candidates would be needed: the claim is too close to the truth."
+            )
+    return _bisect(enough, size // 2, size)
+
+
+def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The smallest number above `low` that holds, given that `high` does."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
