@@ -11,11 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gmip.attacks.base import Attack
+    from gmip.attacks.counterfactual import CFD, CFDLRT
     from gmip.attacks.glir.attack import GLiR
+    from gmip.attacks.lira import LiRA
+    from gmip.attacks.loss import Loss
+    from gmip.attacks.rmia import RMIA
+    from gmip.attacks.shadow import Shadows
 
-__all__ = ["Attack", "GLiR"]
+__all__ = ["CFD", "CFDLRT", "RMIA", "Attack", "GLiR", "LiRA", "Loss", "Shadows"]
 
-_LAZY = {"Attack": "gmip.attacks.base", "GLiR": "gmip.attacks.glir.attack"}
+_LAZY = {
+    "Attack": "gmip.attacks.base",
+    "CFD": "gmip.attacks.counterfactual",
+    "CFDLRT": "gmip.attacks.counterfactual",
+    "GLiR": "gmip.attacks.glir.attack",
+    "LiRA": "gmip.attacks.lira",
+    "Loss": "gmip.attacks.loss",
+    "RMIA": "gmip.attacks.rmia",
+    "Shadows": "gmip.attacks.shadow",
+}
 
 
 def __getattr__(name: str) -> Any:

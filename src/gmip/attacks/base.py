@@ -39,7 +39,6 @@ class Attack(ABC):
     needs: ClassVar[frozenset[Need]]  # what the attacker must have
     analytical: ClassVar[bool] = False  # whether its error rates are known in closed form
 
-    @abstractmethod
     def run(
         self,
         task: Task,
@@ -55,10 +54,17 @@ class Attack(ABC):
         ----------
         task, trace : the run; data other than the run's are refused.
         candidates : ids, rows of the task's pool; None: the members and non-members that the trace names.
-        background : records of the same distribution that are not in the run; None: the rows of the pool that are
-            neither members nor non-members nor candidates, and the task's own background.
+        background : records of the same distribution that are not in the run, for attacks that need a population; None:
+            the rows of the pool that are neither members nor non-members nor candidates, and the task's own background.
         progress : called with (done, total).
         """
+        if background is None and "population" not in self.needs:
+            background = task.pool[[]]
+        return self._score(task, trace, parties(task, trace, candidates, background), progress)
+
+    @abstractmethod
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
+        """The scores, in the order of `who.ids`."""
 
 
 class Parties(NamedTuple):

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from gmip.accounting import _validate as check
-from gmip.attacks.base import Attack, Need, Progress, parties
+from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.tasks.base import Examples, Task
+from gmip.tasks.base import Task
 from gmip.trace import Trace
 from gmip.training.loop import initial_model
 
@@ -58,16 +57,7 @@ class Seed(Attack):
     def __post_init__(self) -> None:
         check.count("tries", self.tries)
 
-    def run(
-        self,
-        task: Task,
-        trace: Trace,
-        candidates: ArrayLike | None = None,
-        background: Examples | None = None,
-        *,
-        progress: Progress | None = None,
-    ) -> ScoreSet:
-        who = parties(task, trace, candidates, task.pool[[]] if background is None else background)
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
         if trace.header.recipe.get("task") != task.name:
             raise InvalidArgument(
                 f"{trace.path} is not a run of gmip train on task {task.name!r}, so its members do not follow from a "

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import nn
 
 from gmip.accounting import _validate as check
-from gmip.attacks.base import Attack, Need, Progress, parties
+from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.attacks.counterfactual.search import Counterfactuals, counterfactuals
 from gmip.attacks.lira import Moments, Variance, standardised
 from gmip.attacks.shadow import Shadows, Signal, shadow_set
@@ -108,16 +108,7 @@ class CFD(Attack):
     def __post_init__(self) -> None:
         self._distance()
 
-    def run(
-        self,
-        task: Task,
-        trace: Trace,
-        candidates: ArrayLike | None = None,
-        background: Examples | None = None,
-        *,
-        progress: Progress | None = None,
-    ) -> ScoreSet:
-        who = parties(task, trace, candidates, task.pool[[]] if background is None else background)
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
         _check_classes(task)
         model = target_model(task, trace, device=self.device)
         order = np.argsort(who.ids)  # chunks, and so the last bits, do not depend on the order of candidates
@@ -171,16 +162,7 @@ class CFDLRT(Attack):
         """What it asks of each shadow model."""
         return (self._distance(),)
 
-    def run(
-        self,
-        task: Task,
-        trace: Trace,
-        candidates: ArrayLike | None = None,
-        background: Examples | None = None,
-        *,
-        progress: Progress | None = None,
-    ) -> ScoreSet:
-        who = parties(task, trace, candidates, background)
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
         _check_classes(task)
         signal, ids = self._distance(), np.sort(who.ids)
         # The target first: what is wrong with it is told before anything is trained.

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from gmip.accounting import _validate as check
-from gmip.attacks.base import Attack, Need, Parties, Progress, parties
+from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.attacks.collect import collect
 from gmip.attacks.glir.core import glir_scores
 from gmip.attacks.glir.selfplay import Play, background_needed
@@ -22,7 +21,7 @@ from gmip.attacks.memory import as_bytes
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
-from gmip.tasks.base import Examples, Task
+from gmip.tasks.base import Task
 from gmip.trace import Step, Trace
 from gmip.training.loop import initial_model
 from gmip.training.samplers import check_seed
@@ -101,16 +100,7 @@ class GLiR(Attack):
             as_bytes("memory_limit", self.memory_limit)
         check_seed(self.seed)
 
-    def run(
-        self,
-        task: Task,
-        trace: Trace,
-        candidates: ArrayLike | None = None,
-        background: Examples | None = None,
-        *,
-        progress: Progress | None = None,
-    ) -> ScoreSet:
-        who = parties(task, trace, candidates, background)
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
         steps = self._chosen(trace)
         method = self._method(trace, len(steps))
         play = self._play(trace.header.dataset_size, len(who.background))

@@ -1,0 +1,46 @@
+"""The loss attack: members have been fitted, so their loss is lower."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from gmip.attacks.base import Attack, Need, Parties, Progress
+from gmip.attacks.signals import losses
+from gmip.attacks.target import target_model
+from gmip.stats import ScoreSet
+from gmip.tasks.base import Task
+from gmip.trace import Trace
+
+__all__ = ["Loss"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss(Attack):
+    """Score = minus the loss of the candidate under the trained model (Yeom et al. 2018).
+
+    Nothing is trained and no background is used. A record that is hard for any model looks like a non-member and an
+    easy one like a member, which costs most at low false-positive rates; LiRA and RMIA mend that with shadow models.
+
+    Parameters
+    ----------
+    device : where the model is evaluated.
+    """
+
+    device: str = "cpu"
+
+    name: ClassVar[str] = "loss"
+    title: ClassVar[str] = "Loss (Yeom et al. 2018)"
+    needs: ClassVar[frozenset[Need]] = frozenset({"query", "loss", "labels"})
+
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
+        model = target_model(task, trace, device=self.device)
+        order = np.argsort(who.ids)  # batches, and so the last bits, do not depend on the order of candidates
+        found = np.empty(len(who.ids))
+        found[order] = losses(task, model, who.candidates[order])
+        if progress is not None:
+            progress(len(found), len(found))
+        limit = np.finfo(np.float64).max  # a score is finite, a loss need not be
+        return ScoreSet(ids=who.ids, scores=-np.clip(found, -limit, limit), attack=self.name)

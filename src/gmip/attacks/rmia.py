@@ -1,0 +1,145 @@
+"""RMIA: how much more probable is a candidate under the target than under models in general, compared with records that
+are known not to be members?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip.accounting import _validate as check
+from gmip.attacks._shadowed import seen
+from gmip.attacks.base import Attack, Need, Parties, Progress
+from gmip.attacks.shadow import Shadows, Signal
+from gmip.attacks.signals import Confidence, log_probabilities
+from gmip.errors import InvalidArgument
+from gmip.stats import ScoreSet
+from gmip.tasks.base import Task
+from gmip.trace import Trace
+
+__all__ = ["RMIA", "LogMean", "blended", "ranks_among"]
+
+Array = NDArray[np.float64]
+_LEAST: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
+
+
+class LogMean:
+    """Log of the mean probability of c records over models, one model at a time; shapes (c,)."""
+
+    def __init__(self, size: int) -> None:
+        self.count = np.zeros(size)
+        self._log_sum = np.full(size, -np.inf)
+
+    def add(self, log_p: Array, rows: NDArray[np.bool_]) -> None:
+        """One model, counted for the records in `rows`."""
+        self.count[rows] += 1.0
+        self._log_sum[rows] = np.logaddexp(self._log_sum[rows], log_p[rows])
+
+    @property
+    def value(self) -> Array:
+        """-inf where nothing was counted."""
+        return np.asarray(self._log_sum - np.log(np.maximum(self.count, 1.0)))
+
+
+def blended(log_out: Array, scale: float) -> Array:
+    """log of ((1 + a) p_out + (1 - a))/2: the mean of p_out and of p_in = a p_out + (1 - a), which stands in for models
+    that were not trained (Zarifzadeh et al. 2024, section 3)."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.logaddexp(np.log1p(scale) + log_out, np.log1p(-scale)) - np.log(2.0))
+
+
+def ranks_among(scores: Array, population: Array) -> Array:
+    """(1 + how many of the population score as high or higher) / (1 + their number), shape of `scores`."""
+    higher = len(population) - np.searchsorted(np.sort(population), scores, side="left")
+    return np.asarray((1.0 + higher) / (1.0 + len(population)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RMIA(Attack):
+    """The robust membership-inference attack (Zarifzadeh et al. 2024), which does with few shadow models.
+
+    A record's ratio is p(x | target) / p(x), p(x) the mean over shadow models. The paper's score is the share of
+    population records z with ratio_x >= gamma ratio_z. That is a monotone function of ratio_x alone, whatever gamma, so
+    the score here is log ratio_x: the same ROC without ties. The share is in the p-value, 1 + the number of z with
+    ratio_z >= ratio_x, over 1 + the number of z; z are background records that no shadow model was trained on.
+
+    Parameters
+    ----------
+    shadows : how many shadow models, and where they are trained. One shadow set serves LiRA too.
+    online : True takes p(x) as the mean of models with x and models without; False of those without alone, where the
+        others are guessed by `offline_scale`.
+    offline_scale : a in p_in(x) = a p_out(x) + 1 - a, from 0 (models learn members by heart) to 1 (not at all). Online
+        it is used for population records only.
+    device : where the target is evaluated.
+
+    Guarantees
+    ----------
+    Offline, ratios of non-members and of the population are computed alike, each from as many models, so that the
+    p-value of a candidate drawn as the background was is valid up to shadow models being unlike the target in its
+    records. Online, ratio_z rests on the guess of `offline_scale`, and the p-value with it.
+    """
+
+    shadows: Shadows = field(default_factory=Shadows)
+    online: bool = True
+    offline_scale: float = 0.3
+    device: str = "cpu"
+
+    name: ClassVar[str] = "rmia"
+    title: ClassVar[str] = "RMIA (Zarifzadeh et al. 2024)"
+    needs: ClassVar[frozenset[Need]] = frozenset({"query", "loss", "population", "labels", "shadows"})
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offline_scale", check.probability("offline_scale", self.offline_scale))
+
+    def signals(self) -> tuple[Signal, ...]:
+        """What it asks of each shadow model."""
+        return (Confidence(),)
+
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
+        signal = Confidence()
+        found = seen(task, trace, who, signal, shadows=self.shadows, device=self.device, progress=progress)
+        c, z = len(found.candidates), len(found.population)
+        inside, outside, others = LogMean(c), LogMean(c), LogMean(z)
+        for model in found.shadows:
+            part = model.signal(signal.key)
+            log_p = _log_p(part[0])
+            inside.add(log_p, model.inside)
+            outside.add(log_p, ~model.inside)
+            if part[1] is not None and z:
+                # As many models for z as for a candidate: a mean over more of them would vary less.
+                others.add(_log_p(part[1]), ~model.inside[np.arange(z) % c])
+        self._check_counts(found.shadows.candidates, inside.count, outside.count)
+        if self.online:
+            known = np.logaddexp(inside.value, outside.value) - np.log(2.0)
+        else:
+            known = blended(outside.value, self.offline_scale)
+        scores = (_log_p(found.candidates) - known)[found.back]
+        ratios = _log_p(found.population) - blended(others.value, self.offline_scale)
+        info: dict[str, Any] = {
+            "online": self.online,
+            "population": z,
+            "shadows": len(found.shadows),
+            "folder": str(found.shadows.path),
+        }
+        return ScoreSet(
+            ids=found.ids,
+            scores=scores,
+            attack=self.name,
+            p_values=ranks_among(scores, ratios) if z else None,
+            info=info,
+        )
+
+    def _check_counts(self, ids: NDArray[np.int64], inside: Array, outside: Array) -> None:
+        for words, count in ([("with", inside)] if self.online else []) + [("without", outside)]:
+            if count.min() < 1.0:
+                raise InvalidArgument(
+                    f"Candidate {ids[count.argmin()]} has none of {self.shadows.count} shadow models {words} it: raise "
+                    f"count of shadows{', or pass online = False' if words == 'with' else ''}."
+                )
+
+
+def _log_p(phi: NDArray[Any]) -> Array:
+    """log p of the records as they are, shape (c,)."""
+    return np.maximum(log_probabilities(phi[:, 0]), _LEAST)

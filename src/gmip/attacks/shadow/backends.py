@@ -1,0 +1,90 @@
+"""Where shadow models are trained: in this process, in local processes (joblib's loky), on a cluster."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, Future
+from contextlib import contextmanager
+from typing import Any
+
+from joblib.externals import loky
+
+from gmip.attacks.shadow.clusters import DaskPool, RayPool
+from gmip.attacks.shadow.parcel import Parcel, pack, versions
+from gmip.attacks.shadow.pool import Pool
+from gmip.attacks.shadow.settings import Shadows
+from gmip.attacks.shadow.worker import Answer, Work, attempt, attempt_packed, begin
+
+__all__ = ["open_pool"]
+
+
+@contextmanager
+def open_pool(work: Work, settings: Shadows, models: int) -> Iterator[Pool]:
+    """Workers for that many models; they are stopped at the end, also after an error or Ctrl-C."""
+    pool = _open(work, settings, models)
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+def _open(work: Work, settings: Shadows, models: int) -> Pool:
+    if settings.backend == "dask":
+        return DaskPool(pack(work), settings)
+    if settings.backend == "ray":
+        return RayPool(pack(work), settings)
+    workers = min(models, settings.workers or loky.cpu_count())
+    return _Here(work) if workers == 1 else _Local(pack(work), workers)
+
+
+class _Here(Pool):
+    """This process: no start-up, nothing is pickled."""
+
+    slots = 1
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
+        future: Future[Answer] = Future()
+        future.set_result(attempt(self._work, index, keys))
+        return future
+
+
+class _Local(Pool):
+    """Processes of this machine. If one dies, loky gives up all of them: they are started anew."""
+
+    deaths = (BrokenExecutor,)
+    slots = 0
+
+    def __init__(self, parcel: Parcel, workers: int) -> None:
+        self._parcel, self.slots = parcel, workers
+        self._executor: Any = None
+
+    def submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
+        # Ctrl-C at a terminal reaches the whole group of processes; workers inherit that they do not take it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return self._submit(index, keys)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, kill_workers=True)
+            self._executor = None
+
+    def _submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
+        job = (attempt_packed, self._parcel.digest, versions(), None, index, keys)
+        future: Future[Answer]
+        if self._executor is not None:
+            try:
+                future = self._executor.submit(*job)
+            except BrokenExecutor:
+                self.close()
+            else:
+                return future
+        self._executor = loky.ProcessPoolExecutor(self.slots, initializer=begin, initargs=(self._parcel,))
+        future = self._executor.submit(*job)
+        return future

@@ -1,0 +1,182 @@
+"""Dask and Ray clusters as pools of workers.
+
+joblib's backends for them are not used: that for Dask waits for ever when the scheduler gives a model up
+(KilledWorker), that for Ray cannot hand out results one by one. The futures of Dask and Ray themselves do both.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, ClassVar, Final
+
+from gmip.attacks.shadow.parcel import Parcel, versions
+from gmip.attacks.shadow.pool import Pool
+from gmip.attacks.shadow.settings import Shadows
+from gmip.attacks.shadow.worker import Answer, attempt_packed
+from gmip.errors import GmipError, InvalidArgument
+
+__all__ = ["DaskPool", "RayPool"]
+
+_PATIENCE: Final = 60.0  # seconds to wait for a cluster, or for a worker of it
+_ADDRESS: Final = re.compile(r"(?:(?P<scheme>\w+)://)?\[?(?P<host>[^/]+?)\]?:(?P<port>\d+)")
+
+
+class DaskPool(Pool):
+    """An existing Dask cluster."""
+
+    def __init__(self, parcel: Parcel, settings: Shadows) -> None:
+        distributed = _extra("dask", "distributed")
+        self.deaths = (distributed.KilledWorker, distributed.comm.CommClosedError, CancelledError)
+        self._parcel, self._workers, self._address = parcel, settings.workers, settings.scheduler_address
+        self._without_worker: float | None = None
+        self._data: Any = None
+        _check_address(str(self._address), "tcp://127.0.0.1:8786", "dask scheduler")
+        try:
+            self._client = distributed.Client(self._address, set_as_default=False, timeout=_PATIENCE / 6)
+        except (OSError, ValueError) as error:
+            raise InvalidArgument(
+                f"scheduler_address = {self._address!r} does not answer as a Dask scheduler ({_reason(error)}): "
+                "mend the address."
+            ) from error
+        try:
+            # Not wait_for_workers: a cluster that grows when there is work must see some.
+            self._client.submit(int, pure=False).result(timeout=_PATIENCE)
+        except TimeoutError:
+            self.close()
+            raise self._nobody() from None
+        self._executor, self._call = self._client.get_executor(pure=False), _call()
+
+    @property
+    def slots(self) -> int:
+        return self._workers or max(1, sum(self._threads().values()))
+
+    def submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
+        with self._talking():
+            if self._data is None:
+                self._data = self._client.scatter(self._parcel.content, broadcast=True, hash=False, timeout=_PATIENCE)
+            future: Future[Answer] = self._executor.submit(
+                self._call, self._parcel.digest, versions(), self._data, index, keys
+            )
+            return future
+
+    def mend(self) -> None:
+        self._data = None  # the worker may have had the only copy
+
+    def check(self) -> None:
+        if self._threads():
+            self._without_worker = None
+        elif self._without_worker is None:
+            self._without_worker = time.monotonic()
+        elif time.monotonic() - self._without_worker > _PATIENCE:
+            raise self._nobody()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _threads(self) -> dict[str, int]:
+        with self._talking():
+            return dict(self._client.nthreads())
+
+    @contextmanager
+    def _talking(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RuntimeError, CancelledError) as error:
+            raise GmipError(
+                f"The Dask cluster at {self._address} does not answer any more ({_reason(error)}): start it again and "
+                "repeat; models that are finished are kept."
+            ) from error
+
+    def _nobody(self) -> GmipError:
+        return GmipError(
+            f"The Dask scheduler at {self._address} has had no worker for {_PATIENCE:.0f} seconds: start workers with "
+            f"`dask worker {self._address} --nthreads 1` and run again; models that are finished are kept."
+        )
+
+
+class RayPool(Pool):
+    """A Ray cluster: the one that this process uses already, the one at the address, or a new one on this machine."""
+
+    _QUIET: ClassVar = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": False}
+
+    def __init__(self, parcel: Parcel, settings: Shadows) -> None:
+        ray = self._ray = _extra("ray", "ray")
+        self.deaths = (ray.exceptions.RayError,)
+        self._digest, self._workers, self._ours = parcel.digest, settings.workers, not ray.is_initialized()
+        if self._ours:
+            self._connect(settings.scheduler_address)
+        self._data = ray.put(parcel.content)
+        # A death is ours to count, so Ray does not repeat what it lost.
+        self._remote = ray.remote(num_cpus=1, max_retries=0)(attempt_packed)
+
+    @property
+    def slots(self) -> int:
+        return self._workers or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+
+    def submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
+        future: Future[Answer] = self._remote.remote(self._digest, versions(), self._data, index, keys).future()
+        return future
+
+    def close(self) -> None:
+        self._data = None
+        if self._ours:
+            self._ray.shutdown()
+
+    def _connect(self, address: str | None) -> None:
+        if address is not None:
+            _check_address(address, "127.0.0.1:6379", "ray start --head")
+        try:
+            self._ray.init(address=address, **self._QUIET)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise InvalidArgument(
+                f"The Ray cluster at scheduler_address = {address!r} cannot be used ({_reason(error)}): start one with "
+                "`ray start --head`, or mend the address."
+            ) from error
+
+
+def _call() -> Any:
+    """`attempt_packed` as a local function, which is pickled by value: a Dask scheduler unpickles what it hands on, and
+    should need neither gmip nor the seconds that importing torch takes."""
+
+    def call(*job: Any) -> Any:
+        from gmip.attacks.shadow.worker import attempt_packed
+
+        return attempt_packed(*job)
+
+    return call
+
+
+def _check_address(address: str, example: str, start: str) -> None:
+    """Somebody must listen there: Dask and Ray take minutes to find out that nobody does."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        raise InvalidArgument(f"scheduler_address = {address!r} is not an address: pass one such as {example}.")
+    if found["scheme"] in (None, "tcp", "tls", "ray"):
+        try:
+            socket.create_connection((found["host"], int(found["port"])), timeout=_PATIENCE / 6).close()
+        except (OSError, OverflowError, UnicodeError) as error:
+            raise InvalidArgument(
+                f"scheduler_address = {address!r} does not answer ({error}): start a cluster with `{start}`, or mend "
+                "the address."
+            ) from error
+
+
+def _reason(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+
+
+def _extra(backend: str, module: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        raise InvalidArgument(
+            f"backend = {backend!r} needs {error.name}, which is not installed: pip install 'gmip[{backend}]'."
+        ) from None

@@ -1,0 +1,247 @@
+"""The shadow engine: train the models of a set that are missing, and store each the moment it is ready."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import gmip
+from gmip.attacks.base import Progress
+from gmip.attacks.shadow.backends import open_pool
+from gmip.attacks.shadow.plan import Plan
+from gmip.attacks.shadow.pool import Pool
+from gmip.attacks.shadow.settings import Shadows, Signal
+from gmip.attacks.shadow.store import FORMAT_VERSION, ShadowSet, Store
+from gmip.attacks.shadow.worker import Answer, Failure, Parts, Work, one_thread
+from gmip.errors import GmipError, GmipWarning, InvalidArgument
+from gmip.tasks.base import Examples, Recipe, Task
+from gmip.trace import Trace, fingerprint
+from gmip.training.loop import initial_model
+from gmip.training.plan import recipe_of
+
+__all__ = ["shadow_set"]
+
+_OPTIONS: Mapping[str, Any] = {
+    "fix": False,
+    "grad_sample_mode": "auto",
+    "max_physical_batch_size": None,
+    "device": "cpu",
+}
+_CHECK_SECONDS = 5.0
+_PROBED = 8  # records on which the untrained model is evaluated, to know it again
+
+
+def shadow_set(
+    task: Task,
+    trace: Trace,
+    candidates: NDArray[np.int64],
+    background: Examples,
+    signals: Sequence[Signal],
+    settings: Shadows,
+    *,
+    progress: Progress | None = None,
+) -> ShadowSet:
+    """Shadow models of a run, trained by its own recipe, as far as they are not stored yet.
+
+    Parameters
+    ----------
+    task, trace : the run; data or a task other than the run's are refused.
+    candidates : ids, rows of the task's pool, shape (c,). Each model is trained on a random half of them.
+    background : further records of the same distribution. They fill models up; some are kept out of all (population).
+    signals : what is computed with each model for candidates and population, and stored.
+    settings : how many, where, and by whom.
+    progress : called with (models that are done, models in all), at the start and after each.
+
+    Guarantees
+    ----------
+    Model i follows from task, recipe, candidates, background, settings.seed and i. Who was in the target plays no part,
+    nor do the backend, the number of workers, deaths of workers or interruptions: stored bits are the same on machines
+    whose arithmetic is (same processor, same torch). Each model is stored the moment it is ready, and a later call
+    trains only what is missing. Memory here does not grow with the number of models.
+
+    Raises
+    ------
+    InvalidArgument : too little background, an unknown address, a folder that holds something else.
+    TraceMismatch : the run is of another task, data or recipe.
+    GmipError : a model could not be trained; errors of a kind of their own keep it, and the message names the model.
+    """
+    trace.check_data(task.fingerprints)
+    candidates = np.asarray(candidates, dtype=np.int64)
+    wanted = _signals(signals)
+    recipe = recipe_of(task, trace)
+    options = {name: trace.header.recipe.get(name, default) for name, default in _OPTIONS.items()}
+    plan = Plan(
+        num_candidates=len(candidates),
+        num_background=len(background),
+        dataset_size=recipe.dataset_size,
+        seed=settings.seed,
+    )
+    store = Store(settings.parent, _facts(task, recipe, options, plan, candidates, background))
+    population = background[plan.population]
+    missing = {}
+    for index in range(settings.count):
+        stored = store.stored(index)
+        keys = {key for key, one in wanted.items() if key not in stored or (one.population and not stored[key])}
+        if keys:
+            missing[index] = frozenset(keys)
+    progress = progress or (lambda done, total: None)
+    progress(settings.count - len(missing), settings.count)
+    if missing:
+        nothing = task.pool[[]]
+        work = Work(
+            task=dataclasses.replace(task, pool=nothing, test=nothing, background=None),
+            recipe=recipe,
+            options=options,
+            plan=plan,
+            candidates=task.pool[candidates],
+            filling=background[plan.filling],
+            population=population,
+            signals=tuple(wanted.values()),
+        )
+        _train(work, missing, store, settings, progress)
+    return ShadowSet(store, settings.count, candidates, population, tuple(wanted))
+
+
+def _train(
+    work: Work, missing: Mapping[int, frozenset[str]], store: Store, settings: Shadows, progress: Progress
+) -> None:
+    waiting = sorted(missing, reverse=True)
+    running: dict[Future[Answer], int] = {}
+    attempts: Counter[int] = Counter()
+    done = settings.count - len(missing)
+    with open_pool(work, settings, len(missing)) as pool:
+        while waiting or running:
+            while waiting and len(running) < pool.slots:
+                index = waiting.pop()
+                running[pool.submit(index, missing[index])] = index
+            finished = wait(running, timeout=_CHECK_SECONDS, return_when=FIRST_COMPLETED).done
+            if not finished:
+                pool.check()
+            lost: dict[int, _Lost] = {}
+            failed: GmipError | None = None
+            for future in finished:
+                index = running.pop(future)
+                answer = _answer(future, pool, index)
+                if isinstance(answer, GmipError):
+                    failed = answer
+                elif isinstance(answer, _Lost):
+                    lost[index] = answer
+                else:
+                    store.write(index, work.plan.inside(index), answer)
+                    done += 1
+                    progress(done, settings.count)
+            if failed is not None:  # now that the others are stored
+                raise failed
+            if lost:
+                _count(lost, attempts, settings.retries)
+                if any(one.death for one in lost.values()):
+                    pool.mend()
+                waiting.extend(sorted(lost, reverse=True))
+
+
+class _Lost(NamedTuple):
+    """Why a model has to be trained again, and whether its worker died."""
+
+    reason: str
+    death: bool
+
+
+def _answer(future: Future[Answer], pool: Pool, index: int) -> dict[str, Parts] | _Lost | GmipError:
+    try:
+        answer = future.result()
+    except pool.deaths as error:
+        return _Lost(f"its worker died ({type(error).__name__})", True)
+    except Exception as error:
+        failed = GmipError(
+            f"A worker could not begin shadow model {index} ({_told(error)}): install the same gmip there as here."
+        )
+        failed.__cause__ = error
+        return failed
+    if not isinstance(answer, Failure):
+        return answer
+    if answer.transient:
+        return _Lost(answer.text, False)
+    failed = answer.kind(f"Shadow model {index} cannot be trained: {answer.text}")
+    failed.add_note(answer.details)
+    return failed
+
+
+def _count(lost: Mapping[int, _Lost], attempts: Counter[int], retries: int) -> None:
+    attempts.update(lost.keys())
+    index, most = max(((index, attempts[index]) for index in lost), key=lambda item: item[1])
+    if most > retries:
+        raise GmipError(
+            f"Shadow model {index} could not be trained in {most} attempts (the last time: {lost[index].reason}): "
+            f"{'give the workers more memory or use fewer' if lost[index].death else 'mend this'}, and run again; "
+            "models that are finished are kept."
+        )
+    reasons = "; ".join(f"model {index}: {one.reason}" for index, one in sorted(lost.items()))
+    warnings.warn(f"Some shadow models are trained again ({reasons}).", GmipWarning, stacklevel=4)
+
+
+def _told(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _signals(signals: Sequence[Signal]) -> dict[str, Signal]:
+    found: dict[str, Signal] = {}
+    for signal in signals:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", signal.key):
+            raise InvalidArgument(
+                f"Signal key {signal.key!r} may have letters, digits, dots, hyphens and underscores only."
+            )
+        if found.setdefault(signal.key, signal).population != signal.population:
+            raise InvalidArgument(f"Two signals have the key {signal.key!r} and differ in population: rename one.")
+    if not found:
+        raise InvalidArgument("signals is empty: name at least one, for nothing else is stored of a shadow model.")
+    return found
+
+
+def _facts(
+    task: Task,
+    recipe: Recipe,
+    options: Mapping[str, Any],
+    plan: Plan,
+    candidates: NDArray[np.int64],
+    background: Examples,
+) -> dict[str, Any]:
+    """All that the models of a set depend on, but for their number."""
+    return {
+        "format": FORMAT_VERSION,
+        "gmip": gmip.__version__,
+        "torch": torch.__version__,
+        "task": task.name,
+        "model": _probe(task, bool(options["fix"]), task.pool[candidates[:_PROBED]]),
+        "data": task.fingerprints,
+        "background": background.fingerprint,
+        "recipe": dataclasses.asdict(recipe),
+        "options": dict(options),
+        "candidates": candidates.tolist(),
+        "seed": plan.seed,
+        "draws": fingerprint(plan.population, plan.inside(0)),  # NumPy may draw otherwise in another version
+    }
+
+
+def _probe(task: Task, fix: bool, examples: Examples) -> str:
+    """A name for what the task's code makes: structure and weights of a model, and its losses on some records."""
+    with one_thread(), torch.no_grad(), torch.random.fork_rng():
+        model = initial_model(task, 0, fix=fix).eval()
+        torch.manual_seed(0)
+        losses = task.loss(model(examples.inputs), examples.targets)
+        return fingerprint(np.array(repr(model)), *map(_bytes, [*model.state_dict().values(), losses]))
+
+
+def _bytes(values: torch.Tensor) -> NDArray[np.uint8]:
+    found: NDArray[np.uint8] = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return found

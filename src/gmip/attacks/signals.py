@@ -1,0 +1,244 @@
+"""What a model says about records: losses and confidences, in eval mode, streamed, on the model's device."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from gmip.errors import InvalidArgument
+from gmip.tasks.base import Examples, Task, cross_entropy
+from gmip.training.evaluate import has_classes
+
+__all__ = ["AUGMENTATIONS", "Augmentation", "Confidence", "confidences", "log_probabilities", "losses"]
+
+Array = NDArray[np.float64]
+_BATCH: Final = 1024
+_PROBES: Final = 4  # of each class, to tell whether a loss is the cross-entropy
+
+
+class Augmentation(Protocol):
+    """A change of inputs that a model should not mind: (n, ...) -> (n, ...), the same for the same inputs.
+
+    `key` must change whenever what it does changes: shadow models' outputs are kept by it.
+    """
+
+    @property
+    def key(self) -> str: ...
+
+    def __call__(self, inputs: Tensor) -> Tensor: ...
+
+
+def losses(task: Task, model: nn.Module, examples: Examples) -> Array:
+    """The task's loss of each example, shape (n,)."""
+    found = np.empty(len(examples))
+    for rows, outputs, targets in _outputs(model, examples, None):
+        found[rows] = _loss(task, outputs, targets).double().cpu().numpy()
+    return _checked(task, found)
+
+
+def confidences(
+    task: Task, model: nn.Module, examples: Examples, *, augmentation: Callable[[Tensor], Tensor] | None = None
+) -> Array:
+    """Logit-scaled confidence phi = log(p/(1 - p)) of each example, shape (n,), where -log p is the task's loss.
+
+    From class logits under cross-entropy it is z_y - logsumexp of the others, in float64, which keeps its digits where
+    p rounds to 1. From another loss l >= 0 it is -log(exp(l) - 1): +inf where the loss is 0, -inf where it is infinite.
+    """
+    found = np.empty(len(examples))
+    margins: bool | None = None
+    for rows, outputs, targets in _outputs(model, examples, augmentation):
+        if margins is None:
+            margins = _is_cross_entropy(task, outputs, targets)
+        if margins:
+            found[rows] = _margins(outputs, targets).cpu().numpy()
+            continue
+        loss = _checked(task, _fine_loss(task, outputs, targets).double().cpu().numpy())
+        if loss.size and loss.min() < 0.0:
+            raise InvalidArgument(
+                f"loss of task {task.name!r} is {loss.min():.3g} for a record, and a confidence needs losses of 0 or "
+                "more, as -log of a probability is: use the attack 'loss', or another loss."
+            )
+        with np.errstate(divide="ignore"):
+            found[rows] = -(loss + np.log(-np.expm1(-loss)))
+    if np.isnan(found).any():
+        raise InvalidArgument(_no_number(task, int(np.isnan(found).sum())))
+    return found
+
+
+def log_probabilities(phi: NDArray[np.floating[Any]]) -> Array:
+    """log p of a logit-scaled confidence, of any shape."""
+    return -np.logaddexp(0.0, -np.asarray(phi, dtype=np.float64))
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """The signal of LiRA and RMIA: `confidences` of each record as it is, then of each augmentation: shape (n, 1 + k).
+
+    Parameters
+    ----------
+    augmentations : names ("flip", "left", "right", "up", "down": images of shape (..., height, width), mirrored or
+        moved by one pixel, the edge repeated), or callables with a `key`, see `Augmentation`.
+    """
+
+    augmentations: tuple[str | Augmentation, ...] = ()
+
+    def __post_init__(self) -> None:
+        given: object = self.augmentations
+        if not isinstance(given, (tuple, list)):
+            raise InvalidArgument(f"augmentations = {self.augmentations!r} must be a tuple, such as ('flip',).")
+        object.__setattr__(self, "augmentations", tuple(self.augmentations))
+        for one in self.augmentations:
+            _augmentation_key(one)
+
+    @property
+    def key(self) -> str:
+        """Changes with the augmentations."""
+        if not self.augmentations:
+            return "confidence"
+        names = "\n".join(_augmentation_key(one) for one in self.augmentations)
+        return f"confidence-{hashlib.sha256(names.encode()).hexdigest()[:16]}"
+
+    @property
+    def population(self) -> bool:
+        """True: RMIA wants it, and so one shadow set serves both attacks."""
+        return True
+
+    def __call__(self, task: Task, model: nn.Module, examples: Examples) -> Array:
+        ways: list[Callable[[Tensor], Tensor] | None] = [None]
+        ways += [AUGMENTATIONS[one] if isinstance(one, str) else one for one in self.augmentations]
+        return np.stack([confidences(task, model, examples, augmentation=way) for way in ways], axis=1)
+
+
+def _flip(inputs: Tensor) -> Tensor:
+    return _images(inputs).flip(-1)
+
+
+@dataclass(frozen=True)
+class _Shift:
+    axis: int
+    by: int
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        size = _images(inputs).shape[self.axis]
+        rows = (torch.arange(size, device=inputs.device) - self.by).clamp(0, size - 1)
+        return inputs.index_select(self.axis, rows)
+
+
+_Change: TypeAlias = Callable[[Tensor], Tensor]
+AUGMENTATIONS: Final[dict[str, _Change]] = {
+    "flip": _flip,
+    "left": _Shift(-1, -1),
+    "right": _Shift(-1, 1),
+    "up": _Shift(-2, -1),
+    "down": _Shift(-2, 1),
+}
+
+
+def _images(inputs: Tensor) -> Tensor:
+    if inputs.ndim < 3:
+        raise InvalidArgument(
+            f"augmentations by name are for images and inputs have shape {tuple(inputs.shape)}: pass callables "
+            "instead, or none."
+        )
+    return inputs
+
+
+def _augmentation_key(one: object) -> str:
+    if isinstance(one, str):
+        if one not in AUGMENTATIONS:
+            raise InvalidArgument(f"augmentations has {one!r}: pass some of {', '.join(map(repr, AUGMENTATIONS))}.")
+        return one
+    key = getattr(one, "key", None)
+    if not callable(one) or not isinstance(key, str) or not key:
+        raise InvalidArgument(
+            f"augmentations has {one!r}, which is no callable with a key: give it an attribute key, a text that "
+            "changes with what it does, since outputs of shadow models are kept by it."
+        )
+    return f"own:{key}"
+
+
+def _outputs(
+    model: nn.Module, examples: Examples, augmentation: Callable[[Tensor], Tensor] | None
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """(rows, outputs, targets) batch by batch; the model is left in the mode it was in."""
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    was_training = model.training
+    model.eval()
+    try:
+        for first in range(0, len(examples), _BATCH):
+            rows = slice(first, min(first + _BATCH, len(examples)))
+            inputs = examples.inputs[rows].to(device)
+            with torch.no_grad():
+                if augmentation is not None:
+                    changed = augmentation(inputs)
+                    if changed.shape != inputs.shape:
+                        raise InvalidArgument(
+                            f"augmentations has one that turns shape {tuple(inputs.shape)} into "
+                            f"{tuple(changed.shape)}: keep the shape."
+                        )
+                    inputs = changed
+                yield rows, model(inputs), examples.targets[rows].to(device)
+    finally:
+        model.train(was_training)
+
+
+def _loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    with torch.no_grad():
+        found = task.loss(outputs, targets)
+    if found.shape != (len(targets),):
+        raise InvalidArgument(
+            f"loss of task {task.name!r} has shape {tuple(found.shape)} for {len(targets)} records: return one number "
+            "for each."
+        )
+    return found
+
+
+def _fine_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """In float64 where the loss takes it, since small losses are differences of large numbers."""
+    if outputs.is_floating_point():
+        wide = targets.double() if targets.is_floating_point() else targets
+        try:
+            return _loss(task, outputs.double(), wide)
+        except RuntimeError:  # of torch: the loss has tensors of its own, in single precision
+            return _loss(task, outputs, targets)
+    return _loss(task, outputs, targets)
+
+
+def _checked(task: Task, found: Array) -> Array:
+    if np.isnan(found).any():
+        raise InvalidArgument(_no_number(task, int(np.isnan(found).sum())))
+    return found
+
+
+def _no_number(task: Task, count: int) -> str:
+    return (
+        f"The model of task {task.name!r} gives NaN for {count} records: training diverged, or these records or their "
+        "targets cannot be used; leave them out."
+    )
+
+
+def _is_cross_entropy(task: Task, outputs: Tensor, targets: Tensor) -> bool:
+    """Whether the loss of class targets is the plain cross-entropy of logits, tried on made-up logits of each class."""
+    if outputs.ndim != 2 or outputs.shape[1] < 2 or not outputs.is_floating_point() or not has_classes(targets):
+        return False
+    if task.loss is cross_entropy:
+        return True
+    k = outputs.shape[1]
+    labels = torch.arange(k, device=targets.device, dtype=targets.dtype).repeat(_PROBES)
+    numbers = torch.arange(len(labels) * k, device=outputs.device, dtype=torch.float64)
+    logits = (3.0 * torch.sin(1.0 + 7.3 * numbers)).reshape(-1, k).to(outputs.dtype)
+    theirs, ours = _loss(task, logits, labels).double(), cross_entropy(logits, labels).double()
+    return bool(torch.allclose(theirs, ours, rtol=1.0e-3, atol=1.0e-3))
+
+
+def _margins(outputs: Tensor, targets: Tensor) -> Tensor:
+    logits, own = outputs.double(), targets.long()[:, None]
+    others = logits.scatter(1, own, -torch.inf).logsumexp(1)
+    return logits.gather(1, own)[:, 0] - others

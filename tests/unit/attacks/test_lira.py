@@ -1,0 +1,212 @@
+"""LiRA: moments against NumPy, ratios against SciPy, p-values against simulation, and what is degenerate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
+
+from gmip.attacks import LiRA, Shadows, lira
+from gmip.attacks._shadowed import Seen
+from gmip.attacks.lira import Moments, likelihood_ratios, standardised
+from gmip.attacks.shadow.worker import Parts
+from gmip.errors import InvalidArgument
+from gmip.stats import ScoreSet
+
+VARIANCES = ("auto", "per-example", "pooled")
+
+
+@dataclass
+class Models:
+    """A shadow set in memory: values of shape (models, c, q), inside of shape (models, c)."""
+
+    values: np.ndarray
+    inside: np.ndarray
+    path: Path = Path("nowhere")
+
+    @property
+    def candidates(self) -> np.ndarray:
+        return np.arange(self.inside.shape[1])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self):
+        for values, inside in zip(self.values, self.inside, strict=True):
+            yield SimpleNamespace(inside=inside, signal=lambda key, values=values: Parts(values, None))
+
+
+def attacked(monkeypatch, phi: np.ndarray, models: Models, **options: Any) -> ScoreSet:
+    """LiRA on made-up confidences, phi of shape (c, q)."""
+    ids = models.candidates
+    found = Seen(ids, ids, phi, np.empty((0, phi.shape[1])), models)
+    monkeypatch.setattr(lira, "seen", lambda *_, **__: found)
+    return LiRA(shadows=Shadows(count=len(models)), **options)._score(None, None, None, None)
+
+
+def pairs(rng: np.random.Generator, count: int, c: int) -> np.ndarray:
+    halves = [rng.permutation(c) < c // 2 for _ in range(count // 2)]
+    return np.stack([mask for half in halves for mask in (half, ~half)])
+
+
+def filled(values: np.ndarray, rows: np.ndarray) -> Moments:
+    moments = Moments(values.shape[1:])
+    for one, mask in zip(values, rows, strict=True):
+        moments.add(one, mask)
+    return moments
+
+
+def test_moments_are_numpys():
+    rng = np.random.default_rng(0)
+    values, rows = rng.normal(50.0, 3.0, (12, 7, 2)), rng.random((12, 7)) < 0.6
+    moments = filled(values, rows)
+    for i in range(7):
+        kept = values[rows[:, i], i]
+        assert moments.count[i] == len(kept)
+        np.testing.assert_allclose(moments.mean[i], kept.mean(0))
+        np.testing.assert_allclose(moments.scatter[i], ((kept - kept.mean(0)) ** 2).sum(0))
+
+
+def test_three_variances():
+    values = np.array([[[1.0], [0.0]], [[3.0], [0.0]], [[2.0], [3.0]]])
+    moments = filled(values, np.ones((3, 2), dtype=bool))
+    own = np.array([[1.0], [3.0]])  # each with 2 degrees of freedom
+    factor = 1.0 + 1.0 / 3.0
+    for variance, expected, freedom in [
+        ("pooled", np.full((2, 1), 2.0), 4.0),
+        ("per-example", own, 2.0),
+        ("auto", (2.0 * own + 4.0 * 2.0) / 6.0, 6.0),
+    ]:
+        found, known = moments.spread(variance)
+        np.testing.assert_allclose(found, factor * expected)
+        np.testing.assert_array_equal(known, np.full((2, 1), freedom))
+
+
+def test_auto_goes_from_pooled_to_per_example():
+    rng = np.random.default_rng(1)
+    scales = np.array([0.5, 1.0, 2.0])
+    for count, nearer in (2, "pooled"), (200, "per-example"):
+        moments = filled(scales[:, None] * rng.normal(size=(count, 3, 1)), np.ones((count, 3), dtype=bool))
+        logs = {name: np.log(moments.spread(name)[0][0, 0]) for name in VARIANCES}
+        other = "per-example" if nearer == "pooled" else "pooled"
+        assert abs(logs["auto"] - logs[nearer]) < abs(logs["auto"] - logs[other])
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_ratios_are_scipys(variance):
+    rng = np.random.default_rng(2)
+    values, inside = rng.normal(size=(16, 5, 3)) + np.arange(3), pairs(rng, 16, 5)
+    phi = rng.normal(size=(5, 3))
+    groups = [filled(values, mask) for mask in (inside, ~inside)]
+    logs = [np.mean(stats.norm.logpdf(phi, group.mean, np.sqrt(group.spread(variance)[0])), axis=1) for group in groups]
+    np.testing.assert_allclose(likelihood_ratios(phi, groups[0], groups[1], variance), logs[0] - logs[1])
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("count", [3, 16])
+def test_p_values_of_gaussians(variance, count):
+    """Uniform, however few the models: the mean and the variance are estimated, and Student's law knows."""
+    rng = np.random.default_rng(3)
+    c = 4000
+    level = rng.normal(0.0, 5.0, (c, 1))
+    moments = filled(level + rng.normal(size=(count, c, 1)), np.ones((count, c), dtype=bool))
+    above, p = standardised(level + rng.normal(size=(c, 1)), moments, variance)
+    if variance != "auto":  # exact; "auto" borrows from the others and errs towards large p
+        assert stats.kstest(p, "uniform").statistic < 1.95 / np.sqrt(c)
+    for rate in (0.01, 0.1):
+        assert np.mean(p <= rate) < rate + 4.0 * np.sqrt(rate * (1.0 - rate) / c)
+    assert np.all(np.diff(p[np.argsort(above)]) <= 0.0)
+
+
+def test_finds_members_of_made_up_models(monkeypatch):
+    """Two Gaussians one apart: AUC is Phi(1/sqrt 2) if their parameters are known, and nearly so with 64 models."""
+    rng = np.random.default_rng(4)
+    c = 3000
+    truth, inside = rng.random(c) < 0.5, pairs(rng, 64, c)
+    level = rng.normal(0.0, 5.0, c)
+    values = level + inside + rng.normal(size=(64, c))
+    phi = level + truth + rng.normal(size=c)
+    models = Models(values[..., None], inside)
+    for online, loss in (True, 0.02), (False, 0.03):
+        scores = attacked(monkeypatch, phi[:, None], models, online=online).scores
+        area = stats.mannwhitneyu(scores[truth], scores[~truth]).statistic / (truth.sum() * (~truth).sum())
+        best = stats.norm.cdf(1.0 / np.sqrt(2.0))
+        assert best - loss < area < best + 4.0 * np.sqrt(1.0 / (12.0 * c / 4.0))
+
+
+def test_offline_never_looks_at_models_with_the_candidate(monkeypatch):
+    rng = np.random.default_rng(5)
+    values, inside, phi = rng.normal(size=(8, 6, 2)), pairs(rng, 8, 6), rng.normal(size=(6, 2))
+    usual = attacked(monkeypatch, phi, Models(values, inside), online=False)
+    # Within the range of the others, so that the bounds for infinite values stay.
+    other = attacked(monkeypatch, phi, Models(np.where(inside[..., None], 0.0, values), inside), online=False)
+    np.testing.assert_array_equal(usual.scores, other.scores)
+    assert usual.p_values is not None and usual.info["online"] is False
+    online = attacked(monkeypatch, phi, Models(values, inside))
+    assert online.p_values is None and online.info["shadows"] == 8
+
+
+def test_infinite_confidences_count_as_the_largest_seen(monkeypatch):
+    rng = np.random.default_rng(6)
+    values, inside, phi = rng.normal(size=(8, 6, 1)), pairs(rng, 8, 6), rng.normal(size=(6, 1))
+    values[0, :, 0], values[1, 0, 0], phi[2, 0] = np.inf, -np.inf, np.inf
+    finite = np.concatenate([part[np.isfinite(part)] for part in (values, phi)])
+    high, low = finite.max(), finite.min()
+    capped = Models(np.clip(values, low, high), inside)
+    for options in {}, {"online": False}, {"variance": "per-example"}:
+        found = attacked(monkeypatch, phi, Models(values, inside), **options)
+        expected = attacked(monkeypatch, np.clip(phi, low, high), capped, **options)
+        np.testing.assert_allclose(found.scores, expected.scores)
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+@pytest.mark.parametrize("online", [True, False])
+def test_degenerate_models(monkeypatch, variance, online):
+    """All shadow models say the same of a candidate, or of all: scores are finite and in the right order."""
+    rng = np.random.default_rng(7)
+    inside = pairs(rng, 8, 4)
+    constant = np.where(inside, 1.0, 0.0)[..., None]
+    phi = np.array([[-1.0], [0.0], [1.0], [2.0]])
+    scores = attacked(monkeypatch, phi, Models(constant, inside), variance=variance, online=online).scores
+    assert np.all(np.diff(scores) > 0.0)
+    some = constant.copy()
+    some[:, 2:] += rng.normal(size=(8, 2, 1))
+    scores = attacked(monkeypatch, phi, Models(some, inside), variance=variance, online=online).scores
+    assert np.isfinite(scores).all() and scores.argmax() == 3
+    nothing = np.full((8, 4, 1), np.inf)
+    scores = attacked(monkeypatch, nothing[0], Models(nothing, inside), variance=variance, online=online).scores
+    np.testing.assert_array_equal(scores, np.zeros(4))
+
+
+def test_too_few_models(monkeypatch):
+    rng = np.random.default_rng(8)
+    inside = pairs(rng, 4, 4)
+    values, phi = rng.normal(size=(4, 4, 1)), rng.normal(size=(4, 1))
+    with pytest.raises(InvalidArgument, match=r"Candidate \d has 0 of 1 shadow models with it, and LiRA needs 1"):
+        attacked(monkeypatch, phi, Models(values[:1], inside[:1]))
+    with pytest.raises(InvalidArgument, match="0 of 1 shadow models without it"):
+        attacked(monkeypatch, phi, Models(values[:1], inside[:1]), online=False)
+    with pytest.raises(InvalidArgument, match=r"No candidate has two shadow models with it.*shadows, which is 2"):
+        attacked(monkeypatch, phi, Models(values[:2], inside[:2]))
+    with pytest.raises(InvalidArgument, match="has 1 of 2 shadow models with it, and LiRA needs 2 or more"):
+        attacked(monkeypatch, phi, Models(values[:2], inside[:2]), variance="per-example")
+    assert np.isfinite(attacked(monkeypatch, phi, Models(values, inside)).scores).all()
+
+
+def test_bad_settings():
+    with pytest.raises(InvalidArgument, match="variance = 'own' is not known"):
+        LiRA(variance="own")
+    with pytest.raises(InvalidArgument, match="augmentations has 'spin'"):
+        LiRA(augmentations=("spin",))
+
+
+def test_signals_say_what_is_asked_of_shadow_models():
+    plain, flipped = LiRA().signals(), LiRA(augmentations=("flip",)).signals()
+    assert [signal.key for signal in plain] == ["confidence"] != [signal.key for signal in flipped]
