@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gmip._cli import options, parse, show, targets
+from gmip._cli import cluster, options, parse, show, targets
 from gmip._cli.errors import BadRequest
 from gmip._cli.stages import stages, warnings_in_one_line
 
@@ -67,12 +67,10 @@ def audit(
         str | None,
         _option(HOW, "--advise-tpr", "TPR@FPR", "What the report's advice aims at (default 0.05@0.01)."),
     ] = None,
-    shadows: Annotated[str | None, _option(SHADOWS, "--shadows", "M", "How many (default 64).")] = None,
-    workers: Annotated[str | None, _option(SHADOWS, "--workers", "W", "Trained at once (default: all cores).")] = None,
-    backend: Annotated[str | None, _option(SHADOWS, "--backend", "local|dask|ray", "Where they are trained.")] = None,
-    scheduler_address: Annotated[
-        str | None, _option(SHADOWS, "--scheduler-address", "ADDRESS", "Of an existing Dask or Ray cluster.")
-    ] = None,
+    shadows: Annotated[str | None, _option(SHADOWS, "--shadows", "M", "How many shadow models (default 64).")] = None,
+    workers: cluster.Workers = None,
+    backend: cluster.BackendOption = None,
+    scheduler_address: cluster.SchedulerAddress = None,
     out: Annotated[
         str | None, _option(OUTPUT, "--out", "DIR", "Folder of the report and the work in progress (default audit).")
     ] = None,
@@ -119,13 +117,9 @@ def audit(
         "runs": _runs(run, target_mu, target_advantage, notion),
     }
     given = {name: value for name, value in given.items() if value is not None}
-    trained: dict[str, Any] = {
-        "count": shadows and parse.count("--shadows", shadows),
-        "workers": workers and parse.count("--workers", workers),
-        "backend": backend and parse.one_of("--backend", backend, ("local", "dask", "ray")),
-        "scheduler_address": scheduler_address,
-    }
-    trained = {name: value for name, value in trained.items() if value is not None}
+    trained = cluster.read_cluster(workers, backend, scheduler_address)
+    if shadows is not None:
+        trained["count"] = parse.count("--shadows", shadows)
     path = source if source is not None and source.lower().endswith(YAML) else None
     if source is not None and path is None:
         if task is not None:

@@ -1,0 +1,108 @@
+"""`gmip shadows`: train shadow models ahead of an audit."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from gmip._cli import cluster, options, parse, show
+from gmip._cli.errors import BadRequest, listed
+from gmip._cli.stages import stages, warnings_in_one_line
+
+__all__ = ["shadows"]
+
+
+def _option(name: str, metavar: str, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, show_default=False, help=help)
+
+
+def shadows(
+    task: Annotated[
+        str | None, _option("--task", "TASK", "The run's task, or path/to/file.py:make_task (default digits).")
+    ] = None,
+    run: Annotated[str | None, _option("--run", "DIR", "Folder of the run, as gmip train wrote it (required).")] = None,
+    attacks: Annotated[
+        str | None, _option("--attacks", "A,B", "Attacks to train for (default: all that use shadow models).")
+    ] = None,
+    models: Annotated[str | None, _option("--models", "M", "Shadow models in all (default 64).")] = None,
+    seed: Annotated[str | None, _option("--seed", "SEED", "Of members, weights and batches (default 0).")] = None,
+    folder: Annotated[
+        str | None, _option("--folder", "DIR", "Parent of the shadow sets (default: shadows in the cache, GMIP_CACHE).")
+    ] = None,
+    workers: cluster.Workers = None,
+    backend: cluster.BackendOption = None,
+    scheduler_address: cluster.SchedulerAddress = None,
+    json: options.Json = False,
+) -> None:
+    """Train shadow models by the run's own recipe, each on a random half of the candidates.
+
+    Example: gmip shadows --task digits --run runs/a --attacks lira,rmia
+
+    Each model's outputs are stored the moment it is ready. Interrupted? Repeat
+    the command: it trains what is missing. A larger --models later adds to the
+    set. An audit of the same candidates (all, up to 2000 members and as many
+    others) with the same seed and folder of shadow models finds the set.
+    """
+    if run is None:
+        raise BadRequest("--run is missing: name the folder of a run, as in --run runs/a.")
+    settings: dict[str, Any] = {
+        "count": parse.count("--models", models or "64"),
+        "seed": parse.seed("--seed", seed or "0"),
+        "folder": folder,
+    } | cluster.read_cluster(workers, backend, scheduler_address)
+
+    with warnings_in_one_line(), stages() as watch:
+        try:
+            from gmip import tasks
+            from gmip.attacks import registry, shadow
+            from gmip.attacks.base import parties
+            from gmip.trace import Trace
+        except ModuleNotFoundError as error:
+            raise BadRequest(
+                f"gmip shadows needs {error.name}, which is not installed: pip install 'gmip[train]'."
+            ) from None
+        names, signals = _signals(registry, attacks)
+        chosen, trace = tasks.load(task or "digits"), Trace.open(run)
+        who = parties(chosen, trace, None, None)
+        plan = shadow.Shadows(**settings)
+        try:
+            found = shadow.shadow_set(
+                chosen, trace, who.ids, who.background, signals, plan, progress=watch("shadow models")
+            )
+        except KeyboardInterrupt:
+            print("Interrupted: repeat the command to go on, nothing finished is lost.", file=sys.stderr)
+            raise
+    answer = {
+        "folder": str(found.path),
+        "attacks": names,
+        "models": len(found),
+        "candidates": len(found.candidates),
+        "population": len(found.population),
+        "signals": sorted(signal.key for signal in signals),
+    }
+    if json:
+        show.print_json(answer)
+        return
+    show.print_people(
+        [
+            ("shadow models", str(len(found))),
+            ("candidates", str(len(found.candidates))),
+            ("records in no model", str(len(found.population))),
+        ],
+        f"Shadow models for {listed(names)} are in {found.path}, as sensitive as the data.",
+        ["Each model is trained by the recipe of the run, on a random half of the candidates and on background."],
+    )
+
+
+def _signals(registry: Any, asked: str | None) -> tuple[list[str], list[Any]]:
+    """Names of attacks and what they want of each model, each signal once."""
+    usable = [name for name in registry.names() if "shadows" in registry.kind(name).needs]
+    names = usable if asked is None else [name.strip() for name in asked.split(",")]
+    for name in names:
+        if name not in usable:
+            why = "uses no shadow models" if name in registry.names() else "is not an attack"
+            raise BadRequest(f"--attacks has {name!r}, which {why}: pass some of {', '.join(usable)}.")
+    found = {signal.key: signal for name in names for signal in registry.make(name).signals()}
+    return names, list(found.values())

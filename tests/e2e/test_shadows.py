@@ -1,0 +1,204 @@
+"""Shadow sets in several processes: killed, interrupted and resumed, the bits are those of one process left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs the extra gmip[train]")
+
+import torch
+
+from gmip.attacks.base import parties
+from gmip.attacks.shadow import Shadows, ShadowSet, shadow_set
+from gmip.cli import main
+from gmip.errors import GmipWarning
+from gmip.tasks import Task, load
+from gmip.trace import Trace
+from gmip.training import train
+from tests.unit.attacks.shadow.helpers import Outputs, Slow, Troubled, bits, load_own_task, make_task, times
+
+COUNT = 10
+ROOT = Path(__file__).parents[2]
+
+# Another process: run, parent of the sets, key, workers, seconds for each model.
+SCRIPT = """
+import sys
+from gmip.attacks.base import parties
+from gmip.attacks.shadow import Shadows, shadow_set
+from gmip.trace import Trace
+from tests.unit.attacks.shadow.helpers import Slow, make_task
+
+if __name__ == "__main__":
+    task, trace, key = make_task(), Trace.open(sys.argv[1]), sys.argv[3]
+    who = parties(task, trace, None, None)
+    settings = Shadows(count=10, folder=sys.argv[2], workers=int(sys.argv[4]))
+    shadow_set(task, trace, who.ids, who.background, (Slow(key, seconds=float(sys.argv[5])),), settings)
+"""
+
+
+def start(folder: Path, key: str, workers: int, seconds: float) -> subprocess.Popen[bytes]:
+    arguments = [str(folder / "run"), str(folder / "sets"), key, str(workers), str(seconds)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+    with (folder / "stderr").open("wb") as stderr:
+        return subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, *arguments], cwd=ROOT, env=environment, stderr=stderr, start_new_session=True
+        )
+
+
+def shadows(task: Task, run: Path, folder: Path, signal: Any, **settings: Any) -> ShadowSet:
+    trace = Trace.open(run)
+    who = parties(task, trace, None, None)
+    settings = {"count": COUNT, "folder": folder} | settings
+    return shadow_set(task, trace, who.ids, who.background, (signal,), Shadows(**settings))
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
+def test_killed_worker_of_a_task_of_the_users_own(tmp_path):
+    """Two processes, one of them killed in the middle; they cannot import the task's file, nor the one beside it."""
+    task = load_own_task(tmp_path)
+    train(task, seed=1, out=tmp_path / "run")
+    expected = bits(shadows(task, tmp_path / "run", tmp_path / "one", Outputs(), workers=1))
+    with pytest.warns(GmipWarning, match=r"trained again \(model \d: its worker died"):
+        found = shadows(task, tmp_path / "run", tmp_path / "two", Troubled(folder=str(tmp_path), after=2), workers=2)
+    assert (tmp_path / "trouble-0").exists()
+    assert bits(found) == expected
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+    begin = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begin < seconds, f"waited {seconds} seconds for {what}"
+        time.sleep(0.05)
+
+
+def alive(session: int) -> list[int]:
+    """Processes of a session that have not ended."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+        if int(fields[3]) == session and fields[0] not in "ZX":
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
+def test_interrupted_and_resumed(tmp_path, how):
+    train(make_task(), seed=1, out=tmp_path / "run")
+    expected = bits(shadows(make_task(), tmp_path / "run", tmp_path / "alone", Outputs(), workers=1))
+    child = start(tmp_path, "outputs", 2, 0.3)
+    try:
+        until(lambda: len(list(tmp_path.glob("sets/*/model-*"))) >= 3 or child.poll() is not None, "three models")
+        assert child.poll() is None, (tmp_path / "stderr").read_text()
+        assert len(alive(child.pid)) >= 3  # the parent and its workers
+        if how == "Ctrl-C":
+            os.killpg(child.pid, signal.SIGINT)  # as a terminal does, to all of them
+        else:
+            child.kill()
+        child.wait(60)
+        until(lambda: not alive(child.pid), "the workers' end", 30.0)
+    finally:
+        for left in alive(child.pid):
+            os.kill(left, signal.SIGKILL)
+        child.wait()
+    assert child.returncode == (-signal.SIGKILL if how == "kill -9" else -signal.SIGINT)
+    if how == "Ctrl-C":  # one traceback, the parent's
+        assert (tmp_path / "stderr").read_text().count("Traceback") == 1
+    (folder,) = (tmp_path / "sets").iterdir()
+    kept = times(folder)
+    assert 3 <= len(kept) < COUNT
+    again = shadows(make_task(), tmp_path / "run", tmp_path / "sets", Slow(seconds=0.0), workers=1)
+    assert again.path == folder
+    assert kept.items() <= times(folder).items()
+    assert bits(again) == expected
+    assert {path.name for path in folder.iterdir()} == {".lock", "shadows.json", *times(folder)}
+
+
+@pytest.mark.slow
+def test_two_processes_build_one_set(tmp_path):
+    """Each with a signal of its own: both are kept, of every model."""
+    train(make_task(), seed=1, out=tmp_path / "run")
+    run, sets = tmp_path / "run", tmp_path / "sets"
+    child = start(tmp_path, "child", 1, 0.05)
+    try:
+        until(lambda: any(sets.glob("*/model-*")) or child.poll() is not None, "the first model")
+        shadows(make_task(), run, sets, Slow("parent", seconds=0.05), workers=1)
+        assert child.wait(120) == 0, (tmp_path / "stderr").read_text()
+    finally:
+        child.kill()
+        child.wait()
+    (folder,) = sets.iterdir()
+    before = times(folder)
+    rows = [bits(shadows(make_task(), run, sets, Outputs(key=key), workers=1)) for key in ("child", "parent")]
+    assert times(folder) == before
+    assert rows[0] == rows[1] and len(rows[0]) == COUNT
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    task = load("digits")
+    train(task, task.recipe.replace(dataset_size=60, batch_size=30, num_steps=10), seed=1, out=tmp_path / "run")
+    return ["--task", "digits", "--run", str(tmp_path / "run"), "--folder", str(tmp_path / "sets"), "--workers", "1"]
+
+
+def test_command(recorded, capsys):
+    argv = ["shadows", *recorded, "--attacks", "lira,rmia", "--models", "4"]
+    assert main([*argv, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["models"] == 4 and answer["candidates"] == 120 and answer["attacks"] == ["lira", "rmia"]
+    folder = Path(answer["folder"])
+    before = times(folder)
+    assert len(before) == 4
+    assert main(argv) == 0
+    assert str(folder) in "".join(capsys.readouterr().out.split("\n"))
+    assert main(["shadows", *recorded, "--attacks", "lira", "--models", "6"]) == 0
+    assert len(times(folder)) == 6 and before.items() <= times(folder).items()
+
+
+@pytest.mark.parametrize(
+    ("argv", "complaint"),
+    [
+        (["--models", "0"], "--models must be a whole number from 1"),
+        (["--workers", "many"], "--workers must be a whole number from 1"),
+        (["--backend", "spark"], "--backend must be one of local, dask, ray, not 'spark'"),
+        (["--backend", "dask"], "--backend dask needs --scheduler-address"),
+        (["--scheduler-address", "tcp://a:1"], "--scheduler-address plays no part in --backend local"),
+        (["--seed", "-1"], "--seed must be a whole number from 0"),
+        (["--attacks", "loss"], "--attacks has 'loss', which uses no shadow models: pass some of lira"),
+        (["--attacks", "lira,magic"], "--attacks has 'magic', which is not an attack: pass some of lira"),
+    ],
+)
+def test_command_refuses(recorded, capsys, argv, complaint):
+    assert main(["shadows", *recorded, *argv]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and complaint in err
+
+
+def test_command_needs_a_run(capsys):
+    assert main(["shadows"]) == 2
+    assert capsys.readouterr().err == "--run is missing: name the folder of a run, as in --run runs/a.\n"
