@@ -1,0 +1,163 @@
+"""Shadow models on real clusters of this machine: the bits of local training, also when a worker is killed.
+
+Each cluster is of processes of its own, on ports that the system chooses, and is ended with the test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs the extra gmip[train]")
+
+from gmip.attacks.base import parties
+from gmip.attacks.shadow import Shadows, shadow_set
+from gmip.trace import Trace
+from gmip.training import train
+from tests.unit.attacks.shadow.helpers import Outputs, Troubled, bits, load_own_task, times
+
+pytestmark = pytest.mark.slow
+COUNT = 6
+ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join([str(ROOT), *map(str, sys.path)])
+
+
+@pytest.fixture
+def shadows(tmp_path):
+    """Shadow models of a task of the user's own, whose file no worker can import."""
+    task = load_own_task(tmp_path)
+    train(task, seed=1, out=tmp_path / "run")
+    trace = Trace.open(tmp_path / "run")
+    who = parties(task, trace, None, None)
+
+    def call(name: str, signal: Any, **settings: Any) -> list[Any]:
+        given = Shadows(count=COUNT, folder=tmp_path / name, **settings)
+        return bits(shadow_set(task, trace, who.ids, who.background, (signal,), given))
+
+    return call
+
+
+@contextlib.contextmanager
+def started(log: Path, *argv: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in a session of its own, which is ended with all that it started."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *argv],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": PATHS, **environment},
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(15)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def until(found: Callable[[], Any], process: subprocess.Popen[bytes], log: Path, seconds: float = 120.0) -> Any:
+    begin = time.monotonic()
+    while not (answer := found()):
+        assert process.poll() is None and time.monotonic() - begin < seconds, log.read_text()
+        time.sleep(0.1)
+    return answer
+
+
+def test_dask(tmp_path, shadows):
+    distributed = pytest.importorskip("distributed", reason="the extra gmip[dask] is not installed")
+    where, log = tmp_path / "scheduler.json", tmp_path / "scheduler.log"
+    scheduler = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(where)]
+    worker = ["--scheduler-file", str(where), "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    with contextlib.ExitStack() as stack:
+        head = stack.enter_context(started(log, "distributed.cli.dask_scheduler", *scheduler))
+        workers = [
+            stack.enter_context(
+                started(
+                    tmp_path / f"worker-{number}.log",
+                    "distributed.cli.dask_worker",
+                    *worker,
+                    "--local-directory",
+                    str(tmp_path / "dask"),
+                )
+            )
+            for number in range(2)
+        ]
+        expected = shadows("local", Outputs(), workers=1)
+        until(where.exists, head, log)
+        address = json.loads(where.read_text())["address"]
+        with distributed.Client(address, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=120)
+            assert shadows("dask", Outputs(), backend="dask", scheduler_address=address) == expected
+            who_did = client.run(lambda: "gmip.attacks.shadow.worker" in sys.modules)
+            assert list(who_did.values()) == [True, True]  # both workers took part
+            assert client.run_on_scheduler(lambda: "torch" in sys.modules) is False
+        troubled = Troubled(folder=str(tmp_path), after=3)
+        assert shadows("killed", troubled, backend="dask", scheduler_address=address) == expected
+        assert (tmp_path / "trouble-0").exists()
+        assert sorted(process.poll() is None for process in workers) == [False, True]
+
+
+# Ray takes its settings from the environment when it is imported, and changes how a process handles signals.
+RAY_SCRIPT = """
+import sys
+from pathlib import Path
+from gmip.attacks.base import parties
+from gmip.attacks.shadow import Shadows, shadow_set
+from gmip.trace import Trace
+from tests.unit.attacks.shadow.helpers import Troubled, load_own_task
+
+if __name__ == "__main__":
+    folder, address = Path(sys.argv[1]), sys.argv[2]
+    task, trace = load_own_task(folder), Trace.open(folder / "run")
+    who = parties(task, trace, None, None)
+    settings = Shadows(count=6, folder=folder / "ray", backend="ray", scheduler_address=address)
+    shadow_set(task, trace, who.ids, who.background, (Troubled(folder=str(folder), after=3),), settings)
+"""
+
+
+def test_ray(tmp_path, shadows):
+    pytest.importorskip("ray", reason="the extra gmip[ray] is not installed")
+    # A token, so that nobody else can use the cluster.
+    environment = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+    log = tmp_path / "ray.log"
+    settings = ["--port=0", "--num-cpus=2", "--include-dashboard=false", "--object-store-memory=100000000"]
+    with contextlib.ExitStack() as stack:
+        # The paths of sockets must be short, so not in tmp_path.
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True))
+        argv = ["ray.scripts.scripts", "start", "--head", "--block", f"--temp-dir={folder}", *settings]
+        head = stack.enter_context(started(log, *argv, **environment))
+        expected = shadows("local", Outputs(), workers=1)
+        address = until(lambda: re.search(r"--address='([^']+)'", log.read_text()), head, log)[1]
+        client = subprocess.run(
+            [sys.executable, "-c", RAY_SCRIPT, str(tmp_path), address],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": PATHS, **environment},
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+    assert client.returncode == 0, client.stderr
+    assert (tmp_path / "trouble-0").exists()
+    assert re.search(r"trained again \(model \d: its worker died \(WorkerCrashedError\)", client.stderr)
+    written = times(next((tmp_path / "ray").iterdir()))
+    assert shadows("ray", Outputs(), workers=1) == expected
+    assert times(next((tmp_path / "ray").iterdir())) == written  # nothing was trained here
