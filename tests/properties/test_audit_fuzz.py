@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gmip.cli import main
+from gmip.pipeline import AuditConfig
 from gmip.report import read_result
 
 pytestmark = pytest.mark.slow
@@ -22,10 +23,7 @@ pytestmark = pytest.mark.slow
 REPORT = {"report.html", "report.md", "result.json"}
 FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-NAMES = st.sampled_from(
-    "task runs attacks candidates repeats seed out confidence delta fprs claim_mu target_tpr fail_above_tpr shadows "
-    "title taks path name recipe count options".split()
-)
+NAMES = st.sampled_from([*AuditConfig.model_fields, "taks", "path", "name", "recipe", "count", "options"])
 VALUES = st.recursive(
     st.none()
     | st.booleans()
