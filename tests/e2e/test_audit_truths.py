@@ -85,7 +85,7 @@ def test_a_seed_that_leaks_members_is_found(tmp_path: Path) -> None:
 @contextmanager
 def noise_shared_across_rows() -> Iterator[None]:
     """One row of noise for all rows of a weight: the right size on every entry, and no independence."""
-    right = ghost._generate_noise  # type: ignore[attr-defined]
+    right = ghost._generate_noise
 
     def shared(std: float, reference: torch.Tensor, *rest: Any, **more: Any) -> torch.Tensor:
         return right(std, reference[:1], *rest, **more).expand_as(reference).clone()
