@@ -199,7 +199,7 @@ def _assemble(
         name=target.name,
         path=str(target.trace.path) if target.recorded else None,
         task=task.name,
-        facts=_facts(target, largest),
+        facts=_facts(task, target, largest),
         promises=promises,
         attacks=tuple(outcomes),
         verdict=judged,
@@ -269,7 +269,7 @@ def _candidates(target: Target, found: Scored) -> list[dict[str, Any]]:
     return rows
 
 
-def _facts(target: Target, run: NoisySGD) -> RunFacts:
+def _facts(task: Task, target: Target, run: NoisySGD) -> RunFacts:
     header = target.trace.header
     known = header.recipe
     rate = known.get("learning_rate")
@@ -284,7 +284,7 @@ def _facts(target: Target, run: NoisySGD) -> RunFacts:
         noise_multiplier=run.noise_multiplier if run.noise_std > 0.0 else None,
         optimizer=known.get("optimizer") if isinstance(known.get("optimizer"), str) else None,
         learning_rate=float(rate) if isinstance(rate, (int, float)) else None,
-        **target.accuracies(),
+        **target.accuracies(task),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import re
 import secrets
@@ -12,12 +14,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gmip.attacks.target import target_model
 from gmip.errors import InvalidArgument
 from gmip.pipeline.config import AuditConfig, RunConfig
 from gmip.tasks.base import Recipe, Task
 from gmip.trace import Trace
-from gmip.training import count_params, initial_model, recipe_of, train, with_least_noise
-from gmip.training.result import RESULT
+from gmip.trace._files import replacing
+from gmip.training import count_params, evaluate, initial_model, recipe_of, train, with_least_noise
 
 __all__ = ["Stage", "Target", "Watch", "audit_seed", "make_targets"]
 
@@ -43,13 +46,13 @@ class Target:
         """The run itself."""
         return self.traces[0]
 
-    def accuracies(self) -> dict[str, float | None]:
-        """Of the run, as far as result.json beside the trace tells."""
-        try:
-            found = json.loads((self.trace.path / RESULT).read_text(encoding="utf-8"))
-            return {f"{part}_accuracy": found[part]["accuracy"] for part in ("train", "test")}
-        except (OSError, ValueError, KeyError, TypeError):
+    def accuracies(self, task: Task) -> dict[str, float | None]:
+        """Of the trained model; empty where the trace holds none."""
+        if self.trace.final_state() is None:
             return {}
+        model = target_model(task, self.trace)
+        parts = {"train_accuracy": task.pool[self.trace.members], "test_accuracy": task.test}
+        return {name: evaluate(task, model, part)[1] if len(part) else None for name, part in parts.items()}
 
 
 def audit_seed(config: AuditConfig, folder: Path) -> int:
@@ -61,8 +64,8 @@ def audit_seed(config: AuditConfig, folder: Path) -> int:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         drawn = secrets.randbits(63)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{drawn}\n", encoding="ascii")
+        with replacing(path) as temporary:
+            temporary.write_text(f"{drawn}\n", encoding="ascii")
         return drawn
 
 
@@ -84,8 +87,7 @@ def make_targets(task: Task, config: AuditConfig, folder: Path, seed: int, watch
             stage = watch(
                 f"training {name}" if config.repeats == 1 else f"training {name}, {repeat + 1} of {config.repeats}"
             )
-            where = folder / f"{_slug(name)}-{number}-{repeat}"
-            traces.append(_trained(task, recipe, options, where, _seed(seed, number, repeat), stage))
+            traces.append(_trained(task, recipe, options, folder, name, _seed(seed, number, repeat), stage))
         targets.append(Target(name, tuple(traces), wanted.path is not None))
     return targets
 
@@ -118,7 +120,12 @@ def _recipe(task: Task, wanted: RunConfig) -> Recipe:
     return with_least_noise(recipe, count_params(initial_model(task, 0)), **target)
 
 
-def _trained(task: Task, recipe: Recipe, options: dict[str, Any], folder: Path, seed: int, stage: Stage) -> Trace:
+def _trained(
+    task: Task, recipe: Recipe, options: dict[str, Any], parent: Path, name: str, seed: int, stage: Stage
+) -> Trace:
+    """Trained, or what is left to train. The folder's name has all in it that the run depends on."""
+    facts = json.dumps([task.name, task.fingerprints, dataclasses.asdict(recipe), options, seed], sort_keys=True)
+    folder = parent / f"{_slug(name)}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
     train(
         task,
         recipe,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -68,7 +69,9 @@ def test_an_audit_without_out_keeps_nothing(task: Task, run: Path, tmp_path: Pat
     (one,) = result.runs
     assert (one.name, one.path, one.task) == ("recorded", str(run), "digits")
     assert (one.facts.dataset_size, one.facts.num_steps, one.facts.noise_std) == (40, 2, 0.0)
-    assert one.facts.test_accuracy is not None
+    summary = json.loads((run / "result.json").read_text())
+    assert one.facts.test_accuracy == pytest.approx(summary["test"]["accuracy"])
+    assert one.facts.train_accuracy == pytest.approx(summary["train"]["accuracy"])
     assert [p.key for p in one.promises] == ["claimed"]
 
 
@@ -112,6 +115,16 @@ def test_other_options_and_other_runs_are_attacked_anew(task: Task, run: Path, t
     assert attacked(attacks=[{"name": "loss", "options": {"device": "cpu:0"}}]) == ["loss on recorded"]
     assert attacked(candidates=10) == ["loss on recorded"]
     assert attacked() == []
+
+
+def test_a_changed_recipe_is_trained_anew_in_the_same_folder(task: Task, tmp_path: Path) -> None:
+    def trained(**recipe: Any) -> AuditResult:
+        config = make_config({"out": str(tmp_path), "runs": [{"recipe": recipe}], "attacks": ["loss"]})
+        return run_audit(config, task=task).result
+
+    steps = [trained(num_steps=count).runs[0].facts.num_steps for count in (1, 3, 1)]
+    assert steps == [1, 3, 1]
+    assert len(list((tmp_path / "work" / "runs").iterdir())) == 2
 
 
 def test_candidates(run: Path) -> None:
