@@ -34,7 +34,8 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
 
     Exposed: some attack refutes the claimed curve at `confidence`, all attacks taken together. Inconclusive: none does,
     but the candidates are too few to notice, with a chance of 80%, a run whose mu exceeds the claimed one by 0.5 or by
-    the claim itself, whichever is more. `fpr` is the false-alarm rate that sentences speak of.
+    the claim itself, whichever is more; or the claim, beyond mu = 3, excludes so little that nothing can refute it.
+    `fpr` is the false-alarm rate that sentences speak of.
     """
     promised = claimed.tpr_at(fpr)
     strongest = attacks[0]
@@ -66,9 +67,12 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     mu = math.sqrt(2.0) * float(ndtri(min(max(claimed.auc(), 0.5), 1.0 - 1.0e-12)))
     if mu > _HARDLY_A_PROMISE:
         return Verdict(
-            kind="consistent",
-            headline=(f"Consistent with the promise, which excludes little: an attacker may find {limit}. {best}."),
-            reasons=("A promise this weak cannot be refuted; what was measured is what counts.", *found),
+            kind="inconclusive",
+            headline=(
+                f"Inconclusive: the promise excludes little (an attacker may find {limit}), so nothing can refute it. "
+                f"{best}."
+            ),
+            reasons=("Judge by what was measured, or promise more: add noise, or use larger batches.", *found),
         )
     noticed = mu + max(mu, _LEAST_EXCESS)
     needed = candidates_needed(claimed=mu, actual=noticed, confidence=1.0 - (1.0 - confidence) / len(attacks))

@@ -198,8 +198,12 @@ def certainty(result: AuditResult, run: RunAudit) -> str:
         return f"Where the promise holds, chance alone leads to this verdict in at most {chance} of audits. {tested}"
     if run.verdict.kind == "inconclusive":
         needed = run.verdict.candidates_needed
-        more = f" About {count(needed)} candidates, half of them members, would decide." if needed else ""
-        return f"No attack went beyond the promise, but with so few a broken promise could go unnoticed. {tested}{more}"
+        if not needed:
+            return f"{tested} What they show is measured; the promise itself cannot be tested."
+        more = f"About {count(needed)} candidates, half of them members, would decide."
+        return (
+            f"No attack went beyond the promise, but with so few a broken promise could go unnoticed. {tested} {more}"
+        )
     return (
         f"{tested} No attack went beyond the promise by more than chance ({rate(f'{result.confidence:.6g}')} "
         "confidence). An audit can show a leak but never that there is none: another attack could find more."
