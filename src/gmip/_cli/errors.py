@@ -32,10 +32,10 @@ _RENAMED: Final = {
     "gmip_mu": "--mu-mip",
 }
 _KEYWORD: Final = re.compile(
-    r"\b(?<!-)(dataset_size|learning_rate|max_physical_batch_size|grad_sample_mode|batch_size|num_steps|num_params|clip_norm|noise_std|noise_multiplier|dong_sigma|solve_for"
+    r"\b(?<!-)(dataset_size|learning_rate|max_physical_batch_size|grad_sample_mode|batch_size|num_steps|num_params|clip_norm|noise_std|noise_multiplier|dong_sigma|solve_for|scheduler_address"
     r"|target_(?:mu|tpr|advantage)|gdp_mu|gmip_mu"
     # Words that are also plain English: only where they clearly stand for the argument.
-    r"|(?:rank|sampling|bound|composition|notion|hold|fpr|epsilon|delta|susceptibility|task|seed|every|optimizer|device)"
+    r"|(?:rank|sampling|bound|composition|notion|hold|fpr|epsilon|delta|susceptibility|task|seed|every|optimizer|device|workers|backend)"
     r"(?= (?:=|must|is NaN|has \d|to ')))"
 )
 
