@@ -247,10 +247,11 @@ def test_repeats_of_a_loop_of_ones_own_need_its_recipe(task: Task, run: Path, tm
 
 def test_junit(task: Task, run: Path, tmp_path: Path) -> None:
     result = gmip.audit(task, runs=[run], attacks=["loss"], fail_above_tpr="0.9@0.1", title='a "title" <b>\x00')
-    write_junit(result, tmp_path / "j.xml")
+    (one,) = result.runs
+    one = one.model_copy(update={"verdict": one.verdict.model_copy(update={"kind": "consistent"})})
+    write_junit(result.model_copy(update={"runs": (one,)}), tmp_path / "j.xml")
     suite = ElementTree.parse(tmp_path / "j.xml").getroot()
     assert suite.attrib == {"name": 'a "title" <b>', "tests": "2", "failures": "0", "skipped": "0"}
-    (one,) = result.runs
     assert one.gate is not None
     broken = one.model_copy(
         update={
