@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -52,15 +53,7 @@ class Scored:
             keep = _thinned(roc.fpr)
             prediction = Predicted(roc.fpr[keep], roc.tpr[keep], float(expected.auc))
         facts = {name: value for name, value in found.info.items() if _is_plain(value)}
-        plain = ScoreSet(
-            ids=found.ids,
-            scores=found.scores,
-            attack=found.attack,
-            p_values=found.p_values,
-            susceptibility=found.susceptibility,
-            calibration=found.calibration,
-            info=facts,
-        )
+        plain = dataclasses.replace(found, info=facts)
         return cls(scores=plain, prediction=prediction, seconds=seconds, warnings=tuple(warnings))
 
 

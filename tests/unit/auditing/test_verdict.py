@@ -11,6 +11,7 @@ from gmip.auditing import advise, attack_outcome, claimed_curve, gate, joint_run
 from gmip.auditing.curves import GRID, measured_curve
 from gmip.auditing.schema import AttackOutcome
 from gmip.stats.intervals import RunScores
+from tests.unit.report import sample
 
 CONFIDENCE = 0.95
 
@@ -201,43 +202,9 @@ def test_advice_about_exposure_and_seeds() -> None:
     assert any("seed was guessed" in text for text in advice(RUN, attack="seed"))
 
 
-def test_merging_needs_equal_confidence(audit_result: Any) -> None:
-    both = merged(audit_result, audit_result)
-    assert [run.name for run in both.runs] == ["a", "a (2)"]
+def test_merging_needs_equal_confidence() -> None:
+    audit = sample.consistent()
+    (name,) = (run.name for run in audit.runs)
+    assert [run.name for run in merged(audit, audit).runs] == [name, f"{name} (2)"]
     with pytest.raises(ValueError, match=r"differ in confidence, 0\.95 and 0\.9"):
-        merged(audit_result, audit_result.model_copy(update={"confidence": 0.9}))
-
-
-@pytest.fixture
-def audit_result() -> Any:
-    from gmip.auditing.schema import AuditResult, Provenance, RunAudit, RunFacts
-
-    one = measured(0.5, 200, 1.0)
-    return AuditResult(
-        title="t",
-        created="2026-01-01T00:00:00+00:00",
-        confidence=0.95,
-        delta=1e-5,
-        threat_model=(),
-        provenance=Provenance(command="c", seed=0, versions={}, platform="p", fingerprints={}),
-        runs=(
-            RunAudit(
-                name="a",
-                path=None,
-                task="digits",
-                facts=RunFacts(
-                    dataset_size=1,
-                    batch_size=1,
-                    num_steps=1,
-                    num_params=1,
-                    sampling="full",
-                    clip_norm=None,
-                    noise_std=0.0,
-                    noise_multiplier=None,
-                ),
-                promises=(promise("claimed", "x", Gaussian(1.0), standing="proved", fprs=(0.01,)),),
-                attacks=(one,),
-                verdict=verdict([one], Gaussian(1.0), fpr=0.01, confidence=0.95),
-            ),
-        ),
-    )
+        merged(audit, audit.model_copy(update={"confidence": 0.9}))
