@@ -23,6 +23,7 @@ from gmip._cli.calibrate import calibrate
 from gmip._cli.convert import convert
 from gmip._cli.errors import CommandLineError, sentence
 from gmip._cli.report import compare, report
+from gmip._cli.reproduce import reproduce
 from gmip._cli.shadows import shadows
 from gmip._cli.train import train
 from gmip.errors import GmipError
@@ -47,6 +48,7 @@ app.command("report")(report)
 app.command("compare")(compare)
 app.command("attacks")(attacks)
 app.command("shadows")(shadows)
+app.command("reproduce")(reproduce)
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,125 @@
+"""`gmip reproduce`: the paper's experiments again, what was published beside what is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from gmip._cli import options, parse, show
+from gmip._cli.errors import BadRequest
+from gmip._cli.stages import stages, warnings_in_one_line
+
+if TYPE_CHECKING:
+    from gmip.reproduce import Outcome
+
+__all__ = ["reproduce"]
+
+BACKENDS: Final = ("local", "dask", "ray")
+WHERE: Final = "Where cells are computed"
+
+
+def _option(name: str, metavar: str | None, help: str, panel: str | None = None) -> Any:
+    return typer.Option(name, metavar=metavar, show_default=False, help=help, rich_help_panel=panel)
+
+
+def reproduce(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME|all]", show_default=False, help="An experiment (default: all).")
+    ] = "all",
+    out: Annotated[str, _option("--out", "DIR", "Folder of the results and the work in progress.")] = "results",
+    quick: Annotated[bool, _option("--quick", None, "Fewer settings and seeds; each result says which.")] = False,
+    workers: Annotated[
+        str | None, _option("--workers", "W", "Cells at once (default: all cores there are).", WHERE)
+    ] = None,
+    backend: Annotated[
+        str | None, _option("--backend", "|".join(BACKENDS), "Processes of this machine, or a cluster.", WHERE)
+    ] = None,
+    scheduler_address: Annotated[
+        str | None,
+        _option(
+            "--scheduler-address",
+            "ADDRESS",
+            "Of the cluster, such as tcp://10.0.0.1:8786; ray without it takes the one that runs here, or starts one.",
+            WHERE,
+        ),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Run the paper's experiments: what was published beside what is measured.
+
+    Example: GMIP_DATA=data gmip reproduce utility --out results --quick
+
+    Each experiment writes NAME.csv, NAME.svg and NAME.json into the folder, and
+    index.html shows all that are there. Interrupted? Repeat the command: cells
+    that are finished are not computed again. Data sets that are missing are
+    left out, with a sentence that says how to get them.
+    """
+    where = parse.one_of("--backend", backend or "local", BACKENDS)
+    if where == "dask" and scheduler_address is None:
+        raise BadRequest("--backend dask needs --scheduler-address: add it, as in tcp://127.0.0.1:8786.")
+    if where == "local" and scheduler_address is not None:
+        raise BadRequest("--scheduler-address plays no part in --backend local: add --backend dask, or leave it out.")
+    count = None if workers is None else parse.count("--workers", workers)
+    engine, settings = _framework()
+    if name != "all" and name not in engine.names():
+        near = difflib.get_close_matches(name.lower(), [*engine.names(), "all"], n=1, cutoff=0.5)
+        raise BadRequest(
+            f"{name!r} is not an experiment{f', did you mean {near[0]}' if near else ''}: pass one of "
+            f"{', '.join(engine.names())}, or all."
+        )
+    with warnings_in_one_line():
+        chosen = settings(workers=count, backend=where, scheduler_address=scheduler_address)
+        plan = engine.prepare([name], quick=quick)
+        for task, reason in plan.missing.items():
+            print(f"{task} is left out: {reason}", file=sys.stderr)
+        with stages() as watch:
+            try:
+                outcomes = engine.reproduce(plan, out, settings=chosen, watch=watch, command=context.obj or "")
+            except KeyboardInterrupt:
+                print("Interrupted: repeat the command to go on, nothing finished is lost.", file=sys.stderr)
+                raise
+    if json:
+        show.print_json({one.experiment: _plain(one) for one in outcomes})
+        return
+    for one in outcomes:
+        _print(one)
+    print(f"Page: {Path(out) / 'index.html'}")
+
+
+def _framework() -> tuple[Any, Any]:
+    try:
+        import matplotlib  # noqa: F401, drawn with at the end: missed before hours of work
+
+        from gmip import reproduce as engine
+        from gmip.attacks.shadow import Shadows
+    except ModuleNotFoundError as error:
+        raise BadRequest(
+            f"gmip reproduce needs {error.name}, which is not installed: pip install 'gmip[reproduce]'."
+        ) from None
+    return engine, Shadows
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "quick": outcome.quick,
+        "claims": [dataclasses.asdict(claim) for claim in outcome.claims],
+        "skipped": dict(outcome.skipped),
+        "cells": outcome.cells,
+        "seconds": outcome.seconds,
+    }
+
+
+def _print(outcome: Outcome) -> None:
+    rows = [(claim.what, f"{claim.agrees}: {claim.measured}") for claim in outcome.claims]
+    agreed = sum(claim.agrees == "yes" for claim in outcome.claims)
+    quick = " (quick)" if outcome.quick else ""
+    notes = [f"{claim.what}: {claim.words}" for claim in outcome.claims if claim.agrees != "yes" and claim.words]
+    notes += [f"{task} is left out: {reason}" for task, reason in outcome.skipped.items()]
+    told = f"{outcome.experiment}{quick}: {agreed} of {len(outcome.claims)} claims agree."
+    show.print_people(rows, told if rows else f"{outcome.experiment}{quick}: nothing could be measured.", notes)

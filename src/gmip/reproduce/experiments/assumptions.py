@@ -1,0 +1,142 @@
+"""Table of assumptions: what each attack needs, read off the classes, beside the paper's table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gmip.attacks import registry
+from gmip.attacks.base import NEEDS
+from gmip.report.rows import Cell as TableCell
+from gmip.report.rows import Table
+from gmip.reproduce import look
+from gmip.reproduce.base import Cell, Claim, Drawing, Row
+from gmip.reproduce.published import ASSUMPTIONS
+
+NAME = "assumptions"
+TITLE = "What each attack needs"
+PAPER = "Table of assumptions (appendix)"
+CLAIM = (
+    "The gradient attack needs neither shadow models nor labels nor the loss function, and is the only one whose error "
+    "rates are known in closed form."
+)
+QUICK = "nothing, this is the whole of it."
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column(Cell):
+    """One attack."""
+
+    attack: str
+
+
+def cells(quick: bool) -> list[Column]:
+    return [Column(attack=name) for name in registry.names()]
+
+
+def run(cell: Column) -> list[Row]:
+    """One row for each assumption; `published` is empty for attacks and assumptions that the paper does not have."""
+    theirs = ASSUMPTIONS.get(cell.attack)
+    keys = [*NEEDS, "analytical"]
+    return [
+        {
+            "attack": cell.attack,
+            "title": registry.kind(cell.attack).title,
+            "assumption": key,
+            "words": row.what,
+            "here": row.attacks[cell.attack],
+            "published": None if theirs is None or key == "code" else key in theirs,
+        }
+        for key, row in zip(keys, registry.table(), strict=True)
+    ]
+
+
+def drawings(rows: Sequence[Row]) -> list[Drawing]:
+    attacks, kinds = _axes(rows)
+    figure, (axes,) = look.panels(1, width=8.2, height=3.9)
+    for row in rows:
+        x, y = attacks.index(str(row["attack"])), kinds.index(str(row["words"]))
+        if row["here"]:
+            axes.plot(x, y, marker="o", markersize=8, color=look.BLUE)
+        if row["published"]:
+            axes.plot(x, y, marker="o", markersize=13, markerfacecolor="none", color=look.VERMILLION)
+    here = axes.plot([], [], "o", markersize=8, color=look.BLUE, label="needed here")[0]
+    paper = axes.plot(
+        [], [], "o", markersize=12, markerfacecolor="none", color=look.VERMILLION, label="needed in the paper"
+    )[0]
+    known = [name for name in attacks if name in ASSUMPTIONS]
+    axes.axvline(len(known) - 0.5, color=look.GREY, linewidth=0.9, linestyle=(0, (3, 3)))
+    axes.set_xticks(range(len(attacks)), attacks)
+    axes.set_yticks(range(len(kinds)), [kind[0].upper() + kind[1:] for kind in kinds])
+    axes.set(
+        xlim=(-0.6, len(attacks) - 0.4),
+        ylim=(len(kinds) - 0.4, -0.6),
+        xlabel="Attack (right of the line: not in the paper)",
+    )
+    axes.tick_params(length=0)
+    figure.legend(handles=[here, paper], loc="outside lower center", ncols=2)
+    needed = [
+        f"{name}: {', '.join(str(row['words']) for row in rows if row['attack'] == name and row['here'])}"
+        for name in attacks
+    ]
+    return [Drawing("", figure, f"{TITLE}. {'; '.join(needed)}.")]
+
+
+def _axes(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+    """Attacks, those of the paper first in its order; assumptions in words."""
+    present = list(dict.fromkeys(str(row["attack"]) for row in rows))
+    order = [name for name in ASSUMPTIONS if name in present]
+    return order + [name for name in present if name not in order], list(
+        dict.fromkeys(str(row["words"]) for row in rows)
+    )
+
+
+def table(rows: Sequence[Row]) -> Table:
+    attacks, kinds = _axes(rows)
+    cell = {(row["words"], row["attack"]): row for row in rows}
+
+    def shown(kind: str, name: str) -> TableCell:
+        row = cell[kind, name]
+        text = "yes" if row["here"] else "no"
+        if row["published"] is None or row["published"] == row["here"]:
+            return TableCell(text)
+        return TableCell(text, ("paper: yes" if row["published"] else "paper: no",))
+
+    body = tuple((TableCell(kind), *(shown(kind, name) for name in attacks)) for kind in kinds)
+    caption = f"What each attack needs; {registry.NOTE}"
+    return Table(caption, ("Assumption", *attacks), body, frozenset(range(len(attacks) + 1)))
+
+
+def claims(rows: Sequence[Row]) -> list[Claim]:
+    found = []
+    for name in (name for name in ASSUMPTIONS if any(row["attack"] == name for row in rows)):
+        mine = [row for row in rows if row["attack"] == name and row["published"] is not None]
+        other = [str(row["words"]) for row in mine if row["here"] != row["published"]]
+        explained = name == "glir" and {row["assumption"] for row in mine if row["here"] and not row["published"]} == {
+            "loss",
+            "labels",
+        }
+        found.append(
+            Claim(
+                what=f"{mine[0]['title']} needs",
+                published=_listed(mine, "published"),
+                measured=_listed(mine, "here"),
+                agrees="yes" if not other else "differs" if explained else "no",
+                words=f"Here {registry.NOTE}" if explained else "",
+            )
+        )
+    analytical = [str(row["attack"]) for row in rows if row["assumption"] == "analytical" and row["here"]]
+    found.append(
+        Claim(
+            what="Error rates in closed form",
+            published="the gradient attack alone",
+            measured=", ".join(analytical) or "none",
+            agrees="yes" if analytical == ["glir"] else "no",
+        )
+    )
+    return found
+
+
+def _listed(rows: Sequence[Row], column: str) -> str:
+    return "; ".join(str(row["words"]) for row in rows if row[column] and row["assumption"] != "analytical")

@@ -1,0 +1,197 @@
+"""Results on disk: OUT/<experiment>.csv, .svg and .json (claims, table, command, machine, time), and the page."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import platform
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+from gmip.errors import GmipWarning, InvalidArgument
+from gmip.report.rows import Cell as TableCell
+from gmip.report.rows import Table
+from gmip.reproduce import look, registry
+from gmip.reproduce.base import Claim, Experiment, Row
+from gmip.reproduce.page import Section, to_html
+from gmip.reproduce.pools import Done
+from gmip.trace._files import replacing, writing
+
+__all__ = ["INDEX", "Outcome", "check_folder", "publish", "read_outcome", "write_index"]
+
+FORMAT, VERSION = "gmip-reproduction", 1
+INDEX: Final = "index.html"
+_PACKAGES: Final = ("gmip", "numpy", "scipy", "torch", "opacus", "matplotlib")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What an experiment gave.
+
+    Parameters
+    ----------
+    skipped : task -> how to get its data.
+    seconds : computing time of all cells, one thread each.
+    figures : file name -> what it shows, in words.
+    """
+
+    experiment: str
+    quick: bool
+    claims: tuple[Claim, ...]
+    skipped: Mapping[str, str]
+    table: Table
+    figures: Mapping[str, str]
+    cells: int
+    seconds: float
+    machines: tuple[str, ...]
+    versions: Mapping[str, str]
+    command: str
+    created: str
+
+
+def check_folder(folder: Path, names: Iterable[str], *, quick: bool) -> None:
+    """Refuses to replace full results by quick ones."""
+    if folder.exists() and not folder.is_dir():
+        raise InvalidArgument(f"{folder} is a file: pass a folder for the results.")
+    for name in names if quick else ():
+        found = _read(folder, name)
+        if found is not None and not found.quick:
+            raise InvalidArgument(
+                f"{folder / f'{name}.json'} is of a full run and would be replaced by a quick one: pass another folder."
+            )
+
+
+def publish(
+    experiment: Experiment,
+    folder: Path,
+    done: Sequence[Done],
+    skipped: Mapping[str, str],
+    *,
+    quick: bool,
+    command: str,
+) -> Outcome:
+    """Write an experiment's files, the .json last: its presence says that they are complete."""
+    rows = [row for each in done for row in each.rows]
+    files = {f"{experiment.NAME}.csv": _csv(rows)}
+    figures: dict[str, str] = {}
+    if rows:
+        with look.style():
+            for drawing in experiment.drawings(rows):
+                name = f"{experiment.NAME}{'-' if drawing.name else ''}{drawing.name}.svg"
+                files[name], figures[name] = look.to_svg(drawing.figure), drawing.alt
+    outcome = Outcome(
+        experiment=experiment.NAME,
+        quick=quick,
+        claims=tuple(experiment.claims(rows)) if rows else (),
+        skipped=dict(skipped),
+        table=experiment.table(rows) if rows else Table("Nothing was measured", (), ()),
+        figures=figures,
+        cells=len(done),
+        seconds=round(sum(each.seconds for each in done), 1),
+        machines=tuple(sorted({each.machine for each in done})),
+        versions=_versions(),
+        command=command,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    facts: dict[str, Any] = {"format": FORMAT, "version": VERSION} | dataclasses.asdict(outcome)
+    facts["table"] = {
+        "caption": outcome.table.caption,
+        "columns": outcome.table.columns,
+        "texts": sorted(outcome.table.texts),
+        "rows": ["\t".join("\n".join([cell.text, *cell.details]) for cell in row) for row in outcome.table.rows],
+    }
+    files[f"{experiment.NAME}.json"] = json.dumps(facts, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    for name, text in files.items():
+        _write(folder / name, text)
+    return outcome
+
+
+def read_outcome(folder: Path, name: str) -> Outcome | None:
+    """What `publish` wrote; None, with a warning, where it cannot be read."""
+    try:
+        return _read(folder, name)
+    except InvalidArgument as error:
+        warnings.warn(f"{error} It is not on the page.", GmipWarning, stacklevel=3)
+        return None
+
+
+def write_index(folder: Path) -> Path:
+    """The page with all experiments whose results are in the folder."""
+    sections = []
+    for name in registry.names():
+        outcome = read_outcome(folder, name)
+        if outcome is None:
+            continue
+        experiment = registry.experiment(name)
+        drawn = [
+            look.inline((folder / file).read_text(encoding="utf-8"), Path(file).stem, alt)
+            for file, alt in outcome.figures.items()
+            if (folder / file).is_file()
+        ]
+        sections.append(Section(experiment, outcome, drawn))
+    _write(folder / INDEX, to_html(sections))
+    return folder / INDEX
+
+
+def _read(folder: Path, name: str) -> Outcome | None:
+    path = folder / f"{name}.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+        if (found.pop("format"), found.pop("version"), found["experiment"]) != (FORMAT, VERSION, name):
+            raise ValueError
+        found["claims"] = tuple(Claim(**claim) for claim in found["claims"])
+        found["table"] = _table(found["table"])
+        found["machines"] = tuple(found["machines"])
+        return Outcome(**found)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise InvalidArgument(f"{path} is no result of this gmip: remove it, or pass another folder.") from None
+
+
+def _table(found: dict[str, Any]) -> Table:
+    rows = tuple(tuple(_cell(*cell.split("\n")) for cell in row.split("\t")) for row in found["rows"])
+    return Table(found["caption"], tuple(found["columns"]), rows, frozenset(found["texts"]))
+
+
+def _cell(text: str, *details: str) -> TableCell:
+    return TableCell(text, details)
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_value(row.get(column)) for column in columns] for row in rows)
+    return text.getvalue()
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _write(path: Path, text: str) -> None:
+    with writing(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

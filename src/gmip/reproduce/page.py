@@ -1,0 +1,114 @@
+"""One self-contained page: of every experiment its figures, what was claimed and measured, and how to repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gmip.report import words
+from gmip.report._element import Html, tag
+from gmip.report.html import _asset, _digest, _table  # the look of our reports
+from gmip.report.rows import Cell, Table
+from gmip.reproduce.base import Claim, Experiment
+
+if TYPE_CHECKING:
+    from gmip.reproduce.output import Outcome
+
+__all__ = ["Section", "to_html"]
+
+_TITLE: Final = "Experiments of the paper, repeated"
+_TONES: Final = {"yes": "consistent", "no": "exposed", "differs": "inconclusive"}
+_STYLE: Final = """
+.sheet { margin: 0 0 0.8rem; padding: 0.8rem; background: #ffffff; border: 1px solid var(--line); border-radius: 10px; }
+.sheet svg { display: block; width: 100%; height: auto; max-width: 66rem; margin: 0 auto; }
+.facts { color: var(--soft); font-size: 0.92rem; }
+"""
+
+
+class Section(NamedTuple):
+    """An experiment, its outcome and its figures as markup."""
+
+    experiment: Experiment
+    outcome: Outcome
+    figures: Sequence[Html]
+
+
+def to_html(sections: Sequence[Section]) -> str:
+    """The page. No script, no network; every string of an outcome is escaped."""
+    style = _asset("style.css") + _STYLE
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="generator", content="gmip"),
+        tag("title", _TITLE),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", Html(style)),
+    )
+    entries = [
+        tag("li", tag("a", section.experiment.TITLE, href=f"#{section.outcome.experiment}")) for section in sections
+    ]
+    body = tag(
+        "body",
+        tag("a", "Skip to the results", href="#results", class_="skip"),
+        tag(
+            "header",
+            tag("p", "Gaussian Membership Inference Privacy (NeurIPS 2023)", class_="kicker"),
+            tag("h1", _TITLE),
+            tag("p", tag("span", _tally(sections)), class_="meta"),
+        ),
+        tag("nav", tag("ul", *entries), aria_label="On this page"),
+        tag("main", *map(_section, sections), id="results", tabindex="-1"),
+        tag("footer", tag("p", "Written by gmip reproduce. The numbers are in the CSV files beside this page.")),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _tally(sections: Sequence[Section]) -> str:
+    claims = [claim.agrees for section in sections for claim in section.outcome.claims]
+    counted = [
+        f"{claims.count('yes')} of {len(claims)} claims agree",
+        f"{claims.count('differs')} differ for a known reason" if "differs" in claims else "",
+        f"{claims.count('no')} do not agree" if "no" in claims else "",
+    ]
+    return ", ".join(part for part in counted if part) + "."
+
+
+def _section(section: Section) -> Html:
+    experiment, outcome, name = section.experiment, section.outcome, section.outcome.experiment
+    marks = {kind: tag("span", kind, class_=f"mark tone-{tone}") for kind, tone in _TONES.items()}
+    notes = [f"Quick: {experiment.QUICK}"] if outcome.quick else []
+    notes += [f"{task} is left out: {reason}" for task, reason in outcome.skipped.items()]
+    return tag(
+        "section",
+        tag("h2", experiment.TITLE, id=f"{name}-title"),
+        tag("p", tag("strong", f"{experiment.PAPER}. "), experiment.CLAIM),
+        tag("ul", *(tag("li", note) for note in notes)) if notes else None,
+        *(tag("figure", drawn, class_="sheet") for drawn in section.figures),
+        _table(_claim_table(outcome.claims), name, "claims", marks=marks) if outcome.claims else None,
+        tag("details", tag("summary", "The numbers"), _table(outcome.table, name, "numbers"))
+        if outcome.table.rows
+        else None,
+        tag("div", tag("code", outcome.command), class_="command") if outcome.command else None,
+        tag("p", _facts(outcome), class_="facts"),
+        id=name,
+        aria_labelledby=f"{name}-title",
+    )
+
+
+def _claim_table(claims: Sequence[Claim]) -> Table:
+    rows = tuple(tuple(map(Cell, (c.what, c.published, c.measured, c.agrees, c.words))) for c in claims)
+    columns = ("Claim", "Published", "Measured here", "Agrees", "In words")
+    return Table("What the paper says, and what was measured", columns, rows, frozenset(range(5)))
+
+
+def _facts(outcome: Outcome) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in outcome.versions.items())
+    machines = "; ".join(outcome.machines) or "no machine"
+    return (
+        f"{words.count(outcome.cells)} cells, {words.duration(outcome.seconds)} of computing on one thread, on "
+        f"{machines}; {versions}; {words.moment(outcome.created)}. Numbers: {outcome.experiment}.csv."
+    )

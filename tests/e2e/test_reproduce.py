@@ -1,0 +1,181 @@
+"""`gmip reproduce` as a user runs it: real experiments, several processes, interruption, missing data, bad requests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="reproduction needs the extra gmip[reproduce]")
+pytest.importorskip("matplotlib", reason="reproduction needs the extra gmip[reproduce]")
+
+from gmip.attacks.shadow import Shadows
+from gmip.cli import main
+from gmip.errors import DataUnavailable
+from gmip.reproduce import prepare, reproduce
+from gmip.reproduce.experiments import utility
+from gmip.tasks import load
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_an_experiment_from_the_command_line(tmp_path, capsys):
+    assert main(["reproduce", "assumptions", "--out", str(tmp_path), "--workers", "1", "--json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)["assumptions"]
+    assert [claim["agrees"] for claim in found["claims"]].count("yes") == 5 and found["cells"] == 7
+    assert "assumptions" in err
+    kept = json.loads((tmp_path / "assumptions.json").read_text())
+    assert kept["command"] == f"gmip reproduce assumptions --out {tmp_path} --workers 1 --json"
+    assert main(["reproduce", "assumptions", "--out", str(tmp_path), "--workers", "1"]) == 0
+    assert "assumptions: 5 of 6 claims agree." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["convergance"], "'convergance' is not an experiment, did you mean convergence: pass one of convergence,"),
+        (["all", "--workers", "0"], "--workers must be a whole number from 1 to 1e18, not '0'"),
+        (["all", "--backend", "slurm"], "--backend must be"),
+        (["all", "--backend", "dask"], "--backend dask needs --scheduler-address: add it"),
+        (["all", "--scheduler-address", "tcp://a:1"], "--scheduler-address plays no part in --backend local"),
+        (["assumptions", "--out", "FILE"], "is a file: pass a folder for the results."),
+        (["assumptions", "--out", "FILE/below"], "cannot be written"),
+        (["assumptions", "convergence"], "follows no option"),
+    ],
+)
+def test_bad_requests_take_one_sentence(tmp_path, capsys, arguments, sentence):
+    (tmp_path / "FILE").write_text("")
+    arguments = [argument.replace("FILE", str(tmp_path / "FILE")) for argument in arguments]
+    given = [] if "--out" in arguments else ["--out", str(tmp_path / "out")]
+    assert main(["reproduce", *arguments, *given]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and sentence in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_quick_run_does_not_replace_a_full_one(tmp_path, capsys):
+    command = ["reproduce", "assumptions", "--out", str(tmp_path), "--workers", "1"]
+    assert main(command) == 0
+    assert main([*command, "--quick"]) == 2
+    assert "is of a full run and would be replaced by a quick one" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_with_several_workers_the_numbers_are_the_same(tmp_path):
+    """Killed with half of the cells done; what was done is not touched again, and the CSV is that of one process."""
+    alone = tmp_path / "alone"
+    reproduce(["convergence"], alone, quick=True, settings=Shadows(workers=1))
+    together = tmp_path / "together"
+    cells = together / "work" / "convergence"
+    script = "from gmip.cli import main; import sys; sys.exit(main())"
+    command = ["reproduce", "convergence", "--quick", "--workers", "2", "--out", str(together)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *map(str, sys.path)])}
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", script, *command], env=environment, start_new_session=True)
+
+    first = start()
+    try:
+        begin = time.monotonic()
+        while len(list(cells.glob("*.json")) if cells.exists() else []) < 5:
+            assert first.poll() is None and time.monotonic() - begin < 120
+            time.sleep(0.01)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    before = {path: path.stat().st_mtime_ns for path in cells.glob("*.json")}
+    assert 5 <= len(before) < len(list((alone / "work" / "convergence").glob("*.json")))
+    assert not (together / "convergence.csv").exists()
+    assert start().wait(180) == 0
+    assert all(path.stat().st_mtime_ns == then for path, then in before.items())
+    for name in ("convergence.csv", "convergence.svg"):
+        assert (together / name).read_bytes() == (alone / name).read_bytes()
+
+
+@pytest.fixture
+def real_data():
+    try:
+        return load("cifar10")
+    except DataUnavailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.slow
+def test_utility_on_real_data_without_purchase(tmp_path, monkeypatch, real_data):
+    """CIFAR-10 at mu = 0.66, where the paper's accounting takes the noise of GDP and the tight one a fifth of it."""
+    monkeypatch.setattr(utility, "_QUICK_LEVELS", (2,))
+    monkeypatch.setattr(utility, "_QUICK_SEEDS", 1)
+    plan = prepare(["utility"], quick=True)
+    some = {"utility": tuple(cell for cell in plan.cells["utility"] if cell.task != "adult")}
+    (outcome,) = reproduce(type(plan)(True, some, plan.data, plan.missing), tmp_path, settings=Shadows(workers=1))
+    if "purchase" in plan.missing:
+        assert set(outcome.skipped) == {"purchase"} and "by hand" in outcome.skipped["purchase"]
+        assert "purchase is left out" in (tmp_path / "index.html").read_text()
+    rows = [line.split(",") for line in (tmp_path / "utility.csv").read_text().splitlines()]
+    accuracy = {row[1]: float(row[5]) for row in rows[1:] if row[0] == "cifar10"}
+    assert accuracy["gmip-tight"] > accuracy["gmip-paper"] + 0.1 and accuracy["gmip-paper"] == accuracy["gdp"]
+
+
+CLUSTERS = ["dask", "ray"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", CLUSTERS)
+def test_cells_on_a_cluster(tmp_path, backend):
+    pytest.importorskip({"dask": "distributed", "ray": "ray"}[backend], reason=f"needs gmip[{backend}]")
+    reproduce(["assumptions"], tmp_path / "here", settings=Shadows(workers=1))
+    # In a process of its own: a Ray or Dask client leaves threads behind, and a cluster must end with the test.
+    script = f"""
+import sys, gmip
+from gmip.attacks.shadow import Shadows
+from gmip.reproduce import reproduce
+
+def main():
+    address, cluster = None, None
+    if {backend!r} == "dask":
+        from distributed import LocalCluster
+        cluster = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+        address = cluster.scheduler_address
+    settings = Shadows(backend={backend!r}, workers=1, scheduler_address=address)
+    reproduce(["assumptions"], {str(tmp_path / "there")!r}, settings=settings)
+    if cluster is not None:
+        cluster.close()
+
+if __name__ == "__main__":
+    main()
+"""
+    (tmp_path / "script.py").write_text(script)
+    folder = Path("/tmp") / f"gmip-ray-{os.getpid()}"  # Ray's sockets want a short path
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *map(str, sys.path)]),
+        "RAY_TMPDIR": str(folder),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+    folder.mkdir(exist_ok=True)
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py")],
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        told, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, told.decode()[-3000:]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+    assert (tmp_path / "there" / "assumptions.csv").read_bytes() == (tmp_path / "here" / "assumptions.csv").read_bytes()

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_rel
+
+from gmip import NoisySGD, calibrate
+from gmip.errors import DataUnavailable
+from gmip.reproduce import look
+from gmip.reproduce.accountings import ACCOUNTINGS
+from gmip.reproduce.experiments import utility
+from gmip.reproduce.published import TARGET_MUS, UTILITY, Setting
+from gmip.tasks import load
+from gmip.training import count_params, train
+
+FREE = {"cifar10": {"gmip-paper": 0.787, "gmip-tight": 0.696}, "adult": {"gmip-paper": 1.19, "gmip-tight": 0.979}}
+
+
+def test_every_level_is_trained_once_for_every_seed():
+    cells = utility.cells(False)
+    levels = Counter((cell.task, cell.seed, *level) for cell in cells for level in cell.levels)
+    assert set(levels.values()) == {1} and len(levels) == 3 * 5 * 4 * 20
+    quick = Counter((cell.seed, mu) for cell in utility.cells(True) for _, mu in cell.levels)
+    assert {seed for seed, _ in quick} == {0, 1} and len({mu for _, mu in quick}) == 4
+
+
+def test_levels_without_noise_are_one_run():
+    cells = [cell for cell in utility.cells(False) if cell.seed == 0]
+    for cell in cells:
+        noise = {
+            calibrate(UTILITY[str(cell.task)].run, target_mu=mu, **ACCOUNTINGS[accounting].keywords).noise_std
+            for accounting, mu in cell.levels
+            if ACCOUNTINGS[accounting].keywords["composition"] == "clt"
+        }
+        assert len({f"{tau:.4g}" for tau in noise}) <= 1
+    (quiet,) = [cell for cell in cells if cell.task == "cifar10" and len(cell.levels) > 10]
+    assert Counter(accounting for accounting, _ in quiet.levels) == {"gmip-paper": 17, "gmip-tight": 17}
+
+
+@pytest.fixture
+def digits(monkeypatch):
+    """The experiment on a small set, which needs no download."""
+    task = load("digits")
+    run = NoisySGD(
+        dataset_size=1_200, batch_size=300, num_steps=10, num_params=count_params(task.make_model()), clip_norm=1.0
+    )
+    monkeypatch.setattr(utility, "UTILITY", {"digits": Setting(title="Digits", run=run)})
+    monkeypatch.setattr(utility, "load_task", lambda name: task)
+    utility._noise_std.cache_clear()
+    yield task, run
+    utility._noise_std.cache_clear()
+
+
+def test_a_run_is_what_train_gives_with_the_noise_of_its_level(digits):
+    task, run = digits
+    cell = utility.Run(task="digits", seed=3, levels=(("gmip-tight", 0.5), ("gdp", 0.7)))
+    rows = utility.run(cell)
+    noise_std = calibrate(run, target_mu=0.5).noise_std
+    assert noise_std > 0.0
+    recipe = task.recipe.replace(dataset_size=1_200, batch_size=300, num_steps=10, clip_norm=1.0, noise_std=noise_std)
+    assert [row["test_accuracy"] for row in rows] == [train(task, recipe, seed=3).test_accuracy] * 2
+    assert [(row["accounting"], row["mu"]) for row in rows] == list(cell.levels)
+    assert {row["noise_std"] for row in rows} == {noise_std} and rows[1]["no_noise_from"] is None
+
+
+def test_a_set_that_is_too_small_is_no_stand_in(digits, monkeypatch):
+    big = Setting(title="Digits", run=digits[1].replace(dataset_size=10**6))
+    monkeypatch.setattr(utility, "UTILITY", {"digits": big})
+    with pytest.raises(DataUnavailable, match=r"digits has 1[0-9]{3} records to train on here"):
+        utility.run(utility.Run(task="digits", seed=0, levels=(("gdp", 1.0),)))
+
+
+def made_up(gain, seeds=5, levels=TARGET_MUS):
+    """Rows where GMIP has `gain` points of accuracy on GDP at every level (a function of mu)."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for task, free in FREE.items():
+        for mu in levels:
+            for seed in range(seeds):
+                base = 0.6 + 0.01 * rng.standard_normal()
+                for accounting in ACCOUNTINGS:
+                    start = free.get(accounting)
+                    ours = start is not None
+                    rows.append(
+                        {
+                            "task": task,
+                            "accounting": accounting,
+                            "mu": mu,
+                            "seed": seed,
+                            "noise_std": 0.0 if ours and mu >= start else 1.0,
+                            "test_accuracy": base + ours * gain(mu) + 0.001 * rng.standard_normal(),
+                            "train_accuracy": 0.6,
+                            "no_noise_from": start,
+                        }
+                    )
+    return rows
+
+
+def agreements(rows):
+    return [claim.agrees for claim in utility.claims(rows)][:4]  # of CIFAR-10: free, paper, tight, most
+
+
+def test_claims_hold_where_they_should():
+    assert agreements(made_up(lambda mu: 0.05)) == ["yes"] * 4
+    assert agreements(made_up(lambda mu: 0.0)) == ["yes", "yes", "yes", "no"]
+    assert agreements(made_up(lambda mu: 0.05 if mu < 1 else 0.0)) == ["yes", "yes", "yes", "no"]
+
+
+def test_claims_fail_where_they_should():
+    assert agreements(made_up(lambda mu: -0.05 if mu == TARGET_MUS[4] else 0.05))[1:3] == ["no", "no"]
+    noisy = [row | {"noise_std": 0.1} if row["mu"] == TARGET_MUS[3] else row for row in made_up(lambda mu: 0.05)]
+    assert agreements(noisy)[0] == "no"
+
+
+def test_few_seeds_are_said_to_be_few():
+    rows = made_up(lambda mu: 0.0, seeds=2)
+    claim = utility.claims(rows)[3]
+    assert claim.agrees == "differs" and "seeds are too few" in claim.words
+
+
+def test_p_values_are_those_of_a_paired_test():
+    rng = np.random.default_rng(1)
+    ours, theirs = rng.standard_normal((2, 6, 5))
+    expected = [ttest_rel(a, b, alternative="greater").pvalue for a, b in zip(ours, theirs, strict=True)]
+    assert utility._p_values(ours - theirs) == pytest.approx(expected)
+    assert utility._p_values(np.array([[0.0, 0.0], [1.0, 1.0], [-1.0, -1.0]])) == pytest.approx([0.5, 0.0, 1.0])
+    assert utility._p_values(np.ones((2, 1))) == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_drawing_and_table(seeds):
+    rows = made_up(lambda mu: 0.05, seeds=seeds, levels=TARGET_MUS[::5])
+    with look.style():
+        (drawing,) = utility.drawings(rows)
+        assert [axes.get_title() for axes in drawing.figure.axes] == ["CIFAR-10", "Adult"]
+        assert look.to_svg(drawing.figure).startswith("<?xml")
+    table = utility.table(rows)
+    assert len(table.rows) == 8 and table.rows[0][2].details[0].startswith("±" if seeds > 1 else "one seed")

@@ -1,0 +1,59 @@
+"""An experiment small enough to test the engine with. `calls` counts the cells that were computed in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gmip.errors import DataUnavailable, InvalidArgument
+from gmip.report.rows import Cell as TableCell
+from gmip.report.rows import Table
+from gmip.reproduce import look
+from gmip.reproduce.base import Cell, Claim, Drawing, Row
+
+NAME = "toy"
+TITLE = "A toy <experiment>"
+PAPER = "Figure 0"
+CLAIM = "Squares grow."
+QUICK = "the last cell."
+VERSION = 1
+
+calls: list[float] = []
+troubles: dict[float, Exception] = {}  # by number
+tasks: dict[float, str] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number(Cell):
+    number: float
+
+
+def cells(quick: bool) -> list[Number]:
+    return [Number(number=float(k), task=tasks.get(k)) for k in range(3 if quick else 4)]
+
+
+def run(cell: Number) -> list[Row]:
+    calls.append(cell.number)
+    if cell.number in troubles:
+        raise troubles[cell.number]
+    return [{"number": cell.number, "square": cell.number**2, "name": "a,b", "none": None}]
+
+
+def drawings(rows: Sequence[Row]) -> list[Drawing]:
+    figure, (axes,) = look.panels(1)
+    axes.plot([row["number"] for row in rows], [row["square"] for row in rows], "o", label="squares")
+    other, _ = look.panels(2)
+    return [Drawing("", figure, 'squares & "more"'), Drawing("empty", other, "nothing")]
+
+
+def table(rows: Sequence[Row]) -> Table:
+    body = tuple((TableCell(f"{row['number']:g}", ("a detail",)), TableCell(f"{row['square']:g}")) for row in rows)
+    return Table("Squares", ("Number", "Square"), body)
+
+
+def claims(rows: Sequence[Row]) -> list[Claim]:
+    return [Claim(what="They grow", published="<b>yes</b>", measured=str(len(rows)), agrees="yes", words="Really.")]
+
+
+unavailable = DataUnavailable("The set is not here: fetch it.")
+invalid = InvalidArgument("number = 2 is bad: pass another.")
