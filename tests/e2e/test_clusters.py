@@ -106,7 +106,7 @@ def test_dask(tmp_path, shadows):
         with distributed.Client(address, set_as_default=False) as client:
             client.wait_for_workers(2, timeout=120)
             assert shadows("dask", Outputs(), backend="dask", scheduler_address=address) == expected
-            who_did = client.run(lambda: "gmip.attacks.shadow.worker" in sys.modules)
+            who_did = client.run(lambda: "gmip.parallel.worker" in sys.modules)
             assert list(who_did.values()) == [True, True]  # both workers took part
             assert client.run_on_scheduler(lambda: "torch" in sys.modules) is False
         troubled = Troubled(folder=str(tmp_path), after=3)
@@ -157,7 +157,7 @@ def test_ray(tmp_path, shadows):
         )
     assert client.returncode == 0, client.stderr
     assert (tmp_path / "trouble-0").exists()
-    assert re.search(r"trained again \(model \d: its worker died \(WorkerCrashedError\)", client.stderr)
+    assert re.search(r"Computed again: shadow model \d: its worker died \(WorkerCrashedError\)", client.stderr)
     written = times(next((tmp_path / "ray").iterdir()))
     assert shadows("ray", Outputs(), workers=1) == expected
     assert times(next((tmp_path / "ray").iterdir())) == written  # nothing was trained here

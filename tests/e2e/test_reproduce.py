@@ -17,9 +17,9 @@ import pytest
 pytest.importorskip("torch", reason="reproduction needs the extra gmip[reproduce]")
 pytest.importorskip("matplotlib", reason="reproduction needs the extra gmip[reproduce]")
 
-from gmip.attacks.shadow import Shadows
 from gmip.cli import main
 from gmip.errors import DataUnavailable
+from gmip.parallel import Workers
 from gmip.reproduce import prepare, reproduce
 from gmip.reproduce.experiments import utility
 from gmip.tasks import load
@@ -73,7 +73,7 @@ def test_a_quick_run_does_not_replace_a_full_one(tmp_path, capsys):
 def test_killed_and_resumed_with_several_workers_the_numbers_are_the_same(tmp_path):
     """Killed with half of the cells done; what was done is not touched again, and the CSV is that of one process."""
     alone = tmp_path / "alone"
-    reproduce(["convergence"], alone, quick=True, settings=Shadows(workers=1))
+    reproduce(["convergence"], alone, quick=True, settings=Workers(workers=1))
     together = tmp_path / "together"
     cells = together / "work" / "convergence"
     script = "from gmip.cli import main; import sys; sys.exit(main())"
@@ -117,7 +117,7 @@ def test_utility_on_real_data_without_purchase(tmp_path, monkeypatch, real_data)
     monkeypatch.setattr(utility, "_QUICK_SEEDS", 1)
     plan = prepare(["utility"], quick=True)
     some = {"utility": tuple(cell for cell in plan.cells["utility"] if cell.task != "adult")}
-    (outcome,) = reproduce(type(plan)(True, some, plan.data, plan.missing), tmp_path, settings=Shadows(workers=1))
+    (outcome,) = reproduce(type(plan)(True, some, plan.data, plan.missing), tmp_path, settings=Workers(workers=1))
     if "purchase" in plan.missing:
         assert set(outcome.skipped) == {"purchase"} and "by hand" in outcome.skipped["purchase"]
         assert "purchase is left out" in (tmp_path / "index.html").read_text()
@@ -133,11 +133,11 @@ CLUSTERS = ["dask", "ray"]
 @pytest.mark.parametrize("backend", CLUSTERS)
 def test_cells_on_a_cluster(tmp_path, backend):
     pytest.importorskip({"dask": "distributed", "ray": "ray"}[backend], reason=f"needs gmip[{backend}]")
-    reproduce(["assumptions"], tmp_path / "here", settings=Shadows(workers=1))
+    reproduce(["assumptions"], tmp_path / "here", settings=Workers(workers=1))
     # In a process of its own: a Ray or Dask client leaves threads behind, and a cluster must end with the test.
     script = f"""
 import sys, gmip
-from gmip.attacks.shadow import Shadows
+from gmip.parallel import Workers
 from gmip.reproduce import reproduce
 
 def main():
@@ -146,7 +146,7 @@ def main():
         from distributed import LocalCluster
         cluster = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
         address = cluster.scheduler_address
-    settings = Shadows(backend={backend!r}, workers=1, scheduler_address=address)
+    settings = Workers(backend={backend!r}, workers=1, scheduler_address=address)
     reproduce(["assumptions"], {str(tmp_path / "there")!r}, settings=settings)
     if cluster is not None:
         cluster.close()

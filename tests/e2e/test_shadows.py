@@ -76,7 +76,7 @@ def test_killed_worker_of_a_task_of_the_users_own(tmp_path):
     task = load_own_task(tmp_path)
     train(task, seed=1, out=tmp_path / "run")
     expected = bits(shadows(task, tmp_path / "run", tmp_path / "one", Outputs(), workers=1))
-    with pytest.warns(GmipWarning, match=r"trained again \(model \d: its worker died"):
+    with pytest.warns(GmipWarning, match=r"Computed again: shadow model \d: its worker died"):
         found = shadows(task, tmp_path / "run", tmp_path / "two", Troubled(folder=str(tmp_path), after=2), workers=2)
     assert (tmp_path / "trouble-0").exists()
     assert bits(found) == expected

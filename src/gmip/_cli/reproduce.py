@@ -6,11 +6,12 @@ import dataclasses
 import difflib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gmip._cli import options, parse, show
+from gmip._cli import options, show
+from gmip._cli.cluster import BackendOption, SchedulerAddress, Workers, read_cluster
 from gmip._cli.errors import BadRequest
 from gmip._cli.stages import stages, warnings_in_one_line
 
@@ -19,12 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["reproduce"]
 
-BACKENDS: Final = ("local", "dask", "ray")
-WHERE: Final = "Where cells are computed"
 
-
-def _option(name: str, metavar: str | None, help: str, panel: str | None = None) -> Any:
-    return typer.Option(name, metavar=metavar, show_default=False, help=help, rich_help_panel=panel)
+def _option(name: str, metavar: str | None, help: str) -> Any:
+    return typer.Option(name, metavar=metavar, show_default=False, help=help)
 
 
 def reproduce(
@@ -34,21 +32,9 @@ def reproduce(
     ] = "all",
     out: Annotated[str, _option("--out", "DIR", "Folder of the results and the work in progress.")] = "results",
     quick: Annotated[bool, _option("--quick", None, "Fewer settings and seeds; each result says which.")] = False,
-    workers: Annotated[
-        str | None, _option("--workers", "W", "Cells at once (default: all cores there are).", WHERE)
-    ] = None,
-    backend: Annotated[
-        str | None, _option("--backend", "|".join(BACKENDS), "Processes of this machine, or a cluster.", WHERE)
-    ] = None,
-    scheduler_address: Annotated[
-        str | None,
-        _option(
-            "--scheduler-address",
-            "ADDRESS",
-            "Of the cluster, such as tcp://10.0.0.1:8786; ray without it takes the one that runs here, or starts one.",
-            WHERE,
-        ),
-    ] = None,
+    workers: Workers = None,
+    backend: BackendOption = None,
+    scheduler_address: SchedulerAddress = None,
     json: options.Json = False,
 ) -> None:
     """Run the paper's experiments: what was published beside what is measured.
@@ -60,12 +46,7 @@ def reproduce(
     that are finished are not computed again. Data sets that are missing are
     left out, with a sentence that says how to get them.
     """
-    where = parse.one_of("--backend", backend or "local", BACKENDS)
-    if where == "dask" and scheduler_address is None:
-        raise BadRequest("--backend dask needs --scheduler-address: add it, as in tcp://127.0.0.1:8786.")
-    if where == "local" and scheduler_address is not None:
-        raise BadRequest("--scheduler-address plays no part in --backend local: add --backend dask, or leave it out.")
-    count = None if workers is None else parse.count("--workers", workers)
+    given = read_cluster(workers, backend, scheduler_address)
     engine, settings = _framework()
     if name != "all" and name not in engine.names():
         near = difflib.get_close_matches(name.lower(), [*engine.names(), "all"], n=1, cutoff=0.5)
@@ -74,7 +55,7 @@ def reproduce(
             f"{', '.join(engine.names())}, or all."
         )
     with warnings_in_one_line():
-        chosen = settings(workers=count, backend=where, scheduler_address=scheduler_address)
+        chosen = settings(**given)
         plan = engine.prepare([name], quick=quick)
         for task, reason in plan.missing.items():
             print(f"{task} is left out: {reason}", file=sys.stderr)
@@ -97,12 +78,12 @@ def _framework() -> tuple[Any, Any]:
         import matplotlib  # noqa: F401, drawn with at the end: missed before hours of work
 
         from gmip import reproduce as engine
-        from gmip.attacks.shadow import Shadows
+        from gmip.parallel import Workers as Settings
     except ModuleNotFoundError as error:
         raise BadRequest(
             f"gmip reproduce needs {error.name}, which is not installed: pip install 'gmip[reproduce]'."
         ) from None
-    return engine, Shadows
+    return engine, Settings
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-from importlib.resources import files
 
 from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, RunAudit
 from gmip.report import rows, words
 from gmip.report._element import Html, join, tag
+from gmip.report._page import asset, bullets, page, scroll, table_html
 from gmip.report.charts import figure_html, symbols
 from gmip.report.curves import overview_figure, run_figure
 
@@ -32,25 +30,8 @@ _STANDING_NOTES = (
 
 def to_html(result: AuditResult) -> str:
     """The page. The same result gives the same bytes; every string of the result is escaped."""
-    style, script = _asset("style.css"), _asset("script.js")
-    policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("meta", name="generator", content="gmip"),
-        tag("title", _title(result)),
-        tag("link", rel="icon", href="data:,"),
-        tag("style", Html(style)),
-    )
-    body = tag(
-        "body",
+    return page(
+        _title(result),
         tag("a", "Skip to the answer", href="#answer", class_="skip"),
         symbols(),
         _header(result),
@@ -59,17 +40,9 @@ def to_html(result: AuditResult) -> str:
             "main", _answers(result), *_runs(result), _threat_model(result), _repeat(result), id="answer", tabindex="-1"
         ),
         tag("footer", tag("p", "Written by gmip. This page contains record identifiers: keep it as safe as the data.")),
-        tag("script", Html(script)),
+        style=asset("style.css"),
+        script=asset("script.js"),
     )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
-
-
-def _asset(name: str) -> str:
-    return files("gmip.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _title(result: AuditResult) -> str:
@@ -120,7 +93,7 @@ def _answers(result: AuditResult) -> Html | None:
         "section",
         tag("h2", "Overview", id="overview-title"),
         tag("p", words.tally(kinds), class_="headline"),
-        _table(rows.overview_table(result), "overview", "table", marks=marks),
+        table_html(rows.overview_table(result), "overview", "table", marks=marks),
         figure_html(figure, title="All runs: members found against false alarms", confidence=result.confidence),
         _numbers(rows.curve_table(figure), "overview"),
         id="overview",
@@ -140,7 +113,7 @@ def _threat_model(result: AuditResult) -> Html:
     return tag(
         "section",
         tag("h2", "Assumptions and threat model", id="threat-model-title"),
-        _list(result.threat_model) or tag("p", "None were written down."),
+        bullets(result.threat_model) or tag("p", "None were written down."),
         id="threat-model",
         aria_labelledby="threat-model-title",
     )
@@ -152,12 +125,12 @@ def _repeat(result: AuditResult) -> Html:
     if p.config:
         text = json.dumps(p.config, indent=2, sort_keys=True, default=str)
         summary = tag("summary", "All settings", id="repeat-settings")
-        settings = tag("details", summary, _scroll(tag("pre", text), "repeat-settings"))
+        settings = tag("details", summary, scroll(tag("pre", text), "repeat-settings"))
     return tag(
         "section",
         tag("h2", "How to repeat this audit", id="repeat-title"),
         _command(p.command) if p.command else None,
-        _table(rows.version_table(result), "repeat", "table"),
+        table_html(rows.version_table(result), "repeat", "table"),
         settings,
         id="repeat",
         aria_labelledby="repeat-title",
@@ -190,9 +163,9 @@ def _run(result: AuditResult, run: RunAudit, key: str) -> Html:
             "standing",
             "What is proved, approximate and measured",
             tag("p", _STANDING_NOTES),
-            _table(rows.standing_table(run), key, "standing-table"),
+            table_html(rows.standing_table(run), key, "standing-table"),
         ),
-        _part(key, "facts", "What ran", _table(rows.fact_table(run), key, "facts-table")),
+        _part(key, "facts", "What ran", table_html(rows.fact_table(run), key, "facts-table")),
         id=key,
         class_="run",
         aria_labelledby=f"{key}-title",
@@ -214,7 +187,7 @@ def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
     definitions = [tag("div", tag("dt", name), text) for name, text in filter(None, answers)]
     notes = None
     if run.warnings:
-        notes = tag("div", tag("p", tag("strong", "To bear in mind")), _list(run.warnings), class_="warnings")
+        notes = tag("div", tag("p", tag("strong", "To bear in mind")), bullets(run.warnings), class_="warnings")
     return tag(
         "div",
         tag("p", _icon(verdict.kind), words.LABELS[verdict.kind], class_="verdict-label"),
@@ -274,7 +247,7 @@ def _attacks(result: AuditResult, run: RunAudit, key: str) -> Html:
         "attacks",
         "Attacks",
         tag("p", f"The strongest was {run.attacks[0].title}. {told}"),
-        _table(rows.attack_table(result, run), key, "attacks-table"),
+        table_html(rows.attack_table(result, run), key, "attacks-table"),
         tag("dl", *(_attack_notes(a) for a in run.attacks), class_="notes"),
     )
 
@@ -287,14 +260,14 @@ def _attack_notes(attack: AttackOutcome) -> Html:
         f"Lower bounds on μ by method: {words.listing(bounds)}." if bounds else None,
         *attack.notes,
     ]
-    return tag("div", tag("dt", attack.title), tag("dd", _list([s for s in sentences if s])))
+    return tag("div", tag("dt", attack.title), tag("dd", bullets([s for s in sentences if s])))
 
 
 def _comparison(run: RunAudit, key: str) -> Html:
     known = run.attacks or run.promises
-    table = _table(rows.comparison_table(run), key, "promise-table", marks=_COMPARED) if known else None
+    table = table_html(rows.comparison_table(run), key, "promise-table", marks=_COMPARED) if known else None
     nothing = None if known else tag("p", "Nothing was promised and nothing was measured.")
-    return _part(key, "promise", "Promise against measurement", _list(run.verdict.reasons), table, nothing)
+    return _part(key, "promise", "Promise against measurement", bullets(run.verdict.reasons), table, nothing)
 
 
 def _exposed(run: RunAudit, key: str) -> Html:
@@ -310,7 +283,7 @@ def _exposed(run: RunAudit, key: str) -> Html:
             "Members whose presence in the training data is easiest to tell. Identifiers only: this page never "
             "shows what a record says." + (f" {words.count(left)} more are in result.json." if left > 0 else ""),
         ),
-        _table(rows.exposed_table(run), key, "exposed-table"),
+        table_html(rows.exposed_table(run), key, "exposed-table"),
     )
 
 
@@ -326,46 +299,10 @@ def _advice(run: RunAudit, key: str) -> Html:
 # -- pieces -----------------------------------------------------------------------------------------------------------
 
 
-def _list(items: tuple[str, ...] | list[str]) -> Html | None:
-    return tag("ul", *(tag("li", item) for item in items)) if items else None
-
-
 def _command(text: str) -> Html:
     button = tag("button", "Copy", type="button", class_="copy needs-script", aria_label=f"Copy the command {text}")
     return tag("div", tag("code", text), button, tag("span", role="status", class_="copied"), class_="command")
 
 
-def _scroll(child: Html, named_by: str) -> Html:
-    """A box in which something wide can be scrolled, by keyboard too."""
-    return tag("div", child, class_="scroll", role="region", tabindex="0", aria_labelledby=named_by)
-
-
 def _numbers(table: rows.Table, section: str) -> Html:
-    return tag("details", tag("summary", "The curves in numbers"), _table(table, section, "numbers"))
-
-
-def _table(table: rows.Table, section: str, name: str, marks: dict[str, Html] | None = None) -> Html:
-    identifier = f"{section}-{name}"
-
-    def kind(index: int) -> str | None:
-        return None if index in table.texts else "number"
-
-    def content(cell: rows.Cell) -> Html:
-        details = [tag("small", line) for line in cell.details]
-        whole = _list(cell.sentences) if len(cell.sentences) > 1 else tag("bdi", cell.text)
-        return join((marks or {}).get(cell.text) or whole, *details)
-
-    head = tag("tr", *(tag("th", name, scope="col", class_=kind(i)) for i, name in enumerate(table.columns)))
-    body = [
-        tag(
-            "tr",
-            tag("th", content(row[0]), scope="row"),
-            *(tag("td", content(c), class_=kind(i)) for i, c in enumerate(row[1:], 1)),
-        )
-        for row in table.rows
-    ]
-    caption = tag("caption", tag("span", table.caption), id=f"{identifier}-caption")
-    # Of several runs each has such a table: its heading tells them apart.
-    return _scroll(
-        tag("table", caption, tag("thead", head), tag("tbody", *body)), f"{section}-title {identifier}-caption"
-    )
+    return tag("details", tag("summary", "The curves in numbers"), table_html(table, section, "numbers"))

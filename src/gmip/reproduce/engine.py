@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from gmip.attacks.shadow.settings import Shadows
-from gmip.errors import DataUnavailable, GmipError, GmipWarning
+from gmip.errors import DataUnavailable
+from gmip.parallel import Workers, compute
 from gmip.reproduce import registry
-from gmip.reproduce.base import Cell, Experiment, rows_of
+from gmip.reproduce.base import Cell, Experiment
+from gmip.reproduce.cells import Computing, Done, Job, Missing
 from gmip.reproduce.data import load_task
 from gmip.reproduce.output import Outcome, check_folder, publish, write_index
-from gmip.reproduce.pools import Answer, Done, Failed, open_pool, pack
 from gmip.reproduce.store import Store
 
 __all__ = ["Outcome", "Plan", "prepare", "reproduce"]
 
 Watch = Callable[[str], Callable[[int, int], None]]
-_CHECK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -35,6 +30,10 @@ class Plan:
     cells: Mapping[str, tuple[Cell, ...]]
     data: Mapping[str, Mapping[str, str]]
     missing: Mapping[str, str]
+
+    def data_of(self, cell: Cell) -> Mapping[str, str]:
+        """Fingerprints of the data that a cell needs."""
+        return {} if cell.task is None else self.data[cell.task]
 
 
 def prepare(names: Sequence[str], *, quick: bool = False) -> Plan:
@@ -56,7 +55,7 @@ def reproduce(
     out: str | PathLike[str],
     *,
     quick: bool = False,
-    settings: Shadows | None = None,
+    settings: Workers | None = None,
     watch: Watch | None = None,
     command: str = "",
 ) -> list[Outcome]:
@@ -65,7 +64,7 @@ def reproduce(
     Parameters
     ----------
     quick : of experiments by name; a plan has its own.
-    settings : workers, backend, address and retries, as for shadow models; None: all cores of this machine.
+    settings : who computes; None: all cores of this machine.
     watch : called with an experiment's name; gives what is called with (cells done, cells in all).
     command : what was typed, for the page.
 
@@ -77,29 +76,45 @@ def reproduce(
     quick one. Cells whose data are missing are left out and named in the outcome; nothing stands in for them.
     """
     plan = plan if isinstance(plan, Plan) else prepare(plan, quick=quick)
-    settings = settings or Shadows()
     folder = Path(out)
     check_folder(folder, plan.cells, quick=plan.quick)
     store = Store(folder)
-    works = [_begin(name, plan, store, watch) for name in plan.cells]
     outcomes: dict[str, Outcome] = {}
 
-    def finish(work: _Work) -> None:
-        outcomes[work.experiment.NAME] = publish(
-            work.experiment, folder, work.done(), work.skipped, quick=plan.quick, command=command
+    def finish(under_way: _UnderWay) -> None:
+        outcomes[under_way.experiment.NAME] = publish(
+            under_way.experiment, folder, under_way.done(), under_way.skipped, quick=plan.quick, command=command
         )
         write_index(folder)
 
-    for work in works:
-        if not work.waiting:
-            finish(work)
-    _compute([_Job(work, i) for work in works for i in sorted(work.waiting)], plan, store, settings, finish)
+    all_under_way = [_begin(name, plan, store, watch) for name in plan.cells]
+    for one in all_under_way:
+        if not one.waiting:
+            finish(one)
+    # Experiments that show the same rows wait for the same cell.
+    waiting: dict[Path, list[tuple[_UnderWay, int]]] = {}
+    for one in all_under_way:
+        for place in sorted(one.waiting):
+            cell = one.cells[place]
+            waiting.setdefault(store.file(one.experiment, cell, plan.data_of(cell)), []).append((one, place))
+    jobs = {Job(who[0][0].experiment.NAME, who[0][0].cells[who[0][1]]): who for who in waiting.values()}
+
+    def take(job: Job, answer: Done | Missing) -> None:
+        if isinstance(answer, Done):
+            store.write(registry.experiment(job.experiment), job.cell, plan.data_of(job.cell), answer)
+        for one, place in jobs[job]:
+            one.take(place, answer)
+            if not one.waiting:
+                finish(one)
+
+    if jobs:
+        compute(Computing(), list(jobs), settings or Workers(), take)
     return [outcomes[name] for name in plan.cells]
 
 
 @dataclass
-class _Work:
-    """An experiment under way."""
+class _UnderWay:
+    """An experiment, with what there is of it."""
 
     experiment: Experiment
     cells: tuple[Cell, ...]
@@ -111,26 +126,24 @@ class _Work:
     def done(self) -> list[Done]:
         return [self.answers[i] for i in sorted(self.answers)]
 
+    def take(self, place: int, answer: Done | Missing) -> None:
+        if isinstance(answer, Done):
+            self.answers[place] = answer
+        else:
+            self.skipped[self.cells[place].task or self.experiment.NAME] = answer.reason
+        self.waiting.discard(place)
+        self.tell()
+
     def tell(self) -> None:
-        total = len(self.answers) + len(self.waiting)
-        self.progress(len(self.answers), total)
+        self.progress(len(self.answers), len(self.answers) + len(self.waiting))
 
 
-class _Job(NamedTuple):
-    work: _Work
-    place: int
-
-    @property
-    def cell(self) -> Cell:
-        return self.work.cells[self.place]
-
-
-def _begin(name: str, plan: Plan, store: Store, watch: Watch | None) -> _Work:
+def _begin(name: str, plan: Plan, store: Store, watch: Watch | None) -> _UnderWay:
     experiment, cells = registry.experiment(name), plan.cells[name]
     skipped = {cell.task: plan.missing[cell.task] for cell in cells if cell.task and cell.task in plan.missing}
     usable = [i for i, cell in enumerate(cells) if cell.task not in plan.missing]
-    found = {i: store.read(experiment, cells[i], _data(plan, cells[i])) for i in usable}
-    work = _Work(
+    found = {i: store.read(experiment, cells[i], plan.data_of(cells[i])) for i in usable}
+    under_way = _UnderWay(
         experiment,
         cells,
         {i: done for i, done in found.items() if done is not None},
@@ -138,99 +151,6 @@ def _begin(name: str, plan: Plan, store: Store, watch: Watch | None) -> _Work:
         skipped,
     )
     if watch is not None:
-        work.progress = watch(name)
-    work.tell()
-    return work
-
-
-def _data(plan: Plan, cell: Cell) -> Mapping[str, str]:
-    return {} if cell.task is None else plan.data[cell.task]
-
-
-def _compute(
-    jobs: Sequence[_Job], plan: Plan, store: Store, settings: Shadows, finish: Callable[[_Work], None]
-) -> None:
-    if not jobs:
-        return
-    waiting = list(reversed(range(len(jobs))))
-    running: dict[Future[Any], int] = {}
-    deaths: Counter[int] = Counter()
-    with open_pool([pack(job.work.experiment.NAME, job.cell) for job in jobs], settings) as pool:
-        while waiting or running:
-            while waiting and len(running) < pool.slots:
-                index = waiting.pop()
-                if _found(jobs[index], plan, store, finish):
-                    continue
-                running[pool.submit(index, frozenset())] = index
-            if not running:
-                break
-            finished = wait(running, timeout=_CHECK_SECONDS, return_when=FIRST_COMPLETED).done
-            if not finished:
-                pool.check()
-            lost: list[int] = []
-            failed: GmipError | None = None
-            for future in finished:
-                index = running.pop(future)
-                try:
-                    failed = _take(jobs[index], future.result(), plan, store, finish) or failed
-                except pool.deaths:
-                    lost.append(index)
-            if failed is not None:  # now that the others are stored
-                raise failed
-            if lost:
-                _count(lost, deaths, jobs, settings.retries)
-                pool.mend()
-                waiting.extend(sorted(lost, reverse=True))
-
-
-def _found(job: _Job, plan: Plan, store: Store, finish: Callable[[_Work], None]) -> bool:
-    """Whether another experiment has computed the same cell in the meantime; it is taken then."""
-    if rows_of(job.work.experiment) == job.work.experiment.NAME:
-        return False
-    done = store.read(job.work.experiment, job.cell, _data(plan, job.cell))
-    if done is None:
-        return False
-    _count_in(job, done, finish)
-    return True
-
-
-def _take(job: _Job, answer: Answer, plan: Plan, store: Store, finish: Callable[[_Work], None]) -> GmipError | None:
-    """Store an answer; the error of a cell that cannot be computed."""
-    work, name = job.work, job.work.experiment.NAME
-    if isinstance(answer, Done):
-        store.write(work.experiment, job.cell, _data(plan, job.cell), answer)
-        _count_in(job, answer, finish)
-        return None
-    if issubclass(answer.kind, DataUnavailable):  # a worker elsewhere, without the data
-        work.skipped[job.cell.task or name] = answer.text
-        _count_in(job, None, finish)
-        return None
-    return _failure(job, answer)
-
-
-def _count_in(job: _Job, done: Done | None, finish: Callable[[_Work], None]) -> None:
-    """A cell is done, or (None) left out."""
-    work = job.work
-    if done is not None:
-        work.answers[job.place] = done
-    work.waiting.discard(job.place)
-    work.tell()
-    if not work.waiting:
-        finish(work)
-
-
-def _failure(job: _Job, answer: Failed) -> GmipError:
-    failed = answer.kind(f"A cell of {job.work.experiment.NAME} cannot be computed ({job.cell}): {answer.text}")
-    failed.add_note(answer.details)
-    return failed
-
-
-def _count(lost: Sequence[int], deaths: Counter[int], jobs: Sequence[_Job], retries: int) -> None:
-    deaths.update(lost)
-    index = max(lost, key=lambda i: deaths[i])
-    if deaths[index] > retries:
-        raise GmipError(
-            f"The worker of a cell of {jobs[index].work.experiment.NAME} died {deaths[index]} times "
-            f"({jobs[index].cell}): give the workers more memory or use fewer, and run again; what is finished is kept."
-        )
-    warnings.warn(f"{len(lost)} cells are computed again, for their workers died.", GmipWarning, stacklevel=4)
+        under_way.progress = watch(name)
+    under_way.tell()
+    return under_way

@@ -20,8 +20,8 @@ from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
 from gmip.reproduce import look, registry
 from gmip.reproduce.base import Claim, Experiment, Row
+from gmip.reproduce.cells import Done
 from gmip.reproduce.page import Section, to_html
-from gmip.reproduce.pools import Done
 from gmip.trace._files import replacing, writing
 
 __all__ = ["INDEX", "Outcome", "check_folder", "publish", "read_outcome", "write_index"]

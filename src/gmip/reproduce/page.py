@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gmip.report import words
 from gmip.report._element import Html, tag
-from gmip.report.html import _asset, _digest, _table  # the look of our reports
+from gmip.report._page import asset, page, table_html
 from gmip.report.rows import Cell, Table
 from gmip.reproduce.base import Claim, Experiment
 
@@ -35,24 +35,11 @@ class Section(NamedTuple):
 
 def to_html(sections: Sequence[Section]) -> str:
     """The page. No script, no network; every string of an outcome is escaped."""
-    style = _asset("style.css") + _STYLE
-    policy = f"default-src 'none'; style-src '{_digest(style)}'; img-src data:; base-uri 'none'; form-action 'none'"
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="generator", content="gmip"),
-        tag("title", _TITLE),
-        tag("link", rel="icon", href="data:,"),
-        tag("style", Html(style)),
-    )
     entries = [
         tag("li", tag("a", section.experiment.TITLE, href=f"#{section.outcome.experiment}")) for section in sections
     ]
-    body = tag(
-        "body",
+    return page(
+        _TITLE,
         tag("a", "Skip to the results", href="#results", class_="skip"),
         tag(
             "header",
@@ -63,8 +50,8 @@ def to_html(sections: Sequence[Section]) -> str:
         tag("nav", tag("ul", *entries), aria_label="On this page"),
         tag("main", *map(_section, sections), id="results", tabindex="-1"),
         tag("footer", tag("p", "Written by gmip reproduce. The numbers are in the CSV files beside this page.")),
+        style=asset("style.css") + _STYLE,
     )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
 def _tally(sections: Sequence[Section]) -> str:
@@ -88,8 +75,8 @@ def _section(section: Section) -> Html:
         tag("p", tag("strong", f"{experiment.PAPER}. "), experiment.CLAIM),
         tag("ul", *(tag("li", note) for note in notes)) if notes else None,
         *(tag("figure", drawn, class_="sheet") for drawn in section.figures),
-        _table(_claim_table(outcome.claims), name, "claims", marks=marks) if outcome.claims else None,
-        tag("details", tag("summary", "The numbers"), _table(outcome.table, name, "numbers"))
+        table_html(_claim_table(outcome.claims), name, "claims", marks=marks) if outcome.claims else None,
+        tag("details", tag("summary", "The numbers"), table_html(outcome.table, name, "numbers"))
         if outcome.table.rows
         else None,
         tag("div", tag("code", outcome.command), class_="command") if outcome.command else None,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gmip.errors import InvalidArgument
 from gmip.reproduce.base import Cell, Experiment, rows_of
-from gmip.reproduce.pools import Done
+from gmip.reproduce.cells import Done
 from gmip.trace._files import replacing, writing
 
 __all__ = ["Store"]

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 from gmip.attacks import LiRA, Shadows, lira
 from gmip.attacks._shadowed import Seen
 from gmip.attacks.lira import Moments, likelihood_ratios, standardised
-from gmip.attacks.shadow.worker import Parts
+from gmip.attacks.shadow.training import Parts
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 from gmip.attacks import RMIA, LiRA, Shadows, rmia
 from gmip.attacks._shadowed import Seen
 from gmip.attacks.rmia import LogMean, blended, ranks_among
-from gmip.attacks.shadow.worker import Parts
+from gmip.attacks.shadow.training import Parts
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 

@@ -2,17 +2,14 @@ from __future__ import annotations
 
 import sys
 import types
-from concurrent.futures import BrokenExecutor, Future
-from contextlib import contextmanager
 
 import pytest
 
-from gmip.attacks.shadow import Shadows
-from gmip.attacks.shadow.parcel import versions
-from gmip.errors import DataUnavailable, GmipError, GmipWarning, InvalidArgument
-from gmip.reproduce import engine, pools, prepare, registry, reproduce
+from gmip.errors import DataUnavailable, InvalidArgument
+from gmip.parallel import Workers
+from gmip.reproduce import engine, prepare, registry, reproduce
 
-ALONE = Shadows(workers=1)
+ALONE = Workers(workers=1)
 
 
 def test_rows_are_kept_and_not_computed_again(the_toy, tmp_path):
@@ -30,7 +27,7 @@ def test_rows_are_kept_and_not_computed_again(the_toy, tmp_path):
 def test_what_is_missing_is_computed(the_toy, tmp_path):
     the_toy.troubles[2.0] = the_toy.invalid
     with pytest.raises(
-        InvalidArgument, match=r"A cell of toy cannot be computed .*number=2.0.*: number = 2 is bad: pass another."
+        InvalidArgument, match=r"A cell of toy .*number=2.0.* cannot be computed: number = 2 is bad: pass another."
     ):
         reproduce(["toy"], tmp_path, settings=ALONE)
     assert not (tmp_path / "toy.json").exists()
@@ -111,63 +108,6 @@ def test_unknown_names_and_folders(the_toy, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidArgument, match="file is a file: pass a folder"):
         reproduce(["toy"], tmp_path / "file", settings=ALONE)
-
-
-class Dying(pools._Here):
-    """A worker that dies whenever it is given the cell `victim`, so many times."""
-
-    deaths = (BrokenExecutor,)
-    times = 0
-    mended = 0
-
-    def submit(self, index, keys):
-        if index == 1 and Dying.times > 0:
-            Dying.times -= 1
-            future: Future[object] = Future()
-            future.set_exception(BrokenExecutor())
-            return future
-        return super().submit(index, keys)
-
-    def mend(self):
-        Dying.mended += 1
-
-
-@pytest.fixture
-def dying(monkeypatch):
-    @contextmanager
-    def open_pool(cells, settings):
-        yield Dying(cells)
-
-    monkeypatch.setattr(engine, "open_pool", open_pool)
-    Dying.mended = 0
-    return Dying
-
-
-def test_a_cell_whose_worker_died_is_computed_again(the_toy, tmp_path, dying):
-    dying.times = 3
-    with pytest.warns(GmipWarning, match="1 cells are computed again"):
-        reproduce(["toy"], tmp_path, settings=ALONE)
-    assert sorted(the_toy.calls) == [0.0, 1.0, 2.0, 3.0] and dying.mended == 3
-
-
-@pytest.mark.filterwarnings("ignore::gmip.errors.GmipWarning")
-def test_but_not_for_ever(the_toy, tmp_path, dying):
-    dying.times = 4
-    with pytest.raises(GmipError, match=r"The worker of a cell of toy died 4 times .*: give the workers more memory"):
-        reproduce(["toy"], tmp_path, settings=ALONE)
-
-
-def test_workers_with_another_gmip_are_refused(the_toy):
-    answer = pools.attempt({"gmip": "0", "torch": "0"}, pools.pack("toy", the_toy.Number(number=1.0)))
-    assert isinstance(answer, pools.Failed) and answer.kind is InvalidArgument
-    assert "not gmip 0 and torch 0: install the same there." in answer.text
-
-
-def test_what_gmip_does_not_raise_on_purpose_names_its_kind(the_toy):
-    the_toy.troubles[1.0] = ZeroDivisionError("by zero")
-    answer = pools.attempt(versions(), pools.pack("toy", the_toy.Number(number=1.0)))
-    assert isinstance(answer, pools.Failed)
-    assert (answer.kind, answer.text) == (GmipError, "ZeroDivisionError: by zero") and "toy.py" in answer.details
 
 
 @pytest.mark.parametrize("together", [True, False])

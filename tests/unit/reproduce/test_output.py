@@ -10,12 +10,12 @@ from xml.etree import ElementTree
 import matplotlib
 import pytest
 
-from gmip.attacks.shadow import Shadows
 from gmip.errors import GmipWarning, InvalidArgument
+from gmip.parallel import Workers
 from gmip.reproduce import look, reproduce
 from gmip.reproduce.output import check_folder, read_outcome, write_index
 
-ALONE = Shadows(workers=1)
+ALONE = Workers(workers=1)
 
 
 @pytest.fixture

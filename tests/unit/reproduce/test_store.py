@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gmip.errors import InvalidArgument
-from gmip.reproduce.pools import Done
+from gmip.reproduce.cells import Done
 from gmip.reproduce.store import Store
 
 DONE = Done([{"x": 0.1, "y": None, "z": "a"}], 1.5, "a machine")

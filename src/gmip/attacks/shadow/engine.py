@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,13 +13,12 @@ from numpy.typing import NDArray
 
 import gmip
 from gmip.attacks.base import Progress
-from gmip.attacks.shadow.backends import open_pool
 from gmip.attacks.shadow.plan import Plan
-from gmip.attacks.shadow.pool import Pool
 from gmip.attacks.shadow.settings import Shadows, Signal
 from gmip.attacks.shadow.store import FORMAT_VERSION, ShadowSet, Store
-from gmip.attacks.shadow.worker import Answer, Failure, Parts, Work, one_thread
-from gmip.errors import GmipError, GmipWarning, InvalidArgument
+from gmip.attacks.shadow.training import Job, Outputs, Training
+from gmip.errors import InvalidArgument
+from gmip.parallel import compute, one_thread
 from gmip.tasks.base import Examples, Recipe, Task
 from gmip.trace import Trace, fingerprint
 from gmip.training.loop import initial_model
@@ -36,7 +32,6 @@ _OPTIONS: Mapping[str, Any] = {
     "max_physical_batch_size": None,
     "device": "cpu",
 }
-_CHECK_SECONDS = 5.0
 _PROBED = 8  # records on which the untrained model is evaluated, to know it again
 
 
@@ -97,7 +92,7 @@ def shadow_set(
     progress(settings.count - len(missing), settings.count)
     if missing:
         nothing = task.pool[[]]
-        work = Work(
+        work = Training(
             task=dataclasses.replace(task, pool=nothing, test=nothing, background=None),
             recipe=recipe,
             options=options,
@@ -107,91 +102,16 @@ def shadow_set(
             population=population,
             signals=tuple(wanted.values()),
         )
-        _train(work, missing, store, settings, progress)
+        done = settings.count - len(missing)
+
+        def take(job: Job, outputs: Outputs) -> None:
+            nonlocal done
+            store.write(job[0], plan.inside(job[0]), outputs)
+            done += 1
+            progress(done, settings.count)
+
+        compute(work, sorted(missing.items()), settings, take)
     return ShadowSet(store, settings.count, candidates, population, tuple(wanted))
-
-
-def _train(
-    work: Work, missing: Mapping[int, frozenset[str]], store: Store, settings: Shadows, progress: Progress
-) -> None:
-    waiting = sorted(missing, reverse=True)
-    running: dict[Future[Answer], int] = {}
-    attempts: Counter[int] = Counter()
-    done = settings.count - len(missing)
-    with open_pool(work, settings, len(missing)) as pool:
-        while waiting or running:
-            while waiting and len(running) < pool.slots:
-                index = waiting.pop()
-                running[pool.submit(index, missing[index])] = index
-            finished = wait(running, timeout=_CHECK_SECONDS, return_when=FIRST_COMPLETED).done
-            if not finished:
-                pool.check()
-            lost: dict[int, _Lost] = {}
-            failed: GmipError | None = None
-            for future in finished:
-                index = running.pop(future)
-                answer = _answer(future, pool, index)
-                if isinstance(answer, GmipError):
-                    failed = answer
-                elif isinstance(answer, _Lost):
-                    lost[index] = answer
-                else:
-                    store.write(index, work.plan.inside(index), answer)
-                    done += 1
-                    progress(done, settings.count)
-            if failed is not None:  # now that the others are stored
-                raise failed
-            if lost:
-                _count(lost, attempts, settings.retries)
-                if any(one.death for one in lost.values()):
-                    pool.mend()
-                waiting.extend(sorted(lost, reverse=True))
-
-
-class _Lost(NamedTuple):
-    """Why a model has to be trained again, and whether its worker died."""
-
-    reason: str
-    death: bool
-
-
-def _answer(future: Future[Answer], pool: Pool, index: int) -> dict[str, Parts] | _Lost | GmipError:
-    try:
-        answer = future.result()
-    except pool.deaths as error:
-        return _Lost(f"its worker died ({type(error).__name__})", True)
-    except Exception as error:
-        failed = GmipError(
-            f"A worker could not begin shadow model {index} ({_told(error)}): install the same gmip there as here."
-        )
-        failed.__cause__ = error
-        return failed
-    if not isinstance(answer, Failure):
-        return answer
-    if answer.transient:
-        return _Lost(answer.text, False)
-    failed = answer.kind(f"Shadow model {index} cannot be trained: {answer.text}")
-    failed.add_note(answer.details)
-    return failed
-
-
-def _count(lost: Mapping[int, _Lost], attempts: Counter[int], retries: int) -> None:
-    attempts.update(lost.keys())
-    index, most = max(((index, attempts[index]) for index in lost), key=lambda item: item[1])
-    if most > retries:
-        raise GmipError(
-            f"Shadow model {index} could not be trained in {most} attempts (the last time: {lost[index].reason}): "
-            f"{'give the workers more memory or use fewer' if lost[index].death else 'mend this'}, and run again; "
-            "models that are finished are kept."
-        )
-    reasons = "; ".join(f"model {index}: {one.reason}" for index, one in sorted(lost.items()))
-    warnings.warn(f"Some shadow models are trained again ({reasons}).", GmipWarning, stacklevel=4)
-
-
-def _told(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _signals(signals: Sequence[Signal]) -> dict[str, Signal]:

@@ -21,7 +21,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from gmip.attacks.shadow.worker import Outputs, Parts
+from gmip.attacks.shadow.training import Outputs, Parts
 from gmip.errors import DataUnavailable, GmipError, GmipWarning, InvalidArgument
 from gmip.tasks.base import Examples
 from gmip.trace import fingerprint

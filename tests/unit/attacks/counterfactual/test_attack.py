@@ -20,7 +20,7 @@ from torch import nn
 
 from gmip.attacks.counterfactual import CFD, CFDLRT, attack, counterfactuals
 from gmip.attacks.shadow import Shadows
-from gmip.attacks.shadow.worker import Parts
+from gmip.attacks.shadow.training import Parts
 from gmip.attacks.target import target_model
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.tasks.base import Examples, Recipe, Task

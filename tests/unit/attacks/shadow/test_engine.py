@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Iterator
-from concurrent.futures import BrokenExecutor, Future
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +13,6 @@ from torch import nn
 from gmip.attacks.base import parties
 from gmip.attacks.shadow import Shadows, engine
 from gmip.attacks.shadow.plan import Plan
-from gmip.attacks.shadow.pool import Pool
-from gmip.attacks.shadow.worker import Work, attempt
 from gmip.errors import GmipError, GmipWarning, InvalidArgument, TraceMismatch, UnreachableTarget
 from gmip.tasks import cross_entropy
 from gmip.trace import Trace
@@ -128,7 +123,7 @@ def test_memory_does_not_grow_with_the_number_of_models(shadows_of):
 @pytest.fixture
 def training_forbidden(monkeypatch):
     def forbid() -> None:
-        monkeypatch.setattr(engine, "_train", lambda *a: pytest.fail("a model was trained"))
+        monkeypatch.setattr(engine, "compute", lambda *a: pytest.fail("a model was trained"))
 
     return forbid
 
@@ -291,7 +286,9 @@ class Bad:
 
 @pytest.mark.parametrize("value", [np.ones(3), np.ones(80, dtype=int), np.float64(1.0), np.full(80, "a")])
 def test_signal_of_another_shape(shadows_of, value):
-    with pytest.raises(InvalidArgument, match=r"Shadow model 0 cannot be trained: Signal 'bad' gave .* for 80 records"):
+    with pytest.raises(
+        InvalidArgument, match=r"Shadow model 0 cannot be computed: Signal 'bad' gave .* for 80 records"
+    ):
         shadows_of(Bad(value))
 
 
@@ -299,7 +296,7 @@ def test_divergence_names_the_model(shadows_of, tmp_path):
     recipe = RECIPE.replace(learning_rate=1e3)
     train(make_task(), recipe, seed=0, out=tmp_path / "run")
     task = make_task(loss=lambda outputs, targets: torch.full((len(targets),), torch.nan) * outputs.sum())
-    with pytest.raises(InvalidArgument, match=r"^Shadow model 0 cannot be trained: The loss is nan at step 1"):
+    with pytest.raises(InvalidArgument, match=r"^Shadow model 0 cannot be computed: The loss is nan at step 1"):
         shadows_of(task=task, trace=Trace.open(tmp_path / "run"))
 
 
@@ -309,9 +306,9 @@ def test_divergence_names_the_model(shadows_of, tmp_path):
 @pytest.mark.parametrize("kind", ["disk", "memory"])
 def test_passing_trouble_is_retried(shadows_of, tmp_path, kind):
     expected = bits(shadows_of())
-    with pytest.warns(GmipWarning, match="trained again") as caught:
+    with pytest.warns(GmipWarning, match="Computed again") as caught:
         found = shadows_of(Troubled(folder=str(tmp_path), times=2, kind=kind), folder=tmp_path / "troubled", retries=2)
-    assert len(caught) == 2 and "model 0" in str(caught[0].message)
+    assert len(caught) == 2 and "shadow model 0" in str(caught[0].message)
     assert bits(found) == expected
 
 
@@ -319,135 +316,16 @@ def test_lasting_trouble_ends_in_a_sentence(shadows_of, tmp_path):
     shadows_of(count=2)
     signal = replace(Troubled(folder=str(tmp_path), times=-1, kind="disk"), key="outputs")
     with (
-        pytest.warns(GmipWarning, match="trained again"),
-        pytest.raises(GmipError, match=r"Shadow model 2 could not be trained in 2 attempts.*No space left.*are kept"),
+        pytest.warns(GmipWarning, match="Computed again"),
+        pytest.raises(GmipError, match=r"Shadow model 2 could not be computed in 2 attempts.*No space left.*is kept"),
     ):
         shadows_of(signal, retries=1)
     assert len(times(shadows_of(count=2).path)) == 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "error", "words"),
-    [
-        ("bug", GmipError, "Shadow model 0 cannot be trained: ValueError: nothing here"),
-        ("shape", GmipError, "Shadow model 0 cannot be trained: RuntimeError: shapes do not fit"),
-        ("gmip", UnreachableTarget, "Shadow model 0 cannot be trained: No noise is enough: take more."),
-    ],
-)
-def test_errors_that_would_recur_are_raised_at_once(shadows_of, tmp_path, kind, error, words):
-    with pytest.raises(error) as caught:
-        shadows_of(Troubled(folder=str(tmp_path), times=1, kind=kind))
-    assert str(caught.value) == words
-    assert "_trouble" in caught.value.__notes__[0]  # where it happened, for who looks closer
-    assert (tmp_path / "trouble-0").exists() and not (tmp_path / "trouble-1").exists()
-
-
-class Cluster(Pool):
-    """Two workers that train in this process, unless the plan has an error for a model's next attempt."""
-
-    deaths = (BrokenExecutor,)
-    slots = 2
-
-    def __init__(self, work: Work, errors: dict[int, list[BaseException]]) -> None:
-        self._work, self._errors = work, errors
-        self.log: list[int | str] = []
-
-    def submit(self, index: int, keys: frozenset[str]) -> Future[Any]:
-        future: Future[Any] = Future()
-        self.log.append(index)
-        if self._errors.get(index):
-            future.set_exception(self._errors[index].pop(0))
-        else:
-            future.set_result(attempt(self._work, index, keys))
-        return future
-
-    def mend(self) -> None:
-        self.log.append("mend")
-
-    def close(self) -> None:
-        self.log.append("close")
-
-
-def deaths(number: int) -> list[BaseException]:
-    return [BrokenExecutor("gone") for _ in range(number)]
-
-
-@pytest.fixture
-def cluster(monkeypatch):
-    made: list[Cluster] = []
-
-    def plan(errors: dict[int, list[BaseException]]) -> list[Cluster]:
-        @contextmanager
-        def opened(work: Work, settings: Any, models: int) -> Iterator[Pool]:
-            made.append(Cluster(work, errors))
-            try:
-                yield made[-1]
-            finally:
-                made[-1].close()
-
-        monkeypatch.setattr(engine, "open_pool", opened)
-        return made
-
-    return plan
-
-
-def test_model_of_a_dead_worker_is_trained_again(shadows_of, cluster, tmp_path):
-    expected = bits(shadows_of())
-    made = cluster({0: deaths(1), 1: deaths(1), 3: deaths(2)})
-    with pytest.warns(GmipWarning, match=r"its worker died \(BrokenExecutor\)"):
-        found = shadows_of(folder=tmp_path / "cluster", retries=2)
-    assert bits(found) == expected
-    log = made[0].log
-    assert [log.count(index) for index in range(4)] == [2, 2, 1, 3]
-    assert "mend" in log and log[-1] == "close"
-
-
-def test_worker_that_always_dies_ends_in_a_sentence(shadows_of, cluster):
-    made = cluster({1: deaths(9)})
-    with (
-        pytest.warns(GmipWarning, match=r"model 1: its worker died"),
-        pytest.raises(GmipError, match=r"Shadow model 1 could not be trained in 3 attempts.*its worker died.*are kept"),
-    ):
-        shadows_of(retries=2)
-    assert made[0].log[-1] == "close"
-    made = cluster({})
-    shadows_of()
-    assert 0 not in made[-1].log and 1 in made[-1].log
-
-
-def test_error_does_not_cost_what_others_have_finished(shadows_of, cluster):
-    made = cluster({0: [ValueError("a bug")]})
-    with pytest.raises(GmipError, match=r"shadow model 0 \(ValueError: a bug"):
-        shadows_of()
-    assert made[0].log == [0, 1, "close"]
-    assert times(next(shadows_of(count=1).path.parent.iterdir())).keys() >= {"model-00001.safetensors"}
-    assert made[1].log == [0, "close"]
-
-
-def test_worker_without_gmip_is_named(shadows_of, cluster):
-    trouble = RuntimeError("Error during deserialization")
-    trouble.__cause__ = ModuleNotFoundError("No module named 'gmip'")
-    made = cluster({0: [trouble]})
-    with pytest.raises(
-        GmipError, match=r"could not begin shadow model 0 \(ModuleNotFoundError: No module named 'gmip'"
-    ):
-        shadows_of()
-    assert made[0].log.count(0) == 1
-
-
-def test_quiet_time_is_checked(shadows_of, cluster, monkeypatch):
-    """A cluster without workers says nothing: the pool is asked now and then whether there is hope."""
-    made = cluster({})
-
-    def check(self: Cluster) -> None:
-        raise GmipError("Nobody is there.")
-
-    monkeypatch.setattr(Cluster, "submit", lambda self, index, keys: Future())
-    monkeypatch.setattr(Cluster, "check", check)
-    monkeypatch.setattr(engine, "_CHECK_SECONDS", 0.01)
-    with pytest.raises(GmipError, match="Nobody is there"):
-        shadows_of()
-    assert made[0].log == ["close"]
+def test_error_of_a_signal_keeps_its_kind_and_names_the_model(shadows_of, tmp_path):
+    with pytest.raises(UnreachableTarget, match=r"^Shadow model 0 cannot be computed: No noise is enough: take more\."):
+        shadows_of(Troubled(folder=str(tmp_path), times=1, kind="gmip"))
 
 
 def test_interruption_keeps_what_is_finished(shadows_of):

@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 
 from gmip.attacks.shadow.store import ShadowSet, Store
-from gmip.attacks.shadow.worker import Parts
+from gmip.attacks.shadow.training import Parts
 from gmip.errors import DataUnavailable, GmipWarning, InvalidArgument
 from tests.unit.attacks.shadow.helpers import make_task
 

@@ -1,4 +1,4 @@
-"""Where shadow models are trained: in this process, in local processes (joblib's loky), on a cluster."""
+"""Where jobs are computed: in this process, in local processes (joblib's loky), on a cluster."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 
 from joblib.externals import loky
 
-from gmip.attacks.shadow.clusters import DaskPool, RayPool
-from gmip.attacks.shadow.parcel import Parcel, pack, versions
-from gmip.attacks.shadow.pool import Pool
-from gmip.attacks.shadow.settings import Shadows
-from gmip.attacks.shadow.worker import Answer, Work, attempt, attempt_packed, begin
+from gmip.parallel.clusters import DaskPool, RayPool
+from gmip.parallel.parcel import Parcel, pack, versions
+from gmip.parallel.pool import Pool
+from gmip.parallel.settings import Workers
+from gmip.parallel.worker import Work, attempt, attempt_packed, begin
 
 __all__ = ["open_pool"]
 
 
 @contextmanager
-def open_pool(work: Work, settings: Shadows, models: int) -> Iterator[Pool]:
-    """Workers for that many models; they are stopped at the end, also after an error or Ctrl-C."""
-    pool = _open(work, settings, models)
+def open_pool(work: Work[Any, Any], settings: Workers, jobs: int) -> Iterator[Pool]:
+    """Workers for that many jobs; they are stopped at the end, also after an error or Ctrl-C."""
+    pool = _open(work, settings, jobs)
     try:
         yield pool
     finally:
         pool.close()
 
 
-def _open(work: Work, settings: Shadows, models: int) -> Pool:
+def _open(work: Work[Any, Any], settings: Workers, jobs: int) -> Pool:
     if settings.backend == "dask":
         return DaskPool(pack(work), settings)
     if settings.backend == "ray":
         return RayPool(pack(work), settings)
-    workers = min(models, settings.workers or loky.cpu_count())
+    workers = min(jobs, settings.workers or loky.cpu_count())
     return _Here(work) if workers == 1 else _Local(pack(work), workers)
 
 
@@ -43,12 +43,12 @@ class _Here(Pool):
 
     slots = 1
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work[Any, Any]) -> None:
         self._work = work
 
-    def submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
-        future: Future[Answer] = Future()
-        future.set_result(attempt(self._work, index, keys))
+    def submit(self, job: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(attempt(self._work, job))
         return future
 
 
@@ -62,11 +62,11 @@ class _Local(Pool):
         self._parcel, self.slots = parcel, workers
         self._executor: Any = None
 
-    def submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
+    def submit(self, job: Any) -> Future[Any]:
         # Ctrl-C at a terminal reaches the whole group of processes; workers inherit that they do not take it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            return self._submit(index, keys)
+            return self._submit(job)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -75,16 +75,16 @@ class _Local(Pool):
             self._executor.shutdown(wait=True, kill_workers=True)
             self._executor = None
 
-    def _submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
-        job = (attempt_packed, self._parcel.digest, versions(), None, index, keys)
-        future: Future[Answer]
+    def _submit(self, job: Any) -> Future[Any]:
+        call = (attempt_packed, self._parcel.digest, versions(), None, job)
+        future: Future[Any]
         if self._executor is not None:
             try:
-                future = self._executor.submit(*job)
+                future = self._executor.submit(*call)
             except BrokenExecutor:
                 self.close()
             else:
                 return future
         self._executor = loky.ProcessPoolExecutor(self.slots, initializer=begin, initargs=(self._parcel,))
-        future = self._executor.submit(*job)
+        future = self._executor.submit(*call)
         return future

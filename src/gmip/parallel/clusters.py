@@ -1,6 +1,6 @@
 """Dask and Ray clusters as pools of workers.
 
-joblib's backends for them are not used: that for Dask waits for ever when the scheduler gives a model up
+joblib's backends for them are not used: that for Dask waits for ever when the scheduler gives a job up
 (KilledWorker), that for Ray cannot hand out results one by one. The futures of Dask and Ray themselves do both.
 """
 
@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, ClassVar, Final
 
-from gmip.attacks.shadow.parcel import Parcel, versions
-from gmip.attacks.shadow.pool import Pool
-from gmip.attacks.shadow.settings import Shadows
-from gmip.attacks.shadow.worker import Answer, attempt_packed
 from gmip.errors import GmipError, InvalidArgument
+from gmip.parallel.parcel import Parcel, versions
+from gmip.parallel.pool import Pool
+from gmip.parallel.settings import Workers
+from gmip.parallel.worker import attempt_packed
 
 __all__ = ["DaskPool", "RayPool"]
 
@@ -30,7 +30,7 @@ _ADDRESS: Final = re.compile(r"(?:(?P<scheme>\w+)://)?\[?(?P<host>[^/]+?)\]?:(?P
 class DaskPool(Pool):
     """An existing Dask cluster."""
 
-    def __init__(self, parcel: Parcel, settings: Shadows) -> None:
+    def __init__(self, parcel: Parcel, settings: Workers) -> None:
         distributed = _extra("dask", "distributed")
         self.deaths = (distributed.KilledWorker, distributed.comm.CommClosedError, CancelledError)
         self._parcel, self._workers, self._address = parcel, settings.workers, settings.scheduler_address
@@ -56,13 +56,11 @@ class DaskPool(Pool):
     def slots(self) -> int:
         return self._workers or max(1, sum(self._threads().values()))
 
-    def submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
+    def submit(self, job: Any) -> Future[Any]:
         with self._talking():
             if self._data is None:
                 self._data = self._client.scatter(self._parcel.content, broadcast=True, hash=False, timeout=_PATIENCE)
-            future: Future[Answer] = self._executor.submit(
-                self._call, self._parcel.digest, versions(), self._data, index, keys
-            )
+            future: Future[Any] = self._executor.submit(self._call, self._parcel.digest, versions(), self._data, job)
             return future
 
     def mend(self) -> None:
@@ -90,13 +88,13 @@ class DaskPool(Pool):
         except (OSError, RuntimeError, CancelledError) as error:
             raise GmipError(
                 f"The Dask cluster at {self._address} does not answer any more ({_reason(error)}): start it again and "
-                "repeat; models that are finished are kept."
+                "repeat; what is finished is kept."
             ) from error
 
     def _nobody(self) -> GmipError:
         return GmipError(
             f"The Dask scheduler at {self._address} has had no worker for {_PATIENCE:.0f} seconds: start workers with "
-            f"`dask worker {self._address} --nthreads 1` and run again; models that are finished are kept."
+            f"`dask worker {self._address} --nthreads 1` and run again; what is finished is kept."
         )
 
 
@@ -105,7 +103,7 @@ class RayPool(Pool):
 
     _QUIET: ClassVar = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": False}
 
-    def __init__(self, parcel: Parcel, settings: Shadows) -> None:
+    def __init__(self, parcel: Parcel, settings: Workers) -> None:
         ray = self._ray = _extra("ray", "ray")
         self.deaths = (ray.exceptions.RayError,)
         self._digest, self._workers, self._ours = parcel.digest, settings.workers, not ray.is_initialized()
@@ -119,8 +117,8 @@ class RayPool(Pool):
     def slots(self) -> int:
         return self._workers or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
-    def submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
-        future: Future[Answer] = self._remote.remote(self._digest, versions(), self._data, index, keys).future()
+    def submit(self, job: Any) -> Future[Any]:
+        future: Future[Any] = self._remote.remote(self._digest, versions(), self._data, job).future()
         return future
 
     def close(self) -> None:
@@ -144,10 +142,10 @@ def _call() -> Any:
     """`attempt_packed` as a local function, which is pickled by value: a Dask scheduler unpickles what it hands on, and
     should need neither gmip nor the seconds that importing torch takes."""
 
-    def call(*job: Any) -> Any:
-        from gmip.attacks.shadow.worker import attempt_packed
+    def call(*given: Any) -> Any:
+        from gmip.parallel.worker import attempt_packed
 
-        return attempt_packed(*job)
+        return attempt_packed(*given)
 
     return call
 

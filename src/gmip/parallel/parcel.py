@@ -8,7 +8,7 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 import torch
@@ -17,7 +17,7 @@ import gmip
 from gmip.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from gmip.attacks.shadow.worker import Work
+    from gmip.parallel.worker import Work
 
 __all__ = ["Parcel", "pack", "versions"]
 
@@ -34,15 +34,15 @@ def versions() -> dict[str, str]:
     return {"gmip": gmip.__version__, "torch": str(torch.__version__)}
 
 
-def pack(work: Work) -> Parcel:
+def pack(work: Work[Any, Any]) -> Parcel:
     """The work in a form that other processes can open, if they have gmip."""
     try:
         with _by_value():
             content: bytes = cloudpickle.dumps(work)
     except Exception as error:  # pickling runs code of whatever the user's objects hold
         raise InvalidArgument(
-            f"Task {work.task.name!r} cannot be sent to other processes ({type(error).__name__}: {error}): let its "
-            "model and loss hold no open files, locks or the like, or train with backend = 'local' and workers = 1."
+            f"{work.name} cannot be sent to other processes ({type(error).__name__}: {error}): let it hold no open "
+            "files, locks or the like (a task: its model and loss), or use backend = 'local' and workers = 1."
         ) from error
     return Parcel(hashlib.sha256(content).hexdigest(), content)
 

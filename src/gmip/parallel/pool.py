@@ -1,28 +1,27 @@
-"""What the engine asks of whoever trains shadow models."""
+"""What is asked of whoever computes jobs."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
-
-from gmip.attacks.shadow.worker import Answer
+from typing import Any
 
 __all__ = ["Pool"]
 
 
 class Pool(ABC):
-    """Trains models, `slots` at a time."""
+    """Computes jobs, `slots` at a time."""
 
     deaths: tuple[type[BaseException], ...] = ()  # what a future raises if the worker is to blame
 
     @property
     @abstractmethod
     def slots(self) -> int:
-        """How many models may be under way."""
+        """How many jobs may be under way."""
 
     @abstractmethod
-    def submit(self, index: int, keys: frozenset[str]) -> Future[Answer]:
-        """Have a model trained and these signals computed."""
+    def submit(self, job: Any) -> Future[Any]:
+        """Have a job computed: a future of its result, or of a `Failure`."""
 
     def mend(self) -> None:  # noqa: B027, most pools need not
         """Called after a worker died."""

@@ -1,0 +1,117 @@
+"""All jobs of a work, as many at once as there are workers: each result is handed over the moment it is ready."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any, Final, NamedTuple, TypeVar
+
+from gmip.errors import GmipError, GmipWarning
+from gmip.parallel.backends import open_pool
+from gmip.parallel.pool import Pool
+from gmip.parallel.settings import Workers
+from gmip.parallel.worker import Failure, Work
+
+__all__ = ["compute"]
+
+_CHECK_SECONDS: Final = 5.0
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def compute(
+    work: Work[Job, Result], jobs: Sequence[Job], settings: Workers, take: Callable[[Job, Result], None]
+) -> None:
+    """Compute `work.compute(job)` for all jobs, begun in their order, and call `take(job, result)` for each.
+
+    Guarantees
+    ----------
+    A job runs on one thread, alone in its process. One whose worker died, or had trouble that may pass, is computed
+    again, up to `settings.retries` times, with a warning. Workers are stopped at the end, after an error or Ctrl-C too.
+
+    Raises
+    ------
+    GmipError : a job could not be computed; errors of a kind of their own keep it, and the message names the job.
+        Results that were ready with it have been taken.
+    """
+    waiting = list(reversed(range(len(jobs))))
+    running: dict[Future[Any], int] = {}
+    attempts: Counter[int] = Counter()
+    with open_pool(work, settings, len(jobs)) as pool:
+        while waiting or running:
+            while waiting and len(running) < pool.slots:
+                index = waiting.pop()
+                running[pool.submit(jobs[index])] = index
+            finished = wait(running, timeout=_CHECK_SECONDS, return_when=FIRST_COMPLETED).done
+            if not finished:
+                pool.check()
+            lost: dict[int, _Lost] = {}
+            failed: GmipError | None = None
+            for future in finished:
+                index = running.pop(future)
+                answer = _answer(future, pool, work.title(jobs[index]))
+                if isinstance(answer, GmipError):
+                    failed = answer
+                elif isinstance(answer, _Lost):
+                    lost[index] = answer
+                else:
+                    take(jobs[index], answer)
+            if failed is not None:  # now that the others are taken
+                raise failed
+            if lost:
+                _count(lost, attempts, {index: work.title(jobs[index]) for index in lost}, settings.retries)
+                if any(one.death for one in lost.values()):
+                    pool.mend()
+                waiting.extend(sorted(lost, reverse=True))
+
+
+class _Lost(NamedTuple):
+    """Why a job has to be computed again, and whether its worker died."""
+
+    reason: str
+    death: bool
+
+
+def _answer(future: Future[Any], pool: Pool, title: str) -> Any:
+    """The result, or a GmipError, or _Lost."""
+    try:
+        answer = future.result()
+    except pool.deaths as error:
+        return _Lost(f"its worker died ({type(error).__name__})", True)
+    except Exception as error:
+        failed = GmipError(f"A worker could not begin {title} ({_told(error)}): install the same gmip there as here.")
+        failed.__cause__ = error
+        return failed
+    if not isinstance(answer, Failure):
+        return answer
+    if answer.transient:
+        return _Lost(answer.text, False)
+    failed = answer.kind(f"{_capital(title)} cannot be computed: {answer.text}")
+    failed.add_note(answer.details)
+    return failed
+
+
+def _count(lost: Mapping[int, _Lost], attempts: Counter[int], titles: Mapping[int, str], retries: int) -> None:
+    attempts.update(lost.keys())
+    index, most = max(((index, attempts[index]) for index in lost), key=lambda item: item[1])
+    if most > retries:
+        raise GmipError(
+            f"{_capital(titles[index])} could not be computed in {most} attempts (the last time: "
+            f"{lost[index].reason}): "
+            f"{'give the workers more memory or use fewer' if lost[index].death else 'mend this'}, and run again; "
+            "what is finished is kept."
+        )
+    reasons = "; ".join(f"{titles[index]}: {one.reason}" for index, one in sorted(lost.items()))
+    warnings.warn(f"Computed again: {reasons}.", GmipWarning, stacklevel=4)
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _told(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

@@ -1,0 +1,81 @@
+"""What our pages share: the frame, whose policy lets only its own style and script run, and tables."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+
+from gmip.report._element import Html, join, tag
+from gmip.report.rows import Cell, Table
+
+__all__ = ["asset", "bullets", "page", "scroll", "table_html"]
+
+
+def asset(name: str) -> str:
+    """A file of this package."""
+    return files("gmip.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def page(title: str, *body: Html, style: str, script: str = "") -> str:
+    """A whole page of these elements: no network, and nothing runs but the style and the script, by their hashes."""
+    policy = f"default-src 'none'; style-src '{_digest(style)}'; "
+    policy += f"script-src '{_digest(script)}'; " if script else ""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag(
+            "meta",
+            http_equiv="Content-Security-Policy",
+            content=f"{policy}img-src data:; base-uri 'none'; form-action 'none'",
+        ),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", name="referrer", content="no-referrer"),
+        tag("meta", name="generator", content="gmip"),
+        tag("title", title),
+        tag("link", rel="icon", href="data:,"),
+        tag("style", Html(style)),
+    )
+    whole = tag("body", *body, tag("script", Html(script)) if script else None)
+    return f"<!doctype html>\n{tag('html', head, whole, lang='en')}\n"
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def bullets(items: tuple[str, ...] | list[str]) -> Html | None:
+    return tag("ul", *(tag("li", item) for item in items)) if items else None
+
+
+def scroll(child: Html, named_by: str) -> Html:
+    """A box in which something wide can be scrolled, by keyboard too."""
+    return tag("div", child, class_="scroll", role="region", tabindex="0", aria_labelledby=named_by)
+
+
+def table_html(table: Table, section: str, name: str, marks: dict[str, Html] | None = None) -> Html:
+    identifier = f"{section}-{name}"
+
+    def kind(index: int) -> str | None:
+        return None if index in table.texts else "number"
+
+    def content(cell: Cell) -> Html:
+        details = [tag("small", line) for line in cell.details]
+        whole = bullets(cell.sentences) if len(cell.sentences) > 1 else tag("bdi", cell.text)
+        return join((marks or {}).get(cell.text) or whole, *details)
+
+    head = tag("tr", *(tag("th", name, scope="col", class_=kind(i)) for i, name in enumerate(table.columns)))
+    body = [
+        tag(
+            "tr",
+            tag("th", content(row[0]), scope="row"),
+            *(tag("td", content(c), class_=kind(i)) for i, c in enumerate(row[1:], 1)),
+        )
+        for row in table.rows
+    ]
+    caption = tag("caption", tag("span", table.caption), id=f"{identifier}-caption")
+    # Of several runs each has such a table: its heading tells them apart.
+    return scroll(
+        tag("table", caption, tag("thead", head), tag("tbody", *body)), f"{section}-title {identifier}-caption"
+    )
