@@ -32,6 +32,9 @@ def reproduce(
     ] = "all",
     out: Annotated[str, _option("--out", "DIR", "Folder of the results and the work in progress.")] = "results",
     quick: Annotated[bool, _option("--quick", None, "Fewer settings and seeds; each result says which.")] = False,
+    again: Annotated[
+        bool, _option("--redraw", None, "Compute nothing: figures and claims anew from the CSV files in the folder.")
+    ] = False,
     workers: Workers = None,
     backend: BackendOption = None,
     scheduler_address: SchedulerAddress = None,
@@ -42,7 +45,7 @@ def reproduce(
     Example: GMIP_DATA=data gmip reproduce utility --out results --quick
 
     Each experiment writes NAME.csv, NAME.svg and NAME.json into the folder, and
-    index.html shows all that are there. Interrupted? Repeat the command: cells
+    index.html (claims.md in Markdown) shows all that are there. Interrupted? Repeat the command: cells
     that are finished are not computed again. Data sets that are missing are
     left out, with a sentence that says how to get them.
     """
@@ -54,23 +57,31 @@ def reproduce(
             f"{name!r} is not an experiment{f', did you mean {near[0]}' if near else ''}: pass one of "
             f"{', '.join(engine.names())}, or all."
         )
+    if again and (quick or given):
+        raise BadRequest("--redraw computes nothing: leave out --quick, --workers, --backend and --scheduler-address.")
     with warnings_in_one_line():
-        chosen = settings(**given)
-        plan = engine.prepare([name], quick=quick)
-        for task, reason in plan.missing.items():
-            print(f"{task} is left out: {reason}", file=sys.stderr)
-        with stages() as watch:
-            try:
-                outcomes = engine.reproduce(plan, out, settings=chosen, watch=watch, command=context.obj or "")
-            except KeyboardInterrupt:
-                print("Interrupted: repeat the command to go on, nothing finished is lost.", file=sys.stderr)
-                raise
+        outcomes = engine.redraw([name], out) if again else _run(engine, settings(**given), name, out, quick, context)
     if json:
         show.print_json({one.experiment: _plain(one) for one in outcomes})
         return
     for one in outcomes:
         _print(one)
     print(f"Page: {Path(out) / 'index.html'}")
+
+
+def _run(engine: Any, settings: Any, name: str, out: str, quick: bool, context: typer.Context) -> list[Outcome]:
+    plan = engine.prepare([name], quick=quick)
+    for task, reason in plan.missing.items():
+        print(f"{task} is left out: {reason}", file=sys.stderr)
+    with stages() as watch:
+        try:
+            found: list[Outcome] = engine.reproduce(
+                plan, out, settings=settings, watch=watch, command=context.obj or ""
+            )
+        except KeyboardInterrupt:
+            print("Interrupted: repeat the command to go on, nothing finished is lost.", file=sys.stderr)
+            raise
+    return found
 
 
 def _framework() -> tuple[Any, Any]:

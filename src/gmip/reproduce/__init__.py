@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from gmip.reproduce.base import Cell, Claim, Drawing, Experiment, Row
-from gmip.reproduce.engine import Outcome, prepare, reproduce
+from gmip.reproduce.engine import prepare, reproduce
+from gmip.reproduce.output import Outcome, redraw
 from gmip.reproduce.registry import experiment, names
 
-__all__ = ["Cell", "Claim", "Drawing", "Experiment", "Outcome", "Row", "experiment", "names", "prepare", "reproduce"]
+__all__ = [
+    "Cell",
+    "Claim",
+    "Drawing",
+    "Experiment",
+    "Outcome",
+    "Row",
+    "experiment",
+    "names",
+    "prepare",
+    "redraw",
+    "reproduce",
+]

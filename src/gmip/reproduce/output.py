@@ -1,4 +1,4 @@
-"""Results on disk: OUT/<experiment>.csv, .svg and .json (claims, table, command, machine, time), and the page."""
+"""Results on disk: OUT/<experiment>.csv, .svg and .json (claims, table, command, machine, time), and their page."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +22,25 @@ from gmip.report.rows import Table
 from gmip.reproduce import look, registry
 from gmip.reproduce.base import Claim, Experiment, Row
 from gmip.reproduce.cells import Done
-from gmip.reproduce.page import Section, to_html
+from gmip.reproduce.page import Section, to_html, to_markdown
 from gmip.trace._files import replacing, writing
 
-__all__ = ["INDEX", "Outcome", "check_folder", "publish", "read_outcome", "write_index"]
+__all__ = [
+    "CLAIMS",
+    "INDEX",
+    "Outcome",
+    "check_folder",
+    "publish",
+    "read_csv",
+    "read_outcome",
+    "redraw",
+    "to_csv",
+    "write_index",
+]
 
 FORMAT, VERSION = "gmip-reproduction", 1
 INDEX: Final = "index.html"
+CLAIMS: Final = "claims.md"
 _PACKAGES: Final = ("gmip", "numpy", "scipy", "torch", "opacus", "matplotlib")
 
 
@@ -79,20 +92,14 @@ def publish(
 ) -> Outcome:
     """Write an experiment's files, the .json last: its presence says that they are complete."""
     rows = [row for each in done for row in each.rows]
-    files = {f"{experiment.NAME}.csv": _csv(rows)}
-    figures: dict[str, str] = {}
-    if rows:
-        with look.style():
-            for drawing in experiment.drawings(rows):
-                name = f"{experiment.NAME}{'-' if drawing.name else ''}{drawing.name}.svg"
-                files[name], figures[name] = look.to_svg(drawing.figure), drawing.alt
+    _write(folder / f"{experiment.NAME}.csv", to_csv(rows))
     outcome = Outcome(
         experiment=experiment.NAME,
         quick=quick,
-        claims=tuple(experiment.claims(rows)) if rows else (),
+        claims=(),
         skipped=dict(skipped),
-        table=experiment.table(rows) if rows else Table("Nothing was measured", (), ()),
-        figures=figures,
+        table=Table("Nothing was measured", (), ()),
+        figures={},
         cells=len(done),
         seconds=round(sum(each.seconds for each in done), 1),
         machines=tuple(sorted({each.machine for each in done})),
@@ -100,6 +107,48 @@ def publish(
         command=command,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+    return _show(experiment, folder, rows, outcome)
+
+
+def redraw(names: Sequence[str], out: str | PathLike[str]) -> list[Outcome]:
+    """Figures, tables and claims anew from the CSV files in `out`; who computed them when is as it was.
+
+    "all" are those that are there.
+    """
+    folder = Path(out)
+    present = [name for name in registry.names() if (folder / f"{name}.json").exists()]
+    chosen = dict.fromkeys(name for given in names for name in (present if given == "all" else [given]))
+    if not chosen:
+        raise InvalidArgument(f"{folder} has no results to be drawn again: run it without --redraw.")
+    outcomes = [_redraw(folder, name) for name in chosen]
+    write_index(folder)
+    return outcomes
+
+
+def _redraw(folder: Path, name: str) -> Outcome:
+    found = _read(folder, name)
+    path = folder / f"{name}.csv"
+    if found is None or not path.is_file():
+        raise InvalidArgument(f"{folder} has no results of {name} to be drawn again: run it without --redraw.")
+    try:
+        rows = read_csv(path.read_text(encoding="utf-8"))
+        return _show(registry.experiment(name), folder, rows, found)
+    except (OSError, ValueError, KeyError, StopIteration):
+        raise InvalidArgument(f"{path} is not what {name} writes now: run it without --redraw.") from None
+
+
+def _show(experiment: Experiment, folder: Path, rows: Sequence[Row], outcome: Outcome) -> Outcome:
+    """Write figures and facts of the rows, and give the outcome with them."""
+    figures: dict[str, str] = {}
+    if rows:
+        with look.style():
+            for drawing in experiment.drawings(rows):
+                name = f"{experiment.NAME}{'-' if drawing.name else ''}{drawing.name}.svg"
+                _write(folder / name, look.to_svg(drawing.figure))
+                figures[name] = drawing.alt
+        outcome = dataclasses.replace(
+            outcome, claims=tuple(experiment.claims(rows)), table=experiment.table(rows), figures=figures
+        )
     facts: dict[str, Any] = {"format": FORMAT, "version": VERSION} | dataclasses.asdict(outcome)
     facts["table"] = {
         "caption": outcome.table.caption,
@@ -107,9 +156,8 @@ def publish(
         "texts": sorted(outcome.table.texts),
         "rows": ["\t".join("\n".join([cell.text, *cell.details]) for cell in row) for row in outcome.table.rows],
     }
-    files[f"{experiment.NAME}.json"] = json.dumps(facts, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    for name, text in files.items():
-        _write(folder / name, text)
+    text = json.dumps(facts, indent=1, allow_nan=False, ensure_ascii=False)
+    _write(folder / f"{experiment.NAME}.json", text + "\n")
     return outcome
 
 
@@ -123,7 +171,7 @@ def read_outcome(folder: Path, name: str) -> Outcome | None:
 
 
 def write_index(folder: Path) -> Path:
-    """The page with all experiments whose results are in the folder."""
+    """The page, and the claims in Markdown, of all experiments whose results are in the folder."""
     sections = []
     for name in registry.names():
         outcome = read_outcome(folder, name)
@@ -137,6 +185,7 @@ def write_index(folder: Path) -> Path:
         ]
         sections.append(Section(experiment, outcome, drawn))
     _write(folder / INDEX, to_html(sections))
+    _write(folder / CLAIMS, to_markdown(sections))
     return folder / INDEX
 
 
@@ -165,19 +214,36 @@ def _cell(text: str, *details: str) -> TableCell:
     return TableCell(text, details)
 
 
-def _csv(rows: Sequence[Row]) -> str:
+def to_csv(rows: Sequence[Row]) -> str:
+    """The rows, with all columns that any of them has."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_value(row.get(column)) for column in columns] for row in rows)
+    writer.writerows([_written(row.get(column)) for column in columns] for row in rows)
     return text.getvalue()
 
 
-def _value(value: Any) -> str:
+def read_csv(text: str) -> list[Row]:
+    """What `to_csv` wrote: numbers, to nine digits, booleans, None and other text."""
+    return [{key: _value(value) for key, value in row.items()} for row in csv.DictReader(io.StringIO(text, newline=""))]
+
+
+def _written(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _value(text: str) -> Any:
+    if text in ("", "True", "False"):
+        return {"": None, "True": True, "False": False}[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _write(path: Path, text: str) -> None:

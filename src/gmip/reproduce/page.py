@@ -1,4 +1,7 @@
-"""One self-contained page: of every experiment its figures, what was claimed and measured, and how to repeat it."""
+"""One self-contained page: of every experiment its figures, what was claimed and measured, and how to repeat it.
+
+The same in Markdown, without the tables of numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gmip.report import words
 from gmip.report._element import Html, tag
+from gmip.report._markdown import bullets, fenced, plain, table_markdown
 from gmip.report._page import asset, page, table_html
 from gmip.report.rows import Cell, Table
 from gmip.reproduce.base import Claim, Experiment
@@ -14,7 +18,7 @@ from gmip.reproduce.base import Claim, Experiment
 if TYPE_CHECKING:
     from gmip.reproduce.output import Outcome
 
-__all__ = ["Section", "to_html"]
+__all__ = ["Section", "to_html", "to_markdown"]
 
 _TITLE: Final = "Experiments of the paper, repeated"
 _TONES: Final = {"yes": "consistent", "no": "exposed", "differs": "inconclusive"}
@@ -67,8 +71,7 @@ def _tally(sections: Sequence[Section]) -> str:
 def _section(section: Section) -> Html:
     experiment, outcome, name = section.experiment, section.outcome, section.outcome.experiment
     marks = {kind: tag("span", kind, class_=f"mark tone-{tone}") for kind, tone in _TONES.items()}
-    notes = [f"Quick: {experiment.QUICK}"] if outcome.quick else []
-    notes += [f"{task} is left out: {reason}" for task, reason in outcome.skipped.items()]
+    notes = _notes(section)
     return tag(
         "section",
         tag("h2", experiment.TITLE, id=f"{name}-title"),
@@ -84,6 +87,25 @@ def _section(section: Section) -> Html:
         id=name,
         aria_labelledby=f"{name}-title",
     )
+
+
+def to_markdown(sections: Sequence[Section]) -> str:
+    """GitHub-flavoured Markdown; figures are linked, as files beside it."""
+    parts = [f"# {_TITLE}", plain(_tally(sections))]
+    for section in sections:
+        experiment, outcome = section.experiment, section.outcome
+        parts += [f"## {plain(experiment.TITLE)}", f"**{plain(experiment.PAPER)}.** {plain(experiment.CLAIM)}"]
+        parts += [bullets(notes)] if (notes := _notes(section)) else []
+        parts += [f"![{plain(experiment.TITLE)}]({name})" for name in outcome.figures]
+        parts += [table_markdown(_claim_table(outcome.claims))] if outcome.claims else []
+        parts += [fenced(outcome.command)] if outcome.command else []
+        parts.append(plain(_facts(outcome)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _notes(section: Section) -> list[str]:
+    quick = [f"Quick: {section.experiment.QUICK}"] if section.outcome.quick else []
+    return quick + [f"{task} is left out: {reason}" for task, reason in section.outcome.skipped.items()]
 
 
 def _claim_table(claims: Sequence[Claim]) -> Table:

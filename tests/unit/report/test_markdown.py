@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 from gmip.report import to_markdown
 from gmip.report._element import readable
-from gmip.report.markdown import _fenced, _text
+from gmip.report._markdown import fenced, plain
 from tests.unit.report import sample
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
@@ -28,7 +28,7 @@ MARKUP = [
 
 @given(st.text() | st.lists(st.sampled_from(MARKUP)).map(" ".join) | st.text("\\`*_{}[]<>()|~#&$!-+=.:1a\n "))
 def test_text_is_text(text):
-    rendered = PARSER.parse("x\n\n" + _text(text))
+    rendered = PARSER.parse("x\n\n" + plain(text))
     assert {t.type for t in rendered} <= {"paragraph_open", "inline", "paragraph_close"}
     inlines = [t for t in rendered if t.type == "inline"][1:]
     content = "".join(c.content for t in inlines for c in t.children or ())
@@ -38,7 +38,7 @@ def test_text_is_text(text):
 
 @given(st.text())
 def test_code_is_code(text):
-    tokens = PARSER.parse(_fenced("a" + text.replace("\r", "")))
+    tokens = PARSER.parse(fenced("a" + text.replace("\r", "")))
     assert [t.type for t in tokens] == ["fence"]
 
 

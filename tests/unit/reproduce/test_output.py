@@ -12,8 +12,8 @@ import pytest
 
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.parallel import Workers
-from gmip.reproduce import look, reproduce
-from gmip.reproduce.output import check_folder, read_outcome, write_index
+from gmip.reproduce import look, redraw, reproduce
+from gmip.reproduce.output import check_folder, read_csv, read_outcome, to_csv, write_index
 
 ALONE = Workers(workers=1)
 
@@ -26,6 +26,7 @@ def folder(the_toy, tmp_path):
 
 def test_files(folder):
     assert sorted(path.name for path in folder.iterdir()) == [
+        "claims.md",
         "index.html",
         "toy-empty.svg",
         "toy.csv",
@@ -48,6 +49,39 @@ def test_what_is_no_result_is_not_on_the_page(folder):
     assert "A toy" in (folder / "index.html").read_text()
     with pytest.raises(InvalidArgument, match=r"utility\.json is no result of this gmip: remove it"):
         check_folder(folder, ["utility"], quick=True)
+
+
+def test_rows_are_read_as_they_were():
+    rows = [
+        {"a": 1, "b": 0.1, "c": "x,y", "d": None, "e": True},
+        {"a": -2, "b": 1.0e-12, "c": "one step", "d": 3.0, "f": "K = d"},
+    ]
+    assert read_csv(to_csv(rows)) == [dict.fromkeys("abcdef") | row for row in rows]
+    assert read_csv(to_csv([])) == []
+
+
+def test_drawn_again_from_the_csv(the_toy, folder):
+    kept = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    (folder / "toy.svg").unlink()
+    (again,) = redraw(["all"], folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == kept
+    assert again == read_outcome(folder, "toy") and len(the_toy.calls) == 4
+    (folder / "toy.csv").write_text("number,square\n7,49\n")
+    assert (
+        redraw(["toy"], folder)[0].claims[0].measured == "1" and "| They grow |" in (folder / "claims.md").read_text()
+    )
+
+
+def test_what_cannot_be_drawn_again(folder, tmp_path):
+    for names, where, sentence in (
+        (["all"], tmp_path / "none", "has no results to be drawn again: run it without --redraw"),
+        (["utility"], folder, "has no results of utility to be drawn again"),
+    ):
+        with pytest.raises(InvalidArgument, match=sentence):
+            redraw(names, where)
+    (folder / "toy.csv").write_text("other\n1\n")
+    with pytest.raises(InvalidArgument, match=r"toy\.csv is not what toy writes now: run it without --redraw"):
+        redraw(["toy"], folder)
 
 
 class Page(HTMLParser):
