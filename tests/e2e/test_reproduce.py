@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -42,7 +41,10 @@ def test_an_experiment_from_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["convergance"], "'convergance' is not an experiment, did you mean convergence: pass one of convergence,"),
+        (["convergance"], "'convergance' is not an experiment, did you mean 'convergence': pass one of convergence,"),
+        (["all", "--redraw", "--quick"], "--redraw computes nothing: leave out --quick"),
+        (["all", "--redraw"], "has no results to be drawn again: run it without --redraw."),
+        (["convergance", "--redraw"], "'convergance' is not an experiment"),
         (["all", "--workers", "0"], "--workers must be a whole number from 1 to 1e18, not '0'"),
         (["all", "--backend", "slurm"], "--backend must be"),
         (["all", "--backend", "dask"], "--backend dask needs --scheduler-address: add it"),
@@ -124,58 +126,3 @@ def test_utility_on_real_data_without_purchase(tmp_path, monkeypatch, real_data)
     rows = [line.split(",") for line in (tmp_path / "utility.csv").read_text().splitlines()]
     accuracy = {row[1]: float(row[5]) for row in rows[1:] if row[0] == "cifar10"}
     assert accuracy["gmip-tight"] > accuracy["gmip-paper"] + 0.1 and accuracy["gmip-paper"] == accuracy["gdp"]
-
-
-CLUSTERS = ["dask", "ray"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", CLUSTERS)
-def test_cells_on_a_cluster(tmp_path, backend):
-    pytest.importorskip({"dask": "distributed", "ray": "ray"}[backend], reason=f"needs gmip[{backend}]")
-    reproduce(["assumptions"], tmp_path / "here", settings=Workers(workers=1))
-    # In a process of its own: a Ray or Dask client leaves threads behind, and a cluster must end with the test.
-    script = f"""
-import sys, gmip
-from gmip.parallel import Workers
-from gmip.reproduce import reproduce
-
-def main():
-    address, cluster = None, None
-    if {backend!r} == "dask":
-        from distributed import LocalCluster
-        cluster = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
-        address = cluster.scheduler_address
-    settings = Workers(backend={backend!r}, workers=1, scheduler_address=address)
-    reproduce(["assumptions"], {str(tmp_path / "there")!r}, settings=settings)
-    if cluster is not None:
-        cluster.close()
-
-if __name__ == "__main__":
-    main()
-"""
-    (tmp_path / "script.py").write_text(script)
-    folder = Path("/tmp") / f"gmip-ray-{os.getpid()}"  # Ray's sockets want a short path
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), *map(str, sys.path)]),
-        "RAY_TMPDIR": str(folder),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    }
-    folder.mkdir(exist_ok=True)
-    process = subprocess.Popen(
-        [sys.executable, str(tmp_path / "script.py")],
-        env=environment,
-        start_new_session=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        told, _ = process.communicate(timeout=300)
-        assert process.returncode == 0, told.decode()[-3000:]
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
-    assert (tmp_path / "there" / "assumptions.csv").read_bytes() == (tmp_path / "here" / "assumptions.csv").read_bytes()

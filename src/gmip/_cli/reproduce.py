@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,12 +50,6 @@ def reproduce(
     """
     given = read_cluster(workers, backend, scheduler_address)
     engine, settings = _framework()
-    if name != "all" and name not in engine.names():
-        near = difflib.get_close_matches(name.lower(), [*engine.names(), "all"], n=1, cutoff=0.5)
-        raise BadRequest(
-            f"{name!r} is not an experiment{f', did you mean {near[0]}' if near else ''}: pass one of "
-            f"{', '.join(engine.names())}, or all."
-        )
     if again and (quick or given):
         raise BadRequest("--redraw computes nothing: leave out --quick, --workers, --backend and --scheduler-address.")
     with warnings_in_one_line():

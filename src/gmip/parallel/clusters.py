@@ -6,6 +6,7 @@ joblib's backends for them are not used: that for Dask waits for ever when the s
 
 from __future__ import annotations
 
+import pickle
 import re
 import socket
 import time
@@ -60,7 +61,9 @@ class DaskPool(Pool):
         with self._talking():
             if self._data is None:
                 self._data = self._client.scatter(self._parcel.content, broadcast=True, hash=False, timeout=_PATIENCE)
-            future: Future[Any] = self._executor.submit(self._call, self._parcel.digest, versions(), self._data, job)
+            future: Future[Any] = self._executor.submit(
+                self._call, self._parcel.digest, versions(), self._data, pickle.dumps(job)
+            )
             return future
 
     def mend(self) -> None:
@@ -139,13 +142,13 @@ class RayPool(Pool):
 
 
 def _call() -> Any:
-    """`attempt_packed` as a local function, which is pickled by value: a Dask scheduler unpickles what it hands on, and
-    should need neither gmip nor the seconds that importing torch takes."""
+    """`attempt_packed` of a pickled job, as a local function, which is pickled by value: a Dask scheduler unpickles
+    what it hands on, and should need neither gmip nor the seconds that importing torch takes."""
 
-    def call(*given: Any) -> Any:
+    def call(digest: str, sender: Any, content: bytes, job: bytes) -> Any:
         from gmip.parallel.worker import attempt_packed
 
-        return attempt_packed(*given)
+        return attempt_packed(digest, sender, content, pickle.loads(job))
 
     return call
 

@@ -8,7 +8,7 @@ import io
 import json
 import platform
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +20,7 @@ from gmip.errors import GmipWarning, InvalidArgument
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
 from gmip.reproduce import look, registry
-from gmip.reproduce.base import Claim, Experiment, Row
+from gmip.reproduce.base import Claim, Experiment, Row, rows_of
 from gmip.reproduce.cells import Done
 from gmip.reproduce.page import Section, to_html, to_markdown
 from gmip.trace._files import replacing, writing
@@ -30,6 +30,7 @@ __all__ = [
     "INDEX",
     "Outcome",
     "check_folder",
+    "csv_file",
     "publish",
     "read_csv",
     "read_outcome",
@@ -69,11 +70,12 @@ class Outcome:
     created: str
 
 
-def check_folder(folder: Path, names: Iterable[str], *, quick: bool) -> None:
+def check_folder(folder: Path, names: Collection[str], *, quick: bool) -> None:
     """Refuses to replace full results by quick ones."""
     if folder.exists() and not folder.is_dir():
         raise InvalidArgument(f"{folder} is a file: pass a folder for the results.")
-    for name in names if quick else ():
+    rows = [rows_of(registry.experiment(name)) for name in names]
+    for name in {*names, *rows} if quick else ():
         found = _read(folder, name)
         if found is not None and not found.quick:
             raise InvalidArgument(
@@ -92,7 +94,7 @@ def publish(
 ) -> Outcome:
     """Write an experiment's files, the .json last: its presence says that they are complete."""
     rows = [row for each in done for row in each.rows]
-    _write(folder / f"{experiment.NAME}.csv", to_csv(rows))
+    _write(csv_file(folder, experiment), to_csv(rows))
     outcome = Outcome(
         experiment=experiment.NAME,
         quick=quick,
@@ -108,6 +110,11 @@ def publish(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     return _show(experiment, folder, rows, outcome)
+
+
+def csv_file(folder: Path, experiment: Experiment) -> Path:
+    """Where the rows are: those of another experiment are in its file."""
+    return folder / f"{rows_of(experiment)}.csv"
 
 
 def redraw(names: Sequence[str], out: str | PathLike[str]) -> list[Outcome]:
@@ -126,8 +133,7 @@ def redraw(names: Sequence[str], out: str | PathLike[str]) -> list[Outcome]:
 
 
 def _redraw(folder: Path, name: str) -> Outcome:
-    found = _read(folder, name)
-    path = folder / f"{name}.csv"
+    found, path = _read(folder, name), csv_file(folder, registry.experiment(name))
     if found is None or not path.is_file():
         raise InvalidArgument(f"{folder} has no results of {name} to be drawn again: run it without --redraw.")
     try:

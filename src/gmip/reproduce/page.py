@@ -13,7 +13,7 @@ from gmip.report._element import Html, tag
 from gmip.report._markdown import bullets, fenced, plain, table_markdown
 from gmip.report._page import asset, page, table_html
 from gmip.report.rows import Cell, Table
-from gmip.reproduce.base import Claim, Experiment
+from gmip.reproduce.base import Claim, Experiment, rows_of
 
 if TYPE_CHECKING:
     from gmip.reproduce.output import Outcome
@@ -83,7 +83,7 @@ def _section(section: Section) -> Html:
         if outcome.table.rows
         else None,
         tag("div", tag("code", outcome.command), class_="command") if outcome.command else None,
-        tag("p", _facts(outcome), class_="facts"),
+        tag("p", _facts(section), class_="facts"),
         id=name,
         aria_labelledby=f"{name}-title",
     )
@@ -99,7 +99,7 @@ def to_markdown(sections: Sequence[Section]) -> str:
         parts += [f"![{plain(experiment.TITLE)}]({name})" for name in outcome.figures]
         parts += [table_markdown(_claim_table(outcome.claims))] if outcome.claims else []
         parts += [fenced(outcome.command)] if outcome.command else []
-        parts.append(plain(_facts(outcome)))
+        parts.append(plain(_facts(section)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -114,10 +114,11 @@ def _claim_table(claims: Sequence[Claim]) -> Table:
     return Table("What the paper says, and what was measured", columns, rows, frozenset(range(5)))
 
 
-def _facts(outcome: Outcome) -> str:
+def _facts(section: Section) -> str:
+    outcome, rows = section.outcome, rows_of(section.experiment)
     versions = ", ".join(f"{name} {number}" for name, number in outcome.versions.items())
     machines = "; ".join(outcome.machines) or "no machine"
     return (
         f"{words.count(outcome.cells)} cells, {words.duration(outcome.seconds)} of computing on one thread, on "
-        f"{machines}; {versions}; {words.moment(outcome.created)}. Numbers: {outcome.experiment}.csv."
+        f"{machines}; {versions}; {words.moment(outcome.created)}. Numbers: {rows}.csv."
     )
