@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -16,12 +17,12 @@ import pytest
 pytest.importorskip("torch", reason="reproduction needs the extra gmip[reproduce]")
 pytest.importorskip("matplotlib", reason="reproduction needs the extra gmip[reproduce]")
 
+from gmip._cli import reproduce as command
 from gmip.cli import main
-from gmip.errors import DataUnavailable
 from gmip.parallel import Workers
-from gmip.reproduce import prepare, reproduce
+from gmip.reproduce import names, prepare, reproduce
 from gmip.reproduce.experiments import utility
-from gmip.tasks import load
+from gmip.reproduce.output import read_csv
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,10 +65,14 @@ def test_bad_requests_take_one_sentence(tmp_path, capsys, arguments, sentence):
     assert not (tmp_path / "out").exists()
 
 
+def test_help_names_the_experiments():
+    assert names() == command.NAMES
+
+
 def test_a_quick_run_does_not_replace_a_full_one(tmp_path, capsys):
-    command = ["reproduce", "assumptions", "--out", str(tmp_path), "--workers", "1"]
-    assert main(command) == 0
-    assert main([*command, "--quick"]) == 2
+    given = ["reproduce", "assumptions", "--out", str(tmp_path), "--workers", "1"]
+    assert main(given) == 0
+    assert main([*given, "--quick"]) == 2
     assert "is of a full run and would be replaced by a quick one" in capsys.readouterr().err
 
 
@@ -79,11 +84,11 @@ def test_killed_and_resumed_with_several_workers_the_numbers_are_the_same(tmp_pa
     together = tmp_path / "together"
     cells = together / "work" / "convergence"
     script = "from gmip.cli import main; import sys; sys.exit(main())"
-    command = ["reproduce", "convergence", "--quick", "--workers", "2", "--out", str(together)]
+    given = ["reproduce", "convergence", "--quick", "--workers", "2", "--out", str(together)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *map(str, sys.path)])}
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", script, *command], env=environment, start_new_session=True)
+        return subprocess.Popen([sys.executable, "-c", script, *given], env=environment, start_new_session=True)
 
     first = start()
     try:
@@ -105,24 +110,42 @@ def test_killed_and_resumed_with_several_workers_the_numbers_are_the_same(tmp_pa
 
 
 @pytest.fixture
-def real_data():
-    try:
-        return load("cifar10")
-    except DataUnavailable as missing:
-        pytest.skip(str(missing))
+def some_of_the_quick_run(monkeypatch):
+    """Of `all --quick`, the cells on real data that take seconds, and those on Purchase."""
+    monkeypatch.setattr(utility, "_QUICK_LEVELS", (2,))
+    monkeypatch.setattr(utility, "_QUICK_SEEDS", 1)
+    plan = prepare(["utility", "audit", "audit-loglog", "loss-attacks"], quick=True)
+    if missing := {"cifar10", "location"} & set(plan.missing):
+        pytest.skip(plan.missing[missing.pop()])
+    tasks = {"utility": "cifar10", "audit": "location", "audit-loglog": "location", "loss-attacks": "cifar10"}
+    some = {
+        name: tuple(
+            cell
+            for cell in cells
+            if cell.task in (tasks[name], "purchase") and getattr(cell, "stage", "five steps") == "five steps"
+        )
+        for name, cells in plan.cells.items()
+    }
+    if "purchase" not in plan.missing:  # minutes of it
+        some = {name: tuple(cell for cell in cells if cell.task != "purchase") for name, cells in some.items()}
+    return dataclasses.replace(plan, cells=some)
 
 
 @pytest.mark.slow
-def test_utility_on_real_data_without_purchase(tmp_path, monkeypatch, real_data):
-    """CIFAR-10 at mu = 0.66, where the paper's accounting takes the noise of GDP and the tight one a fifth of it."""
-    monkeypatch.setattr(utility, "_QUICK_LEVELS", (2,))
-    monkeypatch.setattr(utility, "_QUICK_SEEDS", 1)
-    plan = prepare(["utility"], quick=True)
-    some = {"utility": tuple(cell for cell in plan.cells["utility"] if cell.task != "adult")}
-    (outcome,) = reproduce(type(plan)(True, some, plan.data, plan.missing), tmp_path, settings=Workers(workers=1))
-    if "purchase" in plan.missing:
-        assert set(outcome.skipped) == {"purchase"} and "by hand" in outcome.skipped["purchase"]
-        assert "purchase is left out" in (tmp_path / "index.html").read_text()
-    rows = [line.split(",") for line in (tmp_path / "utility.csv").read_text().splitlines()]
-    accuracy = {row[1]: float(row[5]) for row in rows[1:] if row[0] == "cifar10"}
+def test_real_data_and_none_in_place_of_purchase(tmp_path, some_of_the_quick_run):
+    plan = some_of_the_quick_run
+    outcomes = {one.experiment: one for one in reproduce(plan, tmp_path, settings=Workers(workers=1))}
+    claims = [claim for outcome in outcomes.values() for claim in outcome.claims]
+    assert len(claims) >= 10 and [claim.what for claim in claims if claim.agrees == "no"] == []
+    rows = {name: read_csv((tmp_path / f"{name}.csv").read_text()) for name in ("utility", "audit", "loss-attacks")}
+    assert {row["task"] for each in rows.values() for row in each} == {"cifar10", "location"}
+    # At mu = 0.66 the accounting of the paper takes the noise of GDP and the tight one a fifth of it.
+    accuracy = {row["accounting"]: row["test_accuracy"] for row in rows["utility"]}
     assert accuracy["gmip-tight"] > accuracy["gmip-paper"] + 0.1 and accuracy["gmip-paper"] == accuracy["gdp"]
+    areas = {row["curve"]: row["auc"] for row in rows["loss-attacks"]}
+    assert areas["glir"] > 0.8 and abs(areas["lira"] - 0.5) < 0.06 and abs(areas["loss"] - 0.5) < 0.06
+    if "purchase" in plan.missing:
+        assert all(
+            set(one.skipped) == {"purchase"} and "by hand" in one.skipped["purchase"] for one in outcomes.values()
+        )
+        assert (tmp_path / "index.html").read_text().count("purchase is left out") == 4

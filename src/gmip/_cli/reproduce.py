@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["reproduce"]
 
 
+# As in gmip.reproduce.registry, which help should not have to import.
+NAMES = ("convergence", "audit", "audit-loglog", "utility", "tau-table", "assumptions", "ablations", "loss-attacks")
+
+
 def _option(name: str, metavar: str | None, help: str) -> Any:
     return typer.Option(name, metavar=metavar, show_default=False, help=help)
 
@@ -27,9 +31,11 @@ def _option(name: str, metavar: str | None, help: str) -> Any:
 def reproduce(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(metavar="[NAME|all]", show_default=False, help="An experiment (default: all).")
+        str, typer.Argument(metavar="NAME", show_default=False, help=f"{', '.join(NAMES)}, or all (default).")
     ] = "all",
-    out: Annotated[str, _option("--out", "DIR", "Folder of the results and the work in progress.")] = "results",
+    out: Annotated[
+        str, _option("--out", "DIR", "Folder of the results and the work in progress (default: results).")
+    ] = "results",
     quick: Annotated[bool, _option("--quick", None, "Fewer settings and seeds; each result says which.")] = False,
     again: Annotated[
         bool, _option("--redraw", None, "Compute nothing: figures and claims anew from the CSV files in the folder.")
@@ -43,10 +49,10 @@ def reproduce(
 
     Example: GMIP_DATA=data gmip reproduce utility --out results --quick
 
-    Each experiment writes NAME.csv, NAME.svg and NAME.json into the folder, and
-    index.html (claims.md in Markdown) shows all that are there. Interrupted? Repeat the command: cells
-    that are finished are not computed again. Data sets that are missing are
-    left out, with a sentence that says how to get them.
+    Each experiment writes NAME.csv, NAME.svg and NAME.json into the folder;
+    index.html, and claims.md in Markdown, show all that are there. Interrupted?
+    Repeat the command: cells that are finished are not computed again. Data
+    sets that are missing are left out, with a sentence on how to get them.
     """
     given = read_cluster(workers, backend, scheduler_address)
     engine, settings = _framework()
