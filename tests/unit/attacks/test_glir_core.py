@@ -12,12 +12,13 @@ from scipy import stats as scipy_stats
 from scipy.special import logsumexp
 
 from gmip.accounting._saddlepoint import gaussian_pair_log_tails
-from gmip.attacks.glir import METHODS, Play, View, background_needed, glir_scores, stack
+from gmip.attacks.glir import METHODS, Play, View, background_needed, glir_scores, selfplay, stack
 from gmip.attacks.glir._tails import llr_p_values
 from gmip.attacks.glir.likelihood import StepTest, inflation, susceptibility
 from gmip.attacks.glir.selfplay import Ground, measured, split
 from gmip.errors import InvalidArgument
 from gmip.stats import GaussianModel
+from gmip.stats.roc import auc
 
 QUICK = Play(games=6, tuning_games=4, grid=((1.0e-12, 0.0), (1.0e-12, 1.0e-2)))
 
@@ -421,6 +422,51 @@ class TestSelfPlay:
             test = StepTest.of(model, view(100, background=None, noise_std=noise_std))
             found = measured(test, model.embed(rng.standard_normal((1500, 100))))
             assert found.temperature == pytest.approx(test.temperature, rel=0.04)
+
+    @pytest.mark.parametrize("decay", [0.0, 1.0, 2.0])
+    @pytest.mark.parametrize("samples", [150, 260])
+    @pytest.mark.parametrize("ridge", [0.1, 1.0, 10.0, 100.0])
+    def test_it_is_with_a_ridge_and_few_samples_too(self, samples: int, ridge: float, decay: float) -> None:
+        rng, scales = np.random.default_rng(11), np.arange(1, 201) ** (-0.5 * decay)
+        model = GaussianModel.fit(rng.standard_normal((samples, 200)) * scales, ridge=ridge)
+        test = StepTest.of(model, view(200, background=None))
+        places = model.embed(rng.standard_normal((1000, 200)) * scales, residual=samples < 200)
+        assert measured(test, places).temperature == pytest.approx(test.temperature, rel=0.15)
+
+    def test_a_setting_that_would_take_members_for_others_is_not_used(self, monkeypatch: Any) -> None:
+        signs = iter([1.0, -1.0])  # of the settings of the grid
+
+        def wrong(test: StepTest, places: np.ndarray) -> StepTest:
+            return dataclasses.replace(test, temperature=next(signs) * measured(test, places).temperature)
+
+        monkeypatch.setattr(selfplay, "measured", wrong)
+        game = simulated(width=20, n=30, background=1000)
+        assert glir_scores([game], play=QUICK).ridge == QUICK.grid[0][1]
+        monkeypatch.setattr(selfplay, "measured", lambda test, places: dataclasses.replace(test, temperature=np.nan))
+        with pytest.raises(InvalidArgument, match="no cutoff or ridge of the grid makes up for that"):
+            glir_scores([game], play=QUICK)
+
+
+def simulated(*, width: int, n: int, background: int, decay: float = 0.0) -> View:
+    """A step on Gaussian gradients; the first n of 2n candidates are members."""
+    rng, scales = np.random.default_rng(12), np.arange(1, width + 1) ** (-0.5 * decay)
+    drawn = rng.standard_normal((2 * n + background, width)) * scales
+    return View(mean=drawn[:n].mean(axis=0), candidates=drawn[: 2 * n], background=drawn[2 * n :], batch_size=n)
+
+
+@pytest.mark.parametrize("method", ["likelihood-ratio", "paper"])
+@pytest.mark.parametrize("ridge", [1.0e-4, 1.0e-3, 1.0e-2, 0.1, 1.0, 100.0])
+@pytest.mark.parametrize("decay", [0.0, 1.0, 2.0])
+def test_fewer_samples_than_directions_never_turn_the_attack_round(method: str, ridge: float, decay: float) -> None:
+    """A ridge too small to help may be refused; what is scored has members on top."""
+    game = simulated(width=600, n=60, background=200, decay=decay)
+    try:
+        found = glir_scores([game], method=method, ridge=ridge, play=None)
+    except InvalidArgument as error:
+        assert ridge <= 1.0e-3 and "too few for rank" in str(error)
+        return
+    assert np.isfinite(found.scores).all()
+    assert auc(found.scores[:60], found.scores[60:]) > 0.55
 
 
 class TestBadInput:

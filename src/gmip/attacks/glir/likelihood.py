@@ -97,11 +97,13 @@ class StepTest:
         v0, v1 = phi * sampled * v0_share + lift, phi * sampled * v1_share + lift
         kappa, temperature = model.outside + noise / phi, 1.0
         if m < math.inf:
-            # With A = S + kappa: tr(Sigma A^-1) = phi tr(S A^-1), and its derivative by kappa gives tr(Sigma A^-2).
-            # The mean of the candidate's part over the variance that M gives it:
-            held = phi * float(np.sum(sampled / (sampled + kappa)))
+            # With A = S + kappa: tr(Sigma A^-1) = psi tr(S A^-1), and its derivative by kappa gives tr(Sigma A^-2).
+            # The mean of the candidate's part over the variance that M gives it is positive (Cauchy-Schwarz) with this
+            # psi, which leaves one vector out; with phi, which knows one degree of freedom more, it need not be.
+            held = float(np.sum(sampled / (sampled + kappa)))
             bulk = float(np.sum(sampled / (sampled + kappa) ** 2))
-            temperature = held / phi / (held + (noise - kappa * phi**2) * bulk)
+            psi = (m - 1.0) / (m - 1.0 - held)
+            temperature = psi / phi * held / (psi * held + (noise - kappa * psi**2) * bulk)
         # In the same way tr(Sigma S A^-2), with which M enters the variance term.
         seen = phi * (sampled - (phi - 1.0) * kappa) * v0_share + tau**2
         offset = np.zeros(v0.size)

@@ -75,17 +75,17 @@ class _Tally:
         self.most = max(self.most, *(step.gradients.rank for step in steps))
         self.samples = base.gradients.num_samples
         self.usable &= [step.usable() for step in steps]
-        if not self.usable.any():
-            raise InvalidArgument(
-                f"background leaves {self.samples:.0f} examples for estimates of rank {self.most}, and no cutoff or "
-                "ridge of the grid makes up for that: pass more examples or a larger ridge."
-            )
+        self._check()
         tests = {i: step.test() for i, step in enumerate(steps) if self.usable[i]}
         ground = _ground(base, self.held_out, list(tests.values()))
         mean = base.embed(view.mean[None], list(tests.values()))
         candidates = base.embed(view.candidates, list(tests.values()))
-        for i, test in tests.items():
-            tests[i] = selfplay.measured(test, ground.places)
+        tests = {i: selfplay.measured(test, ground.places) for i, test in tests.items()}
+        # Not positive: the estimates are so poor that the test would take members for others.
+        self.usable &= [i in tests and tests[i].temperature > 0.0 for i in range(len(self.grid))]
+        self._check()
+        tests = {i: test for i, test in tests.items() if self.usable[i]}
+        for i in tests:
             self._score(i, tests[i], mean, candidates, ground.places)
             found = steps[i].susceptibility(candidates)
             self.susceptibility[i] += np.nan if found is None else found
@@ -93,6 +93,13 @@ class _Tally:
         self.eigenvalues.append(base.gradients.spectrum)
         for games in self.games:
             games.step(ground, tests, self.method)
+
+    def _check(self) -> None:
+        if not self.usable.any():
+            raise InvalidArgument(
+                f"background leaves {self.samples:.0f} examples for estimates of rank {self.most}, and no cutoff or "
+                "ridge of the grid makes up for that: pass more examples or a larger ridge."
+            )
 
     def _score(self, i: int, test: StepTest, mean: Array, candidates: Array, places: Array) -> None:
         self.scores[i] += step_scores(test, mean, candidates, self.method)[0]
