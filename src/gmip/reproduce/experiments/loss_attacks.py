@@ -21,7 +21,7 @@ from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
 from gmip.reproduce import look
 from gmip.reproduce.base import Cell, Claim, Drawing, Row
-from gmip.reproduce.experiments.audit import ADAM, BACKGROUND, TITLES, audit_task, check_sizes
+from gmip.reproduce.experiments.audit import ADAM, TITLES, audit_task, check_sizes
 from gmip.reproduce.published import AUDIT_SIZES, UTILITY
 from gmip.reproduce.rocs import Band, by_curve, chance, draw, measured, promised
 from gmip.tasks import Task
@@ -41,6 +41,7 @@ VERSION = 1
 _SEEDS: Final = 5
 _UTILITY_SEEDS: Final = 2
 _STEPS: Final = 5
+_BACKGROUND: Final = 20_000
 _CANDIDATES: Final = 1_000  # of each kind, on the models of the utility experiment
 STAGES: Final = {
     "five steps": "(a) Audit, 5 steps",
@@ -96,7 +97,7 @@ def _audit(cell: Target, task: Task, folder: Path) -> dict[str, Row]:
     recipe = task.recipe.replace(dataset_size=n, batch_size=n, num_steps=steps, **ADAM)
     result = train(task, recipe, seed=cell.seed, out=folder / "run")
     trace = Trace.open(folder / "run")
-    background = task.pool[result.split.unused[:BACKGROUND]]
+    background = task.pool[result.split.unused[:_BACKGROUND]]
     shadows = Shadows(count=cell.shadows, seed=cell.seed, workers=1, folder=folder / "shadows")
     attacks: dict[str, Attack] = {"lira": LiRA(shadows=shadows), "loss": Loss()}
     if cell.stage == "five steps":
@@ -182,7 +183,7 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
         handles=[handles[label] for label in order if label in handles],
         title="Mean over seeds; band: two standard errors",
         loc="outside lower center",
-        ncols=5,
+        ncols=3,
     )
     return [Drawing("", figure, f"{TITLE}. {'; '.join(told)}.")]
 
