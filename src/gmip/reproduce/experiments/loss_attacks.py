@@ -16,11 +16,11 @@ from gmip.accounting.families import Gaussian
 from gmip.accounting.step import corollary_mu
 from gmip.attacks import Attack, GLiR, LiRA, Loss, Shadows
 from gmip.attacks.glir import Play
-from gmip.errors import DataUnavailable
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
 from gmip.reproduce import look
 from gmip.reproduce.base import Cell, Claim, Drawing, Row
+from gmip.reproduce.data import recipe_for
 from gmip.reproduce.experiments.audit import ADAM, TITLES, audit_task, check_sizes
 from gmip.reproduce.published import AUDIT_SIZES, UTILITY
 from gmip.reproduce.rocs import Band, by_curve, chance, draw, measured, promised
@@ -116,14 +116,7 @@ def _utility(cell: Target, task: Task, folder: Path) -> dict[str, Row]:
     """A model of the utility experiment, without noise. Nearly all records are members: shadow models are filled up
     from those that are no candidates, members among them, as LiRA's own authors draw all models from one pool."""
     plan = UTILITY[task.name].run
-    if len(task.pool) <= plan.dataset_size:
-        raise DataUnavailable(
-            f"{task.name} has {len(task.pool)} records to train on here, and the run of the paper takes "
-            f"{plan.dataset_size}: get the whole of the published file."
-        )
-    recipe = task.recipe.replace(
-        dataset_size=plan.dataset_size, batch_size=plan.batch_size, num_steps=plan.num_steps, clip_norm=plan.clip_norm
-    )
+    recipe = recipe_for(task, plan)
     # One stored step is enough: the attacks ask the trained model only.
     result = train(task, recipe, seed=cell.seed, out=folder / "run", every=plan.num_steps)
     trace = Trace.open(folder / "run")

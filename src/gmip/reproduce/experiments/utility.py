@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from gmip.accounting.calibrate import calibrate
-from gmip.errors import DataUnavailable
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
 from gmip.reproduce import look
 from gmip.reproduce.accountings import ACCOUNTINGS, free_from
 from gmip.reproduce.base import Cell, Claim, Drawing, Row
-from gmip.reproduce.data import load_task
+from gmip.reproduce.data import load_task, recipe_for
 from gmip.reproduce.published import NOISE, TARGET_MUS, UTILITY
 from gmip.training import train
 
@@ -78,20 +77,8 @@ def run(cell: Run) -> list[Row]:
     """Train once, by the recipe of the task with the sizes of the paper; a row for each level."""
     assert cell.task is not None
     task, plan = load_task(cell.task), UTILITY[cell.task].run
-    if len(task.pool) <= plan.dataset_size:
-        raise DataUnavailable(
-            f"{task.name} has {len(task.pool)} records to train on here, and the run of the paper takes "
-            f"{plan.dataset_size}: get the whole of the published file."
-        )
     noise_std = _noise_std(cell.task, *cell.levels[0])
-    recipe = task.recipe.replace(
-        dataset_size=plan.dataset_size,
-        batch_size=plan.batch_size,
-        num_steps=plan.num_steps,
-        clip_norm=plan.clip_norm,
-        noise_std=noise_std,
-    )
-    trained = train(task, recipe, seed=cell.seed)
+    trained = train(task, recipe_for(task, plan, noise_std=noise_std), seed=cell.seed)
     return [
         {
             "task": cell.task,
