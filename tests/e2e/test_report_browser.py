@@ -35,6 +35,7 @@ MAKERS = {
     "bare": sample.bare,
     "hostile": sample.hostile,
 }
+RESULTS = Path(__file__).parents[2] / "results"
 LINEAR, LOG = "#run-1-figure-linear", "#run-1-figure-log"
 Open = Callable[..., Any]
 
@@ -50,7 +51,17 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
-    return {name: write_report(make(), folder / name).html for name, make in MAKERS.items()}
+    written = {name: write_report(make(), folder / name).html for name, make in MAKERS.items()}
+    return written | {"experiments": _experiments(folder / "experiments")}
+
+
+def _experiments(folder: Path) -> Path:
+    """The page of the committed results."""
+    pytest.importorskip("torch", reason="the experiments need the extra gmip[reproduce]")
+    from gmip.reproduce.output import write_index
+
+    shutil.copytree(RESULTS, folder, ignore=shutil.ignore_patterns("work"))
+    return write_index(folder)
 
 
 @pytest.fixture(scope="module")
@@ -460,6 +471,19 @@ def test_print(opened, shots):
         page.screenshot(path=shots / "print.png", full_page=True)
         (shots / "print.pdf").write_bytes(page.pdf(prefer_css_page_size=True))
         assert 3 <= len(re.findall(rb"/Type\s*/Page\b", (shots / "print.pdf").read_bytes())) <= 8
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1200, "light"), (1200, "dark")])
+def test_page_of_the_experiments(opened, shots, width, scheme):
+    with opened("experiments", width=width, color_scheme=scheme) as page:
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        sheets = page.locator(".sheet svg").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
+        assert len(sheets) == len(list(RESULTS.glob("*.svg"))) and min(sheets) > 300
+        if width == 1200:
+            assert violations(page) == []
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = false")
+        page.screenshot(path=shots / f"experiments-{width}-{scheme}.png", full_page=True)
 
 
 def test_several_runs(opened, shots):
