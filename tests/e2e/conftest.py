@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from gmip.cli import main
+from tests.e2e.cli import Outcome
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """`gmip` in this process: fast."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+    def call(*argv: str) -> Outcome:
+        capsys.readouterr()
+        code = main(argv)
+        out, err = capsys.readouterr()
+        return Outcome(code, re.sub(r"\x1b\[[0-9;]*m", "", out), err)  # typer colours its help on some CI machines
+
+    return call
+
+
+@pytest.fixture
+def answer(run):
+    """The JSON answer of a command that must succeed."""
+
+    def call(*argv: str) -> dict[str, Any]:
+        outcome = run(*argv, "--json")
+        assert (outcome.code, outcome.err) == (0, "")
+
+        def refuse(constant: str) -> None:
+            raise AssertionError(f"{constant} is not JSON")
+
+        result = json.loads(outcome.out, parse_constant=refuse)
+        assert isinstance(result, dict)
+        return result
+
+    return call

@@ -1,0 +1,211 @@
+"""Files and requests that are wrong, from the outside: one sentence, exit code 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gmip
+from tests.e2e.cli import PAPER, RUN, TARGET, assert_one_sentence
+
+# -- susceptibility files ----------------------------------------------------------------------------------------------
+
+VALUES = [300.0, 650.0, 650.0, 1200.5]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["300\n650\n650\n1200.5\n", "susceptibility\r\n300\r\n650\r\n\r\n650\r\n1.2005e3", "\ufeff 300 \n650\n650\n1200.5"],
+)
+def test_text_file_gives_the_stochastic_composition(answer, tmp_path, content):
+    path = tmp_path / "k.csv"
+    path.write_text(content, encoding="utf-8", newline="")
+    got = answer("account", *RUN, "--susceptibility-file", str(path))
+    assert got["mu"] == gmip.account(PAPER, susceptibility=VALUES).equivalent_mu()
+    assert got["mu_step"] == gmip.mu_per_step(PAPER, susceptibility=1200.5)
+    assert any("4 measured susceptibilities" in sentence for sentence in got["assumptions"])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int32"])
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_npy_file(answer, tmp_path, dtype, shape):
+    path = tmp_path / "k.npy"
+    np.save(path, np.array([300, 650, 900], dtype=dtype).reshape(shape))
+    got = answer("account", *RUN, "--susceptibility-file", str(path))
+    assert got["mu"] == gmip.account(PAPER, susceptibility=[300.0, 650.0, 900.0]).equivalent_mu()
+
+
+def test_one_number_in_a_file_is_one_susceptibility(answer, tmp_path):
+    path = tmp_path / "k.txt"
+    path.write_text("900")
+    assert answer("account", *RUN, "--susceptibility-file", str(path)) == answer(
+        "account", *RUN, "--susceptibility", "900"
+    )
+
+
+def npy_of(array: Any) -> bytes:
+    import io
+
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=True)
+    return buffer.getvalue()
+
+
+class Bomb:
+    """Unpickling it is a test failure."""
+
+    def __reduce__(self) -> Any:
+        return (pytest.fail, ("a pickle was loaded",))
+
+
+BAD_FILES = {
+    "empty": (b"", "holds no numbers"),
+    "blank": (b"\n \n", "holds no numbers"),
+    "header only": (b"susceptibility\n", "holds no numbers"),
+    "nan": (b"1\nnan\n", "'nan' in line 2"),
+    "nan first": (b"nan\n1\n", "'nan' in line 1"),
+    "infinite": (b"1\ninf\n", "'inf' in line 2"),
+    "negative": (b"1\n-2\n", "'-2' in line 2"),
+    "zero": (b"0\n1\n", "'0' in line 1"),
+    "word": (b"k\n1\nmany\n", "'many' in line 3"),
+    "two columns": (b"1,2\n3,4\n", "'1,2' in line 1"),
+    "garbage": (bytes(range(256)), "neither text nor .npy"),
+    "zeros": (bytes(100), "neither text nor .npy"),
+    "gzip": (b"\x1f\x8b\x08\x00" + bytes(20), "neither text nor .npy"),
+    "pickled npy": (npy_of(np.array([Bomb()], dtype=object)), "not a .npy file of plain numbers"),
+    "cut npy": (npy_of(np.arange(1.0, 50.0))[:200], "not a .npy file of plain numbers"),
+    "npy header only": (b"\x93NUMPY\x01\x00v\x00{'descr'", "not a .npy file of plain numbers"),
+    "huge npy": (
+        npy_of(np.ones(10)).replace(b"(10,), }      ", b"(99999999999,)}"),
+        "not a .npy file of plain numbers",
+    ),
+    "matrix npy": (npy_of(np.ones((2, 2))), "not a .npy file of plain numbers"),
+    "complex npy": (npy_of(np.ones(2, dtype=complex)), "not a .npy file of plain numbers"),
+    "text npy": (npy_of(np.array(["a"])), "not a .npy file of plain numbers"),
+    "nan npy": (npy_of(np.array([1.0, np.nan])), "nan in entry 1"),
+    "empty npy": (npy_of(np.ones(0)), "holds no numbers"),
+}
+
+
+@pytest.mark.parametrize("name", list(BAD_FILES))
+def test_bad_file_is_one_sentence(run, tmp_path, name):
+    content, complaint = BAD_FILES[name]
+    path = tmp_path / "batch_size.npy"
+    path.write_bytes(content)
+    sentence = assert_one_sentence(run("account", *RUN, "--susceptibility-file", str(path), "--json"))
+    assert sentence.startswith(f"--susceptibility-file '{path}' ")  # the path as it is, though it holds a keyword
+    assert complaint in sentence
+
+
+def test_unreadable_file_is_one_sentence(run, tmp_path):
+    for path in (tmp_path / "none.txt", tmp_path, "nul\0byte"):
+        sentence = assert_one_sentence(run("account", *RUN, "--susceptibility-file", str(path)))
+        assert sentence.startswith("--susceptibility-file ")
+        assert "cannot be read" in sentence
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def without(option: str) -> list[str]:
+    i = RUN.index(option)
+    return RUN[:i] + RUN[i + 2 :]
+
+
+NOISE = ["--clip", "500", "--noise-std", "1"]
+BAD_REQUESTS: list[tuple[list[str], str]] = [
+    # What typer finds.
+    (["acount"], "acount is not a command of gmip, did you mean account: pass account, calibrate, convert, train"),
+    (["--nonsense"], "--nonsense is not an option of gmip:"),
+    (["account", *RUN, "--nonsense", "1"], "--nonsense is not an option of gmip account:"),
+    (["account", *RUN, "--step", "1"], "the nearest is --steps;"),
+    (["account", *RUN, "-x"], "-x is not an option of gmip account:"),
+    (["account", *RUN, "--fpr"], "--fpr needs a value"),
+    (["account", *RUN, "--json=yes"], "--json takes no value"),
+    (["account", *RUN, "17"], "17 follows no option"),
+    (["account", *RUN, "17\n\x1b[2Jx", "18"], "follows no option"),
+    # What is missing.
+    (["account"], "--dataset-size, --batch-size, --steps and --params are missing: add them"),
+    *((["account", *without(o)], f"{o} is missing: add it, as in {o} ") for o in RUN[::2]),
+    (["calibrate", *without("--steps"), *TARGET], "--steps is missing"),
+    # Numbers.
+    *((["account", *RUN, "--steps", bad], f"--steps must be a whole number from 1 to 1e18, not {bad!r}") for bad in
+      ("abc", "nan", "inf", "-5", "0", "1.5", "", "1e999999999", "1e-999999999", "0x10", "--json")),
+    *((["account", *RUN, o, "abc"], f"{o} must be a whole number") for o in RUN[::2]),
+    (["account", *RUN, "--rank", "0"], "--rank must be a whole number"),
+    (["account", *RUN, "--rank", "651"], "--rank = 651 exceeds --params = 650"),
+    *((["account", *RUN, "--clip", bad], "--clip must be a finite number above 0") for bad in ("0", "-1", "nan")),
+    *((["account", *RUN, "--clip", "1", "--noise-std", bad], "--noise-std must be a finite number, 0 or more")
+      for bad in ("x", "-1", "nan", "inf")),
+    (["account", *RUN, "--clip", "1", "--noise-multiplier", "-1"], "--noise-multiplier must be a finite number"),
+    (["account", *RUN, "--susceptibility", "0"], "--susceptibility must be a finite number above 0"),
+    *((["account", *RUN, "--fpr", bad], "--fpr must be a number from 0 to 1") for bad in ("2", "-0.1", "nan", "1%")),
+    (["account", *RUN, "--fpr", "0.01", "--fpr", "x"], "--fpr must be a number from 0 to 1, not 'x'"),
+    # Words.
+    (["account", *RUN, "--bound", "loose"], "--bound must be one of tight, paper, not 'loose'"),
+    (["account", *RUN, "--composition", "rdp"], "--composition must be one of exact, clt"),
+    (["account", *RUN, "--sampling", "shuffle"], "--sampling must be one of fixed, poisson, full"),
+    (["calibrate", *RUN, *TARGET, "--notion", "dp"], "--notion must be one of gmip, gdp"),
+    (["calibrate", *RUN, *TARGET, "--solve-for", "clip"], "--solve-for must be one of noise-std, batch-size, steps"),
+    (["calibrate", *RUN, *TARGET, "--solve-for", "batch-size", "--hold", "x"], "--hold must be one of steps, epochs"),
+    # What does not go together.
+    (["account", *RUN, *NOISE, "--noise-multiplier", "1"], "--noise-std and --noise-multiplier are two names"),
+    (["account", *RUN, "--noise-std", "1"], "--noise-std = 1.0 without --clip"),
+    (["account", *RUN, "--noise-multiplier", "1"], "--noise-multiplier needs --clip"),
+    (["account", *RUN, "--batch-size", "50000"], "--batch-size = 50000 exceeds --dataset-size = 48000"),
+    (["account", *RUN, "--sampling", "full"], "--sampling = 'full' needs --batch-size = --dataset-size = 48000"),
+    (["account", *RUN, "--susceptibility", "1", "--susceptibility-file", "f"], "--susceptibility and --susc"),
+    (["calibrate", *RUN], "no target was given: pass exactly one of --target-mu, --target-tpr and --target-advantage"),
+    (["calibrate", *RUN, *TARGET, "--target-advantage", "0.1"], "2 targets were given"),
+    (["calibrate", *RUN, *TARGET, "--target-tpr", "0.1@0.01", "--target-advantage", "0.1"], "3 targets were given"),
+    (["calibrate", *RUN, *TARGET, *NOISE], "--noise-std is what is solved for"),
+    (["calibrate", *RUN, *TARGET, "--clip", "1", "--noise-multiplier", "1"], "--noise-multiplier is what is"),
+    (["calibrate", *RUN, *TARGET, "--hold", "epochs"], "--hold has no meaning with --solve-for noise-std"),
+    (["calibrate", *RUN, *TARGET, "--notion", "gdp", "--susceptibility", "1"], "--susceptibility plays no part"),
+    (["calibrate", *RUN, *TARGET, "--notion", "gdp", "--susceptibility-file", "f"], "--susceptibility-file plays"),
+    (["calibrate", *RUN, *TARGET, "--notion", "gdp", "--bound", "paper"], "--bound plays no part"),
+    (["calibrate", *RUN, *TARGET, "--notion", "gdp", "--rank", "3"], "--rank plays no part"),
+    # Targets.
+    *((["calibrate", *RUN, "--target-mu", bad], "--target-mu must be a finite number above 0") for bad in
+      ("0", "-1", "nan", "x")),
+    *((["calibrate", *RUN, "--target-tpr", bad], "--target-tpr must be TPR@FPR") for bad in
+      ("0.05", "0.05@", "@0.01", "a@b", "0.05@0.01@1", "5@0.01", "0.05@0", "nan@0.1", "0.05 0.01")),
+    *((["calibrate", *RUN, "--target-advantage", bad], "--target-advantage") for bad in ("0", "2", "-1", "x", "nan")),
+    (["calibrate", *RUN, "--target-tpr", "0.01@0.05"], "--target-tpr = 0.01 at a false-positive rate of 0.05 cannot"),
+    (["calibrate", *RUN, *TARGET], "--clip is not set and"),
+    (["calibrate", *RUN, *TARGET, "--solve-for", "batch-size", "--composition", "clt"], "is met by no batch size"),
+    (["calibrate", *RUN, "--target-mu", "0.001", "--solve-for", "steps"], "is already missed after one step"),
+    # Conversions.
+    (["convert"], "nothing to convert was given"),
+    (["convert", "--mu-dp", "1"], "--mu-dp cannot be converted alone: add --batch-size and --params, or --delta"),
+    (["convert", "--mu-dp", "1", "--mu-mip", "1"], "--mu-dp and --mu-mip do not go together"),
+    (["convert", "--mu-mip", "1", "--delta", "1e-5"], "--mu-mip and --delta do not go together"),
+    (["convert", "--noise-std", "1", "--noise-multiplier", "1", "--clip", "1", "--batch-size", "2"], "do not go"),
+    (["convert", "--noise-std", "1", "--batch-size", "2"], "add --clip"),
+    (["convert", "--mu-dp", "-1", "--delta", "0.1"], "--mu-dp must be a finite number, 0 or more, not '-1'"),
+    (["convert", "--mu-dp", "1", "--delta", "1.5"], "--delta must be a number from 0 to 1"),
+    (["convert", "--mu-dp", "1", "--params", "0", "--batch-size", "1"], "--params must be a whole number"),
+    (["convert", "--dong-sigma", "1", "--clip", "0", "--batch-size", "1"], "--clip must be a finite number above 0"),
+    (["convert", "--epsilon", "x", "--delta", "1e-5"], "--epsilon must be a finite number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"), BAD_REQUESTS, ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else ""
+)
+def test_bad_request_is_one_sentence(run, argv, words):
+    sentence = assert_one_sentence(run(*argv))
+    assert words in sentence
+    if len(argv) > 1 and "--json" not in argv and "--json=yes" not in argv and argv[-1] != "--fpr":
+        assert assert_one_sentence(run(*argv, "--json")) == sentence
+
+
+def test_keywords_inside_a_sentence_of_the_library_become_options():
+    from gmip._cli.errors import sentence
+
+    said = sentence(
+        gmip.InvalidArgument("rank = 3 exceeds num_params = 2: the rank of a bound is no bound;\n lower it.")
+    )
+    assert said == "--rank = 3 exceeds --params = 2: the rank of a bound is no bound; lower it."
