@@ -23,14 +23,6 @@ pytestmark = pytest.mark.filterwarnings(
 all_modes = pytest.mark.parametrize("mode", GRAD_SAMPLE_MODES)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, targets, reduction="none")
 

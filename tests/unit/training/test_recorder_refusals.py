@@ -1,0 +1,244 @@
+"""record: what it refuses, what it leaves behind, and how it goes on after an interruption."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gmip.errors import InvalidArgument, TraceError, TraceMismatch, UnsupportedModel
+from gmip.tasks.base import Examples, Recipe, Task
+from gmip.trace import Trace, fingerprint
+from gmip.training import record
+from tests.unit.training.recording import (
+    LR,
+    N,
+    batches_of,
+    check_trace,
+    dataset,
+    flat,
+    make_model,
+    n,
+    plain_loop,
+    recorded,
+    sgd,
+)
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Full backward hook is firing:UserWarning",  # torch, of any model whose inputs need no gradient, in Opacus
+    "ignore:Secure RNG turned off:UserWarning",  # Opacus, of every engine made for experiments
+)
+
+
+def with_batch_norm() -> Any:
+    torch.manual_seed(0)
+    return nn.Sequential(OrderedDict(body=nn.Linear(5, 4), norm=nn.BatchNorm1d(4), head=nn.Linear(4, 3)))
+
+
+def test_batch_norm(path):
+    model = with_batch_norm()
+    with pytest.raises(UnsupportedModel, match=r"Layer norm \(BatchNorm1d\) mixes the examples"):
+        record(model, sgd(model), path, dataset_size=N, batch_size=n)
+    assert not path.exists()
+    model.norm.eval()
+    batches = batches_of(8, 8)
+    recorded(path, batches, model=model)
+    reference = with_batch_norm()
+    reference.norm.eval()
+    check_trace(path, batches, model=reference)
+
+
+def test_batch_norm_that_wakes_up(path):
+    """A loop that calls model.train() at each epoch puts a frozen BatchNorm back to work."""
+    model = with_batch_norm()
+    model.norm.eval()
+    optimizer = sgd(model)
+    with record(model, optimizer, path, dataset_size=N, batch_size=n):
+        plain_loop(model, optimizer, batches_of(8))
+        model.train()
+        with pytest.raises(UnsupportedModel, match=r"Layer norm \(BatchNorm1d\)"):
+            plain_loop(model, optimizer, batches_of(8))
+    assert Trace.open(path).num_steps == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"dataset_size": 0}, "dataset_size = 0"),
+        ({"batch_size": 2.5}, "batch_size = 2.5"),
+        ({"batch_size": 21}, "batch_size = 21 exceeds dataset_size = 20"),
+        ({"every": 0}, "every = 0"),
+        ({"sampling": "uniform"}, "sampling = 'uniform' is not known"),
+        ({"sampling": "full"}, "sampling = 'full' needs batch_size = dataset_size = 20, not 8"),
+        ({"loss_reduction": "none"}, "loss_reduction = 'none' is not known: pass one of 'mean', 'sum'"),
+        ({"recipe": {"model": object()}}, "recipe must be plain JSON"),
+    ],
+)
+def test_bad_arguments(path, options, match):
+    model = make_model()
+    with pytest.raises(InvalidArgument, match=match):
+        record(model, sgd(model), path, **{"dataset_size": N, "batch_size": n, **options})
+    assert not path.exists()
+
+
+def test_optimizer_of_another_model(path):
+    with pytest.raises(InvalidArgument, match="optimizer holds no trainable parameter of model"):
+        record(make_model(), sgd(make_model()), path, dataset_size=N, batch_size=n)
+
+
+def test_folder_that_holds_a_trace(path):
+    model = recorded(path, batches_of(8))
+    optimizer = sgd(model)
+    with (
+        pytest.raises(TraceError, match="already holds a trace"),
+        record(model, optimizer, path, dataset_size=N, batch_size=n),
+    ):
+        pass
+    assert Trace.open(path).num_steps == 1
+
+
+# Beginning, breaking off, going on
+
+
+def test_hooks_are_gone_after_the_block(path):
+    model = make_model()
+    optimizer = sgd(model)
+    with record(model, optimizer, path, dataset_size=N, batch_size=n) as recorder:
+        plain_loop(model, optimizer, batches_of(8))
+    plain_loop(model, optimizer, batches_of(8))
+    assert recorder.num_steps == Trace.open(path).num_steps == 1
+    assert not model._forward_pre_hooks and not optimizer._optimizer_step_pre_hooks
+
+
+def test_exception_leaves_an_open_trace(path):
+    model = make_model()
+    optimizer = sgd(model)
+    batches = batches_of(8, 8)
+
+    def fail() -> None:
+        with record(model, optimizer, path, dataset_size=N, batch_size=n):
+            plain_loop(model, optimizer, batches)
+            raise RuntimeError("out of coffee")
+
+    with pytest.raises(RuntimeError, match="out of coffee"):
+        fail()
+    trace = check_trace(path, batches)
+    assert not trace.complete and trace.final_state() is None
+    assert not model._forward_pre_hooks and not optimizer._optimizer_step_pre_hooks
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 3])
+def test_resume(path, at):
+    """After a break at step 3 the run goes on from a checkpoint of step `at`: the trace is that of one without."""
+    model = make_model()
+    optimizer = sgd(model)
+    batches = batches_of(8, 8, 4, 8, 8)
+    options: dict[str, Any] = {"dataset_size": N, "batch_size": n, "members": [1, 2], "recipe": {"lr": (LR,)}}
+    checkpoints = []
+
+    def interrupted() -> None:
+        with record(model, optimizer, path, **options):
+            for batch in batches[:3]:
+                checkpoints.append(copy.deepcopy(model.state_dict()))
+                plain_loop(model, optimizer, [batch])
+            checkpoints.append(copy.deepcopy(model.state_dict()))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    model = make_model(seed=1)
+    model.load_state_dict(checkpoints[at])
+    optimizer = sgd(model)
+    with record(model, optimizer, path, **options, resume_at=at) as recorder:
+        assert recorder.num_steps == at
+        plain_loop(model, optimizer, batches[at:])
+    trace = check_trace(path, batches)
+    assert trace.complete
+    twin = make_model()
+    plain_loop(twin, sgd(twin), batches)
+    assert torch.equal(flat(model), flat(twin))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dataset_size": 21},
+        {"sampling": "poisson"},
+        {"recipe": {"lr": 1.0}},
+        {"parameters": ["head"]},
+        {"members": [3]},
+        {"non_members": [3]},
+    ],
+)
+def test_resume_of_another_run_changes_nothing(path, changes):
+    options: dict[str, Any] = {"dataset_size": N, "batch_size": n, "members": [1, 2]}
+    model = recorded(path, batches_of(8, 8, 8), **options)
+    optimizer = sgd(model)
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with (
+        pytest.raises(TraceMismatch, match="records another run"),
+        record(model, optimizer, path, **{**options, **changes}, resume_at=1),
+    ):
+        pass
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+    with record(model, optimizer, path, dataset_size=N, batch_size=n, resume_at=1):  # who is in need not be said again
+        pass
+    assert Trace.open(path).num_steps == 1
+
+
+def test_resume_beyond_the_end(path):
+    model = recorded(path, batches_of(8))
+    optimizer = sgd(model)
+    with (
+        pytest.raises(InvalidArgument, match="at_step = 2 is beyond the 1 steps"),
+        record(model, optimizer, path, dataset_size=N, batch_size=n, resume_at=2),
+    ):
+        pass
+    with (
+        pytest.raises(TraceError, match="holds no trace"),
+        record(model, optimizer, path.with_name("other"), dataset_size=N, batch_size=n, resume_at=0),
+    ):
+        pass
+
+
+# What goes with it
+
+
+def test_members_recipe_and_fingerprints(tmp_path):
+    x, y = dataset()
+    task = Task(
+        name="toy",
+        make_model=make_model,
+        pool=Examples(x, y),
+        test=Examples(x[:3], y[:3]),
+        recipe=Recipe(dataset_size=10, batch_size=4, num_steps=2, learning_rate=LR),
+    )
+    pool = fingerprint(x.numpy(), y.numpy())
+    for name, data, fingerprints in (
+        ("task", task, {"pool": pool, "test": fingerprint(x[:3].numpy(), y[:3].numpy())}),
+        ("examples", Examples(x, y), {"pool": pool}),
+        ("tensors", (x, y), {"pool": pool}),
+        ("arrays", (x.numpy(), y.numpy()), {"pool": pool}),
+        ("nothing", None, {}),
+    ):
+        facts: dict[str, Any] = {"members": [5, 1], "non_members": np.array([7]), "recipe": {"seed": 3}}
+        recorded(tmp_path / name, batches_of(8), data=data, **facts)
+        trace = Trace.open(tmp_path / name)
+        assert trace.header.fingerprints == fingerprints
+        assert trace.header.recipe == {"seed": 3}
+        assert trace.members is not None and trace.members.tolist() == [5, 1]
+        assert trace.non_members is not None and trace.non_members.tolist() == [7]
+
+
+def test_members_that_are_not_indices(path):
+    model = make_model()
+    with (
+        pytest.raises(InvalidArgument, match="members holds the index -1"),
+        record(model, sgd(model), path, dataset_size=N, batch_size=n, members=[-1]),
+    ):
+        pass
