@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import contextmanager
@@ -24,7 +25,10 @@ def open_pool(work: Work[Any, Any], settings: Workers, jobs: int) -> Iterator[Po
     """Workers for that many jobs; they are stopped at the end, also after an error or Ctrl-C."""
     pool = _open(work, settings, jobs)
     try:
-        yield pool
+        with warnings.catch_warnings():
+            # loky, of a process that has grown by 300 MB and is replaced between two jobs: nothing is lost.
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+            yield pool
     finally:
         pool.close()
 

@@ -10,6 +10,7 @@ from gmip.report.rows import Table
 from gmip.reproduce.base import Claim, Drawing, Row
 from gmip.reproduce.experiments import audit
 from gmip.reproduce.experiments.audit import QUICK, VERSION, cells, run
+from gmip.reproduce.published import AUDIT_SIZES
 from gmip.reproduce.rocs import RATES, by_curve
 
 __all__ = [
@@ -56,6 +57,24 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
-    return [
+    found = [
         audit.holds(rows, name, [panel], rates=_LOW) for panel in audit.PANELS for name in audit.present(rows, panel)
     ]
+    return found + [_covers(rows, name) for name in audit.present(rows, "one step")]
+
+
+def _covers(rows: Sequence[Row], name: str) -> Claim:
+    """Whether K = d, the mean of the susceptibilities, is enough for the records that there are."""
+    bands = by_curve(rows, task=name, panel="one step")
+    above = [rate for rate in _LOW if bands["records"].at(rate) > 1.02 * bands["K = d"].at(rate)]
+    tprs = [f"{100 * bands[curve].at(_LOW[0]):.1f}%" for curve in ("records", "K = d")]
+    return Claim(
+        what=f"{audit.TITLES[name]}: the bound with K = d covers the records' own susceptibilities (one step)",
+        published="K = d throughout" if name in AUDIT_SIZES else "not in the paper",
+        measured=f"TPR at FPR {100 * _LOW[0]:g}%: {tprs[0]} over the measured susceptibilities, {tprs[1]} with K = d",
+        agrees="differs" if above else "yes",
+        words=f"Not at FPRs to {100 * max(above):.2g}%: K = d is the mean, and records with more of it are found more "
+        "often. An account of a run can take measured susceptibilities."
+        if above
+        else "",
+    )

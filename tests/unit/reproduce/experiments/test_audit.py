@@ -116,13 +116,26 @@ def test_claims_fail_where_they_should():
 
 
 @pytest.mark.parametrize(
-    ("attack", "agrees", "words"),
-    [(1.08, "differs", "matches within error"), (0.7, "yes", "a part of the gap"), (1.14, "differs", "within two")],
+    ("attack", "records", "agrees", "words"),
+    [
+        (1.08, 1.0, "differs", "parameters, the analysis matches within error"),
+        (0.9, 0.9, "differs", "own susceptibilities, the analysis matches within error"),
+        (0.7, 0.9, "yes", "a gap remains"),
+        (1.14, 1.0, "differs", "within two"),
+    ],
 )
-def test_why_the_attack_is_weaker(attack, agrees, words):
+def test_why_the_attack_is_weaker(attack, records, agrees, words):
     mus = {**ONE, ("one step", "paper"): attack, ("one step", "likelihood-ratio"): attack, **FIVE}
+    mus["one step", "records"] = records
     claim = audit._weaker(made_up(mus, n=20_000, seeds=2), "cifar10")
     assert claim.agrees == agrees and words in claim.words
+
+
+@pytest.mark.parametrize(("records", "agrees"), [(1.1, "yes"), (1.3, "differs")])
+def test_whether_the_bound_covers_the_records(records, agrees):
+    rows = made_up({**ONE, ("one step", "records"): records, **FIVE})
+    (claim,) = (one for one in audit_loglog.claims(rows) if "covers" in one.what)
+    assert claim.agrees == agrees and bool(claim.words) == (agrees == "differs")
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
