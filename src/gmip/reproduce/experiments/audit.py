@@ -333,22 +333,16 @@ def _weaker(rows: Sequence[Row], name: str) -> Claim:
     near = {
         curve: abs(bands[curve].auc - best.auc) <= 2.0 * best.area_error() for curve in ("K = d", "rank", "records")
     }
-    parts = f"the effective rank, {rank} for {d} parameters"
+    parts = f"With the effective rank, {rank} for {d} parameters,"
+    matches = "the analysis matches within error: the estimates need not be the reason."
     if near["K = d"]:
         words = "The difference is within two standard errors of these seeds"
         words += f", and so is that from the bound with rank {rank}." if near["rank"] else "."
     elif near["rank"]:
-        words = f"With {parts}, the analysis matches within error: the estimates need not be the reason."
-    elif near["records"]:
-        words = (
-            f"With {parts}, and the records' own susceptibilities, the analysis matches within error: the estimates "
-        )
-        words += "need not be the reason."
+        words = f"{parts} {matches}"
     else:
-        words = (
-            f"With {parts}, and the records' own susceptibilities, a gap remains, as the paper says: the background "
-        )
-        words += "is small for its estimates."
+        rest = matches if near["records"] else "a gap remains, as the paper says."
+        words = f"{parts} and the records' own susceptibilities, {rest}"
     return Claim(
         what=f"{TITLES[name]}: with estimated parameters the attack is weaker than the bound",
         published="does not match the analysis, for the parameters are estimated"
