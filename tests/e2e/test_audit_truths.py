@@ -20,7 +20,7 @@ from torch import nn
 import gmip
 from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.tasks import Examples, Recipe, Task, load
-from gmip.training import steppers, train, with_least_noise
+from gmip.training import noisy, train, with_least_noise
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def noise_shared_across_rows() -> Iterator[None]:
 
 @contextmanager
 def clipping_forgotten() -> Iterator[None]:
-    with mock.patch.object(steppers, "_clip_factor", lambda norms, clip_norm: torch.ones_like(norms)):
+    with mock.patch.object(noisy, "_clip_factor", lambda norms, clip_norm: torch.ones_like(norms)):
         yield
 
 

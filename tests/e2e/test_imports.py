@@ -27,6 +27,12 @@ def test_command_line_loads_no_framework(module):
     assert not {"torch", "opacus", "sklearn", "plotly", "scipy.stats", "dp_accounting"} & set(loaded)
 
 
+def test_only_noisy_training_loads_opacus():
+    pytest.importorskip("torch", reason="training needs the extra gmip[train]")
+    code = "import gmip.training, gmip.pipeline.run, gmip.attacks.registry, sys; print('opacus' in sys.modules)"
+    assert run_python("-c", code).stdout.split() == ["False"]
+
+
 def test_import_time_beyond_numpy_and_scipy():
     """Own time of every module that `import gmip` adds to numpy and scipy, the best of three runs."""
 

@@ -480,7 +480,7 @@ def test_page_of_the_experiments(opened, shots, width, scheme):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         sheets = page.locator(".sheet svg").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
         assert len(sheets) == len(list(RESULTS.glob("*.svg"))) and min(sheets) > 300
-        if width == 1200:
+        if (width, scheme) == (1200, "light"):  # dark is the same markup, and its contrast that of the reports
             assert violations(page) == []
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = false")
         page.screenshot(path=shots / f"experiments-{width}-{scheme}.png", full_page=True)

@@ -29,7 +29,7 @@ from gmip.training.models import check_model, count_params, fix_model, trainable
 from gmip.training.recorder import Recorder, record
 from gmip.training.result import TrainResult, write_result
 from gmip.training.samplers import check_seed, make_sampler
-from gmip.training.steppers import GRAD_SAMPLE_MODES, NoisyStepper, PlainStepper, Stepper, noise_generator
+from gmip.training.steppers import GRAD_SAMPLE_MODES, PlainStepper, Stepper, noise_generator
 
 __all__ = ["CHECKPOINT", "Progress", "fit", "initial_model", "make_optimizer", "train"]
 
@@ -274,6 +274,8 @@ def _stepper(
 ) -> Stepper:
     if recipe.clip_norm is None or noise is None:
         return PlainStepper(model, optimizer, task.loss, max_physical_batch_size=max_physical_batch_size)
+    from gmip.training.noisy import NoisyStepper
+
     return NoisyStepper(
         model,
         optimizer,
