@@ -77,6 +77,17 @@ def test_auto_takes_what_the_trace_calls_for_and_finds_members(tmp_path, changes
     assert scores.posterior(0.01).max() < posterior.max()
 
 
+@pytest.mark.parametrize("method", ["auto", "paper"])
+def test_background_too_small_for_play_and_for_the_model_does_not_hide_members(tmp_path, method):
+    """More gradient directions (390) than background records (180): a fixed ridge, and no self-play to mend it."""
+    task = make_task(width=40, classes=10, rows=300)
+    trace = run_of(task, tmp_path / "a")
+    with pytest.warns(GmipWarning, match="the attack does without"):
+        scores = GLiR(method=method).run(task, trace)
+    assert scores.info["ridge"] > 0.0
+    assert area(scores, trace) > 0.7
+
+
 def test_rank_of_a_softmax_head(tmp_path):
     task = make_task()
     scores = GLiR(play=QUICK, cutoff=1e-12, ridge=0.0).run(task, run_of(task, tmp_path / "a"))

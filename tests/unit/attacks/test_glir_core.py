@@ -434,6 +434,23 @@ class TestSelfPlay:
         places = model.embed(rng.standard_normal((1000, 200)) * scales, residual=samples < 200)
         assert measured(test, places).temperature == pytest.approx(test.temperature, rel=0.15)
 
+    @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+    def test_it_is_positive_whatever_the_sizes(self, sampling: Any) -> None:
+        rng, tried = np.random.default_rng(13), 0
+        for _ in range(600):
+            width, samples = int(rng.integers(1, 60)), int(rng.integers(3, 120))
+            scales = np.arange(1, width + 1) ** (-0.5 * rng.uniform(0.0, 4.0))
+            background = rng.standard_normal((samples, width)) * scales + rng.uniform(-1.0, 1.0)
+            ridge, noise_std = (float(rng.choice([0.0, 10.0 ** rng.uniform(-8.0, 3.0)])) for _ in range(2))
+            model = GaussianModel.fit(background, ridge=ridge)
+            rate = {"sample_rate": 0.3, "sampling": sampling} if sampling == "poisson" else {}
+            step = view(width, background=None, noise_std=noise_std, batch_size=int(rng.integers(2, 100)), **rate)
+            with contextlib.suppress(InvalidArgument):  # too few samples
+                test = StepTest.of(model.plus_mean(0.7) if rate else model, step)
+                assert 0.0 < test.temperature < math.inf
+                tried += 1
+        assert tried > 400
+
     def test_a_setting_that_would_take_members_for_others_is_not_used(self, monkeypatch: Any) -> None:
         signs = iter([1.0, -1.0])  # of the settings of the grid
 

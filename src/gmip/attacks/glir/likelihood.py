@@ -99,10 +99,12 @@ class StepTest:
         if m < math.inf:
             # With A = S + kappa: tr(Sigma A^-1) = psi tr(S A^-1), and its derivative by kappa gives tr(Sigma A^-2).
             # The mean of the candidate's part over the variance that M gives it is positive (Cauchy-Schwarz) with this
-            # psi, which leaves one vector out; with phi, which knows one degree of freedom more, it need not be.
+            # psi, which leaves one vector out; with phi, which knows one degree of freedom more, it need not be. Under
+            # Poisson sampling the mean is one direction more than the centred vectors span.
             held = float(np.sum(sampled / (sampled + kappa)))
             bulk = float(np.sum(sampled / (sampled + kappa) ** 2))
-            psi = (m - 1.0) / (m - 1.0 - held)
+            most = max(m - 1.0, float(np.count_nonzero(sampled)))
+            psi = most / (most - held)
             temperature = psi / phi * held / (psi * held + (noise - kappa * psi**2) * bulk)
         # In the same way tr(Sigma S A^-2), with which M enters the variance term.
         seen = phi * (sampled - (phi - 1.0) * kappa) * v0_share + tau**2
