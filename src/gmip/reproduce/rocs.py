@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -107,12 +107,13 @@ def _number(value: Any) -> float:
     return np.nan if value is None or value == "" else float(value)
 
 
-def by_curve(rows: Sequence[Row], **facts: Any) -> dict[str, Band]:
-    """Bands of all curves (the rows' "curve") among the rows with these facts, in their order."""
-    mine = [row for row in rows if all(row[key] == value for key, value in facts.items())]
-    return {
-        name: band([row for row in mine if row["curve"] == name]) for name in dict.fromkeys(r["curve"] for r in mine)
-    }
+def by_curve(rows: Sequence[Row], order: Iterable[str] = (), /, **facts: Any) -> dict[str, Band]:
+    """Bands of all curves (the rows' "curve") among the rows with these facts, those of `order` first."""
+    mine: dict[str, list[Row]] = {name: [] for name in order}
+    for row in rows:
+        if all(row[key] == value for key, value in facts.items()):
+            mine.setdefault(row["curve"], []).append(row)
+    return {name: band(each) for name, each in mine.items() if each}
 
 
 def draw(axes: Axes, found: Band, *, shaded: bool, log: bool, **style: Any) -> None:

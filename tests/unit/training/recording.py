@@ -11,12 +11,17 @@ from collections import OrderedDict
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
 from gmip.trace import Trace
 from gmip.training import record
 
+QUIET = pytest.mark.filterwarnings(
+    "ignore:Full backward hook is firing:UserWarning",  # torch, of any model whose inputs need no gradient, in Opacus
+    "ignore:Secure RNG turned off:UserWarning",  # Opacus, of every engine made for experiments
+)
 N, n, LR = 20, 8, 0.5
 Batch = tuple[Tensor, Tensor]
 

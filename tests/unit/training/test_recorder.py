@@ -16,6 +16,7 @@ from gmip.trace import Trace
 from gmip.training import record
 from tests.unit.training.recording import (
     LR,
+    QUIET,
     Batch,
     N,
     batches_of,
@@ -31,10 +32,7 @@ from tests.unit.training.recording import (
     sgd,
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Full backward hook is firing:UserWarning",  # torch, of any model whose inputs need no gradient, in Opacus
-    "ignore:Secure RNG turned off:UserWarning",  # Opacus, of every engine made for experiments
-)
+pytestmark = QUIET
 
 
 def test_plain_loop(path):

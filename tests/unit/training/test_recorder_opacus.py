@@ -18,6 +18,7 @@ from gmip.trace import Trace
 from gmip.training import record
 from tests.unit.training.recording import (
     LR,
+    QUIET,
     check_trace,
     dataset,
     loss_of,
@@ -26,10 +27,7 @@ from tests.unit.training.recording import (
     sgd,
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Full backward hook is firing:UserWarning",  # torch, of any model whose inputs need no gradient, in Opacus
-    "ignore:Secure RNG turned off:UserWarning",  # Opacus, of every engine made for experiments
-)
+pytestmark = QUIET
 
 
 def private(model: nn.Module, *, size: int = 24, batch_size: int = 8, **options: Any) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from gmip.trace import Trace, fingerprint
 from gmip.training import record
 from tests.unit.training.recording import (
     LR,
+    QUIET,
     N,
     batches_of,
     check_trace,
@@ -29,10 +30,7 @@ from tests.unit.training.recording import (
     sgd,
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Full backward hook is firing:UserWarning",  # torch, of any model whose inputs need no gradient, in Opacus
-    "ignore:Secure RNG turned off:UserWarning",  # Opacus, of every engine made for experiments
-)
+pytestmark = QUIET
 
 
 def with_batch_norm() -> Any:

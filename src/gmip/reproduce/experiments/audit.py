@@ -234,7 +234,7 @@ def drawing(rows: Sequence[Row], *, log: bool) -> Drawing:
                 axes.text(0.5, 0.5, f"{TITLES[name]}:\nno data here", ha="center", color=look.GREY)
                 continue
             chance(axes, log=log)
-            for curve, found in _ordered(by_curve(rows, task=name, panel=panel)):
+            for curve, found in by_curve(rows, CURVES, task=name, panel=panel).items():
                 title, style = CURVES[curve]
                 draw(axes, found, shaded=curve in ATTACKS, log=log, label=title, **style)
             d, n = SIZES[name]
@@ -255,16 +255,12 @@ def drawing(rows: Sequence[Row], *, log: bool) -> Drawing:
     return Drawing("", figure, f"{TITLE}. {' '.join(_told(rows))}")
 
 
-def _ordered(found: dict[str, Band]) -> list[tuple[str, Band]]:
-    return [(curve, found[curve]) for curve in CURVES if curve in found]
-
-
 def _told(rows: Sequence[Row]) -> list[str]:
     found = []
     for panel in PANELS:
         for name in present(rows, panel):
-            bands = by_curve(rows, task=name, panel=panel)
-            areas = ", ".join(f"{curve} {each.auc:.3f}" for curve, each in _ordered(bands))
+            bands = by_curve(rows, CURVES, task=name, panel=panel)
+            areas = ", ".join(f"{curve} {each.auc:.3f}" for curve, each in bands.items())
             found.append(f"{TITLES[name]}, {panel}, AUC: {areas}.")
     return found
 
@@ -273,7 +269,7 @@ def table(rows: Sequence[Row]) -> Table:
     body = []
     for panel in PANELS:
         for name in present(rows, panel):
-            for curve, found in _ordered(by_curve(rows, task=name, panel=panel)):
+            for curve, found in by_curve(rows, CURVES, task=name, panel=panel).items():
                 told = [f"{100 * found.at(a):.1f}%" if not math.isnan(found.at(a)) else "none" for a in (0.01, 0.1)]
                 error = (f"± {found.auc_error:.4f}",) if curve in ATTACKS and found.seeds > 1 else ()
                 cells = (TITLES[name], panel, CURVES[curve][0])

@@ -23,7 +23,7 @@ from gmip.reproduce.base import Cell, Claim, Drawing, Row
 from gmip.reproduce.data import recipe_for
 from gmip.reproduce.experiments.audit import ADAM, TITLES, audit_task, check_sizes
 from gmip.reproduce.published import AUDIT_SIZES, UTILITY
-from gmip.reproduce.rocs import Band, by_curve, chance, draw, measured, promised
+from gmip.reproduce.rocs import by_curve, chance, draw, measured, promised
 from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training import train
@@ -143,10 +143,6 @@ def _present(rows: Sequence[Row], stage: str) -> list[str]:
     return [name for name in AUDIT_SIZES if any((row["task"], row["stage"]) == (name, stage) for row in rows)]
 
 
-def _ordered(found: dict[str, Band]) -> list[tuple[str, Band]]:
-    return [(curve, found[curve]) for curve in CURVES if curve in found]
-
-
 def drawings(rows: Sequence[Row]) -> list[Drawing]:
     from matplotlib.figure import Figure
 
@@ -163,7 +159,7 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
                 axes.text(0.5, 0.5, "not in this run", ha="center", color=look.GREY)
                 continue
             chance(axes, log=True)
-            for curve, found in _ordered(by_curve(rows, task=name, stage=stage)):
+            for curve, found in by_curve(rows, CURVES, task=name, stage=stage).items():
                 label, style = CURVES[curve]
                 draw(axes, found, shaded=curve in ATTACKS, log=True, label=label, **style)
                 told.append(f"{TITLES[name]}, {stage}, {curve}: AUC {found.auc:.3f}")
@@ -185,7 +181,7 @@ def table(rows: Sequence[Row]) -> Table:
     body = []
     for stage in STAGES:
         for name in _present(rows, stage):
-            for curve, found in _ordered(by_curve(rows, task=name, stage=stage)):
+            for curve, found in by_curve(rows, CURVES, task=name, stage=stage).items():
                 error = (f"± {found.auc_error:.4f}",) if curve in ATTACKS and found.seeds > 1 else ()
                 told = [TableCell(f"{100 * found.at(rate):.1f}%") for rate in (0.01, 0.1)]
                 cells = map(TableCell, (TITLES[name], stage, CURVES[curve][0]))
