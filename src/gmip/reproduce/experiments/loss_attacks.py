@@ -202,7 +202,7 @@ def _chance(rows: Sequence[Row], name: str) -> Claim:
     bands = by_curve(rows, task=name, stage="five steps")
     near = all(abs(bands[key].auc - 0.5) <= 3.0 * bands[key].area_error() for key in ("lira", "loss"))
     told = [
-        f"{key} AUC {bands[key].auc:.3f} ± {bands[key].area_error():.3f}, "
+        f"{CURVES[key][0]} AUC {bands[key].auc:.3f} ± {bands[key].area_error():.3f}, "
         f"TPR at FPR 1% {100 * bands[key].at(0.01):.1f}%"
         for key in ("lira", "loss")
     ]
