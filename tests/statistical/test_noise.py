@@ -18,20 +18,14 @@ from gmip.accounting.convert import noise_std_from_dong_sigma, noise_std_from_mu
 from gmip.training import NoisyStepper, noise_generator
 from gmip.training.steppers import GRAD_SAMPLE_MODES
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Full backward hook is firing:UserWarning",  # torch, of any model whose inputs need no gradient, in Opacus
-)
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    # torch, of any model whose inputs need no gradient, in Opacus
+    pytest.mark.filterwarnings("ignore:Full backward hook is firing:UserWarning"),
+]
 
 ALPHA = 1.0e-4
 CLIP_NORM, BATCH = 0.5, 8
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def make_model() -> nn.Module:

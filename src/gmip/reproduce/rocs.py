@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -11,16 +12,34 @@ from numpy.typing import ArrayLike, NDArray
 from gmip.accounting.step import ChiSquared
 from gmip.accounting.stochastic import group_susceptibilities, stochastic_composition
 from gmip.accounting.tradeoff import TradeOff
+from gmip.report.rows import Cell, Table
 from gmip.reproduce import look
 from gmip.reproduce.base import Row
 from gmip.stats.roc import auc, tpr_at_fpr
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["RATES", "Band", "band", "by_curve", "chance", "column", "draw", "measured", "over_records", "promised"]
+__all__ = [
+    "RATES",
+    "Band",
+    "Curves",
+    "area_table",
+    "band",
+    "by_curve",
+    "chance",
+    "column",
+    "draw",
+    "draw_all",
+    "legend",
+    "measured",
+    "over_records",
+    "promised",
+]
 
 Array = NDArray[np.float64]
+Curves = Mapping[str, tuple[str, dict[str, Any]]]  # name -> title, look
 # Log-spaced to 0.1, then evenly: one grid for both kinds of axes; as they are written in the heading of a CSV.
 RATES: Final = tuple(
     float(f"{rate:.3g}") for rate in (*np.geomspace(1.0e-3, 0.1, 25), *np.linspace(0.1, 1.0, 28)[1:-1])
@@ -128,6 +147,39 @@ def draw(axes: Axes, found: Band, *, shaded: bool, log: bool, **style: Any) -> N
     if shaded:
         floor = 1.0e-6 if log else 0.0
         axes.fill_between(x, np.maximum(low, floor), np.maximum(high, floor), color=style["color"], alpha=0.2, lw=0)
+
+
+def draw_all(axes: Axes, bands: Mapping[str, Band], curves: Curves, *, log: bool) -> dict[str, Any]:
+    """Guessing and all curves, attacks with their bands; gives the lines by their titles, for `legend`."""
+    chance(axes, log=log)
+    for curve, found in bands.items():
+        title, style = curves[curve]
+        draw(axes, found, shaded=found.size > 0, log=log, label=title, **style)
+    return {str(line.get_label()): line for line in axes.get_lines()}
+
+
+def legend(figure: Figure, lines: Mapping[str, Any], curves: Curves, *, columns: int) -> None:
+    """Below the panels, in the order of `curves`."""
+    order = [title for title, _ in curves.values()] + ["Guessing"]
+    figure.legend(
+        handles=[lines[title] for title in order if title in lines],
+        title="Mean over seeds; band: two standard errors",
+        loc="outside lower center",
+        ncols=columns,
+    )
+
+
+def area_table(parts: Iterable[tuple[str, str, Mapping[str, Band]]], curves: Curves, *, part: str) -> Table:
+    """AUC and TPR of all curves; parts : (data set, `part`, bands)."""
+    body = []
+    for name, where, bands in parts:
+        for curve, found in bands.items():
+            told = ["none" if math.isnan(found.at(a)) else f"{100 * found.at(a):.1f}%" for a in (0.01, 0.1)]
+            error = (f"± {found.auc_error:.4f}",) if found.size > 0 and found.seeds > 1 else ()
+            area = Cell(f"{found.auc:.4f}", error)
+            body.append((*map(Cell, (name, where, curves[curve][0])), area, *map(Cell, told)))
+    columns = ("Data set", part, "Curve", "AUC", "TPR at FPR 1%", "TPR at FPR 10%")
+    return Table("AUC with its standard error over seeds, and TPR", columns, tuple(body), frozenset({0, 1, 2}))
 
 
 def chance(axes: Axes, *, log: bool) -> None:

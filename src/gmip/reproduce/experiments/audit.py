@@ -20,13 +20,23 @@ from gmip.accounting.step import corollary_mu
 from gmip.attacks import GLiR
 from gmip.attacks.glir import Play, View, glir_scores
 from gmip.errors import DataUnavailable
-from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
 from gmip.reproduce import look
 from gmip.reproduce.base import Cell, Claim, Drawing, Row
 from gmip.reproduce.data import load_task
 from gmip.reproduce.published import AUDIT_SIZES, UTILITY
-from gmip.reproduce.rocs import RATES, Band, by_curve, chance, draw, measured, over_records, promised
+from gmip.reproduce.rocs import (
+    RATES,
+    Band,
+    Curves,
+    area_table,
+    by_curve,
+    draw_all,
+    legend,
+    measured,
+    over_records,
+    promised,
+)
 from gmip.stats import GaussianModel
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace
@@ -52,7 +62,7 @@ PANELS: Final = {
     "one step": "(b) One step of a real run",
     "five steps": "(c) Five steps of a real run",
 }
-CURVES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+CURVES: Final[Curves] = {
     "K = d": ("Bound, K = d (paper)", {"color": look.BLACK, "linewidth": 3.0, "alpha": 0.35}),
     "rank": ("Bound, effective rank", {"color": look.BLACK, "linestyle": (0, (1, 1.3)), "linewidth": 1.3}),
     "records": ("Curve over measured susceptibilities", {"color": look.PURPLE, "linestyle": (0, (5, 1.5))}),
@@ -225,7 +235,7 @@ def drawing(rows: Sequence[Row], *, log: bool) -> Drawing:
     panels = [panel for panel in PANELS if any(row["panel"] == panel for row in rows)]
     figure = Figure(figsize=(2.7 * max(len(names), 2), 2.75 * len(panels) + 0.9), layout="constrained")
     grid = figure.subplots(len(panels), len(names), squeeze=False)
-    handles: dict[str, Any] = {}
+    lines: dict[str, Any] = {}
     for down, panel in enumerate(panels):
         for across, name in enumerate(names):
             axes = grid[down][across]
@@ -233,25 +243,15 @@ def drawing(rows: Sequence[Row], *, log: bool) -> Drawing:
                 axes.set_axis_off()
                 axes.text(0.5, 0.5, f"{TITLES[name]}:\nno data here", ha="center", color=look.GREY)
                 continue
-            chance(axes, log=log)
-            for curve, found in by_curve(rows, CURVES, task=name, panel=panel).items():
-                title, style = CURVES[curve]
-                draw(axes, found, shaded=curve in ATTACKS, log=log, label=title, **style)
+            lines |= draw_all(axes, by_curve(rows, CURVES, task=name, panel=panel), CURVES, log=log)
             d, n = SIZES[name]
             axes.set_title(f"{TITLES[name]}, d = {d:,}, n = {n:,}" if down == 0 else TITLES[name])
-            handles |= {str(line.get_label()): line for line in axes.get_lines()}
             if down == len(panels) - 1:
                 axes.set_xlabel("False-positive rate")
         grid[down][0].set_ylabel(
             f"{PANELS[panel]}\n{'True' if log else 'False'}-{'positive' if log else 'negative'} rate"
         )
-    order = [title for title, _ in CURVES.values()] + ["Guessing"]
-    figure.legend(
-        handles=[handles[title] for title in order if title in handles],
-        title="Mean over seeds; band: two standard errors",
-        loc="outside lower center",
-        ncols=4,
-    )
+    legend(figure, lines, CURVES, columns=4)
     return Drawing("", figure, f"{TITLE}. {' '.join(_told(rows))}")
 
 
@@ -266,16 +266,9 @@ def _told(rows: Sequence[Row]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    body = []
-    for panel in PANELS:
-        for name in present(rows, panel):
-            for curve, found in by_curve(rows, CURVES, task=name, panel=panel).items():
-                told = [f"{100 * found.at(a):.1f}%" if not math.isnan(found.at(a)) else "none" for a in (0.01, 0.1)]
-                error = (f"± {found.auc_error:.4f}",) if curve in ATTACKS and found.seeds > 1 else ()
-                cells = (TITLES[name], panel, CURVES[curve][0])
-                body.append((*map(TableCell, cells), TableCell(f"{found.auc:.4f}", error), *map(TableCell, told)))
-    columns = ("Data set", "Part", "Curve", "AUC", "TPR at FPR 1%", "TPR at FPR 10%")
-    return Table("AUC with its standard error over seeds, and TPR", columns, tuple(body), frozenset({0, 1, 2}))
+    places = [(panel, name) for panel in PANELS for name in present(rows, panel)]
+    parts = ((TITLES[name], panel, by_curve(rows, CURVES, task=name, panel=panel)) for panel, name in places)
+    return area_table(parts, CURVES, part="Part")
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:

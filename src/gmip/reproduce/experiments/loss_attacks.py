@@ -16,14 +16,13 @@ from gmip.accounting.families import Gaussian
 from gmip.accounting.step import corollary_mu
 from gmip.attacks import Attack, GLiR, LiRA, Loss, Shadows
 from gmip.attacks.glir import Play
-from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
 from gmip.reproduce import look
 from gmip.reproduce.base import Cell, Claim, Drawing, Row
 from gmip.reproduce.data import recipe_for
 from gmip.reproduce.experiments.audit import ADAM, TITLES, audit_task, check_sizes
 from gmip.reproduce.published import AUDIT_SIZES, UTILITY
-from gmip.reproduce.rocs import by_curve, chance, draw, measured, promised
+from gmip.reproduce.rocs import Curves, area_table, by_curve, draw_all, legend, measured, promised
 from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training import train
@@ -48,14 +47,13 @@ STAGES: Final = {
     "long": "(b) Audit, as many steps as utility",
     "utility": "(c) Models of the utility experiment",
 }
-CURVES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+CURVES: Final[Curves] = {
     "bound": ("Bound, K = d (paper)", {"color": look.BLACK, "linewidth": 3.0, "alpha": 0.35}),
     "glir": ("GLiR, all steps jointly", {"color": look.GREEN}),
     "glir-paper": ("GLiR as in the paper", {"color": look.BLUE}),
     "lira": ("LiRA", {"color": look.VERMILLION}),
     "loss": ("Loss", {"color": look.ORANGE, "linestyle": (0, (5, 1.5))}),
 }
-ATTACKS: Final = ("glir", "glir-paper", "lira", "loss")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +147,8 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
     names = [name for name in AUDIT_SIZES if any(row["task"] == name for row in rows)]
     figure = Figure(figsize=(9.6, 3.0 * len(names) + 0.9), layout="constrained")
     grid = figure.subplots(len(names), len(STAGES), squeeze=False)
-    handles: dict[str, Any] = {}
-    told = []
+    lines: dict[str, Any] = {}
+    told: list[str] = []
     for down, name in enumerate(names):
         for across, (stage, title) in enumerate(STAGES.items()):
             axes = grid[down][across]
@@ -158,36 +156,20 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
                 axes.set_axis_off()
                 axes.text(0.5, 0.5, "not in this run", ha="center", color=look.GREY)
                 continue
-            chance(axes, log=True)
-            for curve, found in by_curve(rows, CURVES, task=name, stage=stage).items():
-                label, style = CURVES[curve]
-                draw(axes, found, shaded=curve in ATTACKS, log=True, label=label, **style)
-                told.append(f"{TITLES[name]}, {stage}, {curve}: AUC {found.auc:.3f}")
+            bands = by_curve(rows, CURVES, task=name, stage=stage)
+            lines |= draw_all(axes, bands, CURVES, log=True)
+            told += [f"{TITLES[name]}, {stage}, {curve}: AUC {found.auc:.3f}" for curve, found in bands.items()]
             axes.set_title(f"{title}\n{TITLES[name]}" if down == 0 else TITLES[name])
-            handles |= {str(line.get_label()): line for line in axes.get_lines()}
             axes.set_xlabel("False-positive rate")
         grid[down][0].set_ylabel("True-positive rate")
-    order = [label for label, _ in CURVES.values()] + ["Guessing"]
-    figure.legend(
-        handles=[handles[label] for label in order if label in handles],
-        title="Mean over seeds; band: two standard errors",
-        loc="outside lower center",
-        ncols=3,
-    )
+    legend(figure, lines, CURVES, columns=3)
     return [Drawing("", figure, f"{TITLE}. {'; '.join(told)}.")]
 
 
 def table(rows: Sequence[Row]) -> Table:
-    body = []
-    for stage in STAGES:
-        for name in _present(rows, stage):
-            for curve, found in by_curve(rows, CURVES, task=name, stage=stage).items():
-                error = (f"± {found.auc_error:.4f}",) if curve in ATTACKS and found.seeds > 1 else ()
-                told = [TableCell(f"{100 * found.at(rate):.1f}%") for rate in (0.01, 0.1)]
-                cells = map(TableCell, (TITLES[name], stage, CURVES[curve][0]))
-                body.append((*cells, TableCell(f"{found.auc:.4f}", error), *told))
-    columns = ("Data set", "Models", "Curve", "AUC", "TPR at FPR 1%", "TPR at FPR 10%")
-    return Table("AUC with its standard error over seeds, and TPR", columns, tuple(body), frozenset({0, 1, 2}))
+    places = [(stage, name) for stage in STAGES for name in _present(rows, stage)]
+    parts = ((TITLES[name], stage, by_curve(rows, CURVES, task=name, stage=stage)) for stage, name in places)
+    return area_table(parts, CURVES, part="Models")
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
