@@ -1,22 +1,31 @@
 """Everything gmip raises on purpose.
 
 GmipError
-├── InvalidArgument (also ValueError)   an argument is outside its domain: the message names it, its value, the remedy
+├── InvalidArgument (also ValueError)   an argument is outside its domain
 ├── UnreachableTarget (also ValueError) a calibration target that no setting of the run can meet: the message says why
-├── UnsupportedModel (also ValueError)  a model or optimizer whose examples cannot be told apart: names layer and fix
+├── UnsupportedModel (also ValueError)  a model or optimizer whose examples cannot be separated: names layer and fix
 ├── DataUnavailable (also OSError)      a data set that is not here and could not be fetched: says how to get it
-├── TraceError (also OSError)           a trace that cannot be read or written: names the file
+├── FileError (also OSError)            a file that cannot be read or written: names it
+│   └── TraceError                      a trace that is damaged, of another version, or in the way
 └── TraceMismatch (also ValueError)     a trace that is sound but belongs to other data, another task or another recipe
 
 GmipWarning (a UserWarning)             the work goes on, with something that the user should know
 
-The command line turns each error into one sentence on standard error and exit code 2.
+An error is data first: which argument, its value, the problem, the remedy. `str(error)` is a sentence made of them, in
+which arguments have their names in Python; the command line makes the same sentence with the names of its options.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
 __all__ = [
     "DataUnavailable",
+    "FileError",
     "GmipError",
     "GmipWarning",
     "InvalidArgument",
@@ -26,9 +35,42 @@ __all__ = [
     "UnsupportedModel",
 ]
 
+_NAME: Final = re.compile(r"`([A-Za-z_][\w.]*)`")
+_UNSET: Final = object()
+
 
 class GmipError(Exception):
-    """Base class: catch this to catch all that gmip raises on purpose."""
+    """Base class: catch this to catch all that gmip raises on purpose.
+
+    Parameters
+    ----------
+    problem : what is wrong. Names of arguments stand in `backticks`, here and in `remedy`, so that each interface can
+        spell them in its own way.
+    argument : the argument at fault: the sentence begins with it and its value.
+    value : what was passed for it.
+    remedy : what to do about it.
+    """
+
+    def __init__(
+        self, problem: str, *, argument: str | None = None, value: object = _UNSET, remedy: str | None = None
+    ) -> None:
+        self.problem = problem
+        self.argument = argument
+        self.value = None if value is _UNSET else value
+        self.remedy = remedy
+        self._subject = "" if argument is None else f"`{argument}`{'' if value is _UNSET else f' = {_shown(value)}'} "
+        super().__init__(self.sentence())
+
+    def sentence(self, spell: Callable[[str], str] = str) -> str:
+        """One sentence; `spell` turns the name of an argument into what it is called where the sentence is read."""
+        text = f"{self._subject}{self.problem}"
+        if self.remedy is not None:
+            text = f"{text.rstrip('.')}: {self.remedy}"
+        return _NAME.sub(lambda name: spell(name[1]), text if text.endswith(".") else f"{text}.")
+
+
+def _shown(value: object) -> str:
+    return str(value) if isinstance(value, (int, float, np.number)) else repr(value)
 
 
 class InvalidArgument(GmipError, ValueError):
@@ -47,7 +89,11 @@ class DataUnavailable(GmipError, OSError):
     """A data set is not on this machine and could not be fetched."""
 
 
-class TraceError(GmipError, OSError):
+class FileError(GmipError, OSError):
+    """A file or folder cannot be read or written."""
+
+
+class TraceError(FileError):
     """A trace on disk is damaged, of another version, or in the way."""
 
 

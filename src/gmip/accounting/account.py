@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose
 from gmip.accounting.families import Gaussian
 from gmip.accounting.mechanism import NoisySGD
@@ -65,6 +66,7 @@ def account(
     check.one_of("bound", bound, BOUNDS)
     check.one_of("composition", composition, COMPOSITIONS)
     check.one_of("notion", notion, NOTIONS)
+    runs = [_without_order(r) if r.sampling == "shuffled" else r for r in runs]
     if notion == "gdp":
         curve = _gdp(runs, composition)
         curve.assumptions = tuple(_gdp_sentences(runs, composition))
@@ -84,6 +86,13 @@ def account(
         )
     curve.assumptions = tuple(_gmip_sentences(runs, susceptibility, bound, composition))
     return curve
+
+
+def _without_order(run: NoisySGD) -> NoisySGD:
+    """Shuffled epochs, on the safe side: to one who knows the order an epoch is one step on the record's batch."""
+    sizes = dataclasses.asdict(run)
+    del sizes["sampling"]
+    return NoisySGD.shuffled(**sizes)
 
 
 def mu_per_step(

@@ -10,7 +10,7 @@ from typing import Literal
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.accounting.account import Composition, Notion, account
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import Bound

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from scipy.special import erfcx, erfinv, log_ndtr, ndtr, ndtri
 
-from gmip.accounting._validate import count, non_negative, number, one_of, positive, probability
+from gmip._validate import count, non_negative, number, one_of, positive, probability
 
 __all__ = [
     "corollary_gdp_mu_from_gmip_mu",

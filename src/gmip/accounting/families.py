@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.accounting._loss import Atoms, gaussian_atoms
 from gmip.accounting.convert import delta_from_mu, epsilon_from_mu
 from gmip.accounting.tradeoff import TradeOff

@@ -6,14 +6,14 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.accounting.convert import noise_multiplier_from_std, noise_std_from_multiplier
 from gmip.errors import InvalidArgument
 
 __all__ = ["SAMPLINGS", "NoisySGD", "Sampling"]
 
-Sampling = Literal["fixed", "poisson", "full"]
-SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full")
+Sampling = Literal["fixed", "poisson", "full", "shuffled"]
+SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,8 @@ class NoisySGD:
     noise_std : tau, standard deviation of the Gaussian noise added to every entry of the batch MEAN.
         (Opacus' noise_multiplier s gives tau = s C/n: see `with_noise_multiplier`.)
     sampling : how a batch is drawn: "fixed" size without replacement, anew for each step (the paper's); "poisson", each
-        example on its own with probability n/N; "full", every example in every step (then batch_size = dataset_size).
+        example on its own with probability n/N; "full", every example in every step (then batch_size = dataset_size);
+        "shuffled", each example once in every epoch, in random order (DataLoader(shuffle=True)).
     rank : r, effective rank of the gradient covariance if it is known to be below num_params; it enters only the small
         variance term of the tight bound.
     """

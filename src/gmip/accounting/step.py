@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri, ndtri_exp
 
+from gmip import _validate as check
 from gmip.accounting import _ncx2
-from gmip.accounting import _validate as check
 from gmip.accounting._loss import TAIL_SCORE, Atoms, discretise, step_atoms
 from gmip.accounting._saddlepoint import gaussian_pair_log_tails
 from gmip.accounting.families import Gaussian

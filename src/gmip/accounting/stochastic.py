@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.accounting.composition import Composed
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument

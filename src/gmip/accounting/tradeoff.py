@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.accounting._loss import Atoms
 from gmip.errors import InvalidArgument
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.gram import compress, gram
 from gmip.attacks.memory import as_bytes, readable

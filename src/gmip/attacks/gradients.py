@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.attacks._capture import Capture, Loss, Plan
 from gmip.attacks._hooks import evaluating
 from gmip.attacks._pieces import Piece

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.attacks._shadowed import seen
 from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.attacks.shadow import Shadows, Signal

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
 __all__ = ["as_bytes", "available_bytes", "default_limit", "readable", "rows_that_fit"]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.attacks._shadowed import seen
 from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.attacks.shadow import Shadows, Signal

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet

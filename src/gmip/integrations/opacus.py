@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from opacus.accountants import IAccountant, PRVAccountant, RDPAccountant, register_accountant
 from torch import nn
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.accounting.account import Composition, Notion, account
 from gmip.accounting.families import Gaussian
 from gmip.accounting.mechanism import NoisySGD

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
 __all__ = ["BACKENDS", "Backend", "Workers"]

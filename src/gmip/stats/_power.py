@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from scipy.special import ndtr, ndtri
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.stats._families import GaussianFamily
 from gmip.stats._rank_tests import SUM_SHARE, Fnr, crossing_probability, expected_losses, one_run_design

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.stats._families import EpsilonFamily, Family, GaussianFamily, largest_rejected

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtr, ndtri, stdtrit
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import InvalidArgument
 from gmip.stats._cross_fit import cross_fit
 from gmip.stats._families import GaussianFamily, largest_rejected

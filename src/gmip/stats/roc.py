@@ -7,7 +7,7 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import InvalidArgument
 from gmip.stats import _check
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import InvalidArgument
 from gmip.stats import _check
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
 __all__ = ["FORMAT_VERSION", "Dtype", "Header", "ParameterSpec", "Sampling", "StepInfo"]

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import InvalidArgument, TraceError
 from gmip.trace._arrays import check_membership, read_membership, write_final, write_membership
 from gmip.trace._files import FINAL, JOURNAL, MANIFEST, remove_temporaries, writing

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks.base import Examples, Recipe, Task
 from gmip.trace import Trace

@@ -18,7 +18,7 @@ from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import UnsupportedModel
 from gmip.training.models import check_model, trainable_parameters
 from gmip.training.steppers import GRAD_SAMPLE_MODES, Loss, Stepper, joined

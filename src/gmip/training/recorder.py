@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch, UnsupportedModel
 from gmip.tasks.base import SAMPLINGS, Examples, Sampling, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter, fingerprint

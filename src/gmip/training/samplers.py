@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import GmipWarning, InvalidArgument
 
 __all__ = ["FixedSize", "FullBatch", "Poisson", "Sampler", "Shuffled", "check_seed", "make_sampler"]

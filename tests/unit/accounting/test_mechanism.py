@@ -70,7 +70,7 @@ def test_sizes_are_counts(name: str, wrong: object) -> None:
     [
         ({"batch_size": 1001}, "batch_size = 1001 exceeds dataset_size = 1000"),
         ({"sampling": "full"}, "needs batch_size = dataset_size = 1000, not 100"),
-        ({"sampling": "shuffled"}, "sampling = 'shuffled'.*'fixed', 'poisson', 'full'"),
+        ({"sampling": "sorted"}, "sampling = 'sorted'.*'fixed', 'poisson', 'full'"),
         ({"noise_std": 0.1}, "noise_std = 0.1 without clip_norm"),
         ({"noise_std": -0.1, "clip_norm": 1.0}, "noise_std = -0.1"),
         ({"noise_std": math.inf, "clip_norm": 1.0}, "noise_std"),

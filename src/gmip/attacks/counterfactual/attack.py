@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.attacks.counterfactual.search import Counterfactuals, counterfactuals
 from gmip.attacks.lira import Moments, Variance, standardised

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.attacks.counterfactual._approach import KEPT, approach
 from gmip.attacks.counterfactual._classifier import Classifier, Region, frozen
 from gmip.attacks.counterfactual._polish import CUTS, Rays, land, nearest, polish

@@ -10,7 +10,7 @@ from typing import ClassVar, Final, Literal, get_args
 
 import numpy as np
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.attacks.collect import collect
 from gmip.attacks.glir.core import glir_scores

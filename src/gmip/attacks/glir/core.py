@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.attacks.glir._tails import llr_p_values
 from gmip.attacks.glir.likelihood import StepTest
 from gmip.attacks.glir.outcome import GlirOutcome

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.attacks.glir.likelihood import StepTest
 from gmip.attacks.glir.views import View
 from gmip.errors import InvalidArgument

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import InvalidArgument
 from gmip.stats import _check

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gmip.accounting import _validate as check
+from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
 
@@ -26,7 +26,7 @@ def test_numbers_of_any_kind(value: Any) -> None:
     "validator", [check.number, check.positive, check.non_negative, check.count, check.probability]
 )
 def test_what_is_no_number(validator: Callable[[str, Any], Any], value: Any) -> None:
-    with pytest.raises(InvalidArgument, match="batch_size must be a number"):
+    with pytest.raises(InvalidArgument, match=r"^batch_size = .* must be a number: "):
         validator("batch_size", value)
 
 
