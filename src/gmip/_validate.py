@@ -93,8 +93,9 @@ def one_of(name: str, value: Any, options: Sequence[str]) -> str:
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """ ", did you mean 'x'", or nothing where no known name is near."""
-    near = difflib.get_close_matches(str(given).lower(), list(known), n=1, cutoff=0.5)
-    return f", did you mean {near[0]!r}" if near else ""
+    spelled = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(str(given).lower(), spelled, n=1, cutoff=0.5)
+    return f", did you mean {spelled[near[0]]!r}" if near else ""
 
 
 def _array(name: str, value: ArrayLike) -> NDArray[np.float64]:

@@ -58,15 +58,14 @@ class GmipError(Exception):
         self.argument = argument
         self.value = None if value is _UNSET else value
         self.remedy = remedy
-        self._subject = "" if argument is None else f"`{argument}`{'' if value is _UNSET else f' = {_shown(value)}'} "
+        self._is = "" if value is _UNSET else f" = {_shown(value)}"
         super().__init__(self.sentence())
 
     def sentence(self, spell: Callable[[str], str] = str) -> str:
         """One sentence; `spell` turns the name of an argument into what it is called where the sentence is read."""
-        text = f"{self._subject}{self.problem}"
-        if self.remedy is not None:
-            text = f"{text.rstrip('.')}: {self.remedy}"
-        return _NAME.sub(lambda name: spell(name[1]), text if text.endswith(".") else f"{text}.")
+        text = self.problem if self.remedy is None else f"{self.problem.rstrip('.')}: {self.remedy}"
+        text = _NAME.sub(lambda name: spell(name[1]), text if text.endswith(".") else f"{text}.")
+        return text if self.argument is None else f"{spell(self.argument)}{self._is} {text}"
 
 
 def _shown(value: object) -> str:

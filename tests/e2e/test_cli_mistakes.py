@@ -117,7 +117,7 @@ def without(option: str) -> list[str]:
 NOISE = ["--clip", "500", "--noise-std", "1"]
 BAD_REQUESTS: list[tuple[list[str], str]] = [
     # What typer finds.
-    (["acount"], "acount is not a command of gmip, did you mean account: pass account, calibrate, convert, train"),
+    (["acount"], "acount is not a command of gmip, did you mean 'account': pass account, calibrate, convert, train"),
     (["--nonsense"], "--nonsense is not an option of gmip:"),
     (["account", *RUN, "--nonsense", "1"], "--nonsense is not an option of gmip account:"),
     (["account", *RUN, "--step", "1"], "the nearest is --steps;"),

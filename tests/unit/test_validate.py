@@ -96,3 +96,18 @@ def test_probability_arrays() -> None:
     for wrong in ([0.5, 1.5], -0.1, [math.nan], "x"):
         with pytest.raises(InvalidArgument, match="p"):
             check.probability_array("p", wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "known", "hint"),
+    [
+        ("digts", ["adult", "digits"], ", did you mean 'digits'"),
+        ("CIFAR10", ["cifar10"], ", did you mean 'cifar10'"),
+        ("linear.wieght", ["Linear.weight"], ", did you mean 'Linear.weight'"),
+        ("zzz", ["adult", "digits"], ""),
+        (3, ["adult"], ""),
+        ("x", [], ""),
+    ],
+)
+def test_did_you_mean(given, known, hint):
+    assert check.did_you_mean(given, known) == hint

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from typing import Any, Final
 
 import typer
 
+from gmip._validate import did_you_mean
 from gmip.errors import GmipError, InvalidArgument
 
 __all__ = ["BadRequest", "CommandLineError", "listed", "sentence"]
@@ -74,9 +74,9 @@ def _usage(error: Any) -> str:
     if message.startswith("No such command"):
         names = list(context.command.commands)
         asked = (message.removeprefix("No such command ").split("'")[1:2] or [""])[0]
-        near = difflib.get_close_matches(asked, names, n=1)
-        meant = f", did you mean {near[0]}" if near else ""
-        return f"{_shown(asked)} is not a command of gmip{meant}: pass {listed(names, 'or')}; {see}."
+        return (
+            f"{_shown(asked)} is not a command of gmip{did_you_mean(asked, names)}: pass {listed(names, 'or')}; {see}."
+        )
     if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):
         return f"{_shown(extra[1])} follows no option: give each value after its option; {see}."
     return f"{message.rstrip('.')}: {see}."

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from gmip._validate import did_you_mean
 from gmip.accounting.account import Notion
 from gmip.errors import InvalidArgument
 from gmip.tasks.base import Recipe
@@ -96,7 +96,7 @@ class RunConfig(_Strict):
         names = {field.name for field in dataclasses.fields(Recipe)}
         for key in self.recipe:
             if key not in names:
-                raise ValueError(f"has a recipe with {_unknown(key, names)}")
+                raise ValueError(f"has an unknown setting {key!r} in its recipe{did_you_mean(key, names)}")
         if given and "noise_std" in self.recipe:
             raise ValueError("has a target and a noise_std: the target determines the noise, leave one out")
         return self
@@ -146,7 +146,7 @@ def make_config(given: Mapping[str, Any], source: str | None = None) -> AuditCon
     try:
         return AuditConfig.model_validate(dict(given))
     except ValidationError as error:
-        raise InvalidArgument(_sentence(error, source)) from None
+        raise _refusal(error, source) from None
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -168,20 +168,19 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return dict(given)
 
 
-def _sentence(error: ValidationError, source: str | None) -> str:
+def _refusal(error: ValidationError, source: str | None) -> InvalidArgument:
     first = error.errors()[0]
     places = [str(place) for place in first["loc"]]
-    name = ".".join(places) or "the audit"
-    where = f"{source}: " if source else ""
+    where = f"in {source} " if source else ""
     if first["type"] == "extra_forbidden":
-        return f"{where}{'.'.join([*places[:-1], ''])}{_unknown(places[-1], _fields(places[:-1]))}."
-    message = first["msg"].removeprefix("Value error, ").rstrip(".")
-    return f"{where}{name} {message[0].lower()}{message[1:]}." if message else f"{where}{name} is not valid."
-
-
-def _unknown(key: str, names: Sequence[str] | set[str]) -> str:
-    near = difflib.get_close_matches(key, sorted(names), n=1, cutoff=0.0)
-    return f"{key!r}, which is no setting: did you mean {near[0]!r}"
+        known = _fields(places[:-1])
+        return InvalidArgument(
+            f"{where}is not a setting{did_you_mean(places[-1], known)}",
+            argument=".".join(places),
+            remedy=f"the settings are {', '.join(known)}",
+        )
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ").rstrip(".") or "is not valid"
+    return InvalidArgument(f"{where}{message[0].lower()}{message[1:]}", argument=".".join(places) or "the audit")
 
 
 def _fields(places: Sequence[str]) -> list[str]:

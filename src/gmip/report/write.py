@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import io
 import json
 import re
@@ -15,6 +14,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from gmip._validate import did_you_mean
 from gmip.auditing.schema import FORMAT, VERSION, AuditResult
 from gmip.errors import InvalidArgument
 from gmip.report.html import to_html
@@ -147,8 +147,8 @@ def _first_fault(error: ValidationError) -> str:
     fault = error.errors(include_url=False, include_context=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"]).lstrip(".")
     if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(fault["loc"][-1]), _fields_at(fault["loc"][:-1]), n=1, cutoff=0.0)
-        return f"has an unknown key {place}: the nearest that exists is {near[0]!r}"
+        known = _fields_at(fault["loc"][:-1])
+        return f"has an unknown key {place}{did_you_mean(fault['loc'][-1], known)}: the keys are {', '.join(known)}"
     return f"has a fault at {place}: {fault['msg'][:1].lower()}{fault['msg'][1:].replace(chr(10), ' ')}"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from importlib import import_module
 from typing import Final, cast
 
+from gmip._validate import did_you_mean
 from gmip.errors import InvalidArgument
 from gmip.reproduce.base import Experiment
 
@@ -32,9 +32,8 @@ def names() -> tuple[str, ...]:
 def experiment(name: str) -> Experiment:
     """The module of an experiment."""
     if name not in _NAMES:
-        near = difflib.get_close_matches(str(name).lower(), [*_NAMES, "all"], n=1, cutoff=0.5)
         raise InvalidArgument(
-            f"{name!r} is not an experiment{f', did you mean {near[0]!r}' if near else ''}: pass one of "
-            f"{', '.join(_NAMES)}, or all."
+            f"{name!r} is not an experiment{did_you_mean(name, [*_NAMES, 'all'])}",
+            remedy=f"pass one of {', '.join(_NAMES)}, or all",
         )
     return cast(Experiment, import_module(f"gmip.reproduce.experiments.{name.replace('-', '_')}"))

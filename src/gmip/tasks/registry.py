@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gmip._validate import did_you_mean
 from gmip.errors import GmipError, InvalidArgument
 from gmip.tasks.base import Task
 
@@ -50,10 +50,11 @@ def load(spec: str) -> Task:
         return _from_file(spec, Path(path).expanduser(), function)
     if spec.endswith(".py") or colon:
         raise InvalidArgument(f"task = {spec!r} names no function: write {spec.rstrip(':')}:make_task.")
-    near = difflib.get_close_matches(spec.lower(), _MODULES, n=1, cutoff=0.5)
     raise InvalidArgument(
-        f"task = {spec!r} is not known{f', did you mean {near[0]!r}' if near else ''}: pass one of "
-        f"{', '.join(_MODULES)}, or path/to/file.py:function."
+        f"is not known{did_you_mean(spec, _MODULES)}",
+        argument="task",
+        value=spec,
+        remedy=f"pass one of {', '.join(_MODULES)}, or path/to/file.py:function",
     )
 
 

@@ -6,7 +6,6 @@ with gmip.record(model, optimizer, "runs/a", dataset_size=len(data), batch_size=
 
 from __future__ import annotations
 
-import difflib
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -307,9 +306,12 @@ def _chosen(published: dict[str, nn.Parameter], names: Iterable[str] | None) -> 
     for wanted in [names] if isinstance(names, str) else names:
         found = {name for name in published if name == wanted or name.startswith(wanted + ".")}
         if not found:
-            near = difflib.get_close_matches(wanted, published, 1, 0.0)[0]
+            modules = {name.rpartition(".")[0] for name in published}
             raise InvalidArgument(
-                f"parameters has {wanted!r}, which names no trainable parameter: the nearest is {near!r}."
+                f"has {wanted!r}, which is not a trainable parameter"
+                f"{check.did_you_mean(wanted, [*published, *sorted(modules)])}",
+                argument="parameters",
+                remedy="pass names of model.named_parameters(), or of modules",
             )
         chosen |= found
     if not chosen:

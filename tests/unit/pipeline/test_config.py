@@ -42,16 +42,25 @@ def test_one_run_and_one_attack_need_no_list() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"atacks": ["glir"]}, "'atacks', which is no setting: did you mean 'attacks'"),
-        ({"shadows": {"cuont": 3}}, "shadows.'cuont', which is no setting: did you mean 'count'"),
-        ({"runs": [{"paht": "x"}]}, "runs.0.'paht', which is no setting: did you mean 'path'"),
-        ({"runs": [{"recipe": {"batchsize": 5}}]}, "'batchsize', which is no setting: did you mean 'batch_size'"),
-        ({"attacks": [{"name": "glir", "option": {}}]}, "'option', which is no setting: did you mean 'options'"),
-        ({"repeats": 0}, "repeats input should be greater than or equal to 1"),
+        (
+            {"atacks": ["glir"]},
+            "atacks in audit.yaml is not a setting, did you mean 'attacks': the settings are task, ",
+        ),
+        ({"shadows": {"cuont": 3}}, "shadows.cuont in audit.yaml is not a setting, did you mean 'count': "),
+        ({"runs": [{"paht": "x"}]}, "runs.0.paht in audit.yaml is not a setting, did you mean 'path'"),
+        (
+            {"runs": [{"recipe": {"batchsize": 5}}]},
+            "has an unknown setting 'batchsize' in its recipe, did you mean 'batch_size'",
+        ),
+        (
+            {"attacks": [{"name": "glir", "option": {}}]},
+            "attacks.0.option in audit.yaml is not a setting, did you mean 'options'",
+        ),
+        ({"repeats": 0}, "repeats in audit.yaml should be greater than or equal to 1"),
         ({"repeats": "many"}, "repeats"),
         ({"confidence": 1.0}, "confidence"),
         ({"delta": float("nan")}, "delta"),
-        ({"fail_above_tpr": "0.05"}, "fail_above_tpr should be TPR@FPR, such as 0.05@0.01"),
+        ({"fail_above_tpr": "0.05"}, "fail_above_tpr in audit.yaml should be TPR@FPR, such as 0.05@0.01"),
         ({"fail_above_tpr": "0.05@2"}, "fail_above_tpr.fpr"),
         ({"runs": []}, "runs"),
         ({"runs": [{"path": "a", "target_mu": 1.0}]}, "has a path, the run is trained already"),
@@ -67,7 +76,7 @@ def test_bad_settings_get_one_sentence(given: dict[str, Any], words: str) -> Non
     with pytest.raises(InvalidArgument) as error:
         make_config(given, "audit.yaml")
     text = str(error.value)
-    assert text.startswith("audit.yaml: ") and words in text and "\n" not in text and text.endswith(".")
+    assert " in audit.yaml " in text and words in text and "\n" not in text and text.endswith(".")
 
 
 @pytest.mark.parametrize(

@@ -135,12 +135,12 @@ def changed(place, value):
         ('{"format": "other", "version": 1}', "not the result of an audit"),
         (changed(["version"], 2), "has version 2 and this gmip reads version 1"),
         (changed(["version"], None), "has version None"),
-        (changed(["titel"], "x"), "unknown key titel: the nearest that exists is 'title'"),
+        (changed(["titel"], "x"), "unknown key titel, did you mean 'title': the keys are format, "),
         (
             changed(["runs", 0, "attacks", 1, "mu_lowr"], 1),
-            r"unknown key runs\[0\].attacks\[1\].mu_lowr: the nearest that exists is 'mu_lower'",
+            r"unknown key runs\[0\].attacks\[1\].mu_lowr, did you mean 'mu_lower'",
         ),
-        (changed(["runs", 0, "gate", "limits"], 1), "gate.limits: the nearest that exists is 'limit'"),
+        (changed(["runs", 0, "gate", "limits"], 1), "gate.limits, did you mean 'limit'"),
         (changed(["runs"], []), "fault at runs"),
         (changed(["runs", 0, "facts", "noise_std"], float("nan")), r"fault at runs\[0\].facts.noise_std: .*finite"),
         (

@@ -309,7 +309,7 @@ def test_some_parameters(path, parameters, names):
 @pytest.mark.parametrize(
     ("parameters", "match"),
     [
-        (["haed"], "parameters has 'haed', which names no trainable parameter: the nearest is 'head"),
+        (["haed"], "parameters has 'haed', which is not a trainable parameter, did you mean 'head': pass"),
         (["head", "hea"], "parameters has 'hea'"),
         ([], "parameters is empty"),
     ],
