@@ -58,7 +58,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def _experiments(folder: Path) -> Path:
     """The page of the committed results."""
     pytest.importorskip("torch", reason="the experiments need the extra gmip[reproduce]")
-    from gmip.reproduce.output import write_index
+    from gmip.reproduce.result_files import write_index
 
     shutil.copytree(RESULTS, folder, ignore=shutil.ignore_patterns("work"))
     return write_index(folder)

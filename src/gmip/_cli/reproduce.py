@@ -1,4 +1,4 @@
-"""`gmip reproduce`: the paper's experiments again, what was published beside what is measured."""
+"""`gmip reproduce`: the paper's experiments, run again and compared with what was published."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from gmip._cli import options, show
 from gmip._cli.cluster import BackendOption, SchedulerAddress, Workers, read_cluster
 from gmip._cli.errors import BadRequest
 from gmip._cli.stages import stages, warnings_in_one_line
+from gmip.reproduce.experiments import names
 
 if TYPE_CHECKING:
     from gmip.reproduce import Outcome
 
 __all__ = ["reproduce"]
-
-
-# As in gmip.reproduce.registry, which help should not have to import.
-NAMES = ("convergence", "audit", "audit-loglog", "utility", "tau-table", "assumptions", "ablations", "loss-attacks")
 
 
 def _option(name: str, metavar: str | None, help: str) -> Any:
@@ -31,35 +28,39 @@ def _option(name: str, metavar: str | None, help: str) -> Any:
 def reproduce(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(metavar="NAME", show_default=False, help=f"{', '.join(NAMES)}, or all (default).")
+        str, typer.Argument(metavar="NAME", show_default=False, help=f"{', '.join(names())}, or all (default).")
     ] = "all",
     out: Annotated[
         str, _option("--out", "DIR", "Folder of the results and the work in progress (default: results).")
     ] = "results",
     quick: Annotated[bool, _option("--quick", None, "Fewer settings and seeds; each result says which.")] = False,
     again: Annotated[
-        bool, _option("--redraw", None, "Compute nothing: figures and claims anew from the CSV files in the folder.")
+        bool, _option("--redraw", None, "Compute nothing; redraw figures and recheck claims from the CSV files.")
     ] = False,
     workers: Workers = None,
     backend: BackendOption = None,
     scheduler_address: SchedulerAddress = None,
     json: options.Json = False,
 ) -> None:
-    """Run the paper's experiments: what was published beside what is measured.
+    """Run the paper's experiments and compare the results with what was published.
 
     Example: GMIP_DATA=data gmip reproduce utility --out results --quick
 
     Each experiment writes NAME.csv, NAME.svg and NAME.json into the folder;
-    index.html, and claims.md in Markdown, show all that are there. Interrupted?
-    Repeat the command: cells that are finished are not computed again. Data
-    sets that are missing are left out, with a sentence on how to get them.
+    index.html and claims.md show all experiments in the folder. If interrupted,
+    repeat the command: finished work is not computed again. Missing data sets
+    are skipped, with a sentence on how to get them.
     """
     given = read_cluster(workers, backend, scheduler_address)
-    engine, settings = _framework()
+    _check_extras()
+    from gmip.reproduce import redraw
+
     if again and (quick or given):
-        raise BadRequest("--redraw computes nothing: leave out --quick, --workers, --backend and --scheduler-address.")
+        raise BadRequest(
+            "--redraw computes nothing", remedy="leave out --quick, --workers, --backend and --scheduler-address"
+        )
     with warnings_in_one_line():
-        outcomes = engine.redraw([name], out) if again else _run(engine, settings(**given), name, out, quick, context)
+        outcomes = redraw([name], out) if again else _run(given, name, out, quick, context.obj or "")
     if json:
         show.print_json({one.experiment: _plain(one) for one in outcomes})
         return
@@ -68,32 +69,31 @@ def reproduce(
     print(f"Page: {Path(out) / 'index.html'}")
 
 
-def _run(engine: Any, settings: Any, name: str, out: str, quick: bool, context: typer.Context) -> list[Outcome]:
-    plan = engine.prepare([name], quick=quick)
+def _run(given: dict[str, Any], name: str, out: str, quick: bool, command: str) -> list[Outcome]:
+    from gmip import reproduce as experiments
+    from gmip.parallel import Workers as Settings
+
+    plan = experiments.prepare([name], quick=quick)
     for task, reason in plan.missing.items():
         print(f"{task} is left out: {reason}", file=sys.stderr)
     with stages() as watch:
         try:
-            found: list[Outcome] = engine.reproduce(
-                plan, out, settings=settings, watch=watch, command=context.obj or ""
-            )
+            return experiments.reproduce(plan, out, settings=Settings(**given), watch=watch, command=command)
         except KeyboardInterrupt:
-            print("Interrupted: repeat the command to go on, nothing finished is lost.", file=sys.stderr)
+            print("Interrupted. Repeat the command to continue: finished work is kept.", file=sys.stderr)
             raise
-    return found
 
 
-def _framework() -> tuple[Any, Any]:
+def _check_extras() -> None:
+    """Before hours of work: what draws its results is installed."""
     try:
-        import matplotlib  # noqa: F401, drawn with at the end: missed before hours of work
+        import matplotlib  # noqa: F401
 
-        from gmip import reproduce as engine
-        from gmip.parallel import Workers as Settings
+        import gmip.reproduce.reproduction  # noqa: F401
     except ModuleNotFoundError as error:
         raise BadRequest(
-            f"gmip reproduce needs {error.name}, which is not installed: pip install 'gmip[reproduce]'."
+            f"gmip reproduce needs {error.name}, which is not installed", remedy="pip install 'gmip[reproduce]'"
         ) from None
-    return engine, Settings
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:

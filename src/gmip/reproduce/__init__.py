@@ -1,11 +1,15 @@
-"""The paper's experiments, run again: what was published beside what is measured, as CSV, figures and one page."""
+"""The paper's experiments, run again: published and measured numbers compared, as CSV files, figures and one page."""
 
 from __future__ import annotations
 
-from gmip.reproduce.base import Cell, Claim, Drawing, Experiment, Row
-from gmip.reproduce.engine import prepare, reproduce
-from gmip.reproduce.output import Outcome, redraw
-from gmip.reproduce.registry import experiment, names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from gmip.reproduce.experiments import Cell, Claim, Drawing, Experiment, Row, experiment, names
+
+if TYPE_CHECKING:
+    from gmip.reproduce.reproduction import Plan, prepare, reproduce
+    from gmip.reproduce.result_files import Outcome, redraw
 
 __all__ = [
     "Cell",
@@ -13,6 +17,7 @@ __all__ = [
     "Drawing",
     "Experiment",
     "Outcome",
+    "Plan",
     "Row",
     "experiment",
     "names",
@@ -20,3 +25,18 @@ __all__ = [
     "redraw",
     "reproduce",
 ]
+
+# Found when first asked for, because they need torch: the command line's help needs only the names.
+_LAZY = {
+    "Outcome": "gmip.reproduce.result_files",
+    "Plan": "gmip.reproduce.reproduction",
+    "prepare": "gmip.reproduce.reproduction",
+    "redraw": "gmip.reproduce.result_files",
+    "reproduce": "gmip.reproduce.reproduction",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'gmip.reproduce' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

@@ -1,4 +1,4 @@
-"""An experiment small enough to test the engine with. `calls` counts the cells that were computed in this process."""
+"""An experiment small enough for tests. `calls` counts the cells that were computed in this process."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from gmip.errors import DataUnavailable, InvalidArgument
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
-from gmip.reproduce import look
-from gmip.reproduce.base import Cell, Claim, Drawing, Row
+from gmip.reproduce import figure_style
+from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 
 NAME = "toy"
 TITLE = "A toy <experiment>"
@@ -40,9 +40,9 @@ def run(cell: Number) -> list[Row]:
 
 
 def drawings(rows: Sequence[Row]) -> list[Drawing]:
-    figure, (axes,) = look.panels(1)
+    figure, (axes,) = figure_style.panels(1)
     axes.plot([row["number"] for row in rows], [row["square"] for row in rows], "o", label="squares")
-    other, _ = look.panels(2)
+    other, _ = figure_style.panels(2)
     return [Drawing("", figure, 'squares & "more"'), Drawing("empty", other, "nothing")]
 
 

@@ -14,9 +14,9 @@ from gmip.accounting.step import ChiSquared, corollary_mu
 from gmip.attacks.glir import View, glir_scores
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
-from gmip.reproduce import look
-from gmip.reproduce.base import Cell, Claim, Drawing, Row
-from gmip.reproduce.rocs import RATES, Band, by_curve, chance, draw, measured, over_records, promised
+from gmip.reproduce import figure_style
+from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
+from gmip.reproduce.roc_curves import RATES, Band, by_curve, chance, draw, measured, over_records, promised
 from gmip.stats import GaussianModel
 
 NAME = "ablations"
@@ -47,7 +47,7 @@ _LEVELS: Final[dict[str, tuple[float, ...]]] = {
     "C": (1, 3, 5, 0),  # 0: not clipped
     "d": (2, 5, 20, 100),
 }
-_SHADES: Final = (look.VERMILLION, look.ORANGE, look.GREEN, look.BLUE)
+_SHADES: Final = (figure_style.VERMILLION, figure_style.ORANGE, figure_style.GREEN, figure_style.BLUE)
 _CURVES: Final[dict[str, tuple[str, Any]]] = {
     "corollary": ("Corollary 5.1, K = d", (0, (1, 1.3))),
     "records": ("Theorem 5.1 over the susceptibilities", (0, (5, 2))),
@@ -174,7 +174,7 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
     grid[1][0].set_ylabel("True-positive rate")
     handles = [
         *(
-            grid[0][0].plot([], [], color=look.BLACK, linestyle=dash, label=title)[0]
+            grid[0][0].plot([], [], color=figure_style.BLACK, linestyle=dash, label=title)[0]
             for title, dash in _CURVES.values()
         ),
         grid[0][0].get_lines()[0],

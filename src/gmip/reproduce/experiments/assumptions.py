@@ -9,9 +9,9 @@ from gmip.attacks import registry
 from gmip.attacks.base import NEEDS
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
-from gmip.reproduce import look
-from gmip.reproduce.base import Cell, Claim, Drawing, Row
-from gmip.reproduce.published import ASSUMPTIONS
+from gmip.reproduce import figure_style
+from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
+from gmip.reproduce.paper_settings import ASSUMPTIONS
 
 NAME = "assumptions"
 TITLE = "What each attack needs"
@@ -54,19 +54,19 @@ def run(cell: Column) -> list[Row]:
 
 def drawings(rows: Sequence[Row]) -> list[Drawing]:
     attacks, kinds = _axes(rows)
-    figure, (axes,) = look.panels(1, width=8.2, height=3.9)
+    figure, (axes,) = figure_style.panels(1, width=8.2, height=3.9)
     for row in rows:
         x, y = attacks.index(str(row["attack"])), kinds.index(str(row["words"]))
         if row["here"]:
-            axes.plot(x, y, marker="o", markersize=8, color=look.BLUE)
+            axes.plot(x, y, marker="o", markersize=8, color=figure_style.BLUE)
         if row["published"]:
-            axes.plot(x, y, marker="o", markersize=13, markerfacecolor="none", color=look.VERMILLION)
-    here = axes.plot([], [], "o", markersize=8, color=look.BLUE, label="needed here")[0]
+            axes.plot(x, y, marker="o", markersize=13, markerfacecolor="none", color=figure_style.VERMILLION)
+    here = axes.plot([], [], "o", markersize=8, color=figure_style.BLUE, label="needed here")[0]
     paper = axes.plot(
-        [], [], "o", markersize=12, markerfacecolor="none", color=look.VERMILLION, label="needed in the paper"
+        [], [], "o", markersize=12, markerfacecolor="none", color=figure_style.VERMILLION, label="needed in the paper"
     )[0]
     known = [name for name in attacks if name in ASSUMPTIONS]
-    axes.axvline(len(known) - 0.5, color=look.GREY, linewidth=0.9, linestyle=(0, (3, 3)))
+    axes.axvline(len(known) - 0.5, color=figure_style.GREY, linewidth=0.9, linestyle=(0, (3, 3)))
     axes.set_xticks(range(len(attacks)), attacks)
     axes.set_yticks(range(len(kinds)), [kind[0].upper() + kind[1:] for kind in kinds])
     axes.set(

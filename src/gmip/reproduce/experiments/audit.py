@@ -21,11 +21,10 @@ from gmip.attacks import GLiR
 from gmip.attacks.glir import Play, View, glir_scores
 from gmip.errors import DataUnavailable
 from gmip.report.rows import Table
-from gmip.reproduce import look
-from gmip.reproduce.base import Cell, Claim, Drawing, Row
-from gmip.reproduce.data import load_task
-from gmip.reproduce.published import AUDIT_SIZES, UTILITY
-from gmip.reproduce.rocs import (
+from gmip.reproduce import figure_style
+from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
+from gmip.reproduce.paper_settings import AUDIT_SIZES, UTILITY, load_task
+from gmip.reproduce.roc_curves import (
     RATES,
     Band,
     Curves,
@@ -63,12 +62,15 @@ PANELS: Final = {
     "five steps": "(c) Five steps of a real run",
 }
 CURVES: Final[Curves] = {
-    "K = d": ("Bound, K = d (paper)", {"color": look.BLACK, "linewidth": 3.0, "alpha": 0.35}),
-    "rank": ("Bound, effective rank", {"color": look.BLACK, "linestyle": (0, (1, 1.3)), "linewidth": 1.3}),
-    "records": ("Curve over measured susceptibilities", {"color": look.PURPLE, "linestyle": (0, (5, 1.5))}),
-    "paper": ("GLiR as in the paper", {"color": look.BLUE}),
-    "likelihood-ratio": ("GLiR, likelihood ratio", {"color": look.VERMILLION, "linestyle": (0, (6, 1.5, 1, 1.5))}),
-    "joint": ("GLiR, all steps jointly", {"color": look.GREEN}),
+    "K = d": ("Bound, K = d (paper)", {"color": figure_style.BLACK, "linewidth": 3.0, "alpha": 0.35}),
+    "rank": ("Bound, effective rank", {"color": figure_style.BLACK, "linestyle": (0, (1, 1.3)), "linewidth": 1.3}),
+    "records": ("Curve over measured susceptibilities", {"color": figure_style.PURPLE, "linestyle": (0, (5, 1.5))}),
+    "paper": ("GLiR as in the paper", {"color": figure_style.BLUE}),
+    "likelihood-ratio": (
+        "GLiR, likelihood ratio",
+        {"color": figure_style.VERMILLION, "linestyle": (0, (6, 1.5, 1, 1.5))},
+    ),
+    "joint": ("GLiR, all steps jointly", {"color": figure_style.GREEN}),
 }
 ATTACKS: Final = ("paper", "likelihood-ratio", "joint")
 # Records that the attacker has besides; elsewhere all that there are, to a limit of memory.
@@ -179,8 +181,8 @@ def check_sizes(task: Task, d: int, n: int) -> None:
     found = count_params(task.make_model())
     if found != d or len(task.pool) < 4 * n:
         raise DataUnavailable(
-            f"{task.name} has {len(task.pool)} records and {found} parameters here, and the audit takes {4 * n} and "
-            f"{d}: get the whole of the published file."
+            f"{task.name} has {len(task.pool)} records and {found} parameters here; the audit takes {4 * n} and {d}",
+            remedy="get the whole published file",
         )
 
 
@@ -208,8 +210,9 @@ def _recorded(cell: Recorded) -> list[Row]:
                 if method == "likelihood-ratio":
                     curves["rank"] = {"rank": rank} | promised(Gaussian(math.sqrt(steps) * _mu(rank, n)))
                 if (method, steps) in (("paper", 1), ("joint", _STEPS)):
-                    # After five steps: of the stacked gradients, which are one step of a larger model (THEORY 9). A
-                    # ridge, which self-play may choose there, makes them smaller; the paper's form has none.
+                    # After five steps: of the stacked gradients, which are one step of a larger model
+                    # (docs/theory/glir.md). A ridge, which self-play may choose there, makes them smaller; the
+                    # paper's form has none.
                     curves["records"] = facts | promised(over_records(values, dimension=rank, batch_size=n))
             rows += [_row(cell.task, panel, curve, cell.seed, each) for curve, each in curves.items()]
     return rows
@@ -241,7 +244,7 @@ def drawing(rows: Sequence[Row], *, log: bool) -> Drawing:
             axes = grid[down][across]
             if name not in present(rows, panel):
                 axes.set_axis_off()
-                axes.text(0.5, 0.5, f"{TITLES[name]}:\nno data here", ha="center", color=look.GREY)
+                axes.text(0.5, 0.5, f"{TITLES[name]}:\nno data here", ha="center", color=figure_style.GREY)
                 continue
             lines |= draw_all(axes, by_curve(rows, CURVES, task=name, panel=panel), CURVES, log=log)
             d, n = SIZES[name]

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
-from gmip.reproduce.base import Claim, Drawing, Row
-from gmip.reproduce.experiments import audit
+from gmip.reproduce.experiments import Claim, Drawing, Row, audit
 from gmip.reproduce.experiments.audit import QUICK, VERSION, cells, run
-from gmip.reproduce.published import AUDIT_SIZES
-from gmip.reproduce.rocs import RATES, by_curve
+from gmip.reproduce.paper_settings import AUDIT_SIZES
+from gmip.reproduce.roc_curves import RATES, by_curve
 
 __all__ = [
     "CLAIM",

@@ -15,9 +15,9 @@ from gmip.accounting.step import ChiSquared, corollary_mu
 from gmip.report import words
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
-from gmip.reproduce import look
-from gmip.reproduce.base import Cell, Claim, Drawing, Row
-from gmip.reproduce.published import AUDIT_SIZES, UTILITY
+from gmip.reproduce import figure_style
+from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
+from gmip.reproduce.paper_settings import AUDIT_SIZES, UTILITY
 
 NAME = "convergence"
 TITLE = "Convergence of the one-step curve"
@@ -87,8 +87,8 @@ def run(cell: Size) -> list[Row]:
 
 
 def drawings(rows: Sequence[Row]) -> list[Drawing]:
-    figure, (linear, log, gap) = look.panels(3, width=9.6, height=3.7)
-    shades = [look.ORANGE, look.VERMILLION, look.PURPLE, look.BLUE]
+    figure, (linear, log, gap) = figure_style.panels(3, width=9.6, height=3.7)
+    shades = [figure_style.ORANGE, figure_style.VERMILLION, figure_style.PURPLE, figure_style.BLUE]
     dashes: list[Any] = [(0, (1, 1.2)), (0, (5, 2)), (0, (6, 2, 1, 2)), "solid"]
     for n, colour, dash in zip(_SHOWN, shades, dashes, strict=True):
         fpr, tpr = _columns(rows, "curve", n)
@@ -96,10 +96,12 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
         log.plot(fpr, tpr, color=colour, linestyle=dash)
     rates = np.concatenate([[0.0], _CURVE_RATES])
     limit = Gaussian(1.0)
-    linear.plot(rates, limit.fnr_at(rates), color=look.BLACK, linewidth=3.2, alpha=0.28, label="Gaussian limit, μ = 1")
-    log.plot(rates[1:], limit.tpr_at(rates[1:]), color=look.BLACK, linewidth=3.2, alpha=0.28)
-    linear.plot([0, 1], [1, 0], color=look.GREY, linewidth=0.9, label="Guessing")
-    log.plot(_CURVE_RATES, _CURVE_RATES, color=look.GREY, linewidth=0.9)
+    linear.plot(
+        rates, limit.fnr_at(rates), color=figure_style.BLACK, linewidth=3.2, alpha=0.28, label="Gaussian limit, μ = 1"
+    )
+    log.plot(rates[1:], limit.tpr_at(rates[1:]), color=figure_style.BLACK, linewidth=3.2, alpha=0.28)
+    linear.plot([0, 1], [1, 0], color=figure_style.GREY, linewidth=0.9, label="Guessing")
+    log.plot(_CURVE_RATES, _CURVE_RATES, color=figure_style.GREY, linewidth=0.9)
     linear.set(xlabel="False-positive rate", ylabel="False-negative rate", title="(a) Trade-off curves")
     linear.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     log.set(xlabel="False-positive rate", ylabel="True-positive rate", title="(b) The same, where few are accused")
@@ -116,7 +118,9 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
 
 
 def _gap_panel(axes: Any, rows: Sequence[Row]) -> None:
-    for ratio, colour, marker in zip(_RATIOS, (look.GREEN, look.BLACK, look.ORANGE), "os^", strict=True):
+    for ratio, colour, marker in zip(
+        _RATIOS, (figure_style.GREEN, figure_style.BLACK, figure_style.ORANGE), "os^", strict=True
+    ):
         points = [row for row in rows if row["part"] == _ratio(ratio)]
         axes.plot(
             [row["batch_size"] for row in points],
@@ -131,7 +135,7 @@ def _gap_panel(axes: Any, rows: Sequence[Row]) -> None:
     axes.plot(
         [row["batch_size"] for row in papers],
         [row["largest_gap"] for row in papers],
-        color=look.VERMILLION,
+        color=figure_style.VERMILLION,
         marker="*",
         markersize=8,
         linestyle="none",

@@ -17,12 +17,11 @@ from gmip.accounting.step import corollary_mu
 from gmip.attacks import Attack, GLiR, LiRA, Loss, Shadows
 from gmip.attacks.glir import Play
 from gmip.report.rows import Table
-from gmip.reproduce import look
-from gmip.reproduce.base import Cell, Claim, Drawing, Row
-from gmip.reproduce.data import recipe_for
+from gmip.reproduce import figure_style
+from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 from gmip.reproduce.experiments.audit import ADAM, TITLES, audit_task, check_sizes
-from gmip.reproduce.published import AUDIT_SIZES, UTILITY
-from gmip.reproduce.rocs import Curves, area_table, by_curve, draw_all, legend, measured, promised
+from gmip.reproduce.paper_settings import AUDIT_SIZES, UTILITY, recipe_for
+from gmip.reproduce.roc_curves import Curves, area_table, by_curve, draw_all, legend, measured, promised
 from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training import train
@@ -48,11 +47,11 @@ STAGES: Final = {
     "utility": "(c) Models of the utility experiment",
 }
 CURVES: Final[Curves] = {
-    "bound": ("Bound, K = d (paper)", {"color": look.BLACK, "linewidth": 3.0, "alpha": 0.35}),
-    "glir": ("GLiR, all steps jointly", {"color": look.GREEN}),
-    "glir-paper": ("GLiR as in the paper", {"color": look.BLUE}),
-    "lira": ("LiRA", {"color": look.VERMILLION}),
-    "loss": ("Loss", {"color": look.ORANGE, "linestyle": (0, (5, 1.5))}),
+    "bound": ("Bound, K = d (paper)", {"color": figure_style.BLACK, "linewidth": 3.0, "alpha": 0.35}),
+    "glir": ("GLiR, all steps jointly", {"color": figure_style.GREEN}),
+    "glir-paper": ("GLiR as in the paper", {"color": figure_style.BLUE}),
+    "lira": ("LiRA", {"color": figure_style.VERMILLION}),
+    "loss": ("Loss", {"color": figure_style.ORANGE, "linestyle": (0, (5, 1.5))}),
 }
 
 
@@ -154,7 +153,7 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
             axes = grid[down][across]
             if name not in _present(rows, stage):
                 axes.set_axis_off()
-                axes.text(0.5, 0.5, "not in this run", ha="center", color=look.GREY)
+                axes.text(0.5, 0.5, "not in this run", ha="center", color=figure_style.GREY)
                 continue
             bands = by_curve(rows, CURVES, task=name, stage=stage)
             lines |= draw_all(axes, bands, CURVES, log=True)

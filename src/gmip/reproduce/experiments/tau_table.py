@@ -12,10 +12,9 @@ from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
-from gmip.reproduce import look
-from gmip.reproduce.accountings import ACCOUNTINGS, free_from
-from gmip.reproduce.base import Cell, Claim, Drawing, Row
-from gmip.reproduce.published import NOISE, TARGET_MUS, UTILITY
+from gmip.reproduce import figure_style
+from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
+from gmip.reproduce.paper_settings import ACCOUNTINGS, NOISE, TARGET_MUS, UTILITY, free_from
 
 NAME = "tau-table"
 TITLE = "Noise for a level of privacy"
@@ -59,19 +58,19 @@ def run(cell: Level) -> list[Row]:
 
 
 def drawings(rows: Sequence[Row]) -> list[Drawing]:
-    figure, panels = look.panels(len(UTILITY), width=9.6, height=3.6)
+    figure, panels = figure_style.panels(len(UTILITY), width=9.6, height=3.6)
     for axes, (name, setting) in zip(panels, UTILITY.items(), strict=True):
         mine = [row for row in rows if row["setting"] == name]
         mu = [row["mu"] for row in mine]
         for key, accounting in ACCOUNTINGS.items():
-            axes.plot(*_line(mine, key), **accounting.look, markersize=0, label=accounting.title)
+            axes.plot(*_line(mine, key), **accounting.plot_style, markersize=0, label=accounting.title)
             if key in _PUBLISHED:
                 axes.plot(
                     mu,
                     [row[f"{key}_published"] for row in mine],
                     linestyle="none",
-                    marker=accounting.look["marker"],
-                    color=accounting.look["color"],
+                    marker=accounting.plot_style["marker"],
+                    color=accounting.plot_style["color"],
                     markerfacecolor="none",
                     clip_on=False,
                     label=f"{accounting.short}, published",

@@ -14,11 +14,9 @@ from scipy.stats import t as student
 from gmip.accounting.calibrate import calibrate
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
-from gmip.reproduce import look
-from gmip.reproduce.accountings import ACCOUNTINGS, free_from
-from gmip.reproduce.base import Cell, Claim, Drawing, Row
-from gmip.reproduce.data import load_task, recipe_for
-from gmip.reproduce.published import NOISE, TARGET_MUS, UTILITY
+from gmip.reproduce import figure_style
+from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
+from gmip.reproduce.paper_settings import ACCOUNTINGS, NOISE, TARGET_MUS, UTILITY, free_from, load_task, recipe_for
 from gmip.training import train
 
 NAME = "utility"
@@ -120,24 +118,28 @@ def _spread(accuracy: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def drawings(rows: Sequence[Row]) -> list[Drawing]:
     tasks = _tasks(rows)
-    figure, panels = look.panels(len(tasks), width=4.3 * max(len(tasks), 2), height=4.1)
+    figure, panels = figure_style.panels(len(tasks), width=4.3 * max(len(tasks), 2), height=4.1)
     told = []
     for axes, task in zip(panels, tasks, strict=True):
         for key, accounting in ACCOUNTINGS.items():
             mu, accuracy = _accuracies(rows, task, key)
             mean, spread = 100.0 * accuracy.mean(axis=1), 100.0 * _spread(accuracy)
-            axes.plot(mu, mean, **accounting.look, label=accounting.title, markersize=3.5)
-            axes.fill_between(mu, mean - spread, mean + spread, color=accounting.look["color"], alpha=0.18, linewidth=0)
+            axes.plot(mu, mean, **accounting.plot_style, label=accounting.title, markersize=3.5)
+            axes.fill_between(
+                mu, mean - spread, mean + spread, color=accounting.plot_style["color"], alpha=0.18, linewidth=0
+            )
             told.append(f"{UTILITY[task].title}, {accounting.short}: {mean[0]:.1f}% at μ = {mu[0]:.2f}")
             start = next(row["no_noise_from"] for row in rows if (row["task"], row["accounting"]) == (task, key))
             if start is not None:
-                axes.axvline(start, color=accounting.look["color"], linewidth=0.9, linestyle=(0, (2, 3)))
+                axes.axvline(start, color=accounting.plot_style["color"], linewidth=0.9, linestyle=(0, (2, 3)))
         axes.set(xscale="log", xlabel="Level of privacy μ (small: private)", title=UTILITY[task].title)
         axes.set_xticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1", "2", "5", "10", "20", "50"])
         axes.minorticks_off()
     panels[0].set_ylabel("Test accuracy, %")
     lines = [line for line in panels[0].get_lines() if not str(line.get_label()).startswith("_")]
-    thin = panels[0].plot([], [], color=look.GREY, linewidth=0.9, linestyle=(0, (2, 3)), label="no noise from here on")
+    thin = panels[0].plot(
+        [], [], color=figure_style.GREY, linewidth=0.9, linestyle=(0, (2, 3)), label="no noise from here on"
+    )
     figure.legend(
         handles=[*lines, *thin],
         title="Mean over seeds; band: one standard deviation",

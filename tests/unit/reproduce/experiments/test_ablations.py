@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gmip.reproduce import look
+from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import ablations
 
 
@@ -53,9 +53,9 @@ def test_parts_are_evidence_of_their_own(rows):
 
 def test_claims_drawing_and_table(rows):
     assert next(claim.agrees for claim in ablations.claims(rows)) == "yes" and len(ablations.claims(rows)) == 4
-    with look.style():
+    with figure_style.style():
         (drawing,) = ablations.drawings(rows)
-        assert len(drawing.figure.axes) == 8 and len(look.to_svg(drawing.figure)) < 500_000
+        assert len(drawing.figure.axes) == 8 and len(figure_style.to_svg(drawing.figure)) < 500_000
     assert len(ablations.table(rows).rows) == 3 + 3 + 4 + 4
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gmip import Gaussian
 from gmip.errors import DataUnavailable
-from gmip.reproduce import base, look, registry, rocs
+from gmip.reproduce import experiments, figure_style, roc_curves
 from gmip.reproduce.experiments import audit, audit_loglog
 from gmip.tasks import load
 
@@ -32,7 +32,11 @@ def test_all_sizes_have_the_same_level():
 
 
 def test_both_figures_have_the_same_rows():
-    assert base.rows_of(registry.experiment("audit-loglog")) == base.rows_of(registry.experiment("audit")) == "audit"
+    assert (
+        experiments.rows_of(experiments.experiment("audit-loglog"))
+        == experiments.rows_of(experiments.experiment("audit"))
+        == "audit"
+    )
     assert audit_loglog.VERSION == audit.VERSION
 
 
@@ -81,9 +85,9 @@ def made_up(mus, seeds=3, n=500, boost=0.0):
         for seed in range(seeds):
             if curve in audit.ATTACKS:
                 members = rng.normal(mu + boost, 1.0, n)
-                rates = rocs.measured(members, rng.normal(0.0, 1.0, n))
+                rates = roc_curves.measured(members, rng.normal(0.0, 1.0, n))
             else:
-                rates = rocs.promised(Gaussian(mu))
+                rates = roc_curves.promised(Gaussian(mu))
             rows.append(audit._row("cifar10", panel, curve, seed, {"rank": 585} | rates))
     return rows
 
@@ -143,9 +147,9 @@ def test_drawings_and_tables(seeds):
     rows = made_up({**SIMULATED, **ONE, **FIVE}, seeds=seeds, n=100)
     rows += [row | {"task": "purchase"} for row in rows if row["panel"] == "simulated"]
     for module in (audit, audit_loglog):
-        with look.style():
+        with figure_style.style():
             (drawing,) = module.drawings(rows)
-            assert len(look.to_svg(drawing.figure)) < 400_000
+            assert len(figure_style.to_svg(drawing.figure)) < 400_000
         texts = [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
         assert texts == ["Purchase:\nno data here"] * 2
         assert len(module.table(rows).rows) == 2 * 5 + 5 + 6

@@ -5,9 +5,9 @@ import pytest
 
 from gmip import Gaussian, NoisySGD
 from gmip.errors import DataUnavailable
-from gmip.reproduce import look, rocs
+from gmip.reproduce import figure_style, roc_curves
 from gmip.reproduce.experiments import audit, loss_attacks
-from gmip.reproduce.published import Setting
+from gmip.reproduce.paper_settings import Setting
 from gmip.tasks import load
 
 
@@ -57,9 +57,9 @@ def made_up(mus, seeds=5, n=500):
     for (stage, curve), mu in mus.items():
         for seed in range(seeds):
             rates = (
-                rocs.promised(Gaussian(mu))
+                roc_curves.promised(Gaussian(mu))
                 if curve == "bound"
-                else rocs.measured(rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n))
+                else roc_curves.measured(rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n))
             )
             rows.append({"task": "cifar10", "stage": stage, "seed": seed, "shadows": 8, "curve": curve} | rates)
     return rows
@@ -80,9 +80,9 @@ def test_claims():
 
 def test_drawing_and_table():
     rows = [row for row in made_up(GIVEN, seeds=2, n=100) if row["stage"] != "utility"]
-    with look.style():
+    with figure_style.style():
         (drawing,) = loss_attacks.drawings(rows)
-        assert look.to_svg(drawing.figure).startswith("<?xml")
+        assert figure_style.to_svg(drawing.figure).startswith("<?xml")
     assert [text.get_text() for axes in drawing.figure.axes for text in axes.texts] == ["not in this run"]
     assert len(loss_attacks.table(rows).rows) == 7
     assert audit.TITLES["cifar10"] in drawing.alt

@@ -4,7 +4,7 @@ import pytest
 
 from gmip import NoisySGD, calibrate
 from gmip.reproduce.experiments import tau_table
-from gmip.reproduce.published import TARGET_MUS, UTILITY
+from gmip.reproduce.paper_settings import TARGET_MUS, UTILITY
 
 LEVELS = (0, 5)  # mu = 0.40 and 1.43
 

@@ -8,10 +8,9 @@ from scipy.stats import ttest_rel
 
 from gmip import NoisySGD, calibrate
 from gmip.errors import DataUnavailable
-from gmip.reproduce import look
-from gmip.reproduce.accountings import ACCOUNTINGS
+from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import utility
-from gmip.reproduce.published import TARGET_MUS, UTILITY, Setting
+from gmip.reproduce.paper_settings import ACCOUNTINGS, TARGET_MUS, UTILITY, Setting
 from gmip.tasks import load
 from gmip.training import count_params, train
 
@@ -132,9 +131,9 @@ def test_p_values_are_those_of_a_paired_test():
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_drawing_and_table(seeds):
     rows = made_up(lambda mu: 0.05, seeds=seeds, levels=TARGET_MUS[::5])
-    with look.style():
+    with figure_style.style():
         (drawing,) = utility.drawings(rows)
         assert [axes.get_title() for axes in drawing.figure.axes] == ["CIFAR-10", "Adult"]
-        assert look.to_svg(drawing.figure).startswith("<?xml")
+        assert figure_style.to_svg(drawing.figure).startswith("<?xml")
     table = utility.table(rows)
     assert len(table.rows) == 8 and table.rows[0][2].details[0].startswith("±" if seeds > 1 else "one seed")

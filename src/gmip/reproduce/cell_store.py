@@ -7,19 +7,26 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gmip.errors import InvalidArgument
-from gmip.reproduce.base import Cell, Experiment, rows_of
-from gmip.reproduce.cells import Done
+from gmip.reproduce.experiments import Cell, Experiment, Row, rows_of
 from gmip.trace._files import replacing, writing
 
-__all__ = ["Store"]
+__all__ = ["CellStore", "Done"]
 
 FORMAT: Final = "gmip-cell"
 
 
-class Store:
+class Done(NamedTuple):
+    """Rows of a cell, how long they took and on which machine."""
+
+    rows: list[Row]
+    seconds: float
+    machine: str
+
+
+class CellStore:
     """OUT/work: one file for each cell, named by a hash of the experiment, its version, the cell and its data."""
 
     def __init__(self, out: Path) -> None:
@@ -57,7 +64,8 @@ class Store:
             text = json.dumps(content, indent=1, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidArgument(
-                f"A row of {experiment.NAME} is not plain ({error}): let run return strings, finite numbers and None."
+                f"A row of {experiment.NAME} is not plain ({error})",
+                remedy="let run return strings, finite numbers and None",
             ) from None
         path = self.file(experiment, cell, data)
         with writing(path.parent):

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from gmip.errors import InvalidArgument
-from gmip.reproduce.cells import Done
-from gmip.reproduce.store import Store
+from gmip.reproduce.cell_store import CellStore, Done
 
 DONE = Done([{"x": 0.1, "y": None, "z": "a"}], 1.5, "a machine")
 
@@ -17,7 +16,7 @@ def cell(the_toy):
 
 
 def test_what_was_written_is_read(the_toy, cell, tmp_path):
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     assert store.read(the_toy, cell, {}) is None
     store.write(the_toy, cell, {"pool": "f"}, DONE)
     assert store.read(the_toy, cell, {"pool": "f"}) == DONE
@@ -31,14 +30,14 @@ def test_what_was_written_is_read(the_toy, cell, tmp_path):
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": "gmip-cell"}', "null"])
 def test_a_damaged_file_is_as_good_as_none(the_toy, cell, tmp_path, damage):
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     store.write(the_toy, cell, {}, DONE)
     store.file(the_toy, cell, {}).write_text(damage)
     assert store.read(the_toy, cell, {}) is None
 
 
 def test_the_rows_of_another_cell_are_refused(the_toy, cell, tmp_path):
-    store = Store(tmp_path)
+    store = CellStore(tmp_path)
     store.write(the_toy, cell, {}, DONE)
     found = json.loads(store.file(the_toy, cell, {}).read_text())
     found["facts"]["cell"]["number"] = 2.0
@@ -49,5 +48,5 @@ def test_the_rows_of_another_cell_are_refused(the_toy, cell, tmp_path):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
 def test_rows_must_be_plain(the_toy, cell, tmp_path, value):
     with pytest.raises(InvalidArgument, match="A row of toy is not plain"):
-        Store(tmp_path).write(the_toy, cell, {}, DONE._replace(rows=[{"x": value}]))
+        CellStore(tmp_path).write(the_toy, cell, {}, DONE._replace(rows=[{"x": value}]))
     assert not list((tmp_path / "work").glob("toy/*"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gmip.reproduce import experiment, names
-from gmip.reproduce.output import csv_file, read_csv, read_outcome
+from gmip.reproduce.result_files import csv_file, read_csv, read_outcome
 
 RESULTS = Path(__file__).parents[3] / "results"
 

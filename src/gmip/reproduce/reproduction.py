@@ -1,24 +1,27 @@
-"""Experiments in parallel, cell by cell: what is finished is on disk, and is not computed again."""
+"""Experiments computed in parallel, cell by cell: finished cells are on disk and are not computed again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
+from typing import NamedTuple
 
+from gmip._progress import Progress, Watch, silent
 from gmip.errors import DataUnavailable
 from gmip.parallel import Workers, compute
-from gmip.reproduce import registry
-from gmip.reproduce.base import Cell, Experiment
-from gmip.reproduce.cells import Computing, Done, Job, Missing
-from gmip.reproduce.data import load_task
-from gmip.reproduce.output import Outcome, check_folder, publish, write_index
-from gmip.reproduce.store import Store
+from gmip.reproduce import experiments
+from gmip.reproduce.cell_store import CellStore, Done
+from gmip.reproduce.experiments import Cell, Experiment
+from gmip.reproduce.paper_settings import load_task
+from gmip.reproduce.result_files import Outcome, check_folder, publish, write_index
 
-__all__ = ["Outcome", "Plan", "prepare", "reproduce"]
-
-Watch = Callable[[str], Callable[[int, int], None]]
+__all__ = ["Computing", "Job", "Missing", "Plan", "prepare", "reproduce"]
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,9 @@ class Plan:
 
 def prepare(names: Sequence[str], *, quick: bool = False) -> Plan:
     """Cells of experiments ("all" for all of them); loads the data that they need, which may take minutes once."""
-    chosen = list(dict.fromkeys(name for given in names for name in (registry.names() if given == "all" else [given])))
-    cells = {name: tuple(registry.experiment(name).cells(quick)) for name in chosen}
+    every = experiments.names()
+    chosen = dict.fromkeys(name for given in names for name in (every if given == "all" else [given]))
+    cells = {name: tuple(experiments.experiment(name).cells(quick)) for name in chosen}
     data: dict[str, Mapping[str, str]] = {}
     missing: dict[str, str] = {}
     for task in sorted({cell.task for each in cells.values() for cell in each if cell.task is not None}):
@@ -56,7 +60,7 @@ def reproduce(
     *,
     quick: bool = False,
     settings: Workers | None = None,
-    watch: Watch | None = None,
+    watch: Watch = silent,
     command: str = "",
 ) -> list[Outcome]:
     """Compute what is missing of a plan (or of experiments by name) and write results into `out`.
@@ -65,7 +69,7 @@ def reproduce(
     ----------
     quick : of experiments by name; a plan has its own.
     settings : who computes; None: all cores of this machine.
-    watch : called with an experiment's name; gives what is called with (cells done, cells in all).
+    watch : told the cells done and the cells in all, by experiment.
     command : what was typed, for the page.
 
     Guarantees
@@ -78,7 +82,7 @@ def reproduce(
     plan = plan if isinstance(plan, Plan) else prepare(plan, quick=quick)
     folder = Path(out)
     check_folder(folder, plan.cells, quick=plan.quick)
-    store = Store(folder)
+    store = CellStore(folder)
     outcomes: dict[str, Outcome] = {}
 
     def finish(under_way: _UnderWay) -> None:
@@ -101,7 +105,7 @@ def reproduce(
 
     def take(job: Job, answer: Done | Missing) -> None:
         if isinstance(answer, Done):
-            store.write(registry.experiment(job.experiment), job.cell, plan.data_of(job.cell), answer)
+            store.write(experiments.experiment(job.experiment), job.cell, plan.data_of(job.cell), answer)
         for one, place in jobs[job]:
             one.take(place, answer)
             if not one.waiting:
@@ -121,7 +125,7 @@ class _UnderWay:
     answers: dict[int, Done]
     waiting: set[int]
     skipped: dict[str, str]  # task -> why
-    progress: Callable[[int, int], None] = field(default=lambda done, total: None)
+    progress: Progress
 
     def done(self) -> list[Done]:
         return [self.answers[i] for i in sorted(self.answers)]
@@ -138,8 +142,8 @@ class _UnderWay:
         self.progress(len(self.answers), len(self.answers) + len(self.waiting))
 
 
-def _begin(name: str, plan: Plan, store: Store, watch: Watch | None) -> _UnderWay:
-    experiment, cells = registry.experiment(name), plan.cells[name]
+def _begin(name: str, plan: Plan, store: CellStore, watch: Watch) -> _UnderWay:
+    experiment, cells = experiments.experiment(name), plan.cells[name]
     skipped = {cell.task: plan.missing[cell.task] for cell in cells if cell.task and cell.task in plan.missing}
     usable = [i for i, cell in enumerate(cells) if cell.task not in plan.missing]
     found = {i: store.read(experiment, cells[i], plan.data_of(cells[i])) for i in usable}
@@ -149,8 +153,49 @@ def _begin(name: str, plan: Plan, store: Store, watch: Watch | None) -> _UnderWa
         {i: done for i, done in found.items() if done is not None},
         {i for i, done in found.items() if done is None},
         skipped,
+        watch(name),
     )
-    if watch is not None:
-        under_way.progress = watch(name)
     under_way.tell()
     return under_way
+
+
+class Job(NamedTuple):
+    """A cell, and the name of its experiment."""
+
+    experiment: str
+    cell: Cell
+
+
+class Missing(NamedTuple):
+    """Why there are none: data that the worker, who may be elsewhere, does not have."""
+
+    reason: str
+
+
+class Computing:
+    """The work: nothing travels but cells, for a worker loads its data itself."""
+
+    name = "An experiment"
+
+    def title(self, job: Job) -> str:
+        return f"a cell of {job.experiment} ({job.cell})"
+
+    def compute(self, job: Job) -> Done | Missing:
+        start = time.perf_counter()
+        try:
+            rows = experiments.experiment(job.experiment).run(job.cell)
+        except DataUnavailable as error:
+            return Missing(" ".join(str(error).split()))
+        return Done(rows, time.perf_counter() - start, _machine())
+
+
+@lru_cache
+def _machine() -> str:
+    """This machine in a few words."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{named[0] if named else model}, {os.cpu_count()} cores, {platform.system()}"

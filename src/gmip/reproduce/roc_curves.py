@@ -13,8 +13,8 @@ from gmip.accounting.step import ChiSquared
 from gmip.accounting.stochastic import group_susceptibilities, stochastic_composition
 from gmip.accounting.tradeoff import TradeOff
 from gmip.report.rows import Cell, Table
-from gmip.reproduce import look
-from gmip.reproduce.base import Row
+from gmip.reproduce import figure_style
+from gmip.reproduce.experiments import Row
 from gmip.stats.roc import auc, tpr_at_fpr
 
 if TYPE_CHECKING:
@@ -74,7 +74,10 @@ def _short(value: float) -> float:
 
 
 def over_records(susceptibilities: Array, *, dimension: int, batch_size: int) -> TradeOff:
-    """Stochastic composition of Theorem 5.1 over measured susceptibilities, shape (c,) (THEORY 5)."""
+    """Stochastic composition of Theorem 5.1 over measured susceptibilities, shape (c,).
+
+    docs/theory/trade-offs.md, "Stochastic composition".
+    """
     values, shares = group_susceptibilities(np.maximum(susceptibilities, 1.0e-9))
     curves = [ChiSquared(dimension=dimension, susceptibility=k, batch_size=batch_size) for k in values]
     return stochastic_composition(curves, shares)
@@ -185,7 +188,7 @@ def area_table(parts: Iterable[tuple[str, str, Mapping[str, Band]]], curves: Cur
 def chance(axes: Axes, *, log: bool) -> None:
     """Guessing, and the axes."""
     rates = np.array([1.0e-3, 1.0]) if log else np.array([0.0, 1.0])
-    axes.plot(rates, rates if log else 1.0 - rates, color=look.GREY, linewidth=0.9, label="Guessing")
+    axes.plot(rates, rates if log else 1.0 - rates, color=figure_style.GREY, linewidth=0.9, label="Guessing")
     if log:
         axes.set(xscale="log", yscale="log", xlim=(1.0e-3, 1.0), ylim=(8.0e-4, 1.15))
         axes.minorticks_off()

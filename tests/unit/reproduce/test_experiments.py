@@ -10,9 +10,8 @@ from gmip.attacks import registry as attacks
 from gmip.attacks.base import NEEDS
 from gmip.errors import InvalidArgument
 from gmip.reproduce import experiment, names
-from gmip.reproduce.base import Cell, Experiment
-from gmip.reproduce.experiments import assumptions, convergence, tau_table, utility
-from gmip.reproduce.published import ASSUMPTIONS, NOISE, TARGET_MUS, UTILITY
+from gmip.reproduce.experiments import Cell, Experiment, assumptions, convergence, tau_table, utility
+from gmip.reproduce.paper_settings import ASSUMPTIONS, NOISE, TARGET_MUS, UTILITY
 from gmip.tasks import names as tasks
 
 KNOWN: list[Experiment] = [convergence, utility, tau_table, assumptions]  # mypy compares them with the protocol

@@ -7,7 +7,7 @@ import pytest
 
 from gmip.errors import DataUnavailable, InvalidArgument
 from gmip.parallel import Workers
-from gmip.reproduce import engine, prepare, registry, reproduce
+from gmip.reproduce import experiments, prepare, reproduce, reproduction
 
 ALONE = Workers(workers=1)
 
@@ -49,7 +49,7 @@ def test_missing_data_are_named_and_the_rest_goes_on(the_toy, tmp_path, monkeypa
     def load(name):
         raise DataUnavailable(f"{name} is not here: fetch it.")
 
-    monkeypatch.setattr(engine, "load_task", load)
+    monkeypatch.setattr(reproduction, "load_task", load)
     plan = prepare(["toy"])
     assert plan.missing == {"purchase": "purchase is not here: fetch it."}
     (outcome,) = reproduce(plan, tmp_path, settings=ALONE)
@@ -60,7 +60,7 @@ def test_missing_data_are_named_and_the_rest_goes_on(the_toy, tmp_path, monkeypa
 
 def test_nothing_stands_in_for_missing_data(the_toy, tmp_path, monkeypatch):
     the_toy.tasks.update(dict.fromkeys(range(4), "purchase"))
-    monkeypatch.setattr(engine, "load_task", lambda name: (_ for _ in ()).throw(the_toy.unavailable))
+    monkeypatch.setattr(reproduction, "load_task", lambda name: (_ for _ in ()).throw(the_toy.unavailable))
     (outcome,) = reproduce(["toy"], tmp_path, settings=ALONE)
     assert (outcome.cells, outcome.claims, outcome.figures) == (0, (), {})
     assert (tmp_path / "toy.csv").read_text() == "\n"
@@ -72,7 +72,7 @@ def test_other_data_are_other_cells(the_toy, tmp_path, monkeypatch):
     class Data:
         fingerprints = {"pool": "1"}  # noqa: RUF012
 
-    monkeypatch.setattr(engine, "load_task", lambda name: Data)
+    monkeypatch.setattr(reproduction, "load_task", lambda name: Data)
     reproduce(["toy"], tmp_path, settings=ALONE)
     Data.fingerprints = {"pool": "2"}
     reproduce(["toy"], tmp_path, settings=ALONE)
@@ -115,7 +115,7 @@ def test_an_experiment_that_shows_the_rows_of_another_computes_nothing(the_toy, 
     twin = types.ModuleType("twin")
     vars(twin).update({key: value for key, value in vars(the_toy).items() if not key.startswith("__")})
     vars(twin).update(NAME="twin", ROWS_OF="toy")
-    monkeypatch.setattr(registry, "_NAMES", (*registry._NAMES, "twin"))
+    monkeypatch.setattr(experiments, "_NAMES", (*experiments._NAMES, "twin"))
     monkeypatch.setitem(sys.modules, "gmip.reproduce.experiments.twin", twin)
     told = []
     for names in [["toy", "twin"]] if together else [["twin"], ["toy"]]:

@@ -19,10 +19,10 @@ from typing import Any, Final
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.report.rows import Cell as TableCell
 from gmip.report.rows import Table
-from gmip.reproduce import look, registry
-from gmip.reproduce.base import Claim, Experiment, Row, rows_of
-from gmip.reproduce.cells import Done
-from gmip.reproduce.page import Section, to_html, to_markdown
+from gmip.reproduce import experiments, figure_style
+from gmip.reproduce.cell_store import Done
+from gmip.reproduce.experiments import Claim, Experiment, Row, rows_of
+from gmip.reproduce.result_page import Section, to_html, to_markdown
 from gmip.trace._files import replacing, writing
 
 __all__ = [
@@ -73,13 +73,14 @@ class Outcome:
 def check_folder(folder: Path, names: Collection[str], *, quick: bool) -> None:
     """Refuses to replace full results by quick ones."""
     if folder.exists() and not folder.is_dir():
-        raise InvalidArgument(f"{folder} is a file: pass a folder for the results.")
-    rows = [rows_of(registry.experiment(name)) for name in names]
+        raise InvalidArgument(f"{folder} is a file", remedy="pass a folder for the results")
+    rows = [rows_of(experiments.experiment(name)) for name in names]
     for name in {*names, *rows} if quick else ():
         found = _read(folder, name)
         if found is not None and not found.quick:
             raise InvalidArgument(
-                f"{folder / f'{name}.json'} is of a full run and would be replaced by a quick one: pass another folder."
+                f"{folder / f'{name}.json'} is of a full run and would be replaced by a quick one",
+                remedy="pass another folder",
             )
 
 
@@ -123,34 +124,34 @@ def redraw(names: Sequence[str], out: str | PathLike[str]) -> list[Outcome]:
     "all" are those that are there.
     """
     folder = Path(out)
-    present = [name for name in registry.names() if (folder / f"{name}.json").exists()]
+    present = [name for name in experiments.names() if (folder / f"{name}.json").exists()]
     chosen = dict.fromkeys(name for given in names for name in (present if given == "all" else [given]))
     if not chosen:
-        raise InvalidArgument(f"{folder} has no results to be drawn again: run it without --redraw.")
+        raise InvalidArgument(f"{folder} has no results to redraw", remedy="compute them first")
     outcomes = [_redraw(folder, name) for name in chosen]
     write_index(folder)
     return outcomes
 
 
 def _redraw(folder: Path, name: str) -> Outcome:
-    found, path = _read(folder, name), csv_file(folder, registry.experiment(name))
+    found, path = _read(folder, name), csv_file(folder, experiments.experiment(name))
     if found is None or not path.is_file():
-        raise InvalidArgument(f"{folder} has no results of {name} to be drawn again: run it without --redraw.")
+        raise InvalidArgument(f"{folder} has no results of {name} to redraw", remedy="compute them first")
     try:
         rows = read_csv(path.read_text(encoding="utf-8"))
-        return _show(registry.experiment(name), folder, rows, found)
+        return _show(experiments.experiment(name), folder, rows, found)
     except (OSError, ValueError, KeyError, StopIteration):
-        raise InvalidArgument(f"{path} is not what {name} writes now: run it without --redraw.") from None
+        raise InvalidArgument(f"{path} was not written by this version of {name}", remedy="compute it again") from None
 
 
 def _show(experiment: Experiment, folder: Path, rows: Sequence[Row], outcome: Outcome) -> Outcome:
     """Write figures and facts of the rows, and give the outcome with them."""
     figures: dict[str, str] = {}
     if rows:
-        with look.style():
+        with figure_style.style():
             for drawing in experiment.drawings(rows):
                 name = f"{experiment.NAME}{'-' if drawing.name else ''}{drawing.name}.svg"
-                _write(folder / name, look.to_svg(drawing.figure))
+                _write(folder / name, figure_style.to_svg(drawing.figure))
                 figures[name] = drawing.alt
         outcome = dataclasses.replace(
             outcome, claims=tuple(experiment.claims(rows)), table=experiment.table(rows), figures=figures
@@ -179,13 +180,13 @@ def read_outcome(folder: Path, name: str) -> Outcome | None:
 def write_index(folder: Path) -> Path:
     """The page, and the claims in Markdown, of all experiments whose results are in the folder."""
     sections = []
-    for name in registry.names():
+    for name in experiments.names():
         outcome = read_outcome(folder, name)
         if outcome is None:
             continue
-        experiment = registry.experiment(name)
+        experiment = experiments.experiment(name)
         drawn = [
-            look.inline((folder / file).read_text(encoding="utf-8"), Path(file).stem, alt)
+            figure_style.inline((folder / file).read_text(encoding="utf-8"), Path(file).stem, alt)
             for file, alt in outcome.figures.items()
             if (folder / file).is_file()
         ]
@@ -208,7 +209,9 @@ def _read(folder: Path, name: str) -> Outcome | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        raise InvalidArgument(f"{path} is no result of this gmip: remove it, or pass another folder.") from None
+        raise InvalidArgument(
+            f"{path} is not a result of this version of gmip", remedy="remove it, or pass another folder"
+        ) from None
 
 
 def _table(found: dict[str, Any]) -> Table:

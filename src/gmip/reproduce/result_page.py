@@ -13,10 +13,10 @@ from gmip.report._element import Html, tag
 from gmip.report._markdown import bullets, fenced, plain, table_markdown
 from gmip.report._page import asset, page, table_html
 from gmip.report.rows import Cell, Table
-from gmip.reproduce.base import Claim, Experiment, rows_of
+from gmip.reproduce.experiments import Claim, Experiment, rows_of
 
 if TYPE_CHECKING:
-    from gmip.reproduce.output import Outcome
+    from gmip.reproduce.result_files import Outcome
 
 __all__ = ["Section", "to_html", "to_markdown"]
 
