@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import gmip
-from gmip._cli import show
+from gmip import _numbers
 from gmip.accounting.convert import gdp_mu_from_gmip_mu, gmip_mu_from_gdp_mu
 from tests.e2e.cli import CLIPPED, PAPER, RUN, TARGET, shell
 
@@ -205,7 +205,7 @@ def test_infinity_is_a_string(answer, run):
 
 def test_account_sentence_speaks_of_the_rate_asked_for(run):
     out = run("account", *RUN, "--fpr", "1e-3").out
-    bound = show.percent(gmip.account(PAPER).tpr_at(0.001))
+    bound = _numbers.percent(gmip.account(PAPER).tpr_at(0.001), "up")
     assert f"An attacker who accepts 0.1% false alarms finds at most {bound} of the members." in out
     assert "finds at most 4.34% of the members" in run("account", *RUN, "--fpr", "0.2", "--fpr", "1e-2").out
 

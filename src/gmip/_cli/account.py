@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gmip import _numbers
 from gmip._cli import options, parse, show
 from gmip.accounting.account import account as account_run
 from gmip.accounting.account import mu_per_step
@@ -83,20 +84,20 @@ def account(
         show.print_json(answer)
         return
     rows = [
-        (f"members found at {show.percent_exact(text)} false alarms, at most", show.percent(tpr))
+        (f"members found at {_numbers.rate(text)} false alarms, at most", _numbers.percent(tpr, "up"))
         for text, tpr in answer["tpr_at_fpr"].items()
     ]
     rows += [
-        ("advantage over guessing (TPR - FPR), at most", show.percent(answer["advantage"])),
-        ("area under the attacker's ROC curve, at most", show.round_up(answer["auc"])),
-        ("mu of the run", show.round_up(answer["mu"])),
-        ("mu of one step", show.round_up(answer["mu_step"])),
-        ("mu of differential privacy", "none without noise" if gdp_mu is None else show.round_up(gdp_mu)),
+        ("advantage over guessing (TPR - FPR), at most", _numbers.percent(answer["advantage"], "up")),
+        ("area under the attacker's ROC curve, at most", _numbers.number(answer["auc"], "up")),
+        ("mu of the run", _numbers.number(answer["mu"], "up")),
+        ("mu of one step", _numbers.number(answer["mu_step"], "up")),
+        ("mu of differential privacy", "none without noise" if gdp_mu is None else _numbers.number(gdp_mu, "up")),
     ]
     text = next((text for text, rate in rates.items() if rate == 0.01), next(iter(rates)))
     show.print_people(
         rows,
-        f"An attacker who accepts {show.percent_exact(text)} false alarms finds at most "
-        f"{show.percent(answer['tpr_at_fpr'][text])} of the members.",
+        f"An attacker who accepts {_numbers.rate(text)} false alarms finds at most "
+        f"{_numbers.percent(answer['tpr_at_fpr'][text], 'up')} of the members.",
         curve.assumptions,
     )

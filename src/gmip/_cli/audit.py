@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gmip import _numbers
 from gmip._cli import cluster, options, parse, show, targets
 from gmip._cli.errors import BadRequest
 from gmip._cli.stages import stages, warnings_in_one_line
@@ -153,8 +154,8 @@ def audit(
 
 def _gate(gate: Gate) -> str:
     return (
-        f"{gate.attack} finds at least {100 * gate.tpr_lower:.1f}% of the members at {show.percent_exact(gate.fpr)} "
-        f"false alarms, above the limit of {show.percent_exact(gate.limit)}."
+        f"{gate.attack} finds at least {_numbers.percent(gate.tpr_lower, 'down')} of the members at "
+        f"{_numbers.rate(gate.fpr)} false alarms, above the limit of {_numbers.rate(gate.limit)}."
     )
 
 
@@ -213,13 +214,14 @@ def _print(result: AuditResult, where: str) -> None:
     for one in result.runs:
         rows = [("run", one.name), ("verdict", one.verdict.kind)]
         rows += [
-            (f"members found at {show.percent_exact(key)} false alarms, promised at most", show.percent(most))
+            (f"members found at {_numbers.rate(key)} false alarms, promised at most", _numbers.percent(most, "up"))
             for key, most in one.promises[0].tpr_at.items()
         ]
         for attack in one.attacks:
             found = ", ".join(
-                f"{100 * share.value:.1f}% at {show.percent_exact(key)}" for key, share in attack.tpr_at.items()
+                f"{_numbers.percent(share.value, 'nearest')} at {_numbers.rate(key)}"
+                for key, share in attack.tpr_at.items()
             )
-            rows.append((f"{attack.attack}: AUC {attack.auc.value:.3f}, members found", found))
+            rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
         show.print_people(rows, one.verdict.headline, one.warnings)
     print(f"Report: {where}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from gmip import _numbers
 from gmip._cli import options, parse, show, targets
 from gmip._cli.errors import BadRequest
 from gmip.accounting.account import NOTIONS
@@ -122,11 +123,11 @@ def calibrate(
         return
     multiplier = found.noise_multiplier
     rows = [
-        ("noise std on the mean gradient", show.round_up(found.noise_std, 5)),
-        ("noise multiplier (Opacus)", "needs --clip" if multiplier is None else show.round_up(multiplier, 5)),
+        ("noise std on the mean gradient", _numbers.number(found.noise_std, "up", 5)),
+        ("noise multiplier (Opacus)", "needs --clip" if multiplier is None else _numbers.number(multiplier, "up", 5)),
         ("batch size", str(found.batch_size)),
         ("steps", str(found.num_steps)),
-        (f"{next(iter(target.answer))} achieved, at most", show.round_up(achieved, 5)),
+        (f"{next(iter(target.answer))} achieved, at most", _numbers.number(achieved, "up", 5)),
     ]
     show.print_people(rows, f"{_advice(found, solved)}: {target.words}.", curve.assumptions)
 
@@ -139,6 +140,6 @@ def _advice(found: NoisySGD, solved: SolveFor) -> str:
     if found.noise_std == 0.0 or found.noise_multiplier is None:
         return "No noise is needed"
     return (
-        f"Add noise of std {show.round_up(found.noise_std, 5)} to the mean gradient (noise multiplier "
-        f"{show.round_up(found.noise_multiplier, 5)})"
+        f"Add noise of std {_numbers.number(found.noise_std, 'up', 5)} to the mean gradient (noise multiplier "
+        f"{_numbers.number(found.noise_multiplier, 'up', 5)})"
     )

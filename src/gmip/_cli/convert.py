@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from gmip import _numbers
 from gmip._cli import options, parse, show
 from gmip._cli.errors import BadRequest, listed
 from gmip.accounting import convert as formulas
@@ -125,14 +126,14 @@ _SAME_NEIGHBOURS = ("Neighbouring data sets are the same for mu as for epsilon a
 
 def _mip_from_dp(x: Mapping[str, Any]) -> _Answer:
     mu = formulas.gmip_mu_from_gdp_mu(x["--mu-dp"], num_params=x["--params"], batch_size=x["--batch-size"])
-    shown = show.round_up(mu, DIGITS)
+    shown = _numbers.number(mu, "up", DIGITS)
     text = f"A step of mu {x['--mu-dp']:g} in differential privacy has mu {shown} in membership-inference privacy."
     return _Answer({"mu_mip": mu}, [("mu of membership-inference privacy", shown)], text, _ONE_STEP)
 
 
 def _dp_from_mip(x: Mapping[str, Any]) -> _Answer:
     mu = formulas.gdp_mu_from_gmip_mu(x["--mu-mip"], num_params=x["--params"], batch_size=x["--batch-size"])
-    shown = show.round_up(mu, DIGITS)
+    shown = _numbers.number(mu, "up", DIGITS)
     text = f"A step of mu {x['--mu-mip']:g} in membership-inference privacy has mu {shown} in differential privacy."
     if shown == "infinite":
         text = f"Data randomness alone reaches mu {x['--mu-mip']:g}, without noise and so without differential privacy."
@@ -141,14 +142,14 @@ def _dp_from_mip(x: Mapping[str, Any]) -> _Answer:
     )
     rows = [
         ("mu of differential privacy", shown),
-        ("the paper's corollary, without its minimum", show.round_up(alone, DIGITS)),
+        ("the paper's corollary, without its minimum", _numbers.number(alone, "up", DIGITS)),
     ]
     return _Answer({"mu_dp": mu, "mu_dp_corollary": alone}, rows, text, _ONE_STEP)
 
 
 def _mu_from_epsilon(x: Mapping[str, Any]) -> _Answer:
     mu = formulas.mu_from_epsilon_delta(epsilon=x["--epsilon"], delta=x["--delta"])
-    shown = show.round_down(mu, DIGITS)  # a budget
+    shown = _numbers.number(mu, "down", DIGITS)  # a budget
     text = f"A mechanism of mu {shown} or less is ({x['--epsilon']:g}, {x['--delta']:g})-differentially private."
     if shown == "infinite":
         text = f"Any mu is ({x['--epsilon']:g}, {x['--delta']:g})-differentially private: this promises nothing."
@@ -157,7 +158,7 @@ def _mu_from_epsilon(x: Mapping[str, Any]) -> _Answer:
 
 def _epsilon_from_mu(x: Mapping[str, Any]) -> _Answer:
     epsilon = formulas.epsilon_from_mu(x["--mu-dp"], delta=x["--delta"])
-    shown = show.round_up(epsilon, DIGITS)
+    shown = _numbers.number(epsilon, "up", DIGITS)
     text = f"mu {x['--mu-dp']:g} is ({shown}, {x['--delta']:g})-differentially private."
     if shown == "infinite":
         text = f"mu {x['--mu-dp']:g} reaches no finite epsilon at delta {x['--delta']:g}."
@@ -166,7 +167,7 @@ def _epsilon_from_mu(x: Mapping[str, Any]) -> _Answer:
 
 def _delta_from_mu(x: Mapping[str, Any]) -> _Answer:
     delta = formulas.delta_from_mu(x["--mu-dp"], epsilon=x["--epsilon"])
-    shown = show.round_up(delta, DIGITS)
+    shown = _numbers.number(delta, "up", DIGITS)
     text = f"mu {x['--mu-dp']:g} is ({x['--epsilon']:g}, {shown})-differentially private."
     return _Answer({"delta": delta}, [("delta", shown)], text, _SAME_NEIGHBOURS)
 
@@ -195,15 +196,15 @@ def _noise(x: Mapping[str, Any]) -> _Answer:
         "mu_dp_add_remove": add,
     }
     rows = [
-        ("noise std on the batch mean", show.round_up(std, DIGITS)),
-        ("noise multiplier (Opacus)", show.round_up(multiplier, DIGITS)),
-        ("sigma of Dong et al.", show.round_up(sigma, DIGITS)),
-        ("mu of one step, replace-one", show.round_up(replace, DIGITS)),
-        ("mu of one step, add-or-remove-one", show.round_up(add, DIGITS)),
+        ("noise std on the batch mean", _numbers.number(std, "up", DIGITS)),
+        ("noise multiplier (Opacus)", _numbers.number(multiplier, "up", DIGITS)),
+        ("sigma of Dong et al.", _numbers.number(sigma, "up", DIGITS)),
+        ("mu of one step, replace-one", _numbers.number(replace, "up", DIGITS)),
+        ("mu of one step, add-or-remove-one", _numbers.number(add, "up", DIGITS)),
     ]
     text = (
-        f"One step has mu {show.round_up(replace, DIGITS)} in differential privacy if neighbours replace one record, "
-        f"{show.round_up(add, DIGITS)} if they add or remove one."
+        f"One step has mu {_numbers.number(replace, 'up', DIGITS)} in differential privacy if neighbours replace one "
+        f"record, {_numbers.number(add, 'up', DIGITS)} if they add or remove one."
     )
     if std == 0.0:
         text = "Without noise there is no differential privacy."

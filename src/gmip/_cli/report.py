@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gmip import _numbers
 from gmip._cli import options, show
 from gmip._cli.errors import BadRequest
 
@@ -93,16 +94,21 @@ def _print(both: AuditResult) -> None:
     lines: list[tuple[str, list[str]]] = [
         ("task", [run.task for run in both.runs]),
         ("verdict", [run.verdict.kind for run in both.runs]),
-        ("noise std", [show.round_up(run.facts.noise_std, 4) for run in both.runs]),
+        ("noise std", [_numbers.setting(run.facts.noise_std) for run in both.runs]),
         ("accuracy on test data", [_share(run.facts.test_accuracy) for run in both.runs]),
-        ("promised mu", ["none" if (mu := run.promises[0].mu) is None else show.round_up(mu) for run in both.runs]),
+        (
+            "promised mu",
+            ["none" if (mu := run.promises[0].mu) is None else _numbers.number(mu, "up") for run in both.runs],
+        ),
         ("strongest attack", [run.attacks[0].attack for run in both.runs]),
-        ("its AUC", [f"{run.attacks[0].auc.value:.3f}" for run in both.runs]),
-        ("mu at least", [show.round_down(run.attacks[0].mu_lower) for run in both.runs]),
+        ("its AUC", [_numbers.number(run.attacks[0].auc.value, "nearest") for run in both.runs]),
+        ("mu at least", [_numbers.number(run.attacks[0].mu_lower, "down") for run in both.runs]),
     ]
     for fpr in rates:
-        words = f"members found at {show.percent_exact(fpr)} false alarms"
-        lines.append((f"{words}, promised at most", [show.percent(run.promises[0].tpr_at[fpr]) for run in both.runs]))
+        words = f"members found at {_numbers.rate(fpr)} false alarms"
+        lines.append(
+            (f"{words}, promised at most", [_numbers.percent(run.promises[0].tpr_at[fpr], "up") for run in both.runs])
+        )
         measured = [run.attacks[0].tpr_at.get(fpr) for run in both.runs]
         lines.append((f"{words}, measured", [_share(None if one is None else one.value) for one in measured]))
     for name, cells in lines:
@@ -111,4 +117,4 @@ def _print(both: AuditResult) -> None:
 
 
 def _share(share: float | None) -> str:
-    return "unknown" if share is None else f"{100 * share:.1f}%"
+    return "unknown" if share is None else _numbers.percent(share, "nearest")

@@ -7,7 +7,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from gmip._cli import parse, show
+from gmip import _numbers
+from gmip._cli import parse
 from gmip._cli.errors import BadRequest
 from gmip.accounting.tradeoff import TradeOff
 
@@ -51,9 +52,9 @@ def read_target(mu: str | None, tpr: str | None, advantage: str | None) -> Targe
             {"target_tpr": (most, rate)},
             {"tpr": most, "fpr": rate},
             lambda c: c.tpr_at(rate),
-            f"an attacker who accepts {show.percent_exact(rate)} false alarms finds at most "
-            f"{show.percent_exact(most)} of the members",
+            f"an attacker who accepts {_numbers.rate(rate)} false alarms finds at most "
+            f"{_numbers.rate(most)} of the members",
         )
     value = parse.probability("--target-advantage", given[0])
-    words = f"the attacker's advantage (TPR - FPR) stays at or below {show.percent_exact(value)}"
+    words = f"the attacker's advantage (TPR - FPR) stays at or below {_numbers.rate(value)}"
     return Target({"target_advantage": value}, {"advantage": value}, lambda c: c.advantage(), words)

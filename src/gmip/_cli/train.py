@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
+from gmip import _numbers
 from gmip._cli import options, parse, show, targets
 from gmip._cli.errors import BadRequest
 from gmip._cli.stages import warnings_in_one_line
@@ -173,13 +174,13 @@ def train(
     rows = [
         ("accuracy on test data", _share(result.test_accuracy)),
         ("accuracy on training data", _share(result.train_accuracy)),
-        ("noise std on the mean gradient", show.round_up(recipe.noise_std, 5)),
+        ("noise std on the mean gradient", _numbers.setting(recipe.noise_std)),
         *(
-            (f"members found at {show.percent_exact(fpr)} false alarms, at most", show.percent(tpr))
+            (f"members found at {_numbers.rate(fpr)} false alarms, at most", _numbers.percent(tpr, "up"))
             for fpr, tpr in exposure["tpr_at_fpr"].items()
         ),
-        ("mu of the run", show.round_up(exposure["mu"])),
-        ("mu of differential privacy", "none without noise" if gdp is None else show.round_up(gdp["mu"])),
+        ("mu of the run", _numbers.number(exposure["mu"], "up")),
+        ("mu of differential privacy", "none without noise" if gdp is None else _numbers.number(gdp["mu"], "up")),
         ("seed", str(result.seed)),
     ]
     show.print_people(
@@ -251,7 +252,7 @@ def _bar(run: NoisySGD, num_steps: int) -> Iterator[Callable[[Any], None] | None
         def show_progress(now: Any) -> None:
             # mu of a few numbers of steps only, never below that of the steps taken.
             steps = max(1, math.ceil(run.num_steps * math.ceil(_MU_SHOWN * now.step / now.num_steps) / _MU_SHOWN))
-            facts = [f"mu <= {show.round_up(mu_at(steps))}"]
+            facts = [f"mu <= {_numbers.number(mu_at(steps), 'up')}"]
             if now.loss is not None:
                 facts.insert(0, f"loss {now.loss:.3f}")
             if now.accuracy is not None:
@@ -262,4 +263,4 @@ def _bar(run: NoisySGD, num_steps: int) -> Iterator[Callable[[Any], None] | None
 
 
 def _share(share: float | None) -> str:
-    return "none: targets are not classes" if share is None else f"{100 * share:.1f}%"
+    return "none: targets are not classes" if share is None else _numbers.percent(share, "nearest")

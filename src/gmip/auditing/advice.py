@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gmip._numbers import count, number, rate, setting
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
 from gmip.accounting.mechanism import NoisySGD
@@ -21,23 +22,24 @@ def advise(
     if verdict.kind == "exposed":
         said.append(
             Advice(
-                text="Do not rely on the promise: something in the training does not do what the accountant was told. "
-                "Check that noise is drawn for every entry on its own, that each gradient is clipped before averaging, "
-                "that batch and data sizes are right, and that the seed is secret. Then train and audit again."
+                text="Do not rely on the promise: the training differs from what the accountant was told. Check that "
+                "the noise is independent in every entry, that each gradient is clipped before averaging, that "
+                "the batch and data sizes are right, and that the seed is secret. Then train and audit again."
             )
         )
     if any(one.attack == "seed" and one.auc.value > 0.5 for one in attacks):
         said.append(
             Advice(
-                text="The seed was guessed and gives away who was in: train without --seed, which draws a secret one."
+                text="The seed can be guessed, and it reveals the members: train without --seed, so that a secret one "
+                "is drawn."
             )
         )
     said += _towards(run, tpr, fpr, schedule)
     if verdict.kind == "inconclusive" and verdict.candidates_needed is not None:
         said.append(
             Advice(
-                text=f"Audit more candidates: about {verdict.candidates_needed} in all, half of them members. Repeated "
-                "runs count together.",
+                text=f"Audit more candidates: about {count(verdict.candidates_needed)} in all, half of them members. "
+                "Repeated runs add up.",
                 command="gmip audit ... --repeats 5",
             )
         )
@@ -45,10 +47,10 @@ def advise(
 
 
 def _towards(run: NoisySGD, tpr: float, fpr: float, schedule: bool) -> list[Advice]:
-    goal = f"at most {100 * tpr:g}% of the members at {100 * fpr:g}% false alarms"
+    goal = f"at most {rate(tpr)} of the members at {rate(fpr)} false alarms"
     most = account(run).tpr_at(fpr)
     if most <= tpr and not schedule:
-        return [Advice(text=f"The accountant already allows {goal}: no more noise is needed for that.")]
+        return [Advice(text=f"The run already promises {goal}: that needs no more noise.")]
     said = []
     sizes = (
         f"--dataset-size {run.dataset_size} --batch-size {run.batch_size} --steps {run.num_steps} "
@@ -57,25 +59,26 @@ def _towards(run: NoisySGD, tpr: float, fpr: float, schedule: bool) -> list[Advi
     if run.clip_norm is not None:
         try:
             least = calibrate(run, target_tpr=(tpr, fpr))
+            multiplier = least.noise_multiplier
+            assert multiplier is not None  # gradients are clipped
             said.append(
                 Advice(
-                    text=f"For {goal}: train with noise_std = {least.noise_std:.4g} on the mean gradient, clipped at "
-                    f"{run.clip_norm:g} (a noise multiplier of {least.noise_multiplier:.3g}); it is "
-                    f"{run.noise_std:.4g} now.",
+                    text=f"For {goal}: train with noise_std = {number(least.noise_std, 'up', 5)} on the mean gradient, "
+                    f"clipped at {setting(run.clip_norm)} (noise multiplier "
+                    f"{number(multiplier, 'up', 5)}); it is {setting(run.noise_std)} now.",
                     command=f"gmip calibrate {sizes} --clip {run.clip_norm:g}",
                 )
             )
         except UnreachableTarget as why:
-            said.append(Advice(text=f"No noise gives {goal}: {why}"))
+            said.append(Advice(text=f"No amount of noise gives {goal}: {why}"))
     else:
-        said.append(
-            Advice(text=f"Clip gradients, so that noise can protect: without a clip norm no noise gives {goal}.")
-        )
+        said.append(Advice(text=f"Clip the gradients: without a clip norm no amount of noise gives {goal}."))
     if run.sampling == "full":
         return said  # the batch is all there is
     try:
         batch = calibrate(run, target_tpr=(tpr, fpr), solve_for="batch_size")
     except UnreachableTarget:
         return said  # the batch is one way of several, and this one is closed
-    text = f"Or, at the present noise: batches of {batch.batch_size} instead of {run.batch_size}, in as many steps."
+    sizes = f"{count(batch.batch_size)} instead of {count(run.batch_size)}"
+    text = f"Or keep the noise and use batches of {sizes}, for as many steps."
     return [*said, Advice(text=text)]

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip._numbers import rate_key
 from gmip.accounting.account import account
 from gmip.accounting.families import Gaussian
 from gmip.accounting.mechanism import NoisySGD
@@ -16,18 +17,13 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.schema import Curve, Promise
 from gmip.stats import roc_curve
 
-__all__ = ["GRID", "claimed_curve", "joint_run", "measured_curve", "predicted", "promise", "rate_key"]
+__all__ = ["GRID", "claimed_curve", "joint_run", "measured_curve", "predicted", "promise"]
 
 Array = NDArray[np.float64]
 GRID: Final[Array] = np.unique(
     np.concatenate([[0.0], np.geomspace(1.0e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)])
 )  # FPRs: a logarithmic part for the left, an even one for the rest
 _MOST_POINTS: Final = 1500
-
-
-def rate_key(fpr: float) -> str:
-    """How a report names an FPR: 0.001 -> "0.001"."""
-    return f"{fpr:g}"
 
 
 def claimed_curve(runs: Sequence[NoisySGD], claim_mu: float | None) -> TradeOff:

@@ -7,8 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from gmip._numbers import rate_key
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.curves import GRID, measured_curve, rate_key
+from gmip.auditing.curves import GRID, measured_curve
 from gmip.auditing.schema import AttackOutcome, Band, Estimate, MuBound
 from gmip.stats import bounds, intervals
 from gmip.stats.bounds import Method

@@ -8,6 +8,7 @@ from typing import Final
 
 from scipy.special import ndtri
 
+from gmip._numbers import chance, count, interval, number, percent, rate, rate_key
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.schema import AttackOutcome, Gate, Verdict
 from gmip.stats import RunScores, candidates_needed, tpr_lower_bound
@@ -39,54 +40,57 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     """
     promised = claimed.tpr_at(fpr)
     strongest = attacks[0]
-    share = "all" if promised > 0.999 else _percent(promised, up=True)
-    limit = f"{share} of the members at {_percent(fpr)} false alarms"
+    at = f"{rate(fpr)} false alarms"
+    limit = f"{percent(promised, 'up')} of the members at {at}"
     found = [
-        f"{one.title}: AUC {one.auc.value:.3f} ({one.auc.lower:.3f} to {one.auc.upper:.3f}), mu at least "
-        f"{one.mu_lower:.2f}; p-value of the promise {one.claim_p_value:.2g}."
+        f"{one.title}: AUC {number(one.auc.value, 'nearest')} ({interval(one.auc.lower, one.auc.upper, share=False)}), "
+        f"mu at least {number(one.mu_lower, 'down')}, p-value of the promise {chance(one.claim_p_value)}."
         for one in attacks
     ]
     refuted = [one for one in attacks if one.exceeds_claim]
     if refuted:
         worst = min(refuted, key=lambda one: (one.claim_p_value, -one.auc.value))
-        rate = max(0.0, min(1.0, _tpr(worst, fpr)))
         return Verdict(
             kind="exposed",
             headline=(
-                f"More exposed than claimed: {worst.title} tells members from others better than the promise allows. "
-                f"It finds {_percent(rate)} of the members at {_percent(fpr)} false alarms (promised: at most "
-                f"{_percent(promised, up=True)}), and its AUC is {worst.auc.value:.3f} (promised: at most "
-                f"{claimed.auc():.3f})."
+                f"More exposed than claimed: {worst.title} separates members from non-members better than the promise "
+                f"allows. It finds {percent(_tpr(worst, fpr), 'nearest')} of the members at {at} (promised: at most "
+                f"{percent(promised, 'up')}), and its AUC is {number(worst.auc.value, 'nearest')} (promised: at most "
+                f"{number(min(claimed.auc(), 1.0), 'up')})."
             ),
             reasons=(
-                f"If the promise held, scores like these would turn up with a chance of {worst.claim_p_value:.2g}.",
+                f"If the promise held, the probability of scores like these would be {chance(worst.claim_p_value)}.",
                 *found,
             ),
         )
-    best = f"The strongest attack, {strongest.title}, finds {_percent(_tpr(strongest, fpr))}"
+    best = f"The strongest attack, {strongest.title}, finds {percent(_tpr(strongest, fpr), 'nearest')}"
     mu = math.sqrt(2.0) * float(ndtri(min(max(claimed.auc(), 0.5), 1.0 - 1.0e-12)))
     if mu > _HARDLY_A_PROMISE:
         return Verdict(
             kind="inconclusive",
             headline=(
-                f"Inconclusive: the promise excludes little (an attacker may find {limit}), so nothing can refute it. "
+                f"Inconclusive: the promise is too weak to test, because it allows an attacker to find up to {limit}. "
                 f"{best}."
             ),
-            reasons=("Judge by what was measured, or promise more: add noise, or use larger batches.", *found),
+            reasons=(
+                "Judge by what the attacks found, or train with more noise or larger batches for a stronger promise.",
+                *found,
+            ),
         )
     noticed = mu + max(mu, _LEAST_EXCESS)
     needed = candidates_needed(claimed=mu, actual=noticed, confidence=1.0 - (1.0 - confidence) / len(attacks))
+    excess = f"an AUC of mu = {number(noticed, 'nearest')} where the promise has that of {number(mu, 'nearest')}"
     at_hand = min(strongest.members, strongest.non_members)
     if at_hand < needed:
         return Verdict(
             kind="inconclusive",
             headline=(
-                f"Inconclusive: no attack found more than was promised (at most {limit}), but {at_hand} candidates of "
-                f"each kind are too few to tell; about {needed} are needed."
+                f"Inconclusive: no attack found more than was promised (at most {limit}), but {count(at_hand)} "
+                f"candidates of each kind are too few to be sure; about {count(needed)} are needed."
             ),
             reasons=(
-                f"An audit should notice, with a chance of 80%, a run with mu = {noticed:.2f} that was promised to "
-                f"have {mu:.2f}. Attack more candidates, or repeat the run (repeats).",
+                f"An audit should detect {excess} with a probability of 80%. Use more candidates, or repeat the run "
+                "(`repeats`).",
                 *found,
             ),
             candidates_needed=2 * needed,
@@ -95,8 +99,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
         kind="consistent",
         headline=f"Consistent with the promise of at most {limit}: no attack did better. {best}.",
         reasons=(
-            f"Candidates suffice to notice, with a chance of 80%, a run with mu = {noticed:.2f} that was promised to "
-            f"have {mu:.2f}.",
+            f"There are enough candidates to detect {excess} with a probability of 80%.",
             *found,
         ),
     )
@@ -113,13 +116,7 @@ def gate(
 
 
 def _tpr(attack: AttackOutcome, fpr: float) -> float:
-    """The measured TPR: the highest at no more false alarms (a whole number of them, so rates compare exactly)."""
+    """The measured TPR, as the tables of a report have it; else the highest at no more false alarms."""
+    if rate_key(fpr) in attack.tpr_at:
+        return min(max(attack.tpr_at[rate_key(fpr)].value, 0.0), 1.0)
     return max(t for f, t in zip(attack.roc.fpr, attack.roc.tpr, strict=True) if f <= fpr)
-
-
-def _percent(share: float, *, up: bool = False) -> str:
-    """Three significant digits; a limit is rounded up."""
-    text = f"{100.0 * share:.3g}"
-    if up and float(text) < 100.0 * share:
-        text = f"{float(text) + 10.0 ** (math.floor(math.log10(100.0 * share)) - 2):.3g}"
-    return f"{text}%"

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gmip.report import words
-from gmip.report._element import Html, embedded_json, tag
+from gmip import _numbers
+from gmip._html import Html, embedded_json, tag
 from gmip.report.curves import Figure, Series
 
 __all__ = ["figure_html", "symbols"]
@@ -122,7 +122,7 @@ def _notes(figure: Figure, confidence: float) -> list[Html]:
         tag(
             "p",
             tag("span", class_=f"swatch-band {_classes(series)}", aria_hidden="true"),
-            f"{words.rate(f'{confidence:.6g}')} interval of {series.name}",
+            f"{_numbers.rate(f'{confidence:.6g}')} interval of {series.name}",
             class_="note",
         )
         for series in figure.series
@@ -130,7 +130,7 @@ def _notes(figure: Figure, confidence: float) -> list[Html]:
     ]
     start = _first_rate(figure)
     if start > figure.lowest:
-        text = f"Below one false alarm among {words.count(round(1 / start))} non-members: nothing was measured there"
+        text = f"Below one false alarm among {_numbers.count(round(1 / start))} non-members: nothing was measured there"
         notes.append(tag("p", tag("span", class_="swatch-unmeasured", aria_hidden="true"), text, class_="note"))
     return notes
 
@@ -141,7 +141,7 @@ def _first_rate(figure: Figure) -> float:
 
 
 def _legend_title(rate: float) -> str:
-    return f"An attacker who accepts {words.percent(rate)} false alarms finds, of the members:"
+    return f"An attacker who accepts {_numbers.rate(f'{rate:.6g}')} false alarms finds, of the members:"
 
 
 def _legend_item(series: Series, index: int, rate: float) -> Html:
@@ -171,8 +171,8 @@ def _value(series: Series, rate: float) -> str:
     if found is None:
         return "not measured"
     if series.role == "promise":
-        return f"at most {words.percent(found, 'up')}"
-    return f"{'about ' if series.role == 'expectation' else ''}{words.percent(found)}"
+        return f"at most {_numbers.percent(found, 'up')}"
+    return f"{'about ' if series.role == 'expectation' else ''}{_numbers.percent(found, 'nearest')}"
 
 
 def _classes(series: Series) -> str:
@@ -257,7 +257,7 @@ def _unmeasured(figure: Figure, axes: _Axes) -> Html | None:
 def _ticks(axes: _Axes) -> list[Html]:
     parts = []
     for value in axes.ticks:
-        x, y, label = _short(axes.x(value)), _short(axes.y(value)), words.rate(value)
+        x, y, label = _short(axes.x(value)), _short(axes.y(value)), _numbers.rate(value)
         parts += [
             tag("path", d=f"M{x} {TOP}V{HEIGHT - BOTTOM}M{LEFT} {y}H{WIDTH - RIGHT}", class_="grid"),
             tag("text", label, x=x, y=HEIGHT - BOTTOM + 21, text_anchor="middle"),
@@ -321,7 +321,7 @@ def _data(figure: Figure, confidence: float) -> dict[str, Any]:
         "box": [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM],
         "lowest": figure.lowest,
         "rate": figure.rate,
-        "confidence": words.rate(f"{confidence:.6g}"),
+        "confidence": _numbers.rate(f"{confidence:.6g}"),
         "series": [
             {
                 "name": s.name,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+from gmip import _numbers
+from gmip._html import Html, join, tag
 from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, RunAudit
-from gmip.report import rows, words
-from gmip.report._element import Html, join, tag
-from gmip.report._page import asset, bullets, page, scroll, table_html
+from gmip.report import sentences, tables
 from gmip.report.charts import figure_html, symbols
 from gmip.report.curves import overview_figure, run_figure
+from gmip.report.page import asset, bullets, page, scroll, table_html
 
 __all__ = ["to_html"]
 
@@ -19,8 +20,8 @@ _ICONS = {
     "inconclusive": "M8.8 9.2A3.2 3.2 0 1 1 12 12.6V14M12 17.4V18.2",
 }
 _COMPARED = {
-    rows.ABOVE: tag("span", rows.ABOVE, class_="mark tone-exposed"),
-    rows.BELOW: tag("span", rows.BELOW, class_="mark tone-consistent"),
+    tables.ABOVE: tag("span", tables.ABOVE, class_="mark tone-exposed"),
+    tables.BELOW: tag("span", tables.BELOW, class_="mark tone-consistent"),
 }
 _STANDING_NOTES = (
     "Proved: a theorem, if what it rests on holds. Approximation: a formula that is close, and can err on either side. "
@@ -55,8 +56,8 @@ def _title(result: AuditResult) -> str:
 def _header(result: AuditResult) -> Html:
     version = result.provenance.versions.get("gmip")
     parts = [
-        tag("time", words.moment(result.created), datetime=result.created) if result.created else None,
-        tag("span", f"{words.rate(f'{result.confidence:.6g}')} confidence"),
+        tag("time", sentences.moment(result.created), datetime=result.created) if result.created else None,
+        tag("span", f"{_numbers.rate(f'{result.confidence:.6g}')} confidence"),
         tag("span", f"{len(result.runs)} run{'s' if len(result.runs) > 1 else ''}"),
         tag("span", f"gmip {version}") if version else None,
     ]
@@ -86,23 +87,24 @@ def _answers(result: AuditResult) -> Html | None:
         return None
     kinds = [run.verdict.kind for run in result.runs]
     marks = {
-        words.LABELS[kind]: tag("span", _icon(kind), words.LABELS[kind], class_=f"mark tone-{kind}") for kind in kinds
+        sentences.LABELS[kind]: tag("span", _icon(kind), sentences.LABELS[kind], class_=f"mark tone-{kind}")
+        for kind in kinds
     }
     figure = overview_figure(result, "overview-figure", _rate(result.runs[0]))
     return tag(
         "section",
         tag("h2", "Overview", id="overview-title"),
-        tag("p", words.tally(kinds), class_="headline"),
-        table_html(rows.overview_table(result), "overview", "table", marks=marks),
+        tag("p", sentences.tally(kinds), class_="headline"),
+        table_html(tables.overview_table(result), "overview", "table", marks=marks),
         figure_html(figure, title="All runs: members found against false alarms", confidence=result.confidence),
-        _numbers(rows.curve_table(figure), "overview"),
+        _in_numbers(tables.curve_table(figure), "overview"),
         id="overview",
         aria_labelledby="overview-title",
     )
 
 
 def _rate(run: RunAudit) -> float:
-    return float(words.headline_rate(run) or 0.01) or 0.01
+    return float(sentences.headline_rate(run) or 0.01) or 0.01
 
 
 def _runs(result: AuditResult) -> list[Html]:
@@ -130,7 +132,7 @@ def _repeat(result: AuditResult) -> Html:
         "section",
         tag("h2", "How to repeat this audit", id="repeat-title"),
         _command(p.command) if p.command else None,
-        table_html(rows.version_table(result), "repeat", "table"),
+        table_html(tables.version_table(result), "repeat", "table"),
         settings,
         id="repeat",
         aria_labelledby="repeat-title",
@@ -152,7 +154,7 @@ def _run(result: AuditResult, run: RunAudit, key: str) -> Html:
             "curves",
             "The curves",
             figure_html(figure, title="Members found against false alarms", confidence=result.confidence),
-            _numbers(rows.curve_table(figure), key),
+            _in_numbers(tables.curve_table(figure), key),
         ),
         _attacks(result, run, key),
         _comparison(run, key),
@@ -163,9 +165,9 @@ def _run(result: AuditResult, run: RunAudit, key: str) -> Html:
             "standing",
             "What is proved, approximate and measured",
             tag("p", _STANDING_NOTES),
-            table_html(rows.standing_table(run), key, "standing-table"),
+            table_html(tables.standing_table(run), key, "standing-table"),
         ),
-        _part(key, "facts", "What ran", table_html(rows.fact_table(run), key, "facts-table")),
+        _part(key, "facts", "What ran", table_html(tables.fact_table(run), key, "facts-table")),
         id=key,
         class_="run",
         aria_labelledby=f"{key}-title",
@@ -179,10 +181,10 @@ def _part(key: str, name: str, title: str, *children: Html | None) -> Html:
 def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
     verdict = run.verdict
     answers = [
-        ("What was asked", tag("dd", words.question(run))),
-        ("How sure", tag("dd", words.certainty(result, run))),
+        ("What was asked", tag("dd", sentences.question(run))),
+        ("How sure", tag("dd", sentences.certainty(result, run))),
         ("What to do", tag("dd", _first_advice(run, key))),
-        ("Pipeline limit", tag("dd", words.gate(run, run.gate))) if run.gate else None,
+        ("Pipeline limit", tag("dd", sentences.gate(run, run.gate))) if run.gate else None,
     ]
     definitions = [tag("div", tag("dt", name), text) for name, text in filter(None, answers)]
     notes = None
@@ -190,8 +192,8 @@ def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
         notes = tag("div", tag("p", tag("strong", "To bear in mind")), bullets(run.warnings), class_="warnings")
     return tag(
         "div",
-        tag("p", _icon(verdict.kind), words.LABELS[verdict.kind], class_="verdict-label"),
-        tag("p", words.headline(verdict), class_="headline"),
+        tag("p", _icon(verdict.kind), sentences.LABELS[verdict.kind], class_="verdict-label"),
+        tag("p", sentences.headline(verdict), class_="headline"),
         _tiles(run),
         tag("dl", *definitions, class_="answers"),
         notes,
@@ -208,20 +210,23 @@ def _icon(kind: str) -> Html:
 
 
 def _tiles(run: RunAudit) -> Html | None:
-    key = words.headline_rate(run)
+    key = sentences.headline_rate(run)
     tiles: list[tuple[str, str]] = []
     if run.attacks and key:
         found = run.attacks[0].tpr_at[key]
-        between = words.interval(found, share=True)
+        between = _numbers.interval(found.lower, found.upper, share=True)
         tiles.append(
-            (words.percent(found.value), f"of the members found at {words.rate(key)} false alarms ({between})")
+            (
+                _numbers.percent(found.value, "nearest"),
+                f"of the members found at {_numbers.rate(key)} false alarms ({between})",
+            )
         )
     if run.promises and key and key in run.promises[0].tpr_at:
-        tiles.append((words.percent(run.promises[0].tpr_at[key], "up"), "at most, by the promise"))
+        tiles.append((_numbers.percent(run.promises[0].tpr_at[key], "up"), "at most, by the promise"))
     if run.attacks and key:
-        tiles.append((words.rate(key), "would be found by guessing"))
+        tiles.append((_numbers.rate(key), "would be found by guessing"))
     if run.facts.test_accuracy is not None:
-        tiles.append((words.percent(run.facts.test_accuracy), "accuracy of the model on test data"))
+        tiles.append((_numbers.percent(run.facts.test_accuracy, "nearest"), "accuracy of the model on test data"))
     if not tiles:
         return None
     items = [tag("li", tag("span", value, class_="figure"), tag("span", text, class_="unit")) for value, text in tiles]
@@ -240,32 +245,32 @@ def _first_advice(run: RunAudit, key: str) -> Html:
 def _attacks(result: AuditResult, run: RunAudit, key: str) -> Html:
     if not run.attacks:
         return _part(key, "attacks", "Attacks", tag("p", "No attack was run."))
-    rate = words.headline_rate(run)
-    told = words.meaning(run.attacks[0], rate) if rate else ""
+    rate = sentences.headline_rate(run)
+    told = sentences.meaning(run.attacks[0], rate) if rate else ""
     return _part(
         key,
         "attacks",
         "Attacks",
         tag("p", f"The strongest was {run.attacks[0].title}. {told}"),
-        table_html(rows.attack_table(result, run), key, "attacks-table"),
+        table_html(tables.attack_table(result, run), key, "attacks-table"),
         tag("dl", *(_attack_notes(a) for a in run.attacks), class_="notes"),
     )
 
 
 def _attack_notes(attack: AttackOutcome) -> Html:
-    needs = words.listing(attack.needs) if attack.needs else "nothing beyond the model"
-    bounds = [f"{words.number(b.mu, 'down')} ({b.method})" for b in attack.mu_bounds]
-    sentences = [
+    needs = sentences.listing(attack.needs) if attack.needs else "nothing beyond the model"
+    bounds = [f"{_numbers.number(b.mu, 'down')} ({b.method})" for b in attack.mu_bounds]
+    said = [
         f"The attacker needs {needs}.",
-        f"Lower bounds on μ by method: {words.listing(bounds)}." if bounds else None,
+        f"Lower bounds on μ by method: {sentences.listing(bounds)}." if bounds else None,
         *attack.notes,
     ]
-    return tag("div", tag("dt", attack.title), tag("dd", bullets([s for s in sentences if s])))
+    return tag("div", tag("dt", attack.title), tag("dd", bullets([one for one in said if one])))
 
 
 def _comparison(run: RunAudit, key: str) -> Html:
     known = run.attacks or run.promises
-    table = table_html(rows.comparison_table(run), key, "promise-table", marks=_COMPARED) if known else None
+    table = table_html(tables.comparison_table(run), key, "promise-table", marks=_COMPARED) if known else None
     nothing = None if known else tag("p", "Nothing was promised and nothing was measured.")
     return _part(key, "promise", "Promise against measurement", bullets(run.verdict.reasons), table, nothing)
 
@@ -273,7 +278,7 @@ def _comparison(run: RunAudit, key: str) -> Html:
 def _exposed(run: RunAudit, key: str) -> Html:
     if not run.exposed:
         return _part(key, "exposed", "Most exposed records", tag("p", "No record was singled out."))
-    left = len(run.exposed) - rows.SHOWN_RECORDS
+    left = len(run.exposed) - tables.SHOWN_RECORDS
     return _part(
         key,
         "exposed",
@@ -281,9 +286,9 @@ def _exposed(run: RunAudit, key: str) -> Html:
         tag(
             "p",
             "Members whose presence in the training data is easiest to tell. Identifiers only: this page never "
-            "shows what a record says." + (f" {words.count(left)} more are in result.json." if left > 0 else ""),
+            "shows what a record says." + (f" {_numbers.count(left)} more are in result.json." if left > 0 else ""),
         ),
-        table_html(rows.exposed_table(run), key, "exposed-table"),
+        table_html(tables.exposed_table(run), key, "exposed-table"),
     )
 
 
@@ -304,5 +309,5 @@ def _command(text: str) -> Html:
     return tag("div", tag("code", text), button, tag("span", role="status", class_="copied"), class_="command")
 
 
-def _numbers(table: rows.Table, section: str) -> Html:
+def _in_numbers(table: tables.Table, section: str) -> Html:
     return tag("details", tag("summary", "The curves in numbers"), table_html(table, section, "numbers"))

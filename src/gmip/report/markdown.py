@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report import rows, words
-from gmip.report._markdown import bullets, fenced, plain, table_markdown
+import re
 
-__all__ = ["to_markdown"]
+from gmip import _numbers
+from gmip._html import readable
+from gmip.auditing.schema import AuditResult, RunAudit
+from gmip.report import sentences, tables
+from gmip.report.tables import Table
+
+__all__ = ["bullets", "fenced", "plain", "table_markdown", "to_markdown"]
 
 
 def to_markdown(result: AuditResult) -> str:
@@ -14,18 +18,18 @@ def to_markdown(result: AuditResult) -> str:
     several = len(result.runs) > 1
     parts = [
         f"# {plain(result.title.strip() or 'Membership audit')}",
-        f"Membership-inference audit by gmip, {plain(words.moment(result.created))}, "
-        f"{words.rate(f'{result.confidence:.6g}')} confidence.",
+        f"Membership-inference audit by gmip, {plain(sentences.moment(result.created))}, "
+        f"{_numbers.rate(f'{result.confidence:.6g}')} confidence.",
     ]
     if several:
-        parts += ["## Overview", table_markdown(rows.overview_table(result))]
+        parts += ["## Overview", table_markdown(tables.overview_table(result))]
     for run in result.runs:
         parts += _run(result, run, several)
     parts += ["## Assumptions and threat model", bullets(result.threat_model) or "None were written down."]
     parts += ["## How to repeat this audit"]
     if result.provenance.command:
         parts.append(fenced(result.provenance.command))
-    parts.append(table_markdown(rows.version_table(result)))
+    parts.append(table_markdown(tables.version_table(result)))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -33,27 +37,60 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     sharp = "###" if several else "##"
     parts = [
         f"## {plain(run.name)}" if several else "## The answer",
-        f"**{words.LABELS[run.verdict.kind]}.** {plain(words.headline(run.verdict))}",
-        f"- What was asked: {plain(words.question(run))}\n- How sure: {plain(words.certainty(result, run))}",
+        f"**{sentences.LABELS[run.verdict.kind]}.** {plain(sentences.headline(run.verdict))}",
+        f"- What was asked: {plain(sentences.question(run))}\n- How sure: {plain(sentences.certainty(result, run))}",
         bullets(run.verdict.reasons),
     ]
     if run.gate:
-        parts.append(f"Limit for pipelines: {plain(words.gate(run, run.gate))}")
+        parts.append(f"Limit for pipelines: {plain(sentences.gate(run, run.gate))}")
     if run.warnings:
         parts += ["To bear in mind:", bullets(run.warnings)]
     if run.attacks or run.promises:
-        parts += [f"{sharp} Promise against measurement", table_markdown(rows.comparison_table(run))]
+        parts += [f"{sharp} Promise against measurement", table_markdown(tables.comparison_table(run))]
     if run.attacks:
-        needs = [f"{a.title} needs {words.listing(a.needs)}." for a in run.attacks if a.needs]
-        parts += [f"{sharp} Attacks", table_markdown(rows.attack_table(result, run)), bullets(needs)]
+        needs = [f"{a.title} needs {sentences.listing(a.needs)}." for a in run.attacks if a.needs]
+        parts += [f"{sharp} Attacks", table_markdown(tables.attack_table(result, run)), bullets(needs)]
     if run.exposed:
-        parts += [f"{sharp} Most exposed records", table_markdown(rows.exposed_table(run))]
+        parts += [f"{sharp} Most exposed records", table_markdown(tables.exposed_table(run))]
     if run.advice:
         parts.append(f"{sharp} What to do")
         for advice in run.advice:
             parts.append(f"- {plain(advice.text)}")
             if advice.command:
                 parts.append(fenced(advice.command))
-    parts += [f"{sharp} What is proved, approximate and measured", table_markdown(rows.standing_table(run))]
-    parts += [f"{sharp} What ran", table_markdown(rows.fact_table(run))]
+    parts += [f"{sharp} What is proved, approximate and measured", table_markdown(tables.standing_table(run))]
+    parts += [f"{sharp} What ran", table_markdown(tables.fact_table(run))]
     return parts
+
+
+# -- pieces whose strings cannot form markup -------------------------------------------------------------------------
+
+
+def plain(text: str) -> str:
+    """The text as text on one line: nothing in it is markup, HTML or a line of its own."""
+    flat = " ".join(readable(text).split())
+    escaped = re.sub(r"([\\`*_{}\[\]<>|~#&$])", r"\\\1", flat)
+    # A list or a rule begins only where a line does; a bare address would become a link.
+    escaped = re.sub(r"^([-+=])", r"\\\1", escaped)
+    escaped = re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", escaped)
+    return re.sub(r"(?i)\b(https?|ftp|mailto|www)(?=[:.])", lambda m: m.group(0) + "\u2060", escaped)
+
+
+def bullets(items: tuple[str, ...] | list[str]) -> str:
+    return "\n".join(f"- {plain(item)}" for item in items)
+
+
+def fenced(text: str) -> str:
+    """A block of code whose fence is longer than any in the text."""
+    shown = readable(text)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", shown)), default=0))
+    return f"{fence}\n{shown}\n{fence}"
+
+
+def table_markdown(table: Table) -> str:
+    if not table.rows:
+        return ""
+    rules = [":---" if i in table.texts else "---:" for i in range(len(table.columns))]
+    lines = [[plain(name) for name in table.columns], rules]
+    lines += [[plain(f"{c.text} ({'; '.join(c.details)})" if c.details else c.text) for c in row] for row in table.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from gmip.report._element import Html
+from gmip._html import Html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gmip.errors import GmipWarning, InvalidArgument
-from gmip.report.rows import Cell as TableCell
-from gmip.report.rows import Table
+from gmip.report.tables import Cell as TableCell
+from gmip.report.tables import Table
 from gmip.reproduce import experiments, figure_style
 from gmip.reproduce.cell_store import Done
 from gmip.reproduce.experiments import Claim, Experiment, Row, rows_of

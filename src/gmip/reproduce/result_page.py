@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gmip.report import words
-from gmip.report._element import Html, tag
-from gmip.report._markdown import bullets, fenced, plain, table_markdown
-from gmip.report._page import asset, page, table_html
-from gmip.report.rows import Cell, Table
+from gmip import _numbers
+from gmip._html import Html, tag
+from gmip.report import sentences
+from gmip.report.markdown import bullets, fenced, plain, table_markdown
+from gmip.report.page import asset, page, table_html
+from gmip.report.tables import Cell, Table
 from gmip.reproduce.experiments import Claim, Experiment, rows_of
 
 if TYPE_CHECKING:
@@ -119,6 +120,6 @@ def _facts(section: Section) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in outcome.versions.items())
     machines = "; ".join(outcome.machines) or "no machine"
     return (
-        f"{words.count(outcome.cells)} cells, {words.duration(outcome.seconds)} of computing on one thread, on "
-        f"{machines}; {versions}; {words.moment(outcome.created)}. Numbers: {rows}.csv."
+        f"{_numbers.count(outcome.cells)} cells, {_numbers.duration(outcome.seconds)} of computing on one thread, on "
+        f"{machines}; {versions}; {sentences.moment(outcome.created)}. Numbers: {rows}.csv."
     )

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from gmip.accounting.step import ChiSquared
 from gmip.accounting.stochastic import group_susceptibilities, stochastic_composition
 from gmip.accounting.tradeoff import TradeOff
-from gmip.report.rows import Cell, Table
+from gmip.report.tables import Cell, Table
 from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import Row
 from gmip.stats.roc import auc, tpr_at_fpr

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from gmip._html import readable
 from gmip.report import to_markdown
-from gmip.report._element import readable
-from gmip.report._markdown import fenced, plain
+from gmip.report.markdown import fenced, plain
 from tests.unit.report import sample
 
 PARSER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

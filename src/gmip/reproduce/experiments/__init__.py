@@ -16,7 +16,7 @@ from gmip.errors import InvalidArgument
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from gmip.report.rows import Table
+    from gmip.report.tables import Table
 
 __all__ = ["Agreement", "Cell", "Claim", "Drawing", "Experiment", "Row", "experiment", "names", "rows_of"]
 

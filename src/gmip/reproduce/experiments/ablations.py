@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from gmip.accounting.families import Gaussian
 from gmip.accounting.step import ChiSquared, corollary_mu
 from gmip.attacks.glir import View, glir_scores
-from gmip.report.rows import Cell as TableCell
-from gmip.report.rows import Table
+from gmip.report.tables import Cell as TableCell
+from gmip.report.tables import Table
 from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 from gmip.reproduce.roc_curves import RATES, Band, by_curve, chance, draw, measured, over_records, promised

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gmip.attacks import registry
 from gmip.attacks.base import NEEDS
-from gmip.report.rows import Cell as TableCell
-from gmip.report.rows import Table
+from gmip.report.tables import Cell as TableCell
+from gmip.report.tables import Table
 from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 from gmip.reproduce.paper_settings import ASSUMPTIONS

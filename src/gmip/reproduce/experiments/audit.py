@@ -20,7 +20,7 @@ from gmip.accounting.step import corollary_mu
 from gmip.attacks import GLiR
 from gmip.attacks.glir import Play, View, glir_scores
 from gmip.errors import DataUnavailable
-from gmip.report.rows import Table
+from gmip.report.tables import Table
 from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 from gmip.reproduce.paper_settings import AUDIT_SIZES, UTILITY, load_task

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gmip.report.rows import Cell as TableCell
-from gmip.report.rows import Table
+from gmip.report.tables import Cell as TableCell
+from gmip.report.tables import Table
 from gmip.reproduce.experiments import Claim, Drawing, Row, audit
 from gmip.reproduce.experiments.audit import QUICK, VERSION, cells, run
 from gmip.reproduce.paper_settings import AUDIT_SIZES

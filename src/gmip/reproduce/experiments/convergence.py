@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 from scipy.special import ndtr
 
+from gmip import _numbers
 from gmip.accounting.families import Gaussian
 from gmip.accounting.step import ChiSquared, corollary_mu
-from gmip.report import words
-from gmip.report.rows import Cell as TableCell
-from gmip.report.rows import Table
+from gmip.report.tables import Cell as TableCell
+from gmip.report.tables import Table
 from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 from gmip.reproduce.paper_settings import AUDIT_SIZES, UTILITY
@@ -168,7 +168,7 @@ def _words(rows: Sequence[Row]) -> str:
     sizes, gaps = _sweep(rows, 1.0)
     return (
         f"along d = n the largest gap in TPR falls from {gaps[0]:.2g} at n = {sizes[0]} to {gaps[-1]:.2g} at "
-        f"n = {words.count(sizes[-1])}."
+        f"n = {_numbers.count(sizes[-1])}."
     )
 
 
@@ -178,7 +178,7 @@ def table(rows: Sequence[Row]) -> Table:
         if row["part"] == "curve":
             continue
         numbers = [f"{row[key]:.3g}" for key in ("mu_step", "largest_gap", "fpr", "tpr_ratio_at_1e-5")]
-        sizes = [words.count(row[key]) for key in ("num_params", "batch_size")]
+        sizes = [_numbers.count(row[key]) for key in ("num_params", "batch_size")]
         body.append(tuple(map(TableCell, (str(row["part"]), *sizes, *numbers))))
     columns = ("Part", "d", "n", "μ of the step", "Largest gap in TPR", "at FPR", "TPR ratio at FPR 1e-5")
     caption = "Theorem 5.1 against Corollary 5.1; the ratio is TPR of the theorem to TPR of the corollary"

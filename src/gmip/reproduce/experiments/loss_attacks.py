@@ -16,7 +16,7 @@ from gmip.accounting.families import Gaussian
 from gmip.accounting.step import corollary_mu
 from gmip.attacks import Attack, GLiR, LiRA, Loss, Shadows
 from gmip.attacks.glir import Play
-from gmip.report.rows import Table
+from gmip.report.tables import Table
 from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 from gmip.reproduce.experiments.audit import ADAM, TITLES, audit_task, check_sizes

@@ -10,8 +10,8 @@ import numpy as np
 
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
-from gmip.report.rows import Cell as TableCell
-from gmip.report.rows import Table
+from gmip.report.tables import Cell as TableCell
+from gmip.report.tables import Table
 from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 from gmip.reproduce.paper_settings import ACCOUNTINGS, NOISE, TARGET_MUS, UTILITY, free_from

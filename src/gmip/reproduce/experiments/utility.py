@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from gmip.accounting.calibrate import calibrate
-from gmip.report.rows import Cell as TableCell
-from gmip.report.rows import Table
+from gmip.report.tables import Cell as TableCell
+from gmip.report.tables import Table
 from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 from gmip.reproduce.paper_settings import ACCOUNTINGS, NOISE, TARGET_MUS, UTILITY, free_from, load_task, recipe_for

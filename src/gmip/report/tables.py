@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from gmip import _numbers
 from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, Promise, RunAudit
-from gmip.report import words
+from gmip.report import sentences
 from gmip.report.curves import Figure
 
 __all__ = [
@@ -57,29 +59,29 @@ def _table(
 def _estimate(estimate: Estimate | None, *, share: bool) -> Cell:
     if estimate is None:
         return Cell(_NONE)
-    value = words.percent(estimate.value) if share else words.number(estimate.value)
-    return Cell(value, (words.interval(estimate, share=share),))
+    value = _numbers.percent(estimate.value, "nearest") if share else _numbers.number(estimate.value, "nearest")
+    return Cell(value, (_numbers.interval(estimate.lower, estimate.upper, share=share),))
 
 
 def overview_table(result: AuditResult) -> Table:
     """One line for every run."""
     rows: list[list[Cell | str]] = []
     for run in result.runs:
-        key = words.headline_rate(run)
+        key = sentences.headline_rate(run)
         measured = run.attacks[0].tpr_at.get(key) if run.attacks and key else None
         promised = run.promises[0].tpr_at.get(key) if run.promises and key else None
         rows.append(
             [
                 run.name,
                 _noise(run),
-                _NONE if run.facts.test_accuracy is None else words.percent(run.facts.test_accuracy),
-                words.LABELS[run.verdict.kind],
-                _NONE if promised is None else f"at most {words.percent(promised, 'up')}",
+                _NONE if run.facts.test_accuracy is None else _numbers.percent(run.facts.test_accuracy, "nearest"),
+                sentences.LABELS[run.verdict.kind],
+                _NONE if promised is None else f"at most {_numbers.percent(promised, 'up')}",
                 _estimate(measured, share=True),
             ]
         )
-    keys = {words.headline_rate(run) for run in result.runs} - {None}
-    at = f"found at {words.rate(keys.pop() or '0.01')}" if len(keys) == 1 else "found"
+    keys = {sentences.headline_rate(run) for run in result.runs} - {None}
+    at = f"found at {_numbers.rate(keys.pop() or '0.01')}" if len(keys) == 1 else "found"
     columns = ("Run", "Noise", "Test accuracy", "Verdict", f"Promised: {at}", f"Measured: {at}")
     return _table(f"The runs side by side. {_FOUND}", columns, rows, texts=(1, 3))
 
@@ -89,17 +91,17 @@ def _noise(run: RunAudit) -> Cell:
     if facts.noise_std == 0:
         return Cell("none")
     multiplier = facts.noise_multiplier
-    details = () if multiplier is None else (f"multiplier {words.number(multiplier)}",)
-    return Cell(f"std {words.number(facts.noise_std)} on the mean", details)
+    details = () if multiplier is None else (f"multiplier {_numbers.setting(multiplier)}",)
+    return Cell(f"std {_numbers.setting(facts.noise_std)} on the mean", details)
 
 
 def attack_table(result: AuditResult, run: RunAudit) -> Table:
     """Every attack with all its numbers, the strongest first."""
-    keys = [key for key in words.rates(run) if any(key in attack.tpr_at for attack in run.attacks)]
+    keys = [key for key in sentences.rates(run) if any(key in attack.tpr_at for attack in run.attacks)]
     columns = [
         "Attack",
         "AUC",
-        *(f"Found at {words.rate(key)}" for key in keys),
+        *(f"Found at {_numbers.rate(key)}" for key in keys),
         "Balanced accuracy",
         "Advantage",
         "μ at least",
@@ -113,35 +115,32 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
             *(_found(a, key) for key in keys),
             _estimate(a.balanced_accuracy, share=True),
             _estimate(a.advantage, share=True),
-            words.number(a.mu_lower, "down"),
-            words.number(a.epsilon_lower, "down"),
-            Cell(_p_value(a.claim_p_value), ("refuted" if a.exceeds_claim else "not refuted",)),
+            _numbers.number(a.mu_lower, "down"),
+            _numbers.number(a.epsilon_lower, "down"),
+            Cell(_numbers.chance(a.claim_p_value), ("refuted" if a.exceeds_claim else "not refuted",)),
         ]
         for a in run.attacks
     ]
     caption = (
         "Attacks, the strongest first; below each name its members + non-members and its time, below each estimate "
-        f"its {words.rate(f'{result.confidence:.6g}')} interval. {_FOUND}. ε is at δ = {words.number(result.delta)}"
+        f"its {_numbers.rate(f'{result.confidence:.6g}')} interval. {_FOUND}. "
+        f"ε is at δ = {_numbers.setting(result.delta)}"
     )
     return _table(caption, columns, rows)
 
 
 def _effort(attack: AttackOutcome) -> tuple[str, ...]:
-    candidates = f"{words.count(attack.members)} + {words.count(attack.non_members)}"
-    over = (f"in {words.count(attack.repeats)} runs",) if attack.repeats > 1 else ()
-    return (candidates, *over, words.duration(attack.seconds))
+    candidates = f"{_numbers.count(attack.members)} + {_numbers.count(attack.non_members)}"
+    over = (f"in {_numbers.count(attack.repeats)} runs",) if attack.repeats > 1 else ()
+    return (candidates, *over, _numbers.duration(attack.seconds))
 
 
 def _found(attack: AttackOutcome, key: str) -> Cell:
     """The TPR at a rate. Below one false alarm among the non-members, that is the rate of no false alarm at all."""
     cell = _estimate(attack.tpr_at.get(key), share=True)
     if cell.details and attack.non_members and float(key) * attack.non_members * (1 + 1.0e-9) < 1:
-        return Cell(cell.text, (*cell.details, f"no false alarm in {words.count(attack.non_members)}"))
+        return Cell(cell.text, (*cell.details, f"no false alarm in {_numbers.count(attack.non_members)}"))
     return cell
-
-
-def _p_value(chance: float) -> str:
-    return "below 0.01%" if chance < 1.0e-4 else words.percent(chance, "up")
 
 
 def comparison_table(run: RunAudit) -> Table:
@@ -152,8 +151,8 @@ def comparison_table(run: RunAudit) -> Table:
     if compared:
         columns.append("Measured against the promise")
     rows: list[list[Cell | str]] = []
-    for key in words.rates(run):
-        row: list[Cell | str] = [f"Found at {words.rate(key)}"]
+    for key in sentences.rates(run):
+        row: list[Cell | str] = [f"Found at {_numbers.rate(key)}"]
         row += [_promised(p.tpr_at.get(key), p) for p in run.promises]
         if strongest:
             row.append(_found(strongest, key))
@@ -169,7 +168,11 @@ def comparison_table(run: RunAudit) -> Table:
 def _promised(share: float | None, promise: Promise) -> str:
     if share is None:
         return _NONE
-    return f"about {words.percent(share)}" if promise.key == "prediction" else f"at most {words.percent(share, 'up')}"
+    return (
+        f"about {_numbers.percent(share, 'nearest')}"
+        if promise.key == "prediction"
+        else f"at most {_numbers.percent(share, 'up')}"
+    )
 
 
 def _compared(measured: Estimate | None, promised: float | None) -> str:
@@ -181,7 +184,9 @@ def _compared(measured: Estimate | None, promised: float | None) -> str:
 def _area_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> list[Cell | str]:
     row: list[Cell | str] = ["AUC"]
     row += [
-        f"about {words.number(p.auc)}" if p.key == "prediction" else f"at most {words.number(p.auc, 'up')}"
+        f"about {_numbers.number(p.auc, 'nearest')}"
+        if p.key == "prediction"
+        else f"at most {_numbers.number(p.auc, 'up')}"
         for p in promises
     ]
     if strongest:
@@ -198,10 +203,12 @@ def _mu_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> lis
             row.append(_NONE)
         else:
             row.append(
-                f"about {words.number(p.mu)}" if p.key == "prediction" else f"at most {words.number(p.mu, 'up')}"
+                f"about {_numbers.number(p.mu, 'nearest')}"
+                if p.key == "prediction"
+                else f"at most {_numbers.number(p.mu, 'up')}"
             )
     if strongest:
-        row.append(f"at least {words.number(strongest.mu_lower, 'down')}")
+        row.append(f"at least {_numbers.number(strongest.mu_lower, 'down')}")
         if promises:
             claimed = promises[0].mu
             row.append(_NONE if claimed is None else "above" if strongest.mu_lower > claimed else "not above")
@@ -212,9 +219,9 @@ def exposed_table(run: RunAudit) -> Table:
     """Who is found most easily; a column that no record has is left out."""
     shown = run.exposed[:SHOWN_RECORDS]
     optional: list[tuple[str, str, Callable[[float], str]]] = [
-        ("Chance of such a score for a non-member", "p_value", _p_value),
-        ("Chance of membership at even odds", "posterior", words.percent),
-        ("Susceptibility", "susceptibility", words.number),
+        ("Chance of such a score for a non-member", "p_value", _numbers.chance),
+        ("Chance of membership at even odds", "posterior", partial(_numbers.percent, rounding="nearest")),
+        ("Susceptibility", "susceptibility", partial(_numbers.number, rounding="nearest")),
     ]
     used = [(title, name, write) for title, name, write in optional if any(getattr(e, name) is not None for e in shown)]
     rows = []
@@ -223,11 +230,11 @@ def exposed_table(run: RunAudit) -> Table:
         rows.append(
             [
                 str(record.id),
-                words.number(record.score, digits=4),
+                _numbers.number(record.score, "nearest", 4),
                 *(_NONE if value is None else write(value) for value, write in values),
             ]
         )
-    by = f" by {words.attack_title(run, run.exposed_by)}" if run.exposed_by else ""
+    by = f" by {sentences.attack_title(run, run.exposed_by)}" if run.exposed_by else ""
     return _table(f"The members found most easily{by}", ("Record", "Score", *(title for title, _, _ in used)), rows)
 
 
@@ -237,17 +244,20 @@ def fact_table(run: RunAudit) -> Table:
     known: list[tuple[str, str | None]] = [
         ("Task", run.task),
         ("Trace", run.path),
-        ("Records in the training data", words.count(f.dataset_size)),
-        ("Batch size and sampling", f"{words.count(f.batch_size)}, {f.sampling}"),
-        ("Steps", words.count(f.num_steps)),
-        ("Parameters", words.count(f.num_params)),
+        ("Records in the training data", _numbers.count(f.dataset_size)),
+        ("Batch size and sampling", f"{_numbers.count(f.batch_size)}, {f.sampling}"),
+        ("Steps", _numbers.count(f.num_steps)),
+        ("Parameters", _numbers.count(f.num_params)),
         ("Optimizer", f.optimizer),
-        ("Learning rate", None if f.learning_rate is None else words.number(f.learning_rate)),
-        ("Clipping norm", "none" if f.clip_norm is None else words.number(f.clip_norm)),
-        ("Noise on the batch mean (std)", "none" if f.noise_std == 0 else words.number(f.noise_std, digits=4)),
-        ("Noise multiplier", None if f.noise_multiplier is None else words.number(f.noise_multiplier, digits=4)),
-        ("Accuracy on training data", None if f.train_accuracy is None else words.percent(f.train_accuracy)),
-        ("Accuracy on test data", None if f.test_accuracy is None else words.percent(f.test_accuracy)),
+        ("Learning rate", None if f.learning_rate is None else _numbers.setting(f.learning_rate)),
+        ("Clipping norm", "none" if f.clip_norm is None else _numbers.setting(f.clip_norm)),
+        ("Noise on the batch mean (std)", "none" if f.noise_std == 0 else _numbers.setting(f.noise_std)),
+        ("Noise multiplier", None if f.noise_multiplier is None else _numbers.setting(f.noise_multiplier)),
+        (
+            "Accuracy on training data",
+            None if f.train_accuracy is None else _numbers.percent(f.train_accuracy, "nearest"),
+        ),
+        ("Accuracy on test data", None if f.test_accuracy is None else _numbers.percent(f.test_accuracy, "nearest")),
     ]
     return _table(
         "What ran", ("Fact", "Value"), [[name, value] for name, value in known if value is not None], texts=(1,)
@@ -256,15 +266,15 @@ def fact_table(run: RunAudit) -> Table:
 
 def standing_table(run: RunAudit) -> Table:
     """How far each curve can be trusted, the proved ones first."""
-    order = list(words.STANDINGS)
+    order = list(sentences.STANDINGS)
     rows: list[list[Cell | str]] = [
-        [p.name, words.STANDINGS[p.standing], Cell(" ".join(p.assumptions) or _NONE, sentences=p.assumptions)]
+        [p.name, sentences.STANDINGS[p.standing], Cell(" ".join(p.assumptions) or _NONE, sentences=p.assumptions)]
         for p in sorted(run.promises, key=lambda p: order.index(p.standing))
     ]
     rows += [
         [
             f"ROC of {a.title}",
-            words.STANDINGS["measured"],
+            sentences.STANDINGS["measured"],
             "An estimate with the sampling error that its interval shows.",
         ]
         for a in run.attacks
@@ -294,11 +304,11 @@ def curve_table(figure: Figure) -> Table:
     grid += [k / 10 for k in range(1, 11)]
     rows = []
     for x in grid:
-        row = [words.rate(x)]
+        row = [_numbers.rate(x)]
         for series in figure.series:
             y = series.at(x)
             row.append(
-                "not measured" if y is None else words.percent(y, "up" if series.role == "promise" else "nearest")
+                "not measured" if y is None else _numbers.percent(y, "up" if series.role == "promise" else "nearest")
             )
         rows.append(row)
     return _table("Members found, by false alarms", ("False alarms", *(s.name for s in figure.series)), rows)

@@ -6,8 +6,8 @@ import base64
 import hashlib
 from importlib.resources import files
 
-from gmip.report._element import Html, join, tag
-from gmip.report.rows import Cell, Table
+from gmip._html import Html, join, tag
+from gmip.report.tables import Cell, Table
 
 __all__ = ["asset", "bullets", "page", "scroll", "table_html"]
 

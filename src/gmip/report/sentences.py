@@ -1,38 +1,28 @@
-"""Numbers and sentences for people. Bounds are rounded on the safe side: promises up, what was found down."""
+"""The sentences of a report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-from typing import Literal
 
-from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, Gate, RunAudit, Verdict, VerdictKind
+from gmip._numbers import count, percent, rate
+from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, Verdict, VerdictKind
 
 __all__ = [
     "LABELS",
     "STANDINGS",
     "attack_title",
     "certainty",
-    "count",
-    "duration",
     "gate",
     "headline",
     "headline_rate",
-    "interval",
     "listing",
     "meaning",
     "moment",
-    "number",
-    "percent",
     "question",
-    "rate",
     "rates",
     "tally",
 ]
-
-Rounding = Literal["nearest", "up", "down"]
-_MODES = {"nearest": ROUND_HALF_EVEN, "up": ROUND_CEILING, "down": ROUND_FLOOR}
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -49,36 +39,6 @@ STANDINGS = {
     "approximation": "Approximation",
     "measured": "Measured",
 }
-
-
-def number(value: float, rounding: Rounding = "nearest", digits: int = 3) -> str:
-    """`digits` significant digits without trailing zeros; an exponent only where people could not count the zeros."""
-    # repr is the shortest decimal that reads back as the float, so that 1.3 rounded up stays 1.3.
-    return _rounded(Decimal(repr(float(value))), rounding, digits, smallest=-4)
-
-
-def _rounded(value: Decimal, rounding: Rounding, digits: int, smallest: int = -6) -> str:
-    if value == 0:
-        return "0"
-    rounded = value.quantize(Decimal(1).scaleb(value.adjusted() - digits + 1), rounding=_MODES[rounding]).normalize()
-    if smallest <= rounded.adjusted() < 7:
-        return f"{rounded:f}"
-    return f"{rounded:e}".replace("e+", "e")
-
-
-def percent(share: float, rounding: Rounding = "nearest") -> str:
-    """A share as a percentage of three significant digits, below 1% two. Only rounding up turns what is not all into
-    100%."""
-    value = Decimal(repr(float(share))) * 100
-    text = _rounded(value, rounding, 3 if value >= 1 else 2)
-    return (
-        f"over {_rounded(value, 'down', 3)}%" if text == "100" and value < 100 and rounding == "nearest" else text + "%"
-    )
-
-
-def rate(text: str | float) -> str:
-    """A rate as it was asked for, as a percentage: "0.001" -> "0.1%"."""
-    return _rounded(Decimal(str(text)) * 100, "nearest", 12) + "%"
 
 
 def rates(run: RunAudit) -> tuple[str, ...]:
@@ -100,29 +60,9 @@ def headline_rate(run: RunAudit) -> str | None:
     return "0.01" if "0.01" in strongest else strongest[0] if strongest else None
 
 
-def interval(estimate: Estimate, *, share: bool) -> str:
-    """ "8.1% to 14.1%", outwards."""
-    write = percent if share else number
-    return f"{write(estimate.lower, 'down')} to {write(estimate.upper, 'up')}"
-
-
-def count(value: int) -> str:
-    return f"{value:,}"
-
-
 def listing(items: Sequence[str]) -> str:
     """ "a, b and c"."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
-
-
-def duration(seconds: float) -> str:
-    if seconds < 0.1:
-        return "under 0.1 s"
-    if seconds < 60:
-        return f"{number(seconds, digits=2)} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def moment(created: str) -> str:
@@ -180,7 +120,7 @@ def meaning(attack: AttackOutcome, key: str) -> str:
     """The measured point in plain words."""
     found = attack.tpr_at[key]
     return (
-        f"An attacker who accepts {rate(key)} false alarms finds {percent(found.value)} of the members; "
+        f"An attacker who accepts {rate(key)} false alarms finds {percent(found.value, 'nearest')} of the members; "
         f"guessing would find {rate(key)}."
     )
 

@@ -1,0 +1,74 @@
+"""The sentences of a report."""
+
+from __future__ import annotations
+
+from gmip.auditing.schema import Verdict
+from gmip.report import sentences
+from tests.unit.report import sample
+
+
+def test_moments():
+    assert sentences.moment("2026-03-05T14:02:11+00:00") == "5 March 2026, 14:02 UTC"
+    assert sentences.moment("2026-03-05T14:02:11Z") == "5 March 2026, 14:02 UTC"
+    assert sentences.moment("2026-03-05T15:02:11+01:00") == "5 March 2026, 14:02 UTC"
+    assert sentences.moment("2026-03-05T14:02:11") == "5 March 2026, 14:02 UTC"
+    assert sentences.moment("yesterday") == "yesterday"
+
+
+def test_listing():
+    assert sentences.listing(["a"]) == "a" and sentences.listing(["a", "b"]) == "a and b"
+    assert sentences.listing(["a", "b", "c"]) == "a, b and c"
+
+
+def test_rates_are_numbers_in_order():
+    run = sample.consistent().runs[0]
+    assert sentences.rates(run) == ("0.001", "0.01", "0.1") and sentences.headline_rate(run) == "0.01"
+    odd = sample.promise("claimed", "c", 1.0).model_copy(
+        update={"tpr_at": {"0.05": 0.1, "low": 0.2, "nan": 0.1, "7": 1.0}}
+    )
+    other = run.model_copy(update={"promises": (odd,), "attacks": ()})
+    assert sentences.rates(other) == ("0.05",) and sentences.headline_rate(other) == "0.05"
+    assert sentences.headline_rate(run.model_copy(update={"promises": (), "attacks": ()})) is None
+
+
+def test_a_promise_does_not_choose_the_rate_of_the_attack():
+    run = sample.consistent().runs[0]
+    attack = run.attacks[0].model_copy(update={"tpr_at": {"0.1": run.attacks[0].tpr_at["0.1"]}})
+    assert sentences.headline_rate(run.model_copy(update={"attacks": (attack,)})) == "0.1"
+
+
+def test_sentences():
+    result = sample.exposed()
+    run = result.runs[0]
+    assert sentences.meaning(run.attacks[0], "0.01") == (
+        "An attacker who accepts 1% false alarms finds 11% of the members; guessing would find 1%."
+    )
+    assert "at most 5% of audits. 500 members and 500 non-members were tested." in sentences.certainty(result, run)
+    assert "About 4,200 candidates" in sentences.certainty(sample.inconclusive(), sample.inconclusive().runs[0])
+    assert "never that there is none" in sentences.certainty(sample.consistent(), sample.consistent().runs[0])
+    assert sentences.certainty(sample.bare(), sample.bare().runs[0]).startswith("No attack was run")
+    assert sentences.gate(run, run.gate).startswith("Broken: at 1% false alarms at least 8.39% of the members")
+    assert sentences.tally(["consistent", "exposed", "consistent"]) == (
+        "Of 3 runs, 1 is more exposed than claimed and 2 are consistent with the promise."
+    )
+
+
+def test_repeated_runs_are_said():
+    run = sample.consistent().runs[0]
+    repeated = run.model_copy(update={"attacks": (run.attacks[0].model_copy(update={"repeats": 5}),)})
+    assert "over 5 repeated runs" in sentences.certainty(sample.consistent(), repeated)
+
+
+def test_headline_does_not_repeat_its_label():
+    verdict = Verdict(kind="exposed", headline="More exposed than claimed: it finds 9%.", reasons=())
+    assert sentences.headline(verdict) == "It finds 9%."
+    verdict = Verdict(kind="inconclusive", headline="no idea", reasons=())
+    assert sentences.headline(verdict) == "No idea"
+
+
+def test_attacks_are_named_by_their_titles():
+    run = sample.consistent().runs[0]
+    assert (
+        sentences.attack_title(run, "lira") == "LiRA, 16 shadow models"
+        and sentences.attack_title(run, "other") == "other"
+    )
