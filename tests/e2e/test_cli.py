@@ -393,7 +393,7 @@ def test_convert_noise(answer, given):
         ("--mu-dp 1 --delta 1e-5", "mu 1 is (4.37"),
         ("--mu-dp 1 --delta 0", "mu 1 reaches no finite epsilon at delta 0."),
         ("--mu-dp 1 --epsilon 1", "mu 1 is (1, 0.12694)-differentially private."),
-        ("--noise-std 1.3 --clip 650 --batch-size 500", "One step has mu 2.0000 in differential privacy"),
+        ("--noise-std 1.3 --clip 650 --batch-size 500", "One step has mu 2 in differential privacy"),
         ("--noise-std 0 --clip 650 --batch-size 500", "Without noise there is no differential privacy."),
     ],
 )
