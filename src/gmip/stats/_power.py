@@ -37,7 +37,10 @@ def candidates_needed(
         claimed, actual = check.non_negative("claimed", claimed), check.non_negative("actual", actual)
     if actual <= claimed:
         raise InvalidArgument(
-            f"actual = {actual} must exceed claimed = {claimed}: no audit refutes a claim that holds."
+            f"must exceed `claimed` = {claimed}",
+            argument="actual",
+            value=actual,
+            remedy="an audit cannot refute a claim that holds",
         )
     if fpr is None:
         enough = _sum_power(claimed, actual, error, power)
@@ -83,7 +86,7 @@ def _smallest(enough: Callable[[int], bool]) -> int:
         size *= 2
         if size > _MOST:
             raise UnreachableTarget(
-                f"More than {_MOST} candidates would be needed: the claim is too close to the truth."
+                f"More than {_MOST} candidates would be needed, because the claim is too close to the truth"
             )
     return _bisect(enough, size // 2, size)
 

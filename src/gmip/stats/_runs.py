@@ -35,7 +35,7 @@ class RunScores:
         for name in ("members", "non_members"):
             scores = _check.vector(name, getattr(self, name)).copy()
             if scores.size == 0:
-                raise InvalidArgument(f"{name} is empty: a run needs at least one score of each kind.")
+                raise InvalidArgument("is empty", argument=name, remedy="pass at least one score of each kind")
             scores.setflags(write=False)
             object.__setattr__(self, name, scores)
 
@@ -125,15 +125,17 @@ def pool(runs: RunScores | Sequence[RunScores], *, same_scale: bool = True) -> P
     """Put the runs together."""
     several: Sequence[Any] = [runs] if isinstance(runs, RunScores) else _sequence(runs)
     if not several:
-        raise InvalidArgument("runs is empty: pass the scores of at least one run.")
+        raise InvalidArgument("is empty", argument="runs", remedy="pass the scores of at least one run")
     for run in several:
         if not isinstance(run, RunScores):
-            raise InvalidArgument(f"runs must be RunScores or a sequence of them, not {type(run).__name__}.")
+            raise _not_runs(run)
     parts = [(run.members, run.non_members) for run in several]
     for name, side in (("members", 0), ("non_members", 1)):
         total = sum(part[side].size for part in parts)
         if total < 2:
-            raise InvalidArgument(f"{name} hold {total} score in all runs together: an audit needs at least 2.")
+            raise InvalidArgument(
+                f"hold {total} score in all runs together", argument=name, remedy="pass at least 2 for an audit"
+            )
     return _joined(parts, same_scale=same_scale or len(parts) == 1)
 
 
@@ -147,15 +149,19 @@ def _joined(parts: Sequence[tuple[Array, Array]], *, same_scale: bool) -> Pooled
 
 def checked_seed(seed: Any) -> int:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InvalidArgument(f"seed = {seed!r} must be a whole number of at least 0.")
+        raise InvalidArgument("must be a whole number of at least 0", argument="seed", value=seed)
     return int(seed)
+
+
+def _not_runs(given: Any) -> InvalidArgument:
+    return InvalidArgument(f"must be RunScores or a sequence of them, not {type(given).__name__}", argument="runs")
 
 
 def _sequence(runs: Any) -> Sequence[Any]:
     try:
         return list(runs)
     except TypeError:
-        raise InvalidArgument(f"runs must be RunScores or a sequence of them, not {type(runs).__name__}.") from None
+        raise _not_runs(runs) from None
 
 
 def _place(scores: Array, others: Array, own: int, coins: np.random.Generator) -> Array:

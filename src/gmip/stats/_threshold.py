@@ -1,4 +1,7 @@
-"""One threshold, chosen on one half of the candidates and judged on the other (THEORY 10)."""
+"""One threshold, chosen on one half of the candidates and judged on the other.
+
+docs/theory/audit-bounds.md, "The statistics".
+"""
 
 from __future__ import annotations
 

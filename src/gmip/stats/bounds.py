@@ -154,7 +154,7 @@ def claim_p_value(runs: Runs, curve: TradeOff, *, same_scale: bool = True, seed:
     composed or measured curves, which have no single mu.
     """
     if not isinstance(curve, TradeOff):
-        raise InvalidArgument(f"curve must be a TradeOff, not {type(curve).__name__}.")
+        raise InvalidArgument(f"must be a TradeOff, not {type(curve).__name__}", argument="curve")
     tests = _rank_tests(pool(runs, same_scale=same_scale), "auto", checked_seed(seed))
     return min(1.0, min(test.p_value(curve.fnr_at) / share for test, share in tests))
 

@@ -1,7 +1,7 @@
 """A Gaussian model of vectors, kept as the eigen-decomposition of its covariance.
 
-Singular covariances are normal here: the class gradients of a softmax head sum to zero (THEORY 6.7), and there may be
-fewer samples than dimensions. Directions below the eigenvalue cut-off are dropped, or kept with a ridge.
+Singular covariances are normal here: the class gradients of a softmax head sum to zero (docs/theory/errata.md, 7), and
+there may be fewer samples than dimensions. Directions below the eigenvalue cut-off are dropped, or kept with a ridge.
 """
 
 from __future__ import annotations
@@ -111,10 +111,12 @@ class GaussianModel:
         else:
             square = _check.matrix("covariance", covariance, columns=centre.size).astype(np.float64, copy=False)
             if square.shape[0] != centre.size or not np.allclose(square, square.T, rtol=1.0e-8, atol=0.0):
-                raise InvalidArgument(f"covariance must be symmetric, of shape {(centre.size, centre.size)}.")
+                raise InvalidArgument(
+                    f"must be symmetric, of shape {(centre.size, centre.size)}", argument="covariance"
+                )
             values, vectors = _falling(np.linalg.eigh(square))
         if values.size == 0 or values[0] <= 0.0 or values[-1] < -1.0e-8 * values[0]:
-            raise InvalidArgument("covariance must have no negative and at least one positive eigenvalue: mend it.")
+            raise InvalidArgument("must have no negative and at least one positive eigenvalue", argument="covariance")
         return cls(
             mean=centre,
             directions=vectors,
@@ -252,7 +254,9 @@ class _Sums:
 
     def __init__(self, shift: Array, *, powers: bool = True) -> None:
         if shift.size == 0:
-            raise InvalidArgument("background has no columns: pass gradients of at least one parameter.")
+            raise InvalidArgument(
+                "has no columns", argument="background", remedy="pass gradients of at least one parameter"
+            )
         self.shift, self.count, self.powers = shift, 0, powers
         self.first, self.second = np.zeros(shift.size), np.zeros((shift.size, shift.size), order="F")
         self.square, self.fourth, self.third = 0.0, 0.0, np.zeros(shift.size)
@@ -281,9 +285,15 @@ class _Sums:
         return self.shift + d, blas.dsyr(-float(self.count), d, a=self.second, overwrite_a=True), float(fourth)
 
 
+def _too_few(examples: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"has {examples} examples and a covariance needs at least 2", argument="background", remedy="pass more"
+    )
+
+
 def _mean_of(rows: NDArray[Any]) -> Array:
     if rows.shape[0] < 2:
-        raise InvalidArgument(f"background has {rows.shape[0]} examples: a covariance needs at least 2, pass more.")
+        raise _too_few(rows.shape[0])
     return np.asarray(np.add.reduce([chunk.sum(axis=0) for _, chunk in _chunks(rows)]) / rows.shape[0])
 
 
@@ -323,8 +333,7 @@ def _stream_sums(chunks: Iterable[Any]) -> Decomposition:
             sums = sums or _Sums(rows.mean(axis=0))
             sums.add(rows)
     if sums is None or sums.count < 2:
-        count = 0 if sums is None else sums.count
-        raise InvalidArgument(f"background has {count} examples: a covariance needs at least 2, pass more.")
+        raise _too_few(0 if sums is None else sums.count)
     return _primal(sums)
 
 
@@ -338,7 +347,9 @@ def _primal(sums: _Sums) -> Decomposition:
 def _needs_variance(largest: float, mean: Array) -> None:
     """Rounding alone gives a variance of (eps * mean)^2."""
     if not largest > (64.0 * np.finfo(np.float64).eps * float(np.abs(mean).max())) ** 2:
-        raise InvalidArgument("background does not vary: all its vectors are the same; pass gradients that differ.")
+        raise InvalidArgument(
+            "does not vary: all its vectors are the same", argument="background", remedy="pass gradients that differ"
+        )
 
 
 def _intensity(kind: Shrinkage, spectrum: Array, fourth: float, samples: int, dimension: int) -> float:

@@ -88,7 +88,9 @@ def clopper_pearson(
     n = check.count("trials", trials)
     k = check.number("successes", successes)
     if not (0 <= k <= n and k == int(k)):
-        raise InvalidArgument(f"successes = {successes} must be a whole number from 0 to trials = {trials}.")
+        raise InvalidArgument(
+            f"must be a whole number from 0 to `trials` = {trials}", argument="successes", value=successes
+        )
     share = error / 2.0 if side == "both" else error
     counts = np.array(int(k))
     return Estimate(
@@ -172,7 +174,9 @@ def roc_band(
     error = 1.0 - confidence
     grid = check.probability_array("fprs", fprs)
     if grid.ndim != 1 or grid.size == 0 or grid.min() <= 0.0 or grid.max() >= 1.0:
-        raise InvalidArgument("fprs must be a non-empty one-dimensional array of rates strictly between 0 and 1.")
+        raise InvalidArgument(
+            "must be a non-empty one-dimensional array of rates strictly between 0 and 1", argument="fprs"
+        )
     seed = checked_seed(seed)
     scores = pool(runs, same_scale=same_scale).comparable(seed)
     untied = scores.untied(seed)

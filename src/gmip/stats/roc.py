@@ -29,7 +29,7 @@ def _pair(members: ArrayLike, non_members: ArrayLike) -> tuple[Array, Array]:
     pair = _check.vector("members", members), _check.vector("non_members", non_members)
     for name, scores in zip(("members", "non_members"), pair, strict=True):
         if scores.size == 0:
-            raise InvalidArgument(f"{name} is empty: pass at least one score.")
+            raise InvalidArgument("is empty", argument=name, remedy="pass at least one score")
     return pair
 
 
