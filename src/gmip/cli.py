@@ -1,6 +1,6 @@
-"""The command line: account, calibrate, convert, train, audit, init, report, compare, attacks, shadows.
+"""The command line.
 
-Each command is one function in `gmip._cli`; a new command is a new module there and one line here. Commands compute
+Each command is one function in `gmip._cli`; a new command is a new module there and one name here. Commands compute
 first and print last, so that an error leaves standard output empty. Exit codes: 0, 2 (one sentence on standard error
 says what is wrong with the request), 130 (interrupted).
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final
 
 import typer
 
@@ -32,29 +32,30 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="gmip",
-    help="Membership-inference privacy: how exposed a training run is, and how much noise a target needs.",
+    help="Membership-inference privacy: can an attacker tell whether a person's record was in the training data?",
+    epilog="Try first: gmip audit --task digits. Every command has --help with an example.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("account")(account)
-app.command("calibrate")(calibrate)
-app.command("convert")(convert)
-app.command("train")(train)
-app.command("audit")(audit)
-app.command("init")(init)
-app.command("report")(report)
-app.command("compare")(compare)
-app.command("attacks")(attacks)
-app.command("shadows")(shadows)
-app.command("reproduce")(reproduce)
+# In the order in which they are used; the help lists them under these titles.
+_COMMANDS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
+    "Before training: how private will it be?": (account, calibrate, convert),
+    "Training": (train,),
+    "After training: does the model leak?": (audit, report, compare),
+    "More for audits": (init, attacks, shadows),
+    "The paper": (reproduce,),
+}
+for _panel, _functions in _COMMANDS.items():
+    for _function in _functions:
+        app.command(_function.__name__, rich_help_panel=_panel)(_function)
 
 
 @app.callback(invoke_without_command=True)
 def _top(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
         print(f"gmip {__version__}")
@@ -73,7 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(sentence(error), file=sys.stderr)
         return 2
     except (OverflowError, MemoryError):
-        print("The request is beyond what can be computed: pass less extreme sizes, noise or rates.", file=sys.stderr)
+        print(
+            "These numbers are too extreme to compute with: pass more moderate sizes, noise or rates.", file=sys.stderr
+        )
         return 2
     except (KeyboardInterrupt, typer.Abort):
         return 130

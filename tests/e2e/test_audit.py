@@ -73,7 +73,7 @@ def test_the_gate(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     arguments = ["audit", "--run", run, "--out", tmp_path / "a", "--fail-above-tpr", limit, *seed]
     assert gmip(*arguments, "--junit", tmp_path / "j.xml") == code
     said = capsys.readouterr()
-    assert ("above the limit" in said.err) == (code == 1)
+    assert ("more than the limit" in said.err) == (code == 1)
     assert ("gate" in (tmp_path / "j.xml").read_text()) and (tmp_path / "a" / "report.html").exists()
 
 
@@ -84,7 +84,7 @@ def test_settings_from_a_file_with_changes(
     assert gmip("init") == 0
     assert "gmip audit audit.yaml" in capsys.readouterr().out
     assert gmip("init") == 2
-    assert "exists already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     Path("other.yaml").write_text(
         f"task: digits\nruns: ['{run}']\nattacks: [loss]\nout: here\ncandidates: 50\nseed: 4\n"
     )

@@ -22,8 +22,8 @@ from tests.e2e.cli import CLIPPED, PAPER, RUN, TARGET, shell
 def test_account_as_a_process():
     done = shell("account", *RUN)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "An attacker who accepts 1% false alarms finds at most 4.34% of the members." in done.stdout
-    assert "Threat model" in done.stdout
+    assert "At a 1% false-alarm rate, an attacker finds at most 4.34% of the members." in done.stdout
+    assert "For a typical record and an attacker who sees every gradient; a forecast, not a bound." in done.stdout
 
 
 def test_json_as_a_process():
@@ -82,7 +82,7 @@ def test_numbers_beyond_reach_are_one_sentence(run, monkeypatch, error):
     monkeypatch.setattr("gmip._cli.account.account_run", fail)
     outcome = run("account", *RUN)
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err.startswith("The request is beyond what can be computed: ")
+    assert outcome.err.startswith("These numbers are too extreme to compute with: ")
 
 
 def test_a_bug_is_not_hidden(run, monkeypatch):
@@ -104,12 +104,16 @@ def test_version(run):
 def test_without_a_command_the_help(run):
     outcome = run()
     assert (outcome.code, outcome.err) == (0, "")
-    assert all(command in outcome.out for command in ("account", "calibrate", "convert"))
+    names = re.findall(r"│ (\w+) +[A-Z]", outcome.out)
+    assert names[:6] == ["account", "calibrate", "convert", "train", "audit", "report"]
+    assert "how private will it be?" in outcome.out
+    assert "Try first: gmip audit --task digits." in outcome.out
+    assert len(outcome.out.splitlines()) <= 40
 
 
 RUN_OPTIONS = (
     "--dataset-size --batch-size --steps --params --sampling --rank --clip --noise-std --noise-multiplier "
-    "--susceptibility --susceptibility-file --bound --composition --json "
+    "--susceptibility --susceptibility-file --bound --composition --explain --json "
 )
 OPTIONS = {
     "account": RUN_OPTIONS + "--fpr",
@@ -206,14 +210,31 @@ def test_infinity_is_a_string(answer, run):
 def test_account_sentence_speaks_of_the_rate_asked_for(run):
     out = run("account", *RUN, "--fpr", "1e-3").out
     bound = _numbers.percent(gmip.account(PAPER).tpr_at(0.001), "up")
-    assert f"An attacker who accepts 0.1% false alarms finds at most {bound} of the members." in out
+    assert f"At a 0.1% false-alarm rate, an attacker finds at most {bound} of the members." in out
     assert "finds at most 4.34% of the members" in run("account", *RUN, "--fpr", "0.2", "--fpr", "1e-2").out
 
 
-def test_account_prints_every_assumption(run):
-    out = " ".join(run("account", *RUN).out.split())
-    for sentence in gmip.account(PAPER).assumptions:
-        assert f"- {sentence}" in out
+NOISY = ["--clip", "500", "--noise-std", "2", "--composition", "clt"]
+
+
+@pytest.mark.parametrize("argv", [["account", *RUN, *NOISY], ["calibrate", *RUN, "--target-mu", "0.8"]])
+def test_what_the_answer_assumes_is_one_line_and_a_list_on_request(run, answer, argv):
+    assumed = answer(*argv)["assumptions"]
+    assert len(assumed) > 5
+    short, long = run(*argv).out, run(*argv, "--explain").out
+    assert [sentence for sentence in assumed if f"- {sentence}" in " ".join(long.split())] == assumed
+    assert not [sentence for sentence in assumed if sentence in " ".join(short.split())]
+    last = short.splitlines()[-1]
+    assert last.startswith("For a typical record and an attacker who sees every gradient; a forecast, not a bound. ")
+    assert last.endswith("--explain lists what it assumes.")
+    assert short.removesuffix(f"{last}\n") in long
+    assert answer(*argv, "--explain") == answer(*argv)
+
+
+def test_the_answer_comes_first(run):
+    lines = run("account", *RUN).out.splitlines()
+    assert lines[0] == "At a 1% false-alarm rate, an attacker finds at most 4.34% of the members."
+    assert lines[1].startswith("┌")
 
 
 def test_account_prints_no_bound_rounded_down(run, answer):
@@ -290,7 +311,10 @@ def test_no_noise_is_needed(answer, run, clip):
     got = answer("calibrate", *RUN, *clip, "--target-mu", "0.8")
     assert (got["noise_std"], got["needed"]) == (0.0, False)
     assert got["noise_multiplier"] == (0.0 if clip else None)
-    assert "No noise is needed: mu stays at or below 0.8." in run("calibrate", *RUN, *clip, "--target-mu", "0.8").out
+    assert (
+        "No noise is needed: the mu of the run is at most 0.8."
+        in run("calibrate", *RUN, *clip, "--target-mu", "0.8").out
+    )
 
 
 @pytest.mark.parametrize(
@@ -305,7 +329,7 @@ def test_solve_for_steps(answer, run, noise):
         got["num_steps"] == gmip.calibrate(described, target_mu=0.4, solve_for="num_steps", composition="clt").num_steps
     )
     assert got["needed"] is None
-    assert f"Take at most {got['num_steps']} steps: mu stays at or below 0.4." in run(*argv).out
+    assert f"Train for at most {got['num_steps']} steps: the mu of the run is at most 0.4." in run(*argv).out
 
 
 @pytest.mark.parametrize("hold", ["steps", "epochs", None])
@@ -317,15 +341,15 @@ def test_solve_for_batch_size(answer, run, hold):
     assert (got["batch_size"], got["num_steps"]) == (found.batch_size, found.num_steps)
     assert (found.num_steps == 1200) == (hold != "epochs")
     out = run("calibrate", *RUN, *options).out
-    assert f"Take batches of {found.batch_size} in {found.num_steps} steps: mu stays at or below 0.8." in out
+    assert f"Use batches of {found.batch_size} and {found.num_steps} steps: the mu of the run is at most 0.8." in out
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--target-mu", "0.41"], "mu stays at or below 0.41."),
-        (["--target-tpr", "0.03@1e-2"], "an attacker who accepts 1% false alarms finds at most 3% of the members."),
-        (["--target-advantage", "0.1"], "the attacker's advantage (TPR - FPR) stays at or below 10%."),
+        (["--target-mu", "0.41"], "the mu of the run is at most 0.41."),
+        (["--target-tpr", "0.03@1e-2"], "at a 1% false-alarm rate, an attacker finds at most 3% of the members."),
+        (["--target-advantage", "0.1"], "the attacker's advantage (TPR - FPR) is at most 10%."),
     ],
 )
 def test_calibrate_sentence_and_noise_that_is_never_too_small(answer, run, options, words):
@@ -385,13 +409,13 @@ def test_convert_noise(answer, given):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ("--mu-dp 5 --params 650 --batch-size 500", "A step of mu 5 in differential privacy has mu 1.13"),
+        ("--mu-dp 5 --params 650 --batch-size 500", "A step with mu 5 in differential privacy has mu 1.13"),
         ("--mu-mip 0.8 --params 650 --batch-size 500", "in membership-inference privacy has mu "),
-        ("--mu-mip 2 --params 650 --batch-size 500", "Data randomness alone reaches mu 2, without noise"),
-        ("--epsilon 1 --delta 1e-5", "A mechanism of mu 0.26805 or less is (1, 1e-05)-differentially private."),
-        ("--epsilon 1 --delta 1", "Any mu is (1, 1)-differentially private: this promises nothing."),
+        ("--mu-mip 2 --params 650 --batch-size 500", "No noise is needed for mu 2, and without noise"),
+        ("--epsilon 1 --delta 1e-5", "A mechanism with mu 0.26805 or less is (1, 1e-05)-differentially private."),
+        ("--epsilon 1 --delta 1", "Every mechanism is (1, 1)-differentially private."),
         ("--mu-dp 1 --delta 1e-5", "mu 1 is (4.37"),
-        ("--mu-dp 1 --delta 0", "mu 1 reaches no finite epsilon at delta 0."),
+        ("--mu-dp 1 --delta 0", "There is no finite epsilon for mu 1 at delta 0."),
         ("--mu-dp 1 --epsilon 1", "mu 1 is (1, 0.12694)-differentially private."),
         ("--noise-std 1.3 --clip 650 --batch-size 500", "One step has mu 2 in differential privacy"),
         ("--noise-std 0 --clip 650 --batch-size 500", "Without noise there is no differential privacy."),

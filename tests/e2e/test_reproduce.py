@@ -48,10 +48,10 @@ def test_an_experiment_from_the_command_line(tmp_path, capsys):
         (["all", "--workers", "0"], "--workers must be a whole number from 1 to 1e18, not '0'"),
         (["all", "--backend", "slurm"], "--backend must be"),
         (["all", "--backend", "dask"], "--backend dask needs --scheduler-address: add it"),
-        (["all", "--scheduler-address", "tcp://a:1"], "--scheduler-address plays no part in --backend local"),
+        (["all", "--scheduler-address", "tcp://a:1"], "--scheduler-address does not apply to --backend local"),
         (["assumptions", "--out", "FILE"], "is a file: pass a folder for the results."),
         (["assumptions", "--out", "FILE/below"], "cannot be written"),
-        (["assumptions", "convergence"], "follows no option"),
+        (["assumptions", "convergence"], "is not expected here"),
     ],
 )
 def test_bad_requests_take_one_sentence(tmp_path, capsys, arguments, sentence):

@@ -187,7 +187,7 @@ def test_command(recorded, capsys):
         (["--workers", "many"], "--workers must be a whole number from 1"),
         (["--backend", "spark"], "--backend must be one of local, dask, ray, not 'spark'"),
         (["--backend", "dask"], "--backend dask needs --scheduler-address"),
-        (["--scheduler-address", "tcp://a:1"], "--scheduler-address plays no part in --backend local"),
+        (["--scheduler-address", "tcp://a:1"], "--scheduler-address does not apply to --backend local"),
         (["--seed", "-1"], "--seed must be a whole number from 0"),
         (["--attacks", "loss"], "--attacks has 'loss', which uses no shadow models: pass some of lira"),
         (["--attacks", "lira,magic"], "--attacks has 'magic', which is not an attack: pass some of lira"),

@@ -104,8 +104,17 @@ def test_trains_records_and_says_so(run, task, tmp_path):
 def test_people_read_a_table_and_a_sentence(run, task, tmp_path):
     code, out, err = run("--task", task, "--out", str(tmp_path / "a"), "--noise-std", "0.1")
     assert (code, err) == (0, "")
-    for words in ("accuracy on test data", "members found at 1% false alarms, at most", "as sensitive as the data"):
+    for words in ("accuracy on test data", "members found at 1% false alarms, at most", "protect it like the data"):
         assert words in " ".join(out.split())
+    assert out.splitlines()[-1].endswith("a forecast, not a bound. --explain lists what it assumes.")
+
+
+def test_explain_lists_what_the_answer_assumes(run, task, tmp_path):
+    command = ["--task", task, "--out", str(tmp_path / "a"), "--noise-std", "0.1"]
+    out = " ".join(run(*command, "--explain")[1].split())
+    assumed = json.loads((tmp_path / "a" / "result.json").read_text())["privacy"]["gmip"]["assumptions"]
+    assert len(assumed) > 5
+    assert [sentence for sentence in assumed if f"- {sentence}" in out] == assumed
 
 
 def test_recipe_options_reach_the_run(run, task, tmp_path):
@@ -198,12 +207,12 @@ OUT = ["--out", "a"]
         ([], "--out is missing"),
         ([*OUT, "--task", "digit"], "did you mean 'digits'"),
         ([*OUT, "--task", "nowhere.py:make_task"], "there is no file nowhere.py"),
-        ([*OUT, "--target-mu", "1", "--noise-std", "1"], "exclude each other"),
-        ([*OUT, "--noise-multiplier", "1", "--noise-std", "1"], "two names for one thing"),
-        ([*OUT, "--steps", "1", "--epochs", "1"], "two names for one thing"),
-        ([*OUT, "--target-mu", "1", "--target-tpr", "0.1@0.01"], "2 targets were given"),
-        ([*OUT, "--bound", "paper"], "none was given"),
-        ([*OUT, "--target-mu", "1", "--notion", "gdp", "--bound", "paper"], "plays no part"),
+        ([*OUT, "--target-mu", "1", "--noise-std", "1"], "pass a target or a noise, not both"),
+        ([*OUT, "--noise-multiplier", "1", "--noise-std", "1"], "pass only one of them"),
+        ([*OUT, "--steps", "1", "--epochs", "1"], "pass only one of them"),
+        ([*OUT, "--target-mu", "1", "--target-tpr", "0.1@0.01"], "2 privacy targets were given"),
+        ([*OUT, "--bound", "paper"], "--bound applies to a privacy target, and there is none"),
+        ([*OUT, "--target-mu", "1", "--notion", "gdp", "--bound", "paper"], "does not apply"),
         ([*OUT, "--steps", "0"], "--steps must be a whole number"),
         ([*OUT, "--seed", "-1"], "--seed must be a whole number"),
         ([*OUT, "--every", "x"], "--every must be a whole number"),
@@ -276,7 +285,7 @@ def test_ctrl_c_says_how_to_go_on(task, tmp_path):
     os.kill(child.pid, signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert (child.returncode, out) == (130, "")
-    assert err.splitlines()[-1] == "Interrupted: repeat the command with --resume to go on."
+    assert err.splitlines()[-1] == "Interrupted: run the command again with --resume to continue."
     assert Trace.open(tmp_path / "a").num_steps > 0
 
 

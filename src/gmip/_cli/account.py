@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from gmip import _numbers
 from gmip._cli import options, parse, show
 from gmip.accounting.account import account as account_run
@@ -32,24 +30,24 @@ def account(
     composition: options.CompositionOption = None,
     fpr: Annotated[
         list[str] | None,
-        typer.Option(
+        options.option(
             "--fpr",
-            metavar="RATE",
-            rich_help_panel=options.ACCOUNTING,
-            show_default=False,
-            help="False-positive rate from 0 to 1; may be repeated (default 0.001, 0.01 and 0.1).",
+            "RATE",
+            options.ACCOUNTING,
+            "False-alarm rate (FPR) from 0 to 1; repeat for several (default 0.001, 0.01 and 0.1).",
         ),
     ] = None,
+    explain: options.Explain = False,
     json: options.Json = False,
 ) -> None:
-    """How exposed is a training run: the most that any membership attacker finds.
+    """Compute how exposed a training run is to membership inference.
 
     Example: gmip account --dataset-size 48000 --batch-size 400 --steps 1200 --params 650
 
-    JSON keys: mu_step (of one step; for the largest susceptibility of
-    several), mu (equivalent mu of the run), tpr_at_fpr (keyed by the rates as
-    typed), advantage, auc, gdp_mu (differential privacy of the same run; null
-    without noise), assumptions.
+    JSON keys: mu_step (mu of one step, at the largest susceptibility given),
+    mu (equivalent mu of the run), tpr_at_fpr (share of members found, by
+    false-alarm rate as typed), advantage, auc, gdp_mu (mu of differential
+    privacy of the same run; null without noise), assumptions.
     """
     run = options.build_run(
         dataset_size=dataset_size,
@@ -95,9 +93,10 @@ def account(
         ("mu of differential privacy", "none without noise" if gdp_mu is None else _numbers.number(gdp_mu, "up")),
     ]
     text = next((text for text, rate in rates.items() if rate == 0.01), next(iter(rates)))
-    show.print_people(
+    show.print_answer(
         rows,
-        f"An attacker who accepts {_numbers.rate(text)} false alarms finds at most "
+        f"At a {_numbers.rate(text)} false-alarm rate, an attacker finds at most "
         f"{_numbers.percent(answer['tpr_at_fpr'][text], 'up')} of the members.",
-        curve.assumptions,
+        curve,
+        explain=explain,
     )

@@ -1,4 +1,4 @@
-"""`gmip attacks`: which attacks there are, and what each needs."""
+"""`gmip attacks`: the attacks, and what each needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["attacks"]
 def attacks(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Which attacks there are, and what an attacker must have for each.
+    """List the attacks and what an attacker needs for each.
 
     JSON keys: attacks (name -> title, needs, analytical: whether its error
     rates are known in closed form), needs (what each need stands for), note.

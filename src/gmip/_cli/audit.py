@@ -1,4 +1,4 @@
-"""`gmip audit`: does this model leak who was in it?"""
+"""`gmip audit`: does this model leak who was in its training data?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gmip import _numbers
-from gmip._cli import cluster, options, parse, show, targets
+from gmip._cli import cluster, options, parse, show
 from gmip._cli.errors import BadRequest
 from gmip._cli.stages import stages, warnings_in_one_line
 
@@ -19,88 +19,107 @@ if TYPE_CHECKING:
 
 __all__ = ["audit", "init"]
 
-WHAT, HOW, SHADOWS, OUTPUT = "What is audited", "How", "Shadow models (lira, rmia, cfd-lrt)", "Output"
+WHAT, HOW, SHADOWS, OUTPUT = "What to audit", "How to audit", "Shadow models (lira, rmia, cfd-lrt)", "Output"
 YAML = (".yaml", ".yml")
-
-
-def _option(panel: str, name: str, metavar: str | None, help: str) -> Any:
-    return typer.Option(name, metavar=metavar, rich_help_panel=panel, show_default=False, help=help)
 
 
 def audit(
     context: typer.Context,
     source: Annotated[
         str | None,
-        typer.Argument(metavar="[TASK|AUDIT.YAML]", show_default=False, help="A task, or a file of settings."),
+        typer.Argument(metavar="TASK|AUDIT.YAML", show_default=False, help="A task, or a settings file."),
     ] = None,
     task: Annotated[
         str | None,
-        _option(WHAT, "--task", "TASK", "A built-in task, or path/to/file.py:make_task (default digits)."),
+        options.option("--task", "TASK", WHAT, "A built-in task, or path/to/file.py:make_task (default digits)."),
     ] = None,
     run: Annotated[
         list[str] | None,
-        _option(
-            WHAT, "--run", "[NAME=]DIR", "A recorded run; may be repeated. Without one, a run is trained by the recipe."
+        options.option(
+            "--run",
+            "[NAME=]DIR",
+            WHAT,
+            "A recorded run; repeat for several. Without it, gmip trains one by the task's recipe.",
         ),
     ] = None,
     attacks: Annotated[
         str | None,
-        _option(WHAT, "--attacks", "A,B,...", "Attacks, as gmip attacks lists them (default: see gmip init)."),
+        options.option("--attacks", "A,B,...", WHAT, "Attacks; gmip attacks lists them (default: see gmip init)."),
     ] = None,
-    target_mu: targets.TargetMu = None,
-    target_advantage: targets.TargetAdvantage = None,
+    target_mu: options.TargetMu = None,
+    target_advantage: options.TargetAdvantage = None,
     notion: options.NotionOption = None,
     candidates: Annotated[
-        str | None, _option(HOW, "--candidates", "M", "At most M members and M non-members (default 2000).")
+        str | None,
+        options.option("--candidates", "M", HOW, "Attack at most M members and M non-members (default 2000)."),
     ] = None,
     repeats: Annotated[
         str | None,
-        _option(HOW, "--repeats", "R", "Runs of the recipe in all, with other seeds (default 1; 5 for intervals)."),
+        options.option(
+            "--repeats",
+            "R",
+            HOW,
+            "Train the recipe R times with different seeds (default 1). From 5 on, intervals include the "
+            "variation between runs.",
+        ),
     ] = None,
-    seed: Annotated[str | None, _option(HOW, "--seed", "SEED", "Of the audit; drawn afresh if left out.")] = None,
-    confidence: Annotated[str | None, _option(HOW, "--confidence", "P", "Of intervals and verdict (0.95).")] = None,
-    delta: Annotated[str | None, _option(HOW, "--delta", "DELTA", "Of lower bounds on epsilon (1e-5).")] = None,
+    seed: Annotated[str | None, options.option("--seed", "SEED", HOW, "Seed of the audit (default: random).")] = None,
+    confidence: Annotated[
+        str | None, options.option("--confidence", "P", HOW, "Confidence of intervals and verdict (default 0.95).")
+    ] = None,
+    delta: Annotated[
+        str | None, options.option("--delta", "DELTA", HOW, "delta of the lower bounds on epsilon (default 1e-5).")
+    ] = None,
     claim_mu: Annotated[
         str | None,
-        _option(HOW, "--claim-mu", "MU", "What was promised (default: what the accountant says of the run)."),
+        options.option(
+            "--claim-mu", "MU", HOW, "The mu that was promised (default: what gmip account says about the run)."
+        ),
     ] = None,
-    wish: Annotated[
+    advise_tpr: Annotated[
         str | None,
-        _option(HOW, "--advise-tpr", "TPR@FPR", "What the report's advice aims at (default 0.05@0.01)."),
+        options.option(
+            "--advise-tpr", "TPR@FPR", HOW, "Privacy target of the advice in the report (default 0.05@0.01)."
+        ),
     ] = None,
-    shadows: Annotated[str | None, _option(SHADOWS, "--shadows", "M", "How many shadow models (default 64).")] = None,
+    shadows: Annotated[
+        str | None, options.option("--shadows", "M", SHADOWS, "Number of shadow models (default 64).")
+    ] = None,
     workers: cluster.Workers = None,
     backend: cluster.BackendOption = None,
     scheduler_address: cluster.SchedulerAddress = None,
     out: Annotated[
-        str | None, _option(OUTPUT, "--out", "DIR", "Folder of the report and the work in progress (default audit).")
+        str | None,
+        options.option("--out", "DIR", OUTPUT, "Folder for the report and for unfinished work (default audit)."),
     ] = None,
-    title: Annotated[str | None, _option(OUTPUT, "--title", "TEXT", "Of the report.")] = None,
+    title: Annotated[str | None, options.option("--title", "TEXT", OUTPUT, "Title of the report.")] = None,
     fail_above_tpr: Annotated[
         str | None,
-        _option(
-            OUTPUT,
+        options.option(
             "--fail-above-tpr",
             "TPR@FPR",
-            "Exit code 1 if the lower bound of the members found exceeds it, as in 0.05@0.01.",
+            OUTPUT,
+            "Exit with code 1 if an attack finds more than this, with confidence.",
         ),
     ] = None,
     junit: Annotated[
-        str | None, _option(OUTPUT, "--junit", "FILE", "Also write verdict and gate as JUnit XML.")
+        str | None, options.option("--junit", "FILE", OUTPUT, "Also write the verdict as JUnit XML.")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Attack a run, compare what was found with what was promised, and write a report.
+    """Attack a trained model and write a report of what leaks.
+
+    The report compares what the attacks find with what was promised.
 
     Examples: gmip audit --task digits
               gmip audit my_project.py:make_task --run runs/a --attacks glir,loss,lira
               gmip audit audit.yaml --fail-above-tpr 0.05@0.01
 
-    Interrupted? Repeat the command: what is finished is not computed again.
+    Interrupted? Run the command again: it continues where it stopped.
 
-    The folder of the report names the most exposed members and holds the
-    trained runs: keep it as safe as the data. Exit codes: 0, 1 (the gate of
-    --fail-above-tpr does not hold), 2 (the request is wrong).
+    The folder names the most exposed members and holds the trained models:
+    protect it like the data. Exit codes: 0; 1 if --fail-above-tpr fails; 2 if
+    the request is wrong.
     """
     given: dict[str, Any] = {
         "task": task,
@@ -111,7 +130,7 @@ def audit(
         "confidence": confidence and parse.probability("--confidence", confidence),
         "delta": delta and parse.probability("--delta", delta),
         "claim_mu": claim_mu and parse.positive("--claim-mu", claim_mu),
-        "target_tpr": wish and _limit("--advise-tpr", wish),
+        "target_tpr": advise_tpr and _limit("--advise-tpr", advise_tpr),
         "fail_above_tpr": fail_above_tpr and _limit("--fail-above-tpr", fail_above_tpr),
         "out": out,
         "title": title,
@@ -124,7 +143,7 @@ def audit(
     path = source if source is not None and source.lower().endswith(YAML) else None
     if source is not None and path is None:
         if task is not None:
-            raise BadRequest(f"{source!r} and --task {task} both name a task: pass one of them.")
+            raise BadRequest(f"{source!r} and --task {task} both name a task", remedy="pass only one of them")
         given["task"] = source
     pipeline, report = _framework()
     settings = {} if path is None else pipeline.read_yaml(path)
@@ -136,7 +155,7 @@ def audit(
         try:
             audited = pipeline.run_audit(config, watch=watch, command=context.obj)
         except KeyboardInterrupt:
-            print("Interrupted: repeat the command to go on, nothing finished is lost.", file=sys.stderr)
+            print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
             raise
     written = report.write_report(audited.result, config.out, candidates=audited.candidates)
     if junit is not None:
@@ -155,31 +174,33 @@ def audit(
 def _gate(gate: Gate) -> str:
     return (
         f"{gate.attack} finds at least {_numbers.percent(gate.tpr_lower, 'down')} of the members at "
-        f"{_numbers.rate(gate.fpr)} false alarms, above the limit of {_numbers.rate(gate.limit)}."
+        f"{_numbers.rate(gate.fpr)} false alarms, more than the limit of {_numbers.rate(gate.limit)}."
     )
 
 
 def init(
-    path: Annotated[str, typer.Argument(metavar="[FILE]", help="Where to.")] = "audit.yaml",
+    path: Annotated[str, typer.Argument(metavar="FILE", help="The file to write.")] = "audit.yaml",
 ) -> None:
-    """Write an annotated file of settings for gmip audit."""
+    """Write a settings file for gmip audit, with explanations."""
     from gmip.pipeline.template import TEMPLATE
 
     try:
         with Path(path).open("x", encoding="utf-8") as file:
             file.write(TEMPLATE)
     except FileExistsError:
-        raise BadRequest(f"{path} exists already: remove it, or name another file.") from None
+        raise BadRequest(f"{path} already exists", remedy="remove it, or pass another file name") from None
     except OSError as error:
-        raise BadRequest(f"{path} cannot be written ({error.strerror}): name another file.") from None
-    print(f"{path} is written; then: gmip audit {shlex.quote(path)}")
+        raise BadRequest(f"{path} cannot be written ({error.strerror})", remedy="pass another file name") from None
+    print(f"Wrote {path}. Next: gmip audit {shlex.quote(path)}")
 
 
 def _framework() -> tuple[Any, Any]:
     try:
         from gmip import pipeline, report
     except ModuleNotFoundError as error:
-        raise BadRequest(f"gmip audit needs {error.name}, which is not installed: pip install 'gmip[audit]'.") from None
+        raise BadRequest(
+            f"gmip audit needs {error.name}, which is not installed", remedy="pip install 'gmip[audit]'"
+        ) from None
     return pipeline, report
 
 
@@ -194,15 +215,20 @@ def _runs(
     """Recorded runs as NAME=DIR or DIR, or the one run to train."""
     target: dict[str, Any] = {}
     if mu is not None or advantage is not None:
-        target = dict(targets.read_target(mu, None, advantage).keywords)
+        target = dict(options.read_target(mu, None, advantage).keywords)
         if notion is not None:
             target["notion"] = parse.one_of("--notion", notion, ("gmip", "gdp"))
     elif notion is not None:
-        raise BadRequest("--notion says how a target is met and none was given: add --target-mu.")
+        raise BadRequest(
+            "--notion applies to a privacy target, and there is none", remedy="add --target-mu or --target-advantage"
+        )
     if not given:
         return [target] if target else None
     if target:
-        raise BadRequest("--run names a run that is trained already: leave out the target.")
+        raise BadRequest(
+            "--run names a run that is already trained, so it cannot be trained to a target",
+            remedy="leave out the target",
+        )
     runs = []
     for text in given:
         name, equals, path = text.partition("=")

@@ -1,11 +1,11 @@
-"""`gmip calibrate`: how much noise (or which batch size, or how many steps) a target needs."""
+"""`gmip calibrate`: the noise (or batch size, or number of steps) that a privacy target needs."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 from gmip import _numbers
-from gmip._cli import options, parse, show, targets
+from gmip._cli import options, parse, show
 from gmip._cli.errors import BadRequest
 from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
@@ -29,9 +29,9 @@ def calibrate(
     clip: options.Clip = None,
     noise_std: options.NoiseStd = None,
     noise_multiplier: options.NoiseMultiplier = None,
-    target_mu: targets.TargetMu = None,
-    target_tpr: targets.TargetTpr = None,
-    target_advantage: targets.TargetAdvantage = None,
+    target_mu: options.TargetMu = None,
+    target_tpr: options.TargetTpr = None,
+    target_advantage: options.TargetAdvantage = None,
     notion: options.NotionOption = None,
     susceptibility: options.Susceptibility = None,
     susceptibility_file: options.SusceptibilityFile = None,
@@ -39,42 +39,47 @@ def calibrate(
     composition: options.CompositionOption = None,
     solve_for: Annotated[
         str | None,
-        targets.target_option(
+        options.option(
             "--solve-for",
-            "WHAT",
+            "noise-std|batch-size|steps",
+            options.TARGET,
             "noise-std (default): the least noise; batch-size: the smallest batch; steps: the most steps. The last two "
-            "keep the given noise (its std on the batch MEAN).",
+            "keep the noise that you pass (its std on the batch MEAN).",
         ),
     ] = None,
     hold: Annotated[
         str | None,
-        targets.target_option(
+        options.option(
             "--hold",
             "steps|epochs",
-            "With --solve-for batch-size: what stays, the number of steps (default) or of epochs.",
+            options.TARGET,
+            "With --solve-for batch-size: keep the number of steps (default) or of epochs.",
         ),
     ] = None,
+    explain: options.Explain = False,
     json: options.Json = False,
 ) -> None:
-    """How much noise does a target need: the least that keeps every membership attacker within it.
+    """Find the least noise that meets a privacy target.
 
     Example: gmip calibrate --dataset-size 48000 --batch-size 400 --steps 1200
     --params 650 --clip 500 --target-mu 0.4
 
     JSON keys: noise_std (on the batch MEAN), noise_multiplier (Opacus; null
-    without --clip), batch_size, num_steps, target, achieved (the target's
-    measure on the answer), needed (whether noise had to be added; null if noise
-    was not solved for), assumptions.
+    without --clip), batch_size, num_steps, target, achieved (the value that
+    the run reaches), needed (whether the run needs noise; null with
+    --solve-for batch-size or steps), assumptions.
     """
-    target = targets.read_target(target_mu, target_tpr, target_advantage)
+    target = options.read_target(target_mu, target_tpr, target_advantage)
     solve_for = solve_for or "noise-std"
     solved = SOLVABLE[parse.one_of("--solve-for", solve_for, tuple(SOLVABLE))]
     kind = parse.one_of("--notion", notion or "gmip", NOTIONS)
     for option, value in {"--noise-std": noise_std, "--noise-multiplier": noise_multiplier}.items():
         if solved == "noise_std" and value is not None:
-            raise BadRequest(f"{option} is what is solved for: leave it out, or choose another --solve-for.")
+            raise BadRequest(
+                f"{option} is what gmip calibrate finds", remedy="leave it out, or pass --solve-for batch-size or steps"
+            )
     if hold is not None and solved != "batch_size":
-        raise BadRequest(f"--hold has no meaning with --solve-for {solve_for}: leave it out.")
+        raise BadRequest(f"--hold does not apply to --solve-for {solve_for}", remedy="leave it out")
     if kind == "gdp":
         idle = {
             "--susceptibility": susceptibility,
@@ -84,7 +89,7 @@ def calibrate(
         }
         for option, value in idle.items():
             if value is not None:
-                raise BadRequest(f"{option} plays no part in --notion gdp: leave it out.")
+                raise BadRequest(f"{option} does not apply to --notion gdp", remedy="leave it out")
     run = options.build_run(
         dataset_size=dataset_size,
         batch_size=batch_size,
@@ -127,16 +132,16 @@ def calibrate(
         ("noise multiplier (Opacus)", "needs --clip" if multiplier is None else _numbers.number(multiplier, "up", 5)),
         ("batch size", str(found.batch_size)),
         ("steps", str(found.num_steps)),
-        (f"{next(iter(target.answer))} achieved, at most", _numbers.number(achieved, "up", 5)),
+        (f"{target.name} of this run, at most", _numbers.number(achieved, "up", 5)),
     ]
-    show.print_people(rows, f"{_advice(found, solved)}: {target.words}.", curve.assumptions)
+    show.print_answer(rows, f"{_advice(found, solved)}: {target.words}.", curve, explain=explain)
 
 
 def _advice(found: NoisySGD, solved: SolveFor) -> str:
     if solved == "batch_size":
-        return f"Take batches of {found.batch_size} in {found.num_steps} steps"
+        return f"Use batches of {found.batch_size} and {found.num_steps} steps"
     if solved == "num_steps":
-        return f"Take at most {found.num_steps} steps"
+        return f"Train for at most {found.num_steps} steps"
     if found.noise_std == 0.0 or found.noise_multiplier is None:
         return "No noise is needed"
     return (

@@ -21,17 +21,18 @@ def _option(name: str, metavar: str, help: str) -> Any:
 
 Workers = Annotated[
     str | None,
-    _option("--workers", "W", "Units of work at once, such as shadow models (default: all cores there are)."),
+    _option("--workers", "W", "Processes at once, such as shadow models in training (default: one for each core)."),
 ]
 BackendOption = Annotated[
-    str | None, _option("--backend", "|".join(BACKENDS), "Processes of this machine (default), or a cluster.")
+    str | None, _option("--backend", "|".join(BACKENDS), "local: this machine (default). dask, ray: a cluster.")
 ]
 SchedulerAddress = Annotated[
     str | None,
     _option(
         "--scheduler-address",
         "ADDRESS",
-        "Of the cluster, such as tcp://10.0.0.1:8786; ray without it takes the one that runs here, or starts one.",
+        "Address of the cluster, such as tcp://10.0.0.1:8786. Without it, ray uses the cluster on this machine, or "
+        "starts one.",
     ),
 ]
 
@@ -40,9 +41,11 @@ def read_cluster(workers: str | None, backend: str | None, scheduler_address: st
     """What was given, as keywords of `gmip.attacks.shadow.Shadows`."""
     where = None if backend is None else parse.one_of("--backend", backend, BACKENDS)
     if where == "dask" and scheduler_address is None:
-        raise BadRequest("--backend dask needs --scheduler-address: add it, as in tcp://127.0.0.1:8786.")
+        raise BadRequest("--backend dask needs --scheduler-address", remedy="add it, as in tcp://127.0.0.1:8786")
     if where in (None, "local") and scheduler_address is not None:
-        raise BadRequest("--scheduler-address plays no part in --backend local: add --backend dask, or leave it out.")
+        raise BadRequest(
+            "--scheduler-address does not apply to --backend local", remedy="add --backend dask or ray, or leave it out"
+        )
     given = {
         "workers": workers and parse.count("--workers", workers),
         "backend": where,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
-import typer
-
 from gmip import _numbers
 from gmip._cli import options, parse, show
 from gmip._cli.errors import BadRequest, listed
@@ -25,62 +23,58 @@ class _Answer(NamedTuple):
     assumptions: tuple[str, ...] = ()
 
 
-def _privacy(name: str, metavar: str, help: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=help, rich_help_panel=PRIVACY, show_default=False)
-
-
 def convert(
     mu_dp: Annotated[
-        str | None, _privacy("--mu-dp", "MU", "mu of Gaussian differential privacy; of one step if --params is given.")
+        str | None,
+        options.option("--mu-dp", "MU", PRIVACY, "mu of Gaussian differential privacy; with --params, of one step."),
     ] = None,
     mu_mip: Annotated[
-        str | None, _privacy("--mu-mip", "MU", "mu of Gaussian membership-inference privacy of one step.")
+        str | None,
+        options.option("--mu-mip", "MU", PRIVACY, "mu of Gaussian membership-inference privacy, of one step."),
     ] = None,
-    epsilon: Annotated[str | None, _privacy("--epsilon", "E", "epsilon of (epsilon, delta)-DP.")] = None,
-    delta: Annotated[str | None, _privacy("--delta", "D", "delta of (epsilon, delta)-DP, from 0 to 1.")] = None,
+    epsilon: Annotated[str | None, options.option("--epsilon", "E", PRIVACY, "epsilon of (epsilon, delta)-DP.")] = None,
+    delta: Annotated[
+        str | None, options.option("--delta", "D", PRIVACY, "delta of (epsilon, delta)-DP, from 0 to 1.")
+    ] = None,
     params: Annotated[
         str | None,
-        typer.Option(
-            "--params", metavar="d", rich_help_panel=options.RUN, show_default=False, help="Trainable parameters."
-        ),
+        options.option("--params", "d", options.RUN, "Trainable parameters."),
     ] = None,
     batch_size: Annotated[
         str | None,
-        typer.Option(
-            "--batch-size",
-            metavar="n",
-            rich_help_panel=options.RUN,
-            show_default=False,
-            help="Examples averaged in one step.",
-        ),
+        options.option("--batch-size", "n", options.RUN, "Examples averaged in one step."),
     ] = None,
     clip: options.Clip = None,
     noise_std: options.NoiseStd = None,
     noise_multiplier: options.NoiseMultiplier = None,
     dong_sigma: Annotated[
         str | None,
-        typer.Option(
+        options.option(
             "--dong-sigma",
-            metavar="SIGMA",
-            rich_help_panel=options.NOISE,
-            show_default=False,
-            help="The same noise in units of the replace-one sensitivity of the mean, SIGMA = STD n / (2 C).",
+            "SIGMA",
+            options.NOISE,
+            "The same noise in the convention of Dong et al.: in units of the most that replacing one record moves the "
+            "mean. SIGMA = STD n / (2 C).",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Convert between notions of privacy, or between conventions for the same noise.
+    """Convert between mu, (epsilon, delta) and noise conventions.
 
-    One step: --mu-dp or --mu-mip, with --params and --batch-size.
+    Example: gmip convert --mu-dp 1 --delta 1e-5
 
-    Differential privacy: --epsilon with --delta; --mu-dp with --delta or with --epsilon.
+    Pass one of these combinations:
+
+    mu of one step: --mu-dp or --mu-mip, with --params and --batch-size.
+
+    Differential privacy: two of --mu-dp, --epsilon and --delta.
 
     Noise: --noise-std, --noise-multiplier or --dong-sigma, with --clip and --batch-size.
 
-    JSON keys: what was given (num_params and clip_norm for --params and --clip)
-    and what was found, of mu_mip, mu_dp, mu_dp_corollary, mu, epsilon, delta, noise_std,
-    noise_multiplier, dong_sigma, mu_dp_replace_one, mu_dp_add_remove; and
-    assumptions.
+    JSON keys: the inputs (--params is num_params, --clip is clip_norm), the
+    results (some of mu_mip, mu_dp, mu_dp_corollary, mu, epsilon, delta,
+    noise_std, noise_multiplier, dong_sigma, mu_dp_replace_one,
+    mu_dp_add_remove), and assumptions.
     """
     typed = {
         "--mu-dp": mu_dp,
@@ -97,7 +91,7 @@ def convert(
     given = {option: text for option, text in typed.items() if text is not None}
     recipe = _RECIPES.get(frozenset(given))
     if recipe is None:
-        raise BadRequest(_no_recipe(given))
+        raise _no_recipe(given)
     numbers: dict[str, Any] = {
         option: _READ.get(option, parse.non_negative)(option, text) for option, text in given.items()
     }
@@ -117,32 +111,32 @@ _READ: dict[str, Callable[[str, str], float]] = {
     "--delta": parse.probability,
 }
 _ONE_STEP = (
-    "One step that every record takes part in, with noise under replace-one neighbours.",
-    "Susceptibility K = num_params is that of a typical record, not a bound.",
-    "The curve of the step is taken as Gaussian.",
+    "For one step that every record takes part in; neighbouring data sets differ by replacing one record.",
+    "For a typical record (susceptibility K = num_params), not the most exposed one.",
+    "The trade-off curve of the step is treated as Gaussian.",
 )
-_SAME_NEIGHBOURS = ("Neighbouring data sets are the same for mu as for epsilon and delta.",)
+_SAME_NEIGHBOURS = ("mu, epsilon and delta use the same definition of neighbouring data sets.",)
 
 
 def _mip_from_dp(x: Mapping[str, Any]) -> _Answer:
     mu = formulas.gmip_mu_from_gdp_mu(x["--mu-dp"], num_params=x["--params"], batch_size=x["--batch-size"])
     shown = _numbers.number(mu, "up", DIGITS)
-    text = f"A step of mu {x['--mu-dp']:g} in differential privacy has mu {shown} in membership-inference privacy."
+    text = f"A step with mu {x['--mu-dp']:g} in differential privacy has mu {shown} in membership-inference privacy."
     return _Answer({"mu_mip": mu}, [("mu of membership-inference privacy", shown)], text, _ONE_STEP)
 
 
 def _dp_from_mip(x: Mapping[str, Any]) -> _Answer:
     mu = formulas.gdp_mu_from_gmip_mu(x["--mu-mip"], num_params=x["--params"], batch_size=x["--batch-size"])
     shown = _numbers.number(mu, "up", DIGITS)
-    text = f"A step of mu {x['--mu-mip']:g} in membership-inference privacy has mu {shown} in differential privacy."
+    text = f"A step with mu {x['--mu-mip']:g} in membership-inference privacy has mu {shown} in differential privacy."
     if shown == "infinite":
-        text = f"Data randomness alone reaches mu {x['--mu-mip']:g}, without noise and so without differential privacy."
+        text = f"No noise is needed for mu {x['--mu-mip']:g}, and without noise there is no differential privacy."
     alone = formulas.corollary_gdp_mu_from_gmip_mu(
         x["--mu-mip"], num_params=x["--params"], batch_size=x["--batch-size"]
     )
     rows = [
         ("mu of differential privacy", shown),
-        ("the paper's corollary, without its minimum", _numbers.number(alone, "up", DIGITS)),
+        ("by the formula of the paper's corollary alone", _numbers.number(alone, "up", DIGITS)),
     ]
     return _Answer({"mu_dp": mu, "mu_dp_corollary": alone}, rows, text, _ONE_STEP)
 
@@ -150,25 +144,25 @@ def _dp_from_mip(x: Mapping[str, Any]) -> _Answer:
 def _mu_from_epsilon(x: Mapping[str, Any]) -> _Answer:
     mu = formulas.mu_from_epsilon_delta(epsilon=x["--epsilon"], delta=x["--delta"])
     shown = _numbers.number(mu, "down", DIGITS)  # a budget
-    text = f"A mechanism of mu {shown} or less is ({x['--epsilon']:g}, {x['--delta']:g})-differentially private."
+    text = f"A mechanism with mu {shown} or less is ({x['--epsilon']:g}, {x['--delta']:g})-differentially private."
     if shown == "infinite":
-        text = f"Any mu is ({x['--epsilon']:g}, {x['--delta']:g})-differentially private: this promises nothing."
+        text = f"Every mechanism is ({x['--epsilon']:g}, {x['--delta']:g})-differentially private."
     return _Answer({"mu": mu}, [("mu of differential privacy, at most", shown)], text, _SAME_NEIGHBOURS)
 
 
 def _epsilon_from_mu(x: Mapping[str, Any]) -> _Answer:
     epsilon = formulas.epsilon_from_mu(x["--mu-dp"], delta=x["--delta"])
     shown = _numbers.number(epsilon, "up", DIGITS)
-    text = f"mu {x['--mu-dp']:g} is ({shown}, {x['--delta']:g})-differentially private."
+    text = f"A mechanism with mu {x['--mu-dp']:g} is ({shown}, {x['--delta']:g})-differentially private."
     if shown == "infinite":
-        text = f"mu {x['--mu-dp']:g} reaches no finite epsilon at delta {x['--delta']:g}."
+        text = f"There is no finite epsilon for mu {x['--mu-dp']:g} at delta {x['--delta']:g}."
     return _Answer({"epsilon": epsilon}, [("epsilon", shown)], text, _SAME_NEIGHBOURS)
 
 
 def _delta_from_mu(x: Mapping[str, Any]) -> _Answer:
     delta = formulas.delta_from_mu(x["--mu-dp"], epsilon=x["--epsilon"])
     shown = _numbers.number(delta, "up", DIGITS)
-    text = f"mu {x['--mu-dp']:g} is ({x['--epsilon']:g}, {shown})-differentially private."
+    text = f"A mechanism with mu {x['--mu-dp']:g} is ({x['--epsilon']:g}, {shown})-differentially private."
     return _Answer({"delta": delta}, [("delta", shown)], text, _SAME_NEIGHBOURS)
 
 
@@ -198,17 +192,17 @@ def _noise(x: Mapping[str, Any]) -> _Answer:
     rows = [
         ("noise std on the batch mean", _numbers.number(std, "up", DIGITS)),
         ("noise multiplier (Opacus)", _numbers.number(multiplier, "up", DIGITS)),
-        ("sigma of Dong et al.", _numbers.number(sigma, "up", DIGITS)),
+        ("sigma (Dong et al.)", _numbers.number(sigma, "up", DIGITS)),
         ("mu of one step, replace-one", _numbers.number(replace, "up", DIGITS)),
         ("mu of one step, add-or-remove-one", _numbers.number(add, "up", DIGITS)),
     ]
     text = (
-        f"One step has mu {_numbers.number(replace, 'up', DIGITS)} in differential privacy if neighbours replace one "
-        f"record, {_numbers.number(add, 'up', DIGITS)} if they add or remove one."
+        f"One step has mu {_numbers.number(replace, 'up', DIGITS)} in differential privacy if neighbouring data "
+        f"sets replace one record, {_numbers.number(add, 'up', DIGITS)} if they add or remove one."
     )
     if std == 0.0:
         text = "Without noise there is no differential privacy."
-    return _Answer(values, rows, text, ("One step that every record takes part in, without gain from sampling.",))
+    return _Answer(values, rows, text, ("For one step that every record takes part in: sampling adds no privacy.",))
 
 
 _RECIPES: dict[frozenset[str], Callable[[Mapping[str, Any]], _Answer]] = {
@@ -223,11 +217,11 @@ _RECIPES: dict[frozenset[str], Callable[[Mapping[str, Any]], _Answer]] = {
 }
 
 
-def _no_recipe(given: Mapping[str, str]) -> str:
+def _no_recipe(given: Mapping[str, str]) -> BadRequest:
+    remedy = "pass one of the combinations that gmip convert --help lists"
     if not given:
-        return "nothing to convert was given: pass one of the combinations that gmip convert --help lists."
-    names = listed(given)
+        return BadRequest("There is nothing to convert", remedy=remedy)
     missing = [listed(sorted(recipe - given.keys())) for recipe in _RECIPES if given.keys() <= recipe]
     if missing:
-        return f"{names} cannot be converted alone: add {', or '.join(missing)}."
-    return f"{names} do not go together: pass one of the combinations that gmip convert --help lists."
+        return BadRequest(f"{listed(given)} cannot be converted alone", remedy=f"add {', or '.join(missing)}")
+    return BadRequest(f"{listed(given)} cannot be combined", remedy=remedy)

@@ -51,10 +51,10 @@ def sentence(error: Exception) -> str:
     return " ".join(text.split())
 
 
-def listed(names: Iterable[str], last: str = "and") -> str:
+def listed(names: Iterable[str]) -> str:
     """a, b and c."""
     *most, end = names
-    return f"{', '.join(most)} {last} {end}" if most else end
+    return f"{', '.join(most)} and {end}" if most else end
 
 
 def _usage(error: Any) -> str:
@@ -65,8 +65,8 @@ def _usage(error: Any) -> str:
     see = f"see {command} --help" if context is not None else "see --help"
     if kind == "NoSuchOption":
         near = [name for name in error.possibilities or () if name.startswith("--")]
-        remedy = f"the nearest is {near[0]}; {see}" if near else see
-        return f"{_shown(error.option_name)} is not an option of {command}: {remedy}."
+        meant = f", did you mean {near[0]}" if near else ""
+        return f"{_shown(error.option_name)} is not an option of {command}{meant}: {see}."
     if kind == "BadOptionUsage":
         if "not take" in message:
             return f"{error.option_name} takes no value: write it alone; {see}."
@@ -74,11 +74,9 @@ def _usage(error: Any) -> str:
     if message.startswith("No such command"):
         names = list(context.command.commands)
         asked = (message.removeprefix("No such command ").split("'")[1:2] or [""])[0]
-        return (
-            f"{_shown(asked)} is not a command of gmip{did_you_mean(asked, names)}: pass {listed(names, 'or')}; {see}."
-        )
+        return f"{_shown(asked)} is not a command of gmip{did_you_mean(asked, names)}: {see}."
     if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):
-        return f"{_shown(extra[1])} follows no option: give each value after its option; {see}."
+        return f"{_shown(extra[1])} is not expected here: write each value after its option; {see}."
     return f"{message.rstrip('.')}: {see}."
 
 

@@ -134,7 +134,7 @@ def number_file(option: str, path: str) -> NDArray[np.float64]:
     for place, shown, value in entries:
         if not 0.0 < value < math.inf:
             raise BadRequest(
-                f"{option} {path!r} has {shown} in {place}, which is not a positive finite number: mend or drop it."
+                f"{option} {path!r} has {shown} in {place}, which is not a positive finite number: fix or remove it."
             )
     return np.array([value for _, _, value in entries])
 

@@ -1,4 +1,4 @@
-"""`gmip report` and `gmip compare`: audits that were written before, rendered again or side by side."""
+"""`gmip report` and `gmip compare`: finished audits, written again or compared."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def report(
     result: Annotated[str, typer.Argument(metavar="RESULT.json", help="A result.json of gmip audit, or its folder.")],
     out: Out = None,
 ) -> None:
-    """Render the report of an audit again, into its folder or another."""
+    """Write the report of a finished audit again."""
     reports = _reports()
     audited = reports.read_result(result)
     beside = Path(result) if Path(result).is_dir() else Path(result).parent
@@ -36,13 +36,13 @@ def report(
 
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="A result.json of gmip audit, or its folder.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
     out: Out = None,
     json: options.Json = False,
 ) -> None:
-    """Set two audits side by side: what was promised, what was found, and at what price in accuracy.
+    """Compare two audits: promises, findings and accuracy.
 
-    With --out, one report with the runs of both is written.
+    With --out, also write one report with the runs of both.
     """
     reports = _reports()
     audits = [reports.read_result(path) for path in (first, second)]

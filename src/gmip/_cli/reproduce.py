@@ -31,9 +31,9 @@ def reproduce(
         str, typer.Argument(metavar="NAME", show_default=False, help=f"{', '.join(names())}, or all (default).")
     ] = "all",
     out: Annotated[
-        str, _option("--out", "DIR", "Folder of the results and the work in progress (default: results).")
+        str, _option("--out", "DIR", "Folder for the results and for unfinished work (default results).")
     ] = "results",
-    quick: Annotated[bool, _option("--quick", None, "Fewer settings and seeds; each result says which.")] = False,
+    quick: Annotated[bool, _option("--quick", None, "Use fewer settings and seeds; each result says which.")] = False,
     again: Annotated[
         bool, _option("--redraw", None, "Compute nothing; redraw figures and recheck claims from the CSV files.")
     ] = False,
@@ -42,14 +42,14 @@ def reproduce(
     scheduler_address: SchedulerAddress = None,
     json: options.Json = False,
 ) -> None:
-    """Run the paper's experiments and compare the results with what was published.
+    """Run the paper's experiments and compare the results.
 
     Example: GMIP_DATA=data gmip reproduce utility --out results --quick
 
     Each experiment writes NAME.csv, NAME.svg and NAME.json into the folder;
-    index.html and claims.md show all experiments in the folder. If interrupted,
-    repeat the command: finished work is not computed again. Missing data sets
-    are skipped, with a sentence on how to get them.
+    index.html and claims.md show all experiments in the folder. Interrupted?
+    Run the command again: it continues where it stopped. Missing data sets are
+    skipped, with a sentence on how to get them.
     """
     given = read_cluster(workers, backend, scheduler_address)
     _check_extras()
@@ -75,12 +75,12 @@ def _run(given: dict[str, Any], name: str, out: str, quick: bool, command: str) 
 
     plan = experiments.prepare([name], quick=quick)
     for task, reason in plan.missing.items():
-        print(f"{task} is left out: {reason}", file=sys.stderr)
+        print(f"{task} is skipped: {reason}", file=sys.stderr)
     with stages() as watch:
         try:
             return experiments.reproduce(plan, out, settings=Settings(**given), watch=watch, command=command)
         except KeyboardInterrupt:
-            print("Interrupted. Repeat the command to continue: finished work is kept.", file=sys.stderr)
+            print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
             raise
 
 
@@ -111,6 +111,6 @@ def _print(outcome: Outcome) -> None:
     agreed = sum(claim.agrees == "yes" for claim in outcome.claims)
     quick = " (quick)" if outcome.quick else ""
     notes = [f"{claim.what}: {claim.words}" for claim in outcome.claims if claim.agrees != "yes" and claim.words]
-    notes += [f"{task} is left out: {reason}" for task, reason in outcome.skipped.items()]
+    notes += [f"{task} is skipped: {reason}" for task, reason in outcome.skipped.items()]
     told = f"{outcome.experiment}{quick}: {agreed} of {len(outcome.claims)} claims agree."
     show.print_people(rows, told if rows else f"{outcome.experiment}{quick}: nothing could be measured.", notes)

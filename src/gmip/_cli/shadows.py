@@ -20,33 +20,37 @@ def _option(name: str, metavar: str, help: str) -> Any:
 
 def shadows(
     task: Annotated[
-        str | None, _option("--task", "TASK", "The run's task, or path/to/file.py:make_task (default digits).")
+        str | None,
+        _option("--task", "TASK", "The task of the run: built-in, or path/to/file.py:make_task (default digits)."),
     ] = None,
     run: Annotated[str | None, _option("--run", "DIR", "Folder of the run, as gmip train wrote it (required).")] = None,
     attacks: Annotated[
         str | None, _option("--attacks", "A,B", "Attacks to train for (default: all that use shadow models).")
     ] = None,
-    models: Annotated[str | None, _option("--models", "M", "Shadow models in all (default 64).")] = None,
-    seed: Annotated[str | None, _option("--seed", "SEED", "Of members, weights and batches (default 0).")] = None,
+    models: Annotated[str | None, _option("--models", "M", "Number of shadow models (default 64).")] = None,
+    seed: Annotated[str | None, _option("--seed", "SEED", "Seed of members, weights and batches (default 0).")] = None,
     folder: Annotated[
-        str | None, _option("--folder", "DIR", "Parent of the shadow sets (default: shadows in the cache, GMIP_CACHE).")
+        str | None,
+        _option("--folder", "DIR", "Folder for sets of shadow models (default: shadows in the cache, GMIP_CACHE)."),
     ] = None,
     workers: cluster.Workers = None,
     backend: cluster.BackendOption = None,
     scheduler_address: cluster.SchedulerAddress = None,
     json: options.Json = False,
 ) -> None:
-    """Train shadow models by the run's own recipe, each on a random half of the candidates.
+    """Train shadow models ahead of an audit.
+
+    They follow the recipe of the run, each on a random half of the candidates.
 
     Example: gmip shadows --task digits --run runs/a --attacks lira,rmia
 
-    Each model's outputs are stored the moment it is ready. Interrupted? Repeat
-    the command: it trains what is missing. A larger --models later adds to the
-    set. An audit of the same candidates (all, up to 2000 members and as many
-    others) with the same seed and folder of shadow models finds the set.
+    Interrupted? Run the command again: it trains the models that are missing.
+    A larger --models adds to the set. gmip audit uses the set if it attacks the
+    same candidates (by default all, up to 2000 members and 2000 non-members)
+    with the same seed and folder of shadow models.
     """
     if run is None:
-        raise BadRequest("--run is missing: name the folder of a run, as in --run runs/a.")
+        raise BadRequest("--run is missing", remedy="name the folder of a run, as in --run runs/a")
     settings: dict[str, Any] = {
         "count": parse.count("--models", models or "64"),
         "seed": parse.seed("--seed", seed or "0"),
@@ -72,7 +76,7 @@ def shadows(
                 chosen, trace, who.ids, who.background, signals, plan, progress=watch("shadow models")
             )
         except KeyboardInterrupt:
-            print("Interrupted: repeat the command to go on, nothing finished is lost.", file=sys.stderr)
+            print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
             raise
     answer = {
         "folder": str(found.path),
@@ -89,10 +93,10 @@ def shadows(
         [
             ("shadow models", str(len(found))),
             ("candidates", str(len(found.candidates))),
-            ("records in no model", str(len(found.population))),
+            ("records used by no model", str(len(found.population))),
         ],
-        f"Shadow models for {listed(names)} are in {found.path}, as sensitive as the data.",
-        ["Each model is trained by the recipe of the run, on a random half of the candidates and on background."],
+        f"The shadow models for {listed(names)} are in {found.path}: protect it like the data.",
+        ["Each model is trained with the recipe of the run, on a random half of the candidates and background."],
     )
 
 

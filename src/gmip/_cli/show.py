@@ -1,4 +1,4 @@
-"""Printing: JSON for programs, a small table and a sentence for people."""
+"""Printing: JSON for programs; for people the answer in one sentence, a small table, and what it assumes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from gmip import _numbers
+from gmip.accounting.tradeoff import TradeOff
 
-__all__ = ["print_json", "print_people"]
+__all__ = ["one_line", "print_answer", "print_json", "print_people"]
 
 
 def print_json(answer: Mapping[str, Any]) -> None:
@@ -31,17 +32,43 @@ def _encoded(value: Any) -> Any:
     return value
 
 
-def print_people(rows: Sequence[tuple[str, str]], sentence: str, assumptions: Sequence[str]) -> None:
-    """A table of names and values, the one sentence to remember, and what it rests on."""
+def print_answer(rows: Sequence[tuple[str, str]], sentence: str, curve: TradeOff, *, explain: bool) -> None:
+    """An answer of the accountant, and in one line what it is and for whom; with `explain` also what it assumes."""
+    print_people(rows, sentence, curve.assumptions if explain else (), one_line(curve, explained=explain))
+
+
+def one_line(curve: TradeOff, *, explained: bool = False) -> str:
+    """What the numbers of a curve are, and for whom."""
+    said = " ".join(curve.assumptions)
+    approximate = "central limit theorem for many small steps" in said
+    if said.startswith("Differential privacy"):
+        kind = "an approximation that can be too low, not a bound" if approximate else "a bound"
+        whom = "every record and an attacker who sees every gradient and may know all other records"
+    else:
+        kind = "a forecast, not a bound"
+        record = "a typical record"
+        if "measured susceptibilities" in said:
+            record = "a random one of the measured records"
+        elif "records of susceptibility at most" in said:
+            record = "a record of at most this susceptibility"
+        whom = f"{record} and an attacker who sees every gradient"
+    return f"For {whom}; {kind}. {'It assumes:' if explained else '--explain lists what it assumes.'}"
+
+
+def print_people(rows: Sequence[tuple[str, str]], sentence: str, notes: Sequence[str], line: str | None = None) -> None:
+    """The answer in one sentence, a table of names and values, one line on what they are, and notes."""
     console = Console(highlight=False)
+    console.print(Text(sentence, style="bold"), soft_wrap=True)
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
     for name, value in rows:
         table.add_row(Text(name), Text(value))
     console.print(table)
-    console.print(Text(sentence, style="bold"), soft_wrap=True)
-    notes = Table.grid(padding=(0, 1))
-    for assumption in assumptions:
-        notes.add_row(Text("-", style="dim"), Text(assumption, style="dim"))
-    console.print(notes)
+    if line is not None:
+        console.print(Text(line), soft_wrap=True)
+    if notes:
+        bullets = Table.grid(padding=(0, 1))
+        for note in notes:
+            bullets.add_row(Text("-", style="dim"), Text(note, style="dim"))
+        console.print(bullets)

@@ -15,22 +15,20 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as ProgressBar
 
 from gmip import _numbers
-from gmip._cli import options, parse, show, targets
+from gmip._cli import options, parse, show
 from gmip._cli.errors import BadRequest
 from gmip._cli.stages import warnings_in_one_line
-from gmip.accounting import mechanism
 from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
 from gmip.accounting.convert import noise_std_from_multiplier
-from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
 
 if TYPE_CHECKING:
     from gmip.tasks import Recipe
 
 __all__ = ["train"]
 
-RECIPE, TRACE = "The recipe (defaults: the task's own)", "The trace"
-SAMPLINGS = (*mechanism.SAMPLINGS, "shuffled")
+RECIPE, TRACE = "The recipe (default: the task's own)", "The trace"
 GRAD_SAMPLE_MODES = ("auto", "hooks", "functorch", "ew", "ghost")
 _MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
 
@@ -52,15 +50,15 @@ def train(
         str | None, _trace("--out", "DIR", "Folder for the trace, result.json and checkpoints (required).")
     ] = None,
     resume: Annotated[
-        bool, _trace("--resume", None, "Go on with the run in --out, with the same options; start it if there is none.")
+        bool, _trace("--resume", None, "Continue the run in --out, with the same options; start it if there is none.")
     ] = False,
     every: Annotated[str | None, _trace("--every", "K", "Store every K-th step of the trace (default 1).")] = None,
     seed: Annotated[
-        str | None, _trace("--seed", "SEED", "Of members, batches, weights and noise; drawn afresh if left out.")
+        str | None, _trace("--seed", "SEED", "Seed of members, batches, weights and noise (default: random).")
     ] = None,
     dataset_size: Annotated[str | None, _recipe("--dataset-size", "N", "Members, drawn from the task's pool.")] = None,
     batch_size: Annotated[
-        str | None, _recipe("--batch-size", "n", "Examples averaged in one step; if poisson, expected.")
+        str | None, _recipe("--batch-size", "n", "Examples averaged in one step; with poisson, on average.")
     ] = None,
     steps: Annotated[str | None, _recipe("--steps", "T", "Optimizer steps.")] = None,
     epochs: Annotated[str | None, _recipe("--epochs", "E", "Steps as a multiple of N/n, instead of --steps.")] = None,
@@ -69,23 +67,28 @@ def train(
         _recipe(
             "--sampling",
             "|".join(SAMPLINGS),
-            "How batches are drawn. shuffled epochs get no amplification by sampling: theory does not cover them.",
+            "How batches are drawn (see gmip account). For shuffled, no privacy from sampling is counted.",
         ),
     ] = None,
     optimizer: Annotated[str | None, _recipe("--optimizer", "NAME", "A class of torch.optim, such as Adam.")] = None,
-    learning_rate: Annotated[str | None, _recipe("--learning-rate", "LR", "Of the optimizer.")] = None,
+    learning_rate: Annotated[str | None, _recipe("--learning-rate", "LR", "Learning rate.")] = None,
     optimizer_option: Annotated[
         list[str] | None,
-        _recipe("--optimizer-option", "NAME=VALUE", "Another argument of it, such as momentum=0.9; may be repeated."),
+        _recipe(
+            "--optimizer-option",
+            "NAME=VALUE",
+            "Another argument of the optimizer, such as momentum=0.9; repeat for several.",
+        ),
     ] = None,
     clip: Annotated[
-        str | None, _recipe("--clip", "C|none", "Bound on the norm of each example's gradient; none: no clipping.")
+        str | None,
+        _recipe("--clip", "C|none", "Clipping norm: the largest norm of one example's gradient. none: no clipping."),
     ] = None,
     noise_std: options.NoiseStd = None,
     noise_multiplier: options.NoiseMultiplier = None,
-    target_mu: targets.TargetMu = None,
-    target_tpr: targets.TargetTpr = None,
-    target_advantage: targets.TargetAdvantage = None,
+    target_mu: options.TargetMu = None,
+    target_tpr: options.TargetTpr = None,
+    target_advantage: options.TargetAdvantage = None,
     notion: options.NotionOption = None,
     bound: options.BoundOption = None,
     composition: options.CompositionOption = None,
@@ -94,40 +97,49 @@ def train(
     ] = False,
     grad_sample_mode: Annotated[
         str | None,
-        _recipe("--grad-sample-mode", "|".join(GRAD_SAMPLE_MODES), "Opacus' way to single gradients (default auto)."),
+        _recipe(
+            "--grad-sample-mode",
+            "|".join(GRAD_SAMPLE_MODES),
+            "How Opacus computes per-example gradients (default auto).",
+        ),
     ] = None,
     physical_batch_size: Annotated[
-        str | None, _recipe("--physical-batch-size", "n", "Compute larger batches in parts of this size: less memory.")
+        str | None,
+        _recipe("--physical-batch-size", "n", "Compute larger batches in parts of this size, to save memory."),
     ] = None,
     device: Annotated[str | None, _recipe("--device", "NAME", "Where to train, such as cuda (default cpu).")] = None,
+    explain: options.Explain = False,
     json: options.Json = False,
 ) -> None:
-    """Train a model to a privacy target with the least noise, and record what an attacker would see.
+    """Train to a privacy target and record what an attacker sees.
 
     Example: gmip train --task digits --target-mu 0.5 --out runs/a
 
-    Interrupted? Repeat the command with --resume: it goes on from the last
-    checkpoint, to the result of a run that was not interrupted, bit for bit.
+    Interrupted? Run the command again with --resume: it continues from the
+    last checkpoint, and the result is the same bit for bit.
 
-    The result is printed and kept as result.json beside the trace: recipe,
-    seed, loss and accuracy on training and test data, and the most that a
-    membership attacker finds (privacy.gmip; privacy.gdp is the differential
-    privacy of the same run, null without noise). The folder names the members
-    and holds the seed of the noise: keep it as safe as the data.
+    The result is printed and saved as result.json beside the trace: recipe,
+    seed, loss and accuracy on training and test data, and what a membership
+    attacker can find (privacy.gmip; privacy.gdp is the differential privacy of
+    the same run, null without noise). The folder names the members and holds
+    the seed of the noise: protect it like the data.
     """
     if out is None:
-        raise BadRequest("--out is missing: name a folder for the trace and the result, as in --out runs/a.")
+        raise BadRequest("--out is missing", remedy="name a folder for the trace and the result, as in --out runs/a")
     accounting = _read_accounting(notion, bound, composition)
     target = None
     if any(value is not None for value in (target_mu, target_tpr, target_advantage)):
-        target = targets.read_target(target_mu, target_tpr, target_advantage)
+        target = options.read_target(target_mu, target_tpr, target_advantage)
     elif accounting:
-        raise BadRequest(f"--{next(iter(accounting))} says how a target is met and none was given: add one.")
+        raise BadRequest(
+            f"--{next(iter(accounting))} applies to a privacy target, and there is none",
+            remedy="add one, as in --target-mu 0.5",
+        )
     noise = _read_noise(noise_std, noise_multiplier)
     if target is not None and noise:
-        raise BadRequest("A target and a noise exclude each other: the target determines the noise; pass only one.")
+        raise BadRequest("A privacy target determines the noise", remedy="pass a target or a noise, not both")
     if steps is not None and epochs is not None:
-        raise BadRequest("--steps and --epochs are two names for one thing: pass only one of them.")
+        raise BadRequest("--steps and --epochs set the same number", remedy="pass only one of them")
     passes = None if epochs is None else parse.positive("--epochs", epochs)
     changes: dict[str, Any] = {
         "dataset_size": dataset_size and parse.count("--dataset-size", dataset_size),
@@ -157,13 +169,14 @@ def train(
         recipe = _changed(chosen.recipe, changes, passes, noise)
         if target is not None:
             recipe = training.with_least_noise(recipe, num_params, **target.keywords, **accounting)
-        with _bar(training.run_of(recipe, num_params), recipe.num_steps) as progress:
+        described = training.run_of(recipe, num_params)
+        with _bar(described, recipe.num_steps) as progress:
             try:
                 result = training.train(
                     chosen, recipe, out=out, resume=resume, fix=fix_model, progress=progress, **settings
                 )
             except KeyboardInterrupt:
-                print("Interrupted: repeat the command with --resume to go on.", file=sys.stderr)
+                print("Interrupted: run the command again with --resume to continue.", file=sys.stderr)
                 raise
     answer = result.summary()
     if json:
@@ -183,10 +196,11 @@ def train(
         ("mu of differential privacy", "none without noise" if gdp is None else _numbers.number(gdp["mu"], "up")),
         ("seed", str(result.seed)),
     ]
-    show.print_people(
+    show.print_answer(
         rows,
-        f"Trained {chosen.name} in {recipe.num_steps} steps; trace and result are in {out}, as sensitive as the data.",
-        exposure["assumptions"],
+        f"Trained {chosen.name} in {recipe.num_steps} steps. Trace and result are in {out}: protect it like the data.",
+        account_run(described),
+        explain=explain,
     )
 
 
@@ -198,13 +212,13 @@ def _read_accounting(notion: str | None, bound: str | None, composition: str | N
         "composition": composition and options.read_composition(composition),
     }
     if notion == "gdp" and bound is not None:
-        raise BadRequest("--bound plays no part in --notion gdp: leave it out.")
+        raise BadRequest("--bound does not apply to --notion gdp", remedy="leave it out")
     return {name: value for name, value in given.items() if value is not None}
 
 
 def _read_noise(std: str | None, multiplier: str | None) -> dict[str, float]:
     if std is not None and multiplier is not None:
-        raise BadRequest("--noise-std and --noise-multiplier are two names for one thing: pass only one of them.")
+        raise BadRequest("--noise-std and --noise-multiplier set the same noise", remedy="pass only one of them")
     if std is not None:
         return {"noise_std": parse.non_negative("--noise-std", std)}
     if multiplier is not None:
@@ -217,7 +231,9 @@ def _framework() -> tuple[Any, Any]:
     try:
         from gmip import tasks, training
     except ModuleNotFoundError as error:
-        raise BadRequest(f"gmip train needs {error.name}, which is not installed: pip install 'gmip[train]'.") from None
+        raise BadRequest(
+            f"gmip train needs {error.name}, which is not installed", remedy="pip install 'gmip[train]'"
+        ) from None
     return tasks, training
 
 
@@ -229,7 +245,7 @@ def _changed(recipe: Recipe, changes: dict[str, Any], epochs: float | None, nois
         recipe = recipe.replace(num_steps=math.ceil(epochs * recipe.dataset_size / recipe.batch_size))
     if "noise_multiplier" in noise:
         if recipe.clip_norm is None:
-            raise BadRequest("--noise-multiplier needs --clip, which it multiplies: add it.")
+            raise BadRequest("--noise-multiplier needs --clip, its unit", remedy="add --clip")
         multiplier = noise["noise_multiplier"]
         std = noise_std_from_multiplier(multiplier, clip_norm=recipe.clip_norm, batch_size=recipe.batch_size)
         return recipe.replace(noise_std=std)
@@ -263,4 +279,4 @@ def _bar(run: NoisySGD, num_steps: int) -> Iterator[Callable[[Any], None] | None
 
 
 def _share(share: float | None) -> str:
-    return "none: targets are not classes" if share is None else _numbers.percent(share, "nearest")
+    return "none: not a classification task" if share is None else _numbers.percent(share, "nearest")
