@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["Progress", "Watch", "silent"]
+__all__ = ["Progress", "Watch", "bars", "silent"]
 
 
 class Progress(Protocol):
@@ -22,3 +25,28 @@ class Watch(Protocol):
 def silent(stage: str, /) -> Progress:
     """The watch of nobody."""
     return lambda done, total: None
+
+
+@contextmanager
+def bars(otherwise: Watch = silent) -> Iterator[Watch]:
+    """A bar on standard error for each stage, where that is a terminal; else `otherwise`."""
+    if not sys.stderr.isatty():
+        yield otherwise
+        return
+    from rich import progress as rich
+    from rich.console import Console
+
+    columns = (
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
+    )
+    with rich.Progress(*columns, console=Console(stderr=True)) as shown:
+
+        def begin(stage: str, /) -> Progress:
+            bar = shown.add_task(stage, total=None)
+            return lambda done, total: shown.update(bar, completed=done, total=total)
+
+        yield begin

@@ -24,6 +24,7 @@ __all__ = [
     "positive_array",
     "probability",
     "probability_array",
+    "seed",
     "susceptibilities",
 ]
 
@@ -66,6 +67,13 @@ def count(name: str, value: Any) -> int:
         raise InvalidArgument(
             "is more than this accountant handles", argument=name, value=value, remedy="pass at most 1e15"
         )
+    return int(value)
+
+
+def seed(value: Any) -> int:
+    """A whole number from 0 up, of any size."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+        raise InvalidArgument("must be a whole number from 0 up", argument="seed", value=value)
     return int(value)
 
 

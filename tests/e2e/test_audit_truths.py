@@ -20,7 +20,7 @@ from torch import nn
 import gmip
 from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.tasks import Examples, Recipe, Task, load
-from gmip.training import noisy, train, with_least_noise
+from gmip.training import noisy_stepper, train
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def noise_shared_across_rows() -> Iterator[None]:
 
 @contextmanager
 def clipping_forgotten() -> Iterator[None]:
-    with mock.patch.object(noisy, "_clip_factor", lambda norms, clip_norm: torch.ones_like(norms)):
+    with mock.patch.object(noisy_stepper, "_clip_factor", lambda norms, clip_norm: torch.ones_like(norms)):
         yield
 
 
@@ -108,7 +108,7 @@ def nothing_wrong() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def digits() -> Task:
     task = load("digits")
-    recipe = with_least_noise(task.recipe.replace(**NOISY), 650, target_mu=0.3)
+    recipe = task.recipe.replace(**NOISY).with_least_noise(650, target_mu=0.3)
     return dataclasses.replace(task, recipe=recipe)
 
 

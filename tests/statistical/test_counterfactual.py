@@ -16,7 +16,7 @@ from torch import nn
 from gmip.attacks.counterfactual import CFD, CFDLRT
 from gmip.attacks.shadow import Shadows
 from gmip.stats import ScoreSet, auc
-from gmip.tasks.base import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Recipe, Task
 from gmip.trace import Trace
 from gmip.training.loop import train
 

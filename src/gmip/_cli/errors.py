@@ -28,11 +28,12 @@ _RENAMED: Final = {
     "num_params": "--params",
     "clip_norm": "--clip",
     "max_physical_batch_size": "--physical-batch-size",
+    "optimizer_options": "--optimizer-option",
     "gdp_mu": "--mu-dp",
     "gmip_mu": "--mu-mip",
 }
 _KEYWORD: Final = re.compile(
-    r"\b(?<!-)(dataset_size|learning_rate|max_physical_batch_size|grad_sample_mode|batch_size|num_steps|num_params|clip_norm|noise_std|noise_multiplier|dong_sigma|solve_for|scheduler_address"
+    r"\b(?<!-)(dataset_size|fix_model|optimizer_options|learning_rate|max_physical_batch_size|grad_sample_mode|batch_size|num_steps|num_params|clip_norm|noise_std|noise_multiplier|dong_sigma|solve_for|scheduler_address"
     r"|target_(?:mu|tpr|advantage)|gdp_mu|gmip_mu"
     # Words that are also plain English: only where they clearly stand for the argument.
     r"|(?:rank|sampling|bound|composition|notion|hold|fpr|epsilon|delta|susceptibility|task|seed|every|optimizer|device|workers|backend)"

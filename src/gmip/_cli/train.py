@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as ProgressBar
 
 from gmip import _numbers
 from gmip._cli import options, parse, show
@@ -25,6 +22,7 @@ from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
 
 if TYPE_CHECKING:
     from gmip.tasks import Recipe
+    from gmip.training import BatchScores
 
 __all__ = ["train"]
 
@@ -168,13 +166,11 @@ def train(
         num_params = training.count_params(training.initial_model(chosen, 0, fix=fix_model))
         recipe = _changed(chosen.recipe, changes, passes, noise)
         if target is not None:
-            recipe = training.with_least_noise(recipe, num_params, **target.keywords, **accounting)
-        described = training.run_of(recipe, num_params)
-        with _bar(described, recipe.num_steps) as progress:
+            recipe = recipe.with_least_noise(num_params, **target.keywords, **accounting)
+        described = recipe.run(num_params)
+        with _bar(described) as watch:
             try:
-                result = training.train(
-                    chosen, recipe, out=out, resume=resume, fix=fix_model, progress=progress, **settings
-                )
+                result = training.train(chosen, recipe, out=out, resume=resume, fix=fix_model, **watch, **settings)
             except KeyboardInterrupt:
                 print("Interrupted: run the command again with --resume to continue.", file=sys.stderr)
                 raise
@@ -253,29 +249,33 @@ def _changed(recipe: Recipe, changes: dict[str, Any], epochs: float | None, nois
 
 
 @contextlib.contextmanager
-def _bar(run: NoisySGD, num_steps: int) -> Iterator[Callable[[Any], None] | None]:
-    """A progress bar on standard error with loss, accuracy and mu so far; nothing where nobody watches."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
+def _bar(run: NoisySGD) -> Iterator[dict[str, Any]]:
+    """Keywords of gmip.train that draw a bar on standard error with loss, accuracy and mu so far; none where nobody
+    watches."""
+    if not sys.stderr.isatty():
+        yield {}
         return
-    fields = ["{task.description}", "{task.completed}/{task.total}", "{task.fields[facts]}"]
-    description, count, facts = (TextColumn(field) for field in fields)
-    with ProgressBar(description, BarColumn(), count, facts, TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("training", total=num_steps, facts="")
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    fields = ["{task.description}", "{task.completed}/{task.total}", "{task.fields[scores]}", "{task.fields[mu]}"]
+    description, count, scores, mu = (TextColumn(field) for field in fields)
+    columns = (description, BarColumn(), count, scores, mu, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("training", total=run.num_steps, scores="", mu="")
         mu_at = lru_cache(maxsize=None)(lambda steps: account_run(run.replace(num_steps=steps)).equivalent_mu())
 
-        def show_progress(now: Any) -> None:
-            # mu of a few numbers of steps only, never below that of the steps taken.
-            steps = max(1, math.ceil(run.num_steps * math.ceil(_MU_SHOWN * now.step / now.num_steps) / _MU_SHOWN))
-            facts = [f"mu <= {_numbers.number(mu_at(steps), 'up')}"]
-            if now.loss is not None:
-                facts.insert(0, f"loss {now.loss:.3f}")
-            if now.accuracy is not None:
-                facts.insert(1, f"accuracy {_share(now.accuracy)}")
-            bar.update(task, completed=now.step, facts="  ".join(facts))
+        def on_batch(batch: BatchScores) -> None:
+            loss = "" if batch.loss is None else f"loss {batch.loss:.3f}"
+            accuracy = "" if batch.accuracy is None else f"accuracy {_share(batch.accuracy)}"
+            bar.update(task, scores=f"{loss}  {accuracy}".strip())
 
-        yield show_progress
+        def progress(done: int, total: int) -> None:
+            # mu of a few numbers of steps only, never below that of the steps taken.
+            steps = max(1, math.ceil(total * math.ceil(_MU_SHOWN * done / total) / _MU_SHOWN))
+            bar.update(task, completed=done, mu=f"mu <= {_numbers.number(mu_at(steps), 'up')}")
+
+        yield {"progress": progress, "on_batch": on_batch}
 
 
 def _share(share: float | None) -> str:

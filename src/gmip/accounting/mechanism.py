@@ -4,20 +4,68 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from gmip import _validate as check
 from gmip.accounting.convert import noise_multiplier_from_std, noise_std_from_multiplier
 from gmip.errors import InvalidArgument
 
-__all__ = ["SAMPLINGS", "NoisySGD", "Sampling"]
+__all__ = ["SAMPLINGS", "NoisySGD", "SGDSettings", "Sampling"]
 
 Sampling = Literal["fixed", "poisson", "full", "shuffled"]
 SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled")
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisySGD:
+class SGDSettings:
+    """What the accountant and the one who trains must agree on: sizes, sampling, clipping and noise.
+
+    `NoisySGD` adds what only the accountant asks for, `gmip.tasks.Recipe` what only training needs.
+    """
+
+    dataset_size: int
+    batch_size: int
+    num_steps: int
+    sampling: Sampling = "fixed"
+    clip_norm: float | None = None
+    noise_std: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("dataset_size", "batch_size", "num_steps"):
+            object.__setattr__(self, name, check.count(name, getattr(self, name)))
+        if self.clip_norm is not None:
+            object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
+        object.__setattr__(self, "noise_std", check.non_negative("noise_std", self.noise_std))
+        check.one_of("sampling", self.sampling, SAMPLINGS)
+        if self.batch_size > self.dataset_size:
+            raise InvalidArgument(
+                f"exceeds `dataset_size` = {self.dataset_size}",
+                argument="batch_size",
+                value=self.batch_size,
+                remedy="lower `batch_size`",
+            )
+        if self.sampling == "full" and self.batch_size != self.dataset_size:
+            raise InvalidArgument(
+                f"needs `batch_size` = `dataset_size` = {self.dataset_size}, not {self.batch_size}",
+                argument="sampling",
+                value=self.sampling,
+                remedy="set `batch_size` to it, or `sampling` to 'fixed' or 'poisson'",
+            )
+        if self.noise_std > 0.0 and self.clip_norm is None:
+            raise InvalidArgument(
+                "without `clip_norm` protects nobody, because a gradient may be of any norm",
+                argument="noise_std",
+                value=self.noise_std,
+                remedy="set `clip_norm`",
+            )
+
+    def replace(self, **changes: Any) -> Self:
+        """The same settings with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisySGD(SGDSettings):
     """A training run: `num_steps` steps, each of which publishes the mean gradient of a batch, clipped and noisy if
     asked.
 
@@ -37,41 +85,18 @@ class NoisySGD:
         variance term of the tight bound.
     """
 
-    dataset_size: int
-    batch_size: int
-    num_steps: int
     num_params: int
-    clip_norm: float | None = None
-    noise_std: float = 0.0
-    sampling: Sampling = "fixed"
     rank: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("dataset_size", "batch_size", "num_steps", "num_params"):
-            object.__setattr__(self, name, check.count(name, getattr(self, name)))
-        if self.clip_norm is not None:
-            object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
-        object.__setattr__(self, "noise_std", check.non_negative("noise_std", self.noise_std))
-        check.one_of("sampling", self.sampling, SAMPLINGS)
+        super().__post_init__()
+        object.__setattr__(self, "num_params", check.count("num_params", self.num_params))
         if self.rank is not None:
             object.__setattr__(self, "rank", check.count("rank", self.rank))
             if self.rank > self.num_params:
-                raise InvalidArgument(f"rank = {self.rank} exceeds num_params = {self.num_params}: lower it.")
-        if self.batch_size > self.dataset_size:
-            raise InvalidArgument(
-                f"batch_size = {self.batch_size} exceeds dataset_size = {self.dataset_size}: a batch holds at most "
-                "every example; lower batch_size."
-            )
-        if self.sampling == "full" and self.batch_size != self.dataset_size:
-            raise InvalidArgument(
-                f"sampling = 'full' needs batch_size = dataset_size = {self.dataset_size}, not {self.batch_size}: "
-                "set batch_size to it, or sampling to 'fixed' or 'poisson'."
-            )
-        if self.noise_std > 0.0 and self.clip_norm is None:
-            raise InvalidArgument(
-                f"noise_std = {self.noise_std} without clip_norm: noise protects only gradients of bounded norm; "
-                "set clip_norm."
-            )
+                raise InvalidArgument(
+                    f"exceeds `num_params` = {self.num_params}", argument="rank", value=self.rank, remedy="lower it"
+                )
 
     @classmethod
     def shuffled(cls, *, dataset_size: int, batch_size: int, num_steps: int, **rest: Any) -> NoisySGD:
@@ -109,13 +134,11 @@ class NoisySGD:
             return float(self.batch_size)
         return self.batch_size + min(self.noise_std / (self.clip_norm / self.batch_size), 1.0e100) ** 2
 
-    def replace(self, **changes: Any) -> NoisySGD:
-        """The same run with some fields changed."""
-        return dataclasses.replace(self, **changes)
-
     def with_noise_multiplier(self, noise_multiplier: float) -> NoisySGD:
         """The same run with noise given as Opacus gives it (noise on the sum, in units of clip_norm)."""
         if self.clip_norm is None:
-            raise InvalidArgument("noise_multiplier needs clip_norm, which it multiplies: set clip_norm.")
+            raise InvalidArgument(
+                "needs `clip_norm`, which it multiplies", argument="noise_multiplier", remedy="set `clip_norm`"
+            )
         std = noise_std_from_multiplier(noise_multiplier, clip_norm=self.clip_norm, batch_size=self.batch_size)
         return self.replace(noise_std=std)

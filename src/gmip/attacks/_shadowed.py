@@ -11,7 +11,7 @@ from gmip.attacks.base import Parties, Progress
 from gmip.attacks.shadow import Shadows, ShadowSet, shadow_set
 from gmip.attacks.signals import Confidence
 from gmip.attacks.target import target_model
-from gmip.tasks.base import Task
+from gmip.tasks.task import Task
 from gmip.trace import Trace
 
 __all__ = ["Seen", "seen"]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.tasks.base import Examples, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 
 __all__ = ["NEEDS", "Attack", "Need", "Parties", "Progress", "parties"]

@@ -15,7 +15,7 @@ from gmip.attacks.gram import compress, gram
 from gmip.attacks.memory import as_bytes, readable
 from gmip.attacks.projection import Projection
 from gmip.errors import InvalidArgument
-from gmip.tasks.base import Examples
+from gmip.tasks.task import Examples
 
 __all__ = ["ROUTES", "Collected", "Published", "Route", "collect"]
 

@@ -18,7 +18,7 @@ from gmip.attacks._hooks import evaluating
 from gmip.attacks._pieces import Piece
 from gmip.attacks.memory import as_bytes, rows_that_fit
 from gmip.errors import InvalidArgument, TraceMismatch
-from gmip.tasks.base import Examples, cross_entropy
+from gmip.tasks.task import Examples, cross_entropy
 from gmip.trace import Header
 from gmip.training.models import check_model, trainable_parameters, unwrapped
 

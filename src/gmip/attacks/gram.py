@@ -14,7 +14,7 @@ from gmip.attacks._pieces import Piece
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import as_bytes
 from gmip.errors import InvalidArgument
-from gmip.tasks.base import Examples
+from gmip.tasks.task import Examples
 
 __all__ = ["compress", "gram"]
 

@@ -18,7 +18,7 @@ from gmip.attacks.shadow import Shadows, Signal
 from gmip.attacks.signals import Augmentation, Confidence
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.tasks.base import Task
+from gmip.tasks.task import Task
 from gmip.trace import Trace
 
 __all__ = ["LiRA", "Moments", "Variance", "likelihood_ratios", "standardised"]

@@ -11,7 +11,7 @@ from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.attacks.signals import losses
 from gmip.attacks.target import target_model
 from gmip.stats import ScoreSet
-from gmip.tasks.base import Task
+from gmip.tasks.task import Task
 from gmip.trace import Trace
 
 __all__ = ["Loss"]

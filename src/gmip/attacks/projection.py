@@ -25,7 +25,6 @@ from torch import Tensor
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
-from gmip.training.samplers import check_seed
 
 __all__ = ["Projection"]
 
@@ -55,7 +54,7 @@ class Projection:
             raise InvalidArgument(
                 f"projection to {self.dims} dimensions is no reduction of {self.size}: lower it, or do without."
             )
-        self.seed = check_seed(seed)
+        self.seed = check.seed(seed)
         starts = np.random.SeedSequence([self.seed, self.size, self.dims]).generate_state(2, np.uint64)
         signs = np.where(_random_bits(starts[0], self.size) >> np.uint64(63), 1, -1)
         self._signs = torch.from_numpy(signs.astype(np.int8))

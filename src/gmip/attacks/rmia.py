@@ -16,7 +16,7 @@ from gmip.attacks.shadow import Shadows, Signal
 from gmip.attacks.signals import Confidence, log_probabilities
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.tasks.base import Task
+from gmip.tasks.task import Task
 from gmip.trace import Trace
 
 __all__ = ["RMIA", "LogMean", "blended", "ranks_among"]

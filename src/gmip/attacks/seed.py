@@ -11,7 +11,7 @@ from gmip import _validate as check
 from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.tasks.base import Task
+from gmip.tasks.task import Task
 from gmip.trace import Trace
 from gmip.training.loop import initial_model
 

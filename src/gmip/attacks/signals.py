@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gmip.errors import InvalidArgument
-from gmip.tasks.base import Examples, Task, cross_entropy
-from gmip.training.evaluate import has_classes
+from gmip.tasks.task import Examples, Task, cross_entropy
+from gmip.training.models import has_classes
 
 __all__ = ["AUGMENTATIONS", "Augmentation", "Confidence", "confidences", "log_probabilities", "losses"]
 

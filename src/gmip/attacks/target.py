@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from gmip.errors import InvalidArgument, TraceMismatch
-from gmip.tasks.base import Task
+from gmip.tasks.task import Task
 from gmip.trace import Trace
-from gmip.training.checkpoint import load_state
 from gmip.training.loop import initial_model
+from gmip.training.models import load_state
 
 __all__ = ["target_model"]
 

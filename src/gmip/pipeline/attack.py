@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip._random import Stream
 from gmip.attacks import registry
 from gmip.attacks.base import Attack, parties
 from gmip.attacks.shadow import Shadows, Signal, shadow_set
@@ -20,7 +21,7 @@ from gmip.errors import GmipWarning
 from gmip.pipeline.config import AttackConfig, AuditConfig
 from gmip.pipeline.scored import Scored, read_scored, scored_key, write_scored
 from gmip.pipeline.targets import Target, Watch
-from gmip.tasks.base import Task
+from gmip.tasks.task import Task
 from gmip.trace import Trace
 
 __all__ = ["choose_candidates", "default_attacks", "make_attacks", "run_attacks"]
@@ -50,7 +51,7 @@ def default_attacks(targets: Sequence[Target], task: Task) -> list[AttackConfig]
 
 def choose_candidates(trace: Trace, most: int, seed: int) -> NDArray[np.int64]:
     """Ids in rising order: the members and non-members of the run, at most so many of each, drawn by the seed."""
-    rng = np.random.default_rng([seed, 5])
+    rng = Stream.CANDIDATES.rng(seed)
     chosen = []
     for part in (trace.members, trace.non_members):
         assert part is not None

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from gmip._validate import did_you_mean
 from gmip.accounting.account import Notion
 from gmip.errors import InvalidArgument
-from gmip.tasks.base import Recipe
+from gmip.tasks.task import Recipe
 
 __all__ = ["AttackConfig", "AuditConfig", "RateLimit", "RunConfig", "ShadowConfig", "make_config", "read_yaml"]
 

@@ -17,10 +17,10 @@ import numpy as np
 from gmip.attacks.target import target_model
 from gmip.errors import InvalidArgument
 from gmip.pipeline.config import AuditConfig, RunConfig
-from gmip.tasks.base import Recipe, Task
+from gmip.tasks.task import Recipe, Task
 from gmip.trace import Trace
 from gmip.trace._files import replacing
-from gmip.training import count_params, evaluate, initial_model, recipe_of, train, with_least_noise
+from gmip.training import count_params, evaluate, initial_model, recipe_of, train
 
 __all__ = ["Stage", "Target", "Watch", "audit_seed", "make_targets"]
 
@@ -117,7 +117,7 @@ def _recipe(task: Task, wanted: RunConfig) -> Recipe:
     target = wanted.target()
     if not target:
         return recipe
-    return with_least_noise(recipe, count_params(initial_model(task, 0)), **target)
+    return recipe.with_least_noise(count_params(initial_model(task, 0)), **target)
 
 
 def _trained(
@@ -132,7 +132,7 @@ def _trained(
         seed=seed,
         out=folder,
         resume=True,
-        progress=lambda now: stage(now.step, now.num_steps),
+        progress=stage,
         **options,
     )
     stage(recipe.num_steps, recipe.num_steps)

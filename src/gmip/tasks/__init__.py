@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gmip.tasks.base import Examples, Recipe, Split, Task, cross_entropy
-from gmip.tasks.registry import load, names
+from gmip.tasks.catalog import load, names
+from gmip.tasks.task import Examples, Recipe, Split, Task, cross_entropy
 
 __all__ = ["Examples", "Recipe", "Split", "Task", "cross_entropy", "load", "names"]

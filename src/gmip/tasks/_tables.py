@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from gmip.errors import DataUnavailable
-from gmip.tasks.base import Examples
+from gmip.tasks.task import Examples
 
 __all__ = ["examples", "labelled_bits", "random_split", "scaling"]
 
@@ -40,9 +40,12 @@ def labelled_bits(content: bytes, title: str) -> tuple[NDArray[np.int64], NDArra
         label, _, row = line.partition(b",")
         label = label.strip(b'"')
         if not label.isdigit() or len(row) != width or row[1::2].strip(b","):
-            raise DataUnavailable(f"Line {i + 1} of {title} is not a label and {bits.shape[1]} columns of 0 or 1.")
+            raise DataUnavailable(
+                f"Line {i + 1} of {title} is not a label and {bits.shape[1]} columns of 0 or 1",
+                remedy="fetch the file again",
+            )
         labels[i], bits[i] = int(label), np.frombuffer(row, np.uint8)[::2]
     bits -= ord("0")
     if bits.size == 0 or bits.max() > 1:
-        raise DataUnavailable(f"{title} holds no columns, or others than of 0 and 1.")
+        raise DataUnavailable(f"{title} has no columns, or values other than 0 and 1", remedy="fetch the file again")
     return labels, bits

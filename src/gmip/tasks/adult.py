@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from gmip.errors import DataUnavailable
 from gmip.tasks._tables import examples, scaling
-from gmip.tasks.base import Recipe, Task
 from gmip.tasks.sources import DataFile, read
+from gmip.tasks.task import Recipe, Task
 
 __all__ = ["FILES", "adult", "encode", "parse_rows", "random_features"]
 
@@ -42,7 +42,9 @@ def parse_rows(content: bytes) -> list[tuple[str, ...]]:
     rows = [tuple(value.strip() for value in line.split(",")) for line in lines]
     for row in rows:
         if len(row) != len(_FIELDS):
-            raise DataUnavailable(f"A row of Adult has {len(row)} fields, not {len(_FIELDS)}: {','.join(row)[:60]!r}.")
+            raise DataUnavailable(
+                f"A row of Adult has {len(row)} fields, not {len(_FIELDS)}: {','.join(row)[:60]!r}",
+            )
     return rows
 
 

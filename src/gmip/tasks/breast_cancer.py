@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from gmip.tasks._tables import examples, random_split, scaling
-from gmip.tasks.base import Recipe, Task
+from gmip.tasks.task import Recipe, Task
 
 __all__ = ["breast_cancer"]
 

@@ -44,7 +44,7 @@ def write_bytes(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise DataUnavailable(
-            f"{path} cannot be written ({error.strerror}): set GMIP_CACHE to a folder that can be."
+            f"{path} cannot be written ({error.strerror})", remedy="set GMIP_CACHE to a folder that can be"
         ) from error
 
 

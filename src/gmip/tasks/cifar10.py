@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from gmip._progress import Progress, bars
 from gmip.tasks import cache
-from gmip.tasks._progress import progress
-from gmip.tasks.base import Examples, Recipe, Task
 from gmip.tasks.resnet import FEATURES, WEIGHTS, features, pretrained_resnet56
 from gmip.tasks.sources import DataFile, read
+from gmip.tasks.task import Examples, Recipe, Task
 
 __all__ = ["FILES", "cifar10", "parse_images"]
 
@@ -71,6 +71,11 @@ def cifar10() -> Task:
     )
 
 
+def _told(progress: Progress, part: int, parts: int, done: int, total: int) -> None:
+    """Images of one part, told as images of all parts."""
+    progress(part * total + done, parts * total)
+
+
 def _examples() -> Examples:
     """All 60,000 records in the order of FILES. Images are read only where a part of the features is missing."""
     folder = cache.folder() / f"cifar10-{cache.key(_VERSION, WEIGHTS.checksum, *(file.checksum for file in FILES))}"
@@ -86,12 +91,14 @@ def _examples() -> Examples:
         needed = list(dict.fromkeys(file for file, _, _ in missing))
         contents = dict(zip(needed, read(*needed), strict=True))
         model = pretrained_resnet56()
-        with progress("CIFAR-10: features", _PER_PART * len(missing)) as advance:
-            for file, start, path in missing:
+        with bars() as watch:
+            progress = watch("CIFAR-10: features")
+            for number, (file, start, path) in enumerate(missing):
                 images, labels = parse_images(contents[file])
                 rows = slice(start, start + _PER_PART)
+                told = partial(_told, progress, number, len(missing))
                 part = {
-                    "features": features(model, images[rows], advance=advance),
+                    "features": features(model, images[rows], progress=told),
                     "labels": torch.from_numpy(labels[rows]),
                 }
                 cache.write_tensors(path, part)

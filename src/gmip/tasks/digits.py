@@ -7,7 +7,7 @@ from functools import partial
 from torch import nn
 
 from gmip.tasks._tables import examples, random_split
-from gmip.tasks.base import Recipe, Task
+from gmip.tasks.task import Recipe, Task
 
 __all__ = ["digits"]
 

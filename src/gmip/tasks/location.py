@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from gmip.tasks._tables import examples, labelled_bits, random_split
-from gmip.tasks.base import Recipe, Task
 from gmip.tasks.sources import DataFile, only_member, read
+from gmip.tasks.task import Recipe, Task
 
 __all__ = ["FILE", "location"]
 

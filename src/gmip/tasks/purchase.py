@@ -9,11 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gmip._progress import bars
 from gmip.tasks import cache
-from gmip.tasks._progress import progress
 from gmip.tasks._tables import labelled_bits, scaling
-from gmip.tasks.base import Examples, Recipe, Task, cross_entropy
 from gmip.tasks.sources import DataFile, only_member, read
+from gmip.tasks.task import Examples, Recipe, Task, cross_entropy
 
 __all__ = ["FILE", "build", "divide", "pretrain", "purchase"]
 
@@ -84,15 +84,16 @@ def pretrain(inputs: Tensor, targets: Tensor, *, seed: int) -> nn.Sequential:
         model = nn.Sequential(body, nn.Linear(_FEATURES, int(targets.max()) + 1))
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(model.parameters(), lr=1.0e-3)
-    with progress("Purchase: pre-training", _EPOCHS * len(inputs)) as advance:
-        for _ in range(_EPOCHS):
+    with bars() as watch:
+        progress = watch("Purchase: pre-training")
+        for epoch in range(_EPOCHS):
             order = torch.randperm(len(inputs), generator=generator)
             for start in range(0, len(inputs), _BATCH):
                 rows = order[start : start + _BATCH]
                 optimizer.zero_grad()
                 torch.autograd.backward(cross_entropy(model(inputs[rows]), targets[rows]).mean())
                 optimizer.step()
-                advance(len(rows))
+                progress(epoch * len(inputs) + start + len(rows), _EPOCHS * len(inputs))
     return body.requires_grad_(False).eval()
 
 

@@ -8,13 +8,13 @@ github.com/chenyaofo/pytorch-cifar-models (BSD-3), so that it loads without a ke
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gmip._progress import Progress
 from gmip.tasks.sources import DataFile, read
 
 __all__ = ["FEATURES", "WEIGHTS", "ResNet56", "features", "pretrained_resnet56"]
@@ -87,12 +87,10 @@ def pretrained_resnet56() -> ResNet56:
     return model.requires_grad_(False).eval()
 
 
-def features(
-    model: ResNet56, images: NDArray[np.uint8], *, advance: Callable[[int], None] = lambda done: None
-) -> Tensor:
+def features(model: ResNet56, images: NDArray[np.uint8], *, progress: Progress | None = None) -> Tensor:
     """Features of images of shape (n, 3, 32, 32) with values 0 to 255: float32, shape (n, 64).
 
-    `advance` is told the number of images after every batch.
+    `progress` is told the number of images after every batch.
     """
     mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
     parts = []
@@ -102,5 +100,6 @@ def features(
             pixels = torch.from_numpy(batch.astype(np.float32)) / 255.0
             # With channels last, the convolutions take a quarter less time on a CPU.
             parts.append(model.embed(((pixels - mean) / std).contiguous(memory_format=torch.channels_last)))
-            advance(len(batch))
+            if progress is not None:
+                progress(start + len(batch), len(images))
     return torch.cat(parts) if parts else torch.empty(0, FEATURES)

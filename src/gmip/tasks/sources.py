@@ -6,17 +6,12 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
+from gmip._progress import Progress, bars
 from gmip.errors import DataUnavailable
 from gmip.tasks import cache
-from gmip.tasks._progress import progress
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer as Buffer
 
 __all__ = ["DataFile", "checksum", "only_member", "read"]
 
@@ -67,7 +62,7 @@ def read(*files: DataFile) -> list[bytes]:
             content = place.read_bytes()
             if problem := _problem(content, file.checksum):
                 raise DataUnavailable(
-                    f"{place} is not the published file of {file.title} ({problem}): {_remedy(file)}."
+                    f"{place} is not the published file of {file.title} ({problem})", remedy=_remedy(file)
                 )
         else:
             if file.url not in downloads:
@@ -90,7 +85,7 @@ def only_member(content: bytes, file: DataFile) -> bytes:
             problem = f"it holds {len(members)} files, not 1"
     except (tarfile.TarError, EOFError, OSError) as error:
         problem = str(error)
-    raise DataUnavailable(f"The archive {file.path} of {file.title} cannot be read ({problem}): {_remedy(file)}.")
+    raise DataUnavailable(f"The archive {file.path} of {file.title} cannot be read ({problem})", remedy=_remedy(file))
 
 
 def _member(content: bytes, file: DataFile) -> bytes:
@@ -101,7 +96,7 @@ def _member(content: bytes, file: DataFile) -> bytes:
             stream = None
         member = stream.read() if stream is not None else b""
     if problem := _problem(member, file.checksum):
-        raise DataUnavailable(f"{file.path} in {file.url} is not the published one ({problem}): {_remedy(file)}.")
+        raise DataUnavailable(f"{file.path} in {file.url} is not the published one ({problem})", remedy=_remedy(file))
     return member
 
 
@@ -136,32 +131,41 @@ def _fetch(file: DataFile) -> bytes:
         content = _download(file)
     except OSError as error:  # so are all errors of requests
         raise DataUnavailable(
-            f"{file.title} is not on this machine and could not be fetched from {file.url} ({type(error).__name__}): "
-            f"{_remedy(file, 'it')}."
+            f"{file.title} is not on this machine and could not be fetched from {file.url} ({type(error).__name__})",
+            remedy=_remedy(file, "it"),
         ) from error
     if problem := _problem(content, expected):
-        raise DataUnavailable(f"{file.url} serves another file than that of {file.title} ({problem}): {_remedy(file)}.")
+        raise DataUnavailable(
+            f"{file.url} serves another file than that of {file.title} ({problem})", remedy=_remedy(file)
+        )
     cache.write_bytes(place, content)
     return content
 
 
-class _Stream(io.BytesIO):
-    """Keeps what is written to it and tells how much that was."""
+class _Told:
+    """What pooch takes for a progress bar: passes on how many bytes of the download are here."""
 
-    def __init__(self, advance: Callable[[int], None]) -> None:
-        super().__init__()
-        self._advance = advance
+    total = 0
 
-    def write(self, content: Buffer, /) -> int:
-        written = super().write(content)
-        self._advance(written)
-        return written
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._done = progress, 0
+
+    def update(self, size: int) -> None:
+        self._done += size
+        self._progress(self._done, max(self.total, self._done))  # a server may not say the total
+
+    def reset(self) -> None:
+        self._done = 0
+
+    def close(self) -> None:
+        pass
 
 
 def _download(file: DataFile) -> bytes:
     import pooch
 
-    with progress(f"{file.title}: download", None) as advance:
-        stream = _Stream(advance)
-        pooch.HTTPDownloader(chunk_size=2**20)(file.url, stream, None)
+    stream = io.BytesIO()
+    with bars() as watch:
+        told = _Told(watch(f"{file.title}: download"))
+        pooch.HTTPDownloader(progressbar=told, chunk_size=2**20)(file.url, stream, None)
     return stream.getvalue()

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from gmip import _validate as check
+from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import InvalidArgument
 
-__all__ = ["FORMAT_VERSION", "Dtype", "Header", "ParameterSpec", "Sampling", "StepInfo"]
+__all__ = ["FORMAT_VERSION", "Dtype", "Header", "ParameterSpec", "StepInfo"]
 
 FORMAT_VERSION = 1
 
-Sampling = Literal["fixed", "poisson", "full", "shuffled"]
 Dtype = Literal["float32", "float64"]
 
 
@@ -50,7 +50,7 @@ class Header:
     parameters : the recorded parameters, in the order in which they make up the flat vectors.
     num_params : all trainable parameters of the model; more than the recorded ones if only some are recorded.
     dataset_size, batch_size : nominal sizes; under "poisson" batch_size is the expected number.
-    sampling : how batches were drawn, as in `NoisySGD`, or "shuffled" for epochs in a random order.
+    sampling : how batches were drawn, as in `gmip.NoisySGD`.
     clip_norm : bound on the norm of a per-example gradient; None when gradients were not clipped.
     dtype : of the recorded vectors.
     fingerprints : SHA-256 of each part of the data (see `gmip.trace.fingerprint`), by the name of the part.
@@ -71,7 +71,7 @@ class Header:
         object.__setattr__(self, "parameters", _parameters(self.parameters))
         for name in ("num_params", "dataset_size", "batch_size"):
             object.__setattr__(self, name, check.count(name, getattr(self, name)))
-        check.one_of("sampling", self.sampling, get_args(Sampling))
+        check.one_of("sampling", self.sampling, SAMPLINGS)
         check.one_of("dtype", self.dtype, get_args(Dtype))
         if self.clip_norm is not None:
             object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gmip.training.evaluate import evaluate
-from gmip.training.loop import Progress, fit, initial_model, make_optimizer, train
-from gmip.training.models import check_model, count_params, fix_model
-from gmip.training.plan import recipe_of, run_of, with_least_noise
+from gmip.training.loop import BatchScores, fit, initial_model, make_optimizer, train
+from gmip.training.models import check_model, count_params, evaluate, fix_model
 from gmip.training.recorder import Recorder, record
-from gmip.training.result import TrainResult
 from gmip.training.samplers import FixedSize, FullBatch, Poisson, Sampler, Shuffled, make_sampler
 from gmip.training.steppers import PlainStepper, Stepper, noise_generator
+from gmip.training.train_result import TrainResult, recipe_of
 
 if TYPE_CHECKING:
-    from gmip.training.noisy import NoisyStepper
+    from gmip.training.noisy_stepper import NoisyStepper
 
 __all__ = [
+    "BatchScores",
     "FixedSize",
     "FullBatch",
     "NoisyStepper",
     "PlainStepper",
     "Poisson",
-    "Progress",
     "Recorder",
     "Sampler",
     "Shuffled",
@@ -39,15 +37,13 @@ __all__ = [
     "noise_generator",
     "recipe_of",
     "record",
-    "run_of",
     "train",
-    "with_least_noise",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name == "NoisyStepper":  # imports Opacus
-        from gmip.training.noisy import NoisyStepper
+        from gmip.training.noisy_stepper import NoisyStepper
 
         return NoisyStepper
     raise AttributeError(f"module 'gmip.training' has no attribute {name!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +14,9 @@ from torch.optim import Optimizer
 
 from gmip.errors import TraceError
 from gmip.trace._files import replacing
-from gmip.training.models import plain_name
+from gmip.training.models import load_state, plain_name
 
-__all__ = ["load_checkpoint", "load_state", "save_checkpoint"]
+__all__ = ["load_checkpoint", "save_checkpoint"]
 
 _FORMAT: Final = "gmip-checkpoint-1"
 _CPU_STATE, _NOISE_STATE = "random.torch", "random.noise"
@@ -74,10 +73,6 @@ def load_checkpoint(
             noise.set_state(tensors[_NOISE_STATE])
         return int(metadata["step"])
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
-        raise TraceError(f"{path} is damaged or of another run ({error}): remove it to start the run again.") from error
-
-
-def load_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """`load_state_dict` for names as the unwrapped model has them."""
-    wrapped = {plain_name(name): name for name in model.state_dict()}
-    model.load_state_dict({wrapped[name]: value for name, value in state.items()})
+        raise TraceError(
+            f"{path} is damaged or of another run ({error})", remedy="remove it to start the run again"
+        ) from error

@@ -20,30 +20,36 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip import _validate as check
+from gmip._progress import Progress
+from gmip._random import Stream
 from gmip.errors import InvalidArgument, TraceMismatch
-from gmip.tasks.base import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Recipe, Task
 from gmip.trace import Trace
-from gmip.training.checkpoint import load_checkpoint, load_state, save_checkpoint
-from gmip.training.evaluate import evaluate, has_classes
-from gmip.training.models import check_model, count_params, fix_model, trainable_parameters
+from gmip.training.checkpoint import load_checkpoint, save_checkpoint
+from gmip.training.models import (
+    check_model,
+    count_params,
+    evaluate,
+    fix_model,
+    has_classes,
+    load_state,
+    trainable_parameters,
+)
 from gmip.training.recorder import Recorder, record
-from gmip.training.result import TrainResult, write_result
-from gmip.training.samplers import check_seed, make_sampler
+from gmip.training.samplers import make_sampler
 from gmip.training.steppers import GRAD_SAMPLE_MODES, PlainStepper, Stepper, noise_generator
+from gmip.training.train_result import TrainResult, write_result
 
-__all__ = ["CHECKPOINT", "Progress", "fit", "initial_model", "make_optimizer", "train"]
+__all__ = ["CHECKPOINT", "BatchScores", "fit", "initial_model", "make_optimizer", "train"]
 
 CHECKPOINT: Final = "checkpoint.safetensors"
-_INITIAL, _DROPOUT = 3, 4  # streams of random numbers: weights, dropout (0 members, 1 batches, 2 noise)
 _PROGRESS_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where training stands; loss and accuracy are of the last batch (None: an empty one, or no classes)."""
+class BatchScores:
+    """How the model did on a batch, before the step on it. None: the batch was empty, or targets are not classes."""
 
-    step: int
-    num_steps: int
     loss: float | None
     accuracy: float | None
 
@@ -60,7 +66,8 @@ def train(
     grad_sample_mode: str = "auto",
     max_physical_batch_size: int | None = None,
     device: str = "cpu",
-    progress: Callable[[Progress], None] | None = None,
+    progress: Progress | None = None,
+    on_batch: Callable[[BatchScores], None] | None = None,
     checkpoint_seconds: float = 5.0,
 ) -> TrainResult:
     """Train `task` by `recipe` (default: the task's own).
@@ -73,7 +80,8 @@ def train(
     every : store every k-th step of the trace.
     fix : replace layers that mix examples (`fix_model`) instead of refusing them.
     grad_sample_mode, max_physical_batch_size : see `NoisyStepper`.
-    progress : called every tenth of a second or so, and after the last step.
+    progress : called with (steps taken, steps in all) every tenth of a second or so, and after the last step.
+    on_batch : called just before `progress` with how the model did on the last batch.
     checkpoint_seconds : time between checkpoints: the most that a resumed run repeats.
 
     Guarantees
@@ -123,7 +131,7 @@ def train(
                 )
             checkpoint = _Checkpoints(None if folder is None else folder / CHECKPOINT, checkpoint_seconds)
             with recorder or contextlib.nullcontext():
-                _run(members, recipe, seed, start, stepper, noise, recorder, device, progress, checkpoint)
+                _run(members, recipe, seed, start, stepper, noise, recorder, device, progress, on_batch, checkpoint)
         model = stepper.release().eval()
     result = TrainResult(
         task=task,
@@ -150,33 +158,30 @@ def fit(
     grad_sample_mode: str = "auto",
     max_physical_batch_size: int | None = None,
     device: str = "cpu",
-    progress: Callable[[Progress], None] | None = None,
 ) -> nn.Module:
     """The model that `train` would give on these members, in eval mode; nothing is recorded."""
     if len(members) != recipe.dataset_size:
         raise InvalidArgument(
-            f"members are {len(members)} records and dataset_size of the recipe is {recipe.dataset_size}: pass as many."
+            f"are {len(members)} records and `dataset_size` of the recipe is {recipe.dataset_size}",
+            argument="members",
+            remedy="pass as many",
         )
     _check_device(device)
-    seed = check_seed(seed)
+    seed = check.seed(seed)
     with _quiet_opacus(), torch.random.fork_rng():
         stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device)
-        _run(members, recipe, seed, 0, stepper, noise, None, device, progress, _Checkpoints(None, math.inf))
+        _run(members, recipe, seed, 0, stepper, noise, None, device, None, None, _Checkpoints(None, math.inf))
         return stepper.release().eval()
 
 
 def initial_model(task: Task, seed: int, *, fix: bool = False) -> nn.Module:
     """The untrained model of that seed, in train mode; torch's global random state is left as it was."""
     with torch.random.fork_rng():
-        _seed_torch(seed, _INITIAL)
+        torch.manual_seed(Stream.WEIGHTS.torch_seed(seed))
         model = task.make_model()
         model = (fix_model(model) if fix else model).train()
     check_model(model)
     return model
-
-
-def _seed_torch(seed: int, stream: int) -> None:
-    torch.manual_seed(int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> 1))
 
 
 def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
@@ -187,15 +192,25 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
         if isinstance(kind, type) and issubclass(kind, Optimizer) and name not in ("Optimizer", "LBFGS", "SparseAdam")
     }
     if recipe.optimizer.lower() not in kinds:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds.values()))
-        raise InvalidArgument(f"optimizer must be one of {names}, not {recipe.optimizer!r}.")
+        names = sorted(kind.__name__ for kind in kinds.values())
+        raise InvalidArgument(
+            f"is not known{check.did_you_mean(recipe.optimizer, names)}",
+            argument="optimizer",
+            value=recipe.optimizer,
+            remedy=f"pass one of {', '.join(names)}",
+        )
     parameters = [p for _, p in trainable_parameters(model)]
     try:
         made: Optimizer = kinds[recipe.optimizer.lower()](
             parameters, lr=recipe.learning_rate, **recipe.optimizer_options
         )
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"optimizer {recipe.optimizer} refuses its options: {error}.") from error
+        raise InvalidArgument(
+            f"refuses `optimizer_options` = {dict(recipe.optimizer_options)} ({error})",
+            argument="optimizer",
+            value=recipe.optimizer,
+            remedy="pass options that it has",
+        ) from error
     return made
 
 
@@ -210,7 +225,7 @@ def _begin(
 ) -> tuple[Stepper, torch.Generator | None]:
     """Model and optimizer before the first step; torch's global generator is left at the start of dropout's stream."""
     model = initial_model(task, seed, fix=fix).to(device)
-    _seed_torch(seed, _DROPOUT)
+    torch.manual_seed(Stream.DROPOUT.torch_seed(seed))
     noise = None if recipe.clip_norm is None else noise_generator(seed, device)
     optimizer = make_optimizer(recipe, model)
     return _stepper(task, recipe, model, optimizer, noise, grad_sample_mode, max_physical_batch_size), noise
@@ -225,7 +240,8 @@ def _run(
     noise: torch.Generator | None,
     recorder: Recorder | None,
     device: str,
-    progress: Callable[[Progress], None] | None,
+    progress: Progress | None,
+    on_batch: Callable[[BatchScores], None] | None,
     checkpoint: _Checkpoints,
 ) -> None:
     inputs, targets = members.inputs.to(device), members.targets.to(device)
@@ -241,9 +257,11 @@ def _run(
         seen = stepper.step(inputs[rows], labels, divisor=sampler.divisor(ids))
         last = step + 1 == recipe.num_steps
         if last or time.monotonic() - shown > _PROGRESS_SECONDS:
-            now = _progress(step + 1, recipe.num_steps, seen, labels)
+            scores = _batch_scores(step + 1, last, seen, labels)
+            if on_batch is not None:
+                on_batch(scores)
             if progress is not None:
-                progress(now)
+                progress(step + 1, recipe.num_steps)
             shown = time.monotonic()
         if not last:
             checkpoint.consider(step + 1, stepper, noise, recorder)
@@ -274,7 +292,7 @@ def _stepper(
 ) -> Stepper:
     if recipe.clip_norm is None or noise is None:
         return PlainStepper(model, optimizer, task.loss, max_physical_batch_size=max_physical_batch_size)
-    from gmip.training.noisy import NoisyStepper
+    from gmip.training.noisy_stepper import NoisyStepper
 
     return NoisyStepper(
         model,
@@ -293,12 +311,14 @@ def _check_device(device: str) -> None:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise InvalidArgument(f"device = {device!r} cannot be used ({reason}): pass another, such as cpu.") from None
+        raise InvalidArgument(
+            f"cannot be used ({reason})", argument="device", value=device, remedy="pass another, such as cpu"
+        ) from None
 
 
 def _recorded_trace(folder: Path | None) -> Trace | None:
     if folder is None:
-        raise InvalidArgument("resume needs out, the folder of the run to go on with: set it.")
+        raise InvalidArgument("needs `out`, the folder of the run to go on with", argument="resume", remedy="set `out`")
     return Trace.open(folder) if (folder / "trace.json").exists() else None
 
 
@@ -306,7 +326,7 @@ def _seed(recorded: Trace | None, seed: int | None) -> int:
     if seed is None:
         known = None if recorded is None else recorded.header.recipe.get("seed")
         return secrets.randbits(63) if known is None else int(known)
-    return check_seed(seed)
+    return check.seed(seed)
 
 
 def _check_same_run(recorded: Trace, facts: dict[str, Any], task: Task) -> None:
@@ -314,8 +334,8 @@ def _check_same_run(recorded: Trace, facts: dict[str, Any], task: Task) -> None:
     for name, value in facts.items():
         if recorded.header.recipe.get(name) != value:
             raise TraceMismatch(
-                f"{recorded.path} was begun with {name} = {recorded.header.recipe.get(name)!r}, not {value!r}: "
-                "resume with the same settings, or choose another folder."
+                f"{recorded.path} was begun with `{name}` = {recorded.header.recipe.get(name)!r}, not {value!r}",
+                remedy="resume with the same settings, or choose another folder",
             )
 
 
@@ -331,16 +351,16 @@ def _restore(recorded: Trace, checkpoint: Path, stepper: Stepper, noise: torch.G
     )
 
 
-def _progress(step: int, num_steps: int, seen: tuple[Tensor, Tensor] | None, targets: Tensor) -> Progress:
+def _batch_scores(step: int, last: bool, seen: tuple[Tensor, Tensor] | None, targets: Tensor) -> BatchScores:
     if seen is None:
-        return Progress(step, num_steps, None, None)
+        return BatchScores(None, None)
     outputs, losses = seen
     loss = float(losses.mean())
     # An infinite loss may pass, a NaN stays: so a run ends the same way whenever it is looked at.
-    if math.isnan(loss) or (step == num_steps and math.isinf(loss)):
-        raise InvalidArgument(f"The loss is {loss} at step {step}: lower learning_rate, or noise_std.")
+    if math.isnan(loss) or (last and math.isinf(loss)):
+        raise InvalidArgument(f"The loss is {loss} at step {step}", remedy="lower `learning_rate`, or `noise_std`")
     accuracy = float((outputs.argmax(-1) == targets).float().mean()) if has_classes(targets) else None
-    return Progress(step, num_steps, loss, accuracy)
+    return BatchScores(loss, accuracy)
 
 
 def _evaluations(task: Task, model: nn.Module, **sets: Examples) -> dict[str, Any]:

@@ -1,16 +1,31 @@
-"""What must be true of a model before its examples can be told apart, and helpers that see through wrappers."""
+"""Models: which ones can be trained and audited, how to fix the others, how well one does, through any wrapper."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from gmip.errors import UnsupportedModel
+from gmip.tasks.task import Examples, Task
 
-__all__ = ["check_model", "count_params", "fix_model", "has_norms", "plain_name", "trainable_parameters", "unwrapped"]
+__all__ = [
+    "check_model",
+    "count_params",
+    "evaluate",
+    "fix_model",
+    "has_classes",
+    "has_norms",
+    "load_state",
+    "plain_name",
+    "trainable_parameters",
+    "unwrapped",
+]
+
+_EVALUATION_BATCH: Final = 4096
 
 # What wrappers put before the name of a parameter: Opacus, torch.compile. "module." of DataParallel is not among them,
 # because models of users have parts of that name too: see `unwrapped`.
@@ -54,14 +69,15 @@ def check_model(model: nn.Module, *, per_example: bool = False) -> None:
     for name, module in unwrapped(model).named_modules():
         if _mixes(module):
             remedy = (
-                "replace it (--fix-model, or gmip.training.fix_model, which puts GroupNorm in its place as Opacus' "
-                "ModuleValidator does), or freeze it in eval mode, with running statistics"
+                "replace it (`fix_model`, which puts GroupNorm in its place as Opacus' ModuleValidator does), or "
+                "freeze it in eval mode, with running statistics"
             )
             if getattr(module, "scale_grad_by_freq", False):
                 remedy = "set scale_grad_by_freq=False"
             raise UnsupportedModel(
                 f"Layer {name or 'model'} ({type(module).__name__}) mixes the examples of a batch, so no record has a "
-                f"gradient of its own: {remedy}."
+                "gradient of its own",
+                remedy=remedy,
             )
     if per_example:
         _check_clippable(unwrapped(model))
@@ -92,6 +108,34 @@ def fix_model(model: nn.Module) -> nn.Module:
             setattr(fixed.get_submodule(parent), child, new)
     check_model(fixed)
     return fixed
+
+
+def load_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """`load_state_dict` for names as the unwrapped model has them."""
+    wrapped = {plain_name(name): name for name in model.state_dict()}
+    model.load_state_dict({wrapped[name]: value for name, value in state.items()})
+
+
+def has_classes(targets: Tensor) -> bool:
+    """Whether the targets are class numbers, so that accuracy means something."""
+    return targets.ndim == 1 and not targets.is_floating_point()
+
+
+@torch.no_grad()
+def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, float | None]:
+    """(mean loss, accuracy) in eval mode; accuracy is None where targets are not classes."""
+    was_training = model.training
+    model.eval()
+    device = next(model.parameters()).device
+    losses, hits, classes = 0.0, 0, has_classes(examples.targets)
+    for first in range(0, len(examples), _EVALUATION_BATCH):
+        rows = slice(first, first + _EVALUATION_BATCH)
+        targets = examples.targets[rows].to(device)
+        outputs = model(examples.inputs[rows].to(device))
+        losses += float(task.loss(outputs, targets).sum(dtype=torch.float64))
+        hits += int((outputs.argmax(-1) == targets).sum()) if classes else 0
+    model.train(was_training)
+    return losses / len(examples), hits / len(examples) if classes else None
 
 
 def has_norms(model: nn.Module) -> bool:
@@ -133,16 +177,15 @@ def _check_clippable(model: nn.Module) -> None:
         layer = f"layer {name or 'model'} ({type(module).__name__})"
         if not module.training:
             raise UnsupportedModel(
-                f"Opacus cannot clip {layer} in eval mode: call train() on it, or freeze it with requires_grad_(False)."
+                f"Opacus cannot clip {layer} in eval mode",
+                remedy="call train() on it, or freeze it with requires_grad_(False)",
             )
         errors = ModuleValidator.VALIDATORS[type(module)](module) if type(module) in ModuleValidator.VALIDATORS else []
         if errors:
             reason = " ".join(str(errors[0]).split()).rstrip(".!")
-            raise UnsupportedModel(
-                f"Opacus cannot clip {layer}: {reason}; replace it (--fix-model, or gmip.training.fix_model)."
-            )
+            raise UnsupportedModel(f"Opacus cannot clip {layer} and says {reason!r}", remedy="replace it (`fix_model`)")
         if any(True for _ in module.buffers()):
             raise UnsupportedModel(
-                f"Opacus cannot clip {layer}, which holds buffers beside trainable parameters: keep the buffers in a "
-                "layer of their own, without parameters."
+                f"Opacus cannot clip {layer}, which holds buffers beside trainable parameters",
+                remedy="keep the buffers in a layer of their own, without parameters",
             )

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip import _validate as check
+from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch, UnsupportedModel
-from gmip.tasks.base import SAMPLINGS, Examples, Sampling, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter, fingerprint
 from gmip.trace._arrays import check_membership, read_membership
 from gmip.trace._manifest import read_manifest
@@ -120,7 +121,9 @@ class Recorder:
         self._has_norms = has_norms(model)
         if sampling == "full" and batch_size != dataset_size:
             raise InvalidArgument(
-                f"sampling = 'full' needs batch_size = dataset_size = {dataset_size}, not {batch_size}: set it so."
+                f"must equal `dataset_size` = {dataset_size} where `sampling` is 'full'",
+                argument="batch_size",
+                value=batch_size,
             )
         self._model, self._path = model, path
         # Opacus wraps the optimizer that takes the step; by then the gradients are clipped, noisy and divided.
@@ -203,8 +206,8 @@ class Recorder:
         same = all(np.array_equal(ids, known.get(name, [])) for name, ids in given.items())
         if manifest.header != self._header or not same:
             raise TraceMismatch(
-                f"{os.fspath(self._path)} records another run (model, sizes, sampling, data, members or recipe "
-                "differ): resume with what it was begun with, or choose another path."
+                f"{os.fspath(self._path)} records another run (model, sizes, sampling, data, members or recipe differ)",
+                remedy="resume with what it was begun with, or choose another path",
             )
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -218,8 +221,9 @@ class Recorder:
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if any(a is not None for a in (*args[1:], kwargs.get("closure"))):  # args[0] is the optimizer itself
             raise UnsupportedModel(
-                "The optimizer computes its gradient inside step(closure), where it cannot be recorded: call the "
-                "closure first and step() without it (LBFGS, which needs a closure, cannot be recorded)."
+                "The optimizer computes its gradient inside step(closure), where it cannot be recorded",
+                remedy="call the closure first and step() without it (LBFGS, which needs a closure, cannot be "
+                "recorded)",
             )
         assert self._writer is not None
         size = self._batch_size()
@@ -247,8 +251,8 @@ class Recorder:
             return self._nominal
         if size == 0 and self._sampling != "poisson":
             raise InvalidArgument(
-                f"A step saw no example, which sampling = {self._sampling!r} does not do: pass sampling = 'poisson' if "
-                "each record is drawn on its own, or tell recorder.batch(size)."
+                f"A step saw no example, which `sampling` = {self._sampling!r} does not do",
+                remedy="pass `sampling` = 'poisson' if each record is drawn on its own, or tell recorder.batch(size)",
             )
         if size > self._nominal and self._sampling != "poisson":
             self._warn_once(
@@ -272,8 +276,9 @@ class Recorder:
             return divisor, 1.0 / divisor if self._sum else 1.0, 0.0
         if float(private.max_grad_norm) != self._header.clip_norm:
             raise UnsupportedModel(
-                f"The clip norm changed from {self._header.clip_norm} to {float(private.max_grad_norm)}: a trace has "
-                "one clip norm; record each phase on its own, or clip at a fixed norm."
+                f"The clip norm changed from {self._header.clip_norm} to {float(private.max_grad_norm)}, and a trace "
+                "has one clip norm",
+                remedy="record each phase on its own, or clip at a fixed norm",
             )
         summed = private.loss_reduction == "sum"
         if not summed:
@@ -294,7 +299,9 @@ def _published(model: nn.Module, optimizer: Optimizer) -> dict[str, nn.Parameter
     published = {name: p for name, p in trainable_parameters(model) if id(p) in held}
     if not published:
         raise InvalidArgument(
-            "optimizer holds no trainable parameter of model: make it from model.parameters(), after any wrapping."
+            "holds no trainable parameter of `model`",
+            argument="optimizer",
+            remedy="make it from model.parameters(), after any wrapping",
         )
     return published
 
@@ -315,7 +322,9 @@ def _chosen(published: dict[str, nn.Parameter], names: Iterable[str] | None) -> 
             )
         chosen |= found
     if not chosen:
-        raise InvalidArgument("parameters is empty: name at least one, or leave it out to record all.")
+        raise InvalidArgument(
+            "is empty", argument="parameters", remedy="name at least one, or leave it out to record all"
+        )
     return {name: p for name, p in published.items() if name in chosen}
 
 

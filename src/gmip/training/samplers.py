@@ -17,19 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _validate as check
+from gmip._random import Stream
 from gmip.errors import GmipWarning, InvalidArgument
 
-__all__ = ["FixedSize", "FullBatch", "Poisson", "Sampler", "Shuffled", "check_seed", "make_sampler"]
+__all__ = ["FixedSize", "FullBatch", "Poisson", "Sampler", "Shuffled", "make_sampler"]
 
 Ids = NDArray[np.int64]
-_BATCHES: Final = 1  # the stream of random numbers that chooses batches (0 chooses members: Task.split)
-
-
-def check_seed(seed: Any) -> int:
-    """A whole number from 0 up, of any size."""
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise InvalidArgument(f"seed must be a whole number from 0, not {seed!r}.")
-    return int(seed)
 
 
 class Sampler(Sequence[Ids]):
@@ -39,9 +32,11 @@ class Sampler(Sequence[Ids]):
         self.dataset_size = check.count("dataset_size", dataset_size)
         self.batch_size = check.count("batch_size", batch_size)
         self.num_steps = check.count("num_steps", num_steps)
-        self.seed = check_seed(seed)
+        self.seed = check.seed(seed)
         if self.batch_size > self.dataset_size:
-            raise InvalidArgument(f"batch_size = {batch_size} exceeds dataset_size = {dataset_size}: lower batch_size.")
+            raise InvalidArgument(
+                f"exceeds `dataset_size` = {dataset_size}", argument="batch_size", value=batch_size, remedy="lower it"
+            )
 
     def __len__(self) -> int:
         return self.num_steps
@@ -63,7 +58,7 @@ class Sampler(Sequence[Ids]):
     def _batch(self, step: int) -> Ids: ...
 
     def _rng(self, index: int) -> np.random.Generator:
-        return np.random.default_rng([self.seed, _BATCHES, index])
+        return Stream.BATCHES.rng(self.seed, index)
 
 
 class FixedSize(Sampler):
@@ -99,7 +94,10 @@ class FullBatch(Sampler):
         super().__init__(dataset_size=dataset_size, batch_size=size, num_steps=num_steps, seed=seed)
         if self.batch_size != self.dataset_size:
             raise InvalidArgument(
-                f"sampling = 'full' needs batch_size = dataset_size = {dataset_size}, not {batch_size}: leave it out."
+                f"must equal `dataset_size` = {dataset_size} where `sampling` is 'full'",
+                argument="batch_size",
+                value=batch_size,
+                remedy="leave it out",
             )
 
     def _batch(self, step: int) -> Ids:
@@ -109,7 +107,7 @@ class FullBatch(Sampler):
 class Shuffled(Sampler):
     """Epochs: each example once, in random order; the last batch of an epoch holds what is left and may be smaller.
 
-    Warns: the theory of subsampling does not cover shuffling. `NoisySGD.shuffled` accounts for it on the safe side.
+    Warns that the accountant treats shuffled epochs on the safe side: see `gmip.account`.
     """
 
     def __init__(self, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""One optimizer step: plain where nothing is clipped or added; `gmip.training.noisy` has the other kind."""
+"""One optimizer step: plain where nothing is clipped or added; `gmip.training.noisy_stepper` has the other kind."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip import _validate as check
+from gmip._random import Stream
 from gmip.errors import InvalidArgument
-from gmip.training.samplers import check_seed
 
 __all__ = ["GRAD_SAMPLE_MODES", "Loss", "PlainStepper", "Stepper", "joined", "noise_generator"]
 
 GRAD_SAMPLE_MODES: Final = ("hooks", "functorch", "ew", "ghost")
 Loss = Callable[[Tensor, Tensor], Tensor]
-_NOISE: Final = 2  # the stream of random numbers for noise (0 members, 1 batches, 3 weights)
 
 
 def noise_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
@@ -28,7 +27,7 @@ def noise_generator(seed: int, device: torch.device | str = "cpu") -> torch.Gene
     torch's own manual_seed keeps 32 bits of it on the CPU: few enough to try them all and subtract the noise. Still a
     Mersenne twister, not a cryptographic generator, and whoever knows the seed knows the noise.
     """
-    sequence = np.random.SeedSequence([check_seed(seed), _NOISE])
+    sequence = Stream.NOISE.sequence(check.seed(seed))
     generator = torch.Generator(device)
     if generator.device.type != "cpu":
         return generator.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
@@ -71,8 +70,9 @@ class Stepper(ABC):
         # Any other shape would pass through the sums below and give another gradient, in ghost mode an unclipped one.
         if losses.shape != (len(inputs),):
             raise InvalidArgument(
-                f"loss returned shape {tuple(losses.shape)} for {len(inputs)} examples: return one number for each, "
-                f"shape ({len(inputs)},), such as with reduction='none'."
+                f"returned shape {tuple(losses.shape)} for {len(inputs)} examples",
+                argument="loss",
+                remedy=f"return one number for each, shape ({len(inputs)},), such as with reduction='none'",
             )
         return outputs, losses
 

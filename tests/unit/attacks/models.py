@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from gmip.tasks.base import Examples, cross_entropy
+from gmip.tasks.task import Examples, cross_entropy
 
 CLASSES = 3
 

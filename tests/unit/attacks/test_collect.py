@@ -13,7 +13,7 @@ from torch import nn
 from gmip.attacks.collect import collect
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.errors import InvalidArgument
-from gmip.tasks.base import Examples
+from gmip.tasks.task import Examples
 from tests.unit.attacks.models import make
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
-from gmip.tasks.base import Examples, Recipe, Task, cross_entropy
+from gmip.tasks.task import Examples, Recipe, Task, cross_entropy
 from gmip.trace import Header, ParameterSpec, Trace
 from gmip.training import train
 from tests.unit.attacks.models import MODELS, looped, looped_flat, make

@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 import torch
 
 from gmip.attacks import Loss, loss
-from gmip.tasks.base import cross_entropy
+from gmip.tasks.task import cross_entropy
 from gmip.trace import Trace
 from gmip.training import train
 from tests.contracts.attacks import make_task

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from gmip.attacks.signals import AUGMENTATIONS, Confidence, confidences, log_probabilities, losses
 from gmip.errors import InvalidArgument
 from gmip.tasks import Examples, Recipe, Task
-from gmip.tasks.base import cross_entropy
+from gmip.tasks.task import cross_entropy
 
 
 def task_of(loss: Any, targets: Tensor, inputs: Tensor | None = None) -> Task:

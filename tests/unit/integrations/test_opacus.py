@@ -299,7 +299,7 @@ def test_before_the_first_step_all_is_private():
         ({"dataset_size": 2000, "sampling": "shuffled"}, "sampling = 'shuffled' is not known"),
         ({"dataset_size": 2000, "num_params": 0}, "num_params = 0"),
         ({"dataset_size": 2000, "num_params": nn.Identity()}, "num_params = 0"),
-        ({"dataset_size": 2000, "num_params": [50]}, "num_params must be a number"),
+        ({"dataset_size": 2000, "num_params": [50]}, r"num_params = \[50\] must be a number"),
         ({"dataset_size": 2000, "rank": 51}, "rank = 51 exceeds num_params"),
         ({"dataset_size": 2000, "notion": "dp"}, "notion = 'dp' is not known"),
     ],

@@ -46,7 +46,7 @@ def small(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(module, "pretrained_resnet56", ResNet56)
     computed: list[int] = []
 
-    def cheap(model: ResNet56, images: Any, *, advance: Any) -> torch.Tensor:
+    def cheap(model: ResNet56, images: Any, *, progress: Any) -> torch.Tensor:
         computed.append(int(images[0, 0, 0, 0]))
         return torch.from_numpy(images[:, 0, :2].reshape(len(images), 64).astype(np.float32))
 

@@ -63,9 +63,9 @@ def test_size() -> None:
 def test_features_are_those_of_each_image_alone() -> None:
     model = random_model()
     images = np.random.default_rng(0).integers(0, 256, (103, 3, 32, 32), dtype=np.uint8)
-    done: list[int] = []
-    together = features(model, images, advance=done.append)
-    assert together.shape == (103, 64) and sum(done) == 103
+    done: list[tuple[int, int]] = []
+    together = features(model, images, progress=lambda now, total: done.append((now, total)))
+    assert together.shape == (103, 64) and done == [(100, 103), (103, 103)]
     assert torch.allclose(features(model, images[101:102])[0], together[101], rtol=1e-4, atol=1e-5)
     assert not together.requires_grad and not together.is_inference()
     assert features(model, images[:0]).shape == (0, 64)

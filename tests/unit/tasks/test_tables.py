@@ -24,10 +24,10 @@ def test_labels_and_bits(content: bytes) -> None:
         (b"1,0,1\nx,0,1\n", "Line 2 of Toy set"),
         (b"1,0,1\n1,0;1\n", "Line 2 of Toy set"),
         (b"1,0,1\n\n1,0,1\n", "Line 2 of Toy set"),
-        (b"1,0,2\n", "Toy set holds no columns, or others than of 0 and 1"),
-        (b"1,0, \n", "Toy set holds no columns, or others than of 0 and 1"),
-        (b"", "Toy set holds no columns"),
-        (b"1\n", "Toy set holds no columns"),
+        (b"1,0,2\n", "Toy set has no columns, or values other than 0 and 1"),
+        (b"1,0, \n", "Toy set has no columns, or values other than 0 and 1"),
+        (b"", "Toy set has no columns"),
+        (b"1\n", "Toy set has no columns"),
     ],
 )
 def test_other_tables(content: bytes, match: str) -> None:

@@ -168,7 +168,7 @@ def test_clip_norm_that_changes(path):
     with record(model, optimizer, path, dataset_size=24, batch_size=8):
         plain_loop(model, optimizer, list(loader)[:2])
         optimizer.max_grad_norm = 0.5
-        with pytest.raises(UnsupportedModel, match=r"clip norm changed from 0\.8 to 0\.5: a trace has one"):
+        with pytest.raises(UnsupportedModel, match=r"clip norm changed from 0\.8 to 0\.5, and a trace has one"):
             plain_loop(model, optimizer, list(loader)[2:])
     assert Trace.open(path).num_steps == 2
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gmip.errors import InvalidArgument, TraceError, TraceMismatch, UnsupportedModel
-from gmip.tasks.base import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Recipe, Task
 from gmip.trace import Trace, fingerprint
 from gmip.training import record
 from tests.unit.training.recording import (
@@ -72,7 +72,7 @@ def test_batch_norm_that_wakes_up(path):
         ({"batch_size": 21}, "batch_size = 21 exceeds dataset_size = 20"),
         ({"every": 0}, "every = 0"),
         ({"sampling": "uniform"}, "sampling = 'uniform' is not known"),
-        ({"sampling": "full"}, "sampling = 'full' needs batch_size = dataset_size = 20, not 8"),
+        ({"sampling": "full"}, "batch_size = 8 must equal dataset_size = 20"),
         ({"loss_reduction": "none"}, "loss_reduction = 'none' is not known: pass one of 'mean', 'sum'"),
         ({"recipe": {"model": object()}}, "recipe must be plain JSON"),
     ],

@@ -19,9 +19,9 @@ from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.target import target_model
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.tasks.base import Examples, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
-from gmip.training.evaluate import has_classes
+from gmip.training.models import has_classes
 
 __all__ = ["CFD", "CFDLRT", "Distance"]
 

@@ -21,10 +21,9 @@ from gmip.attacks.memory import as_bytes
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
-from gmip.tasks.base import Task
+from gmip.tasks.task import Task
 from gmip.trace import Step, Trace
 from gmip.training.loop import initial_model
-from gmip.training.samplers import check_seed
 
 __all__ = ["GLiR"]
 
@@ -98,7 +97,7 @@ class GLiR(Attack):
             check.one_of("doubt", self.doubt, get_args(Doubt))
         if self.memory_limit is not None:
             as_bytes("memory_limit", self.memory_limit)
-        check_seed(self.seed)
+        check.seed(self.seed)
 
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
         steps = self._chosen(trace)

@@ -19,10 +19,10 @@ from gmip.attacks.shadow.store import FORMAT_VERSION, ShadowSet, Store
 from gmip.attacks.shadow.training import Job, Outputs, Training
 from gmip.errors import InvalidArgument
 from gmip.parallel import compute, one_thread
-from gmip.tasks.base import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Recipe, Task
 from gmip.trace import Trace, fingerprint
 from gmip.training.loop import initial_model
-from gmip.training.plan import recipe_of
+from gmip.training.train_result import recipe_of
 
 __all__ = ["shadow_set"]
 

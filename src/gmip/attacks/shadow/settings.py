@@ -15,8 +15,7 @@ from gmip import _validate as check
 from gmip.errors import InvalidArgument
 from gmip.parallel import Workers
 from gmip.tasks import cache
-from gmip.tasks.base import Examples, Task
-from gmip.training.samplers import check_seed
+from gmip.tasks.task import Examples, Task
 
 __all__ = ["Shadows", "Signal"]
 
@@ -62,7 +61,7 @@ class Shadows(Workers):
         object.__setattr__(self, "count", check.count("count", self.count))
         if self.count > _MOST:
             raise InvalidArgument(f"count = {self.count} is more than {_MOST} shadow models: pass fewer.")
-        object.__setattr__(self, "seed", check_seed(self.seed))
+        object.__setattr__(self, "seed", check.seed(self.seed))
 
     @property
     def parent(self) -> Path:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from gmip.attacks.shadow.training import Outputs, Parts
 from gmip.errors import DataUnavailable, GmipError, GmipWarning, InvalidArgument
-from gmip.tasks.base import Examples
+from gmip.tasks.task import Examples
 from gmip.trace import fingerprint
 
 __all__ = ["FORMAT_VERSION", "ShadowModel", "ShadowSet", "Store"]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gmip.attacks.shadow.plan import Plan
 from gmip.attacks.shadow.settings import Signal
 from gmip.errors import InvalidArgument
-from gmip.tasks.base import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Recipe, Task
 from gmip.training.loop import fit
 
 __all__ = ["Job", "Outputs", "Parts", "Training"]

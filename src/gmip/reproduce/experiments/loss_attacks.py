@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gmip._random import Stream
 from gmip.accounting.account import account
 from gmip.accounting.families import Gaussian
 from gmip.accounting.step import corollary_mu
@@ -117,7 +118,7 @@ def _utility(cell: Target, task: Task, folder: Path) -> dict[str, Row]:
     # One stored step is enough: the attacks ask the trained model only.
     result = train(task, recipe, seed=cell.seed, out=folder / "run", every=plan.num_steps)
     trace = Trace.open(folder / "run")
-    rng = np.random.default_rng([cell.seed, 7])
+    rng = Stream.EXPERIMENT_CANDIDATES.rng(cell.seed)
     count = min(_CANDIDATES, len(result.split.non_members))
     members, others = (
         rng.choice(ids, count, replace=False) for ids in (result.split.members, result.split.non_members)

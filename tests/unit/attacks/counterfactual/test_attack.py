@@ -23,7 +23,7 @@ from gmip.attacks.shadow import Shadows
 from gmip.attacks.shadow.training import Parts
 from gmip.attacks.target import target_model
 from gmip.errors import GmipWarning, InvalidArgument
-from gmip.tasks.base import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Recipe, Task
 from gmip.trace import Trace
 from gmip.training.loop import train
 

@@ -28,7 +28,7 @@ def test_defaults(monkeypatch, tmp_path):
         ({"count": 0}, "count = 0 must be a whole number of at least 1"),
         ({"count": 2.5}, "count = 2.5"),
         ({"count": 1e12}, "is more than 99999 shadow models: pass fewer"),
-        ({"seed": -1}, "seed must be a whole number from 0"),
+        ({"seed": -1}, "seed = -1 must be a whole number from 0"),
         ({"workers": 0}, "workers = 0"),
         ({"backend": "spark"}, "backend = 'spark' is not known: pass one of 'local', 'dask', 'ray'"),
         ({"backend": "dask"}, "needs scheduler_address"),

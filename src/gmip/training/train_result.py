@@ -1,9 +1,10 @@
-"""What a finished run was and how it did, as JSON beside its trace."""
+"""What a finished run was: how it did, as JSON beside its trace, and the recipe that a trace was trained by."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -14,11 +15,12 @@ from torch import nn
 
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
-from gmip.tasks.base import Recipe, Split, Task
+from gmip.errors import InvalidArgument, TraceMismatch
+from gmip.tasks.task import Recipe, Split, Task
+from gmip.trace import Trace
 from gmip.trace._files import replacing
-from gmip.training.plan import run_of
 
-__all__ = ["RESULT", "TrainResult", "write_result"]
+__all__ = ["RESULT", "TrainResult", "recipe_of", "write_result"]
 
 RESULT: Final = "result.json"
 _FPRS: Final = (0.001, 0.01, 0.1)
@@ -44,7 +46,7 @@ class TrainResult:
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON: the recipe, how well the model does, and the most that a membership attacker finds."""
-        run = run_of(self.recipe, self.num_params)
+        run = self.recipe.run(self.num_params)
         gdp = account(run, notion="gdp") if run.noise_std > 0.0 else None
         return {
             "format": "gmip-result",
@@ -68,6 +70,48 @@ def write_result(folder: Path, result: TrainResult) -> Path:
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(result.summary(), indent=2) + "\n", encoding="utf-8")
     return path
+
+
+def recipe_of(task: Task, trace: Trace) -> Recipe:
+    """How the run of a trace was trained: as `gmip.train` wrote it down, else the task's recipe, if the trace agrees.
+
+    A loop of the user's own records sizes, sampling, clipping and noise. The task's recipe must say the same of these;
+    optimizer and learning rate cannot be compared.
+    """
+    known = trace.header.recipe
+    if known.get("task", task.name) != task.name:
+        raise TraceMismatch(
+            f"{trace.path} is a run of task {known['task']!r}, not of {task.name!r}", remedy="pass the run's own task"
+        )
+    names = [field.name for field in dataclasses.fields(Recipe)]
+    written = {name: known[name] for name in names if name in known}
+    if len(written) == len(names):
+        try:
+            return Recipe(**written)
+        except (InvalidArgument, TypeError) as error:
+            raise TraceMismatch(
+                f"{trace.path} has a recipe that cannot be used ({error})", remedy="record it again"
+            ) from error
+    recipe = task.recipe
+    seen: dict[str, Any] = {
+        "dataset_size": trace.header.dataset_size,
+        "batch_size": trace.header.batch_size,
+        "sampling": trace.header.sampling,
+        "clip_norm": trace.header.clip_norm,
+        "num_steps": trace.num_steps,
+    } | written
+    if trace.infos:
+        seen["noise_std"] = max(info.noise_std for info in trace.infos)
+    for name, value in seen.items():
+        ours = getattr(recipe, name)
+        near = isinstance(value, float) and isinstance(ours, float) and math.isclose(value, ours, rel_tol=1.0e-6)
+        if value != ours and not near:
+            raise TraceMismatch(
+                f"{trace.path} was trained with `{name}` = {value!r}, and the recipe of task {task.name!r} says "
+                f"{ours!r}",
+                remedy="give the task the recipe of the run",
+            )
+    return recipe
 
 
 def _exposure(curve: TradeOff) -> dict[str, Any]:

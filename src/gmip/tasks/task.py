@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,13 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gmip import _validate as check
+from gmip._random import Stream
+from gmip.accounting.calibrate import calibrate
+from gmip.accounting.mechanism import NoisySGD, SGDSettings
 from gmip.errors import InvalidArgument
 from gmip.trace import fingerprint
-from gmip.trace.schema import Sampling
 
-__all__ = ["SAMPLINGS", "Examples", "Recipe", "Sampling", "Split", "Task", "cross_entropy"]
-
-SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
+__all__ = ["Examples", "Recipe", "Split", "Task", "cross_entropy"]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -38,11 +37,15 @@ class Examples:
     def __post_init__(self) -> None:
         for name in ("inputs", "targets"):
             if not isinstance(getattr(self, name), Tensor):
-                raise InvalidArgument(f"{name} must be a torch tensor, not {type(getattr(self, name)).__name__}.")
+                kind = type(getattr(self, name)).__name__
+                raise InvalidArgument(
+                    f"must be a torch tensor, not {kind}", argument=name, remedy="convert it with torch.as_tensor"
+                )
         if self.inputs.ndim == 0 or self.targets.ndim == 0 or len(self.inputs) != len(self.targets):
             raise InvalidArgument(
-                f"inputs of shape {tuple(self.inputs.shape)} and targets of shape {tuple(self.targets.shape)} do not "
-                "belong together: pass one row of each for every record."
+                f"`inputs` of shape {tuple(self.inputs.shape)} and `targets` of shape {tuple(self.targets.shape)} do "
+                "not belong together",
+                remedy="pass one row of each for every record",
             )
 
     def __len__(self) -> int:
@@ -63,56 +66,43 @@ class Examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(SGDSettings):
     """How a model is trained.
 
     Parameters
     ----------
     dataset_size : N, members, drawn from the task's pool.
-    batch_size : n, examples averaged in one step ("poisson": the expected number, and the divisor).
+    batch_size : n, examples averaged in one step ("poisson": the expected number, and the divisor; "full": whatever is
+        given, it becomes N).
     num_steps : T, optimizer steps.
     learning_rate : of the optimizer.
     optimizer : name of a class of torch.optim ("SGD", "Adam", ...); its other arguments in `optimizer_options`.
-    sampling : "fixed" size without replacement, anew for each step (the paper's); "poisson"; "full"; "shuffled" epochs,
-        which subsampling theory does not cover (accounted without amplification).
+    sampling : "fixed" size without replacement, anew for each step (the paper's); "poisson"; "full"; "shuffled" epochs:
+        see `gmip.NoisySGD`.
     clip_norm : C, bound on the norm of a per-example gradient; None: not clipped.
     noise_std : tau, standard deviation of the noise on every entry of the batch MEAN.
     """
 
-    dataset_size: int
-    batch_size: int
-    num_steps: int
     learning_rate: float
     optimizer: str = "SGD"
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
-    sampling: Sampling = "fixed"
-    clip_norm: float | None = None
-    noise_std: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("dataset_size", "batch_size", "num_steps"):
-            object.__setattr__(self, name, check.count(name, getattr(self, name)))
-        object.__setattr__(self, "learning_rate", check.positive("learning_rate", self.learning_rate))
-        object.__setattr__(self, "noise_std", check.non_negative("noise_std", self.noise_std))
-        object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
-        if self.clip_norm is not None:
-            object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
-        check.one_of("sampling", self.sampling, SAMPLINGS)
         if self.sampling == "full":
             object.__setattr__(self, "batch_size", self.dataset_size)
-        if self.batch_size > self.dataset_size:
-            raise InvalidArgument(
-                f"batch_size = {self.batch_size} exceeds dataset_size = {self.dataset_size}: lower batch_size."
-            )
-        if self.noise_std > 0.0 and self.clip_norm is None:
-            raise InvalidArgument(
-                f"noise_std = {self.noise_std} without clip_norm: noise protects only gradients of bounded norm; "
-                "set clip_norm."
-            )
+        super().__post_init__()
+        object.__setattr__(self, "learning_rate", check.positive("learning_rate", self.learning_rate))
+        object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
 
-    def replace(self, **changes: Any) -> Recipe:
-        """The same recipe with some fields changed."""
-        return dataclasses.replace(self, **changes)
+    def run(self, num_params: int) -> NoisySGD:
+        """What the accountant is asked about, for a model with that many trainable parameters."""
+        shared = {field.name: getattr(self, field.name) for field in fields(SGDSettings)}
+        return NoisySGD(**shared, num_params=num_params)
+
+    def with_least_noise(self, num_params: int, **target: Any) -> Recipe:
+        """The recipe with the least noise that meets a target: target_mu, target_tpr or target_advantage, and the other
+        keywords of `gmip.calibrate`."""
+        return self.replace(noise_std=calibrate(self.run(num_params), **target).noise_std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,11 +148,13 @@ class Task:
         """Members at random, as many non-members where the rest of the pool allows (at most half of it)."""
         if dataset_size >= len(self.pool):
             raise InvalidArgument(
-                f"dataset_size = {dataset_size} leaves no non-member of the {len(self.pool)} records of task "
-                f"{self.name}: lower dataset_size."
+                f"leaves no non-member among the {len(self.pool)} records of task {self.name}",
+                argument="dataset_size",
+                value=dataset_size,
+                remedy="lower it",
             )
         rest = len(self.pool) - dataset_size
-        order = np.random.default_rng([seed, 0]).permutation(len(self.pool))
+        order = Stream.MEMBERS.rng(seed).permutation(len(self.pool))
         last = dataset_size + min(dataset_size, -(-rest // 2))
         parts = order[:dataset_size], order[dataset_size:last], order[last:]
         return Split(*(np.sort(part) for part in parts))

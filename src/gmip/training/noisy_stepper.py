@@ -124,7 +124,7 @@ class NoisyStepper(Stepper):
         """Compare Opacus' gradient of one example with autograd's, once.
 
         A layer whose formula is wrong, or a weight that is also used outside its layer, gives gradients that are
-        clipped by the wrong norm: the promise would be broken without a word.
+        clipped by the wrong norm: the guarantee would fail unnoticed.
         """
         with torch.random.fork_rng(enabled=inputs.device.type == "cpu"):
             with torch.no_grad():
@@ -154,9 +154,9 @@ class NoisyStepper(Stepper):
                 if error > _TOLERANCE * (exact + floor):
                     raise UnsupportedModel(
                         f"Opacus' gradient of parameter {name} for one example is off by "
-                        f"{float(error / (exact + floor)):.0%} in grad_sample_mode = {self._mode!r} (a layer computed "
-                        "wrongly, or a weight used outside its layer): use another mode, such as 'functorch' or 'ew', "
-                        "or change the layer."
+                        f"{float(error / (exact + floor)):.0%} in `grad_sample_mode` = {self._mode!r} (a layer "
+                        "computed wrongly, or a weight used outside its layer)",
+                        remedy="use another mode, such as 'functorch' or 'ew', or change the layer",
                     )
             self.optimizer.zero_grad(set_to_none=True)
 
@@ -178,8 +178,9 @@ class NoisyStepper(Stepper):
         for name, p in trainable_parameters(self.model):
             if getattr(p, attribute, None) is None and (self._ghost or id(p) in self._held):
                 raise UnsupportedModel(
-                    f"Opacus found no per-example gradient of parameter {name} to clip: freeze it with "
-                    "requires_grad_(False) if it takes no part in the loss, else try another grad_sample_mode."
+                    f"Opacus found no per-example gradient of parameter {name} to clip",
+                    remedy="freeze it with requires_grad_(False) if it takes no part in the loss, else try another "
+                    "`grad_sample_mode`",
                 )
 
 
@@ -214,8 +215,9 @@ def _check_layers(model: nn.Module, grad_sample_mode: str) -> None:
             continue
         if grad_sample_mode not in right:
             raise UnsupportedModel(
-                f"Opacus ignores {wrong} of layer {name or 'model'} ({type(module).__name__}) in grad_sample_mode = "
-                f"{grad_sample_mode!r}: use {' or '.join(map(repr, right))}, or leave it out."
+                f"Opacus ignores {wrong} of layer {name or 'model'} ({type(module).__name__}) in `grad_sample_mode` = "
+                f"{grad_sample_mode!r}",
+                remedy=f"use {' or '.join(map(repr, right))}, or leave it out",
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from gmip.accounting.calibrate import calibrate
+from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import InvalidArgument
 from gmip.tasks import Examples, Recipe, Task, cross_entropy
 
@@ -101,10 +104,42 @@ def test_a_split_depends_on_the_seed() -> None:
 
 
 def test_a_split_keeps_somebody_outside() -> None:
-    with pytest.raises(InvalidArgument, match="dataset_size = 10 leaves no non-member of the 10 records of task toy"):
+    with pytest.raises(
+        InvalidArgument, match="dataset_size = 10 leaves no non-member among the 10 records of task toy"
+    ):
         make_task().split(10, seed=0)
 
 
 def test_cross_entropy_of_each_example() -> None:
     loss = cross_entropy(torch.tensor([[0.0, 0.0], [3.0, 3.0]]), torch.tensor([0, 1]))
     assert loss.tolist() == pytest.approx([np.log(2.0)] * 2)
+
+
+def test_the_accountant_is_asked_about_the_same_settings() -> None:
+    recipe = Recipe(**SIZES, clip_norm=1.0, noise_std=0.1, sampling="shuffled", optimizer="Adam")
+    run = recipe.run(num_params=650)
+    assert run == NoisySGD(
+        dataset_size=6, batch_size=3, num_steps=2, num_params=650, clip_norm=1.0, noise_std=0.1, sampling="shuffled"
+    )
+
+
+def test_the_least_noise_is_that_of_calibrate() -> None:
+    recipe = Recipe(**SIZES, clip_norm=1.0)
+    private = recipe.with_least_noise(50, target_mu=0.3)
+    assert private == recipe.replace(noise_std=calibrate(recipe.run(50), target_mu=0.3).noise_std)
+    assert private.noise_std > 0.0
+
+
+def test_the_dictionary_of_a_recipe_in_a_trace_of_version_0_1_is_read() -> None:
+    stored = {
+        "dataset_size": 250,
+        "batch_size": 125,
+        "num_steps": 40,
+        "learning_rate": 3.0,
+        "optimizer": "SGD",
+        "optimizer_options": {"momentum": 0.9},
+        "sampling": "poisson",
+        "clip_norm": 1.0,
+        "noise_std": 0.02,
+    }
+    assert dataclasses.asdict(Recipe(**stored)) == stored

@@ -102,19 +102,22 @@ def test_a_relative_path(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("", "task = '' is not known: pass one of "),
         ("own.py", "task = 'own.py' names no function: write own.py:make_task."),
         ("own.py:", "task = 'own.py:' names no function: write own.py:make_task."),
-        ("gone.py:make_task", "task = 'gone.py:make_task': there is no file gone.py."),
-        ("own.py:nothing", "task = 'own.py:nothing': own.py has no function nothing."),
-        ("own.py:NOT_A_FUNCTION", "task = 'own.py:NOT_A_FUNCTION': own.py has no function NOT_A_FUNCTION."),
-        ("own.py:raises", "task = 'own.py:raises': raises() raised KeyError: 'lost\\nand more'"),
-        ("own.py:other", "task = 'own.py:other': other() returned int, not a gmip.tasks.Task."),
+        ("gone.py:make_task", "task = 'gone.py:make_task' names a file that is not there: check the path gone.py."),
+        ("own.py:nothing", "task = 'own.py:nothing' cannot be used, because own.py has no function nothing."),
+        ("own.py:NOT_A_FUNCTION", "task = 'own.py:NOT_A_FUNCTION' cannot be used, because own.py has no function"),
+        ("own.py:raises", "task = 'own.py:raises' cannot be used: raises() raised KeyError: 'lost\\nand more'"),
+        ("own.py:other", "task = 'own.py:other' cannot be used, because other() returned int: return a gmip.Task."),
         (
             "own.py:wants",
-            "task = 'own.py:wants': wants cannot be called without arguments (missing a required argument: 'rows'): "
+            "task = 'own.py:wants' needs wants to be callable without arguments (missing a required argument: 'rows'): "
             "give them defaults.",
         ),
-        ("broken.py:f", "task = 'broken.py:f': importing broken.py raised ZeroDivisionError: division by zero"),
-        ("syntax.py:f", "task = 'syntax.py:f': importing syntax.py raised SyntaxError: "),
-        ("own.txt:f", "task = 'own.txt:f': own.txt is not a Python file; its name must end in .py."),
+        (
+            "broken.py:f",
+            "task = 'broken.py:f' cannot be used: importing broken.py raised ZeroDivisionError: division by zero",
+        ),
+        ("syntax.py:f", "task = 'syntax.py:f' cannot be used: importing syntax.py raised SyntaxError: "),
+        ("own.txt:f", "task = 'own.txt:f' is not a Python file: give it a name that ends in .py."),
     ],
 )
 def test_mistakes(spec: str, message: str, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:

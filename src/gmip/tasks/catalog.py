@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gmip._validate import did_you_mean
+from gmip import _validate as check
 from gmip.errors import GmipError, InvalidArgument
-from gmip.tasks.base import Task
+from gmip.tasks.task import Task
 
 __all__ = ["load", "names"]
 
@@ -49,28 +49,33 @@ def load(spec: str) -> Task:
     if colon and path and function.isidentifier():
         return _from_file(spec, Path(path).expanduser(), function)
     if spec.endswith(".py") or colon:
-        raise InvalidArgument(f"task = {spec!r} names no function: write {spec.rstrip(':')}:make_task.")
-    raise InvalidArgument(
-        f"is not known{did_you_mean(spec, _MODULES)}",
-        argument="task",
-        value=spec,
-        remedy=f"pass one of {', '.join(_MODULES)}, or path/to/file.py:function",
+        raise _unusable(spec, "names no function", f"write {spec.rstrip(':')}:make_task")
+    raise _unusable(
+        spec,
+        f"is not known{check.did_you_mean(spec, _MODULES)}",
+        f"pass one of {', '.join(_MODULES)}, or path/to/file.py:function",
     )
+
+
+def _unusable(spec: str, problem: str, remedy: str | None = None) -> InvalidArgument:
+    return InvalidArgument(problem, argument="task", value=spec, remedy=remedy)
 
 
 def _from_file(spec: str, path: Path, function: str) -> Task:
     if not path.is_file():
-        raise InvalidArgument(f"task = {spec!r}: there is no file {path}.")
+        raise _unusable(spec, "names a file that is not there", f"check the path {path}")
     path = path.resolve()
     with _on_path(path.parent):
         module = _import(spec, path)
         make = getattr(module, function, None)
         if not callable(make):
-            raise InvalidArgument(f"task = {spec!r}: {path.name} has no function {function}.")
+            raise _unusable(spec, f"cannot be used, because {path.name} has no function {function}")
         _check_signature(spec, function, make)
         task = _call(spec, f"{function}()", make)
     if not isinstance(task, Task):
-        raise InvalidArgument(f"task = {spec!r}: {function}() returned {type(task).__name__}, not a gmip.tasks.Task.")
+        raise _unusable(
+            spec, f"cannot be used, because {function}() returned {type(task).__name__}", "return a gmip.Task"
+        )
     return task
 
 
@@ -80,7 +85,7 @@ def _import(spec: str, path: Path) -> Any:
     location = importlib.util.spec_from_file_location(name, path)
     loader = location.loader if location is not None else None
     if location is None or loader is None:
-        raise InvalidArgument(f"task = {spec!r}: {path.name} is not a Python file; its name must end in .py.")
+        raise _unusable(spec, "is not a Python file", "give it a name that ends in .py")
     module = importlib.util.module_from_spec(location)
     sys.modules[name] = module
     try:
@@ -99,15 +104,15 @@ def _call(spec: str, what: str, function: Callable[[], Any]) -> Any:
         raise
     except (Exception, SystemExit) as error:
         first = next(iter(str(error).splitlines()), "")
-        raise InvalidArgument(f"task = {spec!r}: {what} raised {type(error).__name__}: {first}") from error
+        raise _unusable(spec, f"cannot be used: {what} raised {type(error).__name__}: {first}") from error
 
 
 def _check_signature(spec: str, function: str, make: Callable[..., Any]) -> None:
     try:
         inspect.signature(make).bind()
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(
-            f"task = {spec!r}: {function} cannot be called without arguments ({error}): give them defaults."
+        raise _unusable(
+            spec, f"needs {function} to be callable without arguments ({error})", "give them defaults"
         ) from error
 
 
