@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
@@ -12,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gmip._io import sha256
 from gmip.errors import InvalidArgument
 from gmip.tasks.task import Examples, Task, cross_entropy
 from gmip.training.models import has_classes
@@ -103,7 +103,7 @@ class Confidence:
         if not self.augmentations:
             return "confidence"
         names = "\n".join(_augmentation_key(one) for one in self.augmentations)
-        return f"confidence-{hashlib.sha256(names.encode()).hexdigest()[:16]}"
+        return f"confidence-{sha256(names)[:16]}"
 
     @property
     def population(self) -> bool:

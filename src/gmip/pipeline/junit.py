@@ -5,8 +5,8 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
+from gmip._io import write
 from gmip.auditing.schema import AuditResult
-from gmip.trace._files import replacing
 
 __all__ = ["write_junit"]
 
@@ -37,9 +37,7 @@ def write_junit(result: AuditResult, path: Path) -> None:
             counts["failures"] += 1
     for name, count in counts.items():
         suite.set(name, str(count))
-    content = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
+    write(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
 
 
 def _clean(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,9 +14,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from gmip._io import make_folder, sha256, write
 from gmip.stats import ScoreSet
 from gmip.trace import Trace
-from gmip.trace._files import JOURNAL, MANIFEST, replacing, sha256_of_file
 
 __all__ = ["Predicted", "Scored", "read_scored", "scored_key", "write_scored"]
 
@@ -59,16 +58,8 @@ class Scored:
 
 def scored_key(trace: Trace, candidates: NDArray[np.int64], attack: Any, version: str) -> str:
     """A name for all that scores depend on: the run, the candidates, the attack with its options, the software."""
-    digest = hashlib.sha256()
-    for part in (
-        sha256_of_file(trace.path / MANIFEST),
-        sha256_of_file(trace.path / JOURNAL),
-        hashlib.sha256(np.ascontiguousarray(candidates, dtype="<i8").tobytes()).hexdigest(),
-        f"{attack.name} {attack!r}",
-        version,
-    ):
-        digest.update(part.encode() + b"\n")
-    return digest.hexdigest()[:24]
+    asked = sha256(np.ascontiguousarray(candidates, dtype="<i8").tobytes())
+    return sha256("\n".join([trace.fingerprint, asked, f"{attack.name} {attack!r}", version]))[:24]
 
 
 def write_scored(path: Path, found: Scored) -> None:
@@ -86,11 +77,9 @@ def write_scored(path: Path, found: Scored) -> None:
         "seconds": found.seconds,
         "warnings": found.warnings,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     digest = _digest(arrays)
-    content = save(arrays, metadata={"format": _FORMAT, "facts": json.dumps(facts), "sha256": digest})
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
+    write(path, save(arrays, metadata={"format": _FORMAT, "facts": json.dumps(facts), "sha256": digest}))
 
 
 def read_scored(path: Path) -> Scored | None:
@@ -119,10 +108,7 @@ def read_scored(path: Path) -> Scored | None:
 
 
 def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
-    return digest.hexdigest()
+    return sha256(b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays)))
 
 
 def _thinned(fpr: NDArray[np.float64]) -> NDArray[np.intp]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
 import secrets
@@ -14,12 +13,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gmip._io import sha256, write
 from gmip.attacks.target import target_model
 from gmip.errors import InvalidArgument
 from gmip.pipeline.config import AuditConfig, RunConfig
 from gmip.tasks.task import Recipe, Task
 from gmip.trace import Trace
-from gmip.trace._files import replacing
 from gmip.training import count_params, evaluate, initial_model, recipe_of, train
 
 __all__ = ["Stage", "Target", "Watch", "audit_seed", "make_targets"]
@@ -64,8 +63,7 @@ def audit_seed(config: AuditConfig, folder: Path) -> int:
         return int(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
         drawn = secrets.randbits(63)
-        with replacing(path) as temporary:
-            temporary.write_text(f"{drawn}\n", encoding="ascii")
+        write(path, f"{drawn}\n", private=True)
         return drawn
 
 
@@ -125,7 +123,7 @@ def _trained(
 ) -> Trace:
     """Trained, or what is left to train. The folder's name has all in it that the run depends on."""
     facts = json.dumps([task.name, task.fingerprints, dataclasses.asdict(recipe), options, seed], sort_keys=True)
-    folder = parent / f"{_slug(name)}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+    folder = parent / f"{_slug(name)}-{sha256(facts)[:12]}"
     train(
         task,
         recipe,

@@ -14,12 +14,12 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from gmip._io import make_folder, write
 from gmip._validate import did_you_mean
 from gmip.auditing.schema import FORMAT, VERSION, AuditResult
 from gmip.errors import InvalidArgument
 from gmip.report.html import to_html
 from gmip.report.markdown import to_markdown
-from gmip.trace._files import replacing, writing
 
 __all__ = ["Written", "read_result", "write_report"]
 
@@ -60,11 +60,9 @@ def write_report(
     names = _csv_names(result, candidates or {})
     texts = {names[run]: _csv(run, records) for run, records in (candidates or {}).items()}
     texts |= {"report.md": to_markdown(result), "report.html": to_html(result), RESULT: _json(result)}
-    with writing(target):
-        target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     for name, text in texts.items():
-        with replacing(target / name) as temporary:
-            temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
+        write(target / name, text.encode("utf-8", "backslashreplace"))
     csvs = tuple(target / name for name in names.values())
     return Written(target, target / "report.html", target / "report.md", target / RESULT, csvs)
 

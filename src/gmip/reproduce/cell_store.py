@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from gmip._io import make_folder, sha256, write
 from gmip.errors import InvalidArgument
 from gmip.reproduce.experiments import Cell, Experiment, Row, rows_of
-from gmip.trace._files import replacing, writing
 
 __all__ = ["CellStore", "Done"]
 
@@ -31,15 +30,13 @@ class CellStore:
 
     def __init__(self, out: Path) -> None:
         self.path = out / "work"
-        with writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            # Results are worth committing, the work behind them is not.
-            (self.path / ".gitignore").write_text("*\n", encoding="utf-8")
+        make_folder(self.path)
+        write(self.path / ".gitignore", "*\n")  # results are worth committing, the work behind them is not
 
     def file(self, experiment: Experiment, cell: Cell, data: Mapping[str, str]) -> Path:
         """Where the rows of a cell are. data : part of the task -> fingerprint."""
         text = json.dumps(_facts(experiment, cell, data), sort_keys=True, allow_nan=False)
-        return self.path / rows_of(experiment) / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+        return self.path / rows_of(experiment) / f"{sha256(text)[:32]}.json"
 
     def read(self, experiment: Experiment, cell: Cell, data: Mapping[str, str]) -> Done | None:
         """The rows, or None where there are none, or not those of this cell."""
@@ -68,10 +65,8 @@ class CellStore:
                 remedy="let run return strings, finite numbers and None",
             ) from None
         path = self.file(experiment, cell, data)
-        with writing(path.parent):
-            path.parent.mkdir(exist_ok=True)
-        with replacing(path) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
+        make_folder(path.parent)
+        write(path, text + "\n")
 
 
 def _facts(experiment: Experiment, cell: Cell, data: Mapping[str, str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from gmip._io import make_folder, write
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
@@ -23,7 +24,6 @@ from gmip.reproduce import experiments, figure_style
 from gmip.reproduce.cell_store import Done
 from gmip.reproduce.experiments import Claim, Experiment, Row, rows_of
 from gmip.reproduce.result_page import Section, to_html, to_markdown
-from gmip.trace._files import replacing, writing
 
 __all__ = [
     "CLAIMS",
@@ -256,10 +256,8 @@ def _value(text: str) -> Any:
 
 
 def _write(path: Path, text: str) -> None:
-    with writing(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    make_folder(path.parent)
+    write(path, text)
 
 
 def _versions() -> dict[str, str]:

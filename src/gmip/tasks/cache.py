@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
 
-from gmip.errors import DataUnavailable
+from gmip import _io
+from gmip.errors import DataUnavailable, FileError
 
 __all__ = ["folder", "key", "read_tensors", "write_bytes", "write_tensors"]
 
@@ -26,26 +25,16 @@ def folder() -> Path:
 
 def key(*parts: str) -> str:
     """A short name (16 hex digits) for all that a cached result depends on."""
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return _io.sha256("\n".join(parts))[:16]
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write the file whole or not at all: readers never see a part of it, even if the writer is interrupted."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise DataUnavailable(
-            f"{path} cannot be written ({error.strerror})", remedy="set GMIP_CACHE to a folder that can be"
-        ) from error
+        _io.make_folder(path.parent)
+        _io.write(path, content)
+    except FileError as error:
+        raise DataUnavailable(error.problem, remedy="set GMIP_CACHE to a folder that can be written") from error
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

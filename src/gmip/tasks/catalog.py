@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gmip import _validate as check
+from gmip._io import sha256
 from gmip.errors import GmipError, InvalidArgument
 from gmip.tasks.task import Task
 
@@ -81,7 +81,7 @@ def _from_file(spec: str, path: Path, function: str) -> Task:
 
 def _import(spec: str, path: Path) -> Any:
     # A name of its own, so that the user's file can neither hide nor be hidden by another module.
-    name = f"gmip_task_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    name = f"gmip_task_{sha256(str(path))[:16]}"
     location = importlib.util.spec_from_file_location(name, path)
     loader = location.loader if location is not None else None
     if location is None or loader is None:

@@ -6,9 +6,17 @@ docs/trace-format.md.
 
 from __future__ import annotations
 
-from gmip.trace._fingerprint import fingerprint
 from gmip.trace.reader import Step, Trace
-from gmip.trace.schema import FORMAT_VERSION, Header, ParameterSpec, StepInfo
+from gmip.trace.schema import FORMAT_VERSION, Header, ParameterSpec, StepInfo, fingerprint
 from gmip.trace.writer import TraceWriter
 
-__all__ = ["FORMAT_VERSION", "Header", "ParameterSpec", "Step", "StepInfo", "Trace", "TraceWriter", "fingerprint"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Header",
+    "ParameterSpec",
+    "Step",
+    "StepInfo",
+    "Trace",
+    "TraceWriter",
+    "fingerprint",
+]

@@ -1,26 +1,73 @@
-"""trace.json: the header of a trace, its state and the checksums of its small files."""
+"""The small files of a trace: trace.json, and the two that it vouches for, of who was a member and the final state."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from gmip.errors import InvalidArgument, TraceError
-from gmip.trace._files import FINAL, MANIFEST, MEMBERSHIP, damaged, reading, replacing
-from gmip.trace._shard import MAX_ROWS, rows_per_shard
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from gmip import _io
+from gmip.errors import FileError, InvalidArgument, TraceError
 from gmip.trace.schema import FORMAT_VERSION, Header, ParameterSpec
 
-__all__ = ["Manifest", "read_manifest", "write_manifest"]
+__all__ = [
+    "FINAL",
+    "MANIFEST",
+    "MEMBERSHIP",
+    "RESTORE",
+    "Manifest",
+    "Members",
+    "check_membership",
+    "damaged",
+    "read_final",
+    "read_manifest",
+    "read_membership",
+    "reading",
+    "write_final",
+    "write_manifest",
+    "write_membership",
+]
 
-_FORMAT = "gmip-trace"
+MANIFEST: Final = "trace.json"
+MEMBERSHIP: Final = "membership.safetensors"
+FINAL: Final = "final.safetensors"
+MAX_ROWS: Final = 4096  # of a shard
+RESTORE: Final = "restore the folder from a copy, or record the run again"
+
+_FORMAT: Final = "gmip-trace"
+Members = NDArray[np.int64]
+
+
+def damaged(path: Path, what: str) -> TraceError:
+    """The error for a file that is not what was written."""
+    return TraceError(f"{path} is damaged ({what})", remedy=RESTORE)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """`gmip._io.reading` for a file that a trace must have."""
+    try:
+        with _io.reading(path):
+            yield
+    except FileError as error:
+        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
+            raise TraceError(f"{path} is missing", remedy=RESTORE) from None
+        raise
+
+
+# -- trace.json -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +84,13 @@ class Manifest:
     chain: str | None = None
 
     @classmethod
-    def new(cls, header: Header, files: Mapping[str, str]) -> Manifest:
+    def new(cls, header: Header, files: Mapping[str, str], *, rows_per_shard: int) -> Manifest:
         return cls(
             header=header,
             id=secrets.token_hex(16),
             gmip=_gmip_version(),
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            rows_per_shard=rows_per_shard(header.recorded_params, header.dtype),
+            rows_per_shard=rows_per_shard,
             files=files,
         )
 
@@ -54,30 +101,37 @@ class Manifest:
     def completed(self, *, num_steps: int, chain: str, files: Mapping[str, str]) -> Manifest:
         return dataclasses.replace(self, num_steps=num_steps, chain=chain, files=files)
 
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of all that trace.json says."""
+        return _checksum(self._content())
+
     def reopened(self) -> Manifest:
         files = {name: checksum for name, checksum in self.files.items() if name != FINAL}
         return dataclasses.replace(self, num_steps=None, chain=None, files=files)
 
+    def _content(self) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "format": _FORMAT,
+            "version": FORMAT_VERSION,
+            "id": self.id,
+            "gmip": self.gmip,
+            "created": self.created,
+            "status": "complete" if self.complete else "open",
+            "rows_per_shard": self.rows_per_shard,
+            "header": dataclasses.asdict(self.header),
+            "files": dict(self.files),
+        }
+        if self.complete:
+            content |= {"num_steps": self.num_steps, "chain": self.chain}
+        return content
+
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    content: dict[str, Any] = {
-        "format": _FORMAT,
-        "version": FORMAT_VERSION,
-        "id": manifest.id,
-        "gmip": manifest.gmip,
-        "created": manifest.created,
-        "status": "complete" if manifest.complete else "open",
-        "rows_per_shard": manifest.rows_per_shard,
-        "header": dataclasses.asdict(manifest.header),
-        "files": dict(manifest.files),
-    }
-    if manifest.complete:
-        content |= {"num_steps": manifest.num_steps, "chain": manifest.chain}
     # A round trip first: the checksum is that of what a reader will parse, with lists for tuples.
-    content = json.loads(json.dumps(content))
+    content = json.loads(json.dumps(manifest._content()))
     content["checksum"] = _checksum(content)
-    with replacing(folder / MANIFEST) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="ascii")
+    _io.write(folder / MANIFEST, json.dumps(content, indent=1))
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -86,23 +140,22 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     with reading(path):
         if not path.is_file():
-            raise TraceError(f"{folder} holds no trace ({MANIFEST} is missing): check the path.")
+            raise TraceError(f"{folder} holds no trace ({MANIFEST} is missing)", remedy="check the path")
         data = path.read_bytes()
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
         raise damaged(path, "not JSON") from None
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
-        raise TraceError(f"{path} does not describe a trace of gmip: check the path.")
+        raise TraceError(f"{path} does not describe a trace of gmip", remedy="check the path")
     found = content.get("version")
     if type(found) is not int:
         raise damaged(path, f"version is {found!r}")
-    if found > FORMAT_VERSION:
-        raise TraceError(f"{path} has format version {found}, this gmip reads version {FORMAT_VERSION}: upgrade gmip.")
-    if found < FORMAT_VERSION:
+    if found != FORMAT_VERSION:
+        older = "read it with the gmip that wrote it, or record the run again"
         raise TraceError(
-            f"{path} has format version {found}, this gmip reads version {FORMAT_VERSION}: read it with the gmip "
-            "that wrote it, or record the run again."
+            f"{path} has format version {found}, this gmip reads version {FORMAT_VERSION}",
+            remedy="upgrade gmip" if found > FORMAT_VERSION else older,
         )
     checksum = content.pop("checksum", None)
     try:
@@ -123,7 +176,7 @@ def _gmip_version() -> str:
 
 def _checksum(content: Mapping[str, Any]) -> str:
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+    return _io.sha256(canonical)
 
 
 def _parse(content: dict[str, Any]) -> Manifest:
@@ -148,3 +201,103 @@ def _parse(content: dict[str, Any]) -> Manifest:
     header = dict(content.pop("header"))
     header["parameters"] = tuple(ParameterSpec(**spec) for spec in header["parameters"])
     return Manifest(header=Header(**header), **content)
+
+
+# -- members and final state ----------------------------------------------------------------------------------------
+
+
+def check_membership(members: ArrayLike | None, non_members: ArrayLike | None) -> dict[str, Members]:
+    """Those given, as int64 arrays of shape (n,): indices into the data, none twice, none both in and out."""
+    given = {"members": members, "non_members": non_members}
+    found = {name: _indices(name, value) for name, value in given.items() if value is not None}
+    if len(found) == 2:
+        both = np.intersect1d(found["members"], found["non_members"])
+        if both.size:
+            raise InvalidArgument(
+                f"`members` and `non_members` share {both.size} indices, the first is {both[0]}",
+                remedy="list each record once, as in or as out",
+            )
+    return found
+
+
+def _indices(name: str, value: ArrayLike) -> Members:
+    array = np.asarray(value)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise InvalidArgument(
+            f"must be a one-dimensional array of integers (indices, not a mask), not {array.dtype} of shape "
+            f"{array.shape}",
+            argument=name,
+        )
+    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
+        raise InvalidArgument(
+            f"holds the index {min(array.min(), 0) or array.max()}", argument=name, remedy="pass indices from 0 up"
+        )
+    result = array.astype(np.int64)
+    unique, counts = np.unique(result, return_counts=True)
+    if unique.size < result.size:
+        raise InvalidArgument(
+            f"holds the index {unique[counts > 1][0]} more than once", argument=name, remedy="list each record once"
+        )
+    return result
+
+
+def write_membership(folder: Path, arrays: Mapping[str, Members]) -> dict[str, str]:
+    """Writes the file, if there is something to say; returns its checksum by its name."""
+    return _write(folder / MEMBERSHIP, arrays) if arrays else {}
+
+
+def write_final(folder: Path, state: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """Writes the final state; returns the checksum by the name of the file."""
+    given: object = state
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"must map names to NumPy arrays, not be {type(given).__name__}", argument="final_state")
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, np.ndarray):
+            raise InvalidArgument(
+                f"must be a NumPy array under a string, not {type(value).__name__}", argument=f"final_state[{name!r}]"
+            )
+    return _write(folder / FINAL, {name: np.array(value, order="C", copy=None) for name, value in state.items()})
+
+
+def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    try:
+        content = save(dict(arrays))
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise InvalidArgument(
+            f"holds an array that safetensors cannot store ({error})", argument="final_state"
+        ) from None
+    _io.write(path, content)
+    return {path.name: _io.sha256(content)}
+
+
+def read_membership(folder: Path, files: Mapping[str, str]) -> dict[str, Members]:
+    """The arrays of the file, read-only; none if the trace has no such file."""
+    if MEMBERSHIP not in files:
+        return {}
+    path = folder / MEMBERSHIP
+    arrays = _read(path, files)
+    try:
+        found = check_membership(arrays.pop("members", None), arrays.pop("non_members", None))
+    except InvalidArgument as error:
+        raise damaged(path, str(error)) from None
+    if arrays:
+        raise damaged(path, f"unknown tensor {next(iter(arrays))!r}")
+    for array in found.values():
+        array.flags.writeable = False
+    return found
+
+
+def read_final(folder: Path, files: Mapping[str, str]) -> dict[str, NDArray[Any]] | None:
+    """The final state; None if the trace has none."""
+    return _read(folder / FINAL, files) if FINAL in files else None
+
+
+def _read(path: Path, files: Mapping[str, str]) -> dict[str, NDArray[Any]]:
+    with reading(path):
+        content = path.read_bytes()
+    if _io.sha256(content) != files[path.name]:
+        raise damaged(path, "its checksum is not the one in trace.json")
+    try:
+        return load(content)
+    except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise damaged(path, f"not a safetensors file, {error}") from None

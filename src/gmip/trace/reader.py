@@ -13,15 +13,12 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gmip import _io
 from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
-from gmip.trace._arrays import read_final, read_membership
-from gmip.trace._files import damaged
-from gmip.trace._journal import Journal
-from gmip.trace._load import load_journal, rows_of_shard
-from gmip.trace._manifest import Manifest, read_manifest
+from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, read_membership
 from gmip.trace._runs import runs_of
-from gmip.trace._shard import Layout, Shard, map_shard, shard_path
+from gmip.trace._steps import Journal, Layout, Shard, load_journal, map_shard, rows_of_shard, shard_path
 from gmip.trace.schema import Header, StepInfo
 
 __all__ = ["Step", "Trace"]
@@ -72,6 +69,7 @@ class Trace:
         self.members = membership.get("members")
         self.non_members = membership.get("non_members")
         self._manifest = manifest
+        self._chain = journal.chain
         self._digests = journal.digests
         self._layout = Layout.of(manifest.header, manifest.rows_per_shard)
         self._verified = np.zeros(len(self._digests), dtype=bool)
@@ -93,6 +91,15 @@ class Trace:
     def num_steps(self) -> int:
         """Optimizer steps, recorded or not."""
         return len(self.infos)
+
+    @property
+    def fingerprint(self) -> str:
+        """A name for the contents (hex, 64 characters): SHA-256 over the checksums of all files and rows.
+
+        Of an open trace it is that of the steps read; it becomes another one when there are more.
+        """
+        rows = _io.sha256(b"".join(self._digests))
+        return _io.sha256(f"{self._manifest.checksum} {self.num_steps} {self._chain} {rows}")
 
     def __len__(self) -> int:
         return len(self._digests)
@@ -125,8 +132,9 @@ class Trace:
         flat = np.asarray(vector)
         if flat.shape != (self.header.recorded_params,):
             raise InvalidArgument(
-                f"vector has shape {flat.shape}: pass one of shape ({self.header.recorded_params},), such as the "
-                "gradient of a step."
+                f"has shape {flat.shape}",
+                argument="vector",
+                remedy=f"pass one of shape ({self.header.recorded_params},), such as the gradient of a step",
             )
         result, start = {}, 0
         for spec in self.header.parameters:
@@ -157,16 +165,17 @@ class Trace:
         for name in [*ours, *(name for name in fingerprints if name not in ours)]:
             if name not in fingerprints:
                 raise TraceMismatch(
-                    f"{self.path} was recorded on data with a part {name!r} that is not given: load it."
+                    f"{self.path} was recorded on data with a part {name!r} that is not given", remedy="load it"
                 )
             if name not in ours:
                 raise TraceMismatch(
-                    f"{self.path} was recorded on data without a part {name!r}: audit with the run's data."
+                    f"{self.path} was recorded on data without a part {name!r}", remedy="audit with the run's data"
                 )
             if fingerprints[name] != ours[name]:
                 raise TraceMismatch(
-                    f"{self.path} was recorded on other data: {name!r} has fingerprint {fingerprints[name][:12]} and "
-                    f"not {ours[name][:12]}; audit with the data, split and seed of the run."
+                    f"{self.path} was recorded on other data ({name!r} has fingerprint {fingerprints[name][:12]} and "
+                    f"not {ours[name][:12]})",
+                    remedy="audit with the data, split and seed of the run",
                 )
 
     def runs(self) -> tuple[NoisySGD, ...]:

@@ -1,18 +1,22 @@
-"""What a trace says about a run: the header, and one line per optimizer step."""
+"""What a trace says about a run: the header, one line per optimizer step, and fingerprints of the data."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from gmip import _validate as check
 from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import InvalidArgument
 
-__all__ = ["FORMAT_VERSION", "Dtype", "Header", "ParameterSpec", "StepInfo"]
+__all__ = ["FORMAT_VERSION", "Dtype", "Header", "ParameterSpec", "StepInfo", "fingerprint"]
 
 FORMAT_VERSION = 1
 
@@ -29,10 +33,12 @@ class ParameterSpec:
     def __post_init__(self) -> None:
         name: object = self.name
         if not isinstance(name, str) or not name:
-            raise InvalidArgument(f"name of a parameter must be a non-empty string, not {name!r}.")
+            raise InvalidArgument(f"must be a non-empty string, not {name!r}", argument="name of a parameter")
         given: object = self.shape
         if not isinstance(given, (tuple, list)):
-            raise InvalidArgument(f"shape of parameter {name!r} must be a tuple of whole numbers, not {given!r}.")
+            raise InvalidArgument(
+                f"must be a tuple of whole numbers, not {given!r}", argument=f"shape of parameter {name!r}"
+            )
         object.__setattr__(self, "shape", tuple(n and check.count(f"shape of parameter {name!r}", n) for n in given))
 
     @property
@@ -76,15 +82,22 @@ class Header:
         if self.clip_norm is not None:
             object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
         if self.recorded_params == 0:
-            raise InvalidArgument("parameters have no entries, all are empty: record at least one that has some.")
+            raise InvalidArgument(
+                "has no entries, all are empty", argument="parameters", remedy="record at least one that has some"
+            )
         if self.num_params < self.recorded_params:
             raise InvalidArgument(
-                f"num_params = {self.num_params} is below the {self.recorded_params} entries of parameters: count "
-                "every trainable parameter of the model."
+                f"is below the {self.recorded_params} entries of `parameters`",
+                argument="num_params",
+                value=self.num_params,
+                remedy="count every trainable parameter of the model",
             )
         if self.batch_size > self.dataset_size:
             raise InvalidArgument(
-                f"batch_size = {self.batch_size} exceeds dataset_size = {self.dataset_size}: lower batch_size."
+                f"exceeds `dataset_size` = {self.dataset_size}",
+                argument="batch_size",
+                value=self.batch_size,
+                remedy="lower `batch_size`",
             )
         object.__setattr__(self, "fingerprints", _fingerprints(self.fingerprints))
         object.__setattr__(self, "recipe", _plain_json("recipe", self.recipe))
@@ -115,30 +128,50 @@ class StepInfo:
     recorded: bool
 
 
+def fingerprint(*arrays: ArrayLike) -> str:
+    """SHA-256 over dtype, shape and contents of the arrays, in order (hex, 64 characters)."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        array = np.asarray(array, order="C")
+        if array.dtype.hasobject:
+            raise InvalidArgument(
+                f"must hold numbers or text of fixed length, not {array.dtype}",
+                argument="arrays",
+                remedy="convert them",
+            )
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
 def _parameters(given: object) -> tuple[ParameterSpec, ...]:
     if not isinstance(given, (tuple, list)) or not given or not all(isinstance(p, ParameterSpec) for p in given):
-        raise InvalidArgument("parameters must be a non-empty tuple of ParameterSpec.")
+        raise InvalidArgument("must be a non-empty tuple of ParameterSpec", argument="parameters")
     names = [spec.name for spec in given]
     twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
     if twice:
-        raise InvalidArgument(f"parameters names {twice[0]!r} more than once: give each parameter its own name.")
+        raise InvalidArgument(
+            f"names {twice[0]!r} more than once", argument="parameters", remedy="give each parameter its own name"
+        )
     return tuple(given)
 
 
 def _fingerprints(given: object) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(isinstance(s, str) for item in given.items() for s in item):
-        raise InvalidArgument(f"fingerprints must map names to strings, not be {given!r}.")
+        raise InvalidArgument(f"must map names to strings, not be {given!r}", argument="fingerprints")
     return dict(given)
 
 
 def _plain_json(name: str, given: object) -> dict[str, Any]:
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise InvalidArgument(f"{name} must be a mapping with strings as keys, not {type(given).__name__}.")
+        raise InvalidArgument(f"must be a mapping with strings as keys, not {type(given).__name__}", argument=name)
     try:
         text = json.dumps(dict(given), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(
-            f"{name} must be plain JSON (strings, finite numbers, lists, mappings): {error}; convert what is not."
+            f"must be plain JSON, of strings, finite numbers, lists and mappings ({error})",
+            argument=name,
+            remedy="convert what is not",
         ) from None
     plain: dict[str, Any] = json.loads(text)
     return plain

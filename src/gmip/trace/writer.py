@@ -11,17 +11,38 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
-from gmip.errors import InvalidArgument, TraceError
-from gmip.trace._arrays import check_membership, read_membership, write_final, write_membership
-from gmip.trace._files import FINAL, JOURNAL, MANIFEST, remove_temporaries, writing
-from gmip.trace._journal import next_line
-from gmip.trace._load import load_journal
-from gmip.trace._lock import LockedJournal
-from gmip.trace._manifest import Manifest, read_manifest, write_manifest
-from gmip.trace._shard import Layout, Shard, map_shard, remove_shards, shard_path, write_shard
+from gmip._io import make_folder, remove_leftovers, writing
+from gmip.errors import FileError, InvalidArgument, TraceError, TraceMismatch
+from gmip.trace._manifest import (
+    FINAL,
+    MANIFEST,
+    MEMBERSHIP,
+    Manifest,
+    check_membership,
+    read_manifest,
+    read_membership,
+    write_final,
+    write_manifest,
+    write_membership,
+)
+from gmip.trace._steps import (
+    JOURNAL,
+    JournalFile,
+    Layout,
+    Shard,
+    is_shard,
+    load_journal,
+    map_shard,
+    next_line,
+    remove_shards,
+    rows_per_shard,
+    shard_path,
+    write_shard,
+)
 from gmip.trace.schema import Header
 
 __all__ = ["TraceWriter"]
@@ -55,7 +76,7 @@ class TraceWriter:
         self,
         folder: Path,
         manifest: Manifest,
-        journal: LockedJournal,
+        journal: JournalFile,
         *,
         chain: str,
         num_steps: int = 0,
@@ -64,7 +85,7 @@ class TraceWriter:
         """For `create` and `resume`."""
         self._folder = folder
         self._manifest = manifest
-        self._journal: LockedJournal | None = journal
+        self._journal: JournalFile | None = journal
         self._layout = Layout.of(manifest.header, manifest.rows_per_shard)
         self._chain = chain
         self._num_steps = num_steps
@@ -90,16 +111,15 @@ class TraceWriter:
         """
         given: object = header
         if not isinstance(given, Header):
-            raise InvalidArgument(f"header must be a Header, not {type(given).__name__}.")
+            raise InvalidArgument(f"must be a Header, not {type(given).__name__}", argument="header")
         membership = check_membership(members, non_members)
         folder = Path(path)
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         _refuse_trace(folder)  # before the journal is opened, which would make one that is missing
-        journal = LockedJournal(folder / JOURNAL, create=True)
+        journal = JournalFile(folder / JOURNAL, create=True)
         try:
             _refuse_trace(folder)  # and again, now that no one else can make one
-            manifest = Manifest.new(header, write_membership(folder, membership))
+            manifest = Manifest.new(header, write_membership(folder, membership), rows_per_shard=rows_per_shard(header))
             write_manifest(folder, manifest)
         except BaseException:
             journal.close()
@@ -107,25 +127,44 @@ class TraceWriter:
         return cls(folder, manifest, journal, chain=manifest.id)
 
     @classmethod
-    def resume(cls, path: str | os.PathLike[str], *, at_step: int | None = None) -> Self:
+    def resume(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        at_step: int | None = None,
+        header: Header | None = None,
+        members: ArrayLike | None = None,
+        non_members: ArrayLike | None = None,
+    ) -> Self:
         """Continues a trace, interrupted or complete, after its last step.
 
         With `at_step` the steps from that one on are dropped first: a run that goes on from a checkpoint made before
-        that step writes them anew. A complete trace becomes an open one and loses its final state.
+        that step writes them anew. A complete trace becomes an open one and loses its final state. Those of `header`,
+        `members` and `non_members` that are given must be those of the trace: else `TraceMismatch`, and the trace stays
+        as it is.
         """
+        given = check_membership(members, non_members)
         folder = Path(path)
         read_manifest(folder)  # a folder without a trace is best told as such
         if at_step is not None:
             at_step = _count_or_zero("at_step", at_step)
-        journal = LockedJournal(folder / JOURNAL)
+        journal = JournalFile(folder / JOURNAL)
         try:
             manifest = read_manifest(folder)  # now that no other writer can complete the trace
-            read_membership(folder, manifest.files)
+            known = read_membership(folder, manifest.files)
+            same = all(name in known and np.array_equal(ids, known[name]) for name, ids in given.items())
+            if not same or header not in (None, manifest.header):
+                raise TraceMismatch(
+                    f"{folder} records another run (model, sizes, sampling, data, members or recipe differ)",
+                    remedy="resume with what it was begun with, or choose another path",
+                )
             steps = load_journal(folder, manifest, limit=at_step, resuming=True)
             if at_step is not None and len(steps.infos) < at_step:
                 raise InvalidArgument(
-                    f"at_step = {at_step} is beyond the {len(steps.infos)} steps of the trace in {folder}: resume at "
-                    f"{len(steps.infos)} or before."
+                    f"is beyond the {len(steps.infos)} steps of the trace in {folder}",
+                    argument="at_step",
+                    value=at_step,
+                    remedy=f"resume at {len(steps.infos)} or before",
                 )
             if manifest.complete:
                 manifest = manifest.reopened()
@@ -135,7 +174,7 @@ class TraceWriter:
             journal.truncate(steps.size)
             num_recorded = len(steps.digests)
             remove_shards(folder, first=-(-num_recorded // manifest.rows_per_shard))
-            remove_temporaries(folder)
+            remove_leftovers(folder, lambda name: name in (MANIFEST, MEMBERSHIP, FINAL) or is_shard(name))
         except BaseException:
             journal.close()
             raise
@@ -182,7 +221,7 @@ class TraceWriter:
         """
         if not self._pending or self._shard is None:
             self._opened()
-            raise InvalidArgument("commit needs a row: call row() and fill it before each commit.")
+            raise InvalidArgument("commit needs a row", remedy="call row() and fill it before each commit")
         digest = self._shard.digest(self._row).hex()
         self._append(batch_size, divisor, noise_std, (self._shard_number, self._row, digest))
         self._row += 1
@@ -209,7 +248,9 @@ class TraceWriter:
         """Completes the trace, with the final state of the model if given. Closing again does nothing."""
         if self._journal is None:
             if final_state is not None:
-                raise TraceError(f"{self._folder}: the writer is closed, final_state comes too late; resume the trace.")
+                raise TraceError(
+                    f"The writer of {self._folder} is closed, `final_state` comes too late", remedy="resume the trace"
+                )
             return
         self.sync()
         files = {name: checksum for name, checksum in self._manifest.files.items() if name != FINAL}
@@ -238,14 +279,14 @@ class TraceWriter:
             self.close()
         else:
             # The error under way says more than one about a full disk on the way out.
-            with contextlib.suppress(TraceError):
+            with contextlib.suppress(FileError):
                 self.abandon()
 
     # -- private ------------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> LockedJournal:
+    def _opened(self) -> JournalFile:
         if self._journal is None:
-            raise TraceError(f"{self._folder}: the writer is closed; resume the trace to add steps.")
+            raise TraceError(f"The writer of {self._folder} is closed", remedy="resume the trace to add steps")
         return self._journal
 
     def _release(self) -> None:
@@ -288,9 +329,7 @@ class TraceWriter:
     def _open_shard(self) -> Shard:
         path, layout = shard_path(self._folder, self._shard_number), self._layout
         if self._row:
-            found = map_shard(path, layout, rows=range(self._row, layout.rows + 1))
-            if found.rows < layout.rows:  # cut to size by a writer that closed the trace
-                write_shard(path, layout, layout.rows, found.raw[: self._row])
+            self._resize_shard(path, layout.rows)  # if it was cut to size by a writer that closed the trace
         else:
             write_shard(path, layout, layout.rows)
         self._shard = map_shard(path, layout, rows=range(layout.rows, layout.rows + 1), writable=True)
@@ -298,15 +337,20 @@ class TraceWriter:
 
     def _trim_shard(self) -> None:
         """Gives the last shard exactly its rows."""
-        path, layout, row = shard_path(self._folder, self._shard_number), self._layout, self._row
+        path, row = shard_path(self._folder, self._shard_number), self._row
         self._shard, self._pending = None, False
         if row:
-            found = map_shard(path, layout, rows=range(row, layout.rows + 1))
-            if found.rows > row:
-                write_shard(path, layout, row, found.raw[:row])
+            self._resize_shard(path, row)
         else:
             with writing(path):
                 path.unlink(missing_ok=True)
+
+    def _resize_shard(self, path: Path, rows: int) -> None:
+        found = map_shard(path, self._layout, rows=range(self._row, self._layout.rows + 1))
+        if found.rows != rows:
+            filled = found.raw[: self._row].copy()
+            del found  # Windows does not replace a file that is mapped
+            write_shard(path, self._layout, rows, filled)
 
 
 def _refuse_trace(folder: Path) -> None:
@@ -315,7 +359,7 @@ def _refuse_trace(folder: Path) -> None:
         begun = journal.exists() and journal.stat().st_size > 0
         found = begun or (folder / MANIFEST).exists() or shard_path(folder, 0).exists()
     if found:
-        raise TraceError(f"{folder} already holds a trace: choose another path, or resume it.")
+        raise TraceError(f"{folder} already holds a trace", remedy="choose another path, or resume it")
 
 
 def _count_or_zero(name: str, value: Any) -> int:

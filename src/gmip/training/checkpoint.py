@@ -12,8 +12,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gmip import _io
 from gmip.errors import TraceError
-from gmip.trace._files import replacing
 from gmip.training.models import load_state, plain_name
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
@@ -39,8 +39,8 @@ def save_checkpoint(
         tensors[_NOISE_STATE] = noise.get_state()
     metadata = {"format": _FORMAT, "step": str(step), "optimizer": json.dumps(plain)}
     content = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
+    _io.remove_leftovers(path.parent, path.name.__eq__)
+    _io.write(path, content, private=True)  # the state of the noise's generator undoes the noise
 
 
 def load_checkpoint(

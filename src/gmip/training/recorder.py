@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -21,11 +20,9 @@ from torch.optim import Optimizer
 
 from gmip import _validate as check
 from gmip.accounting.mechanism import SAMPLINGS, Sampling
-from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch, UnsupportedModel
+from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter, fingerprint
-from gmip.trace._arrays import check_membership, read_membership
-from gmip.trace._manifest import read_manifest
 from gmip.training.models import check_model, has_norms, trainable_parameters, unwrapped
 
 __all__ = ["Recorder", "record"]
@@ -176,8 +173,13 @@ class Recorder:
                 self._path, self._header, members=self._members, non_members=self._non_members
             )
         else:
-            self._check_same_run()
-            self._writer = TraceWriter.resume(self._path, at_step=self._resume_at)
+            self._writer = TraceWriter.resume(
+                self._path,
+                at_step=self._resume_at,
+                header=self._header,
+                members=self._members,
+                non_members=self._non_members,
+            )
         self._hooks = [
             self._model.register_forward_pre_hook(self._count, with_kwargs=True),
             self._optimizer.register_step_pre_hook(self._before_step),
@@ -196,19 +198,6 @@ class Recorder:
             return
         state = unwrapped(self._model).state_dict()
         self._writer.close({name: _numpy(t) for name, t in state.items() if isinstance(t, Tensor)})
-
-    def _check_same_run(self) -> None:
-        """Before the writer opens the trace: that drops the steps from `resume_at` on."""
-        folder = Path(self._path)
-        manifest = read_manifest(folder)
-        given = check_membership(self._members, self._non_members)
-        known = read_membership(folder, manifest.files)
-        same = all(np.array_equal(ids, known.get(name, [])) for name, ids in given.items())
-        if manifest.header != self._header or not same:
-            raise TraceMismatch(
-                f"{os.fspath(self._path)} records another run (model, sizes, sampling, data, members or recipe differ)",
-                remedy="resume with what it was begun with, or choose another path",
-            )
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.is_grad_enabled():  # evaluation in between runs under no_grad and is not part of a batch

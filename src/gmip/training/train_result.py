@@ -13,12 +13,12 @@ from typing import Any, Final
 import torch
 from torch import nn
 
+from gmip import _io
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks.task import Recipe, Split, Task
 from gmip.trace import Trace
-from gmip.trace._files import replacing
 
 __all__ = ["RESULT", "TrainResult", "recipe_of", "write_result"]
 
@@ -67,8 +67,7 @@ class TrainResult:
 def write_result(folder: Path, result: TrainResult) -> Path:
     """Write the summary beside the trace, atomically."""
     path = folder / RESULT
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(result.summary(), indent=2) + "\n", encoding="utf-8")
+    _io.write(path, json.dumps(result.summary(), indent=2) + "\n")
     return path
 
 

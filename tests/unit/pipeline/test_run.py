@@ -212,7 +212,7 @@ def test_warnings_of_attacks_are_reported(run: Path, task: Task) -> None:
         ({"runs": [{"recipe": {"batch_size": 50, "sampling": "fixed"}}]}, "batch_size = 50 exceeds"),
         ({"runs": [{"recipe": {"dataset_size": "many"}}]}, "dataset_size"),
         ({"runs": ["nowhere/at/all"]}, "nowhere"),
-        ({"nonsense": 1}, "nonsense is not a setting: the settings are"),
+        ({"qqq": 1}, "qqq is not a setting: the settings are"),
     ],
 )
 def test_bad_requests(task: Task, settings: dict[str, Any], words: str) -> None:

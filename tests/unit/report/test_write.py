@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import threading
 
 import numpy as np
 import pytest
 
 import gmip.report.write as module
-from gmip.errors import InvalidArgument, TraceError
+from gmip.errors import FileError, InvalidArgument, TraceError
 from gmip.report import read_result, to_html, to_markdown, write_report
-from gmip.trace._files import replacing
 from tests.unit.report import sample
 
 
@@ -96,19 +96,46 @@ def test_nothing_is_half_written(tmp_path, monkeypatch):
 def test_result_is_the_last(tmp_path, monkeypatch):
     order = []
 
-    def replacing_in_order(path):
+    def write_in_order(path, content):
         order.append(path.name)
-        return replacing(path)
 
-    monkeypatch.setattr(module, "replacing", replacing_in_order)
+    monkeypatch.setattr(module, "write", write_in_order)
     write_report(sample.consistent(), tmp_path, candidates={"cifar10-head": []})
     assert order == ["exposed-cifar10-head.csv", "report.md", "report.html", "result.json"]
 
 
 def test_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(TraceError, match=r"file.*cannot be written"):
+    with pytest.raises(FileError, match=r"file.*cannot be written") as caught:
         write_report(sample.consistent(), tmp_path / "file")
+    assert not isinstance(caught.value, TraceError)
+
+
+def test_two_reports_at_once_and_a_planted_link(tmp_path):
+    """The old temporary name was fixed: the second report failed, or wrote through a link of that name."""
+    target = tmp_path / "target"
+    target.write_text("precious")
+    folder = tmp_path / "report"
+    folder.mkdir()
+    for name in (".result.json.tmp", "report.html"):
+        (folder / name).symlink_to(target)
+    failures: list[BaseException] = []
+
+    def report() -> None:
+        try:
+            for _ in range(3):
+                write_report(sample.consistent(), folder)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=report) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and target.read_text() == "precious"
+    assert names(folder) == [".result.json.tmp", "report.html", "report.md", "result.json"]
+    assert read_result(folder) == sample.consistent()
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

@@ -13,11 +13,11 @@ from tests.unit.trace.build import assert_steps, write_steps
 SCRIPT = """
 import os, random, signal, sys, time
 from pathlib import Path
-from gmip.trace import TraceWriter, _shard
+from gmip.trace import TraceWriter, _steps
 from tests.unit.trace.build import D, header, write_steps
 
 folder, rng = Path(sys.argv[1]), random.Random(7)
-_shard.SHARD_BYTES = 50 * 2 * D * 4
+_steps.SHARD_BYTES = 50 * 2 * D * 4
 for number in range(8):
     child = os.fork()
     if child == 0:

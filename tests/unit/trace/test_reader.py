@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
-from tests.unit.trace.build import record, vectors
+from gmip.trace import Trace, TraceWriter
+from tests.unit.trace.build import record, vectors, write_steps
 
 
 @pytest.mark.usefixtures("three_rows")
@@ -77,3 +79,22 @@ def test_check_data_names_the_part(tmp_path: Path, fingerprints: dict[str, str],
 def test_check_data_warns_without_fingerprints(tmp_path: Path) -> None:
     with pytest.warns(GmipWarning, match="no fingerprints"):
         record(tmp_path, 1).check_data({"train": "aa"})
+
+
+def test_fingerprint_follows_the_contents(tmp_path: Path) -> None:
+    found = set()
+    for number, (count, facts) in enumerate([(3, {}), (3, {"recipe": {"seed": 1}}), (4, {}), (3, {})]):
+        trace = record(tmp_path / str(number), count, **facts)
+        assert trace.fingerprint == Trace.open(trace.path).fingerprint
+        found.add(trace.fingerprint)
+    assert len(found) == 4  # the last is a run of its own, though equal to the first
+    before = Trace.open(tmp_path / "0")
+    copied = tmp_path / "copy"
+    shutil.copytree(before.path, copied)
+    assert Trace.open(copied).fingerprint == before.fingerprint
+    with TraceWriter.resume(copied, at_step=2) as writer:
+        write_steps(writer, 1)
+    assert Trace.open(copied).fingerprint != before.fingerprint  # without the final state
+    with TraceWriter.resume(copied) as writer:
+        assert Trace.open(copied).fingerprint != before.fingerprint
+        write_steps(writer, 1)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gmip.errors import InvalidArgument
+from gmip.errors import FileError, InvalidArgument, TraceMismatch
 from gmip.trace import Trace, TraceWriter
-from tests.unit.trace.build import assert_steps, header, record, write_steps
+from tests.unit.trace.build import MEMBERS, NON_MEMBERS, assert_steps, header, record, write_steps
 
 
 @pytest.mark.usefixtures("three_rows")
@@ -79,3 +79,28 @@ def test_a_shorter_run_leaves_no_shards_behind(tmp_path: Path) -> None:
         write_steps(writer, 1)
     assert [path.name for path in tmp_path.glob("shard-*")] == ["shard-00000.safetensors"]
     assert_steps(Trace.open(tmp_path), 3)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"header": header(recipe={"seed": 2})},
+        {"members": [4, 0]},
+        {"non_members": [1, 2]},
+        {"header": header(), "members": MEMBERS, "non_members": MEMBERS + 100},
+    ],
+)
+def test_another_run_is_not_resumed(tmp_path: Path, given: dict[str, Any]) -> None:
+    before = record(tmp_path, 4).fingerprint
+    with pytest.raises(TraceMismatch, match="records another run"):
+        TraceWriter.resume(tmp_path, at_step=1, **given)
+    assert Trace.open(tmp_path).fingerprint == before
+    with TraceWriter.resume(tmp_path, header=header(), members=MEMBERS, non_members=NON_MEMBERS) as writer:
+        assert writer.num_steps == 4
+
+
+def test_a_link_in_place_of_the_journal_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "steps.jsonl").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FileError, match=r"steps.jsonl cannot be written \(it is a symbolic link\)"):
+        TraceWriter.create(tmp_path, header())
+    assert not (tmp_path / "elsewhere").exists()

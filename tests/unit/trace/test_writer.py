@@ -16,8 +16,8 @@ import pytest
 import safetensors
 from safetensors.numpy import load_file
 
-from gmip.errors import InvalidArgument, TraceError
-from gmip.trace import ParameterSpec, Trace, TraceWriter, _shard
+from gmip.errors import FileError, InvalidArgument, TraceError
+from gmip.trace import ParameterSpec, Trace, TraceWriter, _steps
 from tests.unit.trace.build import FINAL, MEMBERS, NON_MEMBERS, D, assert_steps, header, record, vectors, write_steps
 
 
@@ -114,10 +114,14 @@ def test_shards_are_safetensors_at_every_moment(tmp_path: Path) -> None:
 
 
 def test_shards_hold_about_32_mib() -> None:
-    assert _shard.rows_per_shard(5, "float32") == 4096
-    assert _shard.rows_per_shard(2**20, "float32") == 4
-    assert _shard.rows_per_shard(2**20, "float64") == 2
-    assert _shard.rows_per_shard(10**9, "float32") == 1
+    for size, dtype, rows in (
+        (5, "float32", 4096),
+        (2**20, "float32", 4),
+        (2**20, "float64", 2),
+        (10**9, "float32", 1),
+    ):
+        big = header(parameters=(ParameterSpec("w", (size,)),), num_params=size, dtype=dtype)
+        assert _steps.rows_per_shard(big) == rows
 
 
 def test_what_is_read_can_go_on(tmp_path: Path) -> None:
@@ -230,7 +234,7 @@ def test_refuses_a_folder_that_holds_a_trace(tmp_path: Path) -> None:
 
 def test_refuses_a_path_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(TraceError, match="file cannot be written"):
+    with pytest.raises(FileError, match="file cannot be written"):
         TraceWriter.create(tmp_path / "file", header())
 
 
@@ -249,7 +253,7 @@ def test_files_of_others_stay(tmp_path: Path) -> None:
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with TraceWriter.create(tmp_path, header()) as writer:
         write_steps(writer, 1)
-        with pytest.raises(TraceError, match="another process"):
+        with pytest.raises(FileError, match="in use by another process"):
             TraceWriter.resume(tmp_path)
         write_steps(writer, 1)
     TraceWriter.resume(tmp_path).abandon()
@@ -297,12 +301,12 @@ def test_a_full_disk_is_an_error_and_no_signal(tmp_path: Path, monkeypatch: pyte
         write_steps(writer, 3)
         with monkeypatch.context() as patch:
             patch.setattr(os, "posix_fallocate", full)
-            with pytest.raises(TraceError, match=r"shard-00001\.safetensors cannot be written \(No space left"):
+            with pytest.raises(FileError, match=r"shard-00001\.safetensors cannot be written \(No space left"):
                 writer.row()
         assert_steps(Trace.open(tmp_path), 3)
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)  # at the end of the next shard
-            with pytest.raises(TraceError, match=r"cannot be written \(No space left"):
+            with pytest.raises(FileError, match=r"cannot be written \(No space left"):
                 write_steps(writer, 3)
         write_steps(writer, 6 - writer.num_steps + 2)
     assert_steps(Trace.open(tmp_path), 8)
@@ -324,7 +328,7 @@ def test_half_a_line_is_taken_back(tmp_path: Path) -> None:
         write_steps(writer, 2)
         journal: Any = writer._journal
         journal._file = Full(journal._file)
-        with pytest.raises(TraceError, match=r"steps.jsonl cannot be written .the disk is full"):
+        with pytest.raises(FileError, match=r"steps.jsonl cannot be written .the disk is full"):
             write_steps(writer, 1)
         journal._file = journal._file.file
         assert writer.num_steps == 2

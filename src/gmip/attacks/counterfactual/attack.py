@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, get_args
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gmip import _validate as check
+from gmip._io import sha256
 from gmip.attacks.base import Attack, Need, Parties, Progress
 from gmip.attacks.counterfactual.search import Counterfactuals, counterfactuals
 from gmip.attacks.lira import Moments, Variance, standardised
@@ -55,7 +55,7 @@ class Distance:
     def key(self) -> str:
         """Changes with the settings."""
         settings = f"{self.space}\n{self.rivals}\n{self.restarts}\n{self.max_steps}"
-        return f"distance-{hashlib.sha256(settings.encode()).hexdigest()[:16]}"
+        return f"distance-{sha256(settings)[:16]}"
 
     @property
     def population(self) -> bool:

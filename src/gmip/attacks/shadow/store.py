@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
-import hashlib
 import json
-import os
-import re
-import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +14,9 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
+from gmip._io import Lock, make_folder, remove_leftovers, sha256, write
 from gmip.attacks.shadow.training import Outputs, Parts
-from gmip.errors import DataUnavailable, GmipError, GmipWarning, InvalidArgument
+from gmip.errors import DataUnavailable, GmipWarning, InvalidArgument
 from gmip.tasks.task import Examples
 from gmip.trace import fingerprint
 
@@ -31,8 +25,6 @@ __all__ = ["FORMAT_VERSION", "ShadowModel", "ShadowSet", "Store"]
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "shadows.json"
 _LOCK: Final = ".lock"
-_CANNOT_LOCK: Final = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
-_TEMPORARY: Final = re.compile(r"\..*\.tmp")
 
 
 class Store:
@@ -52,18 +44,16 @@ class Store:
             raise InvalidArgument(
                 f"The recipe must be plain JSON, of strings, finite numbers, lists and mappings ({error}): convert it."
             ) from None
-        self.name = hashlib.sha256(text.encode()).hexdigest()[:32]
+        self.name = sha256(text)[:32]
         self.path = parent / self.name
-        with _writing(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-        with self._locked() as alone:
-            for left in self.path.iterdir():
-                if alone and _TEMPORARY.fullmatch(left.name):  # by a writer that was killed
-                    left.unlink()
+        make_folder(self.path)
+        with self._lock() as lock:
+            if lock.held:
+                remove_leftovers(self.path, lambda name: True)
             if (self.path / MANIFEST).exists():
                 self._check(json.loads(text))
             else:
-                _replace(self.path / MANIFEST, text.encode())
+                write(self.path / MANIFEST, text)
 
     def file(self, index: int) -> Path:
         """Where a model's signals are."""
@@ -96,7 +86,7 @@ class Store:
 
     def write(self, index: int, inside: NDArray[np.bool_], outputs: Outputs) -> None:
         """Store signals of a model beside those that are there already."""
-        with self._locked():
+        with self._lock():
             try:
                 before = self._read(index)[1]
             except (FileNotFoundError, _Damaged):
@@ -107,7 +97,7 @@ class Store:
                 if parts.population is not None:
                     arrays[f"{key}/population"] = parts.population
             metadata = {"set": self.name, "model": str(index), "sha256": _digest(arrays)}
-            _replace(self.file(index), safetensors.numpy.save(arrays, metadata))
+            write(self.file(index), safetensors.numpy.save(arrays, metadata))
 
     def _read(self, index: int) -> tuple[NDArray[np.bool_], dict[str, Parts]]:
         path = self.file(index)
@@ -140,18 +130,9 @@ class Store:
                 "differ): remove the folder, or pass another."
             )
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[bool]:
-        """Wait until no other process writes; False where the file system cannot tell, as some network ones."""
-        with _writing(self.path), (self.path / _LOCK).open("wb") as file:
-            try:
-                fcntl.flock(file.fileno(), fcntl.LOCK_EX)
-                alone = True
-            except OSError as error:
-                if error.errno not in _CANNOT_LOCK:
-                    raise
-                alone = False
-            yield alone
+    def _lock(self) -> Lock:
+        """Waits until no other process writes."""
+        return Lock(self.path / _LOCK, wait=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,25 +185,3 @@ class _Damaged(Exception):
 def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     names = sorted(arrays)
     return fingerprint(np.array(names), *(arrays[name] for name in names))
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write the file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except GmipError:
-        raise
-    except OSError as error:
-        raise DataUnavailable(
-            f"{path} cannot be written ({error.strerror}): make room or mend the permissions, or pass another folder."
-        ) from error

@@ -10,7 +10,7 @@ import safetensors.numpy
 
 from gmip.attacks.shadow.store import ShadowSet, Store
 from gmip.attacks.shadow.training import Parts
-from gmip.errors import DataUnavailable, GmipWarning, InvalidArgument
+from gmip.errors import DataUnavailable, FileError, GmipWarning, InvalidArgument
 from tests.unit.attacks.shadow.helpers import make_task
 
 FACTS = {"seed": 1, "recipe": {"noise_std": 0.1}}
@@ -102,7 +102,7 @@ def test_missing_file(tmp_path):
 
 def test_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(DataUnavailable, match=r"cannot be written .*: make room or mend the permissions"):
+    with pytest.raises(FileError, match=r"cannot be written .*: make room or fix the permissions"):
         Store(tmp_path / "file", FACTS)
 
 

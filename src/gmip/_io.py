@@ -1,0 +1,232 @@
+"""Files: written whole or not at all, locked between processes, hashed. One place for all packages.
+
+What the operating system refuses becomes one `FileError` that names the file and says what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+from filelock import lock_descriptor, unlock_descriptor
+
+from gmip.errors import FileError, GmipError
+
+__all__ = [
+    "Lock",
+    "make_folder",
+    "open_file",
+    "reading",
+    "remove_leftovers",
+    "replacing",
+    "sha256",
+    "sha256_of_file",
+    "unwritable",
+    "write",
+    "writing",
+]
+
+_LEFTOVER: Final = re.compile(r"\.(?P<name>.+?)(\.[0-9a-f]{16,32})?\.tmp")
+_MAX_NAME: Final = 50  # characters of a name that its temporary name repeats: at most 200 of the 255 bytes allowed
+# Some network file systems do not lock; better no lock than no work.
+_CANNOT_LOCK: Final = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns what the operating system says about a file into one `FileError` that names it."""
+    try:
+        yield
+    except GmipError:
+        raise
+    except OSError as error:
+        raise FileError(
+            f"{path} cannot be read ({_why(error)})", remedy="check the path and its permissions"
+        ) from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """`reading` for a file or folder that is to be written."""
+    try:
+        yield
+    except GmipError:
+        raise
+    except OSError as error:
+        raise unwritable(path, _why(error)) from error
+
+
+def unwritable(path: Path, why: str) -> FileError:
+    """The error for a file that cannot be written."""
+    return FileError(
+        f"{path} cannot be written ({why})", remedy="make room or fix the permissions, or choose another path"
+    )
+
+
+def _why(error: OSError) -> str:
+    return "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or str(error)
+
+
+# -- writing --------------------------------------------------------------------------------------------------------
+
+
+def make_folder(path: Path) -> None:
+    """The folder, and those above it, if they are not there."""
+    with writing(path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def open_file(path: Path, flags: int, mode: int = 0o666) -> int:
+    """A descriptor of exactly this file: a symbolic link is refused (with ELOOP), and never followed."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), mode)
+
+
+@contextmanager
+def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
+    """A new file to write to; it takes the place of `path` if the block succeeds, and is removed if not.
+
+    Parameters
+    ----------
+    private : only its owner can read the file (mode 0600; elsewhere the umask decides).
+
+    Guarantees
+    ----------
+    Readers see the old file or the new one, whole, also after a power cut. Each call writes to a file of its own in the
+    same folder, under a name that nobody else uses, created by this call: writers at the same time do not disturb each
+    other, and the last one to finish wins. Where `path` is a symbolic link the link is replaced by the file; what it
+    points to is neither written nor removed. A process that is killed leaves a file .NAME.*.tmp (`remove_leftovers`).
+    """
+    if not path.name or "\0" in str(path):
+        raise FileError(f"{str(path)!r} is not the name of a file", remedy="choose another path")
+    temporary = path.with_name(f".{path.name[:_MAX_NAME]}.{secrets.token_hex(8)}.tmp")
+    with writing(path):
+        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+        try:
+            with open(descriptor, "wb") as file:  # noqa: PTH123, of a descriptor
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync_folder(path.parent)
+
+
+def write(path: Path, content: str | bytes, *, private: bool = False) -> None:
+    """Puts the content (text as UTF-8) in place of the file; see `replacing`."""
+    with replacing(path, private=private) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def remove_leftovers(folder: Path, belongs: Callable[[str], object]) -> None:
+    """Removes what writers that were killed left behind of the files whose names `belongs` accepts.
+
+    For those who know that nobody else writes these files now.
+    """
+    with writing(folder):
+        for path in list(folder.iterdir()):
+            leftover = _LEFTOVER.fullmatch(path.name)
+            if leftover and belongs(leftover["name"]):
+                path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes the names in a folder survive a power cut."""
+    if os.name == "nt":  # does not open folders, and keeps their names in a journal
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# -- locks ----------------------------------------------------------------------------------------------------------
+
+
+class Lock:
+    """Excludes other processes, and other locks of this one, from what the file `path` stands for.
+
+    The operating system holds the lock (flock, or LockFileEx on Windows) and lets it go when the process ends, however
+    it ends: that the file is there means nothing. The file is created if need be, and neither changed nor removed.
+    On Windows nobody else can read its first byte meanwhile.
+
+    Parameters
+    ----------
+    wait : until the lock is free; else a `FileError` if it is not.
+
+    Attributes
+    ----------
+    held : False where the file system cannot lock, as some network ones: then nobody is excluded.
+    """
+
+    def __init__(self, path: Path, *, wait: bool) -> None:
+        with writing(path):
+            self._descriptor: int | None = open_file(path, os.O_RDWR | os.O_CREAT)
+            try:
+                self.held = self._take(self._descriptor, wait)
+            except BaseException:
+                self._close()
+                raise
+        if self.held is None:
+            self._close()
+            raise FileError(f"{path} is in use by another process", remedy="wait for it to end, or choose another path")
+
+    @staticmethod
+    def _take(descriptor: int, wait: bool) -> bool | None:
+        try:
+            return lock_descriptor(descriptor, blocking=wait) or None
+        except OSError as error:
+            if error.errno not in _CANNOT_LOCK:
+                raise
+            return False
+
+    def release(self) -> None:
+        """Lets others have it. Releasing again does nothing."""
+        if self._descriptor is not None:
+            # Said outright: a forked child, such as a data loader's worker, may hold a copy of the descriptor, and with
+            # it the lock.
+            with contextlib.suppress(OSError):
+                unlock_descriptor(self._descriptor)
+            self._close()
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+# -- hashes ---------------------------------------------------------------------------------------------------------
+
+
+def sha256(content: str | bytes) -> str:
+    """64 hex digits, of text in UTF-8."""
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
+
+
+def sha256_of_file(path: Path) -> str:
+    """64 hex digits."""
+    with reading(path), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
