@@ -11,7 +11,7 @@ from functools import partial
 from itertools import cycle, pairwise
 
 import torch
-from _table import Row
+from _harness import Row
 from opacus import PrivacyEngine
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset

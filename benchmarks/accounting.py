@@ -9,21 +9,16 @@ says otherwise. benchmarks/README.md tells how to read the tables.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import platform
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import version
-from statistics import median
 from typing import Any
 
 import numpy as np
-from _table import Row, table
+from _harness import BLAS_THREADS, Row, one_blas_thread, race, report, table
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import ncx2
@@ -38,7 +33,6 @@ Array = NDArray[np.float64]
 PROBLEMS = [(48_000, 400, 1_200), (100_000, 400, 10_000), (10_000, 1_000, 100)]  # dataset, expected batch, steps
 ADVANTAGES = [0.05, 0.1, 0.3]
 TOLERANCE = 1.0e-4
-_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def poisson_run(dataset: int, batch: int, steps: int, noise_multiplier: float = 0.0) -> NoisySGD:
@@ -50,21 +44,6 @@ def poisson_run(dataset: int, batch: int, steps: int, noise_multiplier: float = 
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
-
-
-def race(
-    contestants: dict[str, Callable[[], Any]], rounds: int, budget: float
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Median CPU seconds of each, taking turns, and its answer; who has used up `budget` seconds sits out."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    answers: dict[str, Any] = {}
-    for _ in range(rounds):
-        for name, contestant in contestants.items():
-            if sum(times[name]) < budget:
-                start = time.process_time()
-                answers[name] = contestant()
-                times[name].append(time.process_time() - start)
-    return {name: median(values) for name, values in times.items()}, answers
 
 
 def peak_memory(work: Callable[[], Any]) -> int:
@@ -345,7 +324,6 @@ def memory(quick: bool) -> list[Row]:
 
 
 def show(results: Row) -> None:
-    print(", ".join(f"{key} {value}" for key, value in results["setting"].items()))
     table(
         "1. Noise multiplier for an advantage, Poisson batches, riskcal as it comes (aim: 20 times faster, within 1%)",
         {
@@ -418,24 +396,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     options = parser.parse_args(arguments)
     try:
-        names = ("numpy", "scipy", "riskcal", "dp-accounting", "prv-accountant", "mpmath")
-        versions = {name: version(name) for name in names}
+        report(
+            [partial(part, options.quick) for part in (calibration, composition, chi_squared, memory)],
+            show,
+            packages=("numpy", "scipy", "riskcal", "dp-accounting", "prv-accountant", "mpmath"),
+            setting={"BLAS threads": os.environ.get(BLAS_THREADS[0])},
+            as_json=options.json,
+        )
     except ImportError as missing:
         sys.exit(f"{missing.name} is not installed: pip install -e '.[dev,bench]', or run make bench.")
-    start = time.perf_counter()
-    results: Row = {
-        "setting": {"python": platform.python_version(), **versions, "BLAS threads": os.environ.get(_THREADS[0])}
-    }
-    for part in (calibration, composition, chi_squared, memory):
-        results[part.__name__] = part(options.quick)
-    results["seconds"] = time.perf_counter() - start
-    if options.json:
-        print(json.dumps(results))
-    else:
-        show(results)
 
 
 if __name__ == "__main__":
-    if _THREADS[0] not in os.environ:  # BLAS reads it when it is loaded: start anew
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **dict.fromkeys(_THREADS, "1")})
+    one_blas_thread()
     main()

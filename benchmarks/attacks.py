@@ -25,7 +25,7 @@ from typing import get_args
 
 import numpy as np
 import torch
-from _table import Row, table
+from _harness import Row, table
 from threadpoolctl import threadpool_limits
 from torch import nn
 

@@ -10,24 +10,21 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import math
 import multiprocessing
 import os
-import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from _table import Row, table
+from _harness import BLAS_THREADS, Row, one_blas_thread, race, report, reset_peak, resident, table
 from numpy.typing import NDArray
 from scipy.stats import ncx2, norm, spearmanr
 
@@ -41,32 +38,9 @@ PROBLEMS = [(1026, 10_000, 1_580), (2580, 10_000, 3_940)]  # parameters, backgro
 SMALL, LARGE = (784, 1024, 256, 10), (784, 2800, 2800, 10)  # layers of about 1e6 and 1e7 parameters
 MEMBERS, BACKGROUND = 200, 1_000
 LIMIT = "3 GiB"
-_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 # -- measuring --------------------------------------------------------------------------------------------------------
-
-
-def race(contestants: Mapping[str, Callable[[], Any]], rounds: int, budget: float) -> tuple[dict[str, float], Row]:
-    """Median CPU seconds of each, taking turns, and its answer; who has used up `budget` seconds sits out."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    answers: Row = {}
-    for _ in range(rounds):
-        for name, contestant in contestants.items():
-            if sum(times[name]) < budget:
-                start = time.process_time()
-                answers[name] = contestant()
-                times[name].append(time.process_time() - start)
-    return {name: median(values) for name, values in times.items()}, answers
-
-
-def resident(name: str) -> int:
-    """A field of /proc/self/status in bytes: VmRSS is what is in memory now, VmHWM the most there has been.
-
-    VmHWM is what ru_maxrss reports, without what the parent held when it started this process.
-    """
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
 
 def measured(work: Callable[[], Any], rounds: int = 1, budget: float = 1.0) -> Row:
@@ -75,8 +49,7 @@ def measured(work: Callable[[], Any], rounds: int = 1, budget: float = 1.0) -> R
     No further round is begun once `budget` seconds are used up.
     """
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets VmHWM back to VmRSS
-    before, times = resident("VmRSS"), list[float]()
+    before, times = reset_peak(), list[float]()
     while len(times) < rounds and sum(times) < budget:
         start = time.process_time()
         work()
@@ -373,7 +346,6 @@ def projection(quick: bool, folder: Path) -> list[Row]:
 
 
 def show(results: Row) -> None:
-    print(", ".join(f"{key} {value}" for key, value in results["setting"].items()))
     table(
         "1. One step against the textbook's paper score, SciPy's ncx2 in a loop (aim: 10 times faster)",
         {
@@ -442,7 +414,6 @@ def show(results: Row) -> None:
         },
         results["projection"],
     )
-    print(f"\n{results['seconds']:.0f} seconds")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -453,25 +424,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if not sys.platform.startswith("linux"):
         sys.exit("This benchmark reads memory from /proc: run it on Linux.")
-    start = time.perf_counter()
-    results: Row = {
-        "setting": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("numpy", "scipy", "torch")},
-            "threads": os.environ.get(_THREADS[0]),
-            "cores": os.cpu_count(),
-        }
-    }
-    for part in (against_textbook, growth, large_model, projection):
-        results[part.__name__] = part(options.quick, options.folder)
-    results["seconds"] = time.perf_counter() - start
-    if options.json:
-        print(json.dumps(results))
-    else:
-        show(results)
+    report(
+        [partial(part, options.quick, options.folder) for part in (against_textbook, growth, large_model, projection)],
+        show,
+        packages=("numpy", "scipy", "torch"),
+        setting={"threads": os.environ.get(BLAS_THREADS[0]), "cores": os.cpu_count()},
+        as_json=options.json,
+    )
 
 
 if __name__ == "__main__":
-    if _THREADS[0] not in os.environ:  # BLAS reads it when it is loaded: start anew
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **dict.fromkeys(_THREADS, "1")})
+    one_blas_thread()
     main()

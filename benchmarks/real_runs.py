@@ -15,7 +15,7 @@ import tempfile
 from statistics import mean, stdev
 
 import numpy as np
-from _table import Row, table
+from _harness import Row, table
 
 from gmip.attacks import GLiR
 from gmip.errors import DataUnavailable

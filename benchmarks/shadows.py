@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _table import Row, table
+from _harness import Row, table
 from torch import nn
 
 from gmip.attacks.base import parties

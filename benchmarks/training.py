@@ -10,18 +10,15 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
-import json
+import mmap
 import multiprocessing
 import os
-import platform
 import statistics
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -42,7 +39,7 @@ from _contestants import (
     race,
     sgd,
 )
-from _table import Row, table
+from _harness import Row, report, reset_peak, resident, table
 from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -159,12 +156,6 @@ def noisy(quick: bool, folder: Path) -> list[Row]:
 # -- 3. memory --------------------------------------------------------------------------------------------------------
 
 
-def resident(name: str) -> int:
-    """A field of /proc/self/status in bytes: VmRSS is what is in memory now, VmHWM the most there has been."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
-
-
 def growth(contestant: str, problem: str, mode: str, threads: int) -> int:
     """Bytes at the worst moment of a few noisy steps over those held before; run it in a process of its own."""
     torch.set_num_threads(threads)
@@ -173,10 +164,10 @@ def growth(contestant: str, problem: str, mode: str, threads: int) -> int:
     model, batches = chosen.model(), chosen.batches()
     make(copy.deepcopy(model), [[part[:2].clone() for part in batches[0]]])(2)  # loads what torch loads late
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets VmHWM back to VmRSS
-    before = resident("VmRSS")
+    before = reset_peak()
     make(model, batches)(4)
-    return resident("VmHWM") - before
+    # A step that fits into memory that is there already counts as a page, the least that can be seen.
+    return max(resident("VmHWM") - before, mmap.PAGESIZE)
 
 
 def memory(quick: bool, folder: Path) -> list[Row]:
@@ -289,7 +280,6 @@ TIMES = {
 
 
 def show(results: Row) -> None:
-    print(", ".join(f"{key} {value}" for key, value in results["setting"].items()))
     table(
         "1. A plain loop inside record(...) to the same loop without it (aim: 1.10)",
         {
@@ -341,7 +331,6 @@ def show(results: Row) -> None:
         },
         results["whole_runs"],
     )
-    print(f"\n{results['seconds']:.0f} seconds")
 
 
 def quiet() -> None:
@@ -359,22 +348,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     quiet()
     torch.set_num_threads(options.threads)
-    start = time.perf_counter()
-    results: Row = {
-        "setting": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "opacus", "numpy")},
-            "torch threads": options.threads,
-            "cores": os.cpu_count(),
-        }
-    }
-    for part in (recording, noisy, memory, whole_runs):
-        results[part.__name__] = part(options.quick, options.folder)
-    results["seconds"] = time.perf_counter() - start
-    if options.json:
-        print(json.dumps(results))
-    else:
-        show(results)
+    report(
+        [partial(part, options.quick, options.folder) for part in (recording, noisy, memory, whole_runs)],
+        show,
+        packages=("torch", "opacus", "numpy"),
+        setting={"torch threads": options.threads, "cores": os.cpu_count()},
+        as_json=options.json,
+    )
 
 
 if __name__ == "__main__":
