@@ -3,64 +3,114 @@
 Say what will run (`NoisySGD`), then ask how exposed it is (`account`) or how much noise a target needs (`calibrate`).
 Train a task to a target (`train`), or record your own training loop (`record`), and read what was recorded (`Trace`).
 Ask whether a model leaks who was in it (`audit`).
-Importing gmip needs NumPy and SciPy only: torch, plotly and the command line are loaded by those who use them.
+
+Every name is imported when it is first used: NumPy and SciPy by the accountant, torch only by what trains or attacks.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from gmip.accounting.account import account, mu_per_step
-from gmip.accounting.calibrate import calibrate
-from gmip.accounting.composition import compose
-from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
-from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.step import ChiSquared, GaussianPair, spectral_step
-from gmip.accounting.stochastic import stochastic_composition
-from gmip.accounting.tradeoff import TradeOff
-from gmip.errors import GmipError, InvalidArgument, UnreachableTarget
-
 if TYPE_CHECKING:
-    from gmip.pipeline import audit
-    from gmip.trace import Trace
-    from gmip.training import record, train
+    from gmip.accounting.account import account as account
+    from gmip.accounting.account import mu_per_step as mu_per_step
+    from gmip.accounting.calibrate import calibrate as calibrate
+    from gmip.accounting.composition import compose as compose
+    from gmip.accounting.families import EpsilonDelta as EpsilonDelta
+    from gmip.accounting.families import Gaussian as Gaussian
+    from gmip.accounting.families import PiecewiseLinear as PiecewiseLinear
+    from gmip.accounting.mechanism import NoisySGD as NoisySGD
+    from gmip.accounting.step import ChiSquared as ChiSquared
+    from gmip.accounting.step import GaussianPair as GaussianPair
+    from gmip.accounting.step import spectral_step as spectral_step
+    from gmip.accounting.stochastic import stochastic_composition as stochastic_composition
+    from gmip.accounting.tradeoff import TradeOff as TradeOff
+    from gmip.attacks import CFD as CFD
+    from gmip.attacks import CFDLRT as CFDLRT
+    from gmip.attacks import RMIA as RMIA
+    from gmip.attacks import Attack as Attack
+    from gmip.attacks import DoubtClipping as DoubtClipping
+    from gmip.attacks import DoubtNoise as DoubtNoise
+    from gmip.attacks import GLiR as GLiR
+    from gmip.attacks import LiRA as LiRA
+    from gmip.attacks import Loss as Loss
+    from gmip.attacks import Seed as Seed
+    from gmip.attacks import Shadows as Shadows
+    from gmip.auditing import AuditResult as AuditResult
+    from gmip.errors import DataUnavailable as DataUnavailable
+    from gmip.errors import FileError as FileError
+    from gmip.errors import GmipError as GmipError
+    from gmip.errors import GmipWarning as GmipWarning
+    from gmip.errors import InvalidArgument as InvalidArgument
+    from gmip.errors import TraceError as TraceError
+    from gmip.errors import TraceMismatch as TraceMismatch
+    from gmip.errors import UnreachableTarget as UnreachableTarget
+    from gmip.errors import UnsupportedModel as UnsupportedModel
+    from gmip.pipeline import audit as audit
+    from gmip.stats import ScoreSet as ScoreSet
+    from gmip.tasks import Examples as Examples
+    from gmip.tasks import Recipe as Recipe
+    from gmip.tasks import Task as Task
+    from gmip.trace import Trace as Trace
+    from gmip.training import record as record
+    from gmip.training import train as train
 
-__all__ = [
-    "ChiSquared",
-    "EpsilonDelta",
-    "Gaussian",
-    "GaussianPair",
-    "GmipError",
-    "InvalidArgument",
-    "NoisySGD",
-    "PiecewiseLinear",
-    "Trace",
-    "TradeOff",
-    "UnreachableTarget",
-    "__version__",
-    "account",
-    "audit",
-    "calibrate",
-    "compose",
-    "mu_per_step",
-    "record",
-    "spectral_step",
-    "stochastic_composition",
-    "train",
-]
+    __version__: str
 
-try:
-    __version__ = version("gmip")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0+source"
+# Module -> what is public of it here.
+_PUBLIC = {
+    "gmip.accounting.account": ("account", "mu_per_step"),
+    "gmip.accounting.calibrate": ("calibrate",),
+    "gmip.accounting.composition": ("compose",),
+    "gmip.accounting.families": ("EpsilonDelta", "Gaussian", "PiecewiseLinear"),
+    "gmip.accounting.mechanism": ("NoisySGD",),
+    "gmip.accounting.step": ("ChiSquared", "GaussianPair", "spectral_step"),
+    "gmip.accounting.stochastic": ("stochastic_composition",),
+    "gmip.accounting.tradeoff": ("TradeOff",),
+    "gmip.attacks": (
+        *("Attack", "CFD", "CFDLRT", "DoubtClipping", "DoubtNoise", "GLiR", "LiRA", "Loss", "RMIA", "Seed"),
+        "Shadows",
+    ),
+    "gmip.auditing": ("AuditResult",),
+    "gmip.errors": (
+        *("DataUnavailable", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
+        *("TraceMismatch", "UnreachableTarget", "UnsupportedModel"),
+    ),
+    "gmip.pipeline": ("audit",),
+    "gmip.stats": ("ScoreSet",),
+    "gmip.tasks": ("Examples", "Recipe", "Task"),
+    "gmip.trace": ("Trace",),
+    "gmip.training": ("record", "train"),
+}
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+# Packages that `import gmip` is enough for, as in gmip.tasks.load("digits").
+_PACKAGES = ("accounting", "attacks", "auditing", "errors", "report", "stats", "tasks", "trace", "training")
 
-# Found when first asked for, because they need the extras gmip[train] or gmip[audit].
-_LAZY = {"Trace": "gmip.trace", "audit": "gmip.pipeline", "record": "gmip.training", "train": "gmip.training"}
+__all__ = sorted(["__version__", *_HOME])
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name in _PACKAGES:
+        value = import_module(f"gmip.{name}")
+    elif name == "__version__":
+        value = _version()
+    else:
         raise AttributeError(f"module 'gmip' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gmip")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0+source"

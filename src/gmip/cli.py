@@ -1,8 +1,9 @@
 """The command line.
 
-Each command is one function in `gmip._cli`; a new command is a new module there and one name here. Commands compute
-first and print last, so that an error leaves standard output empty. Exit codes: 0, 2 (one sentence on standard error
-says what is wrong with the request), 130 (interrupted).
+Each command is one function in `gmip._cli`; a new command is a new module there and one name here. It is imported when
+it is asked for: `gmip account` does not wait for what only an audit needs. Commands compute first and print last, so
+that an error leaves standard output empty. Exit codes: 0, 2 (one sentence on standard error says what is wrong with the
+request), 130 (interrupted).
 """
 
 from __future__ import annotations
@@ -10,46 +11,61 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
-from gmip import __version__
-from gmip._cli.account import account
-from gmip._cli.attacks import attacks
-from gmip._cli.audit import audit, init
-from gmip._cli.calibrate import calibrate
-from gmip._cli.convert import convert
 from gmip._cli.errors import CommandLineError, sentence
-from gmip._cli.report import compare, report
-from gmip._cli.reproduce import reproduce
-from gmip._cli.shadows import shadows
-from gmip._cli.train import train
 from gmip.errors import GmipError
 
 __all__ = ["app", "main"]
 
+_SETTINGS: Final[dict[str, Any]] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": "rich",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+# In the order in which they are used; the help lists them under these titles.
+_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "Before training: how private will it be?": ("account", "calibrate", "convert"),
+    "Training": ("train",),
+    "After training: does the model leak?": ("audit", "report", "compare"),
+    "More for audits": ("init", "attacks", "shadows"),
+    "The paper": ("reproduce",),
+}
+_PANELS: Final = {name: panel for panel, names in _COMMANDS.items() for name in names}
+_MODULES: Final = {"compare": "report", "init": "audit"}  # where it is not the command's own name
+
+
+class _Commands(TyperGroup):
+    """Finds a command by its name, and only then imports it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_PANELS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _PANELS:
+            return None
+        if cmd_name not in self.commands:
+            module = import_module(f"gmip._cli.{_MODULES.get(cmd_name, cmd_name)}")
+            alone = typer.Typer(**_SETTINGS)
+            alone.command(cmd_name, rich_help_panel=_PANELS[cmd_name])(getattr(module, cmd_name))
+            self.commands[cmd_name] = get_command(alone)
+        return self.commands[cmd_name]
+
+
 app = typer.Typer(
     name="gmip",
+    cls=_Commands,
     help="Membership-inference privacy: can an attacker tell whether a person's record was in the training data?",
     epilog="Try first: gmip audit --task digits. Every command has --help with an example.",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **_SETTINGS,
 )
-# In the order in which they are used; the help lists them under these titles.
-_COMMANDS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
-    "Before training: how private will it be?": (account, calibrate, convert),
-    "Training": (train,),
-    "After training: does the model leak?": (audit, report, compare),
-    "More for audits": (init, attacks, shadows),
-    "The paper": (reproduce,),
-}
-for _panel, _functions in _COMMANDS.items():
-    for _function in _functions:
-        app.command(_function.__name__, rich_help_panel=_panel)(_function)
 
 
 @app.callback(invoke_without_command=True)
@@ -58,6 +74,8 @@ def _top(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
     if version:
+        from gmip import __version__
+
         print(f"gmip {__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:

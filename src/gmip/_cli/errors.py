@@ -73,7 +73,7 @@ def _usage(error: Any) -> str:
             return f"{error.option_name} takes no value: write it alone; {see}."
         return f"{error.option_name} needs a value: write it after the option; {see}."
     if message.startswith("No such command"):
-        names = list(context.command.commands)
+        names = context.command.list_commands(context)
         asked = (message.removeprefix("No such command ").split("'")[1:2] or [""])[0]
         return f"{_shown(asked)} is not a command of gmip{did_you_mean(asked, names)}: {see}."
     if extra := re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message, re.DOTALL):

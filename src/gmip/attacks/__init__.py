@@ -12,22 +12,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gmip.attacks.base import Attack
     from gmip.attacks.counterfactual import CFD, CFDLRT
-    from gmip.attacks.glir.attack import GLiR
+    from gmip.attacks.glir.attack import DoubtClipping, DoubtNoise, GLiR
     from gmip.attacks.lira import LiRA
     from gmip.attacks.loss import Loss
     from gmip.attacks.rmia import RMIA
+    from gmip.attacks.seed import Seed
     from gmip.attacks.shadow import Shadows
 
-__all__ = ["CFD", "CFDLRT", "RMIA", "Attack", "GLiR", "LiRA", "Loss", "Shadows"]
+__all__ = ["CFD", "CFDLRT", "RMIA", "Attack", "DoubtClipping", "DoubtNoise", "GLiR", "LiRA", "Loss", "Seed", "Shadows"]
 
 _LAZY = {
     "Attack": "gmip.attacks.base",
     "CFD": "gmip.attacks.counterfactual",
     "CFDLRT": "gmip.attacks.counterfactual",
+    "DoubtClipping": "gmip.attacks.glir.attack",
+    "DoubtNoise": "gmip.attacks.glir.attack",
     "GLiR": "gmip.attacks.glir.attack",
     "LiRA": "gmip.attacks.lira",
     "Loss": "gmip.attacks.loss",
     "RMIA": "gmip.attacks.rmia",
+    "Seed": "gmip.attacks.seed",
     "Shadows": "gmip.attacks.shadow",
 }
 

@@ -23,6 +23,7 @@ from gmip import _validate as check
 from gmip._progress import Progress
 from gmip._random import Stream
 from gmip.errors import InvalidArgument, TraceMismatch
+from gmip.tasks.catalog import load
 from gmip.tasks.task import Examples, Recipe, Task
 from gmip.trace import Trace
 from gmip.training.checkpoint import load_checkpoint, save_checkpoint
@@ -55,7 +56,7 @@ class BatchScores:
 
 
 def train(
-    task: Task,
+    task: str | Task = "digits",
     recipe: Recipe | None = None,
     *,
     seed: int | None = None,
@@ -74,6 +75,7 @@ def train(
 
     Parameters
     ----------
+    task : a task, its name, or path/to/file.py:make_task.
     seed : of members, batches, initial weights and noise; drawn afresh when None. Who knows it can subtract the noise.
     out : folder to record the trace in, with result.json beside it; None records nothing.
     resume : go on with the run in `out` if there is one, from its last checkpoint; otherwise start it.
@@ -89,6 +91,7 @@ def train(
     On one machine and one number of threads, a run that was interrupted anywhere (kill -9 included) and resumed gives,
     bit for bit, the model and the trace of one that was not.
     """
+    task = load(task) if isinstance(task, str) else task
     recipe = task.recipe if recipe is None else recipe
     _check_device(device)
     folder = None if out is None else Path(out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("torch", reason="training needs the extra gmip[train]")
@@ -75,3 +77,14 @@ def test_evaluation_is_in_eval_mode_and_leaves_the_mode():
 def test_resume_needs_a_folder():
     with pytest.raises(InvalidArgument, match="resume needs out"):
         train(make_task(), resume=True)
+
+
+def test_a_task_by_its_name_and_how_far_it_is():
+    told: list[Any] = []
+    seen: list[Any] = []
+    result = train("digits", seed=1, progress=lambda *now: told.append(now), on_batch=seen.append)
+    assert result.task.name == "digits" and (result.test_accuracy or 0.0) > 0.8
+    assert told[-1] == (40, 40) and told == sorted(told) and len(seen) == len(told)
+    assert seen[-1].loss < 1.0 and 0.5 < seen[-1].accuracy <= 1.0
+    with pytest.raises(InvalidArgument, match="did you mean 'digits'"):
+        train("digit")
