@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gmip.parallel.run import compute
-from gmip.parallel.settings import BACKENDS, Backend, Workers
+from gmip.parallel.pools import BACKENDS, Workers
+from gmip.parallel.scheduling import compute
 from gmip.parallel.worker import Work, one_thread
 
-__all__ = ["BACKENDS", "Backend", "Work", "Workers", "compute", "one_thread"]
+__all__ = ["BACKENDS", "Work", "Workers", "compute", "one_thread"]

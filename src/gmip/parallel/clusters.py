@@ -17,10 +17,8 @@ from importlib import import_module
 from typing import Any, ClassVar, Final
 
 from gmip.errors import GmipError, InvalidArgument
-from gmip.parallel.parcel import Parcel, versions
-from gmip.parallel.pool import Pool
-from gmip.parallel.settings import Workers
-from gmip.parallel.worker import attempt_packed
+from gmip.parallel.pools import Pool, Workers
+from gmip.parallel.worker import Parcel, attempt_packed, versions
 
 __all__ = ["DaskPool", "RayPool"]
 
@@ -42,8 +40,10 @@ class DaskPool(Pool):
             self._client = distributed.Client(self._address, set_as_default=False, timeout=_PATIENCE / 6)
         except (OSError, ValueError) as error:
             raise InvalidArgument(
-                f"scheduler_address = {self._address!r} does not answer as a Dask scheduler ({_reason(error)}): "
-                "mend the address."
+                f"does not answer as a Dask scheduler ({_reason(error)})",
+                argument="scheduler_address",
+                value=self._address,
+                remedy="fix the address",
             ) from error
         try:
             # Not wait_for_workers: a cluster that grows when there is work must see some.
@@ -66,7 +66,7 @@ class DaskPool(Pool):
             )
             return future
 
-    def mend(self) -> None:
+    def recover(self) -> None:
         self._data = None  # the worker may have had the only copy
 
     def check(self) -> None:
@@ -90,14 +90,15 @@ class DaskPool(Pool):
             yield
         except (OSError, RuntimeError, CancelledError) as error:
             raise GmipError(
-                f"The Dask cluster at {self._address} does not answer any more ({_reason(error)}): start it again and "
-                "repeat; what is finished is kept."
+                f"The Dask cluster at {self._address} does not answer any more ({_reason(error)})",
+                remedy="start it and run again; finished work is kept",
             ) from error
 
     def _nobody(self) -> GmipError:
         return GmipError(
-            f"The Dask scheduler at {self._address} has had no worker for {_PATIENCE:.0f} seconds: start workers with "
-            f"`dask worker {self._address} --nthreads 1` and run again; what is finished is kept."
+            f"The Dask scheduler at {self._address} has had no worker for {_PATIENCE:.0f} seconds",
+            remedy=f"start workers with `dask worker {self._address} --nthreads 1` and run again; "
+            "finished work is kept",
         )
 
 
@@ -136,8 +137,10 @@ class RayPool(Pool):
             self._ray.init(address=address, **self._QUIET)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise InvalidArgument(
-                f"The Ray cluster at scheduler_address = {address!r} cannot be used ({_reason(error)}): start one with "
-                "`ray start --head`, or mend the address."
+                f"cannot be used as a Ray cluster ({_reason(error)})",
+                argument="scheduler_address",
+                value=address,
+                remedy="start one with `ray start --head`, or fix the address",
             ) from error
 
 
@@ -157,14 +160,18 @@ def _check_address(address: str, example: str, start: str) -> None:
     """Somebody must listen there: Dask and Ray take minutes to find out that nobody does."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
-        raise InvalidArgument(f"scheduler_address = {address!r} is not an address: pass one such as {example}.")
+        raise InvalidArgument(
+            "is not an address", argument="scheduler_address", value=address, remedy=f"pass one such as {example}"
+        )
     if found["scheme"] in (None, "tcp", "tls", "ray"):
         try:
             socket.create_connection((found["host"], int(found["port"])), timeout=_PATIENCE / 6).close()
         except (OSError, OverflowError, UnicodeError) as error:
             raise InvalidArgument(
-                f"scheduler_address = {address!r} does not answer ({error}): start a cluster with `{start}`, or mend "
-                "the address."
+                f"does not answer ({error})",
+                argument="scheduler_address",
+                value=address,
+                remedy=f"start a cluster with `{start}`, or fix the address",
             ) from error
 
 
@@ -179,5 +186,8 @@ def _extra(backend: str, module: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         raise InvalidArgument(
-            f"backend = {backend!r} needs {error.name}, which is not installed: pip install 'gmip[{backend}]'."
+            f"needs {error.name}, which is not installed",
+            argument="backend",
+            value=backend,
+            remedy=f"pip install 'gmip[{backend}]'",
         ) from None

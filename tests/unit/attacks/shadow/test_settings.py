@@ -32,7 +32,7 @@ def test_defaults(monkeypatch, tmp_path):
         ({"workers": 0}, "workers = 0"),
         ({"backend": "spark"}, "backend = 'spark' is not known: pass one of 'local', 'dask', 'ray'"),
         ({"backend": "dask"}, "needs scheduler_address"),
-        ({"scheduler_address": "tcp://a:1"}, "plays no part in backend = 'local'"),
+        ({"scheduler_address": "tcp://a:1"}, "is not used by backend = 'local'"),
         ({"retries": -1}, "retries = -1"),
     ],
 )

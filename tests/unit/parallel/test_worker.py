@@ -1,8 +1,10 @@
+"""What travels to a worker, and what it does there."""
+
 from __future__ import annotations
 
 import os
 import pickle
-import socket
+import subprocess
 import sys
 import threading
 import time
@@ -14,22 +16,10 @@ import pytest
 import torch
 
 from gmip.errors import InvalidArgument
-from gmip.parallel import Workers, backends, clusters, worker
-from gmip.parallel.parcel import _found_again, pack, versions
-from gmip.parallel.worker import Failure, attempt, attempt_packed
+from gmip.parallel import one_thread, worker
+from gmip.parallel.worker import Failure, _found_again, attempt, attempt_packed, pack, versions
 from tests.unit.attacks.shadow.helpers import load_own_task
 from tests.unit.parallel.works import Draws
-
-# -- this process ------------------------------------------------------------------------------------------------------
-
-
-def test_one_job_needs_no_processes():
-    with backends.open_pool(Draws(), Workers(workers=8), 1) as pool:
-        assert pool.slots == 1
-        assert pool.submit(3).result() == attempt(Draws(), 3)
-
-
-# -- what travels ------------------------------------------------------------------------------------------------------
 
 
 def test_parcel_is_opened_once_and_gives_the_same(monkeypatch):
@@ -53,7 +43,10 @@ def test_worker_of_another_version_is_refused():
     parcel = pack(Draws())
     failure = attempt_packed(parcel.digest, versions() | {"torch": "1.13"}, parcel.content, 0)
     assert isinstance(failure, Failure) and not failure.transient
-    assert failure.text.endswith("and torch 1.13: install the same there.") and torch.__version__ in failure.text
+    assert (
+        failure.text.endswith("and torch 1.13; install the same there.")
+        and f"torch {versions()['torch']}" in failure.text
+    )
 
 
 def test_parcel_that_cannot_be_opened_is_a_failure():
@@ -102,37 +95,59 @@ def test_orphan_ends(monkeypatch):
     assert ended == [1]
 
 
-# -- clusters that are not there ---------------------------------------------------------------------------------------
+def test_names_of_arguments_can_still_be_spelled_after_the_journey():
+    def refuse(job: int) -> None:
+        raise InvalidArgument("exceeds `dataset_size` = 3", argument="batch_size", value=5)
+
+    failure = attempt(Draws(refuse), 0)
+    assert failure.kind is InvalidArgument and failure.text == "`batch_size` = 5 exceeds `dataset_size` = 3."
 
 
-@pytest.mark.parametrize(("backend", "module"), [("dask", "distributed"), ("ray", "ray")])
-def test_missing_package_is_one_sentence(monkeypatch, backend, module):
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    monkeypatch.setattr(clusters, "import_module", missing)
-    settings = Workers(backend=backend, scheduler_address="tcp://127.0.0.1:1")
-    with (
-        pytest.raises(InvalidArgument, match=rf"needs {module}, .* pip install 'gmip\[{backend}\]'"),
-        backends.open_pool(Draws(), settings, 2),
-    ):
-        pass
+# -- one thread -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["dask", "ray"])
-def test_nobody_at_the_address(backend):
-    pytest.importorskip({"dask": "distributed", "ray": "ray"}[backend])
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    for address, complaint in (
-        (f"127.0.0.1:{port}", "does not answer"),
-        (f"tcp://127.0.0.1:{port}", "does not answer"),
-        ("no-such-host.invalid:1", "does not answer"),
-        ("127.0.0.1", "is not an address"),
-        ("a:b", "is not an address"),
-    ):
-        with (
-            pytest.raises(InvalidArgument, match=rf"scheduler_address = '{address}' {complaint}"),
-            backends.open_pool(Draws(), Workers(backend=backend, scheduler_address=address), 2),
-        ):
-            pass
+def test_torch_is_on_one_thread_and_back_again():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+LATE = """
+import os, sys
+from gmip.parallel import one_thread
+assert "torch" not in sys.modules
+with one_thread():
+    import torch
+    assert torch.get_num_threads() == 1, torch.get_num_threads()
+assert os.environ.get("OMP_NUM_THREADS") == "2" and "MKL_NUM_THREADS" not in os.environ
+"""
+
+
+def test_torch_that_the_work_loads_is_on_one_thread_too():
+    names = {name: value for name, value in os.environ.items() if name != "MKL_NUM_THREADS"}
+    subprocess.run([sys.executable, "-c", LATE], check=True, timeout=120, env=names | {"OMP_NUM_THREADS": "2"})
+
+
+WITHOUT = """
+import sys
+sys.modules["torch"] = None
+from gmip.parallel import Workers, compute
+
+class Squares:
+    name = "Squares"
+    def title(self, job): return f"square {job}"
+    def compute(self, job): return job * job
+
+found = {}
+compute(Squares(), [1, 2, 3], Workers(workers=1), found.__setitem__)
+assert found == {1: 1, 2: 4, 3: 9}
+"""
+
+
+def test_work_that_needs_no_torch_is_computed_without_it():
+    subprocess.run([sys.executable, "-c", WITHOUT], check=True, timeout=120)

@@ -9,9 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Final, NamedTuple, TypeVar
 
 from gmip.errors import GmipError, GmipWarning
-from gmip.parallel.backends import open_pool
-from gmip.parallel.pool import Pool
-from gmip.parallel.settings import Workers
+from gmip.parallel.pools import Pool, Workers, open_pool
 from gmip.parallel.worker import Failure, Work
 
 __all__ = ["compute"]
@@ -63,7 +61,7 @@ def compute(
             if lost:
                 _count(lost, attempts, {index: work.title(jobs[index]) for index in lost}, settings.retries)
                 if any(one.death for one in lost.values()):
-                    pool.mend()
+                    pool.recover()
                 waiting.extend(sorted(lost, reverse=True))
 
 
@@ -81,14 +79,16 @@ def _answer(future: Future[Any], pool: Pool, title: str) -> Any:
     except pool.deaths as error:
         return _Lost(f"its worker died ({type(error).__name__})", True)
     except Exception as error:
-        failed = GmipError(f"A worker could not begin {title} ({_told(error)}): install the same gmip there as here.")
+        failed = GmipError(
+            f"A worker could not begin {title} ({_told(error)})", remedy="install the same gmip there as here"
+        )
         failed.__cause__ = error
         return failed
     if not isinstance(answer, Failure):
         return answer
     if answer.transient:
         return _Lost(answer.text, False)
-    failed = answer.kind(f"{_capital(title)} cannot be computed: {answer.text}")
+    failed = answer.kind(f"{_capital(title)} cannot be computed", remedy=answer.text)
     failed.add_note(answer.details)
     return failed
 
@@ -97,11 +97,10 @@ def _count(lost: Mapping[int, _Lost], attempts: Counter[int], titles: Mapping[in
     attempts.update(lost.keys())
     index, most = max(((index, attempts[index]) for index in lost), key=lambda item: item[1])
     if most > retries:
+        fix = "give the workers more memory or use fewer" if lost[index].death else "fix this"
         raise GmipError(
-            f"{_capital(titles[index])} could not be computed in {most} attempts (the last time: "
-            f"{lost[index].reason}): "
-            f"{'give the workers more memory or use fewer' if lost[index].death else 'mend this'}, and run again; "
-            "what is finished is kept."
+            f"{_capital(titles[index])} could not be computed in {most} attempts (the last time: {lost[index].reason})",
+            remedy=f"{fix}, and run again; finished work is kept",
         )
     reasons = "; ".join(f"{titles[index]}: {one.reason}" for index, one in sorted(lost.items()))
     warnings.warn(f"Computed again: {reasons}.", GmipWarning, stacklevel=4)

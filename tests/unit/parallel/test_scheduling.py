@@ -13,8 +13,8 @@ import torch
 pytest.importorskip("torch", reason="parallel work needs the extra gmip[train]")
 
 from gmip.errors import GmipError, GmipWarning, UnreachableTarget
-from gmip.parallel import Workers, compute, run
-from gmip.parallel.pool import Pool
+from gmip.parallel import Workers, compute, scheduling
+from gmip.parallel.pools import Pool
 from gmip.parallel.worker import attempt
 from tests.unit.parallel.works import Draws
 
@@ -69,7 +69,7 @@ def test_lasting_trouble_ends_in_a_sentence():
     found: dict[int, float] = {}
     with (
         pytest.warns(GmipWarning, match="Computed again"),
-        pytest.raises(GmipError, match=r"^Draw 2 could not be computed in 2 attempts \(.*No space.*: mend this.*kept"),
+        pytest.raises(GmipError, match=r"^Draw 2 could not be computed in 2 attempts \(.*No space.*: fix this.*kept"),
     ):
         compute(failing(OSError(28, "No space left")), [0, 1, 2, 3], Workers(workers=1, retries=1), found.__setitem__)
     assert list(found) == [0, 1]
@@ -78,8 +78,8 @@ def test_lasting_trouble_ends_in_a_sentence():
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (ValueError("nothing\nhere"), GmipError, "Draw 2 cannot be computed: ValueError: nothing here"),
-        (RuntimeError("shapes"), GmipError, "Draw 2 cannot be computed: RuntimeError: shapes"),
+        (ValueError("nothing\nhere"), GmipError, "Draw 2 cannot be computed: ValueError: nothing here."),
+        (RuntimeError("shapes"), GmipError, "Draw 2 cannot be computed: RuntimeError: shapes."),
         (UnreachableTarget("Take more."), UnreachableTarget, "Draw 2 cannot be computed: Take more."),
     ],
 )
@@ -112,8 +112,8 @@ class Cluster(Pool):
             future.set_result(attempt(self._work, job))
         return future
 
-    def mend(self) -> None:
-        self.log.append("mend")
+    def recover(self) -> None:
+        self.log.append("recover")
 
     def close(self) -> None:
         self.log.append("close")
@@ -136,7 +136,7 @@ def cluster(monkeypatch):
             finally:
                 made[-1].close()
 
-        monkeypatch.setattr(run, "open_pool", opened)
+        monkeypatch.setattr(scheduling, "open_pool", opened)
         return made
 
     return plan
@@ -150,7 +150,7 @@ def test_job_of_a_dead_worker_is_computed_again(cluster):
     assert "draw 0: its worker died (BrokenExecutor); draw 1: its worker" in str(caught[0].message)
     log = made[0].log
     assert [log.count(job) for job in range(4)] == [2, 2, 1, 3]
-    assert "mend" in log and log[-1] == "close"
+    assert "recover" in log and log[-1] == "close"
 
 
 def test_worker_that_always_dies_ends_in_a_sentence(cluster):
@@ -189,7 +189,7 @@ def test_quiet_time_is_checked(cluster, monkeypatch):
 
     monkeypatch.setattr(Cluster, "submit", lambda self, job: Future())
     monkeypatch.setattr(Cluster, "check", check)
-    monkeypatch.setattr(run, "_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(scheduling, "_CHECK_SECONDS", 0.01)
     with pytest.raises(GmipError, match="Nobody is there"):
         results(Draws())
     assert made[0].log == ["close"]

@@ -1,0 +1,179 @@
+"""Where jobs are computed, and by how many: this process, local processes (joblib's loky), a cluster.
+
+A new kind of cluster is a subclass of `Pool` in a module of its own, and a line in `POOLS`.
+"""
+
+from __future__ import annotations
+
+import signal
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final, Literal, NamedTuple
+
+from joblib.externals import loky
+
+from gmip import _validate as check
+from gmip.errors import InvalidArgument
+from gmip.parallel.worker import Parcel, Work, attempt, attempt_packed, begin, pack, versions
+
+__all__ = ["BACKENDS", "Pool", "Workers", "open_pool"]
+
+
+class _Kind(NamedTuple):
+    """A backend: module and class of its pool, which is made from a parcel and the settings, and whether it has an
+    address."""
+
+    module: str
+    pool: str
+    address: Literal["needed", "possible"]
+
+
+POOLS: Final = {
+    "dask": _Kind("gmip.parallel.clusters", "DaskPool", "needed"),
+    "ray": _Kind("gmip.parallel.clusters", "RayPool", "possible"),
+}
+BACKENDS: Final = ("local", *POOLS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """Who computes. None of it changes results.
+
+    Parameters
+    ----------
+    workers : jobs at once; None: all cores of this machine, or of the cluster.
+    backend : one of `BACKENDS`: "local" processes, or an existing cluster of "dask" or "ray".
+    scheduler_address : of the cluster. Dask needs it; for Ray None takes the cluster that runs here, or starts one.
+    retries : how often a job is computed again whose worker died, ran out of memory or had trouble with files.
+    """
+
+    workers: int | None = None
+    backend: str = "local"
+    scheduler_address: str | None = None
+    retries: int = 3
+
+    def __post_init__(self) -> None:
+        if self.workers is not None:
+            object.__setattr__(self, "workers", check.count("workers", self.workers))
+        check.one_of("backend", self.backend, BACKENDS)
+        if self.retries != 0:
+            object.__setattr__(self, "retries", check.count("retries", self.retries))
+        if self.backend != "local" and POOLS[self.backend].address == "needed" and not self.scheduler_address:
+            raise InvalidArgument(
+                "needs `scheduler_address`",
+                argument="backend",
+                value=self.backend,
+                remedy="set it, such as tcp://127.0.0.1:8786",
+            )
+        if self.backend == "local" and self.scheduler_address is not None:
+            raise InvalidArgument(
+                "is not used by `backend` = 'local'",
+                argument="scheduler_address",
+                value=self.scheduler_address,
+                remedy=f"set `backend` to {' or '.join(map(repr, POOLS))}, or leave it out",
+            )
+
+
+class Pool(ABC):
+    """Computes jobs, `slots` at a time."""
+
+    deaths: tuple[type[BaseException], ...] = ()  # what a future raises if the worker is to blame
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """How many jobs may be under way."""
+
+    @abstractmethod
+    def submit(self, job: Any) -> Future[Any]:
+        """Have a job computed: a future of its result, or of a `Failure`."""
+
+    def recover(self) -> None:  # noqa: B027, most pools need not
+        """Called after a worker died."""
+
+    def check(self) -> None:  # noqa: B027, most pools need not
+        """Called every few seconds while nothing happens; raises if nothing can."""
+
+    def close(self) -> None:  # noqa: B027, most pools need not
+        """Stop at once."""
+
+
+@contextmanager
+def open_pool(work: Work[Any, Any], settings: Workers, jobs: int) -> Iterator[Pool]:
+    """Workers for that many jobs; they are stopped at the end, also after an error or Ctrl-C."""
+    pool = _open(work, settings, jobs)
+    try:
+        with warnings.catch_warnings():
+            # loky, of a process that has grown by 300 MB and is replaced between two jobs: nothing is lost.
+            warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
+            yield pool
+    finally:
+        pool.close()
+
+
+def _open(work: Work[Any, Any], settings: Workers, jobs: int) -> Pool:
+    if settings.backend in POOLS:
+        kind = POOLS[settings.backend]
+        made: Pool = getattr(import_module(kind.module), kind.pool)(pack(work), settings)
+        return made
+    workers = min(jobs, settings.workers or loky.cpu_count())
+    return _Here(work) if workers == 1 else _Local(pack(work), workers)
+
+
+class _Here(Pool):
+    """This process: no start-up, nothing is pickled."""
+
+    slots = 1
+
+    def __init__(self, work: Work[Any, Any]) -> None:
+        self._work = work
+
+    def submit(self, job: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(attempt(self._work, job))
+        return future
+
+
+class _Local(Pool):
+    """Processes of this machine. If one dies, loky gives up all of them: they are started anew."""
+
+    deaths = (BrokenExecutor,)
+    slots = 0
+
+    def __init__(self, parcel: Parcel, workers: int) -> None:
+        self._parcel, self.slots = parcel, workers
+        self._executor: Any = None
+
+    def submit(self, job: Any) -> Future[Any]:
+        if not hasattr(signal, "pthread_sigmask"):  # Windows
+            return self._submit(job)
+        # Ctrl-C at a terminal reaches the whole group of processes; workers inherit that they do not take it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return self._submit(job)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(wait=True, kill_workers=True)
+            self._executor = None
+
+    def _submit(self, job: Any) -> Future[Any]:
+        call = (attempt_packed, self._parcel.digest, versions(), None, job)
+        future: Future[Any]
+        if self._executor is not None:
+            try:
+                future = self._executor.submit(*call)
+            except BrokenExecutor:
+                self.close()
+            else:
+                return future
+        self._executor = loky.ProcessPoolExecutor(self.slots, initializer=begin, initargs=(self._parcel,))
+        future = self._executor.submit(*call)
+        return future
