@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip import _validate as check
 from gmip.errors import InvalidArgument
-from gmip.stats import _check
 
 __all__ = ["MIN_RUNS", "Pooled", "RunScores", "checked_seed", "pool"]
 
@@ -33,7 +33,7 @@ class RunScores:
 
     def __post_init__(self) -> None:
         for name in ("members", "non_members"):
-            scores = _check.vector(name, getattr(self, name)).copy()
+            scores = check.vector(name, getattr(self, name)).copy()
             if scores.size == 0:
                 raise InvalidArgument("is empty", argument=name, remedy="pass at least one score of each kind")
             scores.setflags(write=False)

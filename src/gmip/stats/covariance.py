@@ -18,7 +18,6 @@ from scipy.linalg import blas, lapack
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
-from gmip.stats import _check
 
 __all__ = ["DEFAULT_CUTOFF", "GaussianModel", "Shrinkage", "WhiteModel", "fit_white"]
 
@@ -79,7 +78,7 @@ class GaussianModel:
         if shrinkage is not None:
             check.one_of("shrinkage", shrinkage, ("ledoit-wolf", "oas"))
         if isinstance(background, np.ndarray):
-            sums = _array_sums(_check.matrix("background", background))
+            sums = _array_sums(check.matrix("background", background))
         else:
             sums = _stream_sums(background)
         mean, directions, spectrum, samples, fourth = sums
@@ -103,13 +102,13 @@ class GaussianModel:
         cls, mean: ArrayLike, covariance: ArrayLike, *, cutoff: float = DEFAULT_CUTOFF, ridge: float = 0.0
     ) -> GaussianModel:
         """Given parameters: `covariance` of shape (D, D), or (D,) for a diagonal one."""
-        centre = _check.vector("mean", mean)
+        centre = check.vector("mean", mean)
         if np.ndim(covariance) == 1:
-            variances = _check.vector("covariance", covariance, length=centre.size)
+            variances = check.vector("covariance", covariance, length=centre.size)
             order = np.argsort(-variances, kind="stable")
             values, vectors = variances[order], np.eye(centre.size)[:, order]
         else:
-            square = _check.matrix("covariance", covariance, columns=centre.size).astype(np.float64, copy=False)
+            square = check.matrix("covariance", covariance, columns=centre.size).astype(np.float64, copy=False)
             if square.shape[0] != centre.size or not np.allclose(square, square.T, rtol=1.0e-8, atol=0.0):
                 raise InvalidArgument(
                     f"must be symmetric, of shape {(centre.size, centre.size)}", argument="covariance"
@@ -184,7 +183,7 @@ class GaussianModel:
         With `residual` the parts outside all directions follow as D further columns: inner products are then those
         of the vectors themselves.
         """
-        rows = _check.matrix("vectors", vectors, columns=self.dimension)
+        rows = check.matrix("vectors", vectors, columns=self.dimension)
         basis = self.directions[:, :columns]
         width = basis.shape[1]
         out = np.empty((rows.shape[0], width + (self.dimension if residual else 0)))
@@ -214,7 +213,7 @@ def fit_white(background: NDArray[Any], *, cutoff: float = DEFAULT_CUTOFF) -> Ga
     the model is an ordinary one.
     """
     cutoff = check.probability("cutoff", cutoff, open_high=True)
-    rows = _check.matrix("background", background)
+    rows = check.matrix("background", background)
     mean, covariance, _ = _sums_of(rows, _mean_of(rows), powers=False).result()
     covariance *= 1.0 / (rows.shape[0] - 1)
     common: dict[str, Any] = {"mean": mean, "num_samples": float(rows.shape[0]), "cutoff": cutoff}
@@ -327,7 +326,7 @@ def _array_sums(rows: NDArray[Any]) -> Decomposition:
 def _stream_sums(chunks: Iterable[Any]) -> Decomposition:
     sums: _Sums | None = None
     for chunk in chunks:
-        rows = _check.matrix("background", chunk, columns=None if sums is None else sums.shift.size)
+        rows = check.matrix("background", chunk, columns=None if sums is None else sums.shift.size)
         rows = rows.astype(np.float64, copy=False)
         if rows.shape[0]:
             sums = sums or _Sums(rows.mean(axis=0))

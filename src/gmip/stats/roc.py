@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
-from gmip.stats import _check
 
 __all__ = ["RocCurve", "auc", "roc_curve", "tpr_at_fpr"]
 
@@ -26,7 +25,7 @@ class RocCurve(NamedTuple):
 
 
 def _pair(members: ArrayLike, non_members: ArrayLike) -> tuple[Array, Array]:
-    pair = _check.vector("members", members), _check.vector("non_members", non_members)
+    pair = check.vector("members", members), check.vector("non_members", non_members)
     for name, scores in zip(("members", "non_members"), pair, strict=True):
         if scores.size == 0:
             raise InvalidArgument("is empty", argument=name, remedy="pass at least one score")

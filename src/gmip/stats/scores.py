@@ -13,7 +13,6 @@ from scipy.special import expit, logit
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
-from gmip.stats import _check
 
 __all__ = ["ScoreSet", "logistic_calibration"]
 
@@ -52,12 +51,12 @@ class ScoreSet:
         attack: object = self.attack
         if not isinstance(attack, str) or not attack:
             raise InvalidArgument(f"attack must be the attack's name, not {attack!r}.")
-        arrays = {"scores": _check.vector("scores", self.scores, length=ids.size).copy()}
+        arrays = {"scores": check.vector("scores", self.scores, length=ids.size).copy()}
         if self.p_values is not None:
-            arrays["p_values"] = _check.vector("p_values", self.p_values, length=ids.size).copy()
+            arrays["p_values"] = check.vector("p_values", self.p_values, length=ids.size).copy()
             check.probability_array("p_values", arrays["p_values"])
         if self.susceptibility is not None:
-            arrays["susceptibility"] = _check.vector("susceptibility", self.susceptibility, length=ids.size).copy()
+            arrays["susceptibility"] = check.vector("susceptibility", self.susceptibility, length=ids.size).copy()
             if arrays["susceptibility"].min() < 0.0:
                 raise InvalidArgument("susceptibility has negative entries: it is a squared length, mend it.")
         if self.calibration is not None:
@@ -89,7 +88,7 @@ def logistic_calibration(members: ArrayLike, non_members: ArrayLike) -> tuple[fl
     by one example of each kind (Platt 1999), so that scores that separate perfectly still give finite answers.
     Scores that say nothing, or the opposite, give (0, 0).
     """
-    ins, outs = _check.vector("members", members), _check.vector("non_members", non_members)
+    ins, outs = check.vector("members", members), check.vector("non_members", non_members)
     if ins.size == 0 or outs.size == 0:
         raise InvalidArgument("members and non_members must each hold at least one score.")
     scores = np.concatenate([ins, outs])

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import InvalidArgument
-from gmip.stats import _check
 
 _NOTHING = 1.0e-15  # of the largest eigenvalue: what rounding leaves of zero
 
@@ -50,12 +49,12 @@ class View:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "mean", _check.vector("mean", self.mean))
-        put(self, "candidates", _check.matrix("candidates", self.candidates, columns=self.mean.size))
+        put(self, "mean", check.vector("mean", self.mean))
+        put(self, "candidates", check.matrix("candidates", self.candidates, columns=self.mean.size))
         if self.candidates.shape[0] == 0:
             raise InvalidArgument("candidates is empty: pass at least one gradient.")
         if self.background is not None:
-            put(self, "background", _check.matrix("background", self.background, columns=self.mean.size))
+            put(self, "background", check.matrix("background", self.background, columns=self.mean.size))
         put(self, "batch_size", check.count("batch_size", self.batch_size))
         put(self, "noise_std", check.non_negative("noise_std", self.noise_std))
         put(self, "sample_rate", check.probability("sample_rate", self.sample_rate, open_low=True))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import gmip
 from gmip.attacks.base import Progress
 from gmip.attacks.shadow.plan import Plan
 from gmip.attacks.shadow.settings import Shadows, Signal
@@ -139,7 +139,7 @@ def _facts(
     """All that the models of a set depend on, but for their number."""
     return {
         "format": FORMAT_VERSION,
-        "gmip": gmip.__version__,
+        "gmip": version("gmip"),
         "torch": torch.__version__,
         "task": task.name,
         "model": _probe(task, bool(options["fix"]), task.pool[candidates[:_PROBED]]),

@@ -1,0 +1,122 @@
+"""Who may import what, where import-linter cannot say it: private modules, and the package's own top."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+
+# Each is to be removed; a pair that is not needed any more fails.
+TOLERATED: set[tuple[str, str]] = {
+    ("gmip.attacks.glir.likelihood", "gmip.accounting._ncx2"),
+}
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_module(name: str) -> bool:
+    place = SRC.joinpath(*name.split("."))
+    return place.with_suffix(".py").exists() or (place / "__init__.py").exists()
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """All that is imported from gmip, in functions too: modules as `gmip.trace`, names as `gmip.trace.Trace`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "gmip")
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "gmip":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def layers() -> list[set[str]]:
+    """From the top; each the packages on one line."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    lines = next(c["layers"] for c in settings["contracts"] if c["type"] == "layers")
+    return [{name.strip(" ()") for name in line.split("|")} for line in lines]
+
+
+def private(importer: str, imported: str) -> str | None:
+    """The private thing of another package that is imported, if it is one."""
+    parts = imported.split(".")
+    for depth in range(1, len(parts)):
+        if not parts[depth].startswith("_") or parts[depth].startswith("__"):
+            continue
+        owner = ".".join(parts[:depth])
+        if owner == "gmip":  # for all, but the command line's rooms
+            if parts[depth] == "_cli" and not importer.startswith(("gmip.cli", "gmip._cli")):
+                return "gmip._cli"
+            continue
+        package = owner if (SRC.joinpath(*parts[:depth]) / "__init__.py").exists() else owner.rpartition(".")[0]
+        if not f"{importer}.".startswith(f"{package}."):
+            return ".".join(parts[: depth + 1])
+    return None
+
+
+def climbs(importer: str, imported: str) -> bool:
+    """Whether gmip's own top is imported from below: it offers what is in all layers up to the pipeline."""
+    if imported != "gmip" and (imported.count(".") > 1 or is_module(imported)):
+        return False
+    room = importer.split(".")[1] if "." in importer else ""
+    order = layers()
+    height = next((i for i, line in enumerate(order) if room in line), len(order))
+    return importer != "gmip" and height >= next(i for i, line in enumerate(order) if "pipeline" in line)
+
+
+def found() -> list[tuple[str, str]]:
+    trees = [(module_of(file), ast.parse(file.read_bytes())) for file in sorted(SRC.rglob("*.py"))]
+    return [(importer, imported) for importer, tree in trees for imported in imports(tree)]
+
+
+def test_no_private_module_of_another_package_is_imported() -> None:
+    broken = {(importer, what) for importer, imported in found() if (what := private(importer, imported)) is not None}
+    assert broken - TOLERATED == set()
+    assert TOLERATED - broken == set(), "is not needed any more: remove it from the list"
+
+
+def test_nobody_climbs_by_importing_gmip() -> None:
+    assert [pair for pair in found() if climbs(*pair)] == []
+
+
+@pytest.mark.parametrize(
+    ("importer", "code", "wrong"),
+    [
+        ("gmip.report.html", "from gmip.trace._steps import Shard", True),
+        ("gmip.report.html", "from gmip.trace import _steps", True),
+        ("gmip.report.html", "import gmip.trace._steps", True),
+        ("gmip.report.html", "def f():\n    from gmip.trace.reader import _cut", True),
+        ("gmip.report.html", "from gmip._cli import show", True),
+        ("gmip.report.html", "from gmip.report._page import page", False),
+        ("gmip.report.html", "from gmip import _validate as check", False),
+        ("gmip.attacks.lira", "from gmip.attacks._capture import x", False),
+        ("gmip.attacks.lira", "from gmip.attacks.glir._tails import x", True),
+        ("gmip.cli", "from gmip._cli.errors import sentence", False),
+    ],
+)
+def test_private_is_noticed(importer: str, code: str, wrong: bool) -> None:
+    assert any(private(importer, imported) for imported in imports(ast.parse(code))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("importer", "code", "wrong"),
+    [
+        ("gmip.attacks.lira", "import gmip", True),
+        ("gmip.attacks.lira", "from gmip import account", True),
+        ("gmip.pipeline.run", "import gmip", True),
+        ("gmip.errors", "import gmip", True),
+        ("gmip.attacks.lira", "from gmip import tasks", False),  # a module: the layers say whether it may
+        ("gmip.attacks.lira", "from gmip.errors import GmipError", False),
+        ("gmip.reproduce.base", "import gmip", False),
+        ("gmip.cli", "from gmip import __version__", False),
+    ],
+)
+def test_climbing_is_noticed(importer: str, code: str, wrong: bool) -> None:
+    assert any(climbs(importer, imported) for imported in imports(ast.parse(code))) is wrong
