@@ -18,6 +18,7 @@ Real = NDArray[np.float32] | NDArray[np.float64]
 __all__ = [
     "count",
     "did_you_mean",
+    "listed",
     "matrix",
     "non_negative",
     "number",
@@ -107,6 +108,12 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     spelled = {name.lower(): name for name in known}
     near = difflib.get_close_matches(str(given).lower(), spelled, n=1, cutoff=0.5)
     return f", did you mean {spelled[near[0]]!r}" if near else ""
+
+
+def listed(names: Iterable[str], last: str = "and") -> str:
+    """ "a, b and c"."""
+    *most, end = names
+    return f"{', '.join(most)} {last} {end}" if most else end
 
 
 def _array(name: str, value: ArrayLike) -> NDArray[np.float64]:

@@ -111,3 +111,8 @@ def test_probability_arrays() -> None:
 )
 def test_did_you_mean(given, known, hint):
     assert check.did_you_mean(given, known) == hint
+
+
+def test_lists() -> None:
+    assert check.listed(["a"]) == "a" and check.listed(("a", "b")) == "a and b"
+    assert check.listed(["a", "b", "c"], "or") == "a, b or c"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any, Final
 
 import typer
 
-from gmip._validate import did_you_mean
+from gmip._validate import did_you_mean, listed
 from gmip.errors import GmipError, InvalidArgument
 
 __all__ = ["BadRequest", "CommandLineError", "listed", "sentence"]
@@ -50,12 +49,6 @@ def sentence(error: Exception) -> str:
     else:
         text = _usage(error)
     return " ".join(text.split())
-
-
-def listed(names: Iterable[str]) -> str:
-    """a, b and c."""
-    *most, end = names
-    return f"{', '.join(most)} and {end}" if most else end
 
 
 def _usage(error: Any) -> str:

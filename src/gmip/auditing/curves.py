@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip._curves import corners, thin_steps
 from gmip._numbers import rate_key
 from gmip.accounting.account import account
 from gmip.accounting.families import Gaussian
@@ -24,6 +25,10 @@ GRID: Final[Array] = np.unique(
     np.concatenate([[0.0], np.geomspace(1.0e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)])
 )  # FPRs: a logarithmic part for the left, an even one for the rest
 _MOST_POINTS: Final = 1500
+# Where an ROC of more points stays exact.
+_KEPT_RATES: Final[Array] = np.concatenate(
+    [np.linspace(0.0, 1.0, _MOST_POINTS // 2), np.geomspace(1.0e-6, 1.0, _MOST_POINTS // 2)]
+)
 
 
 def claimed_curve(runs: Sequence[NoisySGD], claim_mu: float | None) -> TradeOff:
@@ -65,34 +70,29 @@ def predicted(fpr: Array, tpr: Array, auc: float, fprs: Sequence[float]) -> Prom
         key="prediction",
         name="Expected by self-play, without member labels",
         standing="measured",
-        curve=_points(fpr, tpr),
+        curve=_roc_points(fpr, tpr),
         mu=None,
         auc=_share(auc),
         tpr_at=at,
-        assumptions=("Games on background records, played as the run was: members are drawn as the background was.",),
+        assumptions=("Simulated with background records: members are assumed to come from the same distribution.",),
     )
 
 
 def measured_curve(members: Array, non_members: Array) -> Curve:
-    """The ROC over every distinct score: its corners, which are all of it.
-
-    More corners than a report can use are thinned on the attacker's side: of the points that fall together the highest
-    TPR at the lowest FPR stays.
-    """
+    """The ROC over every distinct score: its corners, which are all of it, or as many as a report can use."""
     roc = roc_curve(members, non_members)
     fpr, tpr = roc.fpr, roc.tpr
     inner = np.ones(fpr.size, dtype=bool)
     inner[1:-1] = ~(
         ((fpr[:-2] == fpr[1:-1]) & (fpr[1:-1] == fpr[2:])) | ((tpr[:-2] == tpr[1:-1]) & (tpr[1:-1] == tpr[2:]))
     )
-    fpr, tpr = fpr[inner], tpr[inner]
+    return _roc_points(fpr[inner], tpr[inner])
+
+
+def _roc_points(fpr: Array, tpr: Array) -> Curve:
     if fpr.size > _MOST_POINTS:
-        wanted = np.unique(
-            np.concatenate([np.linspace(0.0, 1.0, _MOST_POINTS // 2), np.geomspace(1e-6, 1.0, _MOST_POINTS // 2)])
-        )
-        last = np.unique(np.searchsorted(fpr, wanted, side="right") - 1)
-        keep = np.union1d(last, [0, fpr.size - 1])
-        fpr, tpr = fpr[keep], tpr[keep]
+        xs, ys = thin_steps(*corners(fpr, tpr), _KEPT_RATES)
+        fpr, tpr = np.append(0.0, xs), np.append(0.0, ys)
     return _points(fpr, tpr)
 
 

@@ -18,11 +18,11 @@ __all__ = ["THREAT_MODEL", "gate", "verdict"]
 THREAT_MODEL: Final = (
     "The attacker sees every published mean gradient and the parameters at each step, as in federated learning; the "
     "table of attacks says what each of them needs of that.",
-    "The attacker does not poison the data and cannot choose them.",
-    "A candidate is drawn from the distribution of the data: nothing is said about a record made to be found.",
-    "That batch means are Gaussian is a central-limit statement, and so are the promises that rest on it.",
+    "The attacker neither poisons nor chooses the training data.",
+    "Candidates are drawn from the distribution of the data: nothing is claimed about a record made to be found.",
+    "Batch means are taken to be Gaussian (central limit theorem): promises that assume this are approximate.",
     "f-membership-inference privacy is weaker than f-differential privacy: it averages over the data, and gives no "
-    "guarantee for the worst data set.",
+    "guarantee for a worst-case data set.",
     "An audit measures the attacks that were tried. It can refute a promise, it cannot prove one.",
 )
 

@@ -6,10 +6,10 @@ import json
 
 from gmip import _numbers
 from gmip._html import Html, join, tag
+from gmip._validate import listed
 from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, RunAudit
 from gmip.report import sentences, tables
-from gmip.report.charts import figure_html, symbols
-from gmip.report.curves import overview_figure, run_figure
+from gmip.report.figures import figure_html, overview_figure, run_figure
 from gmip.report.page import asset, bullets, page, scroll, table_html
 
 __all__ = ["to_html"]
@@ -24,8 +24,8 @@ _COMPARED = {
     tables.BELOW: tag("span", tables.BELOW, class_="mark tone-consistent"),
 }
 _STANDING_NOTES = (
-    "Proved: a theorem, if what it rests on holds. Approximation: a formula that is close, and can err on either side. "
-    "Measured: an estimate from a finite number of candidates."
+    "Proved: a theorem, under the assumptions listed. Approximation: a formula that is close, but can be too high or "
+    "too low. Measured: an estimate from a finite number of candidates."
 )
 
 
@@ -34,7 +34,6 @@ def to_html(result: AuditResult) -> str:
     return page(
         _title(result),
         tag("a", "Skip to the answer", href="#answer", class_="skip"),
-        symbols(),
         _header(result),
         _contents(result),
         tag(
@@ -82,7 +81,7 @@ def _contents(result: AuditResult) -> Html:
 
 
 def _answers(result: AuditResult) -> Html | None:
-    """Several runs: the table that sets them side by side, and their curves on the same axes."""
+    """Several runs: one table and one figure of all of them."""
     if len(result.runs) < 2:
         return None
     kinds = [run.verdict.kind for run in result.runs]
@@ -115,7 +114,7 @@ def _threat_model(result: AuditResult) -> Html:
     return tag(
         "section",
         tag("h2", "Assumptions and threat model", id="threat-model-title"),
-        bullets(result.threat_model) or tag("p", "None were written down."),
+        bullets(result.threat_model) or tag("p", "None are given."),
         id="threat-model",
         aria_labelledby="threat-model-title",
     )
@@ -163,7 +162,7 @@ def _run(result: AuditResult, run: RunAudit, key: str) -> Html:
         _part(
             key,
             "standing",
-            "What is proved, approximate and measured",
+            "What is proved, approximate or measured",
             tag("p", _STANDING_NOTES),
             table_html(tables.standing_table(run), key, "standing-table"),
         ),
@@ -189,7 +188,7 @@ def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
     definitions = [tag("div", tag("dt", name), text) for name, text in filter(None, answers)]
     notes = None
     if run.warnings:
-        notes = tag("div", tag("p", tag("strong", "To bear in mind")), bullets(run.warnings), class_="warnings")
+        notes = tag("div", tag("p", tag("strong", "Warnings")), bullets(run.warnings), class_="warnings")
     return tag(
         "div",
         tag("p", _icon(verdict.kind), sentences.LABELS[verdict.kind], class_="verdict-label"),
@@ -222,7 +221,7 @@ def _tiles(run: RunAudit) -> Html | None:
             )
         )
     if run.promises and key and key in run.promises[0].tpr_at:
-        tiles.append((_numbers.percent(run.promises[0].tpr_at[key], "up"), "at most, by the promise"))
+        tiles.append((_numbers.percent(run.promises[0].tpr_at[key], "up"), "is the most that the promise allows"))
     if run.attacks and key:
         tiles.append((_numbers.rate(key), "would be found by guessing"))
     if run.facts.test_accuracy is not None:
@@ -235,7 +234,7 @@ def _tiles(run: RunAudit) -> Html | None:
 
 def _first_advice(run: RunAudit, key: str) -> Html:
     if not run.advice:
-        return join("Nothing in particular.")
+        return join("No recommendation.")
     more = len(run.advice) > 1 or run.advice[0].command
     return join(
         run.advice[0].text, " " if more else None, tag("a", "All steps", href=f"#{key}-advice") if more else None
@@ -258,11 +257,11 @@ def _attacks(result: AuditResult, run: RunAudit, key: str) -> Html:
 
 
 def _attack_notes(attack: AttackOutcome) -> Html:
-    needs = sentences.listing(attack.needs) if attack.needs else "nothing beyond the model"
+    needs = listed(attack.needs) if attack.needs else "nothing beyond the model"
     bounds = [f"{_numbers.number(b.mu, 'down')} ({b.method})" for b in attack.mu_bounds]
     said = [
         f"The attacker needs {needs}.",
-        f"Lower bounds on μ by method: {sentences.listing(bounds)}." if bounds else None,
+        f"Lower bounds on μ by method: {listed(bounds)}." if bounds else None,
         *attack.notes,
     ]
     return tag("div", tag("dt", attack.title), tag("dd", bullets([one for one in said if one])))
@@ -272,12 +271,12 @@ def _comparison(run: RunAudit, key: str) -> Html:
     known = run.attacks or run.promises
     table = table_html(tables.comparison_table(run), key, "promise-table", marks=_COMPARED) if known else None
     nothing = None if known else tag("p", "Nothing was promised and nothing was measured.")
-    return _part(key, "promise", "Promise against measurement", bullets(run.verdict.reasons), table, nothing)
+    return _part(key, "promise", "Promised and measured", bullets(run.verdict.reasons), table, nothing)
 
 
 def _exposed(run: RunAudit, key: str) -> Html:
     if not run.exposed:
-        return _part(key, "exposed", "Most exposed records", tag("p", "No record was singled out."))
+        return _part(key, "exposed", "Most exposed records", tag("p", "No records are listed."))
     left = len(run.exposed) - tables.SHOWN_RECORDS
     return _part(
         key,
@@ -285,8 +284,8 @@ def _exposed(run: RunAudit, key: str) -> Html:
         "Most exposed records",
         tag(
             "p",
-            "Members whose presence in the training data is easiest to tell. Identifiers only: this page never "
-            "shows what a record says." + (f" {_numbers.count(left)} more are in result.json." if left > 0 else ""),
+            "The members that are easiest to recognise as training data. Only identifiers are shown, never what a "
+            "record contains." + (f" {_numbers.count(left)} more are in result.json." if left > 0 else ""),
         ),
         table_html(tables.exposed_table(run), key, "exposed-table"),
     )
@@ -297,7 +296,7 @@ def _advice(run: RunAudit, key: str) -> Html:
         return tag("li", tag("p", advice.text), _command(advice.command) if advice.command else None)
 
     if not run.advice:
-        return _part(key, "advice", "What to do", tag("p", "Nothing in particular."))
+        return _part(key, "advice", "What to do", tag("p", "No recommendation."))
     return _part(key, "advice", "What to do", tag("ol", *map(item, run.advice), class_="advice"))
 
 

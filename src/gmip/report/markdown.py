@@ -6,6 +6,7 @@ import re
 
 from gmip import _numbers
 from gmip._html import readable
+from gmip._validate import listed
 from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.report import sentences, tables
 from gmip.report.tables import Table
@@ -25,7 +26,7 @@ def to_markdown(result: AuditResult) -> str:
         parts += ["## Overview", table_markdown(tables.overview_table(result))]
     for run in result.runs:
         parts += _run(result, run, several)
-    parts += ["## Assumptions and threat model", bullets(result.threat_model) or "None were written down."]
+    parts += ["## Assumptions and threat model", bullets(result.threat_model) or "None are given."]
     parts += ["## How to repeat this audit"]
     if result.provenance.command:
         parts.append(fenced(result.provenance.command))
@@ -42,13 +43,13 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
         bullets(run.verdict.reasons),
     ]
     if run.gate:
-        parts.append(f"Limit for pipelines: {plain(sentences.gate(run, run.gate))}")
+        parts.append(f"Pipeline limit: {plain(sentences.gate(run, run.gate))}")
     if run.warnings:
-        parts += ["To bear in mind:", bullets(run.warnings)]
+        parts += ["Warnings:", bullets(run.warnings)]
     if run.attacks or run.promises:
-        parts += [f"{sharp} Promise against measurement", table_markdown(tables.comparison_table(run))]
+        parts += [f"{sharp} Promised and measured", table_markdown(tables.comparison_table(run))]
     if run.attacks:
-        needs = [f"{a.title} needs {sentences.listing(a.needs)}." for a in run.attacks if a.needs]
+        needs = [f"{a.title} needs {listed(a.needs)}." for a in run.attacks if a.needs]
         parts += [f"{sharp} Attacks", table_markdown(tables.attack_table(result, run)), bullets(needs)]
     if run.exposed:
         parts += [f"{sharp} Most exposed records", table_markdown(tables.exposed_table(run))]
@@ -58,7 +59,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
             parts.append(f"- {plain(advice.text)}")
             if advice.command:
                 parts.append(fenced(advice.command))
-    parts += [f"{sharp} What is proved, approximate and measured", table_markdown(tables.standing_table(run))]
+    parts += [f"{sharp} What is proved, approximate or measured", table_markdown(tables.standing_table(run))]
     parts += [f"{sharp} What ran", table_markdown(tables.fact_table(run))]
     return parts
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gmip._numbers import count, percent, rate
+from gmip._validate import listed
 from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, Verdict, VerdictKind
 
 __all__ = [
@@ -16,7 +17,7 @@ __all__ = [
     "gate",
     "headline",
     "headline_rate",
-    "listing",
+    "is_rate",
     "meaning",
     "moment",
     "question",
@@ -44,10 +45,11 @@ STANDINGS = {
 def rates(run: RunAudit) -> tuple[str, ...]:
     """All false-alarm rates that the run's attacks and promises speak about, the lowest first."""
     keys = {key for a in run.attacks for key in a.tpr_at} | {key for p in run.promises for key in p.tpr_at}
-    return tuple(sorted((key for key in keys if _is_rate(key)), key=float))
+    return tuple(sorted((key for key in keys if is_rate(key)), key=float))
 
 
-def _is_rate(key: str) -> bool:
+def is_rate(key: str) -> bool:
+    """Whether the key of a result is a number from 0 to 1: a rate in words has no place on an axis."""
     try:
         return 0.0 <= float(key) <= 1.0
     except ValueError:
@@ -58,11 +60,6 @@ def headline_rate(run: RunAudit) -> str | None:
     """The rate that the first page speaks about: 1% where it was measured."""
     strongest = [key for key in rates(run) if not run.attacks or key in run.attacks[0].tpr_at]
     return "0.01" if "0.01" in strongest else strongest[0] if strongest else None
-
-
-def listing(items: Sequence[str]) -> str:
-    """ "a, b and c"."""
-    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 def moment(created: str) -> str:
@@ -82,8 +79,8 @@ def question(run: RunAudit) -> str:
     named = f" “{run.name}”" if run.name else ""
     task = f" (task {run.task})" if run.task else ""
     return (
-        f"Someone saw every gradient that the training run{named}{task} published and holds a record. Can they tell "
-        "whether it was in the training data, and better than was promised?"
+        f"An attacker has seen every gradient that the training run{named}{task} published. Can they tell whether a "
+        "given record was in the training data, and do so better than promised?"
     )
 
 
@@ -100,7 +97,7 @@ def tally(kinds: Sequence[VerdictKind]) -> str:
         for kind in ("exposed", "inconclusive", "consistent")
         if kind in kinds
     ]
-    return f"Of {len(kinds)} runs, {listing(parts)}."
+    return f"Of {len(kinds)} runs, {listed(parts)}."
 
 
 def attack_title(run: RunAudit, name: str) -> str:
@@ -110,7 +107,7 @@ def attack_title(run: RunAudit, name: str) -> str:
 
 def gate(run: RunAudit, found: Gate) -> str:
     return (
-        f"{'Held' if found.passed else 'Broken'}: at {rate(found.fpr)} false alarms at least "
+        f"{'Passed' if found.passed else 'Failed'}: at {rate(found.fpr)} false alarms at least "
         f"{percent(found.tpr_lower, 'down')} of the members are found ({attack_title(run, found.attack)}); "
         f"the limit is {rate(found.limit)}."
     )
@@ -135,16 +132,16 @@ def certainty(result: AuditResult, run: RunAudit) -> str:
     tested = f"{count(members)} members and {count(others)} non-members were tested{over}."
     chance = rate(f"{1 - result.confidence:.6g}")
     if run.verdict.kind == "exposed":
-        return f"Where the promise holds, chance alone leads to this verdict in at most {chance} of audits. {tested}"
+        return f"If the promise held, at most {chance} of audits would reach this verdict by chance. {tested}"
     if run.verdict.kind == "inconclusive":
         needed = run.verdict.candidates_needed
         if not needed:
-            return f"{tested} What they show is measured; the promise itself cannot be tested."
-        more = f"About {count(needed)} candidates, half of them members, would decide."
+            return f"{tested} The promise is too weak to be tested; what the attacks found is measured."
+        more = f"About {count(needed)} candidates, half of them members, would be enough."
         return (
-            f"No attack went beyond the promise, but with so few a broken promise could go unnoticed. {tested} {more}"
+            f"No attack exceeded the promise, but this audit is too small to detect every broken one. {tested} {more}"
         )
     return (
-        f"{tested} No attack went beyond the promise by more than chance ({rate(f'{result.confidence:.6g}')} "
-        "confidence). An audit can show a leak but never that there is none: another attack could find more."
+        f"{tested} No attack exceeded the promise by more than chance explains ({rate(f'{result.confidence:.6g}')} "
+        "confidence). An audit can show a leak, never that there is none: another attack could find more."
     )

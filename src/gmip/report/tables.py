@@ -9,7 +9,7 @@ from functools import partial
 from gmip import _numbers
 from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, Promise, RunAudit
 from gmip.report import sentences
-from gmip.report.curves import Figure
+from gmip.report.figures import Figure
 
 __all__ = [
     "Cell",
@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 SHOWN_RECORDS = 50
-ABOVE, BELOW = "above, beyond error", "below, beyond error"
-_FOUND = "Found at 1%: the share of members found when 1% of the others may be accused"
+ABOVE, BELOW = "above the promise", "below the promise"
+_FOUND = "Found at 1%: the share of members found at a 1% false-alarm rate"
 _NONE = "\u2013"
 
 
@@ -83,7 +83,7 @@ def overview_table(result: AuditResult) -> Table:
     keys = {sentences.headline_rate(run) for run in result.runs} - {None}
     at = f"found at {_numbers.rate(keys.pop() or '0.01')}" if len(keys) == 1 else "found"
     columns = ("Run", "Noise", "Test accuracy", "Verdict", f"Promised: {at}", f"Measured: {at}")
-    return _table(f"The runs side by side. {_FOUND}", columns, rows, texts=(1, 3))
+    return _table(f"All runs. {_FOUND}", columns, rows, texts=(1, 3))
 
 
 def _noise(run: RunAudit) -> Cell:
@@ -122,9 +122,9 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
         for a in run.attacks
     ]
     caption = (
-        "Attacks, the strongest first; below each name its members + non-members and its time, below each estimate "
-        f"its {_numbers.rate(f'{result.confidence:.6g}')} interval. {_FOUND}. "
-        f"ε is at δ = {_numbers.setting(result.delta)}"
+        "Attacks, the strongest first. Below each name: members + non-members tested, computing time. Below each "
+        f"estimate: its {_numbers.rate(f'{result.confidence:.6g}')} interval. {_FOUND}. "
+        f"ε is for δ = {_numbers.setting(result.delta)}"
     )
     return _table(caption, columns, rows)
 
@@ -139,7 +139,7 @@ def _found(attack: AttackOutcome, key: str) -> Cell:
     """The TPR at a rate. Below one false alarm among the non-members, that is the rate of no false alarm at all."""
     cell = _estimate(attack.tpr_at.get(key), share=True)
     if cell.details and attack.non_members and float(key) * attack.non_members * (1 + 1.0e-9) < 1:
-        return Cell(cell.text, (*cell.details, f"no false alarm in {_numbers.count(attack.non_members)}"))
+        return Cell(cell.text, (*cell.details, f"0 false alarms in {_numbers.count(attack.non_members)}"))
     return cell
 
 
@@ -149,7 +149,7 @@ def comparison_table(run: RunAudit) -> Table:
     columns = ["Quantity", *(p.name for p in run.promises), *([f"Measured: {strongest.title}"] if strongest else [])]
     compared = bool(strongest and run.promises)
     if compared:
-        columns.append("Measured against the promise")
+        columns.append("Compared with the promise")
     rows: list[list[Cell | str]] = []
     for key in sentences.rates(run):
         row: list[Cell | str] = [f"Found at {_numbers.rate(key)}"]
@@ -161,7 +161,7 @@ def comparison_table(run: RunAudit) -> Table:
         rows.append(row)
     rows.append(_area_row(strongest, run.promises))
     rows.append(_mu_row(strongest, run.promises))
-    caption = f"{_FOUND}. Each interval stands alone; the verdict takes all rates together" if compared else _FOUND
+    caption = f"{_FOUND}. Each interval is for one rate; the verdict tests all rates together" if compared else _FOUND
     return _table(caption, columns, rows, texts=(len(columns) - 1,) if compared else ())
 
 
@@ -178,7 +178,7 @@ def _promised(share: float | None, promise: Promise) -> str:
 def _compared(measured: Estimate | None, promised: float | None) -> str:
     if measured is None or promised is None:
         return _NONE
-    return ABOVE if measured.lower > promised else BELOW if measured.upper < promised else "not told apart"
+    return ABOVE if measured.lower > promised else BELOW if measured.upper < promised else "no clear difference"
 
 
 def _area_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> list[Cell | str]:
@@ -211,7 +211,7 @@ def _mu_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> lis
         row.append(f"at least {_numbers.number(strongest.mu_lower, 'down')}")
         if promises:
             claimed = promises[0].mu
-            row.append(_NONE if claimed is None else "above" if strongest.mu_lower > claimed else "not above")
+            row.append(_NONE if claimed is None else ABOVE if strongest.mu_lower > claimed else "not above")
     return row
 
 
@@ -219,8 +219,8 @@ def exposed_table(run: RunAudit) -> Table:
     """Who is found most easily; a column that no record has is left out."""
     shown = run.exposed[:SHOWN_RECORDS]
     optional: list[tuple[str, str, Callable[[float], str]]] = [
-        ("Chance of such a score for a non-member", "p_value", _numbers.chance),
-        ("Chance of membership at even odds", "posterior", partial(_numbers.percent, rounding="nearest")),
+        ("Probability that a non-member scores as high", "p_value", _numbers.chance),
+        ("Probability of membership (prior 50%)", "posterior", partial(_numbers.percent, rounding="nearest")),
         ("Susceptibility", "susceptibility", partial(_numbers.number, rounding="nearest")),
     ]
     used = [(title, name, write) for title, name, write in optional if any(getattr(e, name) is not None for e in shown)]
@@ -275,11 +275,11 @@ def standing_table(run: RunAudit) -> Table:
         [
             f"ROC of {a.title}",
             sentences.STANDINGS["measured"],
-            "An estimate with the sampling error that its interval shows.",
+            "An estimate: its interval shows the sampling error.",
         ]
         for a in run.attacks
     ]
-    return _table("What is proved, approximate and measured", ("Curve", "Standing", "Rests on"), rows, texts=(1, 2))
+    return _table("What is proved, approximate or measured", ("Curve", "Status", "Assumptions"), rows, texts=(1, 2))
 
 
 def version_table(result: AuditResult) -> Table:
@@ -306,9 +306,6 @@ def curve_table(figure: Figure) -> Table:
     for x in grid:
         row = [_numbers.rate(x)]
         for series in figure.series:
-            y = series.at(x)
-            row.append(
-                "not measured" if y is None else _numbers.percent(y, "up" if series.role == "promise" else "nearest")
-            )
+            row.append(series.text(series.at(x)))
         rows.append(row)
     return _table("Members found, by false alarms", ("False alarms", *(s.name for s in figure.series)), rows)

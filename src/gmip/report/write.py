@@ -15,7 +15,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from gmip._io import make_folder, write
-from gmip._validate import did_you_mean
+from gmip._validate import did_you_mean, listed
 from gmip.auditing.schema import FORMAT, VERSION, AuditResult
 from gmip.errors import InvalidArgument
 from gmip.report.html import to_html
@@ -24,6 +24,7 @@ from gmip.report.markdown import to_markdown
 __all__ = ["Written", "read_result", "write_report"]
 
 RESULT = "result.json"
+_WRITTEN_BY = f"pass a {RESULT} that gmip audit wrote"
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,9 @@ def _csv_names(result: AuditResult, candidates: Mapping[str, object]) -> dict[st
     for run in candidates:
         if run not in known:
             raise InvalidArgument(
-                f"candidates names the run {run!r}, which is not in the result: use {_either(known)}."
+                f"names the run {run!r}, which is not in the result{did_you_mean(run, known)}",
+                argument="candidates",
+                remedy=f"use {listed([repr(name) for name in dict.fromkeys(known)], 'or')}",
             )
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", run).strip("-.")[:80] or "run"
         name, again = f"exposed-{stem}.csv", 2
@@ -106,7 +109,9 @@ def _cell(run: str, key: str, value: Any) -> str:
     if isinstance(plain, (bool, int, float)):
         return repr(plain)
     raise InvalidArgument(
-        f"candidates[{run!r}] has {key} = {plain!r:.60}: pass numbers, strings and None, never the records themselves."
+        f"has {key} = {plain!r:.60} for the run {run!r}",
+        argument="candidates",
+        remedy="pass numbers, strings and None, never the records themselves",
     )
 
 
@@ -121,33 +126,36 @@ def read_result(path: str | PathLike[str]) -> AuditResult:
     try:
         data = json.loads(file.read_bytes())
     except FileNotFoundError:
-        raise InvalidArgument(f"{file} does not exist: pass a {RESULT} or the folder of a report.") from None
+        raise InvalidArgument(f"{file} does not exist", remedy=f"pass a {RESULT} or the folder of a report") from None
     except OSError as error:
-        raise InvalidArgument(f"{file} cannot be read ({error.strerror}): check its permissions.") from error
+        raise InvalidArgument(f"{file} cannot be read ({error.strerror})", remedy="check its permissions") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{file} is not JSON ({error}): pass a {RESULT} that `gmip audit` wrote.") from None
+        raise InvalidArgument(f"{file} is not JSON ({error})", remedy=_WRITTEN_BY) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise InvalidArgument(f"{file} is not the result of an audit: pass a {RESULT} that `gmip audit` wrote.")
+        raise InvalidArgument(f"{file} is not the result of an audit", remedy=_WRITTEN_BY)
     if data.get("version") != VERSION:
         raise InvalidArgument(
-            f"{file} has version {data.get('version')!r:.40} and this gmip reads version {VERSION}: repeat the audit, "
-            "or use the gmip that wrote it."
+            f"{file} has version {data.get('version')!r:.40} and this gmip reads version {VERSION}",
+            remedy="repeat the audit, or use the gmip that wrote it",
         )
     try:
         return AuditResult.model_validate(data)
     except ValidationError as error:
-        raise InvalidArgument(f"{file} {_first_fault(error)}.") from None
+        problem, remedy = _first_fault(error)
+        raise InvalidArgument(f"{file} {problem}", remedy=remedy) from None
     except RecursionError:
-        raise InvalidArgument(f"{file} is nested too deeply: pass a {RESULT} that `gmip audit` wrote.") from None
+        raise InvalidArgument(f"{file} is nested too deeply", remedy=_WRITTEN_BY) from None
 
 
-def _first_fault(error: ValidationError) -> str:
+def _first_fault(error: ValidationError) -> tuple[str, str]:
+    """Problem and remedy."""
     fault = error.errors(include_url=False, include_context=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"]).lstrip(".")
     if fault["type"] == "extra_forbidden":
         known = _fields_at(fault["loc"][:-1])
-        return f"has an unknown key {place}{did_you_mean(fault['loc'][-1], known)}: the keys are {', '.join(known)}"
-    return f"has a fault at {place}: {fault['msg'][:1].lower()}{fault['msg'][1:].replace(chr(10), ' ')}"
+        unknown = f"has an unknown key {place}{did_you_mean(fault['loc'][-1], known)}"
+        return unknown, f"the keys are {', '.join(known)}"
+    return f"is wrong at {place} ({fault['msg'][:1].lower()}{fault['msg'][1:].replace(chr(10), ' ')})", _WRITTEN_BY
 
 
 def _fields_at(place: Sequence[int | str]) -> list[str]:
@@ -163,8 +171,3 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in _models_in(part)]
-
-
-def _either(names: Sequence[str]) -> str:
-    quoted = [repr(name) for name in dict.fromkeys(names)]
-    return " or ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
+from gmip._numbers import interval, percent
 from gmip.auditing.schema import (
     Advice,
     AttackOutcome,
@@ -137,14 +138,15 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
         needs=("the trained model", "the training recipe", "records of the same distribution"),
         seconds=184.0,
     )
-    limit = f"{float(ndtr(ndtri(0.01) + claimed)):.1%} of the members at 1% false alarms"
+    share, promised = percent(at.value, "nearest"), percent(float(ndtr(ndtri(0.01) + claimed)), "up")
+    limit = f"{promised} of the members at 1% false alarms"
     headlines = {
         "consistent": f"Consistent with the promise of at most {limit}: no attack did better. GLiR, the strongest, "
-        f"finds {at.value:.1%}.",
-        "exposed": "More exposed than claimed: GLiR tells members from others better than the promise allows. It finds "
-        f"{at.value:.1%} of the members at 1% false alarms (promised: at most {limit[: limit.index('%')]}%).",
+        f"finds {share}.",
+        "exposed": "More exposed than claimed: GLiR separates members from non-members better than the promise allows. "
+        f"It finds {share} of the members at 1% false alarms (promised: at most {promised}).",
         "inconclusive": f"Inconclusive: no attack found more than was promised (at most {limit}), but 500 candidates "
-        "of each kind are too few to tell; about 2,100 are needed.",
+        "of each kind are too few to be sure; about 2,100 are needed.",
     }
     fields: dict[str, Any] = {
         "name": name,
@@ -162,7 +164,7 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
             kind=kind,
             headline=headlines[kind],
             reasons=(
-                f"GLiR finds {at.value:.1%} of the members at 1% false alarms ({at.lower:.1%} to {at.upper:.1%}).",
+                f"GLiR finds {share} of the members at 1% false alarms ({interval(at.lower, at.upper, share=True)}).",
                 "All rates were compared at once, so that one unlucky rate does not decide.",
             ),
             candidates_needed=4200 if kind == "inconclusive" else None,

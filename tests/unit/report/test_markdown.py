@@ -54,11 +54,11 @@ def test_what_it_says():
     assert text.startswith(
         "# CIFAR-10 classifier, release 3\n\nMembership-inference audit by gmip, 5 March 2026, 14:02 UTC"
     )
-    assert "**More exposed than claimed.** GLiR tells members from others better" in text
+    assert "**More exposed than claimed.** GLiR separates members from non-members better" in text
     assert "| Found at 1% | at most 3.39% |" in text
     assert "| 4711 | 9.1 | 0.02% | 99% | 1980 |" in text
     assert "```\ngmip audit --task cifar10 --run runs/cifar10-head --attacks glir,lira,loss --seed 7\n```" in text
-    assert "Limit for pipelines: Broken: at 1% false alarms" in text
+    assert "Pipeline limit: Failed: at 1% false alarms" in text
     tables = [t for t in PARSER.parse(text) if t.type == "table_open"]
     assert len(tables) == 6
 

@@ -15,11 +15,6 @@ def test_moments():
     assert sentences.moment("yesterday") == "yesterday"
 
 
-def test_listing():
-    assert sentences.listing(["a"]) == "a" and sentences.listing(["a", "b"]) == "a and b"
-    assert sentences.listing(["a", "b", "c"]) == "a, b and c"
-
-
 def test_rates_are_numbers_in_order():
     run = sample.consistent().runs[0]
     assert sentences.rates(run) == ("0.001", "0.01", "0.1") and sentences.headline_rate(run) == "0.01"
@@ -43,11 +38,14 @@ def test_sentences():
     assert sentences.meaning(run.attacks[0], "0.01") == (
         "An attacker who accepts 1% false alarms finds 11% of the members; guessing would find 1%."
     )
-    assert "at most 5% of audits. 500 members and 500 non-members were tested." in sentences.certainty(result, run)
+    assert (
+        "at most 5% of audits would reach this verdict by chance. 500 members and 500 non-members were tested."
+        in sentences.certainty(result, run)
+    )
     assert "About 4,200 candidates" in sentences.certainty(sample.inconclusive(), sample.inconclusive().runs[0])
     assert "never that there is none" in sentences.certainty(sample.consistent(), sample.consistent().runs[0])
     assert sentences.certainty(sample.bare(), sample.bare().runs[0]).startswith("No attack was run")
-    assert sentences.gate(run, run.gate).startswith("Broken: at 1% false alarms at least 8.39% of the members")
+    assert sentences.gate(run, run.gate).startswith("Failed: at 1% false alarms at least 8.39% of the members")
     assert sentences.tally(["consistent", "exposed", "consistent"]) == (
         "Of 3 runs, 1 is more exposed than claimed and 2 are consistent with the promise."
     )

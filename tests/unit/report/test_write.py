@@ -168,13 +168,13 @@ def changed(place, value):
             r"unknown key runs\[0\].attacks\[1\].mu_lowr, did you mean 'mu_lower'",
         ),
         (changed(["runs", 0, "gate", "limits"], 1), "gate.limits, did you mean 'limit'"),
-        (changed(["runs"], []), "fault at runs"),
-        (changed(["runs", 0, "facts", "noise_std"], float("nan")), r"fault at runs\[0\].facts.noise_std: .*finite"),
+        (changed(["runs"], []), "wrong at runs"),
+        (changed(["runs", 0, "facts", "noise_std"], float("nan")), r"wrong at runs\[0\].facts.noise_std \(.*finite"),
         (
             changed(["runs", 0, "attacks", 0, "roc", "fpr"], [0.0]),
-            r"fault at runs\[0\].attacks\[0\].roc: .*as many FPRs",
+            r"wrong at runs\[0\].attacks\[0\].roc \(.*as many FPRs",
         ),
-        (changed(["confidence"], "much"), "fault at confidence"),
+        (changed(["confidence"], "much"), "wrong at confidence"),
     ],
 )
 def test_bad_results_get_one_sentence(tmp_path, text, message):
