@@ -1,9 +1,9 @@
-"""A tour of the accountant: how exposed is the paper's CIFAR-10 run, and how much noise would a target need?
+"""A tour of the accountant: how exposed is the paper's CIFAR-10 run, and how much noise does a target need?
 
     python examples/accounting.py
 
 The run is the one of the paper: 48,000 images, batches of 400, 1,200 steps, 650 trainable parameters, gradients clipped
-to norm 500. What is printed is rounded on the safe side: bounds and noise up.
+to norm 500. Printed numbers are rounded to the safe side: bounds and noise up.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def exposure() -> None:
     console.print(table)
     found, claimed = (up(100 * curve.tpr_at(0.01), 2) for curve in (tight, paper))
     console.print(
-        f"An attacker who accepts 1% false alarms finds at most {found}% of the members; the paper's accounting says "
-        f"{claimed}%, because its lemma is a limit for a test in both directions and membership asks only one."
+        f"At a 1% false-alarm rate, an attacker finds at most {found}% of the members. The paper's accounting says "
+        f"{claimed}%: its lemma is a limit for a two-sided test, and a membership test is one-sided."
     )
 
 
@@ -58,13 +58,13 @@ def noise() -> None:
         table.add_row(name, up(run.noise_std, 3), up(run.noise_multiplier, 3))
     console.print(table)
     dp, paper, tight = ways.values()
-    console.print(f"Differential privacy, which covers any data, needs noise of std {up(dp.noise_std, 3)}.")
+    console.print(f"Differential privacy, which holds for any data, needs noise of std {up(dp.noise_std, 3)}.")
     console.print(
         f"The paper's membership accounting needs {up(paper.noise_std, 3)}, {_compare(paper, dp)} differential "
-        "privacy: of the two terms in its bound on a step, here that of differential privacy is the smaller."
+        "privacy: its bound on a step is the smaller of two terms, here that of differential privacy."
     )
     console.print(
-        f"The tight one needs {up(tight.noise_std, 3)}, {_compare(tight, dp)} differential privacy: in it, noise and "
+        f"The tight accounting needs {up(tight.noise_std, 3)}, {_compare(tight, dp)} differential privacy: noise and "
         "the randomness of the data add up."
     )
 
@@ -74,8 +74,8 @@ def _compare(run: gmip.NoisySGD, other: gmip.NoisySGD) -> str:
     return f"{share}% less than" if share > 0 else f"{-share}% more than" if share < 0 else "about as much as"
 
 
-def small_print() -> None:
-    console.rule("What this rests on")
+def assumptions() -> None:
+    console.rule("What these numbers assume")
     for sentence in gmip.account(RUN).assumptions:
         console.print(f"- {sentence}", style="dim", markup=False)
 
@@ -83,4 +83,4 @@ def small_print() -> None:
 if __name__ == "__main__":
     exposure()
     noise()
-    small_print()
+    assumptions()

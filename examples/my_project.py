@@ -1,4 +1,4 @@
-"""A project of your own, audited from the outside.
+"""A project of your own, recorded and audited.
 
     python examples/my_project.py runs/mine       # your training, with three lines of gmip in it
     gmip audit examples/my_project.py:make_task --run runs/mine
@@ -32,7 +32,7 @@ def make_task() -> Task:
     return Task(
         name="my-project",
         make_model=make_model,
-        pool=Examples(inputs[:1500], targets[:1500]),  # members are among these, the others are background
+        pool=Examples(inputs[:1500], targets[:1500]),  # the members are among these; the others are background
         test=Examples(inputs[1500:], targets[1500:]),
         recipe=Recipe(
             dataset_size=MEMBERS,
@@ -61,7 +61,7 @@ def main(folder: str) -> None:
                 optimizer.zero_grad()
                 nn.functional.cross_entropy(model(inputs), targets).backward()
                 optimizer.step()
-    print(f"Trained and recorded: gmip audit examples/my_project.py:make_task --run {folder}")
+    print(f"Trained and recorded. Next: gmip audit examples/my_project.py:make_task --run {folder}")
 
 
 if __name__ == "__main__":

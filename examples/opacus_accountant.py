@@ -1,4 +1,4 @@
-"""Train with Opacus, then ask its accountant about membership inference as well as epsilon.
+"""Train with Opacus; its accountant then reports membership inference as well as epsilon.
 
     python examples/opacus_accountant.py
 
@@ -37,7 +37,7 @@ def up(value: float, decimals: int) -> str:
 def main() -> None:
     console = Console(highlight=False)
     values, labels = load_breast_cancer(return_X_y=True)
-    # These means come from the same people and are not accounted for: in earnest, take them from public data.
+    # These means come from the same people and are not accounted for: in real use, take them from public data.
     inputs = torch.tensor((values - values.mean(0)) / values.std(0), dtype=torch.float32)
     dataset = TensorDataset(inputs, torch.tensor(labels))
     generator = torch.Generator().manual_seed(0)
@@ -79,9 +79,8 @@ def main() -> None:
     curve = accountant.get_tradeoff(dataset_size=len(dataset), num_params=model)
     dp = accountant.get_tradeoff(dataset_size=len(dataset), num_params=model, notion="gdp")
     console.print(
-        f"Against a typical record, an attacker who accepts 1% false alarms finds a member at most "
-        f"{up(100 * curve.tpr_at(0.01), 1)}% of the time. Differential privacy, for any record, promises "
-        f"{up(100 * dp.tpr_at(0.01), 1)}%."
+        f"At a 1% false-alarm rate, an attacker finds a typical record at most {up(100 * curve.tpr_at(0.01), 1)}% of "
+        f"the time, and any record at most {up(100 * dp.tpr_at(0.01), 1)}% of the time (differential privacy)."
     )
     for sentence in curve.assumptions:
         console.print(f"- {sentence}", style="dim", markup=False)

@@ -106,7 +106,7 @@ def test_people_read_a_table_and_a_sentence(run, task, tmp_path):
     assert (code, err) == (0, "")
     for words in ("accuracy on test data", "members found at 1% false alarms, at most", "protect it like the data"):
         assert words in " ".join(out.split())
-    assert out.splitlines()[-1].endswith("a forecast, not a bound. --explain lists what it assumes.")
+    assert out.splitlines()[-2].endswith("a forecast, not a bound. --explain lists what it assumes.")
 
 
 def test_explain_lists_what_the_answer_assumes(run, task, tmp_path):

@@ -132,7 +132,7 @@ def calibrate(
         ("noise multiplier (Opacus)", "needs --clip" if multiplier is None else _numbers.number(multiplier, "up", 5)),
         ("batch size", str(found.batch_size)),
         ("steps", str(found.num_steps)),
-        (f"{target.name} of this run, at most", _numbers.number(achieved, "up", 5)),
+        (f"{target.name}, at most", target.shown(achieved)),
     ]
     show.print_answer(rows, f"{_advice(found, solved)}: {target.words}.", curve, explain=explain)
 

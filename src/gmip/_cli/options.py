@@ -228,11 +228,15 @@ def read_susceptibility(value: str | None, path: str | None) -> NDArray[np.float
 class Target(NamedTuple):
     """A privacy goal."""
 
-    name: str  # of its measure, in tables
+    name: str  # of what is measured, in tables
     keywords: dict[str, Any]  # of gmip.calibrate
     answer: dict[str, float]  # in JSON
     measure: Callable[[TradeOff], float]
     words: str  # what holds once it is met
+
+    def shown(self, value: float) -> str:
+        """What was measured, rounded up."""
+        return _numbers.number(value, "up") if "mu" in self.answer else _numbers.percent(value, "up")
 
 
 def read_target(mu: str | None, tpr: str | None, advantage: str | None) -> Target:

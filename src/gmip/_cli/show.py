@@ -43,7 +43,7 @@ def one_line(curve: TradeOff, *, explained: bool = False) -> str:
     approximate = "central limit theorem for many small steps" in said
     if said.startswith("Differential privacy"):
         kind = "an approximation that can be too low, not a bound" if approximate else "a bound"
-        whom = "every record and an attacker who sees every gradient and may know all other records"
+        whom = "every record and an attacker who sees every gradient and knows all other records"
     else:
         kind = "a forecast, not a bound"
         record = "a typical record"

@@ -192,12 +192,15 @@ def train(
         ("mu of differential privacy", "none without noise" if gdp is None else _numbers.number(gdp["mu"], "up")),
         ("seed", str(result.seed)),
     ]
+    found = _numbers.percent(exposure["tpr_at_fpr"]["0.01"], "up")
     show.print_answer(
         rows,
-        f"Trained {chosen.name} in {recipe.num_steps} steps. Trace and result are in {out}: protect it like the data.",
+        f"Trained {chosen.name} in {recipe.num_steps} steps. At a 1% false-alarm rate, an attacker finds at most "
+        f"{found} of the members.",
         account_run(described),
         explain=explain,
     )
+    print(f"Trace and result: {out} (protect it like the data)")
 
 
 def _read_accounting(notion: str | None, bound: str | None, composition: str | None) -> dict[str, Any]:
