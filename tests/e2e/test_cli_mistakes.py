@@ -127,6 +127,8 @@ BAD_REQUESTS: list[tuple[list[str], str]] = [
     (["account", *RUN, "17"], "17 is not expected here"),
     (["account", *RUN, "17\n\x1b[2Jx", "18"], "is not expected here"),
     # What is missing.
+    (["compare", "a"], "B is missing: see gmip compare --help."),
+    (["report"], "RESULT.json is missing: see gmip report --help."),
     (["account"], "--dataset-size, --batch-size, --steps and --params are missing: add them"),
     *((["account", *without(o)], f"{o} is missing: add it, as in {o} ") for o in RUN[::2]),
     (["calibrate", *without("--steps"), *TARGET], "--steps is missing"),

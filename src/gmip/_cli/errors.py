@@ -65,6 +65,8 @@ def _usage(error: Any) -> str:
         if "not take" in message:
             return f"{error.option_name} takes no value: write it alone; {see}."
         return f"{error.option_name} needs a value: write it after the option; {see}."
+    if kind in ("MissingParameter", "MissingArgument"):
+        return f"{error.param.metavar} is missing: {see}."
     if message.startswith("No such command"):
         names = context.command.list_commands(context)
         asked = (message.removeprefix("No such command ").split("'")[1:2] or [""])[0]
