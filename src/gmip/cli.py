@@ -84,12 +84,12 @@ def _top(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (of `argv`, or of the process) and return its exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = list(sys.argv[1:] if argv is None else argv)
         code = app(args=args, prog_name="gmip", standalone_mode=False, obj=shlex.join(["gmip", *args]))
         sys.stdout.flush()
     except (GmipError, CommandLineError) as error:
-        print(sentence(error), file=sys.stderr)
+        print(sentence(error, _options_of(args)), file=sys.stderr)
         return 2
     except (OverflowError, MemoryError):
         print(
@@ -102,3 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _options_of(args: Sequence[str]) -> set[str]:
+    """The options of the command that was asked for."""
+    commands: Any = get_command(app)
+    asked = commands.get_command(None, next((arg for arg in args if not arg.startswith("-")), ""))
+    return set() if asked is None else {name for parameter in asked.params for name in parameter.opts}

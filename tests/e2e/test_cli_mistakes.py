@@ -146,7 +146,7 @@ BAD_REQUESTS: list[tuple[list[str], str]] = [
     *((["account", *RUN, "--fpr", bad], "--fpr must be a number from 0 to 1") for bad in ("2", "-0.1", "nan", "1%")),
     (["account", *RUN, "--fpr", "0.01", "--fpr", "x"], "--fpr must be a number from 0 to 1, not 'x'"),
     # Words.
-    (["account", *RUN, "--bound", "loose"], "--bound must be one of tight, paper, not 'loose'"),
+    (["account", *RUN, "--bound", "loose"], "--bound must be one of tight, paper, not 'loose'."),
     (["account", *RUN, "--composition", "rdp"], "--composition must be one of exact, clt"),
     (["account", *RUN, "--sampling", "shuffle"], "--sampling must be one of fixed, poisson, full"),
     (["calibrate", *RUN, *TARGET, "--notion", "dp"], "--notion must be one of gmip, gdp"),
@@ -175,8 +175,8 @@ BAD_REQUESTS: list[tuple[list[str], str]] = [
     *((["calibrate", *RUN, "--target-tpr", bad], "--target-tpr must be TPR@FPR") for bad in
       ("0.05", "0.05@", "@0.01", "a@b", "0.05@0.01@1", "5@0.01", "0.05@0", "nan@0.1", "0.05 0.01")),
     *((["calibrate", *RUN, "--target-advantage", bad], "--target-advantage") for bad in ("0", "2", "-1", "x", "nan")),
-    (["calibrate", *RUN, "--target-tpr", "0.01@0.05"], "--target-tpr = 0.01 at a false-positive rate of 0.05 cannot"),
-    (["calibrate", *RUN, *TARGET], "--clip is not set and"),
+    (["calibrate", *RUN, "--target-tpr", "0.01@0.05"], "--target-tpr = 0.01 at a false-alarm rate of 0.05 cannot"),
+    (["calibrate", *RUN, *TARGET], "--clip is not set, and"),
     (["calibrate", *RUN, *TARGET, "--solve-for", "batch-size", "--composition", "clt"], "is met by no batch size"),
     (["calibrate", *RUN, "--target-mu", "0.001", "--solve-for", "steps"], "is already missed after one step"),
     # Conversions.
@@ -202,12 +202,3 @@ def test_bad_request_is_one_sentence(run, argv, words):
     assert words in sentence
     if len(argv) > 1 and "--json" not in argv and "--json=yes" not in argv and argv[-1] != "--fpr":
         assert assert_one_sentence(run(*argv, "--json")) == sentence
-
-
-def test_keywords_inside_a_sentence_of_the_library_become_options():
-    from gmip._cli.errors import sentence
-
-    said = sentence(
-        gmip.InvalidArgument("rank = 3 exceeds num_params = 2: the rank of a bound is no bound;\n lower it.")
-    )
-    assert said == "--rank = 3 exceeds --params = 2: the rank of a bound is no bound; lower it."

@@ -74,6 +74,6 @@ def _registry() -> Any:
         registry.table()
     except ModuleNotFoundError as error:
         raise BadRequest(
-            f"gmip attacks needs {error.name}, which is not installed: pip install 'gmip[train]'."
+            f"gmip attacks needs {error.name}, which is not installed", remedy="pip install 'gmip[train]'"
         ) from None
     return registry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any, Final
 
 import typer
@@ -14,14 +15,14 @@ __all__ = ["BadRequest", "CommandLineError", "listed", "sentence"]
 
 
 class BadRequest(InvalidArgument):
-    """Found by the command line itself: the message already speaks of options and may quote what was typed."""
+    """Found by the command line itself: arguments are options already."""
 
 
 # Typer's own errors (unknown option, missing value, ...). Its releases differ in whether the class comes from click or
 # from a copy inside typer, so it is found through a name that is public in all of them.
 CommandLineError: Final[type[Exception]] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-# What a keyword of the library is called on the command line; other keywords differ only in - for _.
+# What an argument of the library is called on the command line; the others differ only in - for _.
 _RENAMED: Final = {
     "num_steps": "--steps",
     "num_params": "--params",
@@ -31,23 +32,16 @@ _RENAMED: Final = {
     "gdp_mu": "--mu-dp",
     "gmip_mu": "--mu-mip",
 }
-_KEYWORD: Final = re.compile(
-    r"\b(?<!-)(dataset_size|fix_model|optimizer_options|learning_rate|max_physical_batch_size|grad_sample_mode|batch_size|num_steps|num_params|clip_norm|noise_std|noise_multiplier|dong_sigma|solve_for|scheduler_address"
-    r"|target_(?:mu|tpr|advantage)|gdp_mu|gmip_mu"
-    # Words that are also plain English: only where they clearly stand for the argument.
-    r"|(?:rank|sampling|bound|composition|notion|hold|fpr|epsilon|delta|susceptibility|task|seed|every|optimizer|device|workers|backend)"
-    r"(?= (?:=|must|is NaN|has \d|to ')))"
-)
 
 
-def sentence(error: Exception) -> str:
-    """What to print for an error: one line, one sentence."""
-    if isinstance(error, BadRequest):
-        text = str(error)
-    elif isinstance(error, GmipError):
-        text = _KEYWORD.sub(lambda m: _RENAMED.get(m[0], "--" + m[0].replace("_", "-")), str(error))
-    else:
-        text = _usage(error)
+def sentence(error: Exception, options: Collection[str] = ()) -> str:
+    """What to print for an error: one line, one sentence. Arguments that are `options` are spelled as such."""
+
+    def spell(name: str) -> str:
+        option = _RENAMED.get(name, "--" + name.replace("_", "-"))
+        return option if option in options else name
+
+    text = error.sentence(spell) if isinstance(error, GmipError) else _usage(error)
     return " ".join(text.split())
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip._cli.errors import BadRequest
+from gmip._validate import did_you_mean
 
 __all__ = [
     "MAX_COUNT",
@@ -32,6 +33,7 @@ T = TypeVar("T", bound=str)
 
 MAX_COUNT = 10**18
 _NPY_MAGIC = b"\x93NUMPY"
+_FORMATS = "pass text with one number a line, or a .npy file"
 
 
 def count(option: str, text: str) -> int:
@@ -41,28 +43,28 @@ def count(option: str, text: str) -> int:
     except InvalidOperation:
         value = Decimal("nan")
     if not (value.is_finite() and 1 <= value <= MAX_COUNT and value == value.to_integral_value()):
-        raise BadRequest(f"{option} must be a whole number from 1 to 1e18, not {text!r}: pass one such as 48000.")
+        raise _refused(option, "a whole number from 1 to 1e18", text, "48000")
     return int(value)
 
 
 def positive(option: str, text: str) -> float:
     value = _float(text)
     if not 0.0 < value < math.inf:
-        raise BadRequest(f"{option} must be a finite number above 0, not {text!r}: pass one such as 0.5.")
+        raise _refused(option, "a finite number above 0", text, "0.5")
     return value
 
 
 def non_negative(option: str, text: str) -> float:
     value = _float(text)
     if not 0.0 <= value < math.inf:
-        raise BadRequest(f"{option} must be a finite number, 0 or more, not {text!r}: pass one such as 0.5.")
+        raise _refused(option, "a finite number, 0 or more", text, "0.5")
     return value
 
 
 def probability(option: str, text: str) -> float:
     value = _float(text)
     if not 0.0 <= value <= 1.0:
-        raise BadRequest(f"{option} must be a number from 0 to 1, not {text!r}: pass one such as 0.01.")
+        raise _refused(option, "a number from 0 to 1", text, "0.01")
     return value
 
 
@@ -71,15 +73,13 @@ def tpr_at_fpr(option: str, text: str) -> tuple[float, float]:
     left, at, right = text.partition("@")
     tpr, fpr = _float(left), _float(right)
     if not (at and 0.0 < tpr <= 1.0 and 0.0 < fpr < 1.0):
-        raise BadRequest(
-            f"{option} must be TPR@FPR, two numbers between 0 and 1, not {text!r}: pass one such as 0.05@0.01."
-        )
+        raise _refused(option, "TPR@FPR, two numbers between 0 and 1", text, "0.05@0.01")
     return tpr, fpr
 
 
 def seed(option: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 40):
-        raise BadRequest(f"{option} must be a whole number from 0, not {text!r}: pass one such as 1.")
+        raise _refused(option, "a whole number from 0", text, "1")
     return int(text)
 
 
@@ -89,9 +89,7 @@ def settings(option: str, texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not (equals and name.isidentifier()) or name in found:
-            raise BadRequest(
-                f"{option} must be NAME=VALUE, each name once, not {text!r}: pass one such as momentum=0.9."
-            )
+            raise _refused(option, "NAME=VALUE, each name once", text, "momentum=0.9")
         try:
             found[name] = json.loads(value)
         except ValueError:
@@ -103,7 +101,11 @@ def one_of(option: str, text: str, options: Sequence[T]) -> T:
     for known in options:
         if text == known:
             return known
-    raise BadRequest(f"{option} must be one of {', '.join(options)}, not {text!r}: pass one of them.")
+    raise BadRequest(f"must be one of {', '.join(options)}, not {text!r}{did_you_mean(text, options)}", argument=option)
+
+
+def _refused(option: str, what: str, text: str, example: str) -> BadRequest:
+    return BadRequest(f"must be {what}, not {text!r}", argument=option, remedy=f"pass one such as {example}")
 
 
 def _float(text: str) -> float:
@@ -125,18 +127,19 @@ def number_file(option: str, path: str) -> NDArray[np.float64]:
         content = Path(path).read_bytes()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a valid path"
-        raise BadRequest(
-            f"{option} {path!r} cannot be read ({reason.lower()}): pass text with one number a line, or a .npy file."
-        ) from None
+        raise _bad_file(option, path, f"cannot be read ({reason.lower()})", _FORMATS) from None
     entries = _npy(option, path, content) if content.startswith(_NPY_MAGIC) else _text(option, path, content)
     if not entries:
-        raise BadRequest(f"{option} {path!r} holds no numbers: pass a file with at least one.")
+        raise _bad_file(option, path, "holds no numbers", "pass a file with at least one")
     for place, shown, value in entries:
         if not 0.0 < value < math.inf:
-            raise BadRequest(
-                f"{option} {path!r} has {shown} in {place}, which is not a positive finite number: fix or remove it."
-            )
+            problem = f"has {shown} in {place}, which is not a positive finite number"
+            raise _bad_file(option, path, problem, "fix or remove it")
     return np.array([value for _, _, value in entries])
+
+
+def _bad_file(option: str, path: str, problem: str, remedy: str) -> BadRequest:
+    return BadRequest(problem, argument=f"{option} {path!r}", remedy=remedy)
 
 
 def _text(option: str, path: str, content: bytes) -> list[tuple[str, str, float]]:
@@ -145,9 +148,7 @@ def _text(option: str, path: str, content: bytes) -> list[tuple[str, str, float]
     except UnicodeDecodeError:
         lines = ["\0"]
     if any("\0" in line for line in lines):
-        raise BadRequest(
-            f"{option} {path!r} is neither text nor .npy: pass text with one number a line, or a .npy file."
-        )
+        raise _bad_file(option, path, "is neither text nor .npy", _FORMATS)
     entries = [
         (f"line {i}", ascii(line.strip()[:40]), _float(line)) for i, line in enumerate(lines, start=1) if line.strip()
     ]
@@ -161,7 +162,6 @@ def _npy(option: str, path: str, content: bytes) -> list[tuple[str, str, float]]
     except Exception:  # a damaged or hostile header raises almost anything, MemoryError included
         array = None
     if array is None or array.dtype.kind not in "fiu" or array.size != max(array.shape, default=1):
-        raise BadRequest(
-            f"{option} {path!r} is not a .npy file of plain numbers in one row: save a one-dimensional float array."
-        )
+        problem = "is not a .npy file of plain numbers in one row"
+        raise _bad_file(option, path, problem, "save a one-dimensional float array")
     return [(f"entry {i}", f"{value:g}", value) for i, value in enumerate(array.astype(np.float64).ravel().tolist())]

@@ -63,7 +63,7 @@ def _reports() -> Any:
         from gmip import report as reports
     except ModuleNotFoundError as error:
         raise BadRequest(
-            f"gmip report needs {error.name}, which is not installed: pip install 'gmip[audit]'."
+            f"gmip report needs {error.name}, which is not installed", remedy="pip install 'gmip[audit]'"
         ) from None
     return reports
 

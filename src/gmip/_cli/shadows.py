@@ -65,7 +65,7 @@ def shadows(
             from gmip.trace import Trace
         except ModuleNotFoundError as error:
             raise BadRequest(
-                f"gmip shadows needs {error.name}, which is not installed: pip install 'gmip[train]'."
+                f"gmip shadows needs {error.name}, which is not installed", remedy="pip install 'gmip[train]'"
             ) from None
         names, signals = _signals(registry, attacks)
         chosen, trace = tasks.load(task or "digits"), Trace.open(run)
@@ -107,6 +107,8 @@ def _signals(registry: Any, asked: str | None) -> tuple[list[str], list[Any]]:
     for name in names:
         if name not in usable:
             why = "uses no shadow models" if name in registry.names() else "is not an attack"
-            raise BadRequest(f"--attacks has {name!r}, which {why}: pass some of {', '.join(usable)}.")
+            raise BadRequest(
+                f"has {name!r}, which {why}", argument="--attacks", remedy=f"pass some of {', '.join(usable)}"
+            )
     found = {signal.key: signal for name in names for signal in registry.make(name).signals()}
     return names, list(found.values())

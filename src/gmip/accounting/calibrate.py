@@ -44,7 +44,8 @@ class Target:
         given = [t for t in (target_mu, target_tpr, target_advantage) if t is not None]
         if len(given) != 1:
             raise InvalidArgument(
-                f"{len(given)} targets were given: pass exactly one of target_mu, target_tpr and target_advantage."
+                f"{len(given)} targets were given",
+                remedy="pass exactly one of `target_mu`, `target_tpr` and `target_advantage`",
             )
         if target_mu is not None:
             mu = check.positive("target_mu", target_mu)
@@ -54,14 +55,16 @@ class Target:
                 tpr_value, fpr_value = target_tpr
             except (TypeError, ValueError):
                 raise InvalidArgument(
-                    f"target_tpr = {target_tpr!r} must be a pair (tpr, fpr), such as (0.05, 0.01)."
+                    "must be a pair (tpr, fpr), such as (0.05, 0.01)", argument="target_tpr", value=target_tpr
                 ) from None
             tpr = check.probability("target_tpr", tpr_value, open_low=True)
             fpr = check.probability("the false-positive rate of target_tpr", fpr_value, open_low=True, open_high=True)
             if tpr <= fpr:
                 raise UnreachableTarget(
-                    f"target_tpr = {tpr:g} at a false-positive rate of {fpr:g} cannot be reached: guessing alone finds "
-                    f"{fpr:g} of the members; ask for more than that."
+                    f"at a false-alarm rate of {fpr:g} cannot be reached, guessing alone finds {fpr:g} of the members",
+                    argument="target_tpr",
+                    value=tpr,
+                    remedy="ask for more than that",
                 )
             rough = float(ndtri(tpr) - ndtri(fpr)) if tpr < 1.0 else 10.0
             return cls(tpr, lambda curve: curve.tpr_at(fpr), f"TPR = {tpr:g} at FPR = {fpr:g}", rough)
@@ -109,7 +112,9 @@ def calibrate(
     """
     if not isinstance(run, NoisySGD):
         raise InvalidArgument(
-            f"run must be one NoisySGD, not {type(run).__name__}: calibrate the phases of a schedule singly."
+            f"must be one NoisySGD, not {type(run).__name__}",
+            argument="run",
+            remedy="calibrate each phase of a schedule on its own",
         )
     target = Target.of(target_mu, target_tpr, target_advantage)
     check.one_of("solve_for", solve_for, SOLVABLE)
@@ -128,8 +133,9 @@ def calibrate(
         return quiet
     if run.clip_norm is None:
         raise InvalidArgument(
-            f"clip_norm is not set and {target.words} is not met without noise: noise needs clipped gradients; set "
-            "clip_norm."
+            f"is not set, and without noise, which needs clipped gradients, {target.words} is not met",
+            argument="clip_norm",
+            remedy="set it",
         )
 
     def rough(candidate: NoisySGD) -> float:
@@ -169,7 +175,7 @@ def _bracketed(excess: Callable[[float], float], start: float, tolerance: float)
         x = x + reach if f > 0.0 else x - reach
         if abs(x) > _FARTHEST:
             if f > 0.0:
-                raise UnreachableTarget("no noise that a double can hold meets the target.")
+                raise UnreachableTarget("No noise that a double can hold meets the target")
             return high
         f = excess(x) + 0.5 * tolerance
         if f > 0.0:
@@ -209,8 +215,8 @@ def _most_steps(run: NoisySGD, target: Target, measured: Callable[[NoisySGD], fl
 
     if not meets(1):
         raise UnreachableTarget(
-            f"{target.words} is already missed after one step ({measured(run.replace(num_steps=1)):.4g}): "
-            "add noise or enlarge the batch."
+            f"{target.words} is already missed after one step ({measured(run.replace(num_steps=1)):.4g})",
+            remedy="add noise, or take larger batches",
         )
     low, high = 1, 2
     while high < MAX_STEPS and meets(high):
@@ -227,7 +233,12 @@ def _most_steps(run: NoisySGD, target: Target, measured: Callable[[NoisySGD], fl
 
 def _smallest_batch(run: NoisySGD, target: Target, measured: Callable[[NoisySGD], float], hold: Hold) -> NoisySGD:
     if run.sampling == "full":
-        raise InvalidArgument("sampling = 'full' fixes batch_size to dataset_size: solve for noise_std or num_steps.")
+        raise InvalidArgument(
+            "fixes `batch_size` to `dataset_size`",
+            argument="sampling",
+            value=run.sampling,
+            remedy="solve for `noise_std` or `num_steps`",
+        )
 
     def at(size: int) -> NoisySGD:
         steps = run.num_steps if hold == "steps" else max(1, math.ceil(run.num_steps * run.batch_size / size))
@@ -259,8 +270,8 @@ def _smallest_batch(run: NoisySGD, target: Target, measured: Callable[[NoisySGD]
         best = min(range(left, right + 1), key=value)
         if value(best) > target.value:
             raise UnreachableTarget(
-                f"{target.words} is met by no batch size: the best, {best}, gives {value(best):.4g}; add noise or take "
-                "fewer steps."
+                f"{target.words} is met by no batch size (the best, {best}, gives {value(best):.4g})",
+                remedy="add noise or take fewer steps",
             )
         low, high = sizes[max(i - 1, 0)], best
     while high - low > 1:
