@@ -249,5 +249,6 @@ def _print(result: AuditResult, where: str) -> None:
                 for key, share in attack.tpr_at.items()
             )
             rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
-        show.print_people(rows, one.verdict.headline, one.warnings)
+        whose = f"{one.name}: " if len(result.runs) > 1 else ""
+        show.print_people(rows, f"{whose}{one.verdict.headline}", one.warnings)
     print(f"Report: {where}")
