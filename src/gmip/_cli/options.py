@@ -241,9 +241,12 @@ class Target(NamedTuple):
 
 def read_target(mu: str | None, tpr: str | None, advantage: str | None) -> Target:
     given = [value for value in (mu, tpr, advantage) if value is not None]
-    if len(given) != 1:
-        what = "No privacy target was" if not given else f"{len(given)} privacy targets were"
-        raise BadRequest(f"{what} given", remedy="pass one of --target-mu, --target-tpr and --target-advantage")
+    if not given:
+        raise BadRequest(
+            "No privacy target was given", remedy="pass one of --target-mu, --target-tpr and --target-advantage"
+        )
+    if len(given) > 1:
+        raise BadRequest(f"{len(given)} privacy targets were given", remedy="pass only one of them")
     if mu is not None:
         value = parse.positive("--target-mu", mu)
         return Target(
