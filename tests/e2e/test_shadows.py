@@ -185,9 +185,9 @@ def test_command(recorded, capsys):
     [
         (["--models", "0"], "--models must be a whole number from 1"),
         (["--workers", "many"], "--workers must be a whole number from 1"),
-        (["--backend", "spark"], "--backend must be one of local, dask, ray, not 'spark'"),
-        (["--backend", "dask"], "--backend dask needs --scheduler-address"),
-        (["--scheduler-address", "tcp://a:1"], "--scheduler-address does not apply to --backend local"),
+        (["--backend", "spark"], "--backend = 'spark' is not known: pass one of 'local', 'dask', 'ray'"),
+        (["--backend", "dask"], "--backend = 'dask' needs --scheduler-address: set it"),
+        (["--scheduler-address", "tcp://a:1"], "--scheduler-address = 'tcp://a:1' is not used by --backend = 'local'"),
         (["--seed", "-1"], "--seed must be a whole number from 0"),
         (["--attacks", "loss"], "--attacks has 'loss', which uses no shadow models: pass some of lira"),
         (["--attacks", "lira,magic"], "--attacks has 'magic', which is not an attack: pass some of lira"),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated, Any, Final
 
 import typer
 
 from gmip._cli import parse
-from gmip._cli.errors import BadRequest
 
 __all__ = ["BackendOption", "SchedulerAddress", "Workers", "read_cluster"]
 
-BACKENDS: Final = ("local", "dask", "ray")
 WHERE: Final = "Where it runs"
 
 
@@ -24,7 +23,7 @@ Workers = Annotated[
     _option("--workers", "W", "Processes at once, such as shadow models in training (default: one for each core)."),
 ]
 BackendOption = Annotated[
-    str | None, _option("--backend", "|".join(BACKENDS), "local: this machine (default). dask, ray: a cluster.")
+    str | None, _option("--backend", "local|dask|ray", "local: this machine (default). dask, ray: a cluster.")
 ]
 SchedulerAddress = Annotated[
     str | None,
@@ -38,17 +37,15 @@ SchedulerAddress = Annotated[
 
 
 def read_cluster(workers: str | None, backend: str | None, scheduler_address: str | None) -> dict[str, Any]:
-    """What was given, as keywords of `gmip.attacks.shadow.Shadows`."""
-    where = None if backend is None else parse.one_of("--backend", backend, BACKENDS)
-    if where == "dask" and scheduler_address is None:
-        raise BadRequest("--backend dask needs --scheduler-address", remedy="add it, as in tcp://127.0.0.1:8786")
-    if where in (None, "local") and scheduler_address is not None:
-        raise BadRequest(
-            "--scheduler-address does not apply to --backend local", remedy="add --backend dask or ray, or leave it out"
-        )
-    given = {
+    """What was given, as keywords of `gmip.parallel.Workers`, which says what does not go together."""
+    given: dict[str, Any] = {
         "workers": workers and parse.count("--workers", workers),
-        "backend": where,
+        "backend": backend,
         "scheduler_address": scheduler_address,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    found = {name: value for name, value in given.items() if value is not None}
+    with contextlib.suppress(ModuleNotFoundError):  # the command itself says what is not installed
+        from gmip.parallel import Workers as Settings
+
+        Settings(**found)
+    return found

@@ -1,6 +1,6 @@
 """Conversions between noise conventions, between Gaussian DP and Gaussian MIP, and from mu to (epsilon, delta).
 
-Three conventions for the same noise (THEORY section 0), each with its own argument name, so that none is mixed up:
+Three conventions for the same noise, each with its own argument name, so that none is mixed up:
 
     noise_std         tau    standard deviation of the noise on the batch MEAN
     noise_multiplier  s      Opacus: the noise on the batch SUM has standard deviation s * C, so tau = s * C / n
@@ -8,7 +8,8 @@ Three conventions for the same noise (THEORY section 0), each with its own argum
 
 with C the `clip_norm` and n the `batch_size`. All functions here take and return plain floats.
 
-"Dong et al." is Dong, Roth and Su, "Gaussian Differential Privacy", JRSS B 84 (2022). "THEORY" is docs/theory.
+"Dong et al." is Dong, Roth and Su, "Gaussian Differential Privacy", JRSS B 84 (2022). The formulas are those
+of docs/theory/conversions.md.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def noise_std_from_dong_sigma(dong_sigma: float, *, clip_norm: float, batch_size
     """Noise on the batch mean (tau) for the sigma of Dong et al.: tau = 2 C sigma / n.
 
     Takes `dong_sigma` (noise in units of the sensitivity 2 C / n of the batch mean under replace-one), returns
-    `noise_std` (noise on the batch MEAN). THEORY section 0.
+    `noise_std` (noise on the batch MEAN).
 
     Guarantees
     ----------
@@ -89,7 +90,7 @@ def dong_sigma_from_noise_std(noise_std: float, *, clip_norm: float, batch_size:
     """The sigma of Dong et al. for noise on the batch mean (tau): sigma = n tau / (2 C).
 
     Takes `noise_std` (noise on the batch MEAN), returns `dong_sigma` (noise in units of the sensitivity 2 C / n of the
-    batch mean under replace-one). THEORY section 0.
+    batch mean under replace-one).
 
     Guarantees
     ----------
@@ -106,8 +107,8 @@ def gdp_mu_per_step(noise_multiplier: float, *, adjacency: str) -> float:
     """GDP parameter of one full-batch step: 2 / s under "replace-one", 1 / s under "add-remove".
 
     Takes `noise_multiplier` (Opacus: noise on the batch SUM in units of `clip_norm`). Replacing one example moves the
-    sum of clipped gradients by at most 2 C, adding or removing one by at most C. THEORY section 0; Dong et al.,
-    Theorem 1 (the Gaussian mechanism is sensitivity/std-GDP).
+    sum of clipped gradients by at most 2 C, adding or removing one by at most C. Dong et al., Theorem 1
+    (the Gaussian mechanism is sensitivity/std-GDP).
 
     Guarantees
     ----------
@@ -122,14 +123,15 @@ def gdp_mu_per_step(noise_multiplier: float, *, adjacency: str) -> float:
 def gmip_mu_from_gdp_mu(gdp_mu: float, *, num_params: int, batch_size: int) -> float:
     """GMIP parameter of one step that is `gdp_mu`-GDP under replace-one (infinity: no noise).
 
-    mu_MIP = min( sqrt(d / (n + 4/mu_DP^2 + 1/2)), mu_DP ): THEORY section 4, which is the paper's conversion corollary
-    with 4 C^2 in place of 4 corrected (erratum 5).
+    mu_MIP = min( sqrt(d / (n + 4/mu_DP^2 + 1/2)), mu_DP ), the paper's conversion corollary with 4 C^2 in place of 4
+    corrected (docs/theory/errata.md, 5).
 
     Guarantees
     ----------
     One full-batch step of noisy SGD whose noise alone gives `gdp_mu` under replace-one, an example of susceptibility
     K = d, and the Gaussian approximation of the one-step curve. The second term of the minimum, mu_DP, needs none of
-    this: f-DP implies f-MIP. K = d is a typical example, not a worst case (THEORY section 5).
+    this: f-DP implies f-MIP. K = d is a typical example, not a worst case (docs/theory/conversions.md, "From
+    differential privacy to membership-inference privacy").
     """
     mu_dp = _extended_non_negative("gdp_mu", gdp_mu)
     d, n = count("num_params", num_params), count("batch_size", batch_size)
@@ -143,8 +145,9 @@ def gdp_mu_from_gmip_mu(gmip_mu: float, *, num_params: int, batch_size: int) -> 
     """GDP parameter, under replace-one, of one step known to be `gmip_mu`-GMIP by `gmip_mu_from_gdp_mu`.
 
     mu_DP = max( 2 / sqrt(d/mu_MIP^2 - n - 1/2), mu_MIP ) if mu_MIP < sqrt(2d/(2n+1)), else infinity. The first term is
-    THEORY section 4. The maximum makes this the inverse of `gmip_mu_from_gdp_mu`: where the minimum there is mu_DP
-    itself (d > 4 and mu_MIP^2 < (d-4)/(n+1/2)), the first term alone would claim more DP than the step has.
+    the inverse of the first term of `gmip_mu_from_gdp_mu`. The maximum makes this the inverse of the minimum there:
+    where that is mu_DP itself (d > 4 and mu_MIP^2 < (d-4)/(n+1/2)), the first term alone would claim more DP than the
+    step has.
 
     Guarantees
     ----------
