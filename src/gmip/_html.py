@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["Html", "embedded_json", "join", "readable", "tag"]
+__all__ = ["Html", "card", "embedded_json", "join", "readable", "tag"]
 
 _VOID = frozenset({"br", "input", "link", "meta"})
 _UNREADABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -51,3 +52,16 @@ def embedded_json(identifier: str, value: Any) -> Html:
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Html(f'<script type="application/json" id="{html.escape(identifier, quote=True)}">{text}</script>')
+
+
+def card(title: str, rows: Sequence[tuple[str, str]], *more: Html) -> Html:
+    """Facts about an object in a notebook, in its own colours, dark or light: a title, a table, and what follows it."""
+    cells = [
+        tag(
+            "tr",
+            tag("th", name, scope="row", style="text-align: left; font-weight: normal"),
+            tag("td", value, style="text-align: left"),
+        )
+        for name, value in rows
+    ]
+    return tag("div", tag("strong", title), tag("table", *cells) if rows else None, *more, style="max-width: 46em")

@@ -17,6 +17,7 @@ __all__ = [
     "count",
     "duration",
     "interval",
+    "is_rate",
     "number",
     "percent",
     "rate",
@@ -62,6 +63,14 @@ def rate_key(fpr: float) -> str:
 def chance(probability: float) -> str:
     """A p-value as a percentage, rounded up."""
     return "below 0.01%" if probability < 1.0e-4 else percent(probability, "up")
+
+
+def is_rate(key: str) -> bool:
+    """Whether the key of a result is a number from 0 to 1: a rate in words has no place on an axis."""
+    try:
+        return 0.0 <= float(key) <= 1.0
+    except ValueError:
+        return False
 
 
 def interval(lower: float, upper: float, *, share: bool) -> str:

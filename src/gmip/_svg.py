@@ -17,7 +17,21 @@ from gmip import _numbers
 from gmip._curves import read_bound, read_steps, thin_steps
 from gmip._html import Html, tag
 
-__all__ = ["BOTTOM", "HEIGHT", "LEFT", "RIGHT", "TOP", "WIDTH", "Axes", "Series", "chart", "classes", "swatch"]
+__all__ = [
+    "BOTTOM",
+    "HEIGHT",
+    "LEFT",
+    "RIGHT",
+    "TOP",
+    "WIDTH",
+    "Axes",
+    "Series",
+    "chart",
+    "classes",
+    "guessing",
+    "picture",
+    "swatch",
+]
 
 Role = Literal["attack", "promise", "expectation", "chance"]
 Array = NDArray[np.float64]
@@ -151,6 +165,11 @@ class Axes:
         return self.ticks[:-1] if self.log else [0.1, 0.3, 0.5, 0.7, 0.9]
 
 
+def guessing() -> Series:
+    """The diagonal."""
+    return Series("Guessing", "chance", "grey fine", np.array([0.0, 1.0]), np.array([0.0, 1.0]))
+
+
 def chart(
     series: Sequence[Series],
     axes: Axes,
@@ -210,8 +229,17 @@ def chart(
         role="img",
         aria_label=label,
         data_scale="log" if axes.log else "linear",
+        width="100%",
         font_size=13.5,
     )
+
+
+def picture(series: Sequence[Series], *, label: str, lowest: float, unmeasured: float = 0.0) -> Html:
+    """The curves on logarithmic axes with a legend below, for a notebook."""
+    names = [tag("div", swatch(one), " ", one.name, style="white-space: nowrap") for one in series]
+    drawing = chart(series, Axes(lowest), label=label, unmeasured=unmeasured)
+    legend = tag("div", *names, style="display: flex; flex-wrap: wrap; gap: 0 1.5em; font-size: 90%")
+    return tag("div", drawing, legend, style="max-width: 30em")
 
 
 def swatch(series: Series) -> Html:

@@ -29,7 +29,7 @@ def test_import_waits_for_what_is_used():
     assert not {"numpy", "scipy", "torch", "typer", "rich", "pydantic"} & loaded_by("import gmip")
     loaded = loaded_by("import gmip; gmip.account, gmip.calibrate, gmip.NoisySGD, gmip.GmipError")
     assert "numpy" in loaded
-    assert not {"torch", "safetensors", "scipy.stats", "dp_accounting", "typer", "rich", "plotly"} & loaded
+    assert not {"torch", "safetensors", "scipy.stats", "dp_accounting", "typer", "rich", "matplotlib"} & loaded
 
 
 @pytest.mark.parametrize("module", ["gmip.cli", "gmip.__main__"])
@@ -41,7 +41,7 @@ def test_account_loads_no_framework():
     sizes = "'--dataset-size', '1000', '--batch-size', '100', '--steps', '10', '--params', '650'"
     loaded = loaded_by(f"from gmip.cli import main; assert main(['account', {sizes}]) == 0")
     assert "gmip.accounting.account" in loaded
-    assert not {"torch", "opacus", "sklearn", "plotly", "scipy.stats", "dp_accounting", "gmip.pipeline"} & loaded
+    assert not {"torch", "opacus", "sklearn", "matplotlib", "scipy.stats", "dp_accounting", "gmip.pipeline"} & loaded
 
 
 def test_only_noisy_training_loads_opacus():

@@ -164,6 +164,9 @@ class Maximum(TradeOff):
         self._curves = list(curves)
         self.assumptions = self._curves[0].assumptions
 
+    def __repr__(self) -> str:
+        return f"Maximum({len(self._curves)} bounds)"
+
     @property
     def _best(self) -> TradeOff:
         return min(self._curves, key=lambda curve: curve._delta(0.0))

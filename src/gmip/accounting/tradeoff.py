@@ -9,18 +9,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 
 from gmip import _validate as check
+from gmip._numbers import rate
 from gmip.accounting._loss import Atoms
 from gmip.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    import plotly.graph_objects
+    from matplotlib.axes import Axes
 
 __all__ = ["DEFAULT_FPR_RANGE", "Inverse", "Subsampled", "Symmetrised", "TradeOff"]
 
@@ -225,19 +226,34 @@ class TradeOff(ABC):
     def __le__(self, other: TradeOff) -> bool:
         return other.is_at_least(self)
 
-    def plot(self, *, log: bool = True, name: str | None = None) -> plotly.graph_objects.Figure:
-        """The attacker's ROC curve as a plotly figure (log-log by default), the diagonal beside it."""
-        try:
-            import plotly.graph_objects as go
-        except ImportError:
-            raise InvalidArgument("plot needs plotly: install it with pip install 'gmip[plot]'.") from None
+    def plot(self, ax: Axes | None = None, *, log: bool = True, name: str | None = None) -> Axes:
+        """Draws the attacker's ROC curve (log-log by default) and guessing with matplotlib, on `ax` or a new figure."""
+        if ax is None:
+            try:
+                from matplotlib import pyplot
+            except ImportError:
+                raise InvalidArgument("plot needs matplotlib", remedy="pip install 'gmip[plot]'") from None
+            ax = pyplot.subplots()[1]
         rates = ndtr(np.linspace(-4.75, 4.75, 301)) if log else np.linspace(0.0, 1.0, 301)
-        figure: Any = go.Figure()
-        figure.add_scatter(x=rates, y=self.tpr_at(rates), mode="lines", name=name or "attacker, at most")
-        figure.add_scatter(x=rates, y=rates, mode="lines", line={"dash": "dot"}, name="guessing")
-        figure.update_xaxes(title="false-positive rate", type="log" if log else "linear")
-        figure.update_yaxes(title="true-positive rate", type="log" if log else "linear")
-        return figure
+        ax.plot(rates, self.tpr_at(rates), label=name or "attacker, at most")
+        ax.plot(rates, rates, linestyle=":", color="grey", label="guessing")
+        scale = "log" if log else "linear"
+        ax.set(xscale=scale, yscale=scale, xlabel="false-positive rate", ylabel="true-positive rate")
+        ax.legend()
+        return ax
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the curve, and the members found at three false-alarm rates."""
+        from gmip._html import card
+        from gmip._svg import Series, guessing, picture
+
+        rates = np.unique(np.concatenate([[0.0], np.geomspace(1.0e-6, 1.0, 121), np.linspace(0.0, 1.0, 51)]))
+        curve = Series(
+            "attacker, at most", "promise", "vermillion solid", rates, np.maximum.accumulate(self.tpr_at(rates))
+        )
+        rows = [(f"members found at {rate(x)} false alarms", curve.text(self.tpr_at(x))) for x in (0.001, 0.01, 0.1)]
+        drawing = picture([curve, guessing()], label="Members found against false alarms", lowest=1.0e-5)
+        return card(repr(self), rows, drawing)
 
 
 def _like(asked: ArrayLike, values: Array) -> float | Array:
@@ -250,6 +266,9 @@ class Inverse(TradeOff):
     def __init__(self, curve: TradeOff) -> None:
         self._curve = curve
         self.assumptions = curve.assumptions
+
+    def __repr__(self) -> str:
+        return f"{self._curve!r}.inverse()"
 
     @property
     def tpr_error(self) -> float:
@@ -312,6 +331,9 @@ class Subsampled(TradeOff):
         self._curve, self.rate = curve, rate
         self.assumptions = curve.assumptions
 
+    def __repr__(self) -> str:
+        return f"{self._curve!r}.subsample({self.rate:.6g})"
+
     @property
     def tpr_error(self) -> float:
         return self.rate * self._curve.tpr_error
@@ -361,6 +383,9 @@ class Symmetrised(TradeOff):
             balance = fnr = high
         self._curve, self._mirror, self._low, self._high = curve, mirror, balance, fnr
         self.assumptions = curve.assumptions
+
+    def __repr__(self) -> str:
+        return f"{self._curve!r}.symmetrise()"
 
     @property
     def tpr_error(self) -> float:

@@ -6,6 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from gmip._html import card
+from gmip._svg import picture
+
 __all__ = [
     "FORMAT",
     "VERSION",
@@ -59,6 +62,9 @@ class Curve(_Frozen):
             raise ValueError(f"a curve needs as many FPRs as TPRs, two or more, not {len(self.fpr)}, {len(self.tpr)}")
         return self
 
+    def __repr__(self) -> str:
+        return f"<Curve of {len(self.fpr)} points>"
+
 
 class Band(_Frozen):
     """Interval of the TPR at some FPRs."""
@@ -72,6 +78,9 @@ class Band(_Frozen):
         if not len(self.fpr) == len(self.lower) == len(self.upper):
             raise ValueError("a band needs as many lower and upper ends as FPRs")
         return self
+
+    def __repr__(self) -> str:
+        return f"<Band of {len(self.fpr)} points>"
 
 
 class Promise(_Frozen):
@@ -197,6 +206,11 @@ class RunAudit(_Frozen):
     gate: Gate | None = None
     warnings: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<RunAudit {self.name!r}: {self.verdict.kind}, {len(self.attacks)} attacks>"
+
+    __str__ = __repr__
+
 
 class Provenance(_Frozen):
     """How to repeat the audit."""
@@ -221,3 +235,20 @@ class AuditResult(_Frozen):
     runs: Annotated[tuple[RunAudit, ...], Field(min_length=1)]
     threat_model: tuple[str, ...]
     provenance: Provenance
+
+    def __repr__(self) -> str:
+        verdicts = ", ".join(f"{run.name!r} {run.verdict.kind}" for run in self.runs[:3])
+        more = f" and {len(self.runs) - 3} more" if len(self.runs) > 3 else ""
+        return f"<AuditResult {self.title!r}: {verdicts}{more}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the verdicts and the curves; no record and no folder is named."""
+        from gmip.auditing.overlay import overview_figure, run_figure
+
+        rows = [(run.name, run.verdict.headline) for run in self.runs]
+        figure = run_figure(self.runs[0], "", 0.01) if len(self.runs) == 1 else overview_figure(self, "", 0.01)
+        label = "Members found against false alarms"
+        drawing = picture(figure.series, label=label, lowest=figure.lowest, unmeasured=figure.first_measured)
+        return card(self.title, rows, drawing)

@@ -7,9 +7,10 @@ import json
 from gmip import _numbers
 from gmip._html import Html, join, tag
 from gmip._validate import listed
+from gmip.auditing.overlay import overview_figure, run_figure
 from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, RunAudit
 from gmip.report import sentences, tables
-from gmip.report.figures import figure_html, overview_figure, run_figure
+from gmip.report.figures import figure_html
 from gmip.report.page import asset, bullets, page, scroll, table_html
 
 __all__ = ["to_html"]

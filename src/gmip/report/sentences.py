@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from gmip._numbers import count, percent, rate
+from gmip._numbers import count, is_rate, percent, rate
 from gmip._validate import listed
 from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, Verdict, VerdictKind
 
@@ -17,7 +17,6 @@ __all__ = [
     "gate",
     "headline",
     "headline_rate",
-    "is_rate",
     "meaning",
     "moment",
     "question",
@@ -46,14 +45,6 @@ def rates(run: RunAudit) -> tuple[str, ...]:
     """All false-alarm rates that the run's attacks and promises speak about, the lowest first."""
     keys = {key for a in run.attacks for key in a.tpr_at} | {key for p in run.promises for key in p.tpr_at}
     return tuple(sorted((key for key in keys if is_rate(key)), key=float))
-
-
-def is_rate(key: str) -> bool:
-    """Whether the key of a result is a number from 0 to 1: a rate in words has no place on an axis."""
-    try:
-        return 0.0 <= float(key) <= 1.0
-    except ValueError:
-        return False
 
 
 def headline_rate(run: RunAudit) -> str | None:

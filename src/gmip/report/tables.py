@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from gmip import _numbers
+from gmip.auditing.overlay import Figure
 from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, Promise, RunAudit
 from gmip.report import sentences
-from gmip.report.figures import Figure
 
 __all__ = [
     "Cell",

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
 from gmip import _validate as check
+from gmip._html import card
+from gmip._numbers import count, number
 from gmip.errors import InvalidArgument
 
 __all__ = ["ScoreSet", "logistic_calibration"]
@@ -71,6 +73,24 @@ class ScoreSet:
 
     def __len__(self) -> int:
         return int(self.scores.size)
+
+    def __repr__(self) -> str:
+        return f"<ScoreSet of {self.attack}: {len(self)} candidates>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how many and how large the scores are; no candidate is named."""
+        low, middle, high = (number(float(x), "nearest") for x in np.quantile(self.scores, (0.0, 0.5, 1.0)))
+        known = {
+            "p-values": self.p_values,
+            "susceptibilities": self.susceptibility,
+            "calibration": self.calibration,
+        }
+        rows = [
+            ("candidates", count(len(self))),
+            ("scores (higher: more likely a member)", f"{low} to {high}, median {middle}"),
+            ("also known", ", ".join(name for name, value in known.items() if value is not None) or "nothing"),
+        ]
+        return card(f"Scores of {self.attack}", rows)
 
     def posterior(self, prior: float) -> Array:
         """P(member | score) for each candidate, shape (c,), when a share `prior` of the candidates are members."""

@@ -51,6 +51,9 @@ class Examples:
     def __len__(self) -> int:
         return len(self.inputs)
 
+    def __repr__(self) -> str:
+        return f"<Examples: {len(self)} of shape {tuple(self.inputs.shape[1:])}>"
+
     def __getitem__(self, ids: Any) -> Examples:
         ids = torch.from_numpy(np.array(ids, dtype=np.int64))
         return Examples(self.inputs[ids], self.targets[ids])
@@ -113,6 +116,9 @@ class Split:
     non_members: NDArray[np.int64]
     unused: NDArray[np.int64]
 
+    def __repr__(self) -> str:
+        return f"<Split: {self.members.size} members, {self.non_members.size} non-members, {self.unused.size} unused>"
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
@@ -137,6 +143,9 @@ class Task:
     recipe: Recipe
     background: Examples | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}: {len(self.pool)} records, {len(self.test)} for testing>"
 
     @property
     def fingerprints(self) -> dict[str, str]:

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip import _io
+from gmip._html import card
+from gmip._numbers import count, setting
 from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, read_membership
@@ -31,6 +33,9 @@ class Step:
     info: StepInfo
     parameters: NDArray[Any]
     gradient: NDArray[Any]
+
+    def __repr__(self) -> str:
+        return f"<Step {self.info.index}: {self.parameters.size} parameters>"
 
 
 class Trace:
@@ -86,6 +91,19 @@ class Trace:
     def __repr__(self) -> str:
         state = "complete" if self.complete else "open"
         return f"<Trace {self.path}: {self.num_steps} steps, {len(self)} recorded, {state}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what was recorded, and of how many; nobody is named."""
+        header = self.header
+        rows = [
+            ("steps", f"{count(self.num_steps)}, {count(len(self))} recorded"),
+            ("state", "complete" if self.complete else "open: interrupted or still running"),
+            ("training records", count(header.dataset_size)),
+            ("batch size and sampling", f"{count(header.batch_size)}, {header.sampling}"),
+            ("parameters", f"{count(header.num_params)}, {count(header.recorded_params)} recorded"),
+            ("clip norm", "none" if header.clip_norm is None else setting(header.clip_norm)),
+        ]
+        return card(f"Trace {self.path.name}", rows)
 
     @property
     def num_steps(self) -> int:

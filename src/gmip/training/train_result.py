@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from gmip import _io
+from gmip._numbers import percent
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument, TraceMismatch
@@ -43,6 +44,10 @@ class TrainResult:
     train_accuracy: float | None
     test_loss: float
     test_accuracy: float | None
+
+    def __repr__(self) -> str:
+        accuracy = "" if self.test_accuracy is None else f", test accuracy {percent(self.test_accuracy, 'nearest')}"
+        return f"<TrainResult of {self.task.name}: {self.recipe.num_steps} steps{accuracy}>"
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON: the recipe, how well the model does, and the most that a membership attacker finds."""

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
+from gmip.accounting.step import ChiSquared
 from gmip.accounting.tradeoff import Inverse, Subsampled, Symmetrised
 from gmip.errors import InvalidArgument
+from tests.unit.report.page import Page
 
 RATES = np.linspace(0.0, 1.0, 101)
 
@@ -114,20 +116,38 @@ def test_equivalent_mu_depends_on_the_range() -> None:
 
 
 def test_plot() -> None:
-    go = pytest.importorskip("plotly.graph_objects")
-    figure = Gaussian(1.0).plot(name="mine")
-    assert isinstance(figure, go.Figure)
-    assert figure.data[0].name == "mine"
-    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
-    x, y = np.asarray(figure.data[0].x), np.asarray(figure.data[0].y)
-    np.testing.assert_allclose(y, Gaussian(1.0).tpr_at(x))
-    assert Gaussian(1.0).plot(log=False).layout.xaxis.type == "linear"
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    ax = figure.subplots()
+    assert Gaussian(1.0).plot(ax, name="mine") is ax
+    drawn = {line.get_label(): np.asarray(line.get_data()) for line in ax.get_lines()}
+    assert set(drawn) == {"mine", "guessing"} and ax.get_xscale() == ax.get_yscale() == "log"
+    np.testing.assert_allclose(drawn["mine"][1], Gaussian(1.0).tpr_at(drawn["mine"][0]))
+    assert Gaussian(1.0).plot(figure.subplots(), log=False).get_xscale() == "linear"
 
 
-def test_plot_without_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    with pytest.raises(InvalidArgument, match="plotly"):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InvalidArgument, match=r"needs matplotlib: pip install 'gmip\[plot\]'"):
         Gaussian(1.0).plot()
+
+
+def test_names_fit_on_a_line() -> None:
+    base = Gaussian(1.0).subsample(0.1)
+    assert repr(base) == "Gaussian(mu=1).subsample(0.1)" and repr(base.inverse()) == f"{base!r}.inverse()"
+    assert repr(base.symmetrise()) == f"{base!r}.symmetrise()"
+    for curve in (
+        base,
+        base.compose(3),
+        ChiSquared(dimension=3, susceptibility=3.0, batch_size=10),
+        base @ Gaussian(1.0),
+    ):
+        assert len(repr(curve)) < 80 and "object at" not in repr(curve)
+
+
+def test_in_a_notebook() -> None:
+    page = Page(Gaussian(1.0)._repr_html_())
+    assert len(page.all("svg", role="img")) == 1 and not page.all("script") and not page.all("style")
+    cells = [text for _, text in page.all("td")]
+    assert cells == ["at most 1.83%", "at most 9.24%", "at most 39%"]  # Phi(Phi^-1(fpr) + 1), up

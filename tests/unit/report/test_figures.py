@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import re
 
-import numpy as np
 import pytest
-from scipy.special import ndtr, ndtri
 
 from gmip import _numbers
 from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
-from gmip.auditing.schema import Band, Curve
-from gmip.report.figures import figure_html, overview_figure, run_figure
+from gmip.auditing.overlay import overview_figure, run_figure
+from gmip.auditing.schema import Band
+from gmip.report.figures import figure_html
 from tests.unit.report import sample
 from tests.unit.report.page import Page
 
@@ -121,71 +120,3 @@ def test_overview():
     overview = Page(figure_html(figure, title="Title", confidence=0.95))
     assert len(paths(overview, "look-blue")) == 4  # measured and promised, twice drawn
     assert not overview.all("path", class_="band")
-
-
-def test_promises_have_their_exact_values():
-    run = sample.consistent().runs[0]
-    exact = run.promises[0].model_copy(
-        update={"curve": Curve(fpr=(0.0, 1.0), tpr=(0.0, 1.0)), "tpr_at": {"0.003": 0.1, "0.01": 0.25}}
-    )
-    figure = run_figure(run.model_copy(update={"promises": (exact,)}), "f", 0.01)
-    claimed = figure.series[3]
-    assert claimed.at(0.003) == 0.1 and claimed.at(0.01) == 0.25
-    assert claimed.fpr.tolist() == [0.0, 0.003, 0.01, 1.0] and claimed.tpr.tolist() == [0.0, 0.1, 0.25, 1.0]
-
-
-def test_promises_follow_their_curve():
-    run = sample.consistent().runs[0]
-    figure = run_figure(run, "f", 0.01)
-    claimed = figure.series[len(run.attacks)]
-    for rate in np.logspace(-4, 0, 60):
-        true = ndtr(ndtri(rate) + (run.promises[0].mu or 0.0))
-        found = claimed.at(float(rate))
-        assert found is not None and true <= found <= 1.01 * true  # never below: it is a bound
-
-
-@pytest.mark.parametrize(
-    ("others", "smallest", "lowest"),
-    [
-        (500, 1e-5, 1e-4),  # a promise goes one power of ten further
-        (500, 1e-3, 1e-3),
-        (50, 0.5, 1e-3),  # at least down to 0.1%
-        (2_000, 1e-3, 1e-4),  # one false alarm is 5e-4
-        (10_000, 1e-9, 1e-5),
-        (10_000_000, 1e-9, 1e-5),  # where the accountant ends
-        (1_000, 1e-3, 1e-3),
-    ],
-)
-def test_where_axes_begin(others, smallest, lowest):
-    run = sample.consistent().runs[0]
-    attack = run.attacks[0].model_copy(update={"non_members": others})
-    promise = run.promises[0].model_copy(update={"curve": sample.gaussian_curve(1.0, smallest)})
-    figure = run_figure(run.model_copy(update={"attacks": (attack,), "promises": (promise,)}), "f", 0.01)
-    assert figure.lowest == lowest
-
-
-def test_nothing_known():
-    figure = run_figure(sample.bare().runs[0], "f", 1e-9)
-    assert [s.name for s in figure.series] == ["Guessing"] and figure.lowest == figure.rate == 1e-3
-    assert figure.series[0].at(0.123) == pytest.approx(0.123)
-
-
-def test_only_the_strongest_has_a_band():
-    run = sample.consistent().runs[0]
-    bands = [s.band for s in run_figure(run, "f", 0.01).series]
-    assert bands[0] is not None and all(band is None for band in bands[1:])
-    at = run.attacks[0].tpr_at["0.01"]
-    assert [0.01, at.lower, at.upper] in bands[0].T.tolist()  # the interval of the tables
-    empty = run.attacks[0].model_copy(update={"band": Band(fpr=(), lower=(), upper=())})
-    assert run_figure(run.model_copy(update={"attacks": (empty,)}), "f", 0.01).series[0].band is None
-
-
-def test_no_two_curves_look_the_same():
-    run = sample.consistent().runs[0]
-    attacks = tuple(run.attacks[0].model_copy(update={"title": str(i)}) for i in range(5))
-    series = run_figure(run.model_copy(update={"attacks": attacks}), "f", 0.01).series
-    assert len({s.look for s in series}) == len(series) == 10
-    assert len({(s.look.split()[1], s.marker) for s in series}) == len(series)  # without the colours too
-    overview = overview_figure(sample.three_runs(), "f", 0.01)
-    assert len({s.look for s in overview.series}) == len(overview.series) == 7
-    assert [s.name for s in overview.series[:2]] == ["no noise: measured", "no noise: promised"]

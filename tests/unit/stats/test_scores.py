@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet, logistic_calibration
+from tests.unit.report.page import Page
 
 
 def scored(**changes: object) -> ScoreSet:
@@ -87,3 +88,16 @@ class TestCalibration:
         assert logistic_calibration([0.0, 0.1], [1.0, 1.1]) == (0.0, 0.0)
         with pytest.raises(InvalidArgument, match="at least one"):
             logistic_calibration([], [1.0])
+
+
+def test_shows_no_candidate() -> None:
+    ids = np.array(["patient-<1>", "patient-<2>", "patient-<3>"])
+    scores = ScoreSet(
+        ids=ids, scores=np.array([0.5, 2.0, -1.25]), attack="mine <b>", p_values=np.array([0.1, 0.2, 0.3])
+    )
+    assert repr(scores) == "<ScoreSet of mine <b>: 3 candidates>"
+    source = scores._repr_html_()
+    page = Page(source)
+    assert page.all("strong")[0][1] == "Scores of mine <b>" and not page.all("b")
+    assert [text for _, text in page.all("td")] == ["3", "-1.25 to 2, median 0.5", "p-values"]
+    assert "patient" not in source + repr(scores)

@@ -143,3 +143,11 @@ def test_the_dictionary_of_a_recipe_in_a_trace_of_version_0_1_is_read() -> None:
         "noise_std": 0.02,
     }
     assert dataclasses.asdict(Recipe(**stored)) == stored
+
+
+def test_names_fit_on_a_line_and_show_no_record() -> None:
+    task = make_task()
+    assert repr(task) == "<Task toy: 10 records, 1 for testing>"
+    assert repr(task.pool) == "<Examples: 10 of shape (2,)>"
+    assert repr(task.split(6, seed=1)) == "<Split: 6 members, 2 non-members, 2 unused>"
+    assert len(repr(task.recipe)) < 250 and "\n" not in repr(task.recipe)

@@ -10,6 +10,7 @@ import pytest
 
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.trace import Trace, TraceWriter
+from tests.unit.report.page import Page
 from tests.unit.trace.build import record, vectors, write_steps
 
 
@@ -57,7 +58,19 @@ def test_named(tmp_path: Path) -> None:
 
 
 def test_repr_says_what_it_is(tmp_path: Path) -> None:
-    assert repr(record(tmp_path, 4, every=2)).endswith("4 steps, 2 recorded, complete>")
+    trace = record(tmp_path, 4, every=2)
+    assert repr(trace).endswith("4 steps, 2 recorded, complete>")
+    assert repr(trace[1]) == f"<Step 2: {trace.header.recorded_params} parameters>"
+
+
+def test_in_a_notebook(tmp_path: Path) -> None:
+    trace = record(tmp_path / "<i>run", 4, every=2)
+    page = Page(trace._repr_html_())
+    assert page.all("strong")[0][1] == f"Trace {trace.path.name}" and not page.all("i")
+    assert str(trace.path.parent) not in page.texts[0]
+    cells = {name: value for (_, name), (_, value) in zip(page.all("th"), page.all("td"), strict=True)}
+    assert cells["steps"] == "4, 2 recorded" and cells["state"] == "complete"
+    assert cells["training records"] == f"{trace.header.dataset_size:,}"
 
 
 @pytest.mark.parametrize(
