@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +17,7 @@ from torch import nn
 from gmip import _validate as check
 from gmip.accounting.account import Composition, Notion, account
 from gmip.accounting.families import Gaussian
-from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.mechanism import NoisySGD, Sampling
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
@@ -25,8 +25,7 @@ from gmip.training.models import count_params
 
 __all__ = ["GmipAccountant"]
 
-Sampling = Literal["poisson", "fixed"]
-SAMPLINGS: tuple[Sampling, ...] = ("poisson", "fixed")
+_SAMPLINGS: tuple[Sampling, ...] = ("poisson", "fixed")  # what an Opacus run can be
 
 # Sample rates are binary fractions (1/49 times 49 is not 1): what is that close to a whole number is one.
 _HAIR = 1.0 + 1.0e-12
@@ -178,7 +177,7 @@ class GmipAccountant(IAccountant):  # type: ignore[misc]
         rounded so that both the size of a batch and its rate err on the attacker's side. With no step recorded the
         curve is that of perfect privacy.
         """
-        check.one_of("sampling", sampling, SAMPLINGS)
+        check.one_of("sampling", sampling, _SAMPLINGS)
         if isinstance(num_params, nn.Module):
             num_params = count_params(num_params)
         sizes = self._sizes(dataset_size, batch_size, sampling)
@@ -216,29 +215,40 @@ class GmipAccountant(IAccountant):  # type: ignore[misc]
         if sampling == "fixed":
             if total is None or batch is None:
                 raise InvalidArgument(
-                    "sampling = 'fixed' needs both dataset_size and batch_size: the sample rate that Opacus records is "
-                    "not that of your sampler; pass them."
+                    "needs both `dataset_size` and `batch_size`, because the sample rate that Opacus records is not "
+                    "that of your sampler",
+                    argument="sampling",
+                    value=sampling,
+                    remedy="pass them",
                 )
             return [(total, batch)] * len(self.history)
         rates = {rate for _, rate, _ in self.history}
         if total is None:
             if batch is None:
                 raise InvalidArgument(
-                    "dataset_size is missing: Opacus records sample rates only, and membership-inference privacy "
-                    "depends on how many records hide one another; pass dataset_size=len(dataset)."
+                    "is missing, and Opacus records sample rates only, while membership-inference privacy depends on "
+                    "how many records hide one another",
+                    argument="dataset_size",
+                    remedy="pass `dataset_size` = len(dataset)",
                 )
             if len(rates) > 1:
                 raise InvalidArgument(
-                    f"batch_size = {batch} does not tell the size of the data set, because the steps on record have "
-                    f"{len(rates)} sample rates: pass dataset_size instead."
+                    "does not determine the size of the data set, because the recorded steps have "
+                    f"{len(rates)} sample rates",
+                    argument="batch_size",
+                    value=batch,
+                    remedy="pass `dataset_size` instead",
                 )
             total = max((math.floor(batch / rate * _HAIR) for rate in rates), default=batch)
         elif batch is not None:
             for rate in rates:
                 if abs(batch - rate * total) >= 1.0:
                     raise InvalidArgument(
-                        f"batch_size = {batch} and dataset_size = {total} do not go with the recorded sample rate "
-                        f"{rate:.6g}, which makes batches of {rate * total:.6g} on average: leave batch_size out."
+                        f"and `dataset_size` = {total} contradict the recorded sample rate {rate:.6g}, which makes "
+                        f"batches of {rate * total:.6g} on average",
+                        argument="batch_size",
+                        value=batch,
+                        remedy="leave `batch_size` out",
                     )
         return [_poisson_sizes(total, rate) for _, rate, _ in self.history]
 
@@ -263,8 +273,10 @@ def _poisson_sizes(dataset_size: int, sample_rate: float) -> tuple[int, int]:
     batch = math.floor(dataset_size * _least_rate(sample_rate) * _HAIR)
     if batch < 1:
         raise InvalidArgument(
-            f"dataset_size = {dataset_size} at the recorded sample rate {sample_rate:.6g} makes batches of less than "
-            "one record: check dataset_size."
+            f"makes batches of less than one record at the recorded sample rate {sample_rate:.6g}",
+            argument="dataset_size",
+            value=dataset_size,
+            remedy="check it",
         )
     return min(math.floor(batch / sample_rate * _HAIR), dataset_size), batch
 

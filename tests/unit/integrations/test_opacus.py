@@ -291,7 +291,7 @@ def test_before_the_first_step_all_is_private():
     [
         ({}, "dataset_size is missing"),
         ({"batch_size": 100}, r"3 sample rates|2 sample rates"),
-        ({"dataset_size": 2000, "batch_size": 128}, "do not go with the recorded sample rate 0.05"),
+        ({"dataset_size": 2000, "batch_size": 128}, "contradict the recorded sample rate 0.05"),
         ({"dataset_size": 5}, "batches of less than one record"),
         ({"dataset_size": 2000.5}, "dataset_size = 2000.5"),
         ({"dataset_size": 2000, "sampling": "fixed"}, "needs both dataset_size and batch_size"),
