@@ -37,6 +37,7 @@ __all__ = [
 
 _NAME: Final = re.compile(r"`([A-Za-z_][\w.]*)`")
 _UNSET: Final = object()
+_MAX_VALUE: Final = 200  # characters of a value that a sentence shows
 
 
 class GmipError(Exception):
@@ -69,7 +70,8 @@ class GmipError(Exception):
 
 
 def _shown(value: object) -> str:
-    return str(value) if isinstance(value, (int, float, np.number)) else repr(value)
+    text = str(value) if isinstance(value, (int, float, np.number)) else " ".join(repr(value).split())
+    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}..."
 
 
 class InvalidArgument(GmipError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import numpy as np
 import pytest
 
 from gmip import errors
@@ -39,6 +40,12 @@ def test_a_sentence_is_made_of_the_parts():
 )
 def test_each_interface_spells_names_in_its_own_way(error, plain, spelled):
     assert (str(error), error.sentence(shout)) == (plain, spelled)
+
+
+def test_a_large_value_does_not_drown_the_sentence():
+    error = InvalidArgument("must be a name", argument="attack", value=np.zeros((50, 50)))
+    assert len(str(error)) < 250 and "\n" not in str(error) and str(error).endswith("... must be a name.")
+    assert error.value is not None
 
 
 def test_a_file_error_is_an_os_error_and_no_error_of_traces():
