@@ -292,8 +292,8 @@ def attacked(*, widths: Sequence[int], steps: int, folder: str, projection: int 
         **used,
         "scores": scores.scores.tolist(),
         "auc": auc(scores.scores[inside], scores.scores[~inside]),
-        "predicted": scores.info["prediction"].auc,
-        "rank": scores.info["ranks"][0],
+        "predicted": scores.prediction.auc,
+        "rank": scores.facts["rank"],
     }
 
 

@@ -54,7 +54,7 @@ def attack(name: str, changes: Row, methods: tuple[str, ...], seed: int) -> list
                 {
                     "method": method,
                     "auc": auc(members, others),
-                    "predicted": scores.info["prediction"].auc,
+                    "predicted": scores.prediction.auc,
                     "tpr1": float(tpr_at_fpr(members, others, 0.01)),
                     "tpr01": float(tpr_at_fpr(members, others, 0.001)),
                     "found": float(np.mean(scores.p_values[inside] <= 0.01)),

@@ -27,7 +27,7 @@ import torch
 from _harness import Row, table
 from torch import nn
 
-from gmip.attacks.base import parties
+from gmip.attacks.attack import parties
 from gmip.attacks.shadow import Shadows, shadow_set
 from gmip.tasks import Examples, Task, load
 from gmip.trace import Trace

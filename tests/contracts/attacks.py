@@ -16,8 +16,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from gmip.attacks.base import NEEDS, Attack
-from gmip.attacks.registry import kind, names
+from gmip.attacks.attack import NEEDS, Attack
+from gmip.attacks.attack_table import kind, names
 from gmip.attacks.shadow import Shadows
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet

@@ -9,8 +9,8 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 import torch
 
 from gmip.attacks import CFD, CFDLRT, RMIA, Attack, GLiR, LiRA, Loss, Shadows
+from gmip.attacks.attack_table import names
 from gmip.attacks.glir import Play
-from gmip.attacks.registry import names
 from gmip.attacks.shadow import shadow_set
 from tests.contracts.attacks import AttackContract, Scene, ShadowAttackContract
 

@@ -24,7 +24,7 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs the extra gmip[train]")
 
-from gmip.attacks.base import parties
+from gmip.attacks.attack import parties
 from gmip.attacks.shadow import Shadows, shadow_set
 from gmip.parallel import Workers
 from gmip.trace import Trace
@@ -139,7 +139,7 @@ def test_dask(tmp_path, shadows, cells):
 RAY_SCRIPT = """
 import sys
 from pathlib import Path
-from gmip.attacks.base import parties
+from gmip.attacks.attack import parties
 from gmip.attacks.shadow import Shadows, shadow_set
 from gmip.trace import Trace
 from tests.unit.attacks.shadow.helpers import Troubled, load_own_task

@@ -1,4 +1,4 @@
-"""GLiR on real data: the settings and the numbers of THEORY 9, and never above what the accountant promised.
+"""GLiR on real data: the settings and the numbers of docs/glir.md, and never above what the accountant promised.
 
 The whole experiment (five seeds of everything) takes half an hour; docs/glir.md has its results. Here: fewer seeds
 where a run is long.
@@ -37,14 +37,14 @@ def attack(task: Task, folder, seed: int, method: str = "auto", **changes) -> di
     train(task, task.recipe.replace(**changes), seed=seed, out=folder)
     trace = Trace.open(folder)
     scores = GLiR(method=method).run(task, trace)
-    assert scores.p_values is not None
+    assert scores.p_values is not None and scores.prediction is not None
     inside = np.isin(scores.ids, trace.members)
     members, others = scores.scores[inside], scores.scores[~inside]
     return {
         "auc": auc(members, others),
         "tpr": float(tpr_at_fpr(members, others, 0.01)),
-        "predicted": scores.info["prediction"].auc,
-        "rank": scores.info["ranks"][0],
+        "predicted": scores.prediction.auc,
+        "rank": float(scores.facts["rank"]),
         "false": float(np.mean(scores.p_values[~inside] <= 0.05)),
     }
 

@@ -11,7 +11,7 @@ import pytest
 
 import gmip
 from gmip import errors
-from gmip.attacks import registry
+from gmip.attacks import attack_table
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -46,7 +46,7 @@ def test_account_loads_no_framework():
 
 def test_only_noisy_training_loads_opacus():
     pytest.importorskip("torch", reason="training needs the extra gmip[train]")
-    code = "import gmip.training, gmip.pipeline.run, gmip.attacks.registry, sys; print('opacus' in sys.modules)"
+    code = "import gmip.training, gmip.pipeline, gmip.attacks.attack_table, sys; print('opacus' in sys.modules)"
     assert run_python("-c", code).stdout.split() == ["False"]
 
 
@@ -64,7 +64,7 @@ def test_all_is_sorted_and_true():
 
 
 def test_every_attack_is_public():
-    made = {registry.kind(name) for name in registry.titles()}
+    made = {attack_table.kind(name) for name in attack_table.titles()}
     assert made <= {getattr(gmip, name) for name in gmip.__all__}
 
 

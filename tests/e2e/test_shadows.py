@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="training needs the extra gmip[train]")
 
 import torch
 
-from gmip.attacks.base import parties
+from gmip.attacks.attack import parties
 from gmip.attacks.shadow import Shadows, ShadowSet, shadow_set
 from gmip.cli import main
 from gmip.errors import GmipWarning
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 # Another process: run, parent of the sets, key, workers, seconds for each model.
 SCRIPT = """
 import sys
-from gmip.attacks.base import parties
+from gmip.attacks.attack import parties
 from gmip.attacks.shadow import Shadows, shadow_set
 from gmip.trace import Trace
 from tests.unit.attacks.shadow.helpers import Slow, make_task

@@ -102,5 +102,5 @@ def test_p_values_of_records_never_seen(outcomes):
 def test_searches_converge(outcomes):
     for name in outcomes:
         for scores, _ in outcomes[name]:
-            assert scores.info["converged"] >= 0.95 and scores.info["found"] == 1.0
-    assert outcomes["cfd-lrt"][0][0].info["shadows_converged"] >= 0.95
+            assert scores.facts["converged"] >= 0.95 and scores.facts["found"] == 1.0
+    assert outcomes["cfd-lrt"][0][0].facts["shadows_converged"] >= 0.95

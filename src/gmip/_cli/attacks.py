@@ -23,42 +23,42 @@ def attacks(
     JSON keys: attacks (name -> title, needs, analytical: whether its error
     rates are known in closed form), needs (what each need stands for), note.
     """
-    registry = _registry()
-    titles, rows = registry.titles(), registry.table()
+    known = _known()
+    titles, rows = known.titles(), known.table()
     if json:
-        show.print_json(_answer(registry))
+        show.print_json(_answer(known))
         return
     table = Table()
     table.add_column("the attacker needs")
-    for name in registry.names():
+    for name in known.names():
         table.add_column(Text(name), justify="center", no_wrap=True)
     for row in rows[:-1]:
-        table.add_row(Text(row.what), *(_mark(row.attacks[name]) for name in registry.names()))
+        table.add_row(Text(row.what), *(_mark(row.attacks[name]) for name in known.names()))
     table.add_section()
-    table.add_row(Text(rows[-1].what), *(_mark(rows[-1].attacks[name]) for name in registry.names()))
+    table.add_row(Text(rows[-1].what), *(_mark(rows[-1].attacks[name]) for name in known.names()))
     console = Console(highlight=False)
     console.print(table)
     legend = Table.grid(padding=(0, 1))
     for name, title in titles.items():
         legend.add_row(Text(name, style="bold"), Text(title))
     console.print(legend)
-    console.print(Text(registry.NOTE, style="dim"), soft_wrap=True)
+    console.print(Text(known.NOTE, style="dim"), soft_wrap=True)
 
 
-def _answer(registry: Any) -> dict[str, Any]:
-    from gmip.attacks.base import NEEDS
+def _answer(known: Any) -> dict[str, Any]:
+    from gmip.attacks.attack import NEEDS
 
     return {
         "attacks": {
             name: {
-                "title": registry.kind(name).title,
-                "needs": [need for need in NEEDS if need in registry.kind(name).needs],
-                "analytical": registry.kind(name).analytical,
+                "title": known.kind(name).title,
+                "needs": [need for need in NEEDS if need in known.kind(name).needs],
+                "analytical": known.kind(name).analytical,
             }
-            for name in registry.names()
+            for name in known.names()
         },
         "needs": dict(NEEDS),
-        "note": registry.NOTE,
+        "note": known.NOTE,
     }
 
 
@@ -66,14 +66,14 @@ def _mark(needed: bool) -> str:
     return "x" if needed else ""
 
 
-def _registry() -> Any:
+def _known() -> Any:
     """The attacks' classes, which say what they need, are torch programs; loaded only when asked for."""
     try:
-        from gmip.attacks import registry
+        from gmip.attacks import attack_table
 
-        registry.table()
+        attack_table.table()
     except ModuleNotFoundError as error:
         raise BadRequest(
             f"gmip attacks needs {error.name}, which is not installed", remedy="pip install 'gmip[train]'"
         ) from None
-    return registry
+    return attack_table

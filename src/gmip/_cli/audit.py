@@ -159,7 +159,7 @@ def audit(
             raise
     written = report.write_report(audited.result, config.out, candidates=audited.candidates)
     if junit is not None:
-        pipeline.write_junit(audited.result, Path(junit))
+        report.write_junit(audited.result, Path(junit))
     if json:
         print(audited.result.model_dump_json(indent=2))
     else:
@@ -182,7 +182,7 @@ def init(
     path: Annotated[str, typer.Argument(metavar="FILE", help="The file to write.")] = "audit.yaml",
 ) -> None:
     """Write a settings file for gmip audit, with explanations."""
-    from gmip.pipeline.template import TEMPLATE
+    from gmip.pipeline.config import TEMPLATE
 
     try:
         with Path(path).open("x", encoding="utf-8") as file:
@@ -237,6 +237,8 @@ def _runs(
 
 
 def _print(result: AuditResult, where: str) -> None:
+    from gmip.report.sentences import cautions
+
     for one in result.runs:
         rows = [("run", one.name), ("verdict", one.verdict.kind)]
         rows += [
@@ -250,5 +252,5 @@ def _print(result: AuditResult, where: str) -> None:
             )
             rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
         whose = f"{one.name}: " if len(result.runs) > 1 else ""
-        show.print_people(rows, f"{whose}{one.verdict.headline}", one.warnings)
+        show.print_people(rows, f"{whose}{one.verdict.headline}", cautions(one))
     print(f"Report: {where}")

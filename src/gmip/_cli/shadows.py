@@ -60,14 +60,14 @@ def shadows(
     with warnings_in_one_line(), stages() as watch:
         try:
             from gmip import tasks
-            from gmip.attacks import registry, shadow
-            from gmip.attacks.base import parties
+            from gmip.attacks import attack_table, shadow
+            from gmip.attacks.attack import parties
             from gmip.trace import Trace
         except ModuleNotFoundError as error:
             raise BadRequest(
                 f"gmip shadows needs {error.name}, which is not installed", remedy="pip install 'gmip[train]'"
             ) from None
-        names, signals = _signals(registry, attacks)
+        names, signals = _signals(attack_table, attacks)
         chosen, trace = tasks.load(task or "digits"), Trace.open(run)
         who = parties(chosen, trace, None, None)
         plan = shadow.Shadows(**settings)
@@ -100,15 +100,15 @@ def shadows(
     )
 
 
-def _signals(registry: Any, asked: str | None) -> tuple[list[str], list[Any]]:
+def _signals(known: Any, asked: str | None) -> tuple[list[str], list[Any]]:
     """Names of attacks and what they want of each model, each signal once."""
-    usable = [name for name in registry.names() if "shadows" in registry.kind(name).needs]
+    usable = [name for name in known.names() if "shadows" in known.kind(name).needs]
     names = usable if asked is None else [name.strip() for name in asked.split(",")]
     for name in names:
         if name not in usable:
-            why = "uses no shadow models" if name in registry.names() else "is not an attack"
+            why = "uses no shadow models" if name in known.names() else "is not an attack"
             raise BadRequest(
                 f"has {name!r}, which {why}", argument="--attacks", remedy=f"pass some of {', '.join(usable)}"
             )
-    found = {signal.key: signal for name in names for signal in registry.make(name).signals()}
+    found = {signal.key: signal for name in names for signal in known.make(name).signals()}
     return names, list(found.values())

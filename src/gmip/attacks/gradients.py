@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
@@ -13,12 +12,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from gmip import _validate as check
-from gmip.attacks._capture import Capture, Loss, Plan
-from gmip.attacks._hooks import evaluating
-from gmip.attacks._pieces import Piece
+from gmip.attacks.layer_gradients import Piece
 from gmip.attacks.memory import as_bytes, rows_that_fit
+from gmip.attacks.model_pass import Capture, LossFunction, Plan, evaluating
 from gmip.errors import InvalidArgument, TraceMismatch
-from gmip.tasks.task import Examples, cross_entropy
+from gmip.tasks import Examples, cross_entropy
 from gmip.trace import Header
 from gmip.training.models import check_model, trainable_parameters, unwrapped
 
@@ -56,7 +54,7 @@ class PerExampleGradients:
     def __init__(
         self,
         model: nn.Module,
-        loss: Loss = cross_entropy,
+        loss: LossFunction = cross_entropy,
         *,
         parameters: Iterable[str] | None = None,
         clip_norm: float | None = None,
@@ -65,7 +63,9 @@ class PerExampleGradients:
         memory_limit: float | str | None = None,
     ) -> None:
         if dtype not in _DTYPES:
-            raise InvalidArgument(f"dtype = {dtype} is not supported: pass torch.float64 or torch.float32.")
+            raise InvalidArgument(
+                f"is {dtype}, which is not supported", argument="dtype", remedy="pass torch.float64 or torch.float32"
+            )
         self._model = unwrapped(model)
         with evaluating(self._model):
             check_model(self._model)
@@ -86,25 +86,26 @@ class PerExampleGradients:
         self._state = self._full_state({})
 
     @classmethod
-    def for_trace(cls, model: nn.Module, loss: Loss, header: Header, **options: Any) -> Self:
+    def for_trace(cls, model: nn.Module, loss: LossFunction, header: Header, **options: Any) -> Self:
         """With the parameters and the clip norm of a trace; a TraceMismatch if the model is not the one it recorded."""
         trainable = dict(trainable_parameters(model))
         for spec in header.parameters:
             if spec.name not in trainable:
                 raise TraceMismatch(
-                    f"The trace records parameter {spec.name}, which is no trainable parameter of the model: pass the "
-                    "model of the run."
+                    f"The trace records parameter {spec.name}, which is not a trainable parameter of the model",
+                    remedy="pass the model of the run",
                 )
             if tuple(trainable[spec.name].shape) != spec.shape:
                 raise TraceMismatch(
                     f"The trace records parameter {spec.name} with shape {spec.shape}, the model has it with "
-                    f"{tuple(trainable[spec.name].shape)}: pass the model of the run."
+                    f"{tuple(trainable[spec.name].shape)}",
+                    remedy="pass the model of the run",
                 )
         total = sum(p.numel() for p in trainable.values())
         if total != header.num_params:
             raise TraceMismatch(
-                f"The run trained {header.num_params} parameters, the model has {total} trainable ones: pass the model "
-                "of the run, with what its optimizer did not hold frozen by requires_grad_(False)."
+                f"The run trained {header.num_params} parameters, the model has {total} trainable ones",
+                remedy="pass the model of the run, and freeze what its optimizer did not hold by requires_grad_(False)",
             )
         names = [spec.name for spec in header.parameters]
         return cls(model, loss, parameters=names, clip_norm=header.clip_norm, **options)
@@ -115,7 +116,9 @@ class PerExampleGradients:
         if set(named) != set(self.names):
             odd = sorted(set(named) ^ set(self.names))[0]
             raise InvalidArgument(
-                f"values and the flat vector differ in parameter {odd!r}: give values for {self.names}."
+                f"and the flat vector differ in parameter {odd!r}",
+                argument="values",
+                remedy=f"give values for {self.names}",
             )
         other = copy.copy(self)
         other._state = self._full_state(named)
@@ -138,7 +141,9 @@ class PerExampleGradients:
             out = torch.empty(len(examples), self.num_params, dtype=self.dtype)
         if out.shape != (len(examples), self.num_params):
             raise InvalidArgument(
-                f"out has shape {tuple(out.shape)}: pass one of shape ({len(examples)}, {self.num_params})."
+                f"has shape {tuple(out.shape)}",
+                argument="out",
+                remedy=f"pass one of shape ({len(examples)}, {self.num_params})",
             )
         direct = out.dtype == self.dtype and out.device == self.device
         for rows, pieces in self.pieces(examples, extra=0 if direct else self.num_params):
@@ -178,8 +183,8 @@ class PerExampleGradients:
         if not bool(finite.all()):
             bad = rows.start + int(finite.logical_not().nonzero()[0, 0])
             raise InvalidArgument(
-                f"The gradient of example {bad} of {len(examples)} is not finite: leave the record out, or the step at "
-                "which the model diverged."
+                f"The gradient of example {bad} of {len(examples)} is not finite",
+                remedy="leave the record out, or the step at which the model diverged",
             )
         if self.clip_norm is None:
             return mine
@@ -197,8 +202,9 @@ class PerExampleGradients:
         flat = _tensor(values)
         if flat.shape != (self.num_params,):
             raise InvalidArgument(
-                f"values has shape {tuple(flat.shape)}: pass a flat vector of shape ({self.num_params},), such as the "
-                "parameters of a step."
+                f"has shape {tuple(flat.shape)}",
+                argument="values",
+                remedy=f"pass a flat vector of shape ({self.num_params},), such as the parameters of a step",
             )
         return {n: flat[c].view(s) for (n, c), s in zip(self._columns.items(), self.shapes, strict=True)}
 
@@ -209,7 +215,7 @@ class PerExampleGradients:
             value = _tensor(named[name]) if name in named else tensor
             if value.shape != tensor.shape:
                 raise InvalidArgument(
-                    f"values of parameter {name} have shape {tuple(value.shape)}, not {tuple(tensor.shape)}."
+                    f"of parameter {name} have shape {tuple(value.shape)}, not {tuple(tensor.shape)}", argument="values"
                 )
             dtype = self.dtype if tensor.is_floating_point() else tensor.dtype
             state[name] = value.detach().to(device=tensor.device, dtype=dtype)
@@ -230,9 +236,11 @@ def _names(trainable: Mapping[str, nn.Parameter], wanted: Iterable[str] | None) 
     names = tuple(trainable) if wanted is None else (wanted,) if isinstance(wanted, str) else tuple(wanted)
     for name in names:
         if name not in trainable:
-            near = difflib.get_close_matches(name, trainable, 1, 0.0)
-            hint = f"the nearest is {near[0]!r}" if near else "the model has none"
-            raise InvalidArgument(f"parameters has {name!r}, which names no trainable parameter: {hint}.")
+            raise InvalidArgument(
+                f"has {name!r}, which is not a trainable parameter{check.did_you_mean(name, trainable)}",
+                argument="parameters",
+                remedy=f"pass some of {', '.join(list(trainable)[:8])}" if trainable else None,
+            )
     if not names or len(set(names)) < len(names):
-        raise InvalidArgument(f"parameters = {names} must name at least one parameter, and each once.")
+        raise InvalidArgument("must name at least one parameter, and each once", argument="parameters", value=names)
     return names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Final, Literal
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from scipy.special import stdtr
 
 from gmip import _validate as check
-from gmip.attacks._shadowed import seen
-from gmip.attacks.base import Attack, Need, Parties, Progress
-from gmip.attacks.shadow import Shadows, Signal
+from gmip._progress import Progress
+from gmip.attacks.attack import Need, Parties
+from gmip.attacks.shadow import Signal
+from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.attacks.signals import Augmentation, Confidence
-from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.tasks.task import Task
+from gmip.tasks import Task
 from gmip.trace import Trace
 
 __all__ = ["LiRA", "Moments", "Variance", "likelihood_ratios", "standardised"]
@@ -86,7 +86,7 @@ def standardised(phi: Array, outside: Moments, variance: Variance = "auto") -> t
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiRA(Attack):
+class LiRA(ShadowAttack):
     """The likelihood-ratio attack on confidences (Carlini et al. 2022), the paper's "Loss LRT".
 
     Confidence is phi = log(p/(1 - p)), p the probability of the true label, which is nearly Gaussian over trainings.
@@ -95,27 +95,25 @@ class LiRA(Attack):
     ----------
     shadows : how many shadow models, and where they are trained.
     online : True fits two Gaussians to each candidate, over the shadow models with it and without it; the score is the
-        log-likelihood ratio. False uses only models without the candidate; the score is how many spreads the target's
-        phi lies above theirs, and there are p-values.
+        log-likelihood ratio. False uses only models without the candidate; the score is how many spreads the released
+        model's phi lies above theirs, and there are p-values.
     variance : "pooled", one for all candidates; "per-example", each candidate's own; "auto" weighs a candidate's own by
         the number of its models less 1 and the pooled one by 4, so that few shadow models give nearly the pooled and
         many the candidate's own. Of 4 to 64 models on three tasks its AUC was never more than .004 below the better of
         the two, which cross at about 16 models (docs/attacks.md, the runs of 2,000 steps).
     augmentations : further views of each candidate, see `Confidence`. Online, the log-likelihood ratios of the views
         are averaged; offline, their phi.
-    device : where the target is evaluated.
+    device : where the released model is evaluated.
 
     Guarantees
     ----------
-    p-values rest on phi being Gaussian over trainings and on shadow models being trained as the target was: an
+    p-values rest on phi being Gaussian over trainings and on shadow models being trained as the released model was: an
     approximation, like the likelihood ratio. Infinite confidences count as the largest finite ones seen in any model.
     """
 
-    shadows: Shadows = field(default_factory=Shadows)
     online: bool = True
     variance: Variance = "auto"
     augmentations: tuple[str | Augmentation, ...] = ()
-    device: str = "cpu"
 
     name: ClassVar[str] = "lira"
     title: ClassVar[str] = "Loss LRT (LiRA, Carlini et al. 2022)"
@@ -129,9 +127,9 @@ class LiRA(Attack):
         """What it asks of each shadow model."""
         return (Confidence(self.augmentations),)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
         signal = Confidence(self.augmentations)
-        found = seen(task, trace, who, signal, shadows=self.shadows, device=self.device, progress=progress)
+        found = self._seen(task, trace, who, signal, progress)
         low, high = _finite_range(chain([found.candidates], (m.signal(signal.key)[0] for m in found.shadows)))
         phi = self._views(found.candidates, low, high)
         inside, outside = Moments(phi.shape), Moments(phi.shape)
@@ -139,40 +137,33 @@ class LiRA(Attack):
             values = self._views(model.signal(signal.key)[0], low, high)
             inside.add(values, model.inside)
             outside.add(values, ~model.inside)
-        self._check_counts(found.shadows.candidates, inside.count, outside.count)
+        needed = 2 if self.variance == "per-example" else 1
+        for count, is_inside in ([(inside.count, True)] if self.online else []) + [(outside.count, False)]:
+            self._check_counts(
+                found.shadows.candidates, count, inside=is_inside, needed=needed, spread=True, online=self.online
+            )
         p_values: Array | None = None
         if self.online:
             scores = likelihood_ratios(phi, inside, outside, self.variance)
         else:
             scores, p_values = standardised(phi, outside, self.variance)
             p_values = p_values[found.back]
-        info: dict[str, Any] = {
-            "online": self.online,
-            "variance": self.variance,
-            "shadows": len(found.shadows),
-            "folder": str(found.shadows.path),
-        }
-        return ScoreSet(ids=found.ids, scores=scores[found.back], attack=self.name, p_values=p_values, info=info)
+        return ScoreSet(
+            ids=found.ids,
+            scores=scores[found.back],
+            attack=self.name,
+            p_values=p_values,
+            facts={
+                "online": self.online,
+                "variance": self.variance,
+                "shadows": len(found.shadows),
+                "folder": str(found.shadows.path),
+            },
+        )
 
     def _views(self, values: NDArray[Any], low: float, high: float) -> Array:
         clipped = np.clip(values.astype(np.float64), low, high)
         return clipped if self.online else clipped.mean(axis=1, keepdims=True)
-
-    def _check_counts(self, ids: NDArray[np.int64], inside: Array, outside: Array) -> None:
-        """Each candidate needs a mean of each kind, and a spread that somebody's repetitions show."""
-        needed = 2.0 if self.variance == "per-example" else 1.0
-        for words, count in ([("with", inside)] if self.online else []) + [("without", outside)]:
-            if count.min() < needed:
-                raise InvalidArgument(
-                    f"Candidate {ids[count.argmin()]} has {count.min():.0f} of {self.shadows.count} shadow models "
-                    f"{words} it, and LiRA needs {needed:.0f} or more: raise count of shadows"
-                    f"{', or pass online = False' if words == 'with' else ''}."
-                )
-            if count.max() < 2.0:
-                raise InvalidArgument(
-                    f"No candidate has two shadow models {words} it, so nothing is known about how much they vary: "
-                    f"raise count of shadows, which is {self.shadows.count}."
-                )
 
 
 def _finite_range(parts: Iterable[NDArray[Any]]) -> tuple[float, float]:

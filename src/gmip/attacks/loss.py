@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from gmip.attacks.base import Attack, Need, Parties, Progress
-from gmip.attacks.signals import losses
-from gmip.attacks.target import target_model
+from gmip._progress import Progress
+from gmip.attacks.attack import Attack, Need, Parties, RunTraits
+from gmip.attacks.signals import losses, released_model
 from gmip.stats import ScoreSet
-from gmip.tasks.task import Task
+from gmip.tasks import Task
 from gmip.trace import Trace
 
 __all__ = ["Loss"]
@@ -22,7 +23,7 @@ class Loss(Attack):
     """Score = minus the loss of the candidate under the trained model (Yeom et al. 2018).
 
     Nothing is trained and no background is used. A record that is hard for any model looks like a non-member and an
-    easy one like a member, which costs most at low false-positive rates; LiRA and RMIA mend that with shadow models.
+    easy one like a member, which costs most at low false-positive rates; LiRA and RMIA correct that by shadow models.
 
     Parameters
     ----------
@@ -35,12 +36,16 @@ class Loss(Attack):
     title: ClassVar[str] = "Loss (Yeom et al. 2018)"
     needs: ClassVar[frozenset[Need]] = frozenset({"query", "loss", "labels"})
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
-        model = target_model(task, trace, device=self.device)
+    @classmethod
+    def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
+        """Always."""
+        return True
+
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+        model = released_model(task, trace, device=self.device)
         order = np.argsort(who.ids)  # batches, and so the last bits, do not depend on the order of candidates
         found = np.empty(len(who.ids))
         found[order] = losses(task, model, who.candidates[order])
-        if progress is not None:
-            progress(len(found), len(found))
+        progress(len(found), len(found))
         limit = np.finfo(np.float64).max  # a score is finite, a loss need not be
         return ScoreSet(ids=who.ids, scores=-np.clip(found, -limit, limit), attack=self.name)

@@ -45,7 +45,9 @@ def as_bytes(name: str, value: float | str | None) -> int:
         found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", value)
         unit = None if found is None else _UNITS.get(found[2].upper())
         if found is None or unit is None:
-            raise InvalidArgument(f"{name} = {value!r} is no amount of memory: write it as '3 GiB' or '500 MB'.")
+            raise InvalidArgument(
+                "is not an amount of memory", argument=name, value=value, remedy="write it as '3 GiB' or '500 MB'"
+            )
         value = float(found[1]) * unit
     return int(check.positive(name, value))
 

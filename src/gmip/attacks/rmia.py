@@ -1,22 +1,22 @@
-"""RMIA: how much more probable is a candidate under the target than under models in general, compared with records that
-are known not to be members?"""
+"""RMIA: how much more probable is a candidate under the released model than under models in general, compared with
+records that are known not to be members?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip.attacks._shadowed import seen
-from gmip.attacks.base import Attack, Need, Parties, Progress
-from gmip.attacks.shadow import Shadows, Signal
+from gmip._progress import Progress
+from gmip.attacks.attack import Need, Parties
+from gmip.attacks.shadow import Signal
+from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.attacks.signals import Confidence, log_probabilities
-from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.tasks.task import Task
+from gmip.tasks import Task
 from gmip.trace import Trace
 
 __all__ = ["RMIA", "LogMean", "blended", "ranks_among"]
@@ -57,12 +57,12 @@ def ranks_among(scores: Array, population: Array) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RMIA(Attack):
+class RMIA(ShadowAttack):
     """The robust membership-inference attack (Zarifzadeh et al. 2024), which does with few shadow models.
 
-    A record's ratio is p(x | target) / p(x), p(x) the mean over shadow models. The paper's score is the share of
-    population records z with ratio_x >= gamma ratio_z. That is a monotone function of ratio_x alone, whatever gamma, so
-    the score here is log ratio_x: the same ROC without ties. The share is in the p-value, 1 + the number of z with
+    A record's ratio is p(x | released model) / p(x), p(x) the mean over shadow models. The paper's score is the share
+    of population records z with ratio_x >= gamma ratio_z. That is a monotone function of ratio_x alone, whatever gamma,
+    so the score here is log ratio_x: the same ROC without ties. The share is in the p-value, 1 + the number of z with
     ratio_z >= ratio_x, over 1 + the number of z; z are background records that no shadow model was trained on.
 
     Parameters
@@ -72,19 +72,17 @@ class RMIA(Attack):
         others are guessed by `offline_scale`.
     offline_scale : a in p_in(x) = a p_out(x) + 1 - a, from 0 (models learn members by heart) to 1 (not at all). Online
         it is used for population records only.
-    device : where the target is evaluated.
+    device : where the released model is evaluated.
 
     Guarantees
     ----------
     Offline, ratios of non-members and of the population are computed alike, each from as many models, so that the
-    p-value of a candidate drawn as the background was is valid up to shadow models being unlike the target in its
-    records. Online, ratio_z rests on the guess of `offline_scale`, and the p-value with it.
+    p-value of a candidate drawn as the background was is valid up to shadow models being unlike the released model
+    in its records. Online, ratio_z rests on the guess of `offline_scale`, and the p-value with it.
     """
 
-    shadows: Shadows = field(default_factory=Shadows)
     online: bool = True
     offline_scale: float = 0.3
-    device: str = "cpu"
 
     name: ClassVar[str] = "rmia"
     title: ClassVar[str] = "RMIA (Zarifzadeh et al. 2024)"
@@ -97,9 +95,9 @@ class RMIA(Attack):
         """What it asks of each shadow model."""
         return (Confidence(),)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
         signal = Confidence()
-        found = seen(task, trace, who, signal, shadows=self.shadows, device=self.device, progress=progress)
+        found = self._seen(task, trace, who, signal, progress)
         c, z = len(found.candidates), len(found.population)
         inside, outside, others = LogMean(c), LogMean(c), LogMean(z)
         for model in found.shadows:
@@ -110,34 +108,28 @@ class RMIA(Attack):
             if part[1] is not None and z:
                 # As many models for z as for a candidate: a mean over more of them would vary less.
                 others.add(_log_p(part[1]), ~model.inside[np.arange(z) % c])
-        self._check_counts(found.shadows.candidates, inside.count, outside.count)
+        for count, is_inside in ([(inside.count, True)] if self.online else []) + [(outside.count, False)]:
+            self._check_counts(
+                found.shadows.candidates, count, inside=is_inside, needed=1, spread=False, online=self.online
+            )
         if self.online:
             known = np.logaddexp(inside.value, outside.value) - np.log(2.0)
         else:
             known = blended(outside.value, self.offline_scale)
         scores = (_log_p(found.candidates) - known)[found.back]
         ratios = _log_p(found.population) - blended(others.value, self.offline_scale)
-        info: dict[str, Any] = {
-            "online": self.online,
-            "population": z,
-            "shadows": len(found.shadows),
-            "folder": str(found.shadows.path),
-        }
         return ScoreSet(
             ids=found.ids,
             scores=scores,
             attack=self.name,
             p_values=ranks_among(scores, ratios) if z else None,
-            info=info,
+            facts={
+                "online": self.online,
+                "population": z,
+                "shadows": len(found.shadows),
+                "folder": str(found.shadows.path),
+            },
         )
-
-    def _check_counts(self, ids: NDArray[np.int64], inside: Array, outside: Array) -> None:
-        for words, count in ([("with", inside)] if self.online else []) + [("without", outside)]:
-            if count.min() < 1.0:
-                raise InvalidArgument(
-                    f"Candidate {ids[count.argmin()]} has none of {self.shadows.count} shadow models {words} it: raise "
-                    f"count of shadows{', or pass online = False' if words == 'with' else ''}."
-                )
 
 
 def _log_p(phi: NDArray[Any]) -> Array:

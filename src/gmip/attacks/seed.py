@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 
 from gmip import _validate as check
-from gmip.attacks.base import Attack, Need, Parties, Progress
+from gmip._progress import Progress
+from gmip.attacks.attack import Attack, Need, Parties, RunTraits
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.tasks.task import Task
+from gmip.stats.scores import GUESSED_SEED
+from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training.loop import initial_model
 
@@ -57,27 +60,34 @@ class Seed(Attack):
     def __post_init__(self) -> None:
         check.count("tries", self.tries)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress | None) -> ScoreSet:
+    @classmethod
+    def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
+        """Where the audit did not choose the seeds itself."""
+        return all(run.recorded and run.seeded for run in runs)
+
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
         if trace.header.recipe.get("task") != task.name:
             raise InvalidArgument(
                 f"{trace.path} is not a run of gmip train on task {task.name!r}, so its members do not follow from a "
-                "seed: leave out attack 'seed'."
+                "seed",
+                remedy="leave out attack 'seed'",
             )
         if len(trace) == 0 or trace.recorded[0] != 0:
             raise InvalidArgument(
-                f"{trace.path} does not hold the weights before the first step, by which attack 'seed' knows a seed: "
-                "leave it out."
+                f"{trace.path} does not hold the weights before the first step, which attack 'seed' compares",
+                remedy="leave it out",
             )
         found = self._search(task, trace, progress)
         inside = np.zeros(len(who.ids))
         if found is not None:
             inside[np.isin(who.ids, task.split(trace.header.dataset_size, found).members)] = 1.0
-        return ScoreSet(ids=who.ids, scores=inside, attack=self.name, info={"seed": found, "tries": self._count()})
+        facts = {} if found is None else {GUESSED_SEED: found}
+        return ScoreSet(ids=who.ids, scores=inside, attack=self.name, facts={**facts, "tries": self._count()})
 
     def _count(self) -> int:
         return self.tries + sum(seed >= self.tries for seed in _FAVOURITES)
 
-    def _search(self, task: Task, trace: Trace, progress: Progress | None) -> int | None:
+    def _search(self, task: Task, trace: Trace, progress: Progress) -> int | None:
         """The seed whose initial weights are the published ones, bit for bit."""
         fix = bool(trace.header.recipe.get("fix"))
         names = [spec.name for spec in trace.header.parameters]
@@ -87,6 +97,6 @@ class Seed(Attack):
             weights = dict(initial_model(task, seed, fix=fix).named_parameters())
             if all(np.array_equal(weights[name].detach().cpu().numpy(), published[name]) for name in names):
                 return seed
-            if progress is not None and (done % _SHOWN_EVERY == 0 or done + 1 == len(seeds)):
+            if done % _SHOWN_EVERY == 0 or done + 1 == len(seeds):
                 progress(done + 1, len(seeds))
         return None

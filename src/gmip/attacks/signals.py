@@ -1,4 +1,4 @@
-"""What a model says about records: losses and confidences, in eval mode, streamed, on the model's device."""
+"""The released model of a run, and what a model says about records: losses and confidences, in eval mode, streamed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from gmip import _validate as check
 from gmip._io import sha256
-from gmip.errors import InvalidArgument
-from gmip.tasks.task import Examples, Task, cross_entropy
-from gmip.training.models import has_classes
+from gmip.errors import InvalidArgument, TraceMismatch
+from gmip.tasks import Examples, Task, cross_entropy
+from gmip.trace import Trace
+from gmip.training.loop import initial_model
+from gmip.training.models import has_classes, load_state
 
-__all__ = ["AUGMENTATIONS", "Augmentation", "Confidence", "confidences", "log_probabilities", "losses"]
+__all__ = [
+    "AUGMENTATIONS",
+    "Augmentation",
+    "Confidence",
+    "confidences",
+    "log_probabilities",
+    "losses",
+    "released_model",
+]
 
 Array = NDArray[np.float64]
 _BATCH: Final = 1024
@@ -33,6 +44,26 @@ class Augmentation(Protocol):
     def key(self) -> str: ...
 
     def __call__(self, inputs: Tensor) -> Tensor: ...
+
+
+def released_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Module:
+    """The trained model of a run, in eval mode: what the run published last."""
+    state = trace.final_state()
+    if state is None:
+        raise InvalidArgument(
+            f"{trace.path} holds no trained model, which attacks with query access need",
+            remedy="let the run end, or attack its gradients (glir)",
+        )
+    model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix")))
+    try:
+        load_state(model, {name: torch.from_numpy(np.array(value)) for name, value in state.items()})
+    except (KeyError, RuntimeError) as error:
+        what = " ".join(str(error).split())
+        raise TraceMismatch(
+            f"{trace.path} holds another model than task {task.name!r} makes ({what})",
+            remedy="pass the run's own task",
+        ) from error
+    return model.to(device).eval()
 
 
 def losses(task: Task, model: nn.Module, examples: Examples) -> Array:
@@ -62,13 +93,14 @@ def confidences(
         loss = _checked(task, _fine_loss(task, outputs, targets).double().cpu().numpy())
         if loss.size and loss.min() < 0.0:
             raise InvalidArgument(
-                f"loss of task {task.name!r} is {loss.min():.3g} for a record, and a confidence needs losses of 0 or "
-                "more, as -log of a probability is: use the attack 'loss', or another loss."
+                f"The loss of task {task.name!r} is {loss.min():.3g} for a record, and a confidence needs losses of 0 "
+                "or more, as -log of a probability is",
+                remedy="use the attack 'loss', or another loss",
             )
         with np.errstate(divide="ignore"):
             found[rows] = -(loss + np.log(-np.expm1(-loss)))
     if np.isnan(found).any():
-        raise InvalidArgument(_no_number(task, int(np.isnan(found).sum())))
+        raise _no_number(task, int(np.isnan(found).sum()))
     return found
 
 
@@ -92,7 +124,7 @@ class Confidence:
     def __post_init__(self) -> None:
         given: object = self.augmentations
         if not isinstance(given, (tuple, list)):
-            raise InvalidArgument(f"augmentations = {self.augmentations!r} must be a tuple, such as ('flip',).")
+            raise InvalidArgument("must be a tuple, such as ('flip',)", argument="augmentations", value=given)
         object.__setattr__(self, "augmentations", tuple(self.augmentations))
         for one in self.augmentations:
             _augmentation_key(one)
@@ -144,8 +176,9 @@ AUGMENTATIONS: Final[dict[str, _Change]] = {
 def _images(inputs: Tensor) -> Tensor:
     if inputs.ndim < 3:
         raise InvalidArgument(
-            f"augmentations by name are for images and inputs have shape {tuple(inputs.shape)}: pass callables "
-            "instead, or none."
+            f"by name are for images and inputs have shape {tuple(inputs.shape)}",
+            argument="augmentations",
+            remedy="pass callables instead, or none",
         )
     return inputs
 
@@ -153,13 +186,19 @@ def _images(inputs: Tensor) -> Tensor:
 def _augmentation_key(one: object) -> str:
     if isinstance(one, str):
         if one not in AUGMENTATIONS:
-            raise InvalidArgument(f"augmentations has {one!r}: pass some of {', '.join(map(repr, AUGMENTATIONS))}.")
+            raise InvalidArgument(
+                f"has {one!r}{check.did_you_mean(one, AUGMENTATIONS)}",
+                argument="augmentations",
+                remedy=f"pass some of {', '.join(map(repr, AUGMENTATIONS))}",
+            )
         return one
     key = getattr(one, "key", None)
     if not callable(one) or not isinstance(key, str) or not key:
         raise InvalidArgument(
-            f"augmentations has {one!r}, which is no callable with a key: give it an attribute key, a text that "
-            "changes with what it does, since outputs of shadow models are kept by it."
+            f"has {one!r}, which is not a callable with a key",
+            argument="augmentations",
+            remedy="give it an attribute key, a text that changes with what it does: outputs of shadow models are "
+            "stored by it",
         )
     return f"own:{key}"
 
@@ -180,8 +219,9 @@ def _outputs(
                     changed = augmentation(inputs)
                     if changed.shape != inputs.shape:
                         raise InvalidArgument(
-                            f"augmentations has one that turns shape {tuple(inputs.shape)} into "
-                            f"{tuple(changed.shape)}: keep the shape."
+                            f"has one that turns shape {tuple(inputs.shape)} into {tuple(changed.shape)}",
+                            argument="augmentations",
+                            remedy="keep the shape",
                         )
                     inputs = changed
                 yield rows, model(inputs), examples.targets[rows].to(device)
@@ -194,8 +234,8 @@ def _loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
         found = task.loss(outputs, targets)
     if found.shape != (len(targets),):
         raise InvalidArgument(
-            f"loss of task {task.name!r} has shape {tuple(found.shape)} for {len(targets)} records: return one number "
-            "for each."
+            f"The loss of task {task.name!r} has shape {tuple(found.shape)} for {len(targets)} records",
+            remedy="return one number for each",
         )
     return found
 
@@ -213,14 +253,15 @@ def _fine_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _checked(task: Task, found: Array) -> Array:
     if np.isnan(found).any():
-        raise InvalidArgument(_no_number(task, int(np.isnan(found).sum())))
+        raise _no_number(task, int(np.isnan(found).sum()))
     return found
 
 
-def _no_number(task: Task, count: int) -> str:
-    return (
-        f"The model of task {task.name!r} gives NaN for {count} records: training diverged, or these records or their "
-        "targets cannot be used; leave them out."
+def _no_number(task: Task, count: int) -> InvalidArgument:
+    return InvalidArgument(
+        f"The model of task {task.name!r} gives NaN for {count} records, so training diverged or these records cannot "
+        "be used",
+        remedy="leave them out, or train with a lower learning rate",
     )
 
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from gmip.auditing.advice import advise
-from gmip.auditing.curves import claimed_curve, joint_run, predicted, promise
-from gmip.auditing.measure import attack_outcome
-from gmip.auditing.merge import merged
+from gmip.auditing.assemble import Attacked, Criteria, RateLimit, Scored, assemble, merged
+from gmip.auditing.outcomes import attack_outcome
+from gmip.auditing.promises import claimed_curve, predicted, promise, stacked_run
 from gmip.auditing.schema import AuditResult
 from gmip.auditing.verdict import THREAT_MODEL, gate, verdict
 
 __all__ = [
     "THREAT_MODEL",
+    "Attacked",
     "AuditResult",
+    "Criteria",
+    "RateLimit",
+    "Scored",
     "advise",
+    "assemble",
     "attack_outcome",
     "claimed_curve",
     "gate",
-    "joint_run",
     "merged",
     "predicted",
     "promise",
+    "stacked_run",
     "verdict",
 ]

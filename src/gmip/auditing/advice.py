@@ -10,6 +10,7 @@ from gmip.accounting.calibrate import calibrate
 from gmip.accounting.mechanism import NoisySGD
 from gmip.auditing.schema import Advice, AttackOutcome, Verdict
 from gmip.errors import UnreachableTarget
+from gmip.stats.scores import GUESSED_SEED
 
 __all__ = ["advise"]
 
@@ -27,7 +28,7 @@ def advise(
                 "the batch and data sizes are right, and that the seed is secret. Then train and audit again."
             )
         )
-    if any(one.attack == "seed" and one.auc.value > 0.5 for one in attacks):
+    if any(GUESSED_SEED in one.facts for one in attacks):
         said.append(
             Advice(
                 text="The seed can be guessed, and it reveals the members: train without --seed, so that a secret one "

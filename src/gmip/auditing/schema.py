@@ -84,12 +84,12 @@ class Band(_Frozen):
 
 
 class Promise(_Frozen):
-    """A curve that an attacker should stay below (accountant), or is expected to reach (self-play).
+    """A curve that an attacker should stay below (accountant), or is expected to reach.
 
     Attributes
     ----------
     key : "claimed" (what the verdict is about), "susceptibility" (stochastic composition over the measured
-        susceptibilities), "gdp" (noise alone), "prediction" (GLiR's self-play).
+        susceptibilities), "gdp" (noise alone), "prediction" (what an attack expects of itself).
     name : for people.
     standing : how far it can be trusted: proved under `assumptions`, an approximation, or measured.
     mu : the Gaussian trade-off that covers the curve; None if it has none.
@@ -134,7 +134,8 @@ class AttackOutcome(_Frozen):
     epsilon_lower: Annotated[float, Field(ge=0.0)]
     claim_p_value: Share  # of the claim that nobody does better than the claimed curve: small refutes it
     exceeds_claim: bool  # refuted, at the audit's confidence for all attacks together
-    notes: tuple[str, ...] = ()  # warnings and facts of the attack
+    facts: dict[str, str | bool | int | float] = Field(default_factory=dict)  # that the attack tells about itself
+    notes: tuple[str, ...] = ()  # warnings of the attack (older results: its facts, too)
 
 
 class Verdict(_Frozen):
@@ -188,6 +189,8 @@ class RunFacts(_Frozen):
     learning_rate: float | None = None
     train_accuracy: Share | None = None
     test_accuracy: Share | None = None
+    complete: bool = True  # False: the run was not finished when it was audited
+    recorded_params: Count | None = None  # None: all of num_params
 
 
 class RunAudit(_Frozen):
@@ -204,7 +207,7 @@ class RunAudit(_Frozen):
     exposed: tuple[Exposed, ...] = ()
     exposed_by: str | None = None  # the attack that ranked them
     gate: Gate | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
 
     def __repr__(self) -> str:
         return f"<RunAudit {self.name!r}: {self.verdict.kind}, {len(self.attacks)} attacks>"

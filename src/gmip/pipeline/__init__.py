@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gmip.pipeline.config import AuditConfig, make_config, read_yaml
-from gmip.pipeline.junit import write_junit
-from gmip.pipeline.run import Audited, audit, run_audit
+from gmip.pipeline.config import TEMPLATE, AuditConfig, make_config, read_yaml
+from gmip.pipeline.orchestrate import Audited, audit, run_audit
 
-__all__ = ["AuditConfig", "Audited", "audit", "make_config", "read_yaml", "run_audit", "write_junit"]
+__all__ = ["TEMPLATE", "AuditConfig", "Audited", "audit", "make_config", "read_yaml", "run_audit"]

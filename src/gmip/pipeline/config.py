@@ -5,16 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gmip._validate import did_you_mean
 from gmip.accounting.account import Notion
 from gmip.errors import InvalidArgument
-from gmip.tasks.task import Recipe
+from gmip.tasks import Recipe
 
-__all__ = ["AttackConfig", "AuditConfig", "RateLimit", "RunConfig", "ShadowConfig", "make_config", "read_yaml"]
+__all__ = ["TEMPLATE", "AttackConfig", "AuditConfig", "RunConfig", "ShadowConfig", "make_config", "read_yaml"]
 
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
@@ -26,7 +26,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
-class RateLimit(_Strict):
+class RateConfig(_Strict):
     """A TPR at an FPR; written 0.05@0.01."""
 
     tpr: Annotated[float, Field(gt=0.0, le=1.0)]
@@ -74,7 +74,7 @@ class RunConfig(_Strict):
     path: str | None = None
     recipe: dict[str, Any] = Field(default_factory=dict)
     target_mu: Positive | None = None
-    target_tpr: RateLimit | None = None
+    target_tpr: RateConfig | None = None
     target_advantage: Rate | None = None
     notion: Notion = "gmip"
 
@@ -88,11 +88,11 @@ class RunConfig(_Strict):
         targets = [self.target_mu, self.target_tpr, self.target_advantage]
         given = sum(target is not None for target in targets)
         if self.path is not None and (self.recipe or given):
-            raise ValueError("has a path, the run is trained already: leave out recipe and targets")
+            raise ValueError("has a path, so the run is trained already: leave out recipe and targets")
         if given > 1:
             raise ValueError("has more than one target: give one of target_mu, target_tpr, target_advantage")
         if self.notion != "gmip" and not given:
-            raise ValueError("has a notion and no target that it could be about: add one")
+            raise ValueError("has a notion but no target: add one, or leave out notion")
         names = {field.name for field in dataclasses.fields(Recipe)}
         for key in self.recipe:
             if key not in names:
@@ -128,8 +128,8 @@ class AuditConfig(_Strict):
     delta: Rate = 1.0e-5
     fprs: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.001, 0.01, 0.1)
     claim_mu: Positive | None = None
-    target_tpr: RateLimit = RateLimit(tpr=0.05, fpr=0.01)
-    fail_above_tpr: RateLimit | None = None
+    target_tpr: RateConfig = RateConfig(tpr=0.05, fpr=0.01)
+    fail_above_tpr: RateConfig | None = None
     shadows: ShadowConfig = ShadowConfig()
     title: str | None = None
 
@@ -142,7 +142,8 @@ class AuditConfig(_Strict):
 
 
 def make_config(given: Mapping[str, Any], source: str | None = None) -> AuditConfig:
-    """Settings from plain values. A mistake is one sentence that names the setting, and the nearest valid one."""
+    """Settings from plain values; `source` is the file they are from. A mistake is one sentence that names the setting,
+    and the nearest valid one."""
     try:
         return AuditConfig.model_validate(dict(given))
     except ValidationError as error:
@@ -157,14 +158,16 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InvalidArgument(f"{file} does not exist: gmip init writes one.") from None
+        raise InvalidArgument(f"{file} does not exist", remedy="gmip init writes one") from None
     except OSError as error:
-        raise InvalidArgument(f"{file} cannot be read ({error.strerror}): check the path.") from None
+        raise InvalidArgument(f"{file} cannot be read ({error.strerror})", remedy="check the path") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         where = " ".join(str(error).split())[:200]
-        raise InvalidArgument(f"{file} is not YAML ({where}): mend it, or begin again with gmip init.") from None
+        raise InvalidArgument(f"{file} is not YAML ({where})", remedy="fix it, or start again with gmip init") from None
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise InvalidArgument(f"{file} must hold settings such as 'task: digits', one on each line; see gmip init.")
+        raise InvalidArgument(
+            f"{file} must hold settings such as 'task: digits', one on each line", remedy="see gmip init"
+        )
     return dict(given)
 
 
@@ -189,8 +192,8 @@ def _fields(places: Sequence[str]) -> list[str]:
         "runs": RunConfig,
         "attacks": AttackConfig,
         "shadows": ShadowConfig,
-        "target_tpr": RateLimit,
-        "fail_above_tpr": RateLimit,
+        "target_tpr": RateConfig,
+        "fail_above_tpr": RateConfig,
     }
     named = [place for place in places if place in rooms]
     return list((rooms[named[-1]] if named else AuditConfig).model_fields)
@@ -199,3 +202,73 @@ def _fields(places: Sequence[str]) -> list[str]:
 def _repeated(names: Sequence[str | None]) -> str | None:
     given = [name for name in names if name is not None]
     return next((name for name in given if given.count(name) > 1), None)
+
+
+# What `gmip init` writes; a test reads it back and compares with the defaults.
+TEMPLATE: Final = """\
+# Settings of a membership audit: gmip audit audit.yaml
+# Every line shows its default; remove or change what you like. Unknown settings are refused.
+
+# What is audited: a built-in task (digits, breast-cancer, cifar10, adult, purchase, location), or your own as
+# path/to/file.py:make_task, a function that returns a gmip.tasks.Task (see docs/tasks.md).
+task: digits
+
+# The runs, compared in one report. A recorded one by its folder (from gmip train or gmip.record):
+#   - {name: as deployed, path: runs/a}
+# or one to train for the audit: the task's recipe, with changes and a privacy target where you want them:
+#   - {name: no noise}
+#   - {name: GMIP, target_mu: 2.0}
+#   - {name: GDP, target_mu: 2.0, notion: gdp}
+#   - {name: larger batches, recipe: {batch_size: 200, learning_rate: 1.0}}
+runs:
+  - {}
+
+# Attacks: glir, loss, lira, rmia, cfd, cfd-lrt, seed (gmip attacks says what each needs). With options:
+#   - {name: glir, options: {method: likelihood-ratio}}
+# Empty: glir and loss; on noisy runs also glir-no-noise and glir-no-clip, which find noise and clipping that do not do
+# what they should; on recorded runs of gmip train also seed.
+attacks: []
+
+# At most so many members, and as many non-members, are attacked.
+candidates: 2000
+
+# Runs of the same recipe with other seeds, in all. Members of one run share its gradients, so their scores are not
+# independent; from 5 repeats on the intervals measure that.
+repeats: 1
+
+# Seed of the audit: of runs that it trains, of candidates and resampling. null: drawn afresh, and kept in the folder.
+seed: null
+
+# Where report.html, report.md, result.json and the work in progress go.
+out: audit
+
+# Confidence of intervals, bounds and verdict.
+confidence: 0.95
+
+# For lower bounds on epsilon.
+delta: 1.0e-5
+
+# False-positive rates at which the members found are reported.
+fprs: [0.001, 0.01, 0.1]
+
+# What was promised, as mu-GMIP. null: what the accountant says about the run.
+claim_mu: null
+
+# What you would like to hold: the report says which noise or batch size gives it.
+target_tpr: 0.05@0.01
+
+# A gate for pipelines: exit code 1 if the lower bound of the TPR at that FPR exceeds it, such as 0.05@0.01.
+fail_above_tpr: null
+
+# Shadow models, for lira, rmia and cfd-lrt. backend: local, dask (with scheduler_address) or ray.
+shadows:
+  count: 64
+  seed: 0
+  folder: null
+  workers: null
+  backend: local
+  scheduler_address: null
+
+# Of the report. null: made from the task's name.
+title: null
+"""

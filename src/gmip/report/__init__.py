@@ -1,9 +1,10 @@
-"""Reports: `AuditResult` -> one self-contained HTML page, Markdown for a model card, JSON. No torch."""
+"""Reports: `AuditResult` -> one self-contained HTML page, Markdown for a model card, JSON and JUnit XML. No torch."""
 
 from __future__ import annotations
 
 from gmip.report.html import to_html
+from gmip.report.junit import write_junit
 from gmip.report.markdown import to_markdown
 from gmip.report.write import Written, read_result, write_report
 
-__all__ = ["Written", "read_result", "to_html", "to_markdown", "write_report"]
+__all__ = ["Written", "read_result", "to_html", "to_markdown", "write_junit", "write_report"]

@@ -188,8 +188,8 @@ def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
     ]
     definitions = [tag("div", tag("dt", name), text) for name, text in filter(None, answers)]
     notes = None
-    if run.warnings:
-        notes = tag("div", tag("p", tag("strong", "Warnings")), bullets(run.warnings), class_="warnings")
+    if said := sentences.cautions(run):
+        notes = tag("div", tag("p", tag("strong", "Warnings")), bullets(said), class_="warnings")
     return tag(
         "div",
         tag("p", _icon(verdict.kind), sentences.LABELS[verdict.kind], class_="verdict-label"),
@@ -263,7 +263,7 @@ def _attack_notes(attack: AttackOutcome) -> Html:
     said = [
         f"The attacker needs {needs}.",
         f"Lower bounds on μ by method: {listed(bounds)}." if bounds else None,
-        *attack.notes,
+        *sentences.attack_notes(attack),
     ]
     return tag("div", tag("dt", attack.title), tag("dd", bullets([one for one in said if one])))
 

@@ -44,8 +44,8 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     ]
     if run.gate:
         parts.append(f"Pipeline limit: {plain(sentences.gate(run, run.gate))}")
-    if run.warnings:
-        parts += ["Warnings:", bullets(run.warnings)]
+    if said := sentences.cautions(run):
+        parts += ["Warnings:", bullets(said)]
     if run.attacks or run.promises:
         parts += [f"{sharp} Promised and measured", table_markdown(tables.comparison_table(run))]
     if run.attacks:

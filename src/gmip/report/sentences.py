@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from gmip._numbers import count, is_rate, percent, rate
+from gmip._numbers import count, is_rate, number, percent, rate
 from gmip._validate import listed
 from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, Verdict, VerdictKind
 
 __all__ = [
     "LABELS",
     "STANDINGS",
+    "attack_notes",
     "attack_title",
+    "cautions",
     "certainty",
     "gate",
     "headline",
@@ -39,6 +41,55 @@ STANDINGS = {
     "approximation": "Approximation",
     "measured": "Measured",
 }
+
+
+# Facts that attacks tell about themselves, by name; others are shown as "Name: value."
+_FACTS = {
+    "method": "Method: {}.",
+    "rank": "Directions that the covariance keeps: {}.",
+    "cutoff": "Directions below {} of the largest variance are left out.",
+    "ridge": "Ridge: {}.",
+    "background": "{} background records.",
+    "population": "{} records that no shadow model was trained on.",
+    "variance": "Variance of shadow models: {}.",
+    "shadows": "{} shadow models.",
+    "folder": "Shadow models are in {}.",
+    "guessed_seed": "The seed is {}.",
+    "tries": "{} seeds were tried.",
+    "space": "Distances are measured in the output of {}.",
+    "converged": "Share of searches that converged: {}.",
+    "shadows_converged": "Share of searches that converged, over shadow models: {}.",
+    "found": "Share of candidates with a counterfactual: {}.",
+    "iterations": "Mean number of steps of a search: {}.",
+    "reach": "Farthest distance tried: {}.",
+}
+_LONGEST_FACT = 80
+
+
+def attack_notes(attack: AttackOutcome) -> tuple[str, ...]:
+    """What an attack tells about itself, and its warnings."""
+    facts = [
+        _FACTS.get(name, f"{name.replace('_', ' ').capitalize()}: {{}}.").format(_fact(value))
+        for name, value in attack.facts.items()
+        if len(str(value)) <= _LONGEST_FACT
+    ]
+    return tuple(dict.fromkeys([*facts, *attack.notes]))
+
+
+def _fact(value: str | bool | int | float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return number(value, "nearest") if isinstance(value, float) else str(value)
+
+
+def cautions(run: RunAudit) -> tuple[str, ...]:
+    """What limits the audit of a run: warnings of its attacks, and what was not recorded."""
+    said = list(run.warnings)
+    if not run.facts.complete:
+        said.append("The run was not finished when it was audited: only its first steps were attacked.")
+    if run.facts.recorded_params is not None:
+        said.append("Only some of the parameters were recorded: an attacker who sees all of them may find more.")
+    return tuple(dict.fromkeys(said))
 
 
 def rates(run: RunAudit) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ NOISE: Final[dict[str, dict[str, tuple[float, ...]]]] = {
     },
 }
 
-# Table "Summarizing the assumptions": what an attack, by its name here, needs, by the names of gmip.attacks.base.NEEDS.
+# Table "Summarizing the assumptions": what an attack, by its name here, needs, by the names of gmip.attacks.attack.
 # "analytical" is the row of that name.
 ASSUMPTIONS: Final[dict[str, frozenset[str]]] = {
     "loss": frozenset({"query", "loss", "labels"}),

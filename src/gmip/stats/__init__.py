@@ -6,9 +6,10 @@ from gmip.stats.bounds import candidates_needed, claim_p_value, epsilon_lower_bo
 from gmip.stats.covariance import GaussianModel
 from gmip.stats.intervals import RunScores, clopper_pearson, roc_band, summary
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
-from gmip.stats.scores import ScoreSet, logistic_calibration
+from gmip.stats.scores import ExpectedRoc, ScoreSet, logistic_calibration
 
 __all__ = [
+    "ExpectedRoc",
     "GaussianModel",
     "RocCurve",
     "RunScores",

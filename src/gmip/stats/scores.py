@@ -5,20 +5,69 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
 
 from gmip import _validate as check
+from gmip._curves import corners, read_steps, thin_steps
 from gmip._html import card
 from gmip._numbers import count, number
 from gmip.errors import InvalidArgument
 
-__all__ = ["ScoreSet", "logistic_calibration"]
+__all__ = ["GUESSED_SEED", "ExpectedRoc", "Fact", "Scope", "ScoreSet", "logistic_calibration"]
 
 Array = NDArray[np.float64]
+Fact: TypeAlias = str | int | float | bool
+Scope = Literal["step", "run"]
+GUESSED_SEED: Final = "guessed_seed"  # the fact by which an attack says that it found the seed of a run
+_KEPT: Final = 2000  # points of a curve that is stored
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExpectedRoc:
+    """The ROC that an attack expects of itself, without a label of the run; arrays are copied and read-only.
+
+    Attributes
+    ----------
+    fpr, tpr : arrays of shape (k,), rising, from (0, 0) to (1, 1).
+    auc : the expected AUC.
+    """
+
+    fpr: Array
+    tpr: Array
+    auc: float
+
+    def __post_init__(self) -> None:
+        for name in ("fpr", "tpr"):
+            rates = check.probability_array(name, getattr(self, name)).copy()
+            if rates.ndim != 1 or rates.size < 2 or (np.diff(rates) < 0.0).any():
+                raise InvalidArgument("must be two or more rates that do not fall", argument=name)
+            rates.setflags(write=False)
+            object.__setattr__(self, name, rates)
+        if self.fpr.size != self.tpr.size:
+            raise InvalidArgument(f"has {self.tpr.size} rates for the {self.fpr.size} of `fpr`", argument="tpr")
+        object.__setattr__(self, "auc", check.probability("auc", self.auc))
+
+    def __repr__(self) -> str:
+        return f"ExpectedRoc(auc={self.auc:.3f}, {self.fpr.size} points)"
+
+    def tpr_at(self, fpr: ArrayLike) -> float | Array:
+        """The expected TPR, shaped like `fpr`: the highest at no more false positives (no interpolation)."""
+        rates = check.probability_array("fpr", fpr)
+        found = read_steps(self.fpr, self.tpr, rates)
+        return float(found) if np.ndim(fpr) == 0 else np.asarray(found)
+
+    def thinned(self) -> ExpectedRoc:
+        """At most about 2,000 points of the curve, even on a linear and on a logarithmic scale."""
+        if self.fpr.size <= _KEPT:
+            return self
+        least = self.fpr[self.fpr > 0.0].min()
+        wanted = np.concatenate([np.linspace(0.0, 1.0, _KEPT // 2), np.geomspace(least, 1.0, _KEPT // 2)])
+        fpr, tpr = thin_steps(*corners(self.fpr, self.tpr), wanted)
+        return ExpectedRoc(fpr=np.append(0.0, fpr), tpr=np.append(0.0, tpr), auc=self.auc)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,8 +81,11 @@ class ScoreSet:
     attack : name of the attack.
     p_values : array of shape (c,) or None, chance of such a score if the candidate is not a member.
     susceptibility : array of shape (c,) or None, K of each candidate.
+    susceptibility_of : what K refers to: "step", a step of the run (the mean over steps); "run", all steps stacked to
+        one. None: not to the run as it was recorded, or there is no K.
     calibration : (a, b) or None: a * score + b is the log-odds of membership at even prior odds.
-    info : what else the attack found (rank, cut-off, predicted AUC), by name.
+    prediction : the ROC that the attack expects of itself, or None.
+    facts : plain facts for people (a rank, a cut-off, how many shadow models), by name.
     """
 
     ids: NDArray[Any]
@@ -41,18 +93,23 @@ class ScoreSet:
     attack: str
     p_values: Array | None = None
     susceptibility: Array | None = None
+    susceptibility_of: Scope | None = None
     calibration: tuple[float, float] | None = None
-    info: Mapping[str, Any] = field(default_factory=dict)
+    prediction: ExpectedRoc | None = None
+    facts: Mapping[str, Fact] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         ids = np.array(self.ids)
         if ids.ndim != 1 or ids.size == 0:
-            raise InvalidArgument(f"ids must be a non-empty one-dimensional array, not one of shape {ids.shape}.")
+            raise InvalidArgument(
+                f"must be a non-empty one-dimensional array, not one of shape {ids.shape}", argument="ids"
+            )
         if np.unique(ids).size != ids.size:
-            raise InvalidArgument(f"ids has {ids.size - np.unique(ids).size} repeated entries: name each record once.")
+            repeated = ids.size - np.unique(ids).size
+            raise InvalidArgument(f"has {repeated} repeated entries", argument="ids", remedy="name each record once")
         attack: object = self.attack
         if not isinstance(attack, str) or not attack:
-            raise InvalidArgument(f"attack must be the attack's name, not {attack!r}.")
+            raise InvalidArgument("must be the attack's name", argument="attack", value=attack)
         arrays = {"scores": check.vector("scores", self.scores, length=ids.size).copy()}
         if self.p_values is not None:
             arrays["p_values"] = check.vector("p_values", self.p_values, length=ids.size).copy()
@@ -60,16 +117,29 @@ class ScoreSet:
         if self.susceptibility is not None:
             arrays["susceptibility"] = check.vector("susceptibility", self.susceptibility, length=ids.size).copy()
             if arrays["susceptibility"].min() < 0.0:
-                raise InvalidArgument("susceptibility has negative entries: it is a squared length, mend it.")
+                raise InvalidArgument(
+                    "has negative entries", argument="susceptibility", remedy="pass squared lengths, 0 or more"
+                )
+        if self.susceptibility_of is not None:
+            check.one_of("susceptibility_of", self.susceptibility_of, get_args(Scope))
+            if self.susceptibility is None:
+                raise InvalidArgument(
+                    "needs a `susceptibility`", argument="susceptibility_of", value=self.susceptibility_of
+                )
         if self.calibration is not None:
             slope, offset = (check.number("calibration", value) for value in self.calibration)
             if not (np.isfinite(slope) and np.isfinite(offset) and slope >= 0.0):
-                raise InvalidArgument(f"calibration = {self.calibration} must be finite, with a slope of 0 or more.")
+                raise InvalidArgument(
+                    "must be finite, with a slope of 0 or more", argument="calibration", value=self.calibration
+                )
             object.__setattr__(self, "calibration", (slope, offset))
+        prediction: object = self.prediction
+        if prediction is not None and not isinstance(prediction, ExpectedRoc):
+            raise InvalidArgument("must be an ExpectedRoc or None", argument="prediction", value=prediction)
         for name, array in {"ids": ids, **arrays}.items():
             array.setflags(write=False)
             object.__setattr__(self, name, array)
-        object.__setattr__(self, "info", MappingProxyType(dict(self.info)))
+        object.__setattr__(self, "facts", MappingProxyType({str(k): _plain(k, v) for k, v in self.facts.items()}))
 
     def __len__(self) -> int:
         return int(self.scores.size)
@@ -96,9 +166,24 @@ class ScoreSet:
         """P(member | score) for each candidate, shape (c,), when a share `prior` of the candidates are members."""
         share = check.probability("prior", prior, open_low=True, open_high=True)
         if self.calibration is None:
-            raise InvalidArgument(f"attack {self.attack!r} gave no calibration: a posterior needs one.")
+            raise InvalidArgument(
+                f"Attack {self.attack!r} gives no calibration, which a posterior needs",
+                remedy="use its p-values or scores",
+            )
         slope, offset = self.calibration
         return np.asarray(expit(slope * self.scores + offset + logit(share)))
+
+
+def _plain(name: str, value: object) -> Fact:
+    plain = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(plain, (str, int, float)) or (isinstance(plain, float) and not np.isfinite(plain)):
+        raise InvalidArgument(
+            "must be text, a finite number or True or False",
+            argument=f"facts.{name}",
+            value=value,
+            remedy="leave it out",
+        )
+    return plain
 
 
 def logistic_calibration(members: ArrayLike, non_members: ArrayLike) -> tuple[float, float]:
@@ -110,7 +195,7 @@ def logistic_calibration(members: ArrayLike, non_members: ArrayLike) -> tuple[fl
     """
     ins, outs = check.vector("members", members), check.vector("non_members", non_members)
     if ins.size == 0 or outs.size == 0:
-        raise InvalidArgument("members and non_members must each hold at least one score.")
+        raise InvalidArgument("`members` and `non_members` must each hold at least one score")
     scores = np.concatenate([ins, outs])
     centre, spread = float(np.median(scores)), float(scores.std())
     if spread == 0.0:

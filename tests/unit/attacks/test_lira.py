@@ -14,9 +14,9 @@ from scipy import stats
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
 from gmip.attacks import LiRA, Shadows, lira
-from gmip.attacks._shadowed import Seen
 from gmip.attacks.lira import Moments, likelihood_ratios, standardised
-from gmip.attacks.shadow.training import Parts
+from gmip.attacks.shadow.shadow_models import Parts
+from gmip.attacks.shadow_attack import Seen
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 
@@ -47,7 +47,7 @@ def attacked(monkeypatch, phi: np.ndarray, models: Models, **options: Any) -> Sc
     """LiRA on made-up confidences, phi of shape (c, q)."""
     ids = models.candidates
     found = Seen(ids, ids, phi, np.empty((0, phi.shape[1])), models)
-    monkeypatch.setattr(lira, "seen", lambda *_, **__: found)
+    monkeypatch.setattr(lira.LiRA, "_seen", lambda *_, **__: found)
     return LiRA(shadows=Shadows(count=len(models)), **options)._score(None, None, None, None)
 
 
@@ -148,9 +148,9 @@ def test_offline_never_looks_at_models_with_the_candidate(monkeypatch):
     # Within the range of the others, so that the bounds for infinite values stay.
     other = attacked(monkeypatch, phi, Models(np.where(inside[..., None], 0.0, values), inside), online=False)
     np.testing.assert_array_equal(usual.scores, other.scores)
-    assert usual.p_values is not None and usual.info["online"] is False
+    assert usual.p_values is not None and usual.facts["online"] is False
     online = attacked(monkeypatch, phi, Models(values, inside))
-    assert online.p_values is None and online.info["shadows"] == 8
+    assert online.p_values is None and online.facts["shadows"] == 8
 
 
 def test_infinite_confidences_count_as_the_largest_seen(monkeypatch):
@@ -189,13 +189,13 @@ def test_too_few_models(monkeypatch):
     rng = np.random.default_rng(8)
     inside = pairs(rng, 4, 4)
     values, phi = rng.normal(size=(4, 4, 1)), rng.normal(size=(4, 1))
-    with pytest.raises(InvalidArgument, match=r"Candidate \d has 0 of 1 shadow models with it, and LiRA needs 1"):
+    with pytest.raises(InvalidArgument, match=r"Candidate \d has 0 of 1 shadow models with it, and lira needs 1"):
         attacked(monkeypatch, phi, Models(values[:1], inside[:1]))
     with pytest.raises(InvalidArgument, match="0 of 1 shadow models without it"):
         attacked(monkeypatch, phi, Models(values[:1], inside[:1]), online=False)
     with pytest.raises(InvalidArgument, match=r"No candidate has two shadow models with it.*shadows, which is 2"):
         attacked(monkeypatch, phi, Models(values[:2], inside[:2]))
-    with pytest.raises(InvalidArgument, match="has 1 of 2 shadow models with it, and LiRA needs 2 or more"):
+    with pytest.raises(InvalidArgument, match="has 1 of 2 shadow models with it, and lira needs 2 or more"):
         attacked(monkeypatch, phi, Models(values[:2], inside[:2]), variance="per-example")
     assert np.isfinite(attacked(monkeypatch, phi, Models(values, inside)).scores).all()
 

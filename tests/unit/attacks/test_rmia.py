@@ -13,9 +13,9 @@ from scipy.special import expit
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
 from gmip.attacks import RMIA, LiRA, Shadows, rmia
-from gmip.attacks._shadowed import Seen
 from gmip.attacks.rmia import LogMean, blended, ranks_among
-from gmip.attacks.shadow.training import Parts
+from gmip.attacks.shadow.shadow_models import Parts
+from gmip.attacks.shadow_attack import Seen
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 
@@ -41,7 +41,7 @@ class Models:
 def attacked(monkeypatch, phi: np.ndarray, others: np.ndarray, models: Models, **options: Any) -> ScoreSet:
     ids = models.candidates
     found = Seen(ids, ids, phi[:, None], others[:, None], models)
-    monkeypatch.setattr(rmia, "seen", lambda *_, **__: found)
+    monkeypatch.setattr(rmia.RMIA, "_seen", lambda *_, **__: found)
     return RMIA(shadows=Shadows(count=len(models)), **options)._score(None, None, None, None)
 
 
@@ -100,7 +100,7 @@ def test_the_papers_score_has_the_same_order(monkeypatch, drawn, online):
         assert np.all(np.diff(share[np.argsort(found.scores)]) >= 0.0)
     expected = (1 + (ratios_z >= ratios[:, None]).sum(1)) / 301
     np.testing.assert_allclose(found.p_values, expected)
-    assert found.info["population"] == 300
+    assert found.facts["population"] == 300
 
 
 def test_offline_never_looks_at_models_with_the_candidate(monkeypatch, drawn):
@@ -144,9 +144,15 @@ def test_without_population_there_are_no_p_values(monkeypatch, drawn):
 def test_too_few_models(monkeypatch, drawn):
     phi, others, models = drawn
     one = Models(models.values[:1], models.others[:1], models.inside[:1])
-    with pytest.raises(InvalidArgument, match=r"Candidate \d has none of 1 shadow models with it: raise count.*, or"):
+    with pytest.raises(
+        InvalidArgument,
+        match=r"Candidate \d has 0 of 1 shadow models with it, and rmia needs 1 or more: raise count.*, or",
+    ):
         attacked(monkeypatch, phi, others, one)
-    with pytest.raises(InvalidArgument, match=r"shadow models without it: raise count of shadows\."):
+    with pytest.raises(
+        InvalidArgument,
+        match=r"shadow models without it, and rmia needs 1 or more: raise count of shadows, which is 1\.",
+    ):
         attacked(monkeypatch, phi, others, one, online=False)
 
 

@@ -27,7 +27,7 @@ def test_a_guessed_seed_names_the_members(task: Task, tmp_path: Path, seed: int)
     train(task, noisy, seed=seed, out=tmp_path / "a")
     trace = Trace.open(tmp_path / "a")
     found = Seed(tries=50).run(task, trace)
-    assert found.info["seed"] == seed
+    assert found.facts["guessed_seed"] == seed
     np.testing.assert_array_equal(np.sort(found.ids[found.scores == 1.0]), trace.members)
 
 
@@ -35,7 +35,7 @@ def test_a_secret_seed_is_not_found(task: Task, tmp_path: Path) -> None:
     train(task, out=tmp_path / "a")
     calls: list[tuple[int, int]] = []
     found = Seed(tries=60).run(task, Trace.open(tmp_path / "a"), progress=lambda *now: calls.append(now))
-    assert found.info["seed"] is None and found.info["tries"] == 72
+    assert "guessed_seed" not in found.facts and found.facts["tries"] == 72
     assert not found.scores.any()
     assert calls[-1] == (72, 72)
 

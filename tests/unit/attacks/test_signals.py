@@ -109,7 +109,7 @@ def test_losses_are_the_tasks_own():
 def test_what_cannot_be_used(compute):
     targets = torch.tensor([0, 1])
     data = Examples(torch.tensor([[1.0, np.nan], [0.0, 1.0]]), targets)
-    with pytest.raises(InvalidArgument, match="gives NaN for 1 records: training diverged"):
+    with pytest.raises(InvalidArgument, match="gives NaN for 1 records, so training diverged"):
         compute(task_of(cross_entropy, targets), nn.Identity(), data)
     mean = task_of(nn.functional.cross_entropy, targets)
     mean = dataclasses.replace(mean, loss=lambda outputs, targets: nn.functional.mse_loss(outputs, targets))
@@ -203,8 +203,8 @@ def test_bad_augmentations():
     wrong: list[tuple[Any, str]] = [
         ("flip", "must be a tuple"),
         (("spin",), "augmentations has 'spin': pass some of 'flip'"),
-        ((lambda inputs: inputs,), "no callable with a key"),
-        ((3,), "no callable with a key"),
+        ((lambda inputs: inputs,), "not a callable with a key"),
+        ((3,), "not a callable with a key"),
     ]
     for augmentations, words in wrong:
         with pytest.raises(InvalidArgument, match=words):

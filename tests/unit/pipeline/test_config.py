@@ -8,7 +8,7 @@ import yaml
 
 from gmip.errors import InvalidArgument
 from gmip.pipeline import AuditConfig, make_config, read_yaml
-from gmip.pipeline.template import TEMPLATE
+from gmip.pipeline.config import TEMPLATE
 
 
 def test_the_template_is_all_settings_with_their_defaults() -> None:
@@ -63,9 +63,9 @@ def test_one_run_and_one_attack_need_no_list() -> None:
         ({"fail_above_tpr": "0.05"}, "fail_above_tpr in audit.yaml should be TPR@FPR, such as 0.05@0.01"),
         ({"fail_above_tpr": "0.05@2"}, "fail_above_tpr.fpr"),
         ({"runs": []}, "runs"),
-        ({"runs": [{"path": "a", "target_mu": 1.0}]}, "has a path, the run is trained already"),
+        ({"runs": [{"path": "a", "target_mu": 1.0}]}, "has a path, so the run is trained already"),
         ({"runs": [{"target_mu": 1.0, "target_advantage": 0.1}]}, "more than one target"),
-        ({"runs": [{"notion": "gdp"}]}, "has a notion and no target"),
+        ({"runs": [{"notion": "gdp"}]}, "has a notion but no target"),
         ({"runs": [{"target_mu": 1.0, "recipe": {"noise_std": 1.0}}]}, "a target and a noise_std"),
         ({"attacks": ["glir", "glir"]}, "names 'glir' twice"),
         ({"runs": [{"name": "a"}, {"name": "a"}]}, "names 'a' twice"),

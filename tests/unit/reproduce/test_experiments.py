@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import gmip.reproduce
-from gmip.attacks import registry as attacks
-from gmip.attacks.base import NEEDS
+from gmip.attacks import attack_table as attacks
+from gmip.attacks.attack import NEEDS
 from gmip.errors import InvalidArgument
 from gmip.reproduce import experiment, names
 from gmip.reproduce.experiments import Cell, Experiment, assumptions, convergence, tau_table, utility

@@ -8,7 +8,7 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 from gmip.errors import InvalidArgument
-from gmip.stats import ScoreSet, logistic_calibration
+from gmip.stats import ExpectedRoc, ScoreSet, logistic_calibration, roc_curve, tpr_at_fpr
 from tests.unit.report.page import Page
 
 
@@ -25,13 +25,13 @@ def test_posterior() -> None:
 
 def test_is_frozen_and_a_copy() -> None:
     scores = np.array([0.0, 1.0, 2.0])
-    result = scored(scores=scores, info={"rank": 3})
+    result = scored(scores=scores, facts={"rank": np.int64(3)})
     scores[0] = 9.0
-    assert result.scores[0] == 0.0 and len(result) == 3 and result.info["rank"] == 3
+    assert result.scores[0] == 0.0 and len(result) == 3 and result.facts == {"rank": 3}
     with pytest.raises(ValueError, match="read-only"):
         result.scores[0] = 1.0
     with pytest.raises(TypeError):
-        result.info["rank"] = 4  # type: ignore[index]
+        result.facts["rank"] = 4  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,11 @@ def test_is_frozen_and_a_copy() -> None:
         ({"susceptibility": [1.0, -1.0, 2.0]}, "susceptibility"),
         ({"calibration": (-1.0, 0.0)}, "calibration"),
         ({"calibration": (1.0, np.inf)}, "calibration"),
+        ({"susceptibility_of": "run"}, "susceptibility_of = 'run' needs a susceptibility"),
+        ({"susceptibility": [1.0, 1.0, 2.0], "susceptibility_of": "week"}, "susceptibility_of = 'week' is not known"),
+        ({"prediction": 0.8}, "prediction = 0.8 must be an ExpectedRoc"),
+        ({"facts": {"ranks": [1, 2]}}, r"facts.ranks = \[1, 2\] must be text"),
+        ({"facts": {"error": np.nan}}, "facts.error = nan must be"),
     ],
 )
 def test_what_does_not_fit(changes: dict[str, object], words: str) -> None:
@@ -101,3 +106,44 @@ def test_shows_no_candidate() -> None:
     assert page.all("strong")[0][1] == "Scores of mine <b>" and not page.all("b")
     assert [text for _, text in page.all("td")] == ["3", "-1.25 to 2, median 0.5", "p-values"]
     assert "patient" not in source + repr(scores)
+
+
+def expected(count: int) -> tuple[ExpectedRoc, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    members, others = rng.normal(1.0, 1.0, count), rng.normal(0.0, 1.0, count)
+    roc = roc_curve(members, others)
+    return ExpectedRoc(fpr=roc.fpr, tpr=roc.tpr, auc=0.76), members, others
+
+
+def test_an_expected_roc_has_the_rates_of_its_scores() -> None:
+    roc, members, others = expected(3000)
+    rates = np.array([0.0, 1e-3, 0.01, 0.1, 0.5, 1.0])
+    np.testing.assert_array_equal(roc.tpr_at(rates), tpr_at_fpr(members, others, rates))
+    assert roc.tpr_at(0.01) == tpr_at_fpr(members, others, 0.01)
+    assert repr(roc) == "ExpectedRoc(auc=0.760, 6001 points)"
+    with pytest.raises(ValueError, match="read-only"):
+        roc.fpr[0] = 0.5
+
+
+def test_a_long_expected_roc_is_thinned_from_zero_to_one() -> None:
+    roc, *_ = expected(3000)
+    few = roc.thinned()
+    assert few.fpr.size <= 2100 and few.auc == roc.auc and few.thinned() is few
+    assert (few.fpr[0], few.tpr[0], few.fpr[-1], few.tpr[-1]) == (0.0, 0.0, 1.0, 1.0)
+    assert few.tpr_at(0.01) == pytest.approx(roc.tpr_at(0.01), abs=0.01)
+    short = expected(20)[0]
+    assert short.thinned() is short
+
+
+@pytest.mark.parametrize(
+    ("fpr", "tpr", "words"),
+    [
+        ([0.0, 1.0], [0.0, 0.5, 1.0], "tpr has 3 rates for the 2 of fpr"),
+        ([0.0, 0.5, 0.4, 1.0], [0.0, 0.5, 0.6, 1.0], "fpr must be two or more rates that do not fall"),
+        ([0.0], [0.0], "two or more"),
+        ([0.0, 2.0], [0.0, 1.0], "fpr = 2.0 must lie in"),
+    ],
+)
+def test_no_roc(fpr: list[float], tpr: list[float], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        ExpectedRoc(fpr=fpr, tpr=tpr, auc=0.5)

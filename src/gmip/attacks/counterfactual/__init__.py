@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gmip.attacks.counterfactual.attack import CFD, CFDLRT
+from gmip.attacks.counterfactual.distance_attacks import CFD, CFDLRT
 from gmip.attacks.counterfactual.search import Counterfactuals, counterfactuals
 
 __all__ = ["CFD", "CFDLRT", "Counterfactuals", "counterfactuals"]

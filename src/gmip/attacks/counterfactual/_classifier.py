@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
 __all__ = ["Classifier", "Region", "frozen"]
@@ -102,14 +102,19 @@ class Classifier:
             handle.remove()
         if len(seen) != 1:
             raise InvalidArgument(
-                f"space = {self._space!r} is called {len(seen)} times in the model: choose a submodule called once."
+                f"is called {len(seen)} times in the model",
+                argument="space",
+                value=self._space,
+                remedy="choose a submodule called once",
             )
         found = seen[0]
         if not isinstance(found, Tensor) or not found.is_floating_point() or found.shape[:1] != inputs.shape[:1]:
             what = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise InvalidArgument(
-                f"space = {self._space!r} puts out {what} for {len(inputs)} inputs: choose a submodule whose output is "
-                "one tensor of real numbers, a row for each input."
+                f"puts out {what} for {len(inputs)} inputs",
+                argument="space",
+                value=self._space,
+                remedy="choose a submodule whose output is one tensor of real numbers, a row for each input",
             )
         return found
 
@@ -183,7 +188,8 @@ def _two_classes_at_least(outputs: Any, rows: int) -> Tensor:
         return torch.cat([torch.zeros_like(logit), logit], dim=1)  # class 1 where the logit is above 0
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != rows:
         raise InvalidArgument(
-            f"model puts out {shape} for {rows} inputs: counterfactuals need one row of class scores for each input."
+            f"puts out {shape} for {rows} inputs, and counterfactuals need one row of class scores for each",
+            argument="model",
         )
     return outputs
 
@@ -191,7 +197,10 @@ def _two_classes_at_least(outputs: Any, rows: int) -> Tensor:
 def _submodule(model: nn.Module, name: str) -> nn.Module:
     modules: dict[str, nn.Module] = {known: module for known, module in model.named_modules() if known}
     if name not in modules:
-        near = difflib.get_close_matches(str(name), modules, n=1, cutoff=0.0)
-        hint = f"did you mean {near[0]!r}?" if near else "this model has no submodules: leave space out."
-        raise InvalidArgument(f"space = {name!r} is no submodule of the model: {hint}")
+        raise InvalidArgument(
+            f"is not a submodule of the model{check.did_you_mean(name, modules)}",
+            argument="space",
+            value=name,
+            remedy=f"pass one of {', '.join(map(repr, list(modules)[:8]))}" if modules else "leave it out",
+        )
     return modules[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gmip import _validate as check
+from gmip._progress import Progress
 from gmip.attacks.counterfactual._approach import KEPT, approach
 from gmip.attacks.counterfactual._classifier import Classifier, Region, frozen
 from gmip.attacks.counterfactual._polish import CUTS, Rays, land, nearest, polish
@@ -60,7 +60,7 @@ def counterfactuals(
     max_steps: int = 40,
     reach: float | None = None,
     chunk_size: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Counterfactuals:
     """For each input the nearest point (L2) at which the model's class is another than at the input.
 
@@ -146,24 +146,28 @@ def _reach(classifier: Classifier, chunks: tuple[Tensor, ...]) -> float:
 
 def _check_inputs(model: object, inputs: object, space: str | None) -> None:
     if not isinstance(model, nn.Module):
-        raise InvalidArgument(f"model must be a torch.nn.Module, not {type(model).__name__}.")
+        raise InvalidArgument(f"must be a torch.nn.Module, not {type(model).__name__}", argument="model")
     if not isinstance(inputs, Tensor) or inputs.ndim < 2 or len(inputs) == 0:
         what = f"shape {tuple(inputs.shape)}" if isinstance(inputs, Tensor) else type(inputs).__name__
-        raise InvalidArgument(f"inputs must be a tensor with a row for each of some inputs, not {what}.")
+        raise InvalidArgument(f"must be a tensor with one row for each input, not {what}", argument="inputs")
     if not inputs.is_floating_point() and space is None:
         raise InvalidArgument(
-            f"inputs are {inputs.dtype}, which cannot be moved by small steps: pass real numbers, or a space, the name "
-            "of the submodule whose output is to be moved."
+            f"are {inputs.dtype}, which cannot be moved by small steps",
+            argument="inputs",
+            remedy="pass real numbers, or a `space`, the name of the submodule whose output is to be moved",
         )
     if not bool(inputs.isfinite().all()):
         bad = int((~inputs.isfinite().flatten(1).all(1)).sum())
-        raise InvalidArgument(f"inputs has {bad} rows with NaN or infinite entries: drop or mend them.")
+        raise InvalidArgument(
+            f"has {bad} rows with NaN or infinite entries", argument="inputs", remedy="drop or fix them"
+        )
 
 
 def _check_scores(region: Region) -> None:
     bad = int(region.scores.isnan().any(1).sum())
     if bad:
         raise InvalidArgument(
-            f"model gives NaN for {bad} of {len(region)} inputs, which have no class then: training diverged, or they "
-            "cannot be used; leave them out."
+            f"gives NaN for {bad} of {len(region)} inputs, so training diverged or they cannot be used",
+            argument="model",
+            remedy="leave these inputs out",
         )

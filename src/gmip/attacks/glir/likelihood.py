@@ -1,4 +1,4 @@
-"""The tests of one published step, for many published means and many candidates at once.
+"""The tests of one published step, for many published means and many candidates at once, and their p-values.
 
 Model (docs/theory/one-step.md): with the background mean and covariance estimated from m vectors, M = published mean
 minus background mean, delta = candidate minus background mean, in the eigenbasis of the covariance,
@@ -23,20 +23,24 @@ A ridge is no variance of the data. It counts as noise does: the same under both
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from gmip.accounting import _ncx2
-from gmip.attacks.glir.views import View
+from gmip.attacks.glir.published_step import View
 from gmip.errors import InvalidArgument
-from gmip.stats.covariance import GaussianModel
+from gmip.stats.covariance import GaussianModel, Shrinkage, fit_white
 
-__all__ = ["StepTest", "inflation", "susceptibility", "susceptibility_at"]
+__all__ = ["FittedStep", "StepTest", "inflation", "llr_p_values", "susceptibility", "susceptibility_at"]
 
 Array = NDArray[np.float64]
+_CHUNK = 256
+_TURNS = 200
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,8 +93,9 @@ class StepTest:
         phi = inflation(model, noise=noise)
         if phi is None:
             raise InvalidArgument(
-                f"background has {m:.0f} examples, too few for rank {model.rank}: raise cutoff or ridge, or pass "
-                "more examples."
+                f"has {m:.0f} examples, too few for rank {model.rank}",
+                argument="background",
+                remedy="raise `cutoff` or `ridge`, or pass more examples",
             )
         sampled = _variances(model, whole=model.outside > 0.0 or tau > 0.0)
         lift = phi * model.outside * v0_share + tau**2
@@ -172,7 +177,7 @@ class StepTest:
     def mixture(self, published: Array, coordinates: Array) -> Array:
         """Log-likelihood ratio "a member" against "not a member", when a member is in the batch with chance p: (g, c).
 
-        log(1 - p + p exp(llr)) of THEORY 9.
+        log(1 - p + p exp(llr)), docs/theory/glir.md, "Mini-batches".
         """
         inside = self.llr(published, coordinates)
         if self.sample_rate == 1.0:
@@ -184,9 +189,10 @@ class StepTest:
         """The paper's test: log P(U <= observed) if not in the batch, shape (g, c); low for members.
 
         U = (M - delta)' V^-1 (M - delta), V the covariance of M, is non-central chi-squared: Algorithm 1 of the paper
-        with its errata (THEORY 6.3, 6.4), n Sigma^-1 there being V^-1 without noise. An estimated covariance is not
-        Hotelling's case here, because the same estimate is in U and in the candidate's susceptibility: given both,
-        `temperature` times U has, to two moments, `temperature` times as many degrees of freedom.
+        with its errata (docs/theory/glir.md, "The paper's Algorithm 1"), n Sigma^-1 there being V^-1 without noise. An
+        estimated covariance is not Hotelling's case here, because the same estimate is in U and in the candidate's
+        susceptibility: given both, `temperature` times U has, to two moments, `temperature` times as many degrees of
+        freedom.
         """
         shifts, means = self.shifts(coordinates), published[:, : self.v0.size]
         weighted = shifts / self.v0
@@ -245,3 +251,160 @@ def susceptibility_at(model: GaussianModel, coordinates: Array) -> Array | None:
     values = _variances(model, whole=model.outside > 0.0) + model.outside
     parts = coordinates[:, : values.size]
     return np.asarray(np.einsum("ij,ij,j->i", parts, parts, 1.0 / (phi * values)))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedStep:
+    """A view with the models of gradients and of what a batch sums up (the same unless batches are Poisson)."""
+
+    view: View
+    gradients: GaussianModel
+    batches: GaussianModel
+
+    @classmethod
+    def of(cls, view: View, model: GaussianModel) -> FittedStep:
+        return cls(view, model, model.plus_mean(1.0 - view.sample_rate) if view.sampling == "poisson" else model)
+
+    @classmethod
+    def fitted(
+        cls,
+        view: View,
+        rows: Any,
+        setting: tuple[float, float],
+        shrinkage: Shrinkage | None,
+        *,
+        final: bool = False,
+    ) -> FittedStep:
+        """From these rows of the background; `final` when no other setting will be asked of it."""
+        if view.background is None:
+            raise InvalidArgument(
+                "has no background",
+                argument="views",
+                remedy="pass background gradients, or known parameters as `models`",
+            )
+        plain = view.noise_std == 0.0 and view.sampling != "poisson" and setting[1] == 0.0 and shrinkage is None
+        if final and plain:
+            return cls.of(view, fit_white(view.background[rows], cutoff=setting[0]))
+        model = GaussianModel.fit(view.background[rows], shrinkage=shrinkage, extra_dims=view.extra_dims)
+        return cls.of(view, model).retuned(setting)
+
+    def retuned(self, setting: tuple[float, float]) -> FittedStep:
+        cutoff, ridge = setting
+        model = self.gradients.retuned(cutoff=cutoff, ridge=ridge)
+        if self.batches is self.gradients:
+            return FittedStep(self.view, model, model)
+        return FittedStep(self.view, model, self.batches.retuned(cutoff=cutoff, ridge=ridge))
+
+    def usable(self) -> bool:
+        """Whether there are enough samples for the directions kept."""
+        share = 1.0 / self.view.batch_size + 1.0 / self.batches.num_samples
+        return inflation(self.batches, noise=self.view.noise_std**2 / share) is not None
+
+    def test(self) -> StepTest:
+        return StepTest.of(self.batches, self.view)
+
+    def embed(self, vectors: NDArray[Any], tests: Sequence[StepTest], *, centred: bool = True) -> Array:
+        """Coordinates (k, w) that serve all of the given tests of this step."""
+        return self.batches.embed(vectors, residual=self.needs_residual(tests), centred=centred)
+
+    def susceptibility(self, places: Array) -> Array | None:
+        """K of each candidate, shape (c,); places : their coordinates, by `embed` for this step's test at least."""
+        if self.batches is self.gradients:
+            return susceptibility_at(self.gradients, places)
+        return susceptibility(self.gradients, self.view.candidates)
+
+    def needs_residual(self, tests: Sequence[StepTest]) -> bool:
+        return max(test.v0.size for test in tests) > self.batches.spectrum.size
+
+
+class _Form:
+    """The log-likelihood ratios of c candidates as quadratic forms: const (c,), slopes squared (c, g) and bend (g,) in
+    groups of equal bend.
+
+    Given a candidate, the log-likelihood ratio is a quadratic form of the published mean, hence of a standard normal y:
+    L = const + sum_i [slope_i y_i - bend_i (y_i^2 - 1)/2]; its cumulant generating function is
+
+        K(t) = t const + sum_i [ t bend_i/2 - log(1 + t bend_i)/2 + t^2 slope_i^2 / (2 (1 + t bend_i)) ]
+
+    and steps on fresh data add up. `gmip.accounting._saddlepoint` inverts it by quadrature for one candidate; here the
+    formula of Lugannani and Rice (1980), its leading term, serves all of them (the tests give its error).
+    """
+
+    def __init__(self, tests: Sequence[StepTest], coordinates: Sequence[Array]) -> None:
+        squares, bends = [], []
+        self.const = np.zeros(coordinates[0].shape[0])
+        for test, places in zip(tests, coordinates, strict=True):
+            shifts, n = test.shifts(places), test.batch_size
+            gain = test.temperature / n
+            squares.append((gain * shifts / test.v1) ** 2 * test.spread)
+            bends.append(test.drawn * (1.0 / test.v1 - 1.0 / test.v0))
+            ratio = test.v0 / test.v1
+            self.const -= 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
+            self.const -= gain * (0.5 / n) * ((shifts * shifts) @ (1.0 / test.v1) - test.anchor**2 * test.trace)
+        bend = np.concatenate(bends)
+        order = np.argsort(bend)
+        # Without noise all bends are equal, to rounding: one direction with the length of all slopes takes their place.
+        starts = np.flatnonzero(np.diff(bend[order], prepend=-1.0) > 1.0e-9 * bend.max(initial=0.0))
+        self.multiplicity = np.diff(np.append(starts, bend.size)).astype(np.float64)
+        self.bend = bend[order][starts]
+        self.squares = np.add.reduceat(np.concatenate(squares, axis=1)[:, order], starts, axis=1)
+        largest = float(self.bend.max(initial=0.0))
+        self.lowest = -np.inf if largest == 0.0 else -1.0 / largest
+
+    def cumulants(self, t: Array) -> tuple[Array, Array, Array]:
+        """K, K' and K'' at t (c,), each of shape (c,)."""
+        grown = 1.0 + t[:, None] * self.bend
+        share, pull = self.bend / grown, self.squares / grown
+        lifted = t * np.sum(pull, axis=1)
+        bent = np.sum(pull * share, axis=1)
+        many = self.multiplicity
+        value = t * self.const + 0.5 * (t * (self.bend @ many) - np.log(grown) @ many) + 0.5 * t * lifted
+        slope = self.const + 0.5 * ((self.bend - share) @ many) + lifted - 0.5 * t * t * bent
+        curve = 0.5 * ((share * share) @ many) + np.sum(pull / grown**2, axis=1)
+        return value, slope, curve
+
+    def saddle(self, x: Array) -> Array:
+        """t with K'(t) = x: Newton inside a bracket that bisection narrows."""
+        _, slope, curve = self.cumulants(np.zeros_like(x))
+        t = (x - slope) / curve
+        low, high = np.full_like(x, max(self.lowest, -1.0e300)), np.full_like(x, np.inf)
+        t = np.where(t <= low, 0.5 * low, t)
+        for _ in range(_TURNS):
+            _, slope, curve = self.cumulants(t)
+            miss = slope - x
+            low, high = np.where(miss < 0.0, t, low), np.where(miss < 0.0, high, t)
+            if np.all(np.abs(miss) <= 1.0e-9 * np.sqrt(curve)):
+                break
+            trial = t - miss / curve
+            middle = np.where(np.isfinite(high), 0.5 * (low + high), 2.0 * np.abs(t) + 1.0)
+            t = np.where((trial > low) & (trial < high), trial, middle)
+        return t
+
+    def upper_tail(self, x: Array) -> Array:
+        """P(L >= x), shape (c,)."""
+        t = self.saddle(x)
+        value, slope, curve = self.cumulants(t)
+        root = np.copysign(np.sqrt(np.maximum(2.0 * (t * slope - value), 0.0)), t)
+        u = t * np.sqrt(curve)
+        middle = np.abs(root) < 1.0e-3  # 0/0 at the mean: there the first term of Edgeworth's series is exact enough
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tail = special.ndtr(-root) + np.exp(-0.5 * root * root) / np.sqrt(2.0 * np.pi) * (1.0 / u - 1.0 / root)
+        second = 0.5 * float(self.bend**2 @ self.multiplicity) + self.squares.sum(axis=1)
+        third = -float(self.bend**3 @ self.multiplicity) - 3.0 * self.squares @ self.bend
+        z = (x - self.const) / np.sqrt(second)
+        near = special.ndtr(-z) + third / (6.0 * second**1.5) * (z * z - 1.0) * np.exp(-0.5 * z * z) / np.sqrt(
+            2.0 * np.pi
+        )
+        return np.asarray(np.clip(np.where(middle, near, tail), 0.0, 1.0))
+
+
+def llr_p_values(tests: Sequence[StepTest], coordinates: Sequence[Array], observed: Array) -> Array:
+    """P(sum of the steps' log-likelihood ratios >= observed) for a candidate in no batch, shape (c,).
+
+    coordinates : one array of shape (c, >= w) per step. Steps must face fresh data.
+    """
+    parts = []
+    for start in range(0, observed.size, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        parts.append(_Form(tests, [places[part] for places in coordinates]).upper_tail(observed[part]))
+    return np.concatenate(parts)

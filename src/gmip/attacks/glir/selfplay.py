@@ -1,9 +1,9 @@
-"""The attacker plays the membership game against himself, with background examples whose membership he knows.
+"""Self-play: the attacker plays the membership game with background examples, whose membership is known.
 
 The background is split in two. One part estimates the model. From the other a game draws a pseudo-data set as large as
 the real one, its batches as the run drew them, averages their gradients at each step and scores everybody in that part.
 No label of the real run is used, and games are unlimited: cut-off and ridge are chosen here, the ROC of the real
-attack is predicted to low FPRs, and scores are calibrated to log-odds (THEORY 9).
+attack is predicted to low FPRs, and scores are calibrated to log-odds (docs/theory/glir.md, "Self-play").
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
 from gmip.attacks.glir.likelihood import StepTest
-from gmip.attacks.glir.views import View
+from gmip.attacks.glir.published_step import View
 from gmip.errors import InvalidArgument
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
-from gmip.stats.scores import logistic_calibration
+from gmip.stats.scores import ExpectedRoc, logistic_calibration
 
 __all__ = [
     "DEFAULT_GRID",
@@ -70,7 +70,7 @@ class Play:
             check.count(name, getattr(self, name))
         check.probability("share", self.share, open_low=True, open_high=True)
         if not self.grid:
-            raise InvalidArgument("grid is empty: pass at least one pair (cutoff, ridge).")
+            raise InvalidArgument("is empty", argument="grid", remedy="pass at least one pair (cutoff, ridge)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +104,10 @@ class Prediction:
         """The predicted TPR, shaped like `fpr`."""
         return tpr_at_fpr(self.members, self.non_members, fpr)
 
+    def expected(self) -> ExpectedRoc:
+        """The predicted ROC, without the scores behind it."""
+        return ExpectedRoc(fpr=self.roc.fpr, tpr=self.roc.tpr, auc=self.auc)
+
     @cached_property
     def calibration(self) -> tuple[float, float]:
         """(a, b): a * score + b is the log-odds of membership at even prior odds."""
@@ -124,8 +128,9 @@ def split(count: int, dataset_size: int, *, share: float, seed: int) -> tuple[ND
     """Positions of the background examples for estimation and for play, each in rising order."""
     if count < background_needed(dataset_size):
         raise InvalidArgument(
-            f"background has {count} examples, and self-play with {dataset_size} members needs "
-            f"{background_needed(dataset_size)}: pass more, or play=None to do without."
+            f"has {count} examples, and self-play with {dataset_size} members needs {background_needed(dataset_size)}",
+            argument="background",
+            remedy="pass more, or `play` = None to do without",
         )
     size = min(int(share * count), max(_ENOUGH, 2 * dataset_size))
     size = max(dataset_size + max(_SPARE, dataset_size // 4), size)
@@ -185,7 +190,7 @@ class Ground:
 
 
 class Games:
-    """Games that are played side by side, step by step, under several settings at once.
+    """Games that are played together, step by step, under several settings at once.
 
     Attributes
     ----------

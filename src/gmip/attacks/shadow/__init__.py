@@ -1,9 +1,9 @@
-"""Shadow models: trained like the target on records that are known, to learn what a member looks like."""
+"""Shadow models: trained like the released model on records that are known, to learn what a member looks like."""
 
 from __future__ import annotations
 
-from gmip.attacks.shadow.engine import shadow_set
-from gmip.attacks.shadow.settings import Shadows, Signal
-from gmip.attacks.shadow.store import ShadowModel, ShadowSet
+from gmip.attacks.shadow.shadow_files import ShadowModel, ShadowSet
+from gmip.attacks.shadow.shadow_models import Shadows, Signal
+from gmip.attacks.shadow.shadow_training import shadow_set
 
 __all__ = ["ShadowModel", "ShadowSet", "Shadows", "Signal", "shadow_set"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gmip.attacks import registry
-from gmip.attacks.base import NEEDS
+from gmip.attacks import attack_table
+from gmip.attacks.attack import NEEDS
 from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from gmip.reproduce import figure_style
@@ -32,7 +32,7 @@ class Column(Cell):
 
 
 def cells(quick: bool) -> list[Column]:
-    return [Column(attack=name) for name in registry.names()]
+    return [Column(attack=name) for name in attack_table.names()]
 
 
 def run(cell: Column) -> list[Row]:
@@ -42,13 +42,13 @@ def run(cell: Column) -> list[Row]:
     return [
         {
             "attack": cell.attack,
-            "title": registry.kind(cell.attack).title,
+            "title": attack_table.kind(cell.attack).title,
             "assumption": key,
             "words": row.what,
             "here": row.attacks[cell.attack],
             "published": None if theirs is None or key == "code" else key in theirs,
         }
-        for key, row in zip(keys, registry.table(), strict=True)
+        for key, row in zip(keys, attack_table.table(), strict=True)
     ]
 
 
@@ -104,7 +104,7 @@ def table(rows: Sequence[Row]) -> Table:
         return TableCell(text, ("paper: yes" if row["published"] else "paper: no",))
 
     body = tuple((TableCell(kind), *(shown(kind, name) for name in attacks)) for kind in kinds)
-    caption = f"What each attack needs; {registry.NOTE}"
+    caption = f"What each attack needs; {attack_table.NOTE}"
     return Table(caption, ("Assumption", *attacks), body, frozenset(range(len(attacks) + 1)))
 
 
@@ -123,7 +123,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
                 published=_listed(mine, "published"),
                 measured=_listed(mine, "here"),
                 agrees="yes" if not other else "differs" if explained else "no",
-                words=f"Here {registry.NOTE}" if explained else "",
+                words=f"Here {attack_table.NOTE}" if explained else "",
             )
         )
     analytical = [str(row["attack"]) for row in rows if row["assumption"] == "analytical" and row["here"]]

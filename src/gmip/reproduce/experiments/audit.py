@@ -204,8 +204,8 @@ def _recorded(cell: Recorded) -> list[Row]:
                 attack = GLiR(method=method, steps=range(steps), play=None if method == "paper" else play)  # type: ignore[arg-type]
                 found = attack.run(task, trace, background=background)
                 inside = np.isin(found.ids, result.split.members)
-                values, rank = np.asarray(found.susceptibility), found.info["ranks"][0]
-                facts = dict(zip(_ABOUT, (rank, found.info["ridge"], float(values.mean())), strict=True))
+                values, rank = np.asarray(found.susceptibility), int(found.facts["rank"])
+                facts = dict(zip(_ABOUT, (rank, float(found.facts["ridge"]), float(values.mean())), strict=True))
                 curves[method] = facts | measured(found.scores[inside], found.scores[~inside])
                 if method == "likelihood-ratio":
                     curves["rank"] = {"rank": rank} | promised(Gaussian(math.sqrt(steps) * _mu(rank, n)))

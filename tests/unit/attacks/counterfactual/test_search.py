@@ -320,8 +320,11 @@ class Twice(nn.Module):
         ({"model": Made(lambda z: [z])}, "model puts out list"),
         ({"space": "layer"}, "space = 'layer' is called 2 times"),
         ({"space": "pair"}, "space = 'pair' puts out tuple for"),
-        ({"space": "layr"}, "space = 'layr' is no submodule of the model: did you mean 'layer'?"),
-        ({"model": nn.Linear(3, 2), "space": "head"}, "this model has no submodules"),
+        (
+            {"space": "layr"},
+            "space = 'layr' is not a submodule of the model, did you mean 'layer': pass",
+        ),
+        ({"model": nn.Linear(3, 2), "space": "head"}, "space = 'head' is not a submodule of the model: leave it out"),
         ({"restarts": -1}, "restarts = -1"),
         ({"rivals": 0}, "rivals = 0"),
         ({"tolerance": 0.0}, "tolerance = 0.0"),

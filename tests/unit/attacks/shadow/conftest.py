@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gmip.attacks.base import parties
+from gmip.attacks.attack import parties
 from gmip.attacks.shadow import Shadows, ShadowSet, shadow_set
 from gmip.trace import Trace
 from gmip.training import train

@@ -1,0 +1,133 @@
+"""The one interface of all attacks: from a task and its recorded run to a score for every candidate."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gmip._progress import Progress, silent
+from gmip.errors import InvalidArgument
+from gmip.stats import ScoreSet
+from gmip.tasks import Examples, Task
+from gmip.trace import Trace
+
+__all__ = ["NEEDS", "Attack", "Need", "Parties", "RunTraits", "parties"]
+
+Need = Literal["query", "gradients", "recourse", "loss", "population", "labels", "shadows", "code"]
+NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order, and one more
+    "query": "query access to the model",
+    "gradients": "the gradients that training published",
+    "recourse": "counterfactual explanations (recourse)",
+    "loss": "the loss function",
+    "population": "records of the same distribution",
+    "labels": "true labels of the candidates",
+    "shadows": "shadow models",
+    "code": "the training code and the whole pool",
+}
+
+
+class RunTraits(NamedTuple):
+    """What is known of a run before it is attacked: by this an attack decides whether it runs unasked."""
+
+    noisy: bool  # noise was added to gradients
+    recorded: bool  # the run existed before the audit, which did not choose its seed
+    seeded: bool  # the run is one of `gmip train` on the audited task, so members follow from its seed
+
+
+class Attack(ABC):
+    """An attack. Scores are a function of what an attacker sees: who was in the run plays no part."""
+
+    name: ClassVar[str]  # as in `gmip audit --attacks`
+    title: ClassVar[str]  # as in tables, with its source
+    needs: ClassVar[frozenset[Need]]  # what the attacker must have
+    analytical: ClassVar[bool] = False  # whether its error rates are known in closed form
+
+    @classmethod
+    def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
+        """Whether an audit of these runs uses the attack when nobody names attacks."""
+        return False
+
+    def run(
+        self,
+        task: Task,
+        trace: Trace,
+        candidates: ArrayLike | None = None,
+        background: Examples | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> ScoreSet:
+        """A score for every candidate, higher = member.
+
+        Parameters
+        ----------
+        task, trace : the run; data other than the run's are refused.
+        candidates : ids, rows of the task's pool; None: the members and non-members that the trace names.
+        background : records of the same distribution that are not in the run, for attacks that need a population; None:
+            the rows of the pool that are neither members nor non-members nor candidates, and the task's own background.
+        progress : called with (done, total).
+        """
+        if background is None and "population" not in self.needs:
+            background = task.pool[[]]
+        return self._score(task, trace, parties(task, trace, candidates, background), progress or silent(self.name))
+
+    @abstractmethod
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+        """The scores, in the order of `who.ids`."""
+
+
+class Parties(NamedTuple):
+    """Who an attack is about."""
+
+    ids: NDArray[np.int64]
+    candidates: Examples
+    background: Examples
+
+
+def parties(task: Task, trace: Trace, candidates: ArrayLike | None, background: Examples | None) -> Parties:
+    """Candidates and background of `Attack.run`, after a check that the trace is of this task's data."""
+    trace.check_data(task.fingerprints)
+    ids = _candidates(task, trace, candidates)
+    if background is None:
+        background = _background(task, trace, ids)
+    elif not isinstance(background, Examples):
+        raise InvalidArgument(f"must be gmip.tasks.Examples, not {type(background).__name__}", argument="background")
+    return Parties(ids, task.pool[ids], background)
+
+
+def _candidates(task: Task, trace: Trace, candidates: ArrayLike | None) -> NDArray[np.int64]:
+    if candidates is None:
+        named = [part for part in (trace.members, trace.non_members) if part is not None]
+        if not named:
+            raise InvalidArgument(
+                f"{trace.path} names neither members nor non-members",
+                remedy="pass `candidates`, rows of the task's pool",
+            )
+        return np.sort(np.concatenate(named))
+    given = np.asarray(candidates)
+    if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
+        raise InvalidArgument(
+            "must be a non-empty list of whole numbers, rows of the task's pool", argument="candidates"
+        )
+    ids = given.astype(np.int64)
+    if ids.min() < 0 or ids.max() >= len(task.pool):
+        bad = int(ids[(ids < 0) | (ids >= len(task.pool))][0])
+        raise InvalidArgument(f"has {bad}, but the pool has rows 0 to {len(task.pool) - 1}", argument="candidates")
+    if np.unique(ids).size != ids.size:
+        raise InvalidArgument("names a record twice", argument="candidates", remedy="pass each once")
+    return ids
+
+
+def _background(task: Task, trace: Trace, ids: NDArray[np.int64]) -> Examples:
+    if trace.members is None:
+        raise InvalidArgument(
+            f"{trace.path} does not name its members, so no part of the pool is known to be free of them",
+            remedy="pass `background`",
+        )
+    taken = [part for part in (trace.members, trace.non_members, ids) if part is not None]
+    unused = np.setdiff1d(np.arange(len(task.pool)), np.concatenate(taken))
+    rest = task.pool[unused]
+    return rest if task.background is None else rest.joined(task.background)

@@ -1,0 +1,152 @@
+"""What the attacker knows about one published step, or about several full-batch steps stacked into one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip import _validate as check
+from gmip.accounting.mechanism import Sampling
+from gmip.errors import InvalidArgument
+
+__all__ = ["View", "same_run", "stack"]
+
+_NOTHING = 1.0e-15  # of the largest eigenvalue: what rounding leaves of zero
+_SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full")  # how one batch is drawn
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class View:
+    """One published mean gradient, and the gradients of candidates and background at the same parameters.
+
+    Parameters
+    ----------
+    mean : array of shape (D,), what was published.
+    candidates : array of shape (c, D).
+    background : array of shape (m, D), vectors of the same distribution that are not in the run; None when the
+        parameters of the distribution are known.
+    batch_size : n, examples averaged (under "poisson" the expected number, and the divisor).
+    noise_std : tau, noise on every entry of the published MEAN.
+    sample_rate : p, chance that an example of the training set is in the batch.
+    sampling : "fixed", "poisson" or "full", as in `NoisySGD`.
+    extra_dims : dimensions in which no vector has a part and which were left out (an isometric compression).
+
+    Arrays are float32 or float64 and are not copied; sums over them are float64.
+    """
+
+    mean: NDArray[Any]
+    candidates: NDArray[Any]
+    background: NDArray[Any] | None
+    batch_size: int
+    noise_std: float = 0.0
+    sample_rate: float = 1.0
+    sampling: Sampling = "full"
+    extra_dims: int = 0
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "mean", check.vector("mean", self.mean))
+        put(self, "candidates", check.matrix("candidates", self.candidates, columns=self.mean.size))
+        if self.candidates.shape[0] == 0:
+            raise InvalidArgument("is empty", argument="candidates", remedy="pass at least one gradient")
+        if self.background is not None:
+            put(self, "background", check.matrix("background", self.background, columns=self.mean.size))
+        put(self, "batch_size", check.count("batch_size", self.batch_size))
+        put(self, "noise_std", check.non_negative("noise_std", self.noise_std))
+        put(self, "sample_rate", check.probability("sample_rate", self.sample_rate, open_low=True))
+        check.one_of("sampling", self.sampling, _SAMPLINGS)
+        put(self, "extra_dims", self.extra_dims and check.count("extra_dims", self.extra_dims))
+        if self.sampling == "full" and self.sample_rate != 1.0:
+            raise InvalidArgument(
+                "does not fit `sampling` = 'full', where every example is in the batch",
+                argument="sample_rate",
+                value=self.sample_rate,
+                remedy="set it to 1, or `sampling` to 'fixed' or 'poisson'",
+            )
+        if self.batch_size == 1 and self.noise_std == 0.0 and (self.sampling != "poisson" or self.sample_rate == 1.0):
+            raise InvalidArgument(
+                "without noise publishes a gradient itself",
+                argument="batch_size",
+                value=1,
+                remedy="compare it directly",
+            )
+
+    @property
+    def dataset_size(self) -> int:
+        """N = n/p, to the nearest whole number."""
+        return round(self.batch_size / self.sample_rate)
+
+    def reduced(self) -> View:
+        """The same view without the directions in which no example has a part (softmax heads: one class in k).
+
+        An isometry of the examples. What the published mean has outside is noise, which says nothing about them.
+        """
+        groups = [self.candidates] if self.background is None else [self.candidates, self.background]
+        if sum(len(group) for group in groups) <= self.mean.size:
+            return self
+        moment = sum(group.T.astype(np.float64) @ group for group in groups)
+        values, directions = np.linalg.eigh(moment)
+        kept = directions[:, values > _NOTHING * values[-1]]
+        if kept.shape[1] == self.mean.size:
+            return self
+        return dataclasses.replace(
+            self,
+            mean=self.mean @ kept,
+            candidates=self.candidates @ kept,
+            background=None if self.background is None else self.background @ kept,
+            extra_dims=self.extra_dims + self.mean.size - kept.shape[1],
+        )
+
+
+def stack(views: Sequence[View]) -> View:
+    """Several full-batch steps as one view: the gradients of all steps of an example, one after the other.
+
+    The published means of full batches stack to the mean of the stacked gradients (docs/theory/glir.md, "Several
+    steps"), so one likelihood ratio covers what the steps share. The steps must have one batch size and one noise_std.
+    """
+    same_run(views)
+    first = views[0]
+    if any(view.sample_rate != 1.0 for view in views):
+        raise InvalidArgument(
+            "Only full-batch steps can be stacked, because an example is not in every mini-batch",
+            remedy="use `method` = 'mixture'",
+        )
+    if any(view.batch_size != first.batch_size for view in views):
+        raise InvalidArgument(
+            "differs between the steps, and stacked steps are means over the same examples", argument="batch_size"
+        )
+    if any(view.noise_std != first.noise_std for view in views):
+        raise InvalidArgument("differs between the steps, and stacked steps need one noise level", argument="noise_std")
+    if len(views) == 1:
+        return first
+    backgrounds = [view.background for view in views if view.background is not None]
+    return View(
+        mean=np.concatenate([view.mean for view in views]),
+        candidates=np.concatenate([view.candidates for view in views], axis=1),
+        background=np.concatenate(backgrounds, axis=1) if backgrounds else None,
+        batch_size=first.batch_size,
+        noise_std=first.noise_std,
+        extra_dims=sum(view.extra_dims for view in views),
+    )
+
+
+def same_run(views: Sequence[View]) -> None:
+    """Raise unless the views are steps of one run: the same candidates, background and data set size."""
+    if not views or not all(isinstance(view, View) for view in views):
+        raise InvalidArgument("must be a non-empty sequence of View, one for each step", argument="views")
+    for name, sizes in (
+        ("candidates", {view.candidates.shape[0] for view in views}),
+        ("background", {None if view.background is None else view.background.shape[0] for view in views}),
+        ("dataset_size", {view.dataset_size for view in views}),
+    ):
+        if len(sizes) > 1:
+            raise InvalidArgument(
+                f"differ in {name} ({', '.join(map(str, sorted(sizes, key=str)))})",
+                argument="views",
+                remedy="pass steps of one run, with the same examples in each",
+            )

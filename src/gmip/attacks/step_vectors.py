@@ -1,0 +1,425 @@
+"""From a recorded step (or several) to the vectors that an attack compares, by the cheapest exact way.
+
+Three routes: the gradients themselves, an isometric copy of them made of their inner products (gram), or a random
+projection to few dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from gmip import _validate as check
+from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.layer_gradients import Piece
+from gmip.attacks.memory import as_bytes, readable
+from gmip.errors import InvalidArgument
+from gmip.tasks import Examples
+
+__all__ = ["ROUTES", "Collected", "Projection", "Published", "Route", "collect", "compress", "gram"]
+
+Route = Literal["materialise", "gram", "projection"]
+ROUTES: tuple[Route, ...] = ("materialise", "gram", "projection")
+_FLOAT: Final = 8  # bytes
+_WORKING: Final = 4  # 1/4 of the limit is for what passes by
+_LEAST: Final = 8  # and 1/8 for what is held, however large a matrix of inner products is
+_NEGATIVE: Final = 1.0e-6  # negative eigenvalues beyond this share of the largest are no rounding errors
+_GRAM_COPIES: Final = 5  # the matrix, its eigenvectors, twice as much that LAPACK works in, and the result
+
+_Block = tuple[slice, list[Piece]]
+
+# Constants of SplitMix64 (Steele, Lea and Flood 2014), written out here because NumPy does not promise that its
+# generators give the same numbers in the next version; of SeedSequence, which starts it, it does.
+_STEP: Final = np.uint64(0x9E3779B97F4A7C15)
+_MIX: Final = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
+_LAST_SHIFT: Final = np.uint64(31)
+
+
+class Published(Protocol):
+    """What is known of a step, such as `gmip.trace.Step`: the parameters and the mean gradient, each of shape (d,)."""
+
+    @property
+    def parameters(self) -> NDArray[np.floating]: ...
+
+    @property
+    def gradient(self) -> NDArray[np.floating]: ...
+
+
+class Collected(NamedTuple):
+    """Gradients of all examples, and the published mean, in D' coordinates. float64.
+
+    Attributes
+    ----------
+    background, candidates, mean : shapes (m, D'), (c, D'), (D',).
+    extra_dims : dimensions of the space of gradients in which none of these vectors has a component, and which have no
+        coordinate: D' + extra_dims is the number of (stacked) parameters, or of dimensions projected to.
+    route : how they were computed. "materialise": the entries of the gradients, step after step. "gram": coordinates in
+        the span of all vectors, with the same inner products. "projection": projected, step by step, and scaled so that
+        noise of some standard deviation on every entry of a gradient is noise of the same on every coordinate.
+    """
+
+    background: NDArray[np.float64]
+    candidates: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    extra_dims: int
+    route: Route
+
+
+def collect(
+    gradients: PerExampleGradients,
+    steps: Published | Sequence[Published],
+    background: Examples,
+    candidates: Examples,
+    *,
+    projection: int | None = None,
+    seed: int = 0,
+    memory_limit: float | str | None = None,
+    route: Route | None = None,
+) -> Collected:
+    """The vectors of a step, or, for several steps, those of all of them stacked into one.
+
+    Parameters
+    ----------
+    gradients : of the model of the run; where in parameter space it stands does not matter.
+    projection : project the gradients of each step to this many dimensions, at random, by `seed`.
+    memory_limit : bytes, or "3 GiB"; None: that of `gradients`.
+    route : None takes "projection" if it is asked for, "gram" where there are more (stacked) parameters than vectors,
+        "materialise" otherwise, and the other of these two where only that fits into memory_limit.
+    """
+    several = list(steps) if isinstance(steps, Sequence) else [steps]
+    if not several or not len(background) or not len(candidates):
+        raise InvalidArgument(
+            f"There are {len(several)} steps, {len(background)} background examples and {len(candidates)} candidates",
+            remedy="pass at least one of each",
+        )
+    means = [_mean(step, gradients.num_params) for step in several]
+    limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
+    vectors = len(background) + len(candidates) + 1
+    if projection is not None:
+        projection = check.count("projection", projection)
+    chosen = _route(vectors, len(several) * gradients.num_params, len(several), projection, limit, route)
+    gradients = gradients.within(limit // _WORKING)
+    if chosen == "gram":
+        return _by_gram(gradients, several, means, background, candidates, limit)
+    project = Projection(gradients.num_params, projection, seed=seed) if projection is not None else None
+    return _by_rows(gradients, several, means, background, candidates, project)
+
+
+def _route(vectors: int, size: int, steps: int, projection: int | None, limit: int, asked: Route | None) -> Route:
+    if asked is not None:
+        check.one_of("route", asked, ROUTES)
+    if asked is not None and (asked == "projection") != (projection is not None):
+        raise InvalidArgument(
+            f"does not fit `projection` = {projection}",
+            argument="route",
+            value=asked,
+            remedy="give a number of dimensions with route 'projection', and only with it",
+        )
+    needed: dict[Route, int] = {
+        "gram": _GRAM_COPIES * _FLOAT * vectors**2,
+        "materialise": _FLOAT * vectors * size,
+        "projection": _FLOAT * vectors * steps * (projection or 0),
+    }
+    order: tuple[Route, ...] = ("gram", "materialise") if size > vectors else ("materialise", "gram")
+    if asked is not None:
+        order = (asked,)
+    elif projection is not None:
+        order = ("projection",)
+    room = limit - limit // _WORKING
+    fitting = next((r for r in order if needed[r] <= room), None)
+    if fitting is None:
+        least = min(needed[r] for r in order)
+        ways = "fewer dimensions in `projection`" if projection is not None else "`projection` = 2048, say"
+        raise InvalidArgument(
+            f"{vectors - 1} examples with {size} parameters need {readable(least)}, more than `memory_limit` = "
+            f"{readable(limit)} allows",
+            remedy=f"raise it, or pass fewer background examples, or {ways}",
+        )
+    return fitting
+
+
+def _by_rows(
+    gradients: PerExampleGradients,
+    steps: Sequence[Published],
+    means: Sequence[NDArray[np.float64]],
+    background: Examples,
+    candidates: Examples,
+    project: Projection | None,
+) -> Collected:
+    width = gradients.num_params if project is None else project.dims
+    parts = [torch.empty(len(group), len(steps) * width, dtype=torch.float64) for group in (background, candidates)]
+    rescale = None if project is None else torch.from_numpy(1.0 / project.row_norms)
+    mean = torch.empty(len(steps) * width, dtype=torch.float64)
+    for i, step in enumerate(steps):
+        here = gradients.at(step.parameters)
+        columns = slice(i * width, (i + 1) * width)
+        published = torch.from_numpy(means[i])
+        mean[columns] = published if project is None or rescale is None else project(published) * rescale
+        for group, part in zip((background, candidates), parts, strict=True):
+            if project is None or rescale is None:
+                here.rows(group, out=part[:, columns])
+                continue
+            first = 0
+            for chunk in here.chunks(group):
+                part[first : first + len(chunk), columns] = project(chunk).to(part) * rescale
+                first += len(chunk)
+                del chunk  # before the next one is made
+    route: Route = "materialise" if project is None else "projection"
+    return Collected(parts[0].numpy(), parts[1].numpy(), mean.numpy(), 0, route)
+
+
+def _by_gram(
+    gradients: PerExampleGradients,
+    steps: Sequence[Published],
+    means: Sequence[NDArray[np.float64]],
+    background: Examples,
+    candidates: Examples,
+    limit: int,
+) -> Collected:
+    m, c = len(background), len(candidates)
+    total = np.zeros((m + c + 1, m + c + 1))
+    for step, mean in zip(steps, means, strict=True):
+        here = gradients.at(step.parameters)
+        total += gram(here, (background, candidates), mean, memory_limit=limit - total.nbytes)
+    points = compress(total)
+    extra = len(steps) * gradients.num_params - points.shape[1]
+    return Collected(points[:m], points[m : m + c], points[-1], extra, "gram")
+
+
+def _mean(step: Published, d: int) -> NDArray[np.float64]:
+    mean = np.array(step.gradient, dtype=np.float64)
+    if mean.shape != (d,):
+        raise InvalidArgument(
+            f"The gradient of a step has shape {mean.shape}, not ({d},)", remedy="pass the steps of this model's run"
+        )
+    if not np.isfinite(mean).all():
+        raise InvalidArgument(
+            "The gradient of a step is not finite", remedy="leave out the steps at which training diverged"
+        )
+    return mean
+
+
+def gram(
+    gradients: PerExampleGradients,
+    examples: Examples | Sequence[Examples],
+    vectors: ArrayLike | None = None,
+    *,
+    memory_limit: float | str | None = None,
+) -> NDArray[np.float64]:
+    """All inner products among the gradients of the examples (set after set) and then `vectors`, shape (P, P).
+
+    Parameters
+    ----------
+    gradients : at the parameters of one step. For several steps jointly, add their matrices.
+    vectors : flat vectors of shape (d,) or (s, d), such as published means; P = number of examples + s.
+    memory_limit : bytes, or "3 GiB"; None: that of `gradients`.
+
+    Guarantees
+    ----------
+    Of a linear layer only its inputs and the errors sent back to it are held, never its gradients; of other layers, and
+    of linear layers that see long sequences, the gradients. Sums are float64. Examples whose gradients do not fit into
+    memory_limit are computed again for every block of others that does; the result is the same up to rounding.
+    """
+    limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
+    sets = [examples] if isinstance(examples, Examples) else list(examples)
+    total = sum(map(len, sets))
+    flat = _vectors(vectors, gradients.num_params).to(gradients.device)
+    result = torch.zeros(total + len(flat), total + len(flat), dtype=torch.float64)
+    _put(result, slice(total, None), slice(total, None), flat @ flat.T)
+    room = max(limit - limit // _WORKING - 2 * result.nbytes, limit // _LEAST)
+    gradients = gradients.within(limit // _WORKING)
+    start = 0
+    while start < total:
+        start = _fill_block(result, gradients, sets, flat, start=start, room=room)
+    return result.numpy()
+
+
+def compress(matrix: ArrayLike) -> NDArray[np.float64]:
+    """X of shape (P, r) with X X' = matrix, for a matrix of inner products: coordinates in the span of the vectors.
+
+    Guarantees
+    ----------
+    X is an isometric copy of the P vectors: whatever depends on inner products only gives the same on X. Directions
+    whose share of the largest is within rounding error (P eps) of zero are dropped; r is the number of the others.
+    """
+    values = np.asarray(matrix, dtype=np.float64)
+    if values.ndim != 2 or values.shape[0] != values.shape[1]:
+        raise InvalidArgument(f"must be square, not of shape {values.shape}", argument="matrix")
+    if not np.isfinite(values).all():
+        raise InvalidArgument(
+            "has entries that are not finite", argument="matrix", remedy="drop the vectors they belong to"
+        )
+    eigenvalues, axes = np.linalg.eigh(values)
+    largest = max(float(eigenvalues[-1]), 0.0) if len(values) else 0.0
+    if len(values) and eigenvalues[0] < -_NEGATIVE * largest:
+        raise InvalidArgument(
+            f"has eigenvalues from {eigenvalues[0]:.3g} to {largest:.3g}, so it holds no inner products",
+            argument="matrix",
+            remedy="pass the matrix that gram gives",
+        )
+    keep = eigenvalues > len(values) * np.finfo(np.float64).eps * largest
+    scaled: NDArray[np.float64] = axes[:, keep] * np.sqrt(eigenvalues[keep])
+    return scaled
+
+
+def _fill_block(
+    result: Tensor,
+    gradients: PerExampleGradients,
+    sets: Sequence[Examples],
+    flat: Tensor,
+    *,
+    start: int,
+    room: int,
+) -> int:
+    """Fills the rows and columns of the examples from `start` on that fit into `room`; returns the first that did not.
+
+    Those that fit are held; the examples after them pass by, a few at a time.
+    """
+    held: list[_Block] = []
+    used, full, end = 0, False, start
+    others = slice(len(result) - len(flat), None)
+    for rows, pieces in _blocks(gradients, sets, start):
+        for place, ours in held:
+            _put(result, place, rows, _products(ours, pieces))
+        size = sum(piece.nbytes for piece in pieces)
+        full = full or (bool(held) and used + size > room)
+        if not full:
+            _put(result, rows, rows, _products(pieces, pieces))
+            if len(flat):
+                _put(result, rows, others, torch.stack([piece.against(flat) for piece in pieces]).sum(0))
+            held.append((rows, pieces))
+            used, end = used + size, rows.stop
+    return end
+
+
+def _blocks(gradients: PerExampleGradients, sets: Sequence[Examples], start: int) -> Iterator[_Block]:
+    """Pieces of the examples from number `start` on, in float64."""
+    first = 0
+    for examples in sets:
+        skip = min(max(0, start - first), len(examples))
+        rest = Examples(examples.inputs[skip:], examples.targets[skip:])
+        for rows, pieces in gradients.pieces(rest):
+            place = slice(first + skip + rows.start, first + skip + rows.stop)
+            yield place, [piece.to(torch.float64) for piece in pieces]
+        first += len(examples)
+
+
+def _products(ours: list[Piece], theirs: list[Piece]) -> Tensor:
+    total = ours[0].products(theirs[0])
+    for a, b in zip(ours[1:], theirs[1:], strict=True):
+        total += a.products(b)
+    return total
+
+
+def _put(result: Tensor, rows: slice, columns: slice, block: Tensor) -> None:
+    if rows == columns:
+        block = (block + block.T) / 2
+    result[rows, columns] = block.to(result.device)
+    result[columns, rows] = block.T.to(result.device)
+
+
+def _vectors(vectors: ArrayLike | None, d: int) -> Tensor:
+    if vectors is None:
+        return torch.zeros(0, d, dtype=torch.float64)
+    flat = np.atleast_2d(np.array(vectors, dtype=np.float64))
+    if flat.ndim != 2 or flat.shape[1] != d:
+        raise InvalidArgument(
+            f"have shape {flat.shape}", argument="vectors", remedy=f"pass flat vectors of length {d}, shape (s, {d})"
+        )
+    if not np.isfinite(flat).all():
+        raise InvalidArgument(
+            "have entries that are not finite",
+            argument="vectors",
+            remedy="leave out the step at which training diverged",
+        )
+    return torch.from_numpy(flat)
+
+
+class Projection:
+    """A random projection R: R^size -> R^dims that costs no more than reading the vector: linear, the same on every
+    machine for the same (size, dims, seed).
+
+    The coordinates are cut into blocks of k. Each coordinate gets a random sign, each block is turned by a random
+    number of places, and the blocks are added up: y = sum over blocks b of turn(s_b x_b, c_b). That is a CountSketch
+    (Charikar, Chen and Farach-Colton 2002) whose buckets are equally full. For any x, y, over the random signs and
+    turns:
+
+        E <Rx, Ry> = <x, y>
+        Var <Rx, Ry> = ( |x|^2 |y|^2 + <x, y>^2 - sum_b (|x_b|^2 |y_b|^2 + <x_b, y_b>^2) ) / k
+
+    since two coordinates of different blocks fall together with probability 1/k, and two of one block never.
+
+    Why this one: it takes D additions for a vector, where a dense projection takes D k and a Hadamard one D log D; it
+    stores D signs; memory is read in order, which random permutations of the blocks would spoil; and its rows are
+    orthogonal, so that independent noise stays independent noise, on which a likelihood ratio relies.
+
+    Guarantees
+    ----------
+    Inner products are kept on average, with the variance given above: the error of <Rx, Ry> relative to |x||y| has a
+    standard deviation of at most sqrt(2/dims). R R' is diagonal with the squares of `row_norms` on it: independent
+    noise of standard deviation s on the entries of x is the same of standard deviation s row_norms on those of Rx.
+    """
+
+    def __init__(self, size: int, dims: int, *, seed: int = 0) -> None:
+        self.size, self.dims = check.count("size", size), check.count("dims", dims)
+        if self.dims >= self.size:
+            raise InvalidArgument(
+                f"to {self.dims} dimensions does not reduce {self.size}",
+                argument="projection",
+                remedy="lower it, or do without",
+            )
+        self.seed = check.seed(seed)
+        starts = np.random.SeedSequence([self.seed, self.size, self.dims]).generate_state(2, np.uint64)
+        signs = np.where(_random_bits(starts[0], self.size) >> np.uint64(63), 1, -1)
+        self._signs = torch.from_numpy(signs.astype(np.int8))
+        # The remainder prefers small turns by 1 in 2^64/dims: nothing that could be seen.
+        turns = _random_bits(starts[1], -(-self.size // self.dims)) % np.uint64(self.dims)
+        self._turns: list[int] = turns.tolist()
+
+    @property
+    def row_norms(self) -> NDArray[np.float64]:
+        """Norm of each row of R, shape (dims,): the square root of how many coordinates fall into it."""
+        full, rest = divmod(self.size, self.dims)
+        counts = np.full(self.dims, full, dtype=np.float64)
+        if rest:
+            counts[(np.arange(rest) + self._turns[-1]) % self.dims] += 1.0
+        return np.sqrt(counts)
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """Rx of one vector, shape (size,), or of each row, shape (n, size), in its precision and on its device."""
+        if vectors.ndim not in (1, 2) or vectors.shape[-1] != self.size or not vectors.is_floating_point():
+            raise InvalidArgument(
+                f"of shape {tuple(vectors.shape)} and {vectors.dtype} cannot be projected",
+                argument="vectors",
+                remedy=f"pass floating-point ones of length {self.size}, shape (n, {self.size})",
+            )
+        rows = vectors if vectors.ndim == 2 else vectors[None]
+        signs = self._signs.to(rows.device)
+        result = rows.new_zeros(len(rows), self.dims)
+        for block, turn in enumerate(self._turns):
+            first = block * self.dims
+            end = min(first + self.dims, self.size)
+            middle = min(first + self.dims - turn, end)  # from here on, the block goes round to the front
+            for place, part in ((turn, slice(first, middle)), (0, slice(middle, end))):
+                width = part.stop - part.start
+                if width:
+                    result[:, place : place + width].addcmul_(rows[:, part], signs[part].to(rows.dtype))
+        return result if vectors.ndim == 2 else result[0]
+
+
+def _random_bits(start: np.uint64, n: int) -> NDArray[np.uint64]:
+    """n numbers of 64 random bits: SplitMix64 from `start`."""
+    with np.errstate(over="ignore"):
+        values = start + _STEP * np.arange(1, n + 1, dtype=np.uint64)
+        for shift, factor in _MIX:
+            values = (values ^ (values >> shift)) * factor
+        mixed: NDArray[np.uint64] = values ^ (values >> _LAST_SHIFT)
+    return mixed

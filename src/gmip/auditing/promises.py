@@ -1,0 +1,126 @@
+"""What was promised: the accountant's curves as points, the measured susceptibilities' and an attack's expectation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip._curves import corners, thin_steps
+from gmip._numbers import rate_key
+from gmip.accounting.account import account
+from gmip.accounting.families import Gaussian
+from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.schema import Curve, Promise
+from gmip.stats import ExpectedRoc, ScoreSet
+
+__all__ = ["GRID", "all_promises", "claimed_curve", "predicted", "promise", "roc_points", "stacked_run"]
+
+Array = NDArray[np.float64]
+GRID: Final[Array] = np.unique(
+    np.concatenate([[0.0], np.geomspace(1.0e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)])
+)  # FPRs: a logarithmic part for the left, an even one for the rest
+_MOST_POINTS: Final = 1500
+# Where an ROC of more points stays exact.
+_KEPT_RATES: Final[Array] = np.concatenate(
+    [np.linspace(0.0, 1.0, _MOST_POINTS // 2), np.geomspace(1.0e-6, 1.0, _MOST_POINTS // 2)]
+)
+
+
+def all_promises(
+    runs: Sequence[NoisySGD],
+    claimed: TradeOff,
+    scores: Sequence[ScoreSet],
+    *,
+    claim_mu: float | None,
+    fprs: Sequence[float],
+) -> tuple[Promise, ...]:
+    """The claimed curve first; then what measured susceptibilities, noise alone and the attacks' expectation say.
+
+    `scores` : of one run, by each attack; the first that measured susceptibilities of the run, and the first that
+    expects something of itself, are taken.
+    """
+    words = "Promised by the accountant (GMIP, tight)" if claim_mu is None else f"Promised: mu = {claim_mu:g}"
+    made = [promise("claimed", words, claimed, standing="approximation", fprs=fprs)]
+    measured = next((one for one in scores if one.susceptibility_of is not None), None)
+    if measured is not None and measured.susceptibility is not None and measured.susceptibility.min() > 0.0:
+        stacked = measured.susceptibility_of == "run" and len(runs) == 1
+        steps = [stacked_run(run) for run in runs] if stacked else list(runs)
+        curve = account(steps, susceptibility=measured.susceptibility)
+        name = "Stochastic composition over measured susceptibilities"
+        made.append(promise("susceptibility", name, curve, standing="approximation", fprs=fprs))
+    if any(run.noise_std > 0.0 for run in runs):
+        curve = account(list(runs), notion="gdp")
+        made.append(promise("gdp", "Differential privacy (GDP): noise alone", curve, standing="proved", fprs=fprs))
+    expected = next((one.prediction for one in scores if one.prediction is not None), None)
+    if expected is not None:
+        made.append(predicted(expected, fprs))
+    return tuple(made)
+
+
+def claimed_curve(runs: Sequence[NoisySGD], claim_mu: float | None) -> TradeOff:
+    """What was promised: mu-GMIP if somebody said so, else the accountant's curve for what was run."""
+    return account(list(runs)) if claim_mu is None else Gaussian(claim_mu)
+
+
+def stacked_run(run: NoisySGD) -> NoisySGD:
+    """Several full-batch steps as one step on stacked gradients: T d entries, of a norm of at most sqrt(T) C.
+
+    With the susceptibilities of stacked gradients this is the tighter composition of docs/theory/glir.md, "Several
+    steps": the steps share their data, so they are not T independent looks at it.
+    """
+    clip = None if run.clip_norm is None else run.clip_norm * math.sqrt(run.num_steps)
+    return run.replace(num_params=run.num_params * run.num_steps, num_steps=1, clip_norm=clip)
+
+
+def promise(key: str, name: str, curve: TradeOff, *, standing: str, fprs: Sequence[float]) -> Promise:
+    """A trade-off as points."""
+    mu = curve.equivalent_mu()
+    return Promise.model_validate(
+        {
+            "key": key,
+            "name": name,
+            "standing": standing,
+            "curve": _points(GRID, curve.tpr_at(GRID)),
+            "mu": mu if math.isfinite(mu) else None,
+            "auc": min(1.0, curve.auc()),
+            "tpr_at": {rate_key(fpr): _share(curve.tpr_at(fpr)) for fpr in fprs},
+            "assumptions": tuple(curve.assumptions),
+        }
+    )
+
+
+def predicted(expected: ExpectedRoc, fprs: Sequence[float]) -> Promise:
+    """The ROC that an attack expects of itself."""
+    return Promise(
+        key="prediction",
+        name="Expected by self-play, without member labels",
+        standing="measured",
+        curve=roc_points(expected.fpr, expected.tpr),
+        mu=None,
+        auc=_share(expected.auc),
+        tpr_at={rate_key(rate): _share(float(expected.tpr_at(rate))) for rate in fprs},
+        assumptions=("Simulated with background records: members are assumed to come from the same distribution.",),
+    )
+
+
+def roc_points(fpr: Array, tpr: Array) -> Curve:
+    """An ROC of the result: all its points, or as many as a report can use."""
+    if fpr.size > _MOST_POINTS:
+        xs, ys = thin_steps(*corners(fpr, tpr), _KEPT_RATES)
+        fpr, tpr = np.append(0.0, xs), np.append(0.0, ys)
+    return _points(fpr, tpr)
+
+
+def _points(fpr: Array, tpr: Array) -> Curve:
+    return Curve(
+        fpr=tuple(float(x) for x in fpr), tpr=tuple(float(y) for y in np.clip(np.asarray(tpr, dtype=float), 0.0, 1.0))
+    )
+
+
+def _share(value: float) -> float:
+    return min(1.0, max(0.0, float(value)))

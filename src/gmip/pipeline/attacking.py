@@ -1,0 +1,185 @@
+"""Attacks of an audit on one run, each stored the moment it is done: an interrupted audit does not repeat it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from gmip._io import make_folder, sha256, write
+from gmip._progress import Progress, Watch
+from gmip._random import Stream
+from gmip.attacks import attack_table
+from gmip.attacks.attack import NEEDS, Attack, parties
+from gmip.attacks.shadow import Shadows, Signal, shadow_set
+from gmip.attacks.shadow_attack import ShadowAttack
+from gmip.auditing import Attacked, Scored
+from gmip.errors import GmipWarning
+from gmip.pipeline.audited_runs import AuditedRun
+from gmip.pipeline.config import AttackConfig, AuditConfig
+from gmip.stats import ExpectedRoc, ScoreSet
+from gmip.tasks import Task
+from gmip.trace import Trace
+
+__all__ = ["choose_candidates", "default_attacks", "make_attacks", "read_scored", "run_attacks", "write_scored"]
+
+_FORMAT: Final = "gmip-scores-2"  # files of another format are computed again
+_OPTIONAL: Final = ("p_values", "susceptibility")
+
+
+def make_attacks(config: AuditConfig, wanted: Sequence[AttackConfig]) -> list[Attack]:
+    """The attacks asked for, with their options."""
+    made = []
+    for one in wanted:
+        options: dict[str, Any] = dict(one.options)
+        if issubclass(attack_table.kind(one.name), ShadowAttack):
+            options = {"shadows": Shadows(**config.shadows.model_dump())} | options
+        made.append(attack_table.make(one.name, **options))
+    return made
+
+
+def default_attacks(runs: Sequence[AuditedRun], task: Task) -> list[AttackConfig]:
+    """The attacks that want to run on these runs when nobody names any."""
+    names = attack_table.default_names([run.traits(task) for run in runs])
+    return [AttackConfig(name=name) for name in names]
+
+
+def choose_candidates(trace: Trace, most: int, seed: int) -> NDArray[np.int64]:
+    """Ids in rising order: the members and non-members of the run, at most so many of each, drawn by the seed."""
+    rng = Stream.CANDIDATES.rng(seed)
+    chosen = []
+    for part in (trace.members, trace.non_members):
+        assert part is not None
+        chosen.append(part if len(part) <= most else rng.choice(part, most, replace=False))
+    return np.sort(np.concatenate(chosen).astype(np.int64))
+
+
+def run_attacks(
+    task: Task, run: AuditedRun, attacks: Sequence[Attack], config: AuditConfig, folder: Path, seed: int, watch: Watch
+) -> list[Attacked]:
+    """What each attack found in each repetition; what `folder` already holds is not computed again."""
+    found: dict[str, list[Scored]] = {attack.name: [] for attack in attacks}
+    for repeat, trace in enumerate(run.traces):
+        ids = choose_candidates(trace, config.candidates, seed)
+        paths = {attack.name: folder / f"{attack.name}-{_key(trace, ids, attack)}.safetensors" for attack in attacks}
+        known = {name: read_scored(path) for name, path in paths.items()}
+        which = run.name if len(run.traces) == 1 else f"{run.name}, {repeat + 1} of {len(run.traces)}"
+        training = _train_shadows(task, trace, ids, [a for a in attacks if known[a.name] is None], which, watch)
+        for attack in attacks:
+            scored = known[attack.name]
+            if scored is None:
+                scored = _run(task, trace, attack, ids, watch(f"{attack.name} on {which}"))
+                scored = dataclasses.replace(scored, seconds=scored.seconds + training.get(attack.name, 0.0))
+                write_scored(paths[attack.name], scored)
+            found[attack.name].append(scored)
+    return [
+        Attacked(
+            name=attack.name,
+            title=attack.title,
+            needs=tuple(words for need, words in NEEDS.items() if need in attack.needs),
+            found=tuple(found[attack.name]),
+        )
+        for attack in attacks
+    ]
+
+
+def _train_shadows(
+    task: Task, trace: Trace, ids: NDArray[np.int64], attacks: Sequence[Attack], which: str, watch: Watch
+) -> dict[str, float]:
+    """One training of the shadow models for all attacks that use the same ones; attack -> seconds that it took."""
+    groups: dict[Shadows, list[ShadowAttack]] = {}
+    for attack in attacks:
+        if isinstance(attack, ShadowAttack):
+            groups.setdefault(attack.shadows, []).append(attack)
+    seconds: dict[str, float] = {}
+    for settings, users in groups.items():
+        start = time.perf_counter()
+        background = parties(task, trace, ids, None).background
+        unique: dict[str, Signal] = {signal.key: signal for user in users for signal in user.signals()}
+        shadow_set(
+            task, trace, ids, background, list(unique.values()), settings, progress=watch(f"shadow models for {which}")
+        )
+        seconds |= {user.name: time.perf_counter() - start for user in users}
+    return seconds
+
+
+def _run(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64], progress: Progress) -> Scored:
+    start = time.perf_counter()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", GmipWarning)
+        scores = attack.run(task, trace, ids, progress=progress)
+    said = []
+    for warning in caught:
+        if issubclass(warning.category, GmipWarning):
+            said.append(" ".join(str(warning.message).split()))
+        else:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    if scores.prediction is not None:
+        scores = dataclasses.replace(scores, prediction=scores.prediction.thinned())
+    return Scored(scores=scores, seconds=time.perf_counter() - start, warnings=tuple(said))
+
+
+def _key(trace: Trace, candidates: NDArray[np.int64], attack: Attack) -> str:
+    """A name for all that scores depend on: the run, the candidates, the attack with its options, the software."""
+    asked = sha256(np.ascontiguousarray(candidates, dtype="<i8").tobytes())
+    return sha256("\n".join([trace.fingerprint, asked, f"{attack.name} {attack!r}", version("gmip")]))[:24]
+
+
+def write_scored(path: Path, found: Scored) -> None:
+    """Write the file whole or not at all."""
+    one = found.scores
+    arrays: dict[str, NDArray[Any]] = {"ids": np.ascontiguousarray(one.ids), "scores": np.ascontiguousarray(one.scores)}
+    arrays |= {name: np.ascontiguousarray(getattr(one, name)) for name in _OPTIONAL if getattr(one, name) is not None}
+    if one.prediction is not None:
+        arrays |= {"fpr": one.prediction.fpr.copy(), "tpr": one.prediction.tpr.copy()}
+    about = {
+        "attack": one.attack,
+        "calibration": one.calibration,
+        "susceptibility_of": one.susceptibility_of,
+        "auc": None if one.prediction is None else one.prediction.auc,
+        "facts": dict(one.facts),
+        "seconds": found.seconds,
+        "warnings": found.warnings,
+    }
+    make_folder(path.parent)
+    write(path, save(arrays, metadata={"format": _FORMAT, "about": json.dumps(about), "sha256": _digest(arrays)}))
+
+
+def read_scored(path: Path) -> Scored | None:
+    """What was written; None for a file that is missing, damaged or of another format: then the attack runs again."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata: Mapping[str, str] = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if metadata.get("format") != _FORMAT or metadata.get("sha256") != _digest(arrays):
+            return None
+        about = json.loads(metadata["about"])
+        calibration, auc = about["calibration"], about["auc"]
+        scores = ScoreSet(
+            ids=arrays["ids"],
+            scores=arrays["scores"],
+            attack=about["attack"],
+            p_values=arrays.get("p_values"),
+            susceptibility=arrays.get("susceptibility"),
+            susceptibility_of=about["susceptibility_of"],
+            calibration=None if calibration is None else (calibration[0], calibration[1]),
+            prediction=None if auc is None else ExpectedRoc(fpr=arrays["fpr"], tpr=arrays["tpr"], auc=auc),
+            facts=about["facts"],
+        )
+        return Scored(scores=scores, seconds=about["seconds"], warnings=tuple(about["warnings"]))
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    return sha256(b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays)))

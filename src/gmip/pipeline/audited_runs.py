@@ -1,0 +1,169 @@
+"""The runs of an audit: recorded ones are opened, the others trained, each with its repetitions."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gmip._io import sha256, write
+from gmip._progress import Progress, Watch
+from gmip.attacks.attack import RunTraits
+from gmip.attacks.signals import released_model
+from gmip.errors import InvalidArgument
+from gmip.pipeline.config import AuditConfig, RunConfig
+from gmip.tasks import Recipe, Task
+from gmip.trace import Trace
+from gmip.training import count_params, evaluate, initial_model, recipe_of, train
+
+__all__ = ["AuditedRun", "audit_seed", "make_runs"]
+
+
+@dataclass(frozen=True, eq=False)
+class AuditedRun:
+    """One run of an audit, and further runs of the same recipe with other seeds."""
+
+    name: str
+    traces: tuple[Trace, ...]
+    recorded: bool  # the first one is the user's, not trained here
+
+    @property
+    def trace(self) -> Trace:
+        """The run itself."""
+        return self.traces[0]
+
+    def traits(self, task: Task) -> RunTraits:
+        """What attacks may know to decide whether they run unasked."""
+        return RunTraits(
+            noisy=any(info.noise_std > 0.0 for info in self.trace.infos),
+            recorded=self.recorded,
+            seeded=self.trace.header.recipe.get("task") == task.name,
+        )
+
+    def accuracies(self, task: Task) -> dict[str, float | None]:
+        """Of the trained model; empty where the trace holds none."""
+        if self.trace.final_state() is None:
+            return {}
+        model = released_model(task, self.trace)
+        parts = {"train_accuracy": task.pool[self.trace.members], "test_accuracy": task.test}
+        return {name: evaluate(task, model, part)[1] if len(part) else None for name, part in parts.items()}
+
+
+def audit_seed(config: AuditConfig, folder: Path) -> int:
+    """The seed of the audit: the given one, that of an audit which this one resumes, or a fresh one."""
+    if config.seed is not None:
+        return config.seed
+    path = folder / "seed"
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        drawn = secrets.randbits(63)
+        write(path, f"{drawn}\n", private=True)
+        return drawn
+
+
+def make_runs(task: Task, config: AuditConfig, folder: Path, seed: int, watch: Watch) -> list[AuditedRun]:
+    """All runs of the audit; trained ones are in `folder`, where an interrupted audit finds them again."""
+    runs: list[AuditedRun] = []
+    names = _names(config.runs)
+    for number, (name, wanted) in enumerate(zip(names, config.runs, strict=True)):
+        if wanted.path is not None:
+            first = _recorded(task, wanted.path)
+            recipe = None if config.repeats == 1 else recipe_of(task, first)
+            options = _options(first)
+            traces = [first]
+        else:
+            recipe = _recipe(task, wanted)
+            options, traces = {}, []
+        for repeat in range(len(traces), config.repeats):
+            assert recipe is not None
+            stage = watch(
+                f"training {name}" if config.repeats == 1 else f"training {name}, {repeat + 1} of {config.repeats}"
+            )
+            traces.append(_trained(task, recipe, options, folder, name, _seed(seed, number, repeat), stage))
+        runs.append(AuditedRun(name, tuple(traces), wanted.path is not None))
+    return runs
+
+
+def _recorded(task: Task, path: str) -> Trace:
+    trace = Trace.open(path)
+    trace.check_data(task.fingerprints)
+    if trace.members is None or trace.non_members is None or not len(trace.members) or not len(trace.non_members):
+        raise InvalidArgument(
+            f"{path} does not name both members and non-members, by which an audit judges an attack",
+            remedy="pass `members` and `non_members` to gmip.record",
+        )
+    return trace
+
+
+def _options(trace: Trace) -> dict[str, Any]:
+    known = trace.header.recipe
+    names = ("fix", "grad_sample_mode", "max_physical_batch_size", "device")
+    return {name: known[name] for name in names if name in known}
+
+
+def _recipe(task: Task, wanted: RunConfig) -> Recipe:
+    try:
+        recipe = task.recipe.replace(**wanted.recipe)
+    except TypeError as error:
+        raise InvalidArgument(
+            f"of run {wanted.name or task.name!r} cannot be used ({error})", argument="recipe"
+        ) from error
+    target = wanted.target()
+    if not target:
+        return recipe
+    return recipe.with_least_noise(count_params(initial_model(task, 0)), **target)
+
+
+def _trained(
+    task: Task, recipe: Recipe, options: dict[str, Any], parent: Path, name: str, seed: int, progress: Progress
+) -> Trace:
+    """Trained, or what is left to train. The folder's name has all in it that the run depends on."""
+    facts = json.dumps([task.name, task.fingerprints, dataclasses.asdict(recipe), options, seed], sort_keys=True)
+    folder = parent / f"{_slug(name)}-{sha256(facts)[:12]}"
+    train(
+        task,
+        recipe,
+        seed=seed,
+        out=folder,
+        resume=True,
+        progress=progress,
+        **options,
+    )
+    progress(recipe.num_steps, recipe.num_steps)
+    return Trace.open(folder)
+
+
+def _seed(seed: int, number: int, repeat: int) -> int:
+    state = np.random.SeedSequence([seed, number, repeat]).generate_state(1, np.uint64)[0]
+    return int(state >> np.uint64(1))
+
+
+def _names(runs: Sequence[RunConfig]) -> list[str]:
+    """Given names, else the path's last part, else what is special about the run; numbered where they repeat."""
+    names: list[str] = []
+    for run in runs:
+        target = next(iter(run.target().items()), None)
+        made = "run"
+        if run.path is not None:
+            made = Path(run.path).resolve().name
+        elif target is not None:
+            made = f"{run.notion.upper()} {target[0].removeprefix('target_')} {target[1]}"
+        name = base = run.name or made
+        count = 1
+        while name in names:
+            count += 1
+            name = f"{base} ({count})"
+        names.append(name)
+    return names
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"

@@ -1,0 +1,132 @@
+"""The audit: runs -> scores -> `AuditResult`."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from gmip._progress import Watch, silent
+from gmip.auditing import THREAT_MODEL, AuditResult, Criteria, RateLimit, assemble
+from gmip.auditing.schema import Provenance
+from gmip.errors import InvalidArgument
+from gmip.pipeline.attacking import default_attacks, make_attacks, run_attacks
+from gmip.pipeline.audited_runs import audit_seed, make_runs
+from gmip.pipeline.config import AuditConfig, make_config
+from gmip.tasks import Task, load
+
+__all__ = ["Audited", "audit", "run_audit"]
+
+_SHOWN_VERSIONS: Final = ("gmip", "torch", "opacus", "numpy", "scipy")
+
+
+@dataclass(frozen=True, eq=False)
+class Audited:
+    """The result, and for each run all candidates with their scores, the most exposed first (for a CSV)."""
+
+    result: AuditResult
+    candidates: dict[str, list[dict[str, Any]]]
+
+
+def audit(
+    task: str | Task = "digits",
+    *,
+    runs: Sequence[str | os.PathLike[str] | Mapping[str, Any]] | None = None,
+    attacks: Sequence[str | Mapping[str, Any]] | None = None,
+    watch: Watch | None = None,
+    **settings: Any,
+) -> AuditResult:
+    """Does this model leak who was in it? Attack runs and compare with what was promised.
+
+    Parameters
+    ----------
+    task : a task, its name, or path/to/file.py:make_task.
+    runs : folders of recorded runs, or mappings with the settings of a run to train (name, recipe, target_mu, ...);
+        None trains the task's own recipe.
+    attacks : names, or mappings with name and options; None: see `gmip init`.
+    watch : called with the name of each stage, returns a function of (done, total).
+    settings : the others of `gmip init`: candidates, repeats, seed, out, confidence, delta, fprs, claim_mu, target_tpr,
+        fail_above_tpr, shadows, title. With `out`, work is kept there and an interrupted audit goes on when repeated;
+        without it nothing is kept. No report is written: `gmip.report.write_report(result, folder)` does that.
+    """
+    given: dict[str, Any] = dict(settings)
+    if runs is not None:
+        given["runs"] = [os.fspath(run) if isinstance(run, os.PathLike) else run for run in runs]
+    if attacks is not None:
+        given["attacks"] = list(attacks)
+    own = task if isinstance(task, Task) else None
+    given["task"] = own.name if own is not None else task
+    config = make_config(given)
+    if "out" in given:
+        return run_audit(config, task=own, watch=watch).result
+    with tempfile.TemporaryDirectory(prefix="gmip-audit-") as folder:
+        return run_audit(config.model_copy(update={"out": folder}), task=own, watch=watch).result
+
+
+def run_audit(
+    config: AuditConfig, *, task: Task | None = None, watch: Watch | None = None, command: str | None = None
+) -> Audited:
+    """The audit of a configuration; work in progress is in `config.out`/work, where a second call finds it."""
+    watch = watch or silent
+    task = load(config.task) if task is None else task
+    work = Path(config.out) / "work"
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot be made a folder ({error.strerror})", argument="out", value=config.out, remedy="name another"
+        ) from None
+    asked = make_attacks(config, config.attacks)  # what is wrong with them is said before anything is trained
+    seed = audit_seed(config, work)
+    runs = make_runs(task, config, work / "runs", seed, watch)
+    attacks = asked or make_attacks(config, default_attacks(runs, task))
+    audits, candidates = [], {}
+    for run in runs:
+        attacked = run_attacks(task, run, attacks, config, work / "scores", seed, watch)
+        audited, candidates[run.name] = assemble(
+            name=run.name,
+            task=task.name,
+            path=str(run.trace.path) if run.recorded else None,
+            traces=run.traces,
+            attacks=attacked,
+            accuracies=run.accuracies(task),
+            criteria=_criteria(config, seed),
+            progress=watch(f"judging {run.name}"),
+        )
+        audits.append(audited)
+    result = AuditResult(
+        title=config.title or f"Membership audit of {task.name}",
+        created=datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
+        confidence=config.confidence,
+        delta=config.delta,
+        runs=tuple(audits),
+        threat_model=THREAT_MODEL,
+        provenance=Provenance(
+            command=command or f"gmip.audit({config.task!r}, ...)",
+            seed=seed,
+            versions={name: version(name) for name in _SHOWN_VERSIONS},
+            platform=f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+            fingerprints=task.fingerprints,
+            config=config.model_dump(mode="json"),
+        ),
+    )
+    return Audited(result, candidates)
+
+
+def _criteria(config: AuditConfig, seed: int) -> Criteria:
+    limit = config.fail_above_tpr
+    return Criteria(
+        confidence=config.confidence,
+        delta=config.delta,
+        fprs=config.fprs,
+        claim_mu=config.claim_mu,
+        goal=RateLimit(config.target_tpr.tpr, config.target_tpr.fpr),
+        limit=None if limit is None else RateLimit(limit.tpr, limit.fpr),
+        seed=seed,
+    )

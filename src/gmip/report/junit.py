@@ -1,0 +1,42 @@
+"""Verdict and gate as JUnit XML, which build servers show."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from gmip._io import write
+from gmip.auditing.schema import AuditResult
+from gmip.report import sentences
+
+__all__ = ["write_junit"]
+
+
+def write_junit(result: AuditResult, path: Path) -> None:
+    """One test for each run's verdict (inconclusive: skipped), one for each gate."""
+    suite = ElementTree.Element("testsuite", name=_clean(result.title))
+    counts = {"tests": 0, "failures": 0, "skipped": 0}
+    for run in result.runs:
+        case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: verdict"))
+        counts["tests"] += 1
+        if run.verdict.kind == "exposed":
+            ElementTree.SubElement(case, "failure", message=_clean(run.verdict.headline))
+            counts["failures"] += 1
+        elif run.verdict.kind == "inconclusive":
+            ElementTree.SubElement(case, "skipped", message=_clean(run.verdict.headline))
+            counts["skipped"] += 1
+        if run.gate is None:
+            continue
+        case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: gate"))
+        counts["tests"] += 1
+        if not run.gate.passed:
+            ElementTree.SubElement(case, "failure", message=_clean(sentences.gate(run, run.gate)))
+            counts["failures"] += 1
+    for name, count in counts.items():
+        suite.set(name, str(count))
+    write(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+
+
+def _clean(text: str) -> str:
+    """Without the control characters that XML does not know."""
+    return "".join(c for c in text if c in "\t\n" or (c.isprintable() or c == " "))

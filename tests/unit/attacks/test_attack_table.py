@@ -1,0 +1,114 @@
+"""Attacks by name, and the table of what they need: the paper's."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
+
+from typer import Typer
+from typer.testing import CliRunner
+
+from gmip._cli.attacks import attacks as command
+from gmip.attacks import LiRA, Shadows, attack_table
+from gmip.attacks.attack import NEEDS, Need
+from gmip.errors import InvalidArgument
+
+DOCS = Path(__file__).parents[3] / "docs" / "attacks.md"
+
+# Table 2 of the paper, without its row "Analytical": Loss, CFD, Loss LRT, CFD LRT, Gradient LRT.
+PAPER: dict[Need, str] = {
+    "query": "10100",
+    "gradients": "00001",
+    "recourse": "01010",
+    "loss": "10100",
+    "population": "00111",
+    "labels": "10100",
+    "shadows": "00110",
+}
+COLUMNS = ("loss", "cfd", "lira", "cfd-lrt", "glir")
+
+
+def invoked(*arguments: str):
+    app = Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "140"})
+
+
+def test_names_and_classes():
+    assert attack_table.names() == ("glir", "loss", "lira", "rmia", "cfd", "cfd-lrt", "seed")
+    for name in attack_table.names():
+        made = attack_table.make(name)
+        assert type(made) is attack_table.kind(name) and made.name == name
+        assert attack_table.titles()[name] == made.title
+    assert set(attack_table.titles()) - set(attack_table.names()) == {"glir-no-noise", "glir-no-clip"}
+    assert all(
+        attack_table.kind(name).needs == attack_table.kind("glir").needs for name in ("glir-no-noise", "glir-no-clip")
+    )
+
+
+def test_options_are_those_of_the_class():
+    made = attack_table.make("lira", online=False, shadows=Shadows(count=6))
+    assert isinstance(made, LiRA) and not made.online and made.shadows.count == 6
+
+
+def test_unknown_names_and_options():
+    with pytest.raises(InvalidArgument, match="attack = 'lyra' is not known, did you mean 'lira': pass one of 'glir'"):
+        attack_table.make("lyra")
+    with pytest.raises(InvalidArgument, match="attack = '' is not known: pass one of"):
+        attack_table.make("")
+    with pytest.raises(
+        InvalidArgument, match="'onlin' is not an option of attack 'rmia', did you mean 'online': pass some of shadows"
+    ):
+        attack_table.make("rmia", onlin=True)
+    with pytest.raises(InvalidArgument, match="'zzz' is not an option of attack 'loss': pass some of device"):
+        attack_table.make("loss", zzz=1)
+
+
+def test_table_is_the_papers():
+    rows = {row.what: row.attacks for row in attack_table.table()}
+    for need, marks in PAPER.items():
+        theirs = {name: mark == "1" for name, mark in zip(COLUMNS, marks, strict=True)}
+        if need in ("loss", "labels"):
+            theirs["glir"] = True  # as the note says
+        assert {name: rows[NEEDS[need]][name] for name in COLUMNS} == theirs
+    analytical = attack_table.table()[-1].attacks
+    assert [name for name, known in analytical.items() if known] == ["glir"]
+    assert "glir_scores" in attack_table.NOTE
+
+
+def test_the_documents_table_is_this_one():
+    assert attack_table.markdown() in DOCS.read_text(encoding="utf-8")
+
+
+def test_command_prints_the_table():
+    result = invoked()
+    assert result.exit_code == 0
+    for word in (*attack_table.names(), *NEEDS.values(), *attack_table.titles().values()):
+        assert word in result.stdout
+    line = next(line for line in result.stdout.splitlines() if NEEDS["gradients"] in line)
+    assert [cell.strip() for cell in line.split("│")[2:-1]] == ["x", "", "", "", "", "", "x"]
+
+
+def test_command_prints_json():
+    answer = json.loads(invoked("--json").stdout)
+    assert list(answer["attacks"]) == list(attack_table.names())
+    assert answer["attacks"]["loss"]["needs"] == ["query", "loss", "labels"]
+    assert answer["attacks"]["glir"]["analytical"] is True and answer["needs"] == NEEDS
+
+
+def test_without_torch_a_sentence():
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from gmip._cli.attacks import attacks\n"
+        "from gmip.errors import GmipError\n"
+        "try: attacks(json=False)\n"
+        "except GmipError as error: print(error)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "gmip attacks needs torch, which is not installed: pip install 'gmip[train]'.\n"

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from gmip import Gaussian, NoisySGD, account
+from gmip.auditing import claimed_curve, predicted, promise, stacked_run
+from gmip.auditing.promises import GRID, all_promises
+from gmip.stats import ExpectedRoc, ScoreSet
+
+
+def test_promises_are_points_of_the_curve() -> None:
+    made = promise("claimed", "x", Gaussian(1.0), standing="approximation", fprs=(0.01,))
+    np.testing.assert_allclose(made.curve.fpr, GRID)
+    inner = slice(1, -1)
+    np.testing.assert_allclose(made.curve.tpr[inner], norm.sf(norm.isf(GRID[inner]) - 1.0), atol=1e-9)
+    assert made.tpr_at == {"0.01": pytest.approx(norm.sf(norm.isf(0.01) - 1.0))}
+    assert made.mu == pytest.approx(1.0)
+    assert made.auc == pytest.approx(norm.cdf(1.0 / np.sqrt(2.0)))
+
+
+def test_claims() -> None:
+    run = NoisySGD(dataset_size=500, batch_size=500, num_steps=1, num_params=100, sampling="full")
+    assert claimed_curve([run], None).tpr_at(0.01) == account(run).tpr_at(0.01)
+    assert claimed_curve([run], 0.7).equivalent_mu() == pytest.approx(0.7)
+
+
+def test_stacked_run() -> None:
+    run = NoisySGD(
+        dataset_size=500, batch_size=500, num_steps=4, num_params=100, clip_norm=1.0, noise_std=0.01, sampling="full"
+    )
+    stacked = stacked_run(run)
+    assert (stacked.num_steps, stacked.num_params, stacked.clip_norm) == (1, 400, 2.0)
+    # noise alone: one step of norm sqrt(T) C is what T steps of norm C are together
+    assert account(stacked, notion="gdp").tpr_at(0.01) == pytest.approx(
+        account(run, notion="gdp").tpr_at(0.01), rel=1e-4
+    )
+
+
+def test_prediction() -> None:
+    roc = ExpectedRoc(fpr=np.array([0.0, 0.005, 0.02, 1.0]), tpr=np.array([0.0, 0.2, 0.4, 1.0]), auc=0.8)
+    made = predicted(roc, (0.01, 0.02))
+    assert made.tpr_at == {"0.01": 0.2, "0.02": 0.4}
+    assert made.key == "prediction" and made.standing == "measured"
+
+
+FULL = NoisySGD(dataset_size=100, batch_size=100, num_steps=3, num_params=50, clip_norm=1.0, sampling="full")
+
+
+def scored(**changes: Any) -> ScoreSet:
+    return ScoreSet(**{"ids": np.arange(20), "scores": np.arange(20.0), "attack": "some"} | changes)
+
+
+def promised(*found: ScoreSet, run: NoisySGD = FULL) -> dict[str, Any]:
+    made = all_promises([run], Gaussian(1.0), found, claim_mu=None, fprs=(0.01,))
+    assert made[0].key == "claimed"
+    return {one.key: one for one in made}
+
+
+def test_any_attack_may_measure_susceptibilities_and_expect_something() -> None:
+    roc = ExpectedRoc(fpr=np.array([0.0, 1.0]), tpr=np.array([0.0, 1.0]), auc=0.5)
+    assert set(promised(scored())) == {"claimed"}
+    assert set(promised(scored(), scored(prediction=roc))) == {"claimed", "prediction"}
+    measured = scored(susceptibility=np.full(20, 30.0), susceptibility_of="step")
+    assert set(promised(scored(), measured)) == {"claimed", "susceptibility"}
+    noisy = FULL.replace(noise_std=0.1)
+    assert set(promised(measured, run=noisy)) == {"claimed", "susceptibility", "gdp"}
+
+
+def test_susceptibilities_of_a_step_compose_and_those_of_the_run_do_not() -> None:
+    values = np.full(20, 30.0)
+    of_step = promised(scored(susceptibility=values, susceptibility_of="step"))["susceptibility"]
+    of_run = promised(scored(susceptibility=values, susceptibility_of="run"))["susceptibility"]
+    assert of_step.auc == pytest.approx(account(FULL, susceptibility=values).auc())
+    assert of_run.auc == pytest.approx(account(stacked_run(FULL), susceptibility=values).auc())
+    assert of_run.auc < of_step.auc - 0.02
+
+
+def test_susceptibilities_of_another_run_promise_nothing() -> None:
+    assert set(promised(scored(susceptibility=np.full(20, 30.0)))) == {"claimed"}

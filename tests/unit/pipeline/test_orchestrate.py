@@ -1,0 +1,249 @@
+"""The pipeline on a small run: what it keeps, what it repeats, what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gmip
+from gmip.attacks.glir.glir_attack import GLiR
+from gmip.attacks.loss import Loss
+from gmip.auditing.schema import AuditResult
+from gmip.errors import InvalidArgument, TraceMismatch
+from gmip.pipeline import make_config, run_audit
+from gmip.pipeline.attacking import choose_candidates
+from gmip.tasks import Recipe, Task, load
+from gmip.trace import Trace
+from gmip.training import train
+
+SMALL = {"dataset_size": 40, "batch_size": 40, "sampling": "full", "num_steps": 2, "clip_norm": None}
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    digits = load("digits")
+    return dataclasses.replace(digits, recipe=digits.recipe.replace(**SMALL))
+
+
+@pytest.fixture(scope="module")
+def run(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "recorded"
+    train(task, seed=77, out=folder)
+    return folder
+
+
+class Stages:
+    """Remembers the stages of an audit; may interrupt one."""
+
+    def __init__(self, stop_at: str | None = None) -> None:
+        self.words: list[str] = []
+        self.stop_at = stop_at
+
+    def __call__(self, words: str) -> Callable[[int, int], None]:
+        self.words.append(words)
+        if self.stop_at is not None and words.startswith(self.stop_at):
+            raise KeyboardInterrupt
+        return lambda done, total: None
+
+
+def without_times(result: AuditResult) -> dict[str, Any]:
+    plain = result.model_dump()
+    plain["created"] = ""
+    for one in plain["runs"]:
+        for attack in one["attacks"]:
+            attack["seconds"] = 0.0
+    return plain
+
+
+def test_an_audit_without_out_keeps_nothing(task: Task, run: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = gmip.audit(task, runs=[run], attacks=["loss"])
+    assert list(tmp_path.iterdir()) == []
+    (one,) = result.runs
+    assert (one.name, one.path, one.task) == ("recorded", str(run), "digits")
+    assert (one.facts.dataset_size, one.facts.num_steps, one.facts.noise_std) == (40, 2, 0.0)
+    summary = json.loads((run / "result.json").read_text())
+    assert one.facts.test_accuracy == pytest.approx(summary["test"]["accuracy"])
+    assert one.facts.train_accuracy == pytest.approx(summary["train"]["accuracy"])
+    assert [p.key for p in one.promises] == ["claimed"]
+
+
+def test_an_interrupted_audit_goes_on_where_it_was(task: Task, tmp_path: Path) -> None:
+    config = make_config({"out": str(tmp_path / "a"), "seed": 3, "attacks": ["loss", "glir"], "repeats": 2})
+    with pytest.raises(KeyboardInterrupt):
+        run_audit(config, task=task, watch=Stages("glir on run, 2 of 2"))
+    again = Stages()
+    resumed = run_audit(config, task=task, watch=again)
+    assert [words for words in again.words if not words.startswith("training")] == [
+        "glir on run, 2 of 2",
+        "judging run",
+    ]
+    whole = run_audit(config.model_copy(update={"out": str(tmp_path / "b")}), task=task)
+    assert without_times(resumed.result) == without_times(whole.result) | {
+        "provenance": without_times(resumed.result)["provenance"]
+    }
+    assert resumed.candidates == whole.candidates
+    (one,) = resumed.result.runs
+    assert {p.key for p in one.promises} == {"claimed", "susceptibility", "prediction"}
+    assert all((attack.repeats, attack.members) == (2, 80) for attack in one.attacks)
+
+
+def test_a_seed_is_drawn_and_kept(task: Task, tmp_path: Path) -> None:
+    config = make_config({"out": str(tmp_path), "attacks": ["loss"]})
+    first, second = (run_audit(config, task=task).result.provenance.seed for _ in range(2))
+    assert first == second
+    other = run_audit(config.model_copy(update={"out": str(tmp_path / "b")}), task=task).result.provenance.seed
+    assert other != first
+
+
+def test_other_options_and_other_runs_are_attacked_anew(task: Task, run: Path, tmp_path: Path) -> None:
+    def attacked(**changes: Any) -> list[str]:
+        stages = Stages()
+        config = make_config({"out": str(tmp_path), "seed": 3, "runs": [str(run)], "attacks": ["loss"]} | changes)
+        run_audit(config, task=task, watch=stages)
+        return [words for words in stages.words if "loss" in words]
+
+    assert attacked() == ["loss on recorded"]
+    assert attacked() == []
+    assert attacked(attacks=[{"name": "loss", "options": {"device": "cpu:0"}}]) == ["loss on recorded"]
+    assert attacked(candidates=10) == ["loss on recorded"]
+    assert attacked() == []
+
+
+def test_a_changed_recipe_is_trained_anew_in_the_same_folder(task: Task, tmp_path: Path) -> None:
+    def trained(**recipe: Any) -> AuditResult:
+        config = make_config({"out": str(tmp_path), "runs": [{"recipe": recipe}], "attacks": ["loss"]})
+        return run_audit(config, task=task).result
+
+    steps = [trained(num_steps=count).runs[0].facts.num_steps for count in (1, 3, 1)]
+    assert steps == [1, 3, 1]
+    assert len(list((tmp_path / "work" / "runs").iterdir())) == 2
+
+
+def test_candidates(run: Path) -> None:
+    trace = Trace.open(run)
+    assert trace.members is not None and trace.non_members is not None
+    everybody = choose_candidates(trace, 1000, 0)
+    np.testing.assert_array_equal(everybody, np.sort(np.concatenate([trace.members, trace.non_members])))
+    some = choose_candidates(trace, 10, 0)
+    assert np.isin(some, trace.members).sum() == 10 and some.size == 20
+    np.testing.assert_array_equal(some, choose_candidates(trace, 10, 0))
+    assert not np.array_equal(some, choose_candidates(trace, 10, 1))
+
+
+def test_default_attacks(task: Task, run: Path, tmp_path: Path) -> None:
+    noisy = dataclasses.replace(task, recipe=task.recipe.replace(clip_norm=1.0, noise_std=0.1))
+    train(noisy, seed=77, out=tmp_path / "noisy")
+    names = {
+        path: {one.attack for one in gmip.audit(of, runs=[path]).runs[0].attacks}
+        for of, path in ((task, run), (noisy, tmp_path / "noisy"))
+    }
+    assert names[run] == {"glir", "loss", "seed"}
+    assert names[tmp_path / "noisy"] == {"glir", "loss", "seed", "glir-no-noise", "glir-no-clip"}
+
+
+def test_several_runs_with_targets(task: Task, tmp_path: Path) -> None:
+    clipped = dataclasses.replace(task, recipe=task.recipe.replace(clip_norm=1.0))
+    result = gmip.audit(
+        clipped,
+        runs=[
+            {"name": "no noise"},
+            {"target_mu": 1.0},
+            {"target_mu": 1.0, "notion": "gdp"},
+            {"recipe": {"num_steps": 1}},
+        ],
+        attacks=["loss"],
+        seed=1,
+        title="Three ways",
+    )
+    assert result.title == "Three ways"
+    assert [one.name for one in result.runs] == ["no noise", "GMIP mu 1.0", "GDP mu 1.0", "run"]
+    noises = [one.facts.noise_std for one in result.runs]
+    assert noises[0] == 0.0 and 0.0 < noises[1] <= noises[2] and noises[3] == 0.0
+    assert [p.key for p in result.runs[1].promises] == ["claimed", "gdp"]
+    assert result.runs[1].promises[0].mu == pytest.approx(1.0, rel=1e-3)
+    assert result.runs[3].facts.num_steps == 1
+
+
+def test_a_claim_of_ones_own(task: Task, run: Path) -> None:
+    (one,) = gmip.audit(task, runs=[run], attacks=["loss"], claim_mu=0.5).runs
+    assert one.promises[0].mu == pytest.approx(0.5)
+    assert one.promises[0].name == "Promised: mu = 0.5"
+
+
+def test_gate(task: Task, run: Path) -> None:
+    (one,) = gmip.audit(task, runs=[run], attacks=["loss"], fail_above_tpr="0.9@0.1").runs
+    assert one.gate is not None and one.gate.passed
+
+
+def test_exposed_records_are_members_by_falling_score(task: Task, run: Path) -> None:
+    config = make_config({"runs": [str(run)], "attacks": ["loss"]})
+    members = set(np.asarray(Trace.open(run).members).tolist())
+    audited = run_audit(config.model_copy(update={"out": str(run.parent / "out")}), task=task)
+    (one,) = audited.result.runs
+    assert one.exposed_by == "loss" and len(one.exposed) == 20
+    assert {record.id for record in one.exposed} <= members
+    scores = [record.score for record in one.exposed]
+    assert scores == sorted(scores, reverse=True)
+    rows = audited.candidates["recorded"]
+    assert len(rows) == 80 and sum(row["member"] for row in rows) == 40
+
+
+def test_warnings_of_attacks_are_reported(run: Path, task: Task) -> None:
+    small = {"dataset_size": 600, "num_steps": 1, "batch_size": 600}
+    result = gmip.audit(task, runs=[{"recipe": small}], attacks=["glir"], seed=0, candidates=50)
+    assert any("self-play" in words for words in result.runs[0].warnings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"attacks": ["glir", "liar"]}, "'liar' is not known, did you mean 'lira'"),
+        ({"attacks": [{"name": "glir", "options": {"methd": "paper"}}]}, "did you mean 'method'"),
+        ({"attacks": [{"name": "glir", "options": {"method": "best"}}]}, "method = 'best' is not known"),
+        ({"attacks": [{"name": "glir", "options": {"steps": "all"}}]}, "steps = 'all' must be a list"),
+        ({"runs": [{"recipe": {"batch_size": 50, "sampling": "fixed"}}]}, "batch_size = 50 exceeds"),
+        ({"runs": [{"recipe": {"dataset_size": "many"}}]}, "dataset_size"),
+        ({"runs": ["nowhere/at/all"]}, "nowhere"),
+        ({"zzz": 1}, "zzz is not a setting: the settings are"),
+    ],
+)
+def test_bad_requests(task: Task, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises((InvalidArgument, gmip.GmipError), match=words):
+        gmip.audit(task, **({"attacks": ["loss"]} | settings))
+
+
+def test_data_of_another_task_are_refused(run: Path) -> None:
+    with pytest.raises(TraceMismatch, match="other data"):
+        gmip.audit("breast-cancer", runs=[run])
+
+
+def test_a_trace_without_members_is_refused(task: Task, tmp_path: Path) -> None:
+    model = task.make_model()
+    import torch
+
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with gmip.record(model, optimizer, tmp_path / "r", dataset_size=40, batch_size=40, data=task):
+        optimizer.zero_grad()
+        task.loss(model(task.pool.inputs[:40]), task.pool.targets[:40]).mean().backward()
+        optimizer.step()
+    with pytest.raises(InvalidArgument, match="does not name both members and non-members"):
+        gmip.audit(task, runs=[tmp_path / "r"])
+
+
+def test_repeats_of_a_loop_of_ones_own_need_its_recipe(task: Task, run: Path, tmp_path: Path) -> None:
+    other = dataclasses.replace(task, recipe=Recipe(dataset_size=41, batch_size=41, num_steps=2, learning_rate=1.0))
+    train(task, seed=1, out=tmp_path / "r")
+    result = gmip.audit(other, runs=[tmp_path / "r"], attacks=["loss"], repeats=2, seed=0)
+    assert result.runs[0].attacks[0].repeats == 2  # by the recipe in the trace, not by the task's
+
+
+def test_keys_name_all_that_scores_depend_on() -> None:
+    assert repr(Loss()) != repr(Loss(device="cuda"))
+    assert repr(GLiR()) != repr(GLiR(doubt="noise"))

@@ -1,0 +1,35 @@
+"""Verdicts and gates as a build server reads them."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from gmip.auditing.schema import AuditResult, Gate, RunAudit
+from gmip.report import write_junit
+from tests.unit.report import sample
+
+
+def written(path: Path, *runs: RunAudit, title: str = "audit") -> ElementTree.Element:
+    result: AuditResult = sample.consistent().model_copy(update={"runs": runs, "title": title})
+    write_junit(result, path)
+    return ElementTree.parse(path).getroot()
+
+
+def test_what_holds_passes(tmp_path: Path) -> None:
+    (run,) = sample.consistent().runs
+    gate = Gate(fpr=0.1, limit=0.9, tpr_lower=0.2, attack=run.attacks[0].attack, passed=True)
+    suite = written(tmp_path / "j.xml", run.model_copy(update={"gate": gate}), title='a "title" <b>\x00')
+    assert suite.attrib == {"name": 'a "title" <b>', "tests": "2", "failures": "0", "skipped": "0"}
+
+
+def test_what_does_not_hold_fails_and_doubt_is_skipped(tmp_path: Path) -> None:
+    (run,) = sample.consistent().runs
+    gate = Gate(fpr=0.1, limit=0.05, tpr_lower=0.2, attack=run.attacks[0].attack, passed=False)
+    exposed = run.verdict.model_copy(update={"kind": "exposed"})
+    unsure = run.verdict.model_copy(update={"kind": "inconclusive"})
+    broken = run.model_copy(update={"gate": gate, "verdict": exposed})
+    suite = written(tmp_path / "j.xml", broken, run.model_copy(update={"verdict": unsure, "gate": None}))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "2", "1")
+    messages = [failure.get("message") for failure in suite.iter("failure")]
+    assert messages[0] == run.verdict.headline and "20%" in str(messages[1]) and "5%" in str(messages[1])
