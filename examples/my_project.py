@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import gmip
-from gmip.tasks import Examples, Recipe, Task
+from gmip import Examples, Recipe, Task
 
 MEMBERS, BATCH, EPOCHS, LEARNING_RATE = 200, 50, 3, 0.5
 
