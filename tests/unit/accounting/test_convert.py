@@ -94,7 +94,7 @@ class TestGdpAndGmip:
         assert convert.corollary_gdp_mu_from_gmip_mu(2.0, **sizes) == INF
 
     def test_formula(self):
-        # THEORY section 4 by hand: d = 650, n = 500, mu_DP = 2.
+        # docs/theory/conversions.md by hand: d = 650, n = 500, mu_DP = 2.
         expected = math.sqrt(650 / (500 + 4 / 4 + 0.5))
         assert convert.gmip_mu_from_gdp_mu(2.0, num_params=650, batch_size=500) == pytest.approx(expected, rel=1e-14)
         inverse = 2 / math.sqrt(650 / 1.1**2 - 500.5)

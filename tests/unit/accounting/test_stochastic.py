@@ -1,4 +1,4 @@
-"""Stochastic composition against the closed form for Gaussian tests (THEORY 5)."""
+"""Stochastic composition against the closed form for Gaussian tests (docs/theory/trade-offs.md)."""
 
 from __future__ import annotations
 
