@@ -73,7 +73,7 @@ class Outcome:
 def check_folder(folder: Path, names: Collection[str], *, quick: bool) -> None:
     """Refuses to replace full results by quick ones."""
     if folder.exists() and not folder.is_dir():
-        raise InvalidArgument(f"{folder} is a file", remedy="pass a folder for the results")
+        raise InvalidArgument("is a file", argument="out", value=str(folder), remedy="pass a folder for the results")
     rows = [rows_of(experiments.experiment(name)) for name in names]
     for name in {*names, *rows} if quick else ():
         found = _read(folder, name)

@@ -106,7 +106,7 @@ def test_unknown_names_and_folders(the_toy, tmp_path):
     with pytest.raises(InvalidArgument, match="'ty' is not an experiment, did you mean 'toy': pass one of"):
         prepare(["ty"])
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidArgument, match="file is a file: pass a folder"):
+    with pytest.raises(InvalidArgument, match=r"out = .*file' is a file: pass a folder"):
         reproduce(["toy"], tmp_path / "file", settings=ALONE)
 
 
