@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from gmip._validate import did_you_mean
 from gmip.accounting.account import Notion
 from gmip.errors import InvalidArgument
+from gmip.parallel import BACKENDS
 from gmip.tasks import Recipe
 
 __all__ = ["TEMPLATE", "AttackConfig", "AuditConfig", "RunConfig", "ShadowConfig", "make_config", "read_yaml"]
@@ -56,6 +57,12 @@ class AttackConfig(_Strict):
         return {"name": given} if isinstance(given, str) else given
 
 
+def _known_backend(given: str) -> str:
+    if given not in BACKENDS:
+        raise ValueError(f"is not known{did_you_mean(given, BACKENDS)}: pass one of {', '.join(BACKENDS)}")
+    return given
+
+
 class ShadowConfig(_Strict):
     """Shadow models, for the attacks that need them (lira, rmia, cfd-lrt)."""
 
@@ -63,7 +70,7 @@ class ShadowConfig(_Strict):
     seed: Seed = 0
     folder: str | None = None
     workers: Count | None = None
-    backend: Literal["local", "dask", "ray"] = "local"
+    backend: Annotated[str, AfterValidator(_known_backend)] = "local"
     scheduler_address: str | None = None
 
 

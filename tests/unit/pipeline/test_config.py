@@ -59,6 +59,10 @@ def test_one_run_and_one_attack_need_no_list() -> None:
         ({"repeats": 0}, "repeats in audit.yaml should be greater than or equal to 1"),
         ({"repeats": "many"}, "repeats"),
         ({"confidence": 1.0}, "confidence"),
+        (
+            {"shadows": {"backend": "dsk"}},
+            "shadows.backend in audit.yaml is not known, did you mean 'dask': pass one of",
+        ),
         ({"delta": float("nan")}, "delta"),
         ({"fail_above_tpr": "0.05"}, "fail_above_tpr in audit.yaml should be TPR@FPR, such as 0.05@0.01"),
         ({"fail_above_tpr": "0.05@2"}, "fail_above_tpr.fpr"),
