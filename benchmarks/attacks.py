@@ -4,7 +4,7 @@
 
 In each setting a few targets are trained on random halves of the same candidates, and all attacks run on each of them.
 Their shadow set is shared, as all have one recipe. The first table has AUC and TPR at 1% FPR, mean and standard error
-over the targets. The second has the CPU seconds of an attack on the first target, the training of its shadow models
+over the runs. The second has the CPU seconds of an attack on the first run, the training of its shadow models
 included, in one process and on one thread, and their ratio to GLiR's with self-play. The third has the AUC with fewer
 shadow models, for the ways in which LiRA estimates variances, and for RMIA. Data that are not on this machine are left
 out, with a sentence on standard error.
@@ -100,7 +100,7 @@ def rates(task: Task, trace: Trace, attack: Attack) -> tuple[float, float]:
 
 
 def fewer(task: Task, traces: Sequence[Trace], shared: Shadows) -> list[Row]:
-    """Mean AUC and TPR over the targets with the first 4, 8, ... shadow models of the shared set."""
+    """Mean AUC and TPR over the runs with the first 4, 8, ... shadow models of the shared set."""
     found: list[Row] = []
     count = 4
     while count <= shared.count:

@@ -19,6 +19,7 @@ from torch import nn
 from gmip.attacks.attack import NEEDS, Attack
 from gmip.attacks.attack_table import kind, names
 from gmip.attacks.shadow import Shadows
+from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
@@ -149,7 +150,7 @@ class AttackContract:
         attack = self.make(scene.shadows())
         assert attack.name in names() and type(attack) is kind(attack.name)
         assert attack.title and attack.needs and attack.needs <= set(NEEDS)
-        assert ("shadows" in attack.needs) == hasattr(attack, "signals")
+        assert ("shadows" in attack.needs) == isinstance(attack, ShadowAttack)
 
     # -- scores -------------------------------------------------------------------------------------------------------
 
@@ -259,7 +260,7 @@ class AttackContract:
             self.same(self.run(scene, trace, candidates=scene.everyone), self.run(scene))
         if "shadows" in needs:
             trace = record_run(scene.task, tmp_path / "short", scene.inside, **whole, num_steps=3)
-            with pytest.raises(TraceMismatch, match="num_steps = 3 and the recipe of task"):
+            with pytest.raises(TraceMismatch, match="num_steps = 3, and the recipe of task"):
                 self.run(scene, trace)
 
 

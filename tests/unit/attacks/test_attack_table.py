@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from gmip._cli.attacks import attacks as command
 from gmip.attacks import LiRA, Shadows, attack_table
-from gmip.attacks.attack import NEEDS, Need
+from gmip.attacks.attack import NEEDS, Need, RunTraits
 from gmip.errors import InvalidArgument
 
 DOCS = Path(__file__).parents[3] / "docs" / "attacks.md"
@@ -50,6 +50,34 @@ def test_names_and_classes():
     assert all(
         attack_table.kind(name).needs == attack_table.kind("glir").needs for name in ("glir-no-noise", "glir-no-clip")
     )
+
+
+def test_every_attack_can_be_imported_from_the_package():
+    import gmip.attacks
+
+    public = {"Attack", "ShadowAttack", "Shadows"}
+    assert {attack_table.kind(name).__name__ for name in attack_table.titles()} == set(gmip.attacks.__all__) - public
+    assert dir(gmip.attacks) == sorted(gmip.attacks.__all__)
+    for name in gmip.attacks.__all__:
+        assert getattr(gmip.attacks, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'glir_scores'"):
+        gmip.attacks.glir_scores  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("run", "extra"),
+    [
+        (RunTraits(noisy=False, recorded=False, seeded=True), ()),
+        (RunTraits(noisy=False, recorded=True, seeded=True), ("seed",)),
+        (RunTraits(noisy=False, recorded=True, seeded=False), ()),
+        (RunTraits(noisy=True, recorded=False, seeded=True), ("glir-no-noise", "glir-no-clip")),
+        (RunTraits(noisy=True, recorded=True, seeded=True), ("seed", "glir-no-noise", "glir-no-clip")),
+    ],
+)
+def test_attacks_that_run_unasked(run, extra):
+    assert attack_table.default_names([run]) == ("glir", "loss", *extra)
+    own = RunTraits(noisy=False, recorded=False, seeded=True)
+    assert attack_table.default_names([run, own]) == ("glir", "loss", *(name for name in extra if name != "seed"))
 
 
 def test_options_are_those_of_the_class():

@@ -1,9 +1,93 @@
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
-from gmip.auditing import merged
+from gmip.auditing import Attacked, Criteria, RateLimit, Scored, assemble, merged
+from gmip.auditing.schema import RunAudit
+from gmip.errors import InvalidArgument
+from gmip.stats import ScoreSet
+from gmip.trace import Trace, TraceWriter
 from tests.unit.report import sample
+from tests.unit.trace.build import header, write_steps
+
+MEMBERS, OTHERS = np.arange(0, 60), np.arange(60, 120)
+CRITERIA: dict[str, Any] = {
+    "confidence": 0.95,
+    "delta": 1e-5,
+    "fprs": (0.01, 0.1),
+    "claim_mu": 0.5,
+    "goal": RateLimit(0.05, 0.01),
+    "limit": None,
+    "seed": 0,
+}
+
+
+def trace(path: Path, *, steps: int = 2, interrupted: bool = False) -> Trace:
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        TraceWriter.create(path, header(clip_norm=1.0), members=MEMBERS, non_members=OTHERS) as writer,
+    ):
+        write_steps(writer, steps)
+        if interrupted:
+            raise KeyboardInterrupt
+    return Trace.open(path)
+
+
+def attacked(name: str, shift: float, *, warnings: tuple[str, ...] = (), **about: Any) -> Attacked:
+    scores = np.random.default_rng(1).normal(size=120) + shift * (np.arange(120) < 60)
+    found = Scored(
+        scores=ScoreSet(ids=np.arange(120), scores=scores, attack=name, **about), seconds=2.0, warnings=warnings
+    )
+    return Attacked(name=name, title=name.upper(), needs=("a model",), found=(found,))
+
+
+def assembled(
+    run: Trace, *attacks: Attacked, **changes: Any
+) -> tuple[RunAudit, list[dict[str, Any]], list[tuple[int, int]]]:
+    calls: list[tuple[int, int]] = []
+    one, rows = assemble(
+        name="run",
+        task="toy",
+        path=None,
+        traces=[run],
+        attacks=attacks,
+        accuracies={"train_accuracy": 0.9, "test_accuracy": None},
+        criteria=Criteria(**CRITERIA | changes),
+        progress=lambda done, total: calls.append((done, total)),
+    )
+    return one, rows, calls
+
+
+def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) -> None:
+    weak = attacked("weak", 0.0, warnings=("careful", "careful"))
+    strong = attacked("strong", 3.0, calibration=(1.0, 0.0), facts={"rank": 7})
+    one, rows, calls = assembled(trace(tmp_path / "a"), weak, strong, limit=RateLimit(0.05, 0.1))
+    assert [outcome.attack for outcome in one.attacks] == ["strong", "weak"]
+    assert one.exposed_by == "strong" and one.verdict.kind == "exposed"
+    assert one.gate is not None and one.gate.attack == "strong" and not one.gate.passed
+    assert one.attacks[0].facts == {"rank": 7} and one.attacks[1].notes == one.warnings == ("careful",)
+    scores = [row["score"] for row in rows]
+    assert scores == sorted(scores, reverse=True) and sum(row["member"] for row in rows) == 60
+    assert [record.id for record in one.exposed] == [row["id"] for row in rows if row["member"]][:20]
+    assert one.exposed[0].posterior is not None and one.exposed[0].p_value is None
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_what_was_not_recorded_is_a_fact(tmp_path: Path) -> None:
+    whole = assembled(trace(tmp_path / "a"), attacked("one", 1.0))[0].facts
+    assert whole.complete and (whole.num_params, whole.recorded_params) == (8, 5)
+    assert (whole.train_accuracy, whole.test_accuracy, whole.num_steps) == (0.9, None, 2)
+    assert not assembled(trace(tmp_path / "b", interrupted=True), attacked("one", 1.0))[0].facts.complete
+
+
+def test_a_run_without_steps(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="has no steps, so there is nothing to audit: train at least one"):
+        assembled(trace(tmp_path / "a", steps=0), attacked("one", 1.0))
 
 
 def test_merging_needs_equal_confidence() -> None:

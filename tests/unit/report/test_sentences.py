@@ -70,3 +70,24 @@ def test_attacks_are_named_by_their_titles():
         sentences.attack_title(run, "lira") == "LiRA, 16 shadow models"
         and sentences.attack_title(run, "other") == "other"
     )
+
+
+def test_facts_of_attacks_are_worded_and_warnings_follow():
+    (run,) = sample.consistent().runs
+    facts = {"rank": 585, "ridge": 0.0123456, "online": False, "own_number": 3, "folder": "x" * 81}
+    attack = run.attacks[0].model_copy(update={"facts": facts, "notes": ("Careful.", "Careful.")})
+    assert sentences.attack_notes(attack) == (
+        "Directions that the covariance keeps: 585.",
+        "Ridge: 0.0123.",
+        "Online: no.",
+        "Own number: 3.",
+        "Careful.",
+    )
+
+
+def test_cautions_say_what_was_not_recorded():
+    (run,) = sample.exposed().runs
+    assert sentences.cautions(run) == run.warnings
+    part = run.model_copy(update={"facts": run.facts.model_copy(update={"complete": False, "recorded_params": 3})})
+    assert len(sentences.cautions(part)) == len(run.warnings) + 2
+    assert "was not finished" in sentences.cautions(part)[-2] and "Only some" in sentences.cautions(part)[-1]

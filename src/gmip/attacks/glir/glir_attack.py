@@ -43,7 +43,7 @@ class GLiR(Attack):
         ("likelihood-ratio" for a single one); mini-batches: "mixture". "paper" is the paper's Algorithm 1, errata
         applied, for comparison.
     play : self-play on the background: chooses cutoff and ridge, predicts the ROC, makes p-values and posteriors valid;
-        None does without.
+        None: no self-play.
     cutoff, ridge, shrinkage : of the covariance, see `gmip.stats.GaussianModel.fit`; cutoff and ridge None: by
         self-play.
     steps : numbers of the recorded steps to use; None: all.

@@ -17,7 +17,7 @@ What estimation does, and how it is undone (r of nu = m - 1 degrees of freedom a
   the log-likelihood ratio is `temperature` times what it would be, and its moments are then those of a log-likelihood
   ratio (mean = half the variance). Self-play can measure it in place of the formula.
 - M and delta share the error of the background mean: their product has mean tr(W Sigma)/m, which is taken off.
-A ridge is no variance of the data. It counts as noise does: the same under both hypotheses.
+A ridge is not a variance of the data. It counts as noise does: the same under both hypotheses.
 """
 
 from __future__ import annotations

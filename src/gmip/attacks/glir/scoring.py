@@ -100,7 +100,7 @@ def glir_scores(
         p-values of the paper's Algorithm 1 (errata applied).
     models : known parameters, one `GaussianModel.known` for each view ("joint": one for the stacked view). Background
         is then not used.
-    play : how to play against oneself on a part of the background; None does without: the whole background is used
+    play : how to play against oneself on a part of the background; None: no self-play, the whole background is used
         for the estimates, and p-values rest on the model.
     cutoff, ridge : relative eigenvalue cut-off and ridge; None leaves them to self-play (without it: the first of its
         grid that there are enough samples for).
