@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from gmip._numbers import chance, count, interval, number, percent, rate, rate_key
 from gmip.accounting.tradeoff import TradeOff
@@ -40,6 +40,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     """
     promised = claimed.tpr_at(fpr)
     strongest = attacks[0]
+    promised_area = number(min(claimed.auc(), 1.0), "up")
     at = f"{rate(fpr)} false alarms"
     limit = f"{percent(promised, 'up')} of the members at {at}"
     found = [
@@ -56,7 +57,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
                 f"More exposed than claimed: {worst.title} separates members from non-members better than the promise "
                 f"allows. It finds {percent(_tpr(worst, fpr), 'nearest')} of the members at {at} (promised: at most "
                 f"{percent(promised, 'up')}), and its AUC is {number(worst.auc.value, 'nearest')} (promised: at most "
-                f"{number(min(claimed.auc(), 1.0), 'up')})."
+                f"{promised_area})."
             ),
             reasons=(
                 f"If the promise held, the probability of scores like these would be {chance(worst.claim_p_value)}.",
@@ -79,25 +80,26 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
         )
     noticed = mu + max(mu, _LEAST_EXCESS)
     needed = candidates_needed(claimed=mu, actual=noticed, confidence=1.0 - (1.0 - confidence) / len(attacks))
-    excess = f"an AUC of mu = {number(noticed, 'nearest')} where the promise has that of {number(mu, 'nearest')}"
+    excess = f"an AUC of {number(float(ndtr(noticed / math.sqrt(2.0))), 'nearest')} instead of {promised_area}"
     at_hand = min(strongest.members, strongest.non_members)
     if at_hand < needed:
         return Verdict(
             kind="inconclusive",
             headline=(
-                f"Inconclusive: no attack found more than was promised (at most {limit}), but {count(at_hand)} "
-                f"candidates of each kind are too few to be sure; about {count(needed)} are needed."
+                f"Inconclusive: no attack found significantly more than promised (at most {limit}), but "
+                f"{count(at_hand)} candidates of each kind are too few to be sure; about {count(needed)} are needed."
             ),
             reasons=(
-                f"An audit should detect {excess} with a probability of 80%. Use more candidates, or repeat the run "
-                "(`repeats`).",
+                f"An audit should detect {excess} with a probability of 80%. Use more candidates, or repeat the run.",
                 *found,
             ),
             candidates_needed=2 * needed,
         )
     return Verdict(
         kind="consistent",
-        headline=f"Consistent with the promise of at most {limit}: no attack did better. {best}.",
+        headline=(
+            f"Consistent with the promise: no attack found significantly more than promised (at most {limit}). {best}."
+        ),
         reasons=(
             f"There are enough candidates to detect {excess} with a probability of 80%.",
             *found,

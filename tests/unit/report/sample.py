@@ -141,12 +141,12 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
     share, promised = percent(at.value, "nearest"), percent(float(ndtr(ndtri(0.01) + claimed)), "up")
     limit = f"{promised} of the members at 1% false alarms"
     headlines = {
-        "consistent": f"Consistent with the promise of at most {limit}: no attack did better. GLiR, the strongest, "
-        f"finds {share}.",
+        "consistent": "Consistent with the promise: no attack found significantly more than promised (at most "
+        f"{limit}). The strongest attack, GLiR, finds {share}.",
         "exposed": "More exposed than claimed: GLiR separates members from non-members better than the promise allows. "
         f"It finds {share} of the members at 1% false alarms (promised: at most {promised}).",
-        "inconclusive": f"Inconclusive: no attack found more than was promised (at most {limit}), but 500 candidates "
-        "of each kind are too few to be sure; about 2,100 are needed.",
+        "inconclusive": f"Inconclusive: no attack found significantly more than promised (at most {limit}), but 500 "
+        "candidates of each kind are too few to be sure; about 2,100 are needed.",
     }
     fields: dict[str, Any] = {
         "name": name,

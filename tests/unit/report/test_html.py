@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gmip._html import readable
-from gmip.auditing.schema import Exposed
+from gmip.accounting.families import Gaussian
+from gmip.auditing import verdict
+from gmip.auditing.schema import Estimate, Exposed
 from gmip.report import to_html
 from tests.unit.report import sample
 from tests.unit.report.page import Page
@@ -193,6 +195,24 @@ def test_promise_against_measurement(exposed):
     assert (
         rows[-1][0] == "μ" and rows[-1][1] == "at most 0.5" and rows[-1][-2:] == ["at least 0.82", "above the promise"]
     )
+
+
+def test_one_number_is_written_in_one_way():
+    """The AUC of a promise once stood on a page as 0.760 (nearest) and 0.761 (up)."""
+    claimed = Gaussian(0.99955)
+    run = sample.exposed().runs[0]
+    assert f"{claimed.auc():.3f}" == "0.760" and claimed.auc() > 0.76
+    promise = sample.promise("claimed", "Claimed", claimed.mu)
+    attack = run.attacks[0].model_copy(update={"auc": Estimate(value=0.90049, lower=0.85, upper=0.93)})
+    judged = verdict([attack], claimed, fpr=0.01, confidence=0.95)
+    page = Page(
+        to_html(sample.result(run.model_copy(update={"promises": (promise,), "attacks": (attack,), "verdict": judged})))
+    )
+    (area,) = [row for row in table(page, "Found at 1%: the share") if row[0] == "AUC"]
+    assert area[1:3] == ["at most 0.761", "0.90.85 to 0.93"]
+    text = page.texts[0]
+    assert "its AUC is 0.9 (promised: at most 0.761)" in text and "AUC 0.9 (0.85 to 0.93)" in text
+    assert "0.760" not in text and "0.900" not in text
 
 
 def test_records_and_advice(exposed):
