@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from gmip import _io
 from gmip.cli import main
+from gmip.errors import DataUnavailable
 from tests.e2e.cli import Outcome
 
 
@@ -41,3 +43,17 @@ def answer(run):
         return result
 
     return call
+
+
+@pytest.fixture(scope="session")
+def cifar10() -> Any:
+    """The task. Its features take four CPU minutes: one process computes them, once, and GMIP_CACHE keeps them."""
+    pytest.importorskip("torch", reason="training needs the extra gmip[train]")
+    from gmip.tasks import cache, load
+
+    _io.make_folder(cache.folder())
+    try:
+        with _io.Lock(cache.folder() / "tests.lock", wait=True):
+            return load("cifar10")
+    except DataUnavailable as missing:
+        pytest.skip(str(missing))

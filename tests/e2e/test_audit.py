@@ -178,12 +178,15 @@ def test_bad_results(content: bytes, command: str, tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.slow
-def test_killed_and_repeated(run: Path, tmp_path: Path) -> None:
+def test_killed_and_repeated(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """kill -9 while GLiR is at work: no report, and the second call does not attack the loss again."""
-    command = [sys.executable, "-m", "gmip", "audit", "--run", str(run), "--out", str(tmp_path / "a")]
-    command += ["--attacks", "loss,glir", "--seed", "1"]
+    arguments = ["audit", "--run", str(run), "--out", str(tmp_path / "a"), "--attacks", "loss,glir", "--seed", "1"]
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=_environment()
+        [sys.executable, "-m", "gmip", *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env=_environment(),
     ) as p:
         assert p.stderr is not None
         for line in p.stderr:
@@ -192,8 +195,10 @@ def test_killed_and_repeated(run: Path, tmp_path: Path) -> None:
         time.sleep(0.2)
         p.send_signal(signal.SIGKILL)
     assert not (tmp_path / "a" / "report.html").exists()
-    again = subprocess.run(command, capture_output=True, text=True, check=True, env=_environment())
-    assert "glir on" in again.stderr and "loss on" not in again.stderr
+    capsys.readouterr()
+    assert gmip(*arguments) == 0
+    said = capsys.readouterr().err
+    assert "glir on" in said and "loss on" not in said
     assert (tmp_path / "a" / "report.html").exists()
 
 

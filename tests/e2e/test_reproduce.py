@@ -114,7 +114,7 @@ def test_killed_and_resumed_with_several_workers_the_numbers_are_the_same(tmp_pa
 
 
 @pytest.fixture
-def some_of_the_quick_run(monkeypatch):
+def some_of_the_quick_run(cifar10, monkeypatch):
     """Of `all --quick`, the cells on real data that take seconds, and those on Purchase."""
     monkeypatch.setattr(utility, "_QUICK_LEVELS", (2,))
     monkeypatch.setattr(utility, "_QUICK_SEEDS", 1)
