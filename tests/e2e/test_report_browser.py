@@ -1,6 +1,6 @@
 """The report in a real browser: drawn, readable, usable without a mouse, and silent on the network.
 
-Screenshots go to the folder in GMIP_SCREENSHOTS, or to pytest's temporary folder.
+Pictures are taken where GMIP_SCREENSHOTS names a folder for them.
 """
 
 from __future__ import annotations
@@ -65,20 +65,30 @@ def _experiments(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = Path(os.environ.get("GMIP_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def shoot() -> Callable[..., None]:
+    """Keeps a picture of a page in the folder that GMIP_SCREENSHOTS names."""
+    folder = os.environ.get("GMIP_SCREENSHOTS")
+
+    def take(page: Page, name: str, **options: Any) -> None:
+        if folder:
+            page.screenshot(path=Path(folder) / f"{name}.png", **options)
+
+    return take
 
 
 @pytest.fixture(scope="module")
 def opened(browser: Browser, reports: dict[str, Path]) -> Open:
-    """Opens a report. When it closes, the page must have said nothing, asked for nothing and shown no dialog."""
+    """Opens a report. When it closes, the page must have said nothing, asked for nothing and shown no dialog.
+
+    Who asks for nothing but a size gets the same tab, loaded anew: a new one takes longer than most tests.
+    """
+    tab = browser.new_page()
 
     @contextmanager
     def open_report(name: str = "exposed", width: int = 1200, height: int = 900, **options: Any) -> Iterator[Page]:
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        page = context.new_page()
+        page = browser.new_page(**options) if options else tab
+        page.set_viewport_size({"width": width, "height": height})
+        page.mouse.move(0, 0)
         said: list[str] = []
         asked: list[str] = []
 
@@ -86,15 +96,27 @@ def opened(browser: Browser, reports: dict[str, Path]) -> Open:
             said.append(f"dialog {dialog.message}")
             dialog.dismiss()
 
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", note_dialog)
-        page.on("request", lambda request: asked.append(request.url))
+        listeners: dict[Any, Callable[[Any], None]] = {
+            "console": lambda message: said.append(message.text),
+            "pageerror": lambda error: said.append(str(error)),
+            "dialog": note_dialog,
+            "request": lambda request: asked.append(request.url),
+        }
+        for event, listener in listeners.items():
+            page.on(event, listener)
         address = reports[name].as_uri()
-        page.goto(address)
-        yield page
-        context.close()
+        try:
+            page.goto(address)
+            yield page
+            page.goto("about:blank")  # what the page did last is heard of
+        finally:
+            for event, listener in listeners.items():
+                page.remove_listener(event, listener)
+            page.emulate_media(media="null", color_scheme="null")
+            if page is not tab:
+                page.close()
         assert said == []
+        assert address in asked
         assert [url for url in asked if url not in (address, "data:,")] == []
 
     return open_report
@@ -180,7 +202,7 @@ def test_dots_lie_on_the_curves(opened):
 # -- pointing ---------------------------------------------------------------------------------------------------------
 
 
-def test_tooltip_says_what_the_nearest_curve_says(opened, shots):
+def test_tooltip_says_what_the_nearest_curve_says(opened, shoot):
     with opened() as page:
         tooltip = page.locator("#run-1-figure .tooltip")
         assert not tooltip.is_visible()
@@ -191,7 +213,7 @@ def test_tooltip_says_what_the_nearest_curve_says(opened, shots):
             r"\(95% interval [\d.]+% to [\d.]+%\)\.",
             tooltip.inner_text(),
         )
-        page.screenshot(path=shots / "tooltip.png")
+        shoot(page, "tooltip")
         page.mouse.move(*place_of(page, LOG, 3, 0.1))
         assert tooltip.inner_text() == (
             "Claimed (tight, exact)\nAn attacker who accepts 10% false alarms finds at most 21.8% of the members."
@@ -363,14 +385,15 @@ def test_contrast(opened):
 
 
 @pytest.mark.parametrize("name", MAKERS)
-@pytest.mark.parametrize("width", [320, 400])
-def test_no_horizontal_scroll_on_a_phone(opened, shots, name, width):
-    with opened(name, width=width) as page:
+def test_no_horizontal_scroll_on_a_phone(opened, shoot, name):
+    with opened(name, width=320) as page:
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        if width == 400 and name == "exposed":
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320
+        page.set_viewport_size({"width": 400, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        if name == "exposed":
             page.evaluate("for (const one of document.querySelectorAll('details')) one.open = false")
-            page.screenshot(path=shots / "phone.png", full_page=True)
+            shoot(page, "phone", full_page=True)
             # Small, but not below ten pixels.
             size = page.evaluate(
                 "(id) => { const svg = document.querySelector(id);"
@@ -389,7 +412,7 @@ def luminance(page: Page, where: Locator, what: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark(opened, shots, scheme):
+def test_light_and_dark(opened, shoot, scheme):
     with opened(color_scheme=scheme) as page:
         ground = luminance(page, page.locator("body"), "backgroundColor")
         assert ground > 0.8 if scheme == "light" else ground < 0.02
@@ -398,10 +421,10 @@ def test_light_and_dark(opened, shots, scheme):
         for i in range(curves.count()):  # WCAG 1.4.11: 3 to 1 for what has to be seen
             light, dark = sorted([luminance(page, curves.nth(i), "stroke"), card], reverse=True)
             assert (light + 0.05) / (dark + 0.05) >= 3
-        page.screenshot(path=shots / f"{scheme}.png", full_page=True)
+        shoot(page, f"{scheme}", full_page=True)
 
 
-def test_print(opened, shots):
+def test_print(opened, shoot):
     with opened(color_scheme="dark") as page:
         page.emulate_media(media="print")
         assert luminance(page, page.locator("body"), "backgroundColor") == 1
@@ -412,28 +435,30 @@ def test_print(opened, shots):
             assert page.locator(shown).first.is_visible()
         page.set_viewport_size({"width": 688, "height": 1000})  # A4 without its margins
         assert page.evaluate("document.documentElement.scrollWidth") <= 688
-        page.screenshot(path=shots / "print.png", full_page=True)
-        (shots / "print.pdf").write_bytes(page.pdf(prefer_css_page_size=True))
-        assert 3 <= len(re.findall(rb"/Type\s*/Page\b", (shots / "print.pdf").read_bytes())) <= 8
+        shoot(page, "print", full_page=True)
+        assert 3 <= len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True))) <= 8
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1200, "light"), (1200, "dark")])
-def test_page_of_the_experiments(opened, shots, width, scheme):
-    with opened("experiments", width=width, color_scheme=scheme) as page:
+def test_page_of_the_experiments(opened, shoot):
+    with opened("experiments") as page:
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        sheets = page.locator(".sheet svg").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
-        assert len(sheets) == len(list(RESULTS.glob("*.svg"))) and min(sheets) > 300
-        if (width, scheme) == (1200, "light"):  # dark is the same markup, and its contrast that of the reports
-            assert violations(page) == []
+        assert violations(page) == []  # dark is the same markup, and its contrast that of the reports
+        for width in (1200, 400):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            sheets = page.locator(".sheet svg").evaluate_all("all => all.map(one => one.getBoundingClientRect().width)")
+            assert len(sheets) == len(list(RESULTS.glob("*.svg"))) and min(sheets) > 300
         page.evaluate("for (const one of document.querySelectorAll('details')) one.open = false")
-        page.screenshot(path=shots / f"experiments-{width}-{scheme}.png", full_page=True)
+        for width, scheme in ((400, "light"), (1200, "light"), (1200, "dark")):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            shoot(page, f"experiments-{width}-{scheme}", full_page=True)
 
 
-def test_several_runs(opened, shots):
+def test_several_runs(opened, shoot):
     with opened("three_runs") as page:
         assert page.locator("#overview-table-caption").is_visible()
         page.mouse.move(*place_of(page, "#overview-figure-log", 0, 0.1))
         assert page.locator("#overview-figure .tooltip").inner_text().startswith("no noise: measured\n")
         assert page.locator("#run-1-figure .tooltip").is_hidden()
-        page.screenshot(path=shots / "several.png")
+        shoot(page, "several")
