@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from gmip.accounting.families import Gaussian as Gaussian
     from gmip.accounting.families import PiecewiseLinear as PiecewiseLinear
     from gmip.accounting.mechanism import NoisySGD as NoisySGD
-    from gmip.accounting.step import ChiSquared as ChiSquared
-    from gmip.accounting.step import GaussianPair as GaussianPair
-    from gmip.accounting.step import spectral_step as spectral_step
+    from gmip.accounting.gaussian_pair import ChiSquared as ChiSquared
+    from gmip.accounting.gaussian_pair import GaussianPair as GaussianPair
+    from gmip.accounting.gaussian_pair import spectral_step as spectral_step
     from gmip.accounting.stochastic import stochastic_composition as stochastic_composition
     from gmip.accounting.tradeoff import TradeOff as TradeOff
     from gmip.attacks import CFD as CFD
@@ -65,7 +65,7 @@ _PUBLIC = {
     "gmip.accounting.composition": ("compose",),
     "gmip.accounting.families": ("EpsilonDelta", "Gaussian", "PiecewiseLinear"),
     "gmip.accounting.mechanism": ("NoisySGD",),
-    "gmip.accounting.step": ("ChiSquared", "GaussianPair", "spectral_step"),
+    "gmip.accounting.gaussian_pair": ("ChiSquared", "GaussianPair", "spectral_step"),
     "gmip.accounting.stochastic": ("stochastic_composition",),
     "gmip.accounting.tradeoff": ("TradeOff",),
     "gmip.attacks": (

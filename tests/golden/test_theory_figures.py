@@ -8,7 +8,8 @@ from scipy.optimize import brentq
 
 from gmip import Gaussian, NoisySGD, account, calibrate, spectral_step, stochastic_composition
 from gmip.accounting.composition import subsampled_clt_mu
-from gmip.accounting.step import ChiSquared, combined_mu, corollary_mu, gdp_mu_step
+from gmip.accounting.gaussian_pair import ChiSquared
+from gmip.accounting.step import combined_mu, corollary_mu, gdp_mu_step
 
 CIFAR = NoisySGD(dataset_size=48_000, batch_size=400, num_steps=1_200, num_params=650, clip_norm=500.0)
 PURCHASE = NoisySGD(dataset_size=54_855, batch_size=795, num_steps=207, num_params=2_580, clip_norm=2_000.0)

@@ -15,14 +15,14 @@ fit L to a grid moves mass only in the direction that helps the attacker:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
-__all__ = ["Atoms", "discretise", "gaussian_atoms", "split_weights", "step_atoms"]
+__all__ = ["Atoms", "discretise", "gap_variance", "gaussian_atoms", "mixture", "split_weights", "step_atoms"]
 
 Array = NDArray[np.float64]
 
@@ -97,6 +97,36 @@ class Atoms:
             self.certain,
             self.smeared,
         )
+
+
+def mixture(parts: Sequence[tuple[float, float, Atoms]]) -> Atoms:
+    """The test of a mixture whose components are seen: (P0 mass, P1 mass, test within the component) of each."""
+    loss, mass0, mass1, never, certain, spread = [], [], [], 0.0, 0.0, 0.0
+    for null, alternative, atoms in parts:
+        if null <= 0.0 or alternative <= 0.0:
+            never, certain = never + null, certain + alternative
+            continue
+        never += null * atoms.never
+        certain += alternative * atoms.certain
+        if atoms.loss.size:
+            loss.append(atoms.loss + math.log(alternative / null))
+            mass0.append(null * atoms.mass0)
+            mass1.append(alternative * atoms.mass1)
+            spread += alternative * atoms.smeared * gap_variance(atoms.loss, atoms.mass1)
+    if not loss:
+        return Atoms(np.zeros(0), np.zeros(0), np.zeros(0), never, certain)
+    points = np.concatenate(loss)
+    order = np.argsort(points, kind="stable")
+    points, ones = points[order], np.concatenate(mass1)[order]
+    # The points of all components together lie closer than each component's own, which were split.
+    smeared = spread / max(gap_variance(points, ones), 1.0e-300)
+    return Atoms(points, np.concatenate(mass0)[order], ones, never, certain, smeared=smeared)
+
+
+def gap_variance(loss: Array, mass: Array) -> float:
+    """Variance that a continuous loss gains when it is split between these points."""
+    gaps = np.diff(loss)
+    return float(np.sum(np.minimum(mass[:-1], mass[1:]) * gaps * gaps)) / 6.0
 
 
 def split_weights(excess: Array, spacing: float, *, member: bool) -> Array:

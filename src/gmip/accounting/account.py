@@ -1,229 +1,218 @@
-"""How exposed a training run is: `account` turns a run into the trade-off curve that any attacker faces."""
+"""How exposed a training run is: `account` turns a run into the trade-off curve that a membership attacker faces."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from gmip import _validate as check
+from gmip.accounting._epoch import epoch_atoms
+from gmip.accounting.claims import gdp_claim, gmip_claim
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose
-from gmip.accounting.families import Gaussian
+from gmip.accounting.families import Discrete, Gaussian
 from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.step import Bound, gdp_mu_step, paper_mu_step, tight_step
+from gmip.accounting.random_record import ANY, AnyRecord, random_record
+from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step
 from gmip.accounting.stochastic import group_susceptibilities
-from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
+from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 
-__all__ = ["BOUNDS", "COMPOSITIONS", "NOTIONS", "Composition", "Notion", "account", "mu_per_step"]
+__all__ = ["BOUNDS", "COMPOSITIONS", "NOTIONS", "Composition", "Notion", "Susceptibility", "account", "mu_per_step"]
 
 Composition = Literal["exact", "clt"]
 Notion = Literal["gmip", "gdp"]
+Susceptibility = float | ArrayLike | AnyRecord | None
 BOUNDS: tuple[Bound, ...] = ("tight", "paper")
 COMPOSITIONS: tuple[Composition, ...] = ("exact", "clt")
 NOTIONS: tuple[Notion, ...] = ("gmip", "gdp")
+
+# The test of one step of a run, given that the record takes part.
+StepTest = Callable[[NoisySGD], TradeOff]
 
 
 def account(
     run: NoisySGD | Sequence[NoisySGD],
     *,
-    susceptibility: float | ArrayLike | None = None,
+    susceptibility: Susceptibility = None,
+    attacker_knows: float = 0.0,
     bound: Bound = "tight",
     composition: Composition = "exact",
     notion: Notion = "gmip",
 ) -> TradeOff:
-    """The trade-off curve that any membership attacker faces against a training run.
+    """The trade-off curve that a membership attacker faces against a training run.
 
     Parameters
     ----------
     run : what will run; a sequence of runs is a schedule, one after the other on the same data.
-    susceptibility : K, the Mahalanobis norm (theta - mean)' Sigma^-1 (theta - mean) of a record's gradient. None takes
-        num_params, the value of a typical record. An array of shape (n,) of measured values gives the stochastic
-        composition over them; for a bound on every record pass the largest.
-    bound : one step by "tight" (noise and data randomness added up, THEORY 7) or as in the "paper".
+    susceptibility : whose promise it is. K is the Mahalanobis norm (theta - mean)' Sigma^-1 (theta - mean) of a record's
+        gradient. None takes num_params, the value of a typical record: a forecast. A number bounds every record of
+        susceptibility at most that. An array of shape (n,) of measured values is about a random one of these records.
+        "any" is about a random record, whatever the records are like (K has the mean num_params, no matter how it is
+        spread), "any-constant" about one whose K stays the same from step to step.
+    attacker_knows : q, the share of the other members that the attacker holds (and knows to be in which batch). 0 is the
+        paper's attacker, who knows the distribution of the data; with 1 only noise protects.
+    bound : one step by "tight" (noise and data randomness added up, data used again and again) or as in the "paper".
     composition : "exact" (loss distributions, pessimistic) or "clt" (the paper's Lemma 5.1).
-    notion : "gmip", or "gdp" for differential privacy of the same run (replace-one neighbours for "fixed" and "full"
-        sampling, add-or-remove-one for "poisson"); data randomness and susceptibility play no part in it.
+    notion : "gmip", or "gdp" for differential privacy of the same run (its claim names the neighbours): data randomness,
+        susceptibility and the attacker's knowledge play no part in it.
 
     Returns
     -------
-    A `TradeOff`; its `assumptions` say what the answer rests on.
+    A `TradeOff`: its `kind` says whether it is a bound or a forecast, `for_whom` about which record and attacker it
+    speaks, `assumptions` what it rests on.
 
     Guarantees
     ----------
-    With bound="tight" and composition="exact" no attacker of the threat model does better than the curve against a
-    record of susceptibility at most K, if batch means are Gaussian and each step faces fresh data. composition="clt" is
-    a limit for many small steps and may be optimistic; bound="paper" approximates the chi-squared curve by a Gaussian.
+    A curve of kind "bound" is a lower bound on the false-negative rate of every attacker of `for_whom`. With
+    bound="tight" and composition="exact" and fixed or Poisson batches that needs Gaussian sums of unknown gradients, and
+    no fresh data: docs/theory/reuse.md. Full batches: of the stacked gradients of all steps. Shuffled epochs: a bound
+    for one epoch, a forecast for more (docs/theory/shuffled.md). composition="clt" and bound="paper" are approximations.
     """
-    given: object = run
-    runs = [run] if isinstance(run, NoisySGD) else list(run) if isinstance(given, Sequence) else []
-    if not runs or not all(isinstance(r, NoisySGD) for r in runs):
-        raise InvalidArgument("run must be a NoisySGD or a non-empty sequence of them.")
+    runs = _runs(run)
     check.one_of("bound", bound, BOUNDS)
     check.one_of("composition", composition, COMPOSITIONS)
     check.one_of("notion", notion, NOTIONS)
-    runs = [_without_order(r) if r.sampling == "shuffled" else r for r in runs]
+    known = check.probability("attacker_knows", attacker_knows)
+    if composition == "clt" and any(r.sampling == "shuffled" for r in runs):
+        raise InvalidArgument(
+            "covers steps that are drawn independently, not shuffled epochs",
+            argument="composition",
+            value="clt",
+            remedy="use 'exact', or say `sampling` = 'fixed' for the paper's approximation",
+        )
     if notion == "gdp":
+        claim = gdp_claim(runs, composition)
         curve = _gdp(runs, composition)
-        curve.assumptions = tuple(_gdp_sentences(runs, composition))
+        curve.claim = claim
         return curve
-    if susceptibility is None:
-        values, weights = np.array([math.nan]), np.ones(1)  # each run's own num_params
+    if isinstance(susceptibility, str):
+        record = check.one_of("susceptibility", susceptibility, ANY)
+        if bound == "paper" or composition == "clt":
+            raise InvalidArgument(
+                "needs the tight bound and exact composition",
+                argument="susceptibility",
+                value=record,
+                remedy="leave `bound` and `composition` at their defaults",
+            )
+        curve = random_record(runs, known, constant=record == "any-constant", composed=_exact)
+    elif susceptibility is None:
+        curve = _gmip(runs, None, known, bound, composition)
     else:
         values, weights = group_susceptibilities(check.susceptibilities(susceptibility))
-    if values.size == 1:
-        curve = _gmip(runs, values[0], bound, composition)
-    else:
-        curve = Composed(
-            [
-                (float(w), _gmip(runs, float(k), bound, composition)._parts())
-                for k, w in zip(values, weights, strict=True)
-            ]
-        )
-    curve.assumptions = tuple(_gmip_sentences(runs, susceptibility, bound, composition))
+        curves = [_gmip(runs, float(k), known, bound, composition) for k in values]
+        if len(curves) == 1:
+            curve = curves[0]
+        else:
+            curve = Composed([(float(w), c._parts()) for w, c in zip(weights, curves, strict=True)])
+    curve.claim = gmip_claim(runs, susceptibility, known, bound, composition)
     return curve
 
 
-def _without_order(run: NoisySGD) -> NoisySGD:
-    """Shuffled epochs, on the safe side: to one who knows the order an epoch is one step on the record's batch."""
-    sizes = dataclasses.asdict(run)
-    del sizes["sampling"]
-    return NoisySGD.shuffled(**sizes)
-
-
 def mu_per_step(
-    run: NoisySGD, *, susceptibility: float | None = None, bound: Bound = "tight", notion: Notion = "gmip"
+    run: NoisySGD,
+    *,
+    susceptibility: float | None = None,
+    attacker_knows: float = 0.0,
+    bound: Bound = "tight",
+    notion: Notion = "gmip",
 ) -> float:
     """The mu of one step for a record that takes part in it: mu_step of the paper, sqrt(2 KL) of the tight step,
     mu_DP."""
     check.one_of("bound", bound, BOUNDS)
     check.one_of("notion", notion, NOTIONS)
+    known = check.probability("attacker_knows", attacker_knows)
     if notion == "gdp":
         return gdp_mu_step(run)
-    return _mu_step(
-        run, run.num_params if susceptibility is None else check.positive("susceptibility", susceptibility), bound
-    )
+    k = run.num_params if susceptibility is None else check.positive("susceptibility", susceptibility)
+    return _mu_step(run, k, known, bound)
 
 
-def _mu_step(run: NoisySGD, susceptibility: float, bound: Bound) -> float:
+def _runs(run: NoisySGD | Sequence[NoisySGD]) -> list[NoisySGD]:
+    given: object = run
+    runs = [run] if isinstance(run, NoisySGD) else list(run) if isinstance(given, Sequence) else []
+    if not runs or not all(isinstance(r, NoisySGD) for r in runs):
+        raise InvalidArgument("must be a NoisySGD or a non-empty sequence of them", argument="run")
+    return runs
+
+
+def _mu_step(run: NoisySGD, susceptibility: float, known: float, bound: Bound) -> float:
     if bound == "paper":
-        return paper_mu_step(run, susceptibility)
-    return min(math.sqrt(tight_step(run, susceptibility).divergence), gdp_mu_step(run))
+        return paper_mu_step(run, susceptibility, known)
+    return min(math.sqrt(tight_step(run, susceptibility, known).divergence), noise_mu_step(run))
 
 
-def _gmip(runs: Sequence[NoisySGD], susceptibility: float, bound: Bound, composition: Composition) -> TradeOff:
-    ks = [float(r.num_params) if math.isnan(susceptibility) else susceptibility for r in runs]
+def _gmip(
+    runs: Sequence[NoisySGD], susceptibility: float | None, known: float, bound: Bound, composition: Composition
+) -> TradeOff:
+    def own(run: NoisySGD) -> float:
+        return float(run.num_params) if susceptibility is None else susceptibility
+
     if composition == "clt":
-        mus = [_mu_step(r, k, bound) for r, k in zip(runs, ks, strict=True)]
-        return Gaussian(clt_mu([(mu, r.sample_rate, r.num_steps) for r, mu in zip(runs, mus, strict=True)]))
+        return Gaussian(clt_mu([(_mu_step(r, own(r), known, bound), r.sample_rate, r.num_steps) for r in runs]))
     if bound == "paper":
-        return _exact(runs, [Gaussian(paper_mu_step(r, k)) for r, k in zip(runs, ks, strict=True)])
-    tight = [tight_step(r, k) for r, k in zip(runs, ks, strict=True)]
-    if all(isinstance(step, Gaussian) for step in tight):  # Poisson batches: mu <= mu_DP already
+        return _exact(runs, lambda r: Gaussian(paper_mu_step(r, own(r), known)))
+
+    def tight(run: NoisySGD) -> TradeOff:
+        return tight_step(run, own(run), known)
+
+    if known == 1.0 or all(r.sampling == "poisson" for r in runs):  # mu <= mu_DP already
         return _exact(runs, tight)
-    # Differential privacy bounds membership inference too; it wins where data randomness is negligible. Both are
-    # composed only where they are close, so that the better of the two is smooth in the run.
-    noise = [Gaussian(gdp_mu_step(r)) for r in runs]
-    ours, theirs = (
-        sum(r.num_steps * step.divergence for r, step in zip(runs, steps, strict=True)) for steps in (tight, noise)
-    )
+    # Noise alone hides a record, too (docs/theory/reuse.md, "Noise alone"); it wins where data randomness is negligible.
+    # Both are composed only where they are close, so that the better of the two is smooth in the run.
+    ours, theirs = (sum(r.num_steps * test(r).divergence for r in runs) for test in (tight, _noise))
     if ours < 0.8 * theirs:
         return _exact(runs, tight)
     if ours > 1.25 * theirs:
-        return _exact(runs, noise)
-    return Maximum([_exact(runs, tight), _exact(runs, noise)])
+        return _exact(runs, _noise)
+    return Maximum([_exact(runs, tight), _exact(runs, _noise)])
 
 
-def _exact(runs: Sequence[NoisySGD], steps: Sequence[TradeOff]) -> TradeOff:
-    return compose([(step.subsample(r.sample_rate), r.num_steps) for r, step in zip(runs, steps, strict=True)])
+def _noise(run: NoisySGD) -> Gaussian:
+    return Gaussian(noise_mu_step(run))
+
+
+def _exact(runs: Sequence[NoisySGD], test: StepTest) -> TradeOff:
+    """All steps together, given the test of one in which the record takes part."""
+    return compose([part for run in runs for part in _one_sided(run, test)])
+
+
+def _one_sided(run: NoisySGD, test: StepTest) -> list[tuple[TradeOff, int]]:
+    """The steps (or epochs) of a run as independent tests of "not a member" against "member"."""
+    if run.sampling != "shuffled" or run.steps_per_epoch == 1:
+        return [(test(run).subsample(run.sample_rate), run.num_steps)]
+    epochs, rest = divmod(run.num_steps, run.steps_per_epoch)
+    sizes = run.epoch_batches
+    kinds = [
+        (test(run if n == run.batch_size else _smaller(run, n))._atoms(), n / run.dataset_size, count)
+        for n, count in sizes
+    ]
+    parts: list[tuple[TradeOff, int]] = []
+    if epochs:
+        parts.append((Discrete(epoch_atoms(kinds)), epochs))
+    if rest:  # the run ends within an epoch
+        atoms, weight, _ = kinds[0]
+        parts.append((Discrete(epoch_atoms([(atoms, weight, rest)])), 1))
+    return parts
+
+
+def _smaller(run: NoisySGD, batch_size: int) -> NoisySGD:
+    """The same run with an incomplete batch, the noise on the sum of gradients being the same."""
+    return run.replace(batch_size=batch_size, noise_std=run.noise_std * (run.batch_size / batch_size))
 
 
 def _gdp(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff:
-    mus = [gdp_mu_step(r) for r in runs]  # infinite without noise: then only the sampling hides a record
-    if composition == "clt":
-        return Gaussian(clt_mu([(mu, r.sample_rate, r.num_steps) for r, mu in zip(runs, mus, strict=True)]))
-    steps = []
-    for r, mu in zip(runs, mus, strict=True):
-        step = Gaussian(mu).subsample(r.sample_rate)
-        steps.append((step if r.sampling == "poisson" else step.symmetrise(), r.num_steps))
-    curve = compose(steps)
-    # Under Poisson sampling "add" and "remove" are two one-sided tests; the composed one and its mirror cover both.
-    return curve.symmetrise() if any(r.sampling == "poisson" for r in runs) else curve
+    if composition == "clt":  # infinite without noise: then only the sampling hides a record
+        return Gaussian(clt_mu([(gdp_mu_step(r), r.sample_rate, r.num_steps) for r in runs]))
+    if all(r.sampling in ("fixed", "full") for r in runs):
+        steps = [(_gdp_step(r).subsample(r.sample_rate).symmetrise(), r.num_steps) for r in runs]
+        return compose(steps)
+    # "Add" and "remove" are two one-sided tests; the composed one and its mirror image cover both.
+    return _exact(runs, _gdp_step).symmetrise()
 
 
-# -- what it rests on -------------------------------------------------------------------------------------------------
-
-
-_SAMPLING = {
-    "fixed": "Each step draws a batch of fixed size without replacement, anew and independently of the other steps; "
-    "shuffled epochs are not covered.",
-    "poisson": "Each step draws every record on its own with the same probability and divides by the expected batch "
-    "size.",
-    "full": "Every record takes part in every step.",
-}
-
-
-def _common_sentences(runs: Sequence[NoisySGD], composition: Composition) -> list[str]:
-    sentences = [_SAMPLING[s] for s in dict.fromkeys(r.sampling for r in runs)]
-    if composition == "clt":
-        sentences.append(
-            "Steps are composed by a central limit theorem for many small steps: an approximation that can be "
-            "optimistic."
-        )
-    else:
-        sentences.append(
-            "Steps are composed exactly, on a grid that errs on the attacker's side (TPR by less than 1e-4)."
-        )
-    low, high = DEFAULT_FPR_RANGE
-    sentences.append(
-        "The equivalent mu is the smallest whose Gaussian curve holds at every false-positive rate from "
-        f"{low:g} to 1 - {1 - high:.0e}."
-    )
-    return sentences
-
-
-def _gmip_sentences(
-    runs: Sequence[NoisySGD], susceptibility: float | ArrayLike | None, bound: Bound, composition: Composition
-) -> list[str]:
-    sentences = [
-        "Threat model: the attacker sees every published mean gradient, cannot poison the data, and asks about a "
-        "record drawn from the data distribution.",
-        "Batch means are taken to be Gaussian (central limit theorem): an approximation for small batches and heavy "
-        "tails.",
-    ]
-    if susceptibility is None:
-        sentences.append(
-            "Susceptibility K = num_params is that of a typical record, not a bound: measure K to cover the exposed "
-            "ones."
-        )
-    elif np.size(np.asarray(susceptibility)) == 1:
-        sentences.append(f"The curve bounds records of susceptibility at most {float(np.ravel(susceptibility)[0]):g}.")
-    else:
-        values: NDArray[np.float64] = np.asarray(susceptibility, dtype=np.float64)
-        sentences.append(
-            f"Stochastic composition over {values.size} measured susceptibilities (mean {values.mean():.4g}, largest "
-            f"{values.max():.4g}): the curve of a random record, not of the most exposed one."
-        )
-    if sum(r.num_steps for r in runs) > 1:
-        sentences.append(
-            "Each step is taken to face fresh data; a run reuses its records, so the composed curve is a forecast and "
-            "a single record can exceed it. Only added noise composes without this assumption."
-        )
-    if bound == "paper":
-        sentences.append("One step follows the paper's Corollary 5.1, a Gaussian approximation for many parameters.")
-    sentences.append("Membership-inference privacy is weaker than differential privacy, which also covers chosen data.")
-    return sentences + _common_sentences(runs, composition)
-
-
-def _gdp_sentences(runs: Sequence[NoisySGD], composition: Composition) -> list[str]:
-    neighbours = {"poisson": "add or remove one record", "fixed": "replace one record", "full": "replace one record"}
-    kinds = dict.fromkeys(neighbours[r.sampling] for r in runs)
-    return [
-        f"Differential privacy for neighbours that {' or '.join(kinds)}: it holds for any data and any attacker who "
-        "sees every published mean gradient.",
-        *_common_sentences(runs, composition),
-    ]
+def _gdp_step(run: NoisySGD) -> Gaussian:
+    return Gaussian(gdp_mu_step(run))

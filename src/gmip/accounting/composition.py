@@ -18,7 +18,7 @@ from gmip.accounting import _lattice
 from gmip.accounting._lattice import Layers
 from gmip.accounting._loss import Atoms
 from gmip.accounting.families import Gaussian, PiecewiseLinear
-from gmip.accounting.step import GaussianPair, gaussian_pair
+from gmip.accounting.gaussian_pair import GaussianPair, gaussian_pair
 from gmip.accounting.tradeoff import Symmetrised, TradeOff
 
 __all__ = ["Composed", "Maximum", "clt_mu", "compose", "subsampled_clt_mu"]
@@ -127,6 +127,9 @@ class Composed(TradeOff):
             return 1.0
         return self._by_member[0]._delta(epsilon)
 
+    def _deltas(self, epsilons: Array) -> Array:
+        return np.ones(epsilons.size) if all(self._perfect) else self._by_member[0]._deltas(epsilons)
+
     def _balance(self) -> float:
         return 0.0 if all(self._perfect) else self._by_member[0]._balance()
 
@@ -135,7 +138,7 @@ class Composed(TradeOff):
 
     def inverse(self) -> TradeOff:
         mirrored = Composed([(w, [(atoms.mirrored(), n) for atoms, n in parts]) for w, parts in self._components])
-        mirrored.assumptions = self.assumptions
+        mirrored.claim = self.claim
         return mirrored
 
     def auc(self) -> float:
@@ -146,7 +149,7 @@ class Composed(TradeOff):
 
 
 def _pool(lattices: Sequence[tuple[float, Layers | None]]) -> tuple[Array, Array]:
-    """All atoms of all components in order of their loss: one global threshold serves them all (THEORY 5)."""
+    """All atoms of all components in order of their loss: one global threshold serves them all (docs/theory/trade-offs.md)."""
     pooled = [(weight, *layers.atoms()) for weight, layers in lattices if layers is not None]
     if len(pooled) == 1:
         weight, loss, mass = pooled[0]
@@ -162,7 +165,7 @@ class Maximum(TradeOff):
 
     def __init__(self, curves: Sequence[TradeOff]) -> None:
         self._curves = list(curves)
-        self.assumptions = self._curves[0].assumptions
+        self.claim = self._curves[0].claim
 
     def __repr__(self) -> str:
         return f"Maximum({len(self._curves)} bounds)"

@@ -15,7 +15,7 @@ from gmip.accounting.convert import delta_from_mu, epsilon_from_mu
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 
-__all__ = ["EpsilonDelta", "Gaussian", "PiecewiseLinear"]
+__all__ = ["Discrete", "EpsilonDelta", "Gaussian", "PiecewiseLinear"]
 
 Array = NDArray[np.float64]
 
@@ -55,6 +55,12 @@ class Gaussian(TradeOff):
         if epsilon < 0.0:  # symmetry: delta(-e) = 1 - e^-e + e^-e delta(e)
             return -math.expm1(epsilon) + math.exp(epsilon) * delta_from_mu(self.mu, epsilon=-epsilon)
         return delta_from_mu(self.mu, epsilon=epsilon)
+
+    def _deltas(self, epsilons: Array) -> Array:
+        if not 0.0 < self.mu < math.inf:
+            return super()._deltas(epsilons)
+        x = epsilons / self.mu
+        return np.asarray(ndtr(0.5 * self.mu - x) - np.exp(epsilons + log_ndtr(-0.5 * self.mu - x)))
 
     def _atoms(self) -> Atoms:
         if self.mu == 0.0:
@@ -170,6 +176,19 @@ class PiecewiseLinear(TradeOff):
             cost = np.where(x > 0.0, np.exp(min(epsilon, 700.0)) * x, 0.0)
         return float(np.max(1.0 - fnr - cost))
 
+    def _deltas(self, epsilons: Array) -> Array:
+        x, gain = self._fpr_vertices, -np.expm1(self._log_fnr_vertices)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            slope = np.nan_to_num(np.diff(gain) / np.diff(x), nan=np.inf, posinf=np.inf)
+        # The gain is concave in x: the best vertex is where its slope falls below e^epsilon.
+        best = np.searchsorted(-np.minimum.accumulate(slope), -np.exp(epsilons))
+        return gain[best] - np.exp(epsilons) * x[best]
+
+    def _equivalent_mu(self, low: float, high: float) -> float:
+        # Between two vertices the curve is straight and g_mu is convex, so it is nearest to g_mu at a vertex.
+        inside = self._fpr_vertices[(self._fpr_vertices > low) & (self._fpr_vertices < high)]
+        return float(np.max(self._mu_at(np.concatenate([[low, high], inside]))))
+
     def _balance(self) -> float:
         return float(self._fpr_vertices[np.argmax(1.0 - np.exp(self._log_fnr_vertices) - self._fpr_vertices)])
 
@@ -203,6 +222,32 @@ class PiecewiseLinear(TradeOff):
     def symmetrise(self) -> TradeOff:
         fnr = np.exp(self._log_fnr_vertices)
         return PiecewiseLinear(np.concatenate([self._fpr_vertices, fnr]), np.concatenate([fnr, self._fpr_vertices]))
+
+
+class Discrete(PiecewiseLinear):
+    """The curve of a discrete test, which composes as that very test."""
+
+    def __init__(self, atoms: Atoms) -> None:
+        self._test = atoms
+        mass0, mass1 = np.append(atoms.mass0, 0.0), np.append(atoms.mass1, 0.0)
+        fpr = np.cumsum(mass0[::-1])  # of thresholds from the highest loss down; the first accuses the certain only
+        tpr = atoms.certain + np.cumsum(mass1[::-1])
+        with np.errstate(divide="ignore"):
+            log_fnr = np.where(
+                tpr < 0.5, np.log1p(-np.minimum(tpr, 0.5)), np.log(np.append(0.0, np.cumsum(mass1))[:-1][::-1])
+            )
+        self._set(np.minimum(fpr, 1.0), log_fnr)
+
+    def __repr__(self) -> str:
+        return f"Discrete({self._test.loss.size} losses)"
+
+    @property
+    def divergence(self) -> float:
+        """2 KL(P1 || P0)."""
+        return math.inf if self._test.certain > 1.0e-12 else 2.0 * float(self._test.mass1 @ self._test.loss)
+
+    def _atoms(self) -> Atoms:
+        return self._test
 
 
 class EpsilonDelta(PiecewiseLinear):

@@ -81,12 +81,15 @@ class NoisySGD(SGDSettings):
     sampling : how a batch is drawn: "fixed" size without replacement, anew for each step (the paper's); "poisson", each
         example on its own with probability n/N; "full", every example in every step (then batch_size = dataset_size);
         "shuffled", each example once in every epoch, in random order (DataLoader(shuffle=True)).
+    drop_last : under "shuffled", whether an epoch leaves out its incomplete last batch. If it does not, the noise on the
+        SUM of that batch is as large as on the others.
     rank : r, effective rank of the gradient covariance if it is known to be below num_params; it enters only the small
         variance term of the tight bound.
     """
 
     num_params: int
     rank: int | None = None
+    drop_last: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,22 +101,16 @@ class NoisySGD(SGDSettings):
                     f"exceeds `num_params` = {self.num_params}", argument="rank", value=self.rank, remedy="lower it"
                 )
 
-    @classmethod
-    def shuffled(cls, *, dataset_size: int, batch_size: int, num_steps: int, **rest: Any) -> NoisySGD:
-        """Shuffled epochs, on the safe side: as if the attacker knew in which batch of an epoch each record falls.
+    @property
+    def epoch_batches(self) -> tuple[tuple[int, int], ...]:
+        """The batches of a shuffled epoch as (size, number): full ones, and the incomplete last one if it is used."""
+        full, rest = divmod(self.dataset_size, self.batch_size)
+        return ((self.batch_size, full),) if rest == 0 or self.drop_last else ((self.batch_size, full), (rest, 1))
 
-        Subsampling theory does not cover shuffling. Given away the order, all batches of an epoch but one are the same
-        whether the record is in or not, so an epoch counts as one step on that batch, with no amplification.
-        The smallest batch counts: where batch_size does not divide dataset_size, that is the epoch's last.
-        """
-        sizes = {
-            name: check.count(name, value)
-            for name, value in [("dataset_size", dataset_size), ("batch_size", batch_size)]
-        }
-        steps_per_epoch = -(-sizes["dataset_size"] // sizes["batch_size"])
-        smallest = min(sizes["batch_size"], sizes["dataset_size"] - (steps_per_epoch - 1) * sizes["batch_size"])
-        epochs = -(-check.count("num_steps", num_steps) // steps_per_epoch)
-        return cls(dataset_size=smallest, batch_size=smallest, num_steps=epochs, sampling="full", **rest)
+    @property
+    def steps_per_epoch(self) -> int:
+        """B, batches in one pass over the data (rounded up, unless `drop_last`)."""
+        return sum(count for _, count in self.epoch_batches)
 
     @property
     def sample_rate(self) -> float:

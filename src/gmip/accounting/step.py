@@ -1,313 +1,47 @@
-"""One step of (noisy) SGD: what an attacker learns from one published mean gradient.
+"""One step of (noisy) SGD: what an attacker learns from a published mean gradient, given that the record is in it.
 
-Model (the paper's CLT): per-example gradients have mean mu and covariance Sigma; a batch mean m of n of them, with
-noise tau, is N(mu, Sigma/n + tau^2 I) when the candidate theta is not in the batch and N(mu + (theta - mu)/n,
-(n-1)/n^2 Sigma + tau^2 I) when it is. Scaled to unit variance under "not a member", each eigendirection tests N(0, 1)
-against N(shift, 1 - drop): `GaussianPair`. `docs/theory/one-step.md` carries the derivations named here.
+What hides a record is the randomness of the others that are averaged with it, and noise. `tight_step` bounds the
+test that is left from sizes, noise, susceptibility and what the attacker knows, whatever the spectrum of the gradients.
+docs/theory/one-step.md carries the derivations named here, docs/theory/reuse.md those for records that are used again
+and again.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri, ndtri_exp
+from numpy.typing import NDArray
 
-from gmip import _validate as check
-from gmip.accounting import _ncx2
-from gmip.accounting._loss import TAIL_SCORE, Atoms, discretise, step_atoms
-from gmip.accounting._saddlepoint import gaussian_pair_log_tails
-from gmip.accounting.families import Gaussian
+from gmip.accounting._loss import mixture
+from gmip.accounting.families import Discrete, Gaussian
+from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair, gaussian_pair
 from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.tradeoff import Inverse, TradeOff
-from gmip.errors import InvalidArgument
+from gmip.accounting.tradeoff import TradeOff
 
 __all__ = [
     "Bound",
-    "ChiSquared",
-    "GaussianPair",
+    "Crowd",
     "combined_mu",
     "corollary_mu",
-    "gaussian_pair",
     "gdp_mu_step",
+    "hidden",
+    "noise_mu_step",
+    "noise_on_sum",
     "paper_mu_step",
-    "spectral_step",
+    "poisson_crowd",
+    "rank_of",
     "tight_step",
 ]
 
 Array = NDArray[np.float64]
 Bound = Literal["tight", "paper"]
 
-
-class GaussianPair(TradeOff):
-    """The optimal test of N(0, I) against N(s, I - D): the exact curve of a step whose spectrum is known.
-
-    Directions come in groups of equal variance drop; only the length of the shift inside a group matters, because the
-    group is rotation invariant. Full-batch steps compose without leaving the family: k steps multiply `multiplicity`
-    by k and `shift` by sqrt(k).
-
-    Parameters
-    ----------
-    drop : array-like of shape (g,), variance that the candidate takes away in each group, 0 <= drop < 1.
-    shift : array-like of shape (g,), length of the mean shift inside each group, >= 0.
-    multiplicity : array-like of shape (g,), number of directions in each group.
-
-    Guarantees
-    ----------
-    Exact for the Gaussian model (saddle-point quadrature, errors below 1e-8 in the log of either error rate).
-    """
-
-    def __init__(self, *, drop: ArrayLike, shift: ArrayLike, multiplicity: ArrayLike) -> None:
-        d, s, m = (np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in (drop, shift, multiplicity))
-        if not d.shape == s.shape == m.shape or d.ndim != 1:
-            raise InvalidArgument(
-                f"drop, shift and multiplicity must be of one length, not {d.shape}, {s.shape}, {m.shape}."
-            )
-        if not (np.all((d >= 0.0) & (d < 1.0)) and np.all((s >= 0.0) & np.isfinite(s)) and np.all(m >= 0.0)):
-            raise InvalidArgument("drop must lie in [0, 1), shift and multiplicity must be finite and not negative.")
-        self.drop, self.shift, self.multiplicity = _merge(d, s, m)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.drop.size} groups, divergence={self.divergence:.6g})"
-
-    @property
-    def divergence(self) -> float:
-        """2 KL(P1 || P0): mu^2 if the test were Gaussian; the mean and the variance term side by side."""
-        return float(self.shift @ self.shift - self.multiplicity @ (self.drop + np.log1p(-self.drop)))
-
-    def _tails(self, loss: Array) -> tuple[Array, Array, Array, Array]:
-        return gaussian_pair_log_tails(loss, drop=self.drop, shift=self.shift, multiplicity=self.multiplicity)
-
-    def _score(self, loss: Array, *, member: bool) -> Array:
-        """Normal score of the loss under P1 (`member`) or P0."""
-        tails = self._tails(loss)
-        log_sf, log_cdf = (tails[2], tails[3]) if member else (tails[0], tails[1])
-        return np.where(log_sf < log_cdf, -ndtri_exp(np.minimum(log_sf, 0.0)), ndtri_exp(np.minimum(log_cdf, 0.0)))
-
-    def _log_fnr(self, fpr: Array) -> Array:
-        flat = np.ravel(fpr)
-        result = np.where(flat < 0.5, 0.0, -np.inf)  # f(0) = 1, f(1) = 0
-        inner = (flat > 0.0) & (flat < 1.0)
-        if self.divergence == 0.0:
-            with np.errstate(divide="ignore"):
-                return np.log1p(-np.asarray(fpr))
-        if inner.any():
-            threshold = self._threshold(-ndtri(flat[inner]))
-            result[inner] = self._tails(threshold)[3]
-        return result.reshape(np.shape(fpr))
-
-    def _threshold(self, score: Array, *, member: bool = False) -> Array:
-        """Loss whose normal score under P1 (`member`) or P0 is `score`.
-
-        Bracketed secant (Illinois) in a variable in which the score is almost linear: the loss itself, or, where the
-        loss has a largest value nearby, the logarithm of the distance to it.
-        """
-        mean, deviation, top = self._moments(member=member)
-        near = deviation > 1.0e-3 * (top - mean)
-        start, step = (-math.log(top - mean), min(deviation / (top - mean), 1.0)) if near else (mean, deviation)
-
-        def loss_at(v: Array) -> Array:
-            return top - np.exp(-v) if near else v
-
-        def excess(v: Array, wanted: Array) -> Array:
-            x = loss_at(v)
-            return np.where(x < top, self._score(x, member=member), np.inf) - wanted
-
-        low, high = np.full(score.shape, start - step), np.full(score.shape, start + step)
-        f_low, f_high = excess(low, score), excess(high, score)
-        reach = step
-        while np.any(wrong := f_low > 0.0):
-            reach *= 2.0
-            high[wrong], f_high[wrong] = low[wrong], f_low[wrong]
-            low[wrong] -= reach
-            f_low[wrong] = excess(low[wrong], score[wrong])
-        reach = step
-        while np.any(wrong := f_high < 0.0):
-            reach *= 2.0
-            low[wrong], f_low[wrong] = high[wrong], f_high[wrong]
-            high[wrong] += reach
-            f_high[wrong] = excess(high[wrong], score[wrong])
-        root, weight_low, weight_high = low.copy(), f_low.copy(), f_high.copy()
-        open_ = np.arange(score.size)
-        for turn in range(100):
-            a, b, wa, wb = low[open_], high[open_], weight_low[open_], weight_high[open_]
-            share = np.clip(wa / (wa - wb), 0.0, 1.0) if turn % 4 < 3 else np.full(open_.size, 0.5)
-            x = np.where(np.isfinite(wa) & np.isfinite(wb), a + share * (b - a), 0.5 * (a + b))
-            f = excess(x, score[open_])
-            root[open_] = x
-            below = f < 0.0
-            # An end that is kept counts half the next time.
-            low[open_], weight_low[open_] = np.where(below, x, a), np.where(below, f, 0.5 * wa)
-            high[open_], weight_high[open_] = np.where(below, b, x), np.where(below, 0.5 * wb, f)
-            open_ = open_[(np.abs(f) > 1.0e-11) & (b - a > 4.0e-16 * np.maximum(np.abs(a), np.abs(b)))]
-            if open_.size == 0:
-                break
-        return loss_at(root)
-
-    def _moments(self, *, member: bool = False) -> tuple[float, float, float]:
-        """Mean and standard deviation of the loss under P1 (`member`) or P0, and the largest loss."""
-        d, s, m = self.drop, self.shift, self.multiplicity
-        q = 1.0 - d
-        if member:
-            mean = 0.5 * self.divergence
-            deviation = math.sqrt(float(m @ (0.5 * d**2) + (s * s) @ q))
-        else:
-            mean = float(m @ (-0.5 * np.log1p(-d) - 0.5 * d / q) - 0.5 * (s * s) @ (1.0 / q))
-            deviation = math.sqrt(float(m @ (0.5 * (d / q) ** 2) + (s * s) @ (1.0 / q**2)))
-        bounded = (d > 0.0) | (s == 0.0)
-        if not np.all(bounded):
-            return mean, deviation, math.inf
-        with np.errstate(divide="ignore", invalid="ignore"):
-            peak = np.where(s > 0.0, 0.5 * s * s / d, 0.0)
-        return mean, deviation, float(-0.5 * m @ np.log1p(-d) + peak.sum())
-
-    def _delta(self, epsilon: float) -> float:
-        if epsilon > 1.0e6:
-            return 0.0
-        log_sf0, _, log_sf1, _ = (float(v[0]) for v in self._tails(np.array([epsilon])))
-        if log_sf1 == -math.inf:
-            return 0.0
-        return math.exp(log_sf1) * -math.expm1(min(epsilon + log_sf0 - log_sf1, 0.0))
-
-    def _balance(self) -> float:
-        return math.exp(float(self._tails(np.zeros(1))[0][0]))
-
-    def inverse(self) -> TradeOff:
-        return _InversePair(self)
-
-    def _atoms(self) -> Atoms:
-        d, s, m = self.drop, self.shift, self.multiplicity
-        if self.divergence == 0.0:
-            return Gaussian(0.0)._atoms()
-        # -log of the Bhattacharyya coefficient: beyond 200 nothing of the overlap is left to a double.
-        overlap = 0.125 * float((s * s) @ (1.0 / (1.0 - 0.5 * d)))
-        overlap += float(m @ (0.25 * np.log1p(-d) * -1.0 + 0.5 * np.log1p(-0.5 * d)))
-        if overlap > 200.0:
-            return Atoms.perfect()
-        shifted = np.flatnonzero(s > 0.0)
-        if shifted.size == 1:  # the shifted direction apart, its group's other directions with the rest
-            own = int(shifted[0])
-            rest = m.copy()
-            rest[own] = max(rest[own] - 1.0, 0.0)
-            spread = (rest > 0.0) & (d > 0.0)
-            drop, dof = float(d[spread].max(initial=0.0)), float(rest[spread].sum())
-            # A few directions of smaller drop count as the others do, in the attacker's favour.
-            if np.sum(rest[spread & (d < drop)]) <= 0.05 * dof:
-                return step_atoms(shift=float(s[own]), shift_drop=float(d[own]), drop=drop, dof=dof)
-        ends = self._threshold(np.array([-TAIL_SCORE]))[0], self._member_top()
-        spacing = (ends[1] - ends[0]) / 2000.0
-
-        def tails(x: Array) -> tuple[Array, Array, Array, Array]:
-            log_sf0, log_cdf0, log_sf1, log_cdf1 = self._tails(x)
-            return np.exp(log_cdf0), np.exp(log_sf0), np.exp(log_cdf1), np.exp(log_sf1)
-
-        return discretise(tails, math.floor(ends[0] / spacing), math.ceil(ends[1] / spacing), spacing)
-
-    def _member_top(self) -> float:
-        """A loss that a member exceeds with negligible probability."""
-        mean, deviation, top = self._moments()
-        high = min(mean + deviation, 0.5 * (mean + top))
-        while float(self._tails(np.array([high]))[2][0]) > -46.0:
-            if top - high < 1e-9 * (1.0 + abs(top)):
-                return top
-            high = min(high + deviation, 0.5 * (high + top))
-        return high
-
-
-class _InversePair(Inverse):
-    """The inverse of a GaussianPair by the quantiles of the loss under P1: faster than by those of the curve."""
-
-    def __init__(self, pair: GaussianPair) -> None:
-        super().__init__(pair)
-        self._pair = pair
-
-    def _log_fnr(self, fpr: Array) -> Array:
-        flat = np.ravel(fpr)
-        result = np.where(flat < 0.5, 0.0, -np.inf)
-        inner = (flat > 0.0) & (flat < 1.0)
-        if self._pair.divergence == 0.0:
-            return self._pair._log_fnr(fpr)
-        if inner.any():
-            result[inner] = self._pair._tails(self._pair._threshold(ndtri(flat[inner]), member=True))[0]
-        return result.reshape(np.shape(fpr))
-
-
-def _merge(drop: Array, shift: Array, multiplicity: Array) -> tuple[Array, Array, Array]:
-    """Groups of one drop become one: shifts add in squares."""
-    unique, index = np.unique(drop, return_inverse=True)
-    squares, counts = (np.bincount(index, weights=w, minlength=unique.size) for w in (shift * shift, multiplicity))
-    return unique, np.sqrt(squares), counts.astype(np.float64, copy=False)
-
-
-class ChiSquared(GaussianPair):
-    """Theorem 5.1 of the paper: f(a) = 1 - F_{d,(n-1)K}(n/(n-1) F^-1_{d,nK}(a)), F the non-central chi-squared CDF.
-
-    Guarantees
-    ----------
-    The exact curve of one noise-free step in the Gaussian model (a CLT statement about batch means) for a candidate of
-    susceptibility K; a lower bound for every candidate of smaller susceptibility (proved in docs/theory/one-step.md).
-    """
-
-    def __init__(self, *, dimension: float, susceptibility: float, batch_size: float) -> None:
-        self.dimension = check.positive("dimension", dimension)
-        self.susceptibility = check.positive("susceptibility", susceptibility)
-        self.batch_size = check.positive("batch_size", batch_size)
-        if self.batch_size <= 1.0:
-            raise InvalidArgument(f"batch_size = {batch_size} must exceed 1: a batch of one shows its only gradient.")
-        n = self.batch_size
-        super().__init__(drop=[1.0 / n], shift=[math.sqrt(self.susceptibility / n)], multiplicity=[self.dimension])
-
-    def _log_fnr(self, fpr: Array) -> Array:
-        n, d, k = self.batch_size, self.dimension, self.susceptibility
-        with np.errstate(divide="ignore"):
-            statistic = _ncx2.quantile(np.log(fpr), d, n * k)
-        return _ncx2.log_sf(n / (n - 1.0) * statistic, d, (n - 1.0) * k)
-
-
-def gaussian_pair(drop: Array, shift: Array, multiplicity: Array) -> GaussianPair:
-    """A GaussianPair, as a ChiSquared where it is one: faster, and accurate where the loss is close to its largest."""
-    pair = GaussianPair(drop=drop, shift=shift, multiplicity=multiplicity)
-    if pair.drop.size == 1 and pair.drop[0] > 0.0 and pair.shift[0] > 0.0:
-        n, length = 1.0 / float(pair.drop[0]), float(pair.shift[0])
-        return ChiSquared(dimension=float(pair.multiplicity[0]), susceptibility=n * length**2, batch_size=n)
-    return pair
-
-
-def spectral_step(
-    eigenvalues: ArrayLike, coordinates: ArrayLike, *, batch_size: int, noise_std: float = 0.0
-) -> TradeOff:
-    """The exact one-step curve of one candidate when the gradient covariance is known (THEORY 7, spectral form).
-
-    eigenvalues : array-like of shape (r,), of the per-example gradient covariance.
-    coordinates : array-like of shape (r,), the candidate's gradient minus the mean, in the eigenbasis.
-    noise_std : noise on the batch MEAN.
-
-    Guarantees
-    ----------
-    Exact for the Gaussian model and this candidate; not a bound for others.
-    """
-    values = np.atleast_1d(np.asarray(eigenvalues, dtype=np.float64))
-    delta = np.atleast_1d(np.asarray(coordinates, dtype=np.float64))
-    if values.shape != delta.shape or values.ndim != 1 or values.size == 0:
-        raise InvalidArgument(
-            f"eigenvalues and coordinates must be of one length, not {values.shape} and {delta.shape}."
-        )
-    if not (np.all(np.isfinite(values)) and np.all(values >= 0.0) and np.all(np.isfinite(delta))):
-        raise InvalidArgument("eigenvalues must be finite and not negative, coordinates finite: mend the entries.")
-    n, tau = check.count("batch_size", batch_size), check.non_negative("noise_std", noise_std)
-    variance = values / n + tau**2
-    seen = variance > 0.0
-    if np.any(delta[~seen] != 0.0) or (n == 1 and tau == 0.0):
-        return Gaussian(math.inf)  # a direction without any randomness gives the candidate away
-    if not seen.any():
-        return Gaussian(0.0)
-    drop = values[seen] / n**2 / variance[seen]
-    return gaussian_pair(drop, np.abs(delta[seen]) / n / np.sqrt(variance[seen]), np.ones(drop.size))
-
-
-# -- bounds from sizes alone ------------------------------------------------------------------------------------
+_GROUPS = 12  # of batches by how many records in them the attacker does not know
+_DEVIATIONS = 8.3  # beyond which batches of another composition have a probability below 1e-15
 
 
 def corollary_mu(*, num_params: float, susceptibility: float, effective_batch_size: float) -> float:
@@ -322,80 +56,230 @@ def corollary_mu(*, num_params: float, susceptibility: float, effective_batch_si
 
 
 def gdp_mu_step(run: NoisySGD) -> float:
-    """mu_DP of one step, given that the record takes part: 2C/(n tau) for replace-one ("fixed", "full"), C/(n tau) for
-    add-or-remove-one ("poisson"); infinity without noise."""
+    """mu_DP of one step, given that the record takes part: the gradient sum moves by at most 2C when a record is replaced
+    ("fixed", "full"), by C when one is added, removed or zeroed out ("poisson", "shuffled"). Infinity without noise."""
+    return _noise_mu(run, 1.0 if run.sampling in ("poisson", "shuffled") else 2.0)
+
+
+def noise_mu_step(run: NoisySGD) -> float:
+    """mu of noise alone in the game of membership inference, given that the record takes part: 2C where somebody else is
+    in its place otherwise, C where nobody is ("poisson")."""
+    return _noise_mu(run, 1.0 if run.sampling == "poisson" else 2.0)
+
+
+def _noise_mu(run: NoisySGD, sensitivity: float) -> float:
     if run.noise_std == 0.0 or run.clip_norm is None:
         return math.inf
-    sensitivity = 1.0 if run.sampling == "poisson" else 2.0
     return sensitivity * (run.clip_norm / run.batch_size) / run.noise_std
 
 
 def combined_mu(*, data_mu: float, gdp_mu: float) -> float:
-    """1/mu^2 = 1/mu_data^2 + 1/mu_DP^2: noise and data randomness add up (THEORY 7)."""
+    """1/mu^2 = 1/mu_data^2 + 1/mu_DP^2: noise and data randomness add up (docs/theory/one-step.md, Theorem 1)."""
     if data_mu == 0.0 or gdp_mu == 0.0:
         return 0.0
     large, small = max(data_mu, gdp_mu), min(data_mu, gdp_mu)
     return small if large == math.inf else small / math.hypot(1.0, small / large)
 
 
-def paper_mu_step(run: NoisySGD, susceptibility: float) -> float:
+def paper_mu_step(run: NoisySGD, susceptibility: float, attacker_knows: float = 0.0) -> float:
     """The paper's one-step mu: the smaller of Corollary 5.1 with n_eff and mu_DP."""
-    corollary = corollary_mu(
-        num_params=run.num_params, susceptibility=susceptibility, effective_batch_size=run.effective_batch_size
-    )
-    return min(corollary, gdp_mu_step(run))
+    unknown = run.effective_batch_size - attacker_knows * run.batch_size
+    if unknown <= 0.0:
+        return noise_mu_step(run)
+    corollary = corollary_mu(num_params=run.num_params, susceptibility=susceptibility, effective_batch_size=unknown)
+    return min(corollary, noise_mu_step(run))
 
 
-def tight_step(run: NoisySGD, susceptibility: float) -> Gaussian | GaussianPair:
-    """The tight one-step curve for a record that takes part, from sizes, noise and susceptibility alone.
+def tight_step(run: NoisySGD, susceptibility: float, attacker_knows: float = 0.0) -> TradeOff:
+    """The test of one step given that the record takes part, from sizes, noise and susceptibility alone.
+
+    attacker_knows : q, the share of the other members that the attacker holds, together with who of them is in which
+        batch: what is left to hide the record is the rest, and noise.
 
     Guarantees
     ----------
-    In the Gaussian model, no harder than the optimal test against any record of susceptibility <= K, whatever the
-    spectrum of the covariance: proved in docs/theory/one-step.md ("Theorem 1" for fixed batches, "Theorem 2" for
-    Poisson batches), with no margin left to choose. Without noise it is Theorem 5.1 of the paper, exact at K.
+    If sums of unknown gradients are Gaussian, no harder than the optimal test against any record of susceptibility at
+    most K, whatever the spectrum: Theorem 1 (full and shuffled batches: the others are new to the attacker), Theorem 3
+    (fixed batches: the others are given, who of them is in the batch is random) and Theorem 4 (Poisson batches,
+    likewise) of docs/theory. Without noise and with others who are new it is Theorem 5.1 of the paper, exact at K.
     """
-    n, k, r = run.batch_size, susceptibility, run.rank or run.num_params
+    if attacker_knows == 1.0:
+        return Gaussian(noise_mu_step(run))
     if run.sampling == "poisson":
-        # Theorem 2: the N - 1 others come and go; the record adds its gradient (not centred: hence 1/(1 - p) more).
-        others, idle = run.dataset_size - 1, 1.0 - run.sample_rate
-        data_mu = math.sqrt((k + 1.0 / idle) / n * run.dataset_size / others) if others and idle else math.inf
-        return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=gdp_mu_step(run)))
+        data_mu = math.sqrt((susceptibility + 1.0) / max(poisson_crowd(run, attacker_knows), 1.0e-300))
+        return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=noise_mu_step(run)))
+    return hidden(run, attacker_knows, lambda crowd: crowd.test(susceptibility, rank_of(run), noise_on_sum(run)))
+
+
+def rank_of(run: NoisySGD) -> float:
+    return float(run.rank or run.num_params)
+
+
+def noise_on_sum(run: NoisySGD) -> float:
+    """Variance of the noise on the sum of a batch's gradients, in units of C^2: (n tau/C)^2."""
     if run.noise_std == 0.0:
-        if n == 1:
-            return Gaussian(math.inf)
-        return ChiSquared(dimension=r, susceptibility=k, batch_size=n)
+        return 0.0
     assert run.clip_norm is not None
-    noise = min(run.noise_std / (run.clip_norm / n), 1.0e100) ** 2  # n^2 tau^2/C^2
-    if k <= 4.0:  # Sigma <= C^2 I says more than |theta - mean| <= 2C: the paper's n_eff, here with its proof
-        return ChiSquared(dimension=r, susceptibility=k, batch_size=n + noise)
-    share = _best_share(n, k, r, noise)
-    shift_drop, drop = _drops(n, k, noise, share)
-    return GaussianPair(drop=[shift_drop, drop], shift=[math.sqrt(k * shift_drop), 0.0], multiplicity=[1.0, r])
+    return min(run.noise_std / (run.clip_norm / run.batch_size), 1.0e100) ** 2
 
 
-def _drops(n: float, k: float, noise: float, share: float) -> tuple[float, float]:
-    """Variance drops of Theorem 1 in the candidate's direction and in the others, for 0 <= share <= 1."""
-    return 1.0 / (n + noise * (0.25 * k - share * (0.25 * k - 1.0))), 1.0 / (n + share * noise)
+def hidden(run: NoisySGD, attacker_knows: float, test: Callable[[Crowd], TradeOff]) -> TradeOff:
+    """The test of a step, given the one for each crowd of unknown records that a batch may hold (not for Poisson)."""
+    if run.sampling == "full" or run.batch_size == run.dataset_size:
+        return test(Crowd.new((1.0 - attacker_knows) * run.batch_size))
+    others = run.dataset_size - 1
+    drawn = run.sampling == "fixed"
+    if attacker_knows == 0.0:
+        return test(Crowd.drawn(run.batch_size, others) if drawn else Crowd.new(run.batch_size))
+    unknown = math.floor((1.0 - attacker_knows) * others)
+    if unknown < 2:
+        return Gaussian(noise_mu_step(run))
+    tests = {}
+    parts = []
+    for null, alternative, size in _unknown_in_batch(run.batch_size, others, unknown):
+        if size not in tests:
+            tests[size] = test(Crowd.drawn(size, unknown) if drawn else Crowd.new(size))._atoms()
+        parts.append((null, alternative, tests[size]))
+    return Discrete(mixture(parts))
 
 
-def _best_share(n: float, k: float, r: float, noise: float) -> float:
-    """Every share gives a valid bound; take the one of least divergence (golden section on its logarithm)."""
+def poisson_crowd(run: NoisySGD, attacker_knows: float) -> float:
+    """Expected number of unknown others in a Poisson batch, times their chance not to be in it."""
+    others = math.floor((1.0 - attacker_knows) * (run.dataset_size - 1))
+    return run.sample_rate * (1.0 - run.sample_rate) * others
 
-    def divergence(log_share: float) -> float:
-        own, others = _drops(n, k, noise, math.exp(log_share))
-        return k * own - own - math.log1p(-own) - r * (others + math.log1p(-others)) if others < 1.0 else math.inf
 
-    low, high, golden = -40.0, 0.0, 0.5 * (math.sqrt(5.0) - 1.0)
-    a, b = high - golden * (high - low), low + golden * (high - low)
-    f_a, f_b = divergence(a), divergence(b)
-    for _ in range(60):
-        if f_a <= f_b:
-            high, b, f_b = b, a, f_a
-            a = high - golden * (high - low)
-            f_a = divergence(a)
-        else:
-            low, a, f_a = a, b, f_b
-            b = low + golden * (high - low)
-            f_b = divergence(b)
-    return math.exp(0.5 * (low + high))
+@dataclass(frozen=True)
+class Crowd:
+    """The unknown records that a record hides among in one batch.
+
+    spread : variance of the sum of their gradients when the record is not among them, in units of their covariance
+    change : how much of that variance goes when the record takes the place of one of them (in the same units)
+    """
+
+    spread: float
+    change: float
+
+    @classmethod
+    def new(cls, size: float) -> Crowd:
+        """`size` records that are new to the attacker; the record takes the place of one of them (the paper's model)."""
+        return cls(size, 1.0)
+
+    @classmethod
+    def drawn(cls, size: int, others: int) -> Crowd:
+        """`size` of `others` given records, drawn without replacement; with the record, one fewer is drawn."""
+        if others < 2:
+            return cls(0.0, 0.0)
+        return cls(size * (others - size) / (others - 1), (others + 1 - 2 * size) / (others - 1))
+
+    def test(self, susceptibility: float, rank: float, noise: float, reach: float = 4.0) -> TradeOff:
+        """Theorems 1 and 3.
+
+        noise : variance of the noise on the sum of gradients, in units of C^2.
+        reach : largest |theta - mean|^2 of the record's gradient, in the same units; clipping allows 4.
+        """
+        k = susceptibility
+        if noise == 0.0:
+            if self.spread <= 0.0 or self.change >= self.spread:
+                return Gaussian(math.inf)  # nobody to hide among
+            if self.change > 0.0:
+                return ChiSquared(dimension=rank, susceptibility=k / self.change, batch_size=self.spread / self.change)
+            return _pair([self.change / self.spread], [math.sqrt(k / self.spread)], [rank])
+        if k <= reach:  # Sigma <= C^2 I says more than the reach: the paper's n_eff, here with its proof
+            total = self.spread + noise
+            return _pair([self.change / total], [math.sqrt(k / total)], [rank])
+        own, rest = self._scales(k / reach, noise, self._best_share(k, rank, noise, reach))
+        return _pair([self.change / own, self.change / rest], [math.sqrt(k / own), 0.0], [1.0, rank])
+
+    def _scales(self, ratio: float, noise: float, share: float) -> tuple[float, float]:
+        """Variances of Theorem 1 in the candidate's direction and in the others, for 0 <= share <= 1."""
+        return self.spread + noise * (ratio - share * (ratio - 1.0)), self.spread + share * noise
+
+    def _best_share(self, k: float, rank: float, noise: float, reach: float) -> float:
+        """Every share gives a valid bound; take the one of least divergence (golden section on its logarithm)."""
+
+        def divergence(log_share: float) -> float:
+            own, rest = self._scales(k / reach, noise, math.exp(log_share))
+            return k / own + _widening(self.change / own) + rank * _widening(self.change / rest)
+
+        low, high, golden = -40.0, 0.0, 0.5 * (math.sqrt(5.0) - 1.0)
+        a, b = high - golden * (high - low), low + golden * (high - low)
+        f_a, f_b = divergence(a), divergence(b)
+        for _ in range(60):
+            if f_a <= f_b:
+                high, b, f_b = b, a, f_a
+                a = high - golden * (high - low)
+                f_a = divergence(a)
+            else:
+                low, a, f_a = a, b, f_b
+                b = low + golden * (high - low)
+                f_b = divergence(b)
+        return math.exp(0.5 * (low + high))
+
+
+def _widening(drop: float) -> float:
+    """-(drop + log(1 - drop)): 2 KL of N(0, 1 - drop) from N(0, 1); infinity where nothing is left of the variance."""
+    if drop >= 1.0:
+        return math.inf
+    if abs(drop) < 1.0e-4:
+        return drop * drop * (0.5 + drop * (1.0 / 3.0 + 0.25 * drop))
+    return -(drop + math.log1p(-drop))
+
+
+def _pair(drop: list[float], shift: list[float], multiplicity: list[float]) -> TradeOff:
+    """The test of N(0, I) against N(shift, I - drop), all drops of one sign."""
+    if max(drop) >= 1.0 - 1.0e-15:
+        return Gaussian(math.inf)
+    if min(drop) >= 0.0:
+        return gaussian_pair(*(np.array(values) for values in (drop, shift, multiplicity)))
+    # A wider alternative is the mirror image of a narrower one, scaled to its own unit variance.
+    wider = [1.0 - d for d in drop]
+    return GaussianPair(
+        drop=[-d / w for d, w in zip(drop, wider, strict=True)],
+        shift=[s / math.sqrt(w) for s, w in zip(shift, wider, strict=True)],
+        multiplicity=multiplicity,
+    ).inverse()
+
+
+def _unknown_in_batch(batch_size: int, others: int, unknown: int) -> list[tuple[float, float, int]]:
+    """How many records of a batch the attacker does not know: (P0 mass, P1 mass, least number) of groups of batches.
+
+    Under "not a member" `batch_size` of the `others` are drawn, `unknown` of which the attacker does not know; under
+    "member, and in the batch" the record is one of the unknown ones. A group counts as its smallest number, and its
+    masses are put on the ends of its range of likelihood ratios: both in the attacker's favour.
+    """
+    n, m, u = batch_size, others, unknown
+    share = u / m
+    mean = n * share
+    deviation = math.sqrt(max(mean * (1.0 - share) * (m - n) / max(m - 1, 1), 0.0))
+    low = max(math.floor(mean - _DEVIATIONS * deviation - 12.0), 0, n - (m - u))
+    high = min(math.ceil(mean + _DEVIATIONS * deviation + 40.0), n, u)
+
+    def ratio(j: NDArray[np.float64]) -> Array:
+        return j / (u - j + 1.0) * ((m - n + 1.0) / n)
+
+    if deviation > 0.0 and high - low > 100_000:  # so many that they differ by less than a hundredth
+        ends = ratio(np.array([low, high], dtype=np.float64))
+        at_low = (ends[1] - 1.0) / (ends[1] - ends[0])
+        return [(at_low, at_low * ends[0], low), (1.0 - at_low, (1.0 - at_low) * ends[1], low)]
+    j = np.arange(low, high + 1, dtype=np.float64)
+    steps = np.log((u - j[:-1]) * (n - j[:-1])) - np.log((j[:-1] + 1.0) * (m - u - n + j[:-1] + 1.0))
+    log_mass = np.concatenate([[0.0], np.cumsum(steps)])
+    null = np.exp(log_mass - log_mass.max())
+    null /= null.sum()
+    alternative = null * ratio(j)
+    alternative /= alternative.sum()
+    groups = []
+    for part in np.array_split(np.arange(j.size), min(_GROUPS, j.size)):
+        p0, p1 = float(null[part].sum()), float(alternative[part].sum())
+        if p0 < 1.0e-18 and p1 < 1.0e-18:
+            continue
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = (alternative[part] / null[part])[[0, -1]]
+        size = int(j[part[0]])
+        if part.size == 1 or not ends[0] < ends[1]:
+            groups.append((p0, p1, size))
+            continue
+        at_low = float(np.clip((ends[1] * p0 - p1) / (ends[1] - ends[0]), 0.0, p0))
+        groups += [(at_low, at_low * float(ends[0]), size), (p0 - at_low, (p0 - at_low) * float(ends[1]), size)]
+    return groups

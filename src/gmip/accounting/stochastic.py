@@ -1,7 +1,8 @@
 """Stochastic composition (Definition 4.1 of the paper): records differ in how exposed they are.
 
 The attacker faces a random record x and chooses how to spend the false positives over records. At the optimum all tests
-have one slope, that is, one global likelihood-ratio threshold (THEORY 5): so the losses of all records are pooled.
+have one slope, that is, one global likelihood-ratio threshold (docs/theory/trade-offs.md): so the losses of all
+records are pooled.
 """
 
 from __future__ import annotations

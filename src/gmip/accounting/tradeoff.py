@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +24,7 @@ from gmip.errors import InvalidArgument
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DEFAULT_FPR_RANGE", "Inverse", "Subsampled", "Symmetrised", "TradeOff"]
+__all__ = ["DEFAULT_FPR_RANGE", "Adjacency", "Claim", "Inverse", "Kind", "Subsampled", "Symmetrised", "TradeOff"]
 
 Array = NDArray[np.float64]
 
@@ -31,17 +32,55 @@ Array = NDArray[np.float64]
 DEFAULT_FPR_RANGE = (1.0e-5, 1.0 - 1.0e-5)
 
 
+Kind = Literal["bound", "forecast"]
+Adjacency = Literal["replace-one", "add-or-remove-one", "zero-out-one"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a curve says, and about whom.
+
+    kind : "bound", if no attacker does better under the assumptions; "forecast", if one can, because the record is a
+        typical one or a step of the argument is an approximation.
+    for_whom : the record and the attacker that the curve is about, as the end of a sentence: "for ...".
+    assumptions : what has to hold, as sentences.
+    caveat : a sentence that must not be left out, whatever else is.
+    adjacency : for differential privacy, how neighbouring data sets differ.
+    """
+
+    kind: Kind = "bound"
+    for_whom: str = "the test that the curve was made from"
+    assumptions: tuple[str, ...] = ()
+    caveat: str | None = None
+    adjacency: Adjacency | None = None
+
+
 class TradeOff(ABC):
     """A trade-off function, with the questions that people ask of it.
 
     Guarantees
     ----------
-    A `TradeOff` that stems from `account` is a lower bound on the false-negative rate of any attacker of the threat
-    model, under `assumptions`; all its answers (TPR, advantage, mu, epsilon) are upper bounds on the attacker.
+    A `TradeOff` of kind "bound" that stems from `account` is a lower bound on the false-negative rate of any attacker
+    of `for_whom`, under `assumptions`; all its answers (TPR, advantage, mu, epsilon) are upper bounds on the attacker.
     """
 
-    #: What has to hold for the curve to be a bound, as sentences.
-    assumptions: tuple[str, ...] = ()
+    #: What the curve says, and about whom.
+    claim: Claim = Claim()
+
+    @property
+    def kind(self) -> Kind:
+        """ "bound" or "forecast": see `Claim`."""
+        return self.claim.kind
+
+    @property
+    def for_whom(self) -> str:
+        """The record and the attacker that the curve is about."""
+        return self.claim.for_whom
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What has to hold for the curve, as sentences."""
+        return self.claim.assumptions
 
     @property
     def tpr_error(self) -> float:
@@ -55,6 +94,10 @@ class TradeOff(ABC):
     @abstractmethod
     def _delta(self, epsilon: float) -> float:
         """sup_a 1 - f(a) - e^epsilon a, for any real epsilon."""
+
+    def _deltas(self, epsilons: Array) -> Array:
+        """`_delta` at many epsilons."""
+        return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
 
     @abstractmethod
     def _atoms(self) -> Atoms:
@@ -125,14 +168,24 @@ class TradeOff(ABC):
         """The smallest mu with f >= g_mu for all false-positive rates in `fpr_range`; infinity if there is none.
 
         Composed curves are not Gaussian: their mu grows slowly as the false-positive rate falls, so the range is part
-        of the answer. The maximum is taken over 257 rates, evenly spaced in their normal score.
+        of the answer; a curve that is not Gaussian is mu-GDP for no such mu. The maximum is sought over 257 rates,
+        evenly spaced in their normal score, and then between the neighbours of the largest.
         """
         low = check.probability("fpr_range[0]", fpr_range[0], open_low=True, open_high=True)
         high = check.probability("fpr_range[1]", fpr_range[1], open_low=True, open_high=True)
         if low > high:
             raise InvalidArgument(f"fpr_range = {fpr_range} is empty: pass (low, high) with low <= high.")
+        return self._equivalent_mu(low, high)
+
+    def _equivalent_mu(self, low: float, high: float) -> float:
         scores = np.linspace(float(ndtri(low)), float(ndtri(high)), 257)
-        return float(np.max(self._mu_at(ndtr(scores))))
+        for _ in range(3):
+            values = self._mu_at(ndtr(scores))
+            best = int(np.argmax(values))
+            if best in (0, scores.size - 1) or low == high:
+                break
+            scores = np.linspace(scores[best - 1], scores[best + 1], 33)
+        return float(values[best])
 
     def advantage(self) -> float:
         """max over fpr of TPR - FPR: how much better than guessing; also the total variation distance."""
@@ -265,7 +318,7 @@ class Inverse(TradeOff):
 
     def __init__(self, curve: TradeOff) -> None:
         self._curve = curve
-        self.assumptions = curve.assumptions
+        self.claim = curve.claim
 
     def __repr__(self) -> str:
         return f"{self._curve!r}.inverse()"
@@ -329,7 +382,7 @@ class Subsampled(TradeOff):
 
     def __init__(self, curve: TradeOff, rate: float) -> None:
         self._curve, self.rate = curve, rate
-        self.assumptions = curve.assumptions
+        self.claim = curve.claim
 
     def __repr__(self) -> str:
         return f"{self._curve!r}.subsample({self.rate:.6g})"
@@ -382,7 +435,7 @@ class Symmetrised(TradeOff):
                 low, high = (balance, high) if above else (low, balance)
             balance = fnr = high
         self._curve, self._mirror, self._low, self._high = curve, mirror, balance, fnr
-        self.assumptions = curve.assumptions
+        self.claim = curve.claim
 
     def __repr__(self) -> str:
         return f"{self._curve!r}.symmetrise()"

@@ -5,6 +5,7 @@ Importing this module registers it: from then on `PrivacyEngine(accountant="gmip
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 from typing import Any
@@ -19,7 +20,7 @@ from gmip.accounting.account import Composition, Notion, account
 from gmip.accounting.families import Gaussian
 from gmip.accounting.mechanism import NoisySGD, Sampling
 from gmip.accounting.step import Bound
-from gmip.accounting.tradeoff import TradeOff
+from gmip.accounting.tradeoff import Claim, TradeOff
 from gmip.errors import InvalidArgument
 from gmip.training.models import count_params
 
@@ -183,7 +184,7 @@ class GmipAccountant(IAccountant):  # type: ignore[misc]
         sizes = self._sizes(dataset_size, batch_size, sampling)
         if not self.history:
             curve: TradeOff = Gaussian(0.0)
-            curve.assumptions = ("No step has been recorded: nothing has been published yet.",)
+            curve.claim = Claim(assumptions=("No step has been recorded: nothing has been published yet.",))
             return curve
         runs = [
             NoisySGD(
@@ -198,7 +199,8 @@ class GmipAccountant(IAccountant):  # type: ignore[misc]
             for (noise, _, steps), (total, batch) in zip(self.history, sizes, strict=True)
         ]
         curve = account(runs, susceptibility=susceptibility, bound=bound, composition=composition, notion=notion)
-        curve.assumptions += tuple(self._rounding_sentences(dataset_size, sizes))
+        rounding = tuple(self._rounding_sentences(dataset_size, sizes))
+        curve.claim = dataclasses.replace(curve.claim, assumptions=curve.assumptions + rounding)
         return curve
 
     def get_mu(self, *, num_params: int | nn.Module, **options: Any) -> float:

@@ -55,16 +55,30 @@ def _kind(header: Header, info: StepInfo) -> tuple[int, float]:
 
 
 def _shuffled(header: Header, infos: Sequence[StepInfo]) -> NoisySGD:
-    N, n, num_steps = header.dataset_size, header.batch_size, len(infos)
-    run = NoisySGD.shuffled(
-        dataset_size=N, batch_size=n, num_steps=num_steps, num_params=header.num_params, clip_norm=header.clip_norm
+    """Shuffled epochs as they were planned; on the safe side where the steps differ from the plan."""
+    n = header.batch_size
+    sizes = [info.batch_size for info in infos]
+    rest = header.dataset_size % n
+    run = NoisySGD(
+        dataset_size=header.dataset_size,
+        batch_size=n,
+        num_steps=len(infos),
+        num_params=header.num_params,
+        clip_norm=header.clip_norm,
+        # The attacker's easiest step has the least noise on its sum.
+        noise_std=min(_noise_on_sum(header, info) for info in infos) / n,
+        sampling="shuffled",
+        drop_last=rest > 0 and min(sizes) >= n and len(infos) >= header.dataset_size // n + 1,
     )
-    seen = min(info.batch_size for info in infos)
-    smallest = min(run.batch_size, seen)
-    epochs = run.num_steps
-    if seen >= n:
-        # No incomplete batch was seen: the epochs may leave the rest of the data out, and are shorter by one step.
-        epochs = -(-num_steps // (N // n))
-    # The attacker's easiest step has the fewest examples to hide among and the least noise on their sum.
-    tau = min(_noise_on_sum(header, info) for info in infos) / smallest
-    return run.replace(dataset_size=smallest, batch_size=smallest, num_steps=epochs, noise_std=tau)
+    if set(sizes) <= ({n, rest} if rest else {n}):
+        return run
+    # Batches of other sizes than planned: as if the attacker knew the order, and the record were in the smallest one.
+    smallest = min(min(sizes), n)
+    return run.replace(
+        dataset_size=smallest,
+        batch_size=smallest,
+        num_steps=-(-len(infos) // run.steps_per_epoch),
+        noise_std=run.noise_std * n / smallest,
+        sampling="full",
+        drop_last=False,
+    )

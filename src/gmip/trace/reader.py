@@ -203,9 +203,9 @@ class Trace:
         ----------
         Never more private than the run, if batches were drawn as `header.sampling` says. Under "fixed" and "full" a
         step counts with the examples it saw, at most the nominal number: the last, incomplete batch of an epoch is a
-        run of its own. Under "poisson" the nominal number counts. Under "shuffled" every epoch counts as one step
-        without amplification by sampling (`NoisySGD.shuffled`), on the fewest examples and with the least noise on
-        their sum of any step. Noise on gradients that were not clipped is left out, with a `GmipWarning`.
+        run of its own. Under "poisson" the nominal number counts. Under "shuffled" the least noise on
+        the sum of any step counts in all, and where batches are of other sizes than an epoch of the nominal one has,
+        the order counts as known: an epoch is one step on the smallest batch. Noise on gradients that were not clipped is left out, with a `GmipWarning`.
         """
         return runs_of(self.header, self.infos)
 

@@ -12,13 +12,15 @@ from gmip.accounting.account import account, mu_per_step
 from gmip.accounting.composition import clt_mu
 from gmip.accounting.families import Gaussian
 from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.step import ChiSquared, corollary_mu
+from gmip.accounting.gaussian_pair import ChiSquared
+from gmip.accounting.step import corollary_mu
 from gmip.accounting.stochastic import stochastic_composition
 from gmip.errors import InvalidArgument
 
 RATES = np.array([1.0e-6, 1.0e-4, 1.0e-2, 0.1, 0.5, 0.9, 0.99])
 RUN = NoisySGD(dataset_size=1000, batch_size=100, num_steps=40, num_params=50, clip_norm=1.0, noise_std=0.02)
 POISSON = RUN.replace(sampling="poisson")
+SHUFFLED = RUN.replace(sampling="shuffled")
 FULL = RUN.replace(batch_size=1000, sampling="full", num_steps=5, noise_std=0.005)
 OPTIONS: list[dict[str, Any]] = [
     {"bound": bound, "composition": composition, "notion": notion}
@@ -123,27 +125,62 @@ def test_the_differential_privacy_curve_is_symmetric() -> None:
         np.testing.assert_allclose(curve(curve(RATES)), RATES, rtol=0.0, atol=1.0e-4)
 
 
-def test_epsilon_of_a_schedule_of_two_samplings() -> None:
+def test_epsilon_of_a_schedule() -> None:
     # 12 steps each of a small run: an epsilon of 40 would come from rounding errors alone
     run = NoisySGD(dataset_size=60, batch_size=20, num_steps=12, num_params=10, clip_norm=1.0, noise_std=0.05)
-    curve = account([run, run.replace(sampling="poisson")], notion="gdp")
+    curve = account([run, run.replace(batch_size=30)], notion="gdp")
     assert curve.delta(curve.epsilon(0.01)) == pytest.approx(0.01, rel=1.0e-3)
 
 
-class TestAssumptions:
+def test_neighbours_are_never_mixed() -> None:
+    with pytest.raises(InvalidArgument, match="'fixed' and 'poisson' batches.*replace-one, add-or-remove-one"):
+        account([RUN, POISSON], notion="gdp")
+    assert [account(r, notion="gdp").claim.adjacency for r in (RUN, POISSON, FULL)] == [
+        "replace-one",
+        "add-or-remove-one",
+        "replace-one",
+    ]
+
+
+class TestClaims:
     def test_name_what_the_curve_rests_on(self) -> None:
         text = " ".join(account(RUN).assumptions)
-        for words in ("sees every published mean gradient", "fresh data", "not a bound", "fixed size"):
+        for words in ("sees every published mean gradient", "used again in every step", "not a bound", "fixed size"):
             assert words in text
         assert "central limit theorem for many small steps" in " ".join(account(RUN, composition="clt").assumptions)
         assert "Corollary 5.1" in " ".join(account(RUN, bound="paper").assumptions)
-        assert "replace one record" in " ".join(account(RUN, notion="gdp").assumptions)
-        assert "add or remove one record" in " ".join(account(POISSON, notion="gdp").assumptions)
+        assert "one record is replaced" in " ".join(account(RUN, notion="gdp").assumptions)
+        assert "one record is added or removed" in " ".join(account(POISSON, notion="gdp").assumptions)
         assert "susceptibility at most 30" in " ".join(account(RUN, susceptibility=30).assumptions)
         assert "2 measured susceptibilities" in " ".join(account(RUN, susceptibility=[1.0, 2.0]).assumptions)
 
-    def test_one_step_needs_no_fresh_data(self) -> None:
-        assert "fresh data" not in " ".join(account(RUN.replace(num_steps=1)).assumptions)
+    @pytest.mark.parametrize(
+        ("run", "options", "kind", "whom"),
+        [
+            (RUN, {}, "forecast", "a typical record"),
+            (RUN, {"susceptibility": 30.0}, "bound", "a record of susceptibility at most 30"),
+            (RUN, {"susceptibility": 30.0, "bound": "paper"}, "forecast", "at most 30"),
+            (RUN, {"susceptibility": 30.0, "composition": "clt"}, "forecast", "at most 30"),
+            (RUN, {"attacker_knows": 1.0}, "bound", "any record and an attacker who knows all other members"),
+            (RUN, {"attacker_knows": 0.5}, "forecast", "knows 50% of the other members"),
+            (RUN, {"notion": "gdp"}, "bound", "any record"),
+            (RUN, {"notion": "gdp", "composition": "clt"}, "forecast", "any record"),
+            (FULL, {"susceptibility": 30.0}, "bound", "at most 30"),
+            ([RUN, FULL], {"susceptibility": 30.0}, "forecast", "at most 30"),
+            (SHUFFLED, {"susceptibility": 30.0}, "forecast", "at most 30"),
+            (SHUFFLED.replace(num_steps=10), {"susceptibility": 30.0}, "bound", "at most 30"),
+            (SHUFFLED, {"notion": "gdp"}, "forecast", "any record"),
+        ],
+    )
+    def test_bound_or_forecast_and_for_whom(self, run: Any, options: dict[str, Any], kind: str, whom: str) -> None:
+        curve = account(run, **options)
+        assert curve.kind == kind and whom in curve.for_whom
+
+    def test_many_parameters_without_noise_can_be_decoded(self) -> None:
+        quiet = RUN.replace(noise_std=0.0, num_params=1000)
+        assert "decode" in str(account(quiet).claim.caveat)
+        assert account(quiet.replace(num_params=50)).claim.caveat is None
+        assert account(RUN.replace(num_params=1000)).claim.caveat is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, subsampled_clt_mu
 from gmip.accounting.families import EpsilonDelta, Gaussian
-from gmip.accounting.step import ChiSquared, GaussianPair
+from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair
 
 RATES = np.array([0.0, 1.0e-6, 1.0e-3, 0.05, 0.3, 0.5, 0.9, 0.999, 1.0])
 

@@ -41,8 +41,8 @@ def test_delta_of_a_subsampled_gaussian(rate: float, mu: float) -> None:
 
 def test_assumptions_are_handed_on() -> None:
     curve = EpsilonDelta(1.0)
-    curve.assumptions = ("Said once.",)
-    assert curve.subsample(0.3).assumptions == Inverse(curve).assumptions == Symmetrised(curve).assumptions
+    curve.claim = Claim("forecast", "somebody", ("Said once.",))
+    assert curve.subsample(0.3).claim == Inverse(curve).claim == Symmetrised(curve).claim == curve.claim
 
 
 def test_symmetrised_closed_form() -> None:

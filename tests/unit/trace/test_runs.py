@@ -98,32 +98,33 @@ def test_poisson_with_another_divisor(tmp_path: Path) -> None:
 
 def test_shuffled_is_the_plan(tmp_path: Path) -> None:
     epoch = [{"batch_size": size, "noise_std": 0.5} for size in (30, 30, 30, 10)]
-    sizes: dict[str, Any] = {"batch_size": 30, "clip_norm": 1.0}
-    plan = NoisySGD.shuffled(dataset_size=100, num_steps=6, num_params=8, noise_std=0.5, **sizes)
-    assert runs(tmp_path / "a", (epoch * 2)[:6], sampling="shuffled", **sizes) == (plan,)
-    assert (plan.batch_size, plan.num_steps, plan.sampling) == (10, 2, "full")
+    sizes: dict[str, Any] = {"batch_size": 30, "clip_norm": 1.0, "sampling": "shuffled"}
+    # The noise on the sum of the last batch is 5, and that of the others counts as no more.
+    plan = NoisySGD(dataset_size=100, num_steps=6, num_params=8, noise_std=5.0 / 30.0, **sizes)
+    assert runs(tmp_path / "a", (epoch * 2)[:6], **sizes) == (plan,)
 
 
 def test_shuffled_takes_the_least_noise_on_the_sum(tmp_path: Path) -> None:
     # As Opacus does it: every batch is divided by 30, so the sum has noise 15 in each, also over the last 10 examples.
     epoch = [{"batch_size": size, "divisor": 30, "noise_std": 0.5} for size in (30, 30, 30, 10)]
     (found,) = runs(tmp_path / "a", epoch, batch_size=30, sampling="shuffled", clip_norm=1.0)
-    assert (found.batch_size, found.noise_std, found.num_steps) == (10, 1.5, 1)
+    assert (found.batch_size, found.noise_std, found.num_steps, found.drop_last) == (30, 0.5, 4, False)
     epoch[1]["noise_std"] = 0.1
     (found,) = runs(tmp_path / "b", epoch, batch_size=30, sampling="shuffled", clip_norm=1.0)
-    assert found.batch_size == 10 and found.noise_std == pytest.approx(0.3)
+    assert found.noise_std == pytest.approx(0.1)
 
 
-def test_shuffled_takes_a_smaller_batch_that_was_seen(tmp_path: Path) -> None:
+def test_shuffled_with_batches_that_no_epoch_has_counts_as_known_order(tmp_path: Path) -> None:
     steps = [{"batch_size": size, "noise_std": 0.5} for size in (30, 30, 30, 3)]
     (found,) = runs(tmp_path, steps, batch_size=30, sampling="shuffled", clip_norm=1.0)
-    assert (found.batch_size, found.dataset_size, found.noise_std, found.num_steps) == (3, 3, 0.5, 1)
+    assert (found.sampling, found.batch_size, found.dataset_size, found.num_steps) == ("full", 3, 3, 1)
+    assert found.noise_std == pytest.approx(0.5)
 
 
 def test_shuffled_epochs_that_drop_the_rest_are_shorter(tmp_path: Path) -> None:
     # 100 = 3 * 30 + 10, and no batch of 10 was ever seen: 12 steps are 4 epochs of 3, not 3 of 4.
     (found,) = runs(tmp_path, [{"batch_size": 30}] * 12, batch_size=30, sampling="shuffled")
-    assert found.num_steps == 4
+    assert found.drop_last and found.steps_per_epoch == 3 and found.num_steps == 12
 
 
 def test_noise_without_clipping_is_left_out_with_a_warning(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_shuffled_epochs(path):
     batches = batches_of(8, 8, 4, 8, 8, 4)
     recorded(path, batches, sampling="shuffled")
     assert check_trace(path, batches).runs() == (
-        NoisySGD.shuffled(dataset_size=N, batch_size=n, num_steps=6, num_params=39),
+        NoisySGD(dataset_size=N, batch_size=n, num_steps=6, num_params=39, sampling="shuffled"),
     )
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip.accounting.families import Gaussian
-from gmip.accounting.step import ChiSquared, corollary_mu
+from gmip.accounting.gaussian_pair import ChiSquared
+from gmip.accounting.step import corollary_mu
 from gmip.attacks.glir import View, glir_scores
 from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table

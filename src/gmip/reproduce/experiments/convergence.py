@@ -12,7 +12,8 @@ from scipy.special import ndtr
 
 from gmip import _numbers
 from gmip.accounting.families import Gaussian
-from gmip.accounting.step import ChiSquared, corollary_mu
+from gmip.accounting.gaussian_pair import ChiSquared
+from gmip.accounting.step import corollary_mu
 from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from gmip.reproduce import figure_style

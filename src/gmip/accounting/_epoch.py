@@ -1,0 +1,186 @@
+"""One shuffled epoch: a record takes part in exactly one of its batches, and the attacker does not know in which.
+
+The epoch tests "no batch holds the record" against "one batch does, batch t with probability w_t". Its likelihood ratio
+is Z = sum_t w_t e^(L_t), L_t the loss of batch t given that the record is in it. Under "not a member" the L_t are
+independent, so the law of Z is built by doubling, log(e^A + e^A') for two halves of the epoch; under membership it is
+the same law tilted by Z.
+
+Guarantees
+----------
+Results are put on a grid of log Z by splits that keep E0[Z] (mass beyond the grid: at 0 and at infinity). These make Z
+larger in convex order, which sums of independent variables keep, so the curve can only fall: it errs on the attacker's
+side (docs/theory/shuffled.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip.accounting._loss import Atoms, gap_variance
+
+__all__ = ["epoch_atoms"]
+
+Array = NDArray[np.float64]
+
+_POINTS = 800  # of a grid: a sum of two costs the square of it
+_BELOW, _ABOVE = 1.0e-10, 1.0e-13  # P1 mass that a grid may leave out at either end
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """The law under P0 of a sum Z of likelihood ratios.
+
+    points, mass : arrays of shape (n,), values of log Z in increasing order and their P0 masses
+    zero : P0 mass at Z = 0
+    beyond : share of E0[Z] at Z = infinity
+    mean : E0[Z], exactly
+    smeared : how many splits a value has gone through
+    """
+
+    points: Array
+    mass: Array
+    zero: float
+    beyond: float
+    mean: float
+    smeared: float
+
+    def times(self, factor: float) -> _Sum:
+        return replace(
+            self,
+            points=self.points + math.log(factor),
+            beyond=self.beyond * factor,
+            mean=self.mean * factor,
+        )
+
+
+def epoch_atoms(batches: Sequence[tuple[Atoms, float, int]]) -> Atoms:
+    """The test of one epoch.
+
+    batches : sequence of (test of a batch given that it holds the record, chance that it does, number of such batches).
+        Chances that add up to less than 1 leave the rest to the record's not taking part at all.
+    """
+    found = sum(weight * count for atoms, weight, count in batches if atoms.loss.size == 0)
+    parts = [
+        _copies(_first(atoms), count).times(weight)
+        for atoms, weight, count in batches
+        if atoms.loss.size  # the others give their records away
+    ]
+    idle = max(1.0 - found - sum(part.mean for part in parts), 0.0)
+    if not parts:
+        if idle < 1.0e-12:
+            return Atoms.perfect()
+        return Atoms(np.array([math.log(idle)]), np.ones(1), np.array([idle]), 0.0, found)
+    total = parts[0]
+    for part in parts[1:]:
+        total = _sum(total, part)
+    loss, mass0, never = total.points, total.mass, total.zero
+    if idle > 1.0e-12:
+        floor = math.log(idle)
+        loss, mass0, never = np.append(floor, np.logaddexp(loss, floor)), np.append(never, mass0), 0.0
+    used = mass0 > 0.0
+    loss, mass0 = loss[used], mass0[used]
+    return Atoms(loss, mass0, mass0 * np.exp(loss), never, total.beyond + found, smeared=max(total.smeared, 1.0))
+
+
+def _first(atoms: Atoms) -> _Sum:
+    """e^L of one batch, whose mean is 1."""
+    top = float(atoms.loss[-1])
+    one = _placed(np.exp(atoms.loss - top), atoms.mass0, top, atoms.never, atoms.certain, 1.0, smeared=1.0)
+    own = gap_variance(one.points, one.mass * np.exp(one.points))
+    before = atoms.smeared * gap_variance(atoms.loss, atoms.mass1)
+    return replace(one, smeared=1.0 + before / own) if own > 0.0 else one
+
+
+def _copies(one: _Sum, count: int) -> _Sum:
+    """The sum of `count` independent copies, by doubling."""
+    total: _Sum | None = None
+    while True:
+        if count % 2:
+            total = one if total is None else _sum(total, one)
+        count //= 2
+        if not count:
+            assert total is not None
+            return total
+        one = _sum(one, one)
+
+
+def _sum(a: _Sum, b: _Sum) -> _Sum:
+    """The sum of two that are independent."""
+    top = max(float(a.points[-1]), float(b.points[-1])) + 1.0
+    x, y = np.exp(a.points - top), np.exp(b.points - top)
+    if a is b:  # each pair of different points stands for two
+        first, second = np.triu_indices(x.size)
+        ratio = x[first] + x[second]
+        mass = a.mass[first] * a.mass[second]
+        mass[first != second] *= 2.0
+    else:
+        ratio, mass = np.add.outer(x, y).ravel(), np.multiply.outer(a.mass, b.mass).ravel()
+    for one, other in ((x * 1.0, b), (y * 1.0, a)):
+        if other.zero > 0.0:
+            ratio = np.append(ratio, one)
+            mass = np.append(mass, other.zero * (a if other is b else b).mass)
+    smeared = 1.0 + max(a.smeared, b.smeared)
+    return _placed(ratio, mass, top, a.zero * b.zero, a.beyond + b.beyond, a.mean + b.mean, smeared)
+
+
+def _placed(ratio: Array, mass: Array, top: float, zero: float, beyond: float, mean: float, smeared: float) -> _Sum:
+    """Values Z = e^top * ratio and their P0 masses, in any order, on a grid that is fine where most of both laws is."""
+    values = np.log(np.maximum(ratio, 1.0e-300))
+    grid, centre, width, first, step = _grid(values, mass, ratio)
+    index = ((np.arcsinh((values - centre) / width) - first) / step).astype(np.int64)
+    np.clip(index, 0, grid.size - 2, out=index)
+    points = np.exp(grid)
+    low, high = points[index], points[index + 1]
+    share = (ratio - low) / (high - low)
+    np.clip(share, 0.0, 1.0, out=share)  # a value may be off by a rounding error of arcsinh, too
+    upper = mass * share
+    lower = mass - upper
+    above = ratio > points[-1]
+    if above.any():  # stays at the last point; what is missing of its mean goes to infinity
+        beyond += math.exp(top) * float(np.sum(mass[above] * (ratio[above] - points[-1])))
+    below = ratio < points[0]
+    if below.any():  # shared between 0 and the first point
+        kept = mass[below] * (ratio[below] / points[0])
+        zero += float(np.sum(mass[below] - kept))
+        lower[below] = kept
+    placed = np.bincount(index, weights=lower, minlength=grid.size)
+    placed += np.bincount(index + 1, weights=upper, minlength=grid.size)
+    return _Sum(grid + top, placed, zero, beyond, mean, smeared)
+
+
+def _grid(values: Array, mass: Array, ratio: Array) -> tuple[Array, float, float, float, float]:
+    """Points centre + width sinh(u), u evenly spaced: even in the bulk of the laws under P0 and P1, wider in the tails.
+
+    Returns the points, centre, width, the first u and the step of u.
+    """
+    bottom, top = max(float(values.min()), float(values.max()) - 700.0), float(values.max())
+    if top - bottom < 1.0e-9:
+        width = 1.0e-9
+        return (
+            bottom + width * np.array([-1.0, 2.0]),
+            bottom,
+            width,
+            -math.asinh(1.0),
+            math.asinh(1.0) + math.asinh(2.0),
+        )
+    bins = 4096  # a histogram is precise enough to place the grid
+    place = ((values - bottom) * (bins / (top - bottom))).astype(np.int64)
+    np.clip(place, 0, bins - 1, out=place)
+    mass0 = np.bincount(place, weights=mass, minlength=bins)
+    mass1 = np.bincount(place, weights=mass * ratio, minlength=bins)
+    mass0, mass1 = mass0 / mass0.sum(), mass1 / mass1.sum()
+    first = max(int(np.searchsorted(np.cumsum(mass1), _BELOW)) - 1, 0)
+    last = bins - int(np.searchsorted(np.cumsum(mass1[::-1]), _ABOVE))
+    last = min(max(last, first + 1), bins)
+    share = np.cumsum((mass0 + mass1)[first:last])
+    edges = np.linspace(bottom, top, bins + 1)
+    low, centre, high = edges[first + np.searchsorted(share, np.array([0.1, 0.5, 0.9]) * share[-1])].tolist()
+    width = max((high - low) / 2.5, 2.0 * (top - bottom) / bins)
+    ends = np.arcsinh((edges[[first, last]] - centre) / width)
+    step = float(ends[1] - ends[0]) / (_POINTS - 1)
+    return centre + width * np.sinh(ends[0] + step * np.arange(_POINTS)), centre, width, float(ends[0]), step

@@ -1,0 +1,203 @@
+"""What the answers of `account` claim: bound or forecast, for which record and attacker, on which assumptions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from gmip.accounting.mechanism import NoisySGD, Sampling
+from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, Adjacency, Claim, Kind
+from gmip.errors import InvalidArgument
+
+__all__ = ["decodable", "gdp_claim", "gmip_claim"]
+
+ADJACENCY: Final[dict[Sampling, Adjacency]] = {
+    "fixed": "replace-one",
+    "full": "replace-one",
+    "poisson": "add-or-remove-one",
+    "shuffled": "zero-out-one",
+}
+_NEIGHBOURS: Final[dict[Adjacency, str]] = {
+    "replace-one": "one record is replaced by another",
+    "add-or-remove-one": "one record is added or removed",
+    "zero-out-one": "the gradient of one record is replaced by zero",
+}
+_SAMPLING: Final[dict[Sampling, str]] = {
+    "fixed": "Each step draws a batch of fixed size without replacement, anew and independently of the other steps.",
+    "poisson": "Each step draws every record on its own with the same probability and divides by the expected batch "
+    "size.",
+    "full": "Every record takes part in every step.",
+    "shuffled": "Each epoch visits every record once, in a new random order.",
+}
+_GAME: Final[dict[Sampling, str]] = {
+    "fixed": "Not a member means: the batches are drawn from the other records alone.",
+    "poisson": "Not a member means: the batches are drawn from the other records alone.",
+    "full": "Not a member means: another record of the same distribution is in its place.",
+    "shuffled": "Not a member means: another record of the same distribution is in its place.",
+}
+
+
+def decodable(run: NoisySGD) -> bool:
+    """Whether a list of candidates is likely to give away who is in a batch: no noise, and more parameters than the
+    2 n log(N/n) numbers that tell one batch from all others (docs/theory/attackers.md)."""
+    bits = run.batch_size * max(math.log(run.dataset_size / run.batch_size), 1.0)
+    return run.noise_std == 0.0 and run.num_params > 2.0 * bits
+
+
+def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
+    """What the curve of `notion="gdp"` claims; neighbours must be of one kind."""
+    kinds = dict.fromkeys(ADJACENCY[r.sampling] for r in runs)
+    if len(kinds) > 1:
+        raise InvalidArgument(
+            "mixes "
+            + " and ".join(repr(r) for r in dict.fromkeys(r.sampling for r in runs))
+            + " batches, whose differential privacy is about different neighbours ("
+            + ", ".join(kinds)
+            + ")",
+            argument="run",
+            remedy="account for phases of one kind at a time",
+        )
+    adjacency = next(iter(kinds))
+    sentences = [
+        f"Differential privacy for data sets in which {_NEIGHBOURS[adjacency]}: it holds for any data and any attacker "
+        "who sees every published mean gradient.",
+        *_common(runs, composition),
+    ]
+    kind: Kind = "forecast" if composition == "clt" else "bound"
+    caveat = None
+    if adjacency == "zero-out-one" and any(r.steps_per_epoch > 1 for r in runs):
+        kind = "forecast"
+        caveat = (
+            "Proved for epochs in which every record picks its batch on its own (balls in bins); in batches of exactly "
+            "n another record has to make room, and chosen data can leak more (docs/theory/shuffled.md)."
+        )
+    return Claim(kind, "any record, whatever the others are, and any attacker", tuple(sentences), caveat, adjacency)
+
+
+def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, bound: str, composition: str) -> Claim:
+    """What the curve of `notion="gmip"` claims."""
+    samplings = list(dict.fromkeys(r.sampling for r in runs))
+    mixed = "full" in samplings and len(samplings) > 1
+    epochs = any(r.sampling == "shuffled" and r.num_steps > r.steps_per_epoch > 1 for r in runs)
+    noise_only = known == 1.0
+    record, about = _record(susceptibility, runs, noise_only)
+    typical = susceptibility is None and not noise_only
+    approximate = bound == "paper" or composition == "clt"
+    unproved = mixed or epochs or (noise_only and "shuffled" in samplings)
+    sentences = [
+        "Threat model: the attacker sees every published mean gradient and cannot poison the data.",
+        *(_GAME[s] for s in samplings),
+        *about,
+    ]
+    if not noise_only:
+        sentences.append(
+            "Sums of gradients that the attacker does not know are taken to be Gaussian (central limit theorem): an "
+            "approximation for small batches and heavy tails."
+        )
+    if bound == "paper":
+        sentences.append(
+            "One step follows the paper's Corollary 5.1, a Gaussian approximation for many parameters, and faces fresh "
+            "data at every step."
+        )
+    elif not noise_only:
+        sentences += _reuse(samplings, mixed, epochs)
+    sentences.append("Membership-inference privacy is weaker than differential privacy, which also covers chosen data.")
+    kind: Kind = "forecast" if typical or approximate or unproved else "bound"
+    caveat = None
+    if not noise_only and any(decodable(r) for r in runs):
+        caveat = (
+            "Without noise and with so many parameters, an attacker who holds a list of candidates can decode who is in "
+            "which batch, and finds far more than this: see `attacker_knows`."
+        )
+    return Claim(kind, f"{record} and {_attacker(known)}", tuple(sentences + _common(runs, composition)), caveat)
+
+
+def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> tuple[str, list[str]]:
+    """The record that a curve is about, and a sentence or two on it."""
+    if isinstance(susceptibility, str):
+        steady = susceptibility == "any-constant"
+        about = (
+            "The record is one of the members at random, whatever their gradients are like: susceptibilities have the mean "
+            "num_params (or rank), clipped gradients lie within clip_norm on average; the worst spread of both is taken."
+        )
+        if steady:
+            return "a random record whose susceptibility stays the same in all steps", [about]
+        return "a random record", [
+            about,
+            "Over time the worst case is sought among records that are equally exposed in some of the steps and not at "
+            "all in the others; that no other pattern is worse is tested, not proved.",
+        ]
+    if noise_only:
+        return "any record", ["Noise alone protects: the susceptibility plays no part."]
+    if susceptibility is None:
+        size = " and ".join(dict.fromkeys(f"{r.num_params:,}" for r in runs))
+        return "a typical record", [
+            f"Susceptibility K = num_params = {size} is that of a typical record, not a bound: pass a number, measured "
+            "values or 'any' to cover the exposed ones."
+        ]
+    values = np.ravel(np.asarray(susceptibility, dtype=np.float64))
+    stacked = all(r.sampling == "full" for r in runs) and sum(r.num_steps for r in runs) > 1
+    meaning = " on average over the steps" if stacked else " at every step"
+    if values.size == 1:
+        return f"a record of susceptibility at most {values[0]:g}", [
+            f"The curve bounds records of susceptibility at most {values[0]:g}{meaning}."
+        ]
+    return f"a random one of {values.size:,} records of measured susceptibility", [
+        f"Stochastic composition over {values.size} measured susceptibilities (mean {values.mean():.4g}, largest "
+        f"{values.max():.4g}): the curve of a random record, not of the most exposed one."
+    ]
+
+
+def _attacker(known: float) -> str:
+    if known == 0.0:
+        return "an attacker who knows the distribution of the data but none of the other members"
+    if known == 1.0:
+        return "an attacker who knows all other members"
+    return f"an attacker who knows {100.0 * known:g}% of the other members and their batches"
+
+
+def _reuse(samplings: Sequence[Sampling], mixed: bool, epochs: bool) -> list[str]:
+    if mixed:
+        return [
+            "Full batches hide a record among others that are unknown, mini-batches by who is drawn: their composition "
+            "is a forecast."
+        ]
+    sentences = []
+    if "fixed" in samplings or "poisson" in samplings:
+        sentences.append(
+            "The records are used again in every step: what is random is who is drawn. Susceptibilities are against the "
+            "covariance of the other records' gradients."
+        )
+    if "full" in samplings:
+        sentences.append(
+            "The gradients of all steps are taken together: the susceptibility that counts is that of the stacked "
+            "gradients, divided by the number of steps."
+        )
+    if epochs:
+        sentences.append(
+            "Batches of one epoch hold different records, so the answer is exact for one; later epochs use the same "
+            "records again, and their composition is a forecast that was on the safe side in every simulation."
+        )
+    return sentences
+
+
+def _common(runs: Sequence[NoisySGD], composition: str) -> list[str]:
+    sentences = [_SAMPLING[s] for s in dict.fromkeys(r.sampling for r in runs)]
+    if composition == "clt":
+        sentences.append(
+            "Steps are composed by a central limit theorem for many small steps: an approximation that can be "
+            "optimistic."
+        )
+    else:
+        sentences.append(
+            "Steps are composed exactly, on a grid that errs on the attacker's side (by at most `tpr_error` in TPR)."
+        )
+    low, high = DEFAULT_FPR_RANGE
+    sentences.append(
+        "The equivalent mu is the smallest whose Gaussian curve holds at every false-positive rate from "
+        f"{low:g} to 1 - {1 - high:.0e}; it says nothing beyond that range."
+    )
+    return sentences

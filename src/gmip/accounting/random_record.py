@@ -1,0 +1,259 @@
+"""The promise for a random record, whatever the records are like.
+
+Nobody knows how exposed a given record is, but exposure has a mean: over the members, susceptibilities have the mean r
+(the rank), and clipped gradients lie within C of their mean on average. So delta(eps) of a record drawn at random is at
+most the concave envelope, at that mean, of delta(eps) as a function of exposure: one convex problem for each eps.
+docs/theory/random-record.md carries the proofs.
+
+The exposure of a record is a `level` t of mean at most 1, in a share of the steps (elsewhere it is 0). Cells of (share,
+level) stand for all records in them: the exposure of their upper corner at the cost of their lower one, which is
+pessimistic, and they are halved where that matters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip.accounting.families import Gaussian, PiecewiseLinear
+from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.step import (
+    Crowd,
+    combined_mu,
+    hidden,
+    noise_mu_step,
+    noise_on_sum,
+    poisson_crowd,
+    rank_of,
+)
+from gmip.accounting.tradeoff import TradeOff
+
+__all__ = ["ANY", "AnyRecord", "random_record"]
+
+AnyRecord = Literal["any", "any-constant"]
+ANY: tuple[AnyRecord, ...] = ("any", "any-constant")
+
+Array = NDArray[np.float64]
+Composer = Callable[[Sequence[NoisySGD], Callable[[NoisySGD], TradeOff]], TradeOff]
+
+_EPSILONS = np.concatenate(
+    [np.linspace(-8.0, -1.0, 100)[:-1], np.linspace(-1.0, 6.0, 700), np.linspace(6.0, 25.0, 200)[1:]]
+)
+_RATES = np.array([1.0e-4, 1.0e-3, 1.0e-2, 0.05, 0.1, 0.3])  # where cells are refined until the answer is tight
+_TOLERANCE = 0.02  # of the TPR, relatively
+_MOST_CELLS = 100
+_LEAST_LEVEL = 0.02
+
+
+def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, composed: Composer) -> TradeOff:
+    """The curve for a random record.
+
+    constant : whether a record is equally exposed in all steps; if not, the worst share of the steps is taken.
+    composed : makes one curve of all steps, given the test of one step in which the record takes part.
+
+    Guarantees
+    ----------
+    A lower bound on the curve of every mixture of records that are equally exposed in a share of the steps; `tpr_error`
+    says by how much the grids and cells can have overstated the TPR at rates from 1e-4 to 0.3.
+    """
+    if known == 1.0 and all(r.sampling == "poisson" for r in runs):  # a record's own gradient: the mean is the most
+        return composed(runs, lambda r: Gaussian(noise_mu_step(r)))
+    steady = constant or all(r.sampling == "full" for r in runs)  # of stacked gradients only the sum matters
+    family = _Family(list(runs), known, composed)
+    cells = [_Cell(0.0 if steady else family.least_share, 1.0, 0.0, _LEAST_LEVEL, family.deltas(1.0, _LEAST_LEVEL))]
+    if steady:
+        cells[0] = _Cell(1.0, 1.0, 0.0, _LEAST_LEVEL, cells[0].deltas)
+    top = family.top_level
+    levels = [_LEAST_LEVEL, *np.geomspace(min(0.3, 0.3 * top), top, 6).tolist()]
+    share = 1.0 if steady else family.least_share
+    cells += [
+        _Cell(share, 1.0, low, high, family.deltas(1.0, high)) for low, high in zip(levels, levels[1:], strict=False)
+    ]
+    if math.isinf(family.largest_level):
+        cells.append(_Cell(share, 1.0, top, math.inf, family.deltas(1.0, math.inf)))
+    while len(cells) < _MOST_CELLS:
+        worst = _widest(cells, family)
+        if worst is None:
+            break
+        cells.remove(worst)
+        cells += worst.halves(family)
+    return _Envelope(cells, family)
+
+
+class _Family:
+    """Exposure of a record by its level and the share of the steps in which it has it."""
+
+    def __init__(self, runs: list[NoisySGD], known: float, composed: Composer) -> None:
+        self._runs, self._known, self._composed = runs, known, composed
+        self._done: dict[tuple[int, ...], TradeOff] = {}
+        self.tpr_error = 0.0
+        units = [r.num_steps if r.sampling != "shuffled" else math.ceil(r.num_steps / r.steps_per_epoch) for r in runs]
+        self.least_share = 1.0 / max(units)
+        #: No record has a level above this.
+        self.largest_level = self._largest()
+        #: From here on hardly anything changes.
+        self.top_level = self.largest_level if math.isfinite(self.largest_level) else self._saturated()
+
+    def _largest(self) -> float:
+        if self._known == 1.0:
+            return 2.0  # |theta_x - theta_x'|^2 <= 4 C^2, with the mean 2 C^2
+        return math.inf
+
+    def _saturated(self) -> float:
+        """The level at which one step tells almost everything, or noise almost everything that is left."""
+        levels = []
+        for run in self._runs:
+            spread = poisson_crowd(run, self._known) if run.sampling == "poisson" else run.batch_size
+            levels.append(150.0 * spread * max(1.0 - self._known, 1.0e-3) / rank_of(run) + 8.0)
+        return max(levels)
+
+    def cost(self, level: float) -> float:
+        """The least mean exposure that a record of this level uses up, as a share of the mean over all records."""
+        if self._known == 1.0 or level <= 4.0 or all(noise_on_sum(r) == 0.0 for r in self._runs):
+            return level
+        # Clipping caps |theta - mean|^2 at four times its mean; beyond, only the susceptibility grows.
+        return min(w * level + (1.0 - w) * 4.0 for w in (self._data_share(r) for r in self._runs))
+
+    def _data_share(self, run: NoisySGD) -> float:
+        """Weight of the susceptibility in the cost (any weight is valid; this one is exact below the cap)."""
+        data = (1.0 - self._known) * run.batch_size / rank_of(run)
+        return data / (data + noise_on_sum(run)) if run.sampling != "poisson" else 1.0
+
+    def test(self, run: NoisySGD, level: float) -> TradeOff:
+        """One step in which the record takes part."""
+        if self._known == 1.0:
+            return Gaussian(noise_mu_step(run) * math.sqrt(level / 2.0))
+        rank = rank_of(run)
+        if run.sampling == "poisson":
+            rank = min(rank + 1.0, float(run.num_params))  # not centred
+            own = _others_only(level * rank, run.dataset_size, run.dataset_size - 1)
+            data_mu = math.sqrt(own / max(poisson_crowd(run, self._known), 1.0e-300))
+            return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=noise_mu_step(run)))
+        own = level * rank
+        if run.sampling == "fixed" and run.batch_size < run.dataset_size:
+            own = _others_only(own, run.dataset_size - 1, run.dataset_size)
+        if own == math.inf:
+            return Gaussian(noise_mu_step(run))
+        reach, noise = min(max(level, 1.0e-6), 4.0), noise_on_sum(run)
+        return hidden(run, self._known, lambda crowd: crowd.test(max(own, 1.0e-9), rank, noise, reach))
+
+    def curve(self, share: float, level: float) -> TradeOff:
+        """The whole run."""
+        shares = []
+        for run in self._runs:
+            unit = run.steps_per_epoch if run.sampling == "shuffled" else 1
+            steps = min(max(math.ceil(share * run.num_steps / unit), 1) * unit, run.num_steps)
+            shares.append(run.replace(num_steps=steps))
+        return self._composed(shares, lambda r: self.test(r, level))
+
+    def deltas(self, share: float, level: float) -> Array:
+        curve = self.curve(share, level)
+        self.tpr_error = max(self.tpr_error, curve.tpr_error)
+        return np.clip(curve._deltas(_EPSILONS), 0.0, 1.0)
+
+
+def _others_only(leverage: float, limit: int, factor: int) -> float:
+    """The susceptibility against the others alone, of a record whose susceptibility against all is `leverage`."""
+    return factor * leverage / (limit - leverage) if leverage < limit else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class _Cell:
+    """Records whose share of exposed steps and whose level lie in a rectangle; deltas at its upper corner."""
+
+    least_share: float
+    share: float
+    least_level: float
+    level: float
+    deltas: Array
+
+    def least_cost(self, family: _Family) -> float:
+        return self.least_share * family.cost(self.least_level)
+
+    def cost(self, family: _Family) -> float:
+        return self.share * family.cost(self.level)
+
+    def halves(self, family: _Family) -> list[_Cell]:
+        by_share = self.share / self.least_share
+        by_level = self.level / max(self.least_level, 0.1 * self.level) if math.isfinite(self.level) else 4.0
+        if by_share > by_level:
+            middle = math.sqrt(self.share * self.least_share)
+            lower = _Cell(self.least_share, middle, self.least_level, self.level, family.deltas(middle, self.level))
+            return [lower, _Cell(middle, self.share, self.least_level, self.level, self.deltas)]
+        if math.isinf(self.level):
+            middle = 2.0 * self.least_level
+        else:
+            middle = math.sqrt(self.level * max(self.least_level, 0.05 * self.level))
+        lower = _Cell(self.least_share, self.share, self.least_level, middle, family.deltas(self.share, middle))
+        return [lower, _Cell(self.least_share, self.share, middle, self.level, self.deltas)]
+
+
+def _envelope(costs: Array, deltas: Array) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
+    """The concave envelope at cost 1, and between which two points it is taken, for each column of `deltas`.
+
+    costs : array of shape (m,); deltas : array of shape (m, e). A record without any exposure costs nothing.
+    """
+    nothing = np.maximum(-np.expm1(np.minimum(_EPSILONS, 0.0)), 0.0)
+    costs, deltas = np.append(costs, 0.0), np.vstack([deltas, nothing])
+    cheap, dear = np.flatnonzero(costs <= 1.0), np.flatnonzero(costs > 1.0)
+    best = deltas[cheap].max(axis=0)
+    left = right = cheap[deltas[cheap].argmax(axis=0)]
+    left, right = left.copy(), right.copy()
+    for j in dear:
+        weight = (1.0 - costs[cheap]) / (costs[j] - costs[cheap]) if math.isfinite(costs[j]) else np.zeros(cheap.size)
+        mixed = deltas[cheap] + weight[:, None] * (deltas[j] - deltas[cheap])
+        which = mixed.argmax(axis=0)
+        value = np.take_along_axis(mixed, which[None, :], axis=0)[0]
+        better = value > best
+        best = np.where(better, value, best)
+        left, right = np.where(better, cheap[which], left), np.where(better, j, right)
+    return best, left, right
+
+
+def _widest(cells: list[_Cell], family: _Family) -> _Cell | None:
+    """The cell to halve next: one of those on which the answer rests where it is least certain."""
+    deltas = np.array([cell.deltas for cell in cells])
+    low = np.array([cell.least_cost(family) for cell in cells])
+    high = np.array([cell.cost(family) for cell in cells])
+    upper, left, right = _envelope(low, deltas)
+    lower, _, _ = _envelope(high, deltas)
+    lines = np.exp(_EPSILONS)[None, :] * _RATES[:, None]
+    above, below = upper[None, :] + lines, lower[None, :] + lines
+    at = above.argmin(axis=1)
+    tpr, gap = above.min(axis=1), above.min(axis=1) - below.min(axis=1)
+    worst = int(np.argmax(gap / np.maximum(tpr, 1.0e-3)))
+    if gap[worst] <= _TOLERANCE * tpr[worst]:
+        return None
+    pair = [i for i in (left[at[worst]], right[at[worst]]) if i < len(cells)]
+
+    def width(i: int) -> float:
+        cell = cells[i]
+        return (high[i] if math.isfinite(high[i]) else 10.0 * low[i]) / max(low[i], 1.0e-3) if cell.level else 0.0
+
+    return cells[max(pair, key=width)] if pair else None
+
+
+class _Envelope(PiecewiseLinear):
+    """The polygon of tangents 1 - delta(eps) - e^eps a."""
+
+    def __init__(self, cells: list[_Cell], family: _Family) -> None:
+        deltas = np.array([cell.deltas for cell in cells])
+        upper, _, _ = _envelope(np.array([cell.least_cost(family) for cell in cells]), deltas)
+        lower, _, _ = _envelope(np.array([cell.cost(family) for cell in cells]), deltas)
+        slopes = np.append(0.0, np.exp(_EPSILONS))
+        starts = np.append(0.0, 1.0 - np.clip(upper, 0.0, 1.0))
+        corner = np.clip(np.diff(starts) / np.diff(slopes), 0.0, 1.0)
+        height = np.clip(starts[:-1] - slopes[:-1] * corner, 0.0, 1.0)
+        super().__init__(np.append(corner, 0.0), np.append(height, starts[-1]))
+        lines = np.exp(_EPSILONS)[None, :] * _RATES[:, None]
+        gap = (upper + lines).min(axis=1) - (lower + lines).min(axis=1)
+        self._tpr_error = float(gap.max()) + family.tpr_error
+
+    @property
+    def tpr_error(self) -> float:
+        return self._tpr_error
