@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from gmip.accounting.families import EpsilonDelta as EpsilonDelta
     from gmip.accounting.families import Gaussian as Gaussian
     from gmip.accounting.families import PiecewiseLinear as PiecewiseLinear
-    from gmip.accounting.mechanism import NoisySGD as NoisySGD
     from gmip.accounting.gaussian_pair import ChiSquared as ChiSquared
     from gmip.accounting.gaussian_pair import GaussianPair as GaussianPair
     from gmip.accounting.gaussian_pair import spectral_step as spectral_step
+    from gmip.accounting.mechanism import NoisySGD as NoisySGD
     from gmip.accounting.stochastic import stochastic_composition as stochastic_composition
     from gmip.accounting.tradeoff import TradeOff as TradeOff
     from gmip.attacks import CFD as CFD

@@ -153,16 +153,15 @@ def test_same_seed_same_run_and_another_seed_another(run, task, tmp_path):
     assert not np.array_equal(weights[0], weights[2])
 
 
-def test_shuffled_epochs_warn_and_are_accounted_without_amplification(run, task, tmp_path):
+def test_shuffled_epochs_are_accounted_as_such(run, task, tmp_path):
     out = str(tmp_path / "a")
     code, text, err = run("--task", task, "--out", out, "--sampling", "shuffled", "--batch-size", "30", "--json")
-    assert code == 0
-    assert err.startswith("Warning: Privacy amplification by subsampling does not cover shuffled epochs")
-    assert len(err.splitlines()) == 1
-    # 100 = 3 * 30 + 10: forty steps are ten epochs, and the last batch of each has ten examples.
-    worst = gmip.NoisySGD(dataset_size=10, batch_size=10, num_steps=10, num_params=18, clip_norm=1.0, sampling="full")
-    assert json.loads(text)["privacy"]["gmip"]["mu"] == gmip.account(worst).equivalent_mu()
-    assert Trace.open(out).runs() == (worst,)
+    assert (code, err) == (0, "")
+    plan = gmip.NoisySGD(
+        dataset_size=100, batch_size=30, num_steps=40, num_params=18, clip_norm=1.0, sampling="shuffled"
+    )
+    assert json.loads(text)["privacy"]["gmip"]["mu"] == gmip.account(plan).equivalent_mu()
+    assert Trace.open(out).runs() == (plan,)
     assert [info.batch_size for info in Trace.open(out).infos[:4]] == [30, 30, 30, 10]
 
 

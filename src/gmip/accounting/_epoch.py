@@ -120,10 +120,9 @@ def _sum(a: _Sum, b: _Sum) -> _Sum:
         mass[first != second] *= 2.0
     else:
         ratio, mass = np.add.outer(x, y).ravel(), np.multiply.outer(a.mass, b.mass).ravel()
-    for one, other in ((x * 1.0, b), (y * 1.0, a)):
+    for values, one, other in ((x, a, b), (y, b, a)):
         if other.zero > 0.0:
-            ratio = np.append(ratio, one)
-            mass = np.append(mass, other.zero * (a if other is b else b).mass)
+            ratio, mass = np.append(ratio, values), np.append(mass, other.zero * one.mass)
     smeared = 1.0 + max(a.smeared, b.smeared)
     return _placed(ratio, mass, top, a.zero * b.zero, a.beyond + b.beyond, a.mean + b.mean, smeared)
 
@@ -148,7 +147,8 @@ def _placed(ratio: Array, mass: Array, top: float, zero: float, beyond: float, m
         kept = mass[below] * (ratio[below] / points[0])
         zero += float(np.sum(mass[below] - kept))
         lower[below] = kept
-    placed = np.bincount(index, weights=lower, minlength=grid.size)
+    placed: Array = np.zeros(grid.size)
+    placed += np.bincount(index, weights=lower, minlength=grid.size)
     placed += np.bincount(index + 1, weights=upper, minlength=grid.size)
     return _Sum(grid + top, placed, zero, beyond, mean, smeared)
 

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from gmip import _validate as check
@@ -21,7 +20,17 @@ from gmip.accounting.stochastic import group_susceptibilities
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 
-__all__ = ["BOUNDS", "COMPOSITIONS", "NOTIONS", "Composition", "Notion", "Susceptibility", "account", "mu_per_step"]
+__all__ = [
+    "BOUNDS",
+    "COMPOSITIONS",
+    "NOTIONS",
+    "Composition",
+    "Notion",
+    "Susceptibility",
+    "account",
+    "as_runs",
+    "mu_per_step",
+]
 
 Composition = Literal["exact", "clt"]
 Notion = Literal["gmip", "gdp"]
@@ -48,17 +57,17 @@ def account(
     Parameters
     ----------
     run : what will run; a sequence of runs is a schedule, one after the other on the same data.
-    susceptibility : whose promise it is. K is the Mahalanobis norm (theta - mean)' Sigma^-1 (theta - mean) of a record's
-        gradient. None takes num_params, the value of a typical record: a forecast. A number bounds every record of
-        susceptibility at most that. An array of shape (n,) of measured values is about a random one of these records.
-        "any" is about a random record, whatever the records are like (K has the mean num_params, no matter how it is
-        spread), "any-constant" about one whose K stays the same from step to step.
-    attacker_knows : q, the share of the other members that the attacker holds (and knows to be in which batch). 0 is the
-        paper's attacker, who knows the distribution of the data; with 1 only noise protects.
+    susceptibility : whose promise it is. K is the Mahalanobis norm (theta - mean)' Sigma^-1 (theta - mean) of a
+        record's gradient. None takes num_params, the value of a typical record: a forecast. A number bounds every
+        record of susceptibility at most that. An array of shape (n,) of measured values is about a random
+        one of these records. "any" is about a random record, whatever the records are like (K has the mean
+        num_params, no matter how it is spread), "any-constant" about one whose K stays the same from step to step.
+    attacker_knows : q, the share of the other members that the attacker holds (and knows to be in which batch). 0 is
+        the paper's attacker, who knows the distribution of the data; with 1 only noise protects.
     bound : one step by "tight" (noise and data randomness added up, data used again and again) or as in the "paper".
     composition : "exact" (loss distributions, pessimistic) or "clt" (the paper's Lemma 5.1).
-    notion : "gmip", or "gdp" for differential privacy of the same run (its claim names the neighbours): data randomness,
-        susceptibility and the attacker's knowledge play no part in it.
+    notion : "gmip", or "gdp" for differential privacy of the same run (its claim names the neighbours): data
+        randomness, susceptibility and the attacker's knowledge play no part in it.
 
     Returns
     -------
@@ -68,11 +77,11 @@ def account(
     Guarantees
     ----------
     A curve of kind "bound" is a lower bound on the false-negative rate of every attacker of `for_whom`. With
-    bound="tight" and composition="exact" and fixed or Poisson batches that needs Gaussian sums of unknown gradients, and
-    no fresh data: docs/theory/reuse.md. Full batches: of the stacked gradients of all steps. Shuffled epochs: a bound
-    for one epoch, a forecast for more (docs/theory/shuffled.md). composition="clt" and bound="paper" are approximations.
+    bound="tight" and composition="exact" and fixed or Poisson batches that needs Gaussian sums of unknown gradients,
+    but no fresh data: docs/theory/reuse.md. Full batches: of the stacked gradients of all steps. Shuffled epochs: a
+    bound for one epoch, a forecast for more (docs/theory/shuffled.md). composition="clt" and bound="paper" approximate.
     """
-    runs = _runs(run)
+    runs = as_runs(run)
     check.one_of("bound", bound, BOUNDS)
     check.one_of("composition", composition, COMPOSITIONS)
     check.one_of("notion", notion, NOTIONS)
@@ -88,6 +97,7 @@ def account(
         claim = gdp_claim(runs, composition)
         curve = _gdp(runs, composition)
         curve.claim = claim
+        curve.gdp_mu = math.sqrt(sum(_participations(r) * gdp_mu_step(r) ** 2 for r in runs))
         return curve
     if isinstance(susceptibility, str):
         record = check.one_of("susceptibility", susceptibility, ANY)
@@ -131,7 +141,8 @@ def mu_per_step(
     return _mu_step(run, k, known, bound)
 
 
-def _runs(run: NoisySGD | Sequence[NoisySGD]) -> list[NoisySGD]:
+def as_runs(run: NoisySGD | Sequence[NoisySGD]) -> list[NoisySGD]:
+    """A run or a schedule, as a list."""
     given: object = run
     runs = [run] if isinstance(run, NoisySGD) else list(run) if isinstance(given, Sequence) else []
     if not runs or not all(isinstance(r, NoisySGD) for r in runs):
@@ -161,7 +172,7 @@ def _gmip(
 
     if known == 1.0 or all(r.sampling == "poisson" for r in runs):  # mu <= mu_DP already
         return _exact(runs, tight)
-    # Noise alone hides a record, too (docs/theory/reuse.md, "Noise alone"); it wins where data randomness is negligible.
+    # Noise alone hides a record, too (docs/theory/reuse.md, "Noise alone"); it wins where data randomness is small.
     # Both are composed only where they are close, so that the better of the two is smooth in the run.
     ours, theirs = (sum(r.num_steps * test(r).divergence for r in runs) for test in (tight, _noise))
     if ours < 0.8 * theirs:
@@ -212,6 +223,11 @@ def _gdp(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff:
         return compose(steps)
     # "Add" and "remove" are two one-sided tests; the composed one and its mirror image cover both.
     return _exact(runs, _gdp_step).symmetrise()
+
+
+def _participations(run: NoisySGD) -> int:
+    """In how many steps a record can take part."""
+    return math.ceil(run.num_steps / run.steps_per_epoch) if run.sampling == "shuffled" else run.num_steps
 
 
 def _gdp_step(run: NoisySGD) -> Gaussian:

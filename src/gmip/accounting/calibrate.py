@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, overload
 
-from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from gmip import _validate as check
-from gmip.accounting.account import Composition, Notion, account
+from gmip.accounting.account import Composition, Notion, Susceptibility, account, as_runs
+from gmip.accounting.convert import mu_from_epsilon_delta
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
@@ -24,6 +24,7 @@ SOLVABLE: tuple[SolveFor, ...] = ("noise_std", "batch_size", "num_steps")
 Hold = Literal["steps", "epochs"]
 
 TOLERANCE = 1.0e-6  # of the target, on the safe side of it
+LOOSE_TOLERANCE = 1.0e-2  # the same, for curves that are found by search and are not smooth
 MAX_STEPS = 10**9
 _FARTHEST = 600.0  # natural logarithm of the noise multiplier at which the search gives up
 
@@ -39,63 +40,94 @@ class Target:
 
     @classmethod
     def of(
-        cls, target_mu: float | None, target_tpr: tuple[float, float] | None, target_advantage: float | None
+        cls,
+        *,
+        target_mu: float | None = None,
+        target_tpr: tuple[float, float] | None = None,
+        target_advantage: float | None = None,
+        target_epsilon: float | None = None,
+        delta: float | None = None,
     ) -> Target:
-        given = [t for t in (target_mu, target_tpr, target_advantage) if t is not None]
+        given = [t for t in (target_mu, target_tpr, target_advantage, target_epsilon) if t is not None]
         if len(given) != 1:
             raise InvalidArgument(
                 f"{len(given)} targets were given",
-                remedy="pass exactly one of `target_mu`, `target_tpr` and `target_advantage`",
+                remedy="pass exactly one of `target_mu`, `target_tpr`, `target_advantage` and `target_epsilon`",
             )
+        if (target_epsilon is None) != (delta is None):
+            missing = "delta" if delta is None else "target_epsilon"
+            raise InvalidArgument("is missing", argument=missing, remedy="pass `target_epsilon` and `delta` together")
         if target_mu is not None:
             mu = check.positive("target_mu", target_mu)
             return cls(mu, lambda curve: curve.equivalent_mu(), f"mu = {mu:g}", mu)
+        if target_epsilon is not None:
+            assert delta is not None
+            epsilon = check.positive("target_epsilon", target_epsilon)
+            small = check.probability("delta", delta, open_low=True, open_high=True)
+            rough = mu_from_epsilon_delta(epsilon=epsilon, delta=small)
+            return cls(
+                epsilon, lambda curve: curve.epsilon(small), f"epsilon = {epsilon:g} at delta = {small:g}", rough
+            )
         if target_tpr is not None:
-            try:
-                tpr_value, fpr_value = target_tpr
-            except (TypeError, ValueError):
-                raise InvalidArgument(
-                    "must be a pair (tpr, fpr), such as (0.05, 0.01)", argument="target_tpr", value=target_tpr
-                ) from None
-            tpr = check.probability("target_tpr", tpr_value, open_low=True)
-            fpr = check.probability("the false-positive rate of target_tpr", fpr_value, open_low=True, open_high=True)
-            if tpr <= fpr:
-                raise UnreachableTarget(
-                    f"at a false-alarm rate of {fpr:g} cannot be reached, guessing alone finds {fpr:g} of the members",
-                    argument="target_tpr",
-                    value=tpr,
-                    remedy="ask for more than that",
-                )
-            rough = float(ndtri(tpr) - ndtri(fpr)) if tpr < 1.0 else 10.0
-            return cls(tpr, lambda curve: curve.tpr_at(fpr), f"TPR = {tpr:g} at FPR = {fpr:g}", rough)
+            return cls._at_fpr(target_tpr)
         assert target_advantage is not None
         advantage = check.probability("target_advantage", target_advantage, open_low=True)
         rough = 2.0 * float(ndtri(0.5 + 0.5 * min(advantage, 1.0 - 1e-12)))
         return cls(advantage, lambda curve: curve.advantage(), f"advantage = {advantage:g}", rough)
 
+    @classmethod
+    def _at_fpr(cls, target_tpr: tuple[float, float]) -> Target:
+        try:
+            tpr_value, fpr_value = target_tpr
+        except (TypeError, ValueError):
+            raise InvalidArgument(
+                "must be a pair (tpr, fpr), such as (0.05, 0.01)", argument="target_tpr", value=target_tpr
+            ) from None
+        tpr = check.probability("target_tpr", tpr_value, open_low=True)
+        fpr = check.probability("the false-positive rate of target_tpr", fpr_value, open_low=True, open_high=True)
+        if tpr <= fpr:
+            raise UnreachableTarget(
+                f"at a false-alarm rate of {fpr:g} cannot be reached, guessing alone finds {fpr:g} of the members",
+                argument="target_tpr",
+                value=tpr,
+                remedy="ask for more than that",
+            )
+        rough = float(ndtri(tpr) - ndtri(fpr)) if tpr < 1.0 else 10.0
+        return cls(tpr, lambda curve: curve.tpr_at(fpr), f"TPR = {tpr:g} at FPR = {fpr:g}", rough)
 
-def calibrate(
-    run: NoisySGD,
+
+@overload
+def calibrate(run: NoisySGD, **options: Any) -> NoisySGD: ...
+@overload
+def calibrate(run: Sequence[NoisySGD], **options: Any) -> list[NoisySGD]: ...
+def calibrate(  # type: ignore[misc]  # the keywords are below, once
+    run: NoisySGD | Sequence[NoisySGD],
     *,
     target_mu: float | None = None,
     target_tpr: tuple[float, float] | None = None,
     target_advantage: float | None = None,
+    target_epsilon: float | None = None,
+    delta: float | None = None,
     notion: Notion = "gmip",
-    susceptibility: float | ArrayLike | None = None,
+    susceptibility: Susceptibility = None,
+    attacker_knows: float = 0.0,
     bound: Bound = "tight",
     composition: Composition = "exact",
     solve_for: SolveFor = "noise_std",
     hold: Hold = "steps",
-) -> NoisySGD:
+) -> NoisySGD | list[NoisySGD]:
     """The run changed as little as needed to meet a target.
 
     Parameters
     ----------
-    run : the run; its own noise_std is ignored when noise is solved for.
-    target_mu : largest equivalent mu (over the default range of false-positive rates).
+    run : the run; its own noise_std is ignored when noise is solved for. Of a schedule (a sequence of runs) the noise
+        of all phases is scaled by one factor; if none has any, all get the same noise multiplier.
+    target_mu : largest equivalent mu (over the default range of false-positive rates). It is no GDP parameter: the
+        curve need not be Gaussian, and says less at rarer false positives. For differential privacy aim at an epsilon.
     target_tpr : (tpr, fpr): an attacker who accepts `fpr` false alarms finds at most `tpr` of the members.
     target_advantage : largest TPR - FPR.
-    notion, susceptibility, bound, composition : as in `account`.
+    target_epsilon, delta : largest epsilon at delta, of the curve of the notion asked for.
+    notion, susceptibility, attacker_knows, bound, composition : as in `account`.
     solve_for : "noise_std" gives the least noise on the batch MEAN (0 when none is needed); "num_steps" the largest
         number of steps at the run's noise (at most 1e9); "batch_size" the smallest batch at the run's noise.
     hold : with solve_for="batch_size", what stays: the number of "steps", or of "epochs" (steps times batch size).
@@ -103,52 +135,90 @@ def calibrate(
     Guarantees
     ----------
     The returned run meets the target (measured <= target) by the accounting asked for. With noise, measured is within
-    1e-6 of the target, relatively: less noise would miss it.
+    1e-6 of the target, relatively: less noise would miss it (1e-2 for a random record, whose curve is found by search).
 
     Raises
     ------
     UnreachableTarget
         With one sentence why no setting meets the target.
     """
-    if not isinstance(run, NoisySGD):
-        raise InvalidArgument(
-            f"must be one NoisySGD, not {type(run).__name__}",
-            argument="run",
-            remedy="calibrate each phase of a schedule on its own",
-        )
-    target = Target.of(target_mu, target_tpr, target_advantage)
+    runs = as_runs(run)
+    target = Target.of(
+        target_mu=target_mu,
+        target_tpr=target_tpr,
+        target_advantage=target_advantage,
+        target_epsilon=target_epsilon,
+        delta=delta,
+    )
     check.one_of("solve_for", solve_for, SOLVABLE)
     check.one_of("hold", hold, ("steps", "epochs"))
 
-    def measured(candidate: NoisySGD) -> float:
-        curve = account(candidate, susceptibility=susceptibility, bound=bound, composition=composition, notion=notion)
+    def measured(candidate: Sequence[NoisySGD]) -> float:
+        curve = account(
+            candidate,
+            susceptibility=susceptibility,
+            attacker_knows=attacker_knows,
+            bound=bound,
+            composition=composition,
+            notion=notion,
+        )
         return target.measure(curve)
 
-    if solve_for == "num_steps":
-        return _most_steps(run, target, measured)
-    if solve_for == "batch_size":
-        return _smallest_batch(run, target, measured, hold)
-    quiet = run.replace(noise_std=0.0)
+    if solve_for != "noise_std":
+        if not isinstance(run, NoisySGD):
+            raise InvalidArgument(
+                "is found for a single run, not for a schedule",
+                argument="solve_for",
+                value=solve_for,
+                remedy="pass one NoisySGD, or solve for 'noise_std'",
+            )
+        if solve_for == "num_steps":
+            return _most_steps(run, target, lambda one: measured([one]))
+        return _smallest_batch(run, target, lambda one: measured([one]), hold)
+    found = _least_noise(runs, target, measured, notion, bound, loose=isinstance(susceptibility, str))
+    return found[0] if isinstance(run, NoisySGD) else found
+
+
+def _least_noise(
+    runs: list[NoisySGD],
+    target: Target,
+    measured: Callable[[Sequence[NoisySGD]], float],
+    notion: Notion,
+    bound: Bound,
+    *,
+    loose: bool,
+) -> list[NoisySGD]:
+    quiet = [r.replace(noise_std=0.0) for r in runs]
     if measured(quiet) <= target.value:
         return quiet
-    if run.clip_norm is None:
+    if any(r.clip_norm is None for r in runs):
         raise InvalidArgument(
             f"is not set, and without noise, which needs clipped gradients, {target.words} is not met",
             argument="clip_norm",
             remedy="set it",
         )
+    given = [r.noise_std for r in runs]
+    # Noise of all phases for a factor of 1: as given, or a noise multiplier of 1 in each.
+    scales = (
+        given if len(runs) > 1 and any(given) else [r.clip_norm / r.batch_size for r in runs if r.clip_norm is not None]
+    )
 
-    def rough(candidate: NoisySGD) -> float:
+    def with_noise(log_factor: float) -> list[NoisySGD]:
+        return [r.replace(noise_std=math.exp(log_factor) * scale) for r, scale in zip(runs, scales, strict=True)]
+
+    def rough(candidate: list[NoisySGD]) -> float:
         """A cheap stand-in to start from: the CLT with a single susceptibility."""
-        return account(candidate, bound=bound, composition="clt", notion=notion).equivalent_mu()
+        drawn = [r.replace(sampling="fixed") if r.sampling == "shuffled" else r for r in candidate]
+        return account(drawn, bound=bound, composition="clt", notion=notion).equivalent_mu()
 
-    scale = run.clip_norm / run.batch_size
-
-    def with_noise(log_multiplier: float) -> NoisySGD:
-        return run.replace(noise_std=math.exp(log_multiplier) * scale)
-
+    if not all(scales) and measured(with_noise(_FARTHEST)) > target.value:
+        raise UnreachableTarget(
+            f"{target.words} is missed by the phases without noise alone, however much the others have",
+            remedy="give every phase a `noise_std`",
+        )
     start = _bracketed(lambda x: _safe_log(rough(with_noise(x)), target.rough_mu), 0.0, 1e-2)
-    return with_noise(_bracketed(lambda x: _safe_log(measured(with_noise(x)), target.value), start, TOLERANCE))
+    tolerance = LOOSE_TOLERANCE if loose else TOLERANCE
+    return with_noise(_bracketed(lambda x: _safe_log(measured(with_noise(x)), target.value), start, tolerance))
 
 
 def _safe_log(measured: float, wanted: float) -> float:

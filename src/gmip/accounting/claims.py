@@ -109,8 +109,8 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     caveat = None
     if not noise_only and any(decodable(r) for r in runs):
         caveat = (
-            "Without noise and with so many parameters, an attacker who holds a list of candidates can decode who is in "
-            "which batch, and finds far more than this: see `attacker_knows`."
+            "Without noise and with so many parameters, an attacker who holds a list of candidates can decode who is "
+            "in which batch, and finds far more than this: see attacker_knows."
         )
     return Claim(kind, f"{record} and {_attacker(known)}", tuple(sentences + _common(runs, composition)), caveat)
 
@@ -120,8 +120,9 @@ def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> 
     if isinstance(susceptibility, str):
         steady = susceptibility == "any-constant"
         about = (
-            "The record is one of the members at random, whatever their gradients are like: susceptibilities have the mean "
-            "num_params (or rank), clipped gradients lie within clip_norm on average; the worst spread of both is taken."
+            "The record is one of the members at random, whatever their gradients are like: susceptibilities have the "
+            "mean num_params (or rank), clipped gradients lie within clip_norm on average; the worst spread of both is "
+            "taken."
         )
         if steady:
             return "a random record whose susceptibility stays the same in all steps", [about]
@@ -168,8 +169,8 @@ def _reuse(samplings: Sequence[Sampling], mixed: bool, epochs: bool) -> list[str
     sentences = []
     if "fixed" in samplings or "poisson" in samplings:
         sentences.append(
-            "The records are used again in every step: what is random is who is drawn. Susceptibilities are against the "
-            "covariance of the other records' gradients."
+            "The records are used again in every step: what is random is who is drawn. Susceptibilities are against "
+            "the covariance of the other records' gradients."
         )
     if "full" in samplings:
         sentences.append(

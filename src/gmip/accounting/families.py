@@ -24,9 +24,11 @@ class Gaussian(TradeOff):
     """g_mu(a) = Phi(Phi^-1(1 - a) - mu): telling N(0, 1) from N(mu, 1). mu may be infinite (no privacy at all)."""
 
     def __init__(self, mu: float) -> None:
-        self.mu = check.number("mu", mu)
+        self.mu = self.gdp_mu = check.number("mu", mu)
         if self.mu < 0.0:
-            raise InvalidArgument(f"mu = {mu} must not be negative: pass 0 (perfect privacy) or more.")
+            raise InvalidArgument(
+                "must not be negative", argument="mu", value=mu, remedy="pass 0 (perfect privacy) or more"
+            )
 
     def __repr__(self) -> str:
         return f"Gaussian(mu={self.mu:.6g})"
@@ -100,7 +102,7 @@ class PiecewiseLinear(TradeOff):
     def __init__(self, fpr: ArrayLike, fnr: ArrayLike) -> None:
         a, b = np.ravel(check.probability_array("fpr", fpr)), np.ravel(check.probability_array("fnr", fnr))
         if a.shape != b.shape:
-            raise InvalidArgument(f"fpr and fnr must be of one length, not {a.size} and {b.size}.")
+            raise InvalidArgument(f"and `fnr` must be of one length, not {a.size} and {b.size}", argument="fpr")
         a, b = np.concatenate([[0.0], a, [1.0]]), np.concatenate([[1.0], b, [0.0]])
         a, b = _lower_hull(a, b)
         with np.errstate(divide="ignore"):
@@ -241,11 +243,6 @@ class Discrete(PiecewiseLinear):
     def __repr__(self) -> str:
         return f"Discrete({self._test.loss.size} losses)"
 
-    @property
-    def divergence(self) -> float:
-        """2 KL(P1 || P0)."""
-        return math.inf if self._test.certain > 1.0e-12 else 2.0 * float(self._test.mass1 @ self._test.loss)
-
     def _atoms(self) -> Atoms:
         return self._test
 
@@ -268,9 +265,9 @@ def _scores(name: str, values: ArrayLike) -> Array:
     try:
         result = np.ravel(np.asarray(values, dtype=np.float64))
     except (TypeError, ValueError):
-        raise InvalidArgument(f"{name} must be an array of numbers.") from None
+        raise InvalidArgument("must be an array of numbers", argument=name) from None
     if result.size == 0 or np.isnan(result).any():
-        raise InvalidArgument(f"{name} must hold at least one score and no NaN.")
+        raise InvalidArgument("must hold at least one score and no NaN", argument=name)
     return result
 
 

@@ -52,7 +52,9 @@ class GaussianPair(TradeOff):
                 f"drop, shift and multiplicity must be of one length, not {d.shape}, {s.shape}, {m.shape}."
             )
         if not (np.all((d >= 0.0) & (d < 1.0)) and np.all((s >= 0.0) & np.isfinite(s)) and np.all(m >= 0.0)):
-            raise InvalidArgument("drop must lie in [0, 1), shift and multiplicity must be finite and not negative.")
+            raise InvalidArgument(
+                "must lie in [0, 1), `shift` and `multiplicity` be finite and not negative", argument="drop"
+            )
         self.drop, self.shift, self.multiplicity = _merge(d, s, m)
 
     def __repr__(self) -> str:
@@ -256,7 +258,9 @@ class ChiSquared(GaussianPair):
         self.susceptibility = check.positive("susceptibility", susceptibility)
         self.batch_size = check.positive("batch_size", batch_size)
         if self.batch_size <= 1.0:
-            raise InvalidArgument(f"batch_size = {batch_size} must exceed 1: a batch of one shows its only gradient.")
+            raise InvalidArgument(
+                "must exceed 1, a batch of one shows its only gradient", argument="batch_size", value=batch_size
+            )
         n = self.batch_size
         super().__init__(drop=[1.0 / n], shift=[math.sqrt(self.susceptibility / n)], multiplicity=[self.dimension])
 
@@ -279,7 +283,7 @@ def gaussian_pair(drop: Array, shift: Array, multiplicity: Array) -> GaussianPai
 def spectral_step(
     eigenvalues: ArrayLike, coordinates: ArrayLike, *, batch_size: int, noise_std: float = 0.0
 ) -> TradeOff:
-    """The exact one-step curve of one candidate when the gradient covariance is known (docs/theory/one-step.md, "Model").
+    """The exact one-step curve of one candidate when the gradient covariance is known (docs/theory/one-step.md).
 
     eigenvalues : array-like of shape (r,), of the per-example gradient covariance.
     coordinates : array-like of shape (r,), the candidate's gradient minus the mean, in the eigenbasis.
@@ -296,7 +300,9 @@ def spectral_step(
             f"eigenvalues and coordinates must be of one length, not {values.shape} and {delta.shape}."
         )
     if not (np.all(np.isfinite(values)) and np.all(values >= 0.0) and np.all(np.isfinite(delta))):
-        raise InvalidArgument("eigenvalues must be finite and not negative, coordinates finite: mend the entries.")
+        raise InvalidArgument(
+            "must be finite and not negative, `coordinates` finite", argument="eigenvalues", remedy="fix the entries"
+        )
     n, tau = check.count("batch_size", batch_size), check.non_negative("noise_std", noise_std)
     variance = values / n + tau**2
     seen = variance > 0.0

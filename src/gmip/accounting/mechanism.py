@@ -81,8 +81,8 @@ class NoisySGD(SGDSettings):
     sampling : how a batch is drawn: "fixed" size without replacement, anew for each step (the paper's); "poisson", each
         example on its own with probability n/N; "full", every example in every step (then batch_size = dataset_size);
         "shuffled", each example once in every epoch, in random order (DataLoader(shuffle=True)).
-    drop_last : under "shuffled", whether an epoch leaves out its incomplete last batch. If it does not, the noise on the
-        SUM of that batch is as large as on the others.
+    drop_last : under "shuffled", whether an epoch leaves out its incomplete last batch. If it does not, the noise on
+        the SUM of that batch is as large as on the others.
     rank : r, effective rank of the gradient covariance if it is known to be below num_params; it enters only the small
         variance term of the tight bound.
     """

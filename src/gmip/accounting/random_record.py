@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 from gmip.accounting.families import Gaussian, PiecewiseLinear
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import (
-    Crowd,
     combined_mu,
     hidden,
     noise_mu_step,
@@ -71,9 +71,7 @@ def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, com
     top = family.top_level
     levels = [_LEAST_LEVEL, *np.geomspace(min(0.3, 0.3 * top), top, 6).tolist()]
     share = 1.0 if steady else family.least_share
-    cells += [
-        _Cell(share, 1.0, low, high, family.deltas(1.0, high)) for low, high in zip(levels, levels[1:], strict=False)
-    ]
+    cells += [_Cell(share, 1.0, low, high, family.deltas(1.0, high)) for low, high in pairwise(levels)]
     if math.isinf(family.largest_level):
         cells.append(_Cell(share, 1.0, top, math.inf, family.deltas(1.0, math.inf)))
     while len(cells) < _MOST_CELLS:

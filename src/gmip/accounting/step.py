@@ -56,14 +56,15 @@ def corollary_mu(*, num_params: float, susceptibility: float, effective_batch_si
 
 
 def gdp_mu_step(run: NoisySGD) -> float:
-    """mu_DP of one step, given that the record takes part: the gradient sum moves by at most 2C when a record is replaced
-    ("fixed", "full"), by C when one is added, removed or zeroed out ("poisson", "shuffled"). Infinity without noise."""
+    """mu_DP of one step, given that the record takes part: the gradient sum moves by at most 2C when a record is
+    replaced ("fixed", "full"), by C when one is added, removed or zeroed out ("poisson", "shuffled"). Infinity without
+    noise."""
     return _noise_mu(run, 1.0 if run.sampling in ("poisson", "shuffled") else 2.0)
 
 
 def noise_mu_step(run: NoisySGD) -> float:
-    """mu of noise alone in the game of membership inference, given that the record takes part: 2C where somebody else is
-    in its place otherwise, C where nobody is ("poisson")."""
+    """mu of noise alone in the game of membership inference, given that the record takes part: 2C where somebody else
+    is in its place otherwise, C where nobody is ("poisson")."""
     return _noise_mu(run, 1.0 if run.sampling == "poisson" else 2.0)
 
 
@@ -162,7 +163,7 @@ class Crowd:
 
     @classmethod
     def new(cls, size: float) -> Crowd:
-        """`size` records that are new to the attacker; the record takes the place of one of them (the paper's model)."""
+        """`size` records that are new to the attacker; the record takes the place of one (the paper's model)."""
         return cls(size, 1.0)
 
     @classmethod

@@ -33,10 +33,12 @@ def stochastic_composition(curves: Sequence[TradeOff], weights: ArrayLike | None
     discretisation), and never below the lowest of them: f >= f* for the worst record's f*.
     """
     if not curves:
-        raise InvalidArgument("curves is empty: pass at least one trade-off curve.")
+        raise InvalidArgument("is empty", argument="curves", remedy="pass at least one trade-off curve")
     shares = np.ones(len(curves)) if weights is None else check.positive_array("weights", weights)
     if shares.size != len(curves):
-        raise InvalidArgument(f"weights has {shares.size} entries for {len(curves)} curves: pass one for each.")
+        raise InvalidArgument(
+            f"has {shares.size} entries for {len(curves)} curves", argument="weights", remedy="pass one for each"
+        )
     shares = shares / shares.sum()
     return Composed([(float(share), curve._parts()) for share, curve in zip(shares, curves, strict=True)])
 

@@ -67,6 +67,9 @@ class TradeOff(ABC):
     #: What the curve says, and about whom.
     claim: Claim = Claim()
 
+    #: A mu with f >= g_mu at every false-positive rate, where one is known: what "mu-GDP" means. Not the smallest.
+    gdp_mu: float | None = None
+
     @property
     def kind(self) -> Kind:
         """ "bound" or "forecast": see `Claim`."""
@@ -86,6 +89,12 @@ class TradeOff(ABC):
     def tpr_error(self) -> float:
         """How much of any TPR is at most owed to the grid of exact composition; 0 for curves in closed form."""
         return 0.0
+
+    @property
+    def divergence(self) -> float:
+        """2 KL(P1 || P0) of the test behind the curve: mu^2 if it is Gaussian."""
+        atoms = self._atoms()
+        return math.inf if atoms.certain > 1.0e-12 else 2.0 * float(atoms.mass1 @ atoms.loss)
 
     @abstractmethod
     def _log_fnr(self, fpr: Array) -> Array:

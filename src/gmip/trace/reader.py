@@ -205,7 +205,8 @@ class Trace:
         step counts with the examples it saw, at most the nominal number: the last, incomplete batch of an epoch is a
         run of its own. Under "poisson" the nominal number counts. Under "shuffled" the least noise on
         the sum of any step counts in all, and where batches are of other sizes than an epoch of the nominal one has,
-        the order counts as known: an epoch is one step on the smallest batch. Noise on gradients that were not clipped is left out, with a `GmipWarning`.
+        the order counts as known: an epoch is one step on the smallest batch. Noise on gradients that were not clipped
+        is left out, with a `GmipWarning`.
         """
         return runs_of(self.header, self.infos)
 

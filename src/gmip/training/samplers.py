@@ -7,7 +7,6 @@ after an interruption without any state. It is also a `batch_sampler` for torch'
 from __future__ import annotations
 
 import operator
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip._random import Stream
-from gmip.errors import GmipWarning, InvalidArgument
+from gmip.errors import InvalidArgument
 
 __all__ = ["FixedSize", "FullBatch", "Poisson", "Sampler", "Shuffled", "make_sampler"]
 
@@ -105,21 +104,12 @@ class FullBatch(Sampler):
 
 
 class Shuffled(Sampler):
-    """Epochs: each example once, in random order; the last batch of an epoch holds what is left and may be smaller.
-
-    Warns that the accountant treats shuffled epochs on the safe side: see `gmip.account`.
-    """
+    """Epochs: each example once, in random order; the last batch of an epoch holds what is left and may be smaller."""
 
     def __init__(self, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> None:
         super().__init__(dataset_size=dataset_size, batch_size=batch_size, num_steps=num_steps, seed=seed)
         self.steps_per_epoch = -(-self.dataset_size // self.batch_size)
         self._order = lru_cache(maxsize=1)(lambda epoch: self._rng(epoch).permutation(self.dataset_size))
-        warnings.warn(
-            "Privacy amplification by subsampling does not cover shuffled epochs: the run is accounted as if the "
-            "attacker knew each record's batch; sampling = 'fixed' or 'poisson' needs less noise.",
-            GmipWarning,
-            stacklevel=3,
-        )
 
     def _batch(self, step: int) -> Ids:
         epoch, position = divmod(step, self.steps_per_epoch)

@@ -11,8 +11,8 @@ import pytest
 from gmip.accounting.account import account, mu_per_step
 from gmip.accounting.composition import clt_mu
 from gmip.accounting.families import Gaussian
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.gaussian_pair import ChiSquared
+from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import corollary_mu
 from gmip.accounting.stochastic import stochastic_composition
 from gmip.errors import InvalidArgument
@@ -133,7 +133,7 @@ def test_epsilon_of_a_schedule() -> None:
 
 
 def test_neighbours_are_never_mixed() -> None:
-    with pytest.raises(InvalidArgument, match="'fixed' and 'poisson' batches.*replace-one, add-or-remove-one"):
+    with pytest.raises(InvalidArgument, match=r"'fixed' and 'poisson' batches.*replace-one, add-or-remove-one"):
         account([RUN, POISSON], notion="gdp")
     assert [account(r, notion="gdp").claim.adjacency for r in (RUN, POISSON, FULL)] == [
         "replace-one",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
-from gmip.accounting.step import ChiSquared
-from gmip.accounting.tradeoff import Inverse, Subsampled, Symmetrised
+from gmip.accounting.gaussian_pair import ChiSquared
+from gmip.accounting.tradeoff import Claim, Inverse, Subsampled, Symmetrised
 from gmip.errors import InvalidArgument
 from tests.unit.report.page import Page
 

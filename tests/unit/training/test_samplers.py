@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from gmip.errors import GmipWarning, InvalidArgument
+from gmip.errors import InvalidArgument
 from gmip.training import FixedSize, FullBatch, Poisson, Sampler, Shuffled, make_sampler
 
 SIZES: dict[str, Any] = {"dataset_size": 10, "batch_size": 4, "num_steps": 7, "seed": 3}
@@ -19,9 +18,7 @@ KINDS = ("fixed", "poisson", "full", "shuffled")
 
 def sampler_of(kind: str, **changes: Any) -> Sampler:
     sizes = {**SIZES, **({"batch_size": 10} if kind == "full" else {}), **changes}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", GmipWarning)  # of "shuffled": see below
-        return make_sampler(kind, **sizes)
+    return make_sampler(kind, **sizes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,11 +130,6 @@ def test_shuffled_epochs():
 
 def test_shuffled_without_remainder():
     assert [len(batch) for batch in sampler_of("shuffled", batch_size=5)] == [5] * 7
-
-
-def test_shuffled_warns_that_theory_stops():
-    with pytest.warns(GmipWarning, match=r"does not cover shuffled epochs.*sampling = 'fixed' or 'poisson'"):
-        Shuffled(**SIZES)
 
 
 def test_by_name():
