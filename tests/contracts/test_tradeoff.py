@@ -116,7 +116,7 @@ ACCOUNTS: dict[str, Factory] = {
     "noise-free": lambda: account(RUNS["fixed"].replace(noise_std=0.0)),
     "noise-free-gdp": lambda: account(RUNS["fixed"].replace(noise_std=0.0), notion="gdp"),
     "schedule": lambda: account([RUNS["fixed"], RUNS["full"]]),
-    "schedule-gdp": lambda: account([RUNS["fixed"], RUNS["poisson"]], notion="gdp"),
+    "schedule-gdp": lambda: account([RUNS["fixed"], RUNS["fixed"].replace(batch_size=30)], notion="gdp"),
     "measured": lambda: account(RUNS["fixed"], susceptibility=[2.0, 5.0, 40.0]),
     "measured-clt": lambda: account(RUNS["full"], susceptibility=[2.0, 5.0, 40.0], composition="clt", bound="paper"),
 }

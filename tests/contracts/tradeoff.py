@@ -281,10 +281,11 @@ class TradeOffContract:
             if mu == math.inf:
                 assert np.any(log_fnr == -math.inf)
             elif mu > 0.0:  # no smaller one will do
-                assert np.any(log_fnr < Gaussian(mu * (1.0 - 1.0e-4)).log_fnr(rates))
-        between = ndtr(np.linspace(-4.2, 4.2, 100))
+                fine = ndtr(np.linspace(float(ndtri(fpr_range[0])), float(ndtri(fpr_range[1])), 4001))
+                assert np.any(curve.log_fnr(fine) < Gaussian(mu * (1.0 - 1.0e-3)).log_fnr(fine))
+        between = ndtr(np.linspace(-4.2, 4.2, 1000))
         mu = curve.equivalent_mu()
-        assert np.all(curve.fnr_at(between) >= Gaussian(mu).fnr_at(between) - 2.0e-3)  # a corner between two rates
+        assert np.all(curve.fnr_at(between) >= Gaussian(mu).fnr_at(between) - 1.0e-5)  # corners between rates, too
 
     def test_equivalent_mu_of_no_range(self, curve: TradeOff) -> None:
         for wrong in ((0.0, 0.5), (0.5, 1.0), (0.2, 0.1), (math.nan, 0.5)):

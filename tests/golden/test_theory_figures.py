@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from gmip import Gaussian, NoisySGD, account, calibrate, spectral_step, stochastic_composition
+from gmip import Gaussian, NoisySGD, account, calibrate, mu_per_step, spectral_step, stochastic_composition
 from gmip.accounting.composition import subsampled_clt_mu
 from gmip.accounting.gaussian_pair import ChiSquared
 from gmip.accounting.step import combined_mu, corollary_mu, gdp_mu_step
@@ -89,13 +89,13 @@ class TestNoiseAddsToData:
         assert tuple(f"{tau:.2f}" for tau in ours) == published
 
     @pytest.mark.parametrize(("run", "published"), TABLE)
-    def test_the_product_gives_the_same_but_for_the_variance_term(
+    def test_the_product_gives_the_same_but_for_the_variance_term_and_reuse(
         self, run: NoisySGD, published: tuple[str, ...]
     ) -> None:
         for mu, tau in zip(self.TARGETS, published, strict=True):
             ours = calibrate(run, target_mu=float(mu), composition="clt").noise_std
             assert ours >= float(tau) - 0.005
-            assert ours == pytest.approx(float(tau), abs=0.04)
+            assert ours == pytest.approx(float(tau), abs=0.06)
 
     def test_monte_carlo_check(self) -> None:
         """d = 50, n = 40, C = 1, tau = 0.02, K = 50: bound 9.6% and 39.7%, paper 11.0% and 42.9%; a power-law spectrum
@@ -155,8 +155,12 @@ class TestExactComposition:
             assert one_sided == pytest.approx(0.582, abs=5e-4)
 
     @pytest.mark.parametrize("run", [CIFAR, PURCHASE, ADULT])
-    def test_the_tight_step_changes_little_without_noise(self, run: NoisySGD) -> None:
-        assert account(run).mu_at(self.FPR) == pytest.approx(account(run, bound="paper").mu_at(self.FPR), rel=2e-3)
+    def test_the_tight_step_differs_by_what_using_the_data_again_costs(self, run: NoisySGD) -> None:
+        # K/n grows by 1/(1 - p), p up to 2.3% here, and mu_step^2 enters through e^(mu_step^2).
+        tight, paper = account(run).mu_at(self.FPR), account(run, bound="paper").mu_at(self.FPR)
+        price = math.sqrt(math.expm1(mu_per_step(run) ** 2) / math.expm1(mu_per_step(run, bound="paper") ** 2))
+        assert 1.0 < price < 1.03
+        assert np.all(tight > paper) and tight == pytest.approx(paper * price, rel=1.5e-2)
 
 
 def test_stochastic_composition_of_gaussians_is_the_formula_of_section_5() -> None:

@@ -176,4 +176,5 @@ def test_composed_run_against_the_optimal_attack(n: int, total: int, d: int, tau
         # The threshold's own error moves the FPR by its standard error; both enter the error bar.
         upper = bound.tpr_at(min(fpr + 4 * math.sqrt(fpr * (1 - fpr) / games), 1.0))
         assert tpr <= upper + 4 * math.sqrt(max(tpr * (1 - tpr), 1 / games) / games)
-        assert tpr >= 0.6 * bound.tpr_at(fpr)  # and the bound is not far above what the attack attains
+        # Fresh data here: the bound, which allows for reuse, is above by up to 1/(1 - p) in mu^2, but not by far more.
+        assert tpr >= 0.5 * bound.tpr_at(fpr)

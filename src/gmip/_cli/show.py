@@ -39,20 +39,9 @@ def print_answer(rows: Sequence[tuple[str, str]], sentence: str, curve: TradeOff
 
 def one_line(curve: TradeOff, *, explained: bool = False) -> str:
     """What the numbers of a curve are, and for whom."""
-    said = " ".join(curve.assumptions)
-    approximate = "central limit theorem for many small steps" in said
-    if said.startswith("Differential privacy"):
-        kind = "an approximation that can be too low, not a bound" if approximate else "a bound"
-        whom = "every record and an attacker who sees every gradient and knows all other records"
-    else:
-        kind = "a forecast, not a bound"
-        record = "a typical record"
-        if "measured susceptibilities" in said:
-            record = "a random one of the measured records"
-        elif "records of susceptibility at most" in said:
-            record = "a record of at most this susceptibility"
-        whom = f"{record} and an attacker who sees every gradient"
-    return f"For {whom}; {kind}. {'It assumes:' if explained else '--explain lists what it assumes.'}"
+    kind = "a bound" if curve.kind == "bound" else "a forecast, not a bound"
+    caveat = "" if curve.claim.caveat is None else f" {curve.claim.caveat}"
+    return f"For {curve.for_whom}; {kind}.{caveat} {'It assumes:' if explained else '--explain lists what it assumes.'}"
 
 
 def print_people(rows: Sequence[tuple[str, str]], sentence: str, notes: Sequence[str], line: str | None = None) -> None:

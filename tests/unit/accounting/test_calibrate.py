@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from gmip import InvalidArgument, NoisySGD, TradeOff, UnreachableTarget, account, calibrate
+from gmip import Gaussian, InvalidArgument, NoisySGD, TradeOff, UnreachableTarget, account, calibrate
 
 RUN = NoisySGD(dataset_size=48_000, batch_size=400, num_steps=1_200, num_params=650, clip_norm=500.0)
 
@@ -100,11 +100,40 @@ def test_bad_input(options: dict[str, object], error: type[Exception], words: st
         calibrate(RUN, **options)
 
 
-def test_one_run_at_a_time() -> None:
-    with pytest.raises(InvalidArgument, match="run must be one NoisySGD, not list"):
-        calibrate([RUN, RUN], target_mu=0.4)
+def test_a_schedule_is_scaled_as_a_whole() -> None:
+    quiet = calibrate([RUN, RUN.replace(num_steps=300, batch_size=800)], target_mu=0.4)
+    assert account(quiet).equivalent_mu() == pytest.approx(0.4, rel=2.0e-6)
+    assert quiet[0].noise_multiplier == pytest.approx(quiet[1].noise_multiplier)
+    given = [RUN.replace(noise_std=1.0), RUN.replace(noise_std=3.0, num_steps=300)]
+    scaled = calibrate(given, target_mu=0.4)
+    assert scaled[1].noise_std == pytest.approx(3.0 * scaled[0].noise_std)
+    assert account(scaled).equivalent_mu() <= 0.4
+    with pytest.raises(UnreachableTarget, match="phases without noise"):
+        calibrate([RUN, RUN.replace(noise_std=1.0)], target_mu=0.4)
+    with pytest.raises(InvalidArgument, match="solve_for = 'num_steps'"):
+        calibrate(given, target_mu=0.4, solve_for="num_steps")
     with pytest.raises(InvalidArgument, match="run must be a NoisySGD"):
-        account(5)
+        calibrate(5, target_mu=0.4)
+
+
+@pytest.mark.parametrize("notion", ["gmip", "gdp"])
+def test_epsilon(notion: str) -> None:
+    found = calibrate(RUN, target_epsilon=3.0, delta=1.0e-6, notion=notion)
+    assert account(found, notion=notion).epsilon(1.0e-6) == pytest.approx(3.0, rel=2.0e-6)
+    assert account(found, notion=notion).epsilon(1.0e-6) <= 3.0
+    with pytest.raises(InvalidArgument, match="delta is missing"):
+        calibrate(RUN, target_epsilon=3.0)
+    with pytest.raises(InvalidArgument, match="target_epsilon is missing"):
+        calibrate(RUN, target_mu=3.0, delta=1.0e-6)
+
+
+def test_mu_over_a_range_is_no_gdp_parameter() -> None:
+    """What was once printed as mu-GDP: epsilon 1.956 by the formula of GDP where the curve has 2.703."""
+    run = NoisySGD(dataset_size=10**6, batch_size=100, num_steps=10**4, num_params=10, clip_norm=1.0)
+    curve = account(calibrate(run, target_mu=0.4, notion="gdp"), notion="gdp")
+    assert curve.equivalent_mu() == pytest.approx(0.4, rel=1.0e-5)
+    assert curve.epsilon(1.0e-7) > 2.6 > Gaussian(0.4).epsilon(1.0e-7)
+    assert curve.gdp_mu is not None and curve.epsilon(1.0e-7) <= Gaussian(curve.gdp_mu).epsilon(1.0e-7)
 
 
 def test_every_curve_knows_its_grid_error() -> None:
