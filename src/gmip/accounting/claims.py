@@ -154,7 +154,7 @@ def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> 
 
 def _attacker(known: float) -> str:
     if known == 0.0:
-        return "an attacker who knows the distribution of the data but none of the other members"
+        return "an attacker who knows the distribution of the data but none of the others"
     if known == 1.0:
         return "an attacker who knows all other members"
     return f"an attacker who knows {100.0 * known:g}% of the other members and their batches"

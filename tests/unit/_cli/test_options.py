@@ -41,14 +41,17 @@ def test_what_is_wrong_is_data():
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({}, "For a typical record and an attacker who sees every gradient; a forecast, not a bound."),
-        ({"susceptibility": 900.0}, "For a record of at most this susceptibility and an attacker"),
-        ({"susceptibility": [600.0, 900.0]}, "For a random one of the measured records and an attacker"),
         (
-            {"notion": "gdp"},
-            "For every record and an attacker who sees every gradient and knows all other records; a bo",
+            {},
+            "For a typical record and an attacker who knows the distribution of the data but none of the others; ",
         ),
-        ({"notion": "gdp", "composition": "clt"}, "an approximation that can be too low, not a bound."),
+        ({}, "a forecast, not a bound."),
+        ({"susceptibility": 30.0}, "For a record of susceptibility at most 30 and an attacker"),
+        ({"susceptibility": 30.0}, "; a bound."),
+        ({"susceptibility": [30.0, 40.0]}, "For a random one of 2 records of measured susceptibility and an attacker"),
+        ({"attacker_knows": 1.0}, "For any record and an attacker who knows all other members; a bound."),
+        ({"notion": "gdp"}, "For any record, whatever the others are, and any attacker; a bound."),
+        ({"notion": "gdp", "composition": "clt"}, "a forecast, not a bound."),
     ],
 )
 def test_one_line_says_what_and_for_whom(how, words):

@@ -113,7 +113,7 @@ def test_a_schedule_is_scaled_as_a_whole() -> None:
     with pytest.raises(InvalidArgument, match="solve_for = 'num_steps'"):
         calibrate(given, target_mu=0.4, solve_for="num_steps")
     with pytest.raises(InvalidArgument, match="run must be a NoisySGD"):
-        calibrate(5, target_mu=0.4)
+        calibrate(5, target_mu=0.4)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("notion", ["gmip", "gdp"])

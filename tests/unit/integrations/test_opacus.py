@@ -313,8 +313,8 @@ def test_wrong_arguments_get_a_sentence(options, message):
 
 
 def exact_curve(*, others: float, rate: float, noise: float, steps: int, susceptibility: float) -> gmip.TradeOff:
-    """Theorem 2 of docs/theory/one-step.md in units of the sum, for any real rate and number of others in a batch."""
-    data = (susceptibility + 1.0 / (1.0 - rate)) / others
+    """Theorem 4 of docs/theory/reuse.md in units of the sum, for any real rate and number of others in a batch."""
+    data = (susceptibility + 1.0) / (others * (1.0 - rate))
     return gmip.Gaussian(1.0 / math.sqrt(1.0 / data + noise**2)).subsample(rate).compose(steps)
 
 
