@@ -205,16 +205,16 @@ class TradeOffContract:
         assert curve.delta(math.inf) == pytest.approx(curve.tpr_at(0.0), abs=1.0e-9)
         assert curve.delta(-math.inf) == pytest.approx(1.0, abs=1.0e-12)
 
-    @pytest.mark.parametrize("delta", [0.0, 1.0e-9, 1.0e-5, 0.01, 0.3, 1.0])
-    def test_epsilon_is_the_least_that_will_do(self, curve: TradeOff, delta: float) -> None:
-        epsilon = curve.epsilon(delta)
-        assert epsilon >= 0.0
-        if epsilon < math.inf:
-            assert curve.delta(epsilon) <= delta * (1.0 + 1.0e-9) + 1.0e-13
-        else:
-            assert curve.delta(600.0) > delta or delta == 0.0
-        if 0.0 < epsilon < math.inf:
-            assert curve.delta(epsilon * (1.0 - 1.0e-6) - 1.0e-9) > delta * (1.0 - 1.0e-9) - 1.0e-13
+    def test_epsilon_is_the_least_that_will_do(self, curve: TradeOff) -> None:
+        for delta in (0.0, 1.0e-9, 1.0e-5, 0.01, 0.3, 1.0):
+            epsilon = curve.epsilon(delta)
+            assert epsilon >= 0.0
+            if epsilon < math.inf:
+                assert curve.delta(epsilon) <= delta * (1.0 + 1.0e-9) + 1.0e-13
+            else:
+                assert curve.delta(600.0) > delta or delta == 0.0
+            if 0.0 < epsilon < math.inf:
+                assert curve.delta(epsilon * (1.0 - 1.0e-6) - 1.0e-9) > delta * (1.0 - 1.0e-9) - 1.0e-13
 
     def test_epsilon_and_delta_of_nonsense(self, curve: TradeOff) -> None:
         for wrong in (-0.1, 1.1, math.nan, "x"):

@@ -1,4 +1,4 @@
-"""A run killed at random moments and resumed equals the run that was left alone, and its trace can always be read."""
+"""Killed at random moments (15 in all) and resumed, a run equals one left alone; its trace can always be read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gmip.tasks import Examples, Recipe, Task
 from gmip.trace import Trace
 from gmip.training import train
 
-KILLS = {"noisy, Adam, Poisson": 20, "plain, momentum, shuffled": 10}
+KILLS = {"noisy, Adam, Poisson": 10, "plain, momentum, shuffled": 5}
 RECIPES = {
     "noisy, Adam, Poisson": {"optimizer": "Adam", "sampling": "poisson", "clip_norm": 1.0, "noise_std": 0.05},
     "plain, momentum, shuffled": {"optimizer_options": {"momentum": 0.9}, "sampling": "shuffled"},

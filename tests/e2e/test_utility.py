@@ -11,7 +11,7 @@ from gmip.errors import DataUnavailable
 from gmip.tasks import load
 from gmip.training import count_params, train
 
-SEEDS = range(5)
+SEEDS = range(3)
 NOTIONS = {
     "tight": {},
     "paper": {"bound": "paper", "composition": "clt"},

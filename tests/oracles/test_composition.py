@@ -116,8 +116,13 @@ def test_which_of_dp_accountings_directions_is_ours() -> None:
         assert curve.delta(epsilon) > curve.inverse().delta(epsilon) + 1.0e-3
 
 
-@pytest.mark.parametrize("steps", [10, 100, 1000])
-@pytest.mark.parametrize(("mu", "rate"), [(1.0, 0.01), (0.5, 0.05), (1.5, 0.005), (0.7, 0.001)])
+@pytest.mark.parametrize(
+    ("mu", "rate", "steps"),
+    [
+        (1.0, 0.01, 100),
+        *((mu, rate, steps) for mu, rate in ((0.5, 0.05), (1.5, 0.005), (0.7, 0.001)) for steps in (10, 1000)),
+    ],
+)
 def test_dp_accounting(mu: float, rate: float, steps: int) -> None:
     remove = dp_accounting(mu, rate).self_compose(steps)._pmf_remove
     curve = composed(mu, rate, steps)

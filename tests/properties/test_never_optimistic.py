@@ -33,7 +33,7 @@ def populations(draw: st.DrawFn) -> tuple[NoisySGD, np.ndarray, np.ndarray]:
 
 
 @given(populations())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_one_step_is_never_optimistic(population: tuple[NoisySGD, np.ndarray, np.ndarray]) -> None:
     run, eigenvalues, delta = population
     susceptibility = min(max(float(np.sum(delta**2 / eigenvalues)), 1e-9), 1e18)
@@ -46,7 +46,7 @@ def test_one_step_is_never_optimistic(population: tuple[NoisySGD, np.ndarray, np
 
 
 @given(populations(), st.floats(1.0, 3.0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_bound_for_larger_susceptibility_holds_too(
     population: tuple[NoisySGD, np.ndarray, np.ndarray], factor: float
 ) -> None:
@@ -157,7 +157,7 @@ def test_composed_run_against_the_optimal_attack(n: int, total: int, d: int, tau
     bound = account(run, susceptibility=float(np.sum(delta**2 / eigenvalues)))
     v0 = eigenvalues / n + tau**2
     v1 = v0 - eigenvalues / n**2
-    games, p = 40_000, run.sample_rate
+    games, p = 20_000, run.sample_rate
 
     def loss(member: bool) -> np.ndarray:
         score = np.zeros(games)
