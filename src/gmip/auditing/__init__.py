@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gmip.auditing.advice import advise
-from gmip.auditing.assemble import Attacked, Criteria, RateLimit, Scored, assemble, merged
+from gmip.auditing.assemble import Attacked, Candidate, Criteria, RateLimit, Scored, assemble, merged
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.promises import claimed_curve, predicted, promise, stacked_run
 from gmip.auditing.schema import AuditResult
@@ -13,6 +13,7 @@ __all__ = [
     "THREAT_MODEL",
     "Attacked",
     "AuditResult",
+    "Candidate",
     "Criteria",
     "RateLimit",
     "Scored",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from gmip.errors import InvalidArgument
 from gmip.stats import RunScores, ScoreSet
 from gmip.trace import Trace
 
-__all__ = ["Attacked", "Criteria", "RateLimit", "Scored", "assemble", "merged"]
+__all__ = ["Attacked", "Candidate", "Criteria", "RateLimit", "Scored", "assemble", "merged"]
 
 _MOST_EXPOSED: Final = 20
 
@@ -63,6 +63,17 @@ class Scored:
     warnings: tuple[str, ...] = ()
 
 
+class Candidate(NamedTuple):
+    """A record that was attacked: who it is, what the strongest attack says about it, and the truth."""
+
+    id: int | str
+    member: bool
+    score: float
+    p_value: float | None = None
+    posterior: float | None = None  # at even prior odds
+    susceptibility: float | None = None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attacked:
     """An attack (`needs` in words) and what it found in each repetition of a run."""
@@ -83,7 +94,7 @@ def assemble(
     accuracies: Mapping[str, float | None],
     criteria: Criteria,
     progress: Progress,
-) -> tuple[RunAudit, list[dict[str, Any]]]:
+) -> tuple[RunAudit, list[Candidate]]:
     """All about one run, and its candidates with their scores by the strongest attack, the most exposed first.
 
     `traces` : the run and its repetitions, each with members; `accuracies` : train_accuracy and test_accuracy.
@@ -115,7 +126,7 @@ def assemble(
             )
         )
         progress(done + 1, len(attacks) + 1)
-    outcomes.sort(key=lambda one: (-one.mu_lower, -one.auc.value, one.attack))
+    outcomes.sort(key=lambda one: (one.blind, -one.mu_lower, -one.auc.value, one.attack))
     judged = verdict(outcomes, claimed, fpr=criteria.goal.fpr, confidence=criteria.confidence)
     promises = all_promises(
         runs,
@@ -144,8 +155,14 @@ def assemble(
             schedule=len(runs) > 1,
         ),
         exposed=tuple(
-            Exposed(**{key: value for key, value in row.items() if key != "member"})
-            for row in [row for row in candidates if row["member"]][:_MOST_EXPOSED]
+            Exposed(
+                id=one.id,
+                score=one.score,
+                p_value=one.p_value,
+                posterior=one.posterior,
+                susceptibility=one.susceptibility,
+            )
+            for one in [one for one in candidates if one.member][:_MOST_EXPOSED]
         ),
         exposed_by=outcomes[0].attack,
         gate=None
@@ -174,20 +191,19 @@ def _inside(trace: Trace, scores: ScoreSet) -> NDArray[np.bool_]:
     return np.isin(scores.ids, trace.members)
 
 
-def _candidates(trace: Trace, one: ScoreSet) -> list[dict[str, Any]]:
+def _candidates(trace: Trace, one: ScoreSet) -> list[Candidate]:
+    """The highest score first."""
     inside = _inside(trace, one)
-    posterior = None if one.calibration is None else one.posterior(0.5)
-    rows: list[dict[str, Any]] = []
-    for i in np.argsort(-one.scores, kind="stable"):
-        row: dict[str, Any] = {"id": one.ids[i].item(), "member": bool(inside[i]), "score": float(one.scores[i])}
-        for name, values in (
-            ("p_value", one.p_values),
-            ("posterior", posterior),
-            ("susceptibility", one.susceptibility),
-        ):
-            row[name] = None if values is None else float(values[i])
-        rows.append(row)
-    return rows
+    known = (one.p_values, None if one.calibration is None else one.posterior(0.5), one.susceptibility)
+    return [
+        Candidate(
+            one.ids[i].item(),
+            bool(inside[i]),
+            float(one.scores[i]),
+            *(None if values is None else float(values[i]) for values in known),
+        )
+        for i in np.argsort(-one.scores, kind="stable")
+    ]
 
 
 def _facts(trace: Trace, run: NoisySGD, accuracies: Mapping[str, float | None]) -> RunFacts:

@@ -137,6 +137,11 @@ class AttackOutcome(_Frozen):
     facts: dict[str, str | bool | int | float] = Field(default_factory=dict)  # that the attack tells about itself
     notes: tuple[str, ...] = ()  # warnings of the attack (older results: its facts, too)
 
+    @property
+    def blind(self) -> bool:
+        """Whether all candidates have the same score, so that the attack is evidence of nothing."""
+        return self.roc.fpr == (0.0, 1.0) and self.roc.tpr == (0.0, 1.0)
+
 
 class Verdict(_Frozen):
     """The answer. `headline` is one sentence for everybody, `reasons` are for those who ask why."""

@@ -35,7 +35,8 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
 
     Exposed: some attack refutes the claimed curve at `confidence`, all attacks taken together. Inconclusive: none does,
     but the candidates are too few to notice, with a chance of 80%, a run whose mu exceeds the claimed one by 0.5 or by
-    the claim itself, whichever is more; or the claim, beyond mu = 3, excludes so little that nothing can refute it.
+    the claim itself, whichever is more; or the claim, beyond mu = 3, excludes so little that nothing can refute it; or
+    every attack gave all candidates the same score. `attacks` : the strongest first, those that gave one score last.
     `fpr` is the false-alarm rate that sentences speak of.
     """
     promised = claimed.tpr_at(fpr)
@@ -43,11 +44,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     promised_area = number(min(claimed.auc(), 1.0), "up")
     at = f"{rate(fpr)} false alarms"
     limit = f"{percent(promised, 'up')} of the members at {at}"
-    found = [
-        f"{one.title}: AUC {number(one.auc.value, 'nearest')} ({interval(one.auc.lower, one.auc.upper, share=False)}), "
-        f"mu at least {number(one.mu_lower, 'down')}, p-value of the promise {chance(one.claim_p_value)}."
-        for one in attacks
-    ]
+    found = [_found(one) for one in attacks]
     refuted = [one for one in attacks if one.exceeds_claim]
     if refuted:
         worst = min(refuted, key=lambda one: (one.claim_p_value, -one.auc.value))
@@ -63,6 +60,15 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
                 f"If the promise held, the probability of scores like these would be {chance(worst.claim_p_value)}.",
                 *found,
             ),
+        )
+    if strongest.blind:
+        return Verdict(
+            kind="inconclusive",
+            headline=(
+                f"Inconclusive: no attack could test the promise (at most {limit}), because each gave all candidates "
+                "the same score."
+            ),
+            reasons=("Try other attacks: gmip attacks lists them.", *found),
         )
     best = f"The strongest attack, {strongest.title}, finds {percent(_tpr(strongest, fpr), 'nearest')}"
     mu = math.sqrt(2.0) * float(ndtri(min(max(claimed.auc(), 0.5), 1.0 - 1.0e-12)))
@@ -115,6 +121,15 @@ def gate(
     lower = [(tpr_lower_bound(runs, fpr, confidence=share, seed=seed), name) for name, runs in scores]
     worst, name = max(lower)
     return Gate(fpr=fpr, limit=limit, tpr_lower=worst, attack=name, passed=worst <= limit)
+
+
+def _found(one: AttackOutcome) -> str:
+    if one.blind:
+        return f"{one.title}: all candidates got the same score, which neither supports nor refutes the promise."
+    return (
+        f"{one.title}: AUC {number(one.auc.value, 'nearest')} ({interval(one.auc.lower, one.auc.upper, share=False)}), "
+        f"mu at least {number(one.mu_lower, 'down')}, p-value of the promise {chance(one.claim_p_value)}."
+    )
 
 
 def _tpr(attack: AttackOutcome, fpr: float) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gmip._progress import Watch, silent
-from gmip.auditing import THREAT_MODEL, AuditResult, Criteria, RateLimit, assemble
+from gmip.auditing import THREAT_MODEL, AuditResult, Candidate, Criteria, RateLimit, assemble
 from gmip.auditing.schema import Provenance
 from gmip.errors import InvalidArgument
 from gmip.pipeline.attacking import default_attacks, make_attacks, run_attacks
@@ -31,7 +31,7 @@ class Audited:
     """The result, and for each run all candidates with their scores, the most exposed first (for a CSV)."""
 
     result: AuditResult
-    candidates: dict[str, list[dict[str, Any]]]
+    candidates: dict[str, list[Candidate]]
 
 
 def audit(

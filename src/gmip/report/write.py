@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from gmip._io import make_folder, write
 from gmip._validate import did_you_mean, listed
+from gmip.auditing import Candidate
 from gmip.auditing.schema import FORMAT, VERSION, AuditResult
 from gmip.errors import InvalidArgument
 from gmip.report.html import to_html
@@ -42,14 +43,14 @@ def write_report(
     result: AuditResult,
     folder: str | PathLike[str],
     *,
-    candidates: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+    candidates: Mapping[str, Sequence[Candidate]] | None = None,
 ) -> Written:
     """Writes report.html, report.md, result.json and, for each run in `candidates`, exposed-<run>.csv.
 
     Parameters
     ----------
     folder : made if it is not there; files of an earlier report are replaced.
-    candidates : name of a run -> its candidates, one mapping each (id, score, ...) of numbers, strings, None.
+    candidates : name of a run -> its candidates, as they shall stand in the file.
 
     Guarantees
     ----------
@@ -91,25 +92,23 @@ def _csv_names(result: AuditResult, candidates: Mapping[str, object]) -> dict[st
     return names
 
 
-def _csv(run: str, records: Sequence[Mapping[str, Any]]) -> str:
-    columns = list(dict.fromkeys(key for record in records for key in record))
+def _csv(run: str, records: Sequence[Candidate]) -> str:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([_cell(run, key, key) for key in columns])
-    writer.writerows([_cell(run, key, record.get(key)) for key in columns] for record in records)
+    writer.writerow(Candidate._fields)
+    writer.writerows([_cell(run, key, value) for key, value in record._asdict().items()] for record in records)
     return text.getvalue()
 
 
 def _cell(run: str, key: str, value: Any) -> str:
-    plain = value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
-    if plain is None:
+    if value is None:
         return ""
-    if isinstance(plain, str):
-        return f"'{plain}" if plain[:1] in ("=", "+", "-", "@", "\t", "\r") else plain
-    if isinstance(plain, (bool, int, float)):
-        return repr(plain)
+    if isinstance(value, str):
+        return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    if isinstance(value, (bool, int, float)):
+        return f"{value}"
     raise InvalidArgument(
-        f"has {key} = {plain!r:.60} for the run {run!r}",
+        f"has {key} = {value!r:.60} for the run {run!r}",
         argument="candidates",
         remedy="pass numbers, strings and None, never the records themselves",
     )

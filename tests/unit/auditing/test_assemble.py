@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,9 @@ def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) 
     assert one.exposed_by == "strong" and one.verdict.kind == "exposed"
     assert one.gate is not None and one.gate.attack == "strong" and not one.gate.passed
     assert one.attacks[0].facts == {"rank": 7} and one.attacks[1].notes == one.warnings == ("careful",)
-    scores = [row["score"] for row in rows]
-    assert scores == sorted(scores, reverse=True) and sum(row["member"] for row in rows) == 60
-    assert [record.id for record in one.exposed] == [row["id"] for row in rows if row["member"]][:20]
+    scores = [row.score for row in rows]
+    assert scores == sorted(scores, reverse=True) and sum(row.member for row in rows) == 60
+    assert [record.id for record in one.exposed] == [row.id for row in rows if row.member][:20]
     assert one.exposed[0].posterior is not None and one.exposed[0].p_value is None
     assert calls == [(1, 3), (2, 3), (3, 3)]
 
@@ -96,3 +97,14 @@ def test_merging_needs_equal_confidence() -> None:
     assert [run.name for run in merged(audit, audit).runs] == [name, f"{name} (2)"]
     with pytest.raises(ValueError, match=r"differ in confidence, 0\.95 and 0\.9"):
         merged(audit, audit.model_copy(update={"confidence": 0.9}))
+
+
+def test_an_attack_that_gave_one_score_comes_last(tmp_path: Path) -> None:
+    ids = np.concatenate([MEMBERS, OTHERS])
+    blind = attacked("blind", 0.0)
+    blind = dataclasses.replace(blind, found=(Scored(scores=ScoreSet(ids=ids, scores=np.zeros(120), attack="blind")),))
+    one, _, _ = assembled(trace(tmp_path / "a"), blind, attacked("worse than chance", -1.0))
+    assert [outcome.attack for outcome in one.attacks] == ["worse than chance", "blind"]
+    assert one.attacks[1].auc.value > one.attacks[0].auc.value
+    alone, _, _ = assembled(trace(tmp_path / "b"), blind)
+    assert alone.verdict.kind == "inconclusive"

@@ -6,6 +6,7 @@ from scipy.stats import norm
 
 from gmip import Gaussian
 from gmip.auditing import gate, verdict
+from gmip.stats.intervals import RunScores
 from tests.unit.auditing.scored import CONFIDENCE, judge, measured, scores
 
 
@@ -45,6 +46,18 @@ def test_a_promise_that_excludes_nothing_says_so() -> None:
     found = judge(1.0, 100, 8.0)
     assert found.kind == "inconclusive" and found.candidates_needed is None
     assert "too weak to test" in found.headline and "up to 100% of the members" in found.headline
+
+
+def test_one_score_for_all_is_no_evidence() -> None:
+    same = RunScores(np.zeros(1000), np.zeros(1000))
+    blind = measured(0.0, 1000, 0.5, title="Blind", runs=[same])
+    assert blind.blind and not measured(0.0, 1000, 0.5).blind
+    alone = verdict([blind], Gaussian(0.5), fpr=0.01, confidence=CONFIDENCE)
+    assert alone.kind == "inconclusive" and "the same score" in alone.headline
+    sighted = measured(0.0, 1000, 0.5, title="Sighted")
+    both = verdict([sighted, blind], Gaussian(0.5), fpr=0.01, confidence=CONFIDENCE)
+    assert both.kind == "consistent" and "The strongest attack, Sighted," in both.headline
+    assert any(reason.startswith("Blind: all candidates got the same score") for reason in both.reasons)
 
 
 def test_the_headline_has_the_rate_of_the_table() -> None:

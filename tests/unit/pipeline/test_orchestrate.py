@@ -192,7 +192,7 @@ def test_exposed_records_are_members_by_falling_score(task: Task, run: Path) -> 
     scores = [record.score for record in one.exposed]
     assert scores == sorted(scores, reverse=True)
     rows = audited.candidates["recorded"]
-    assert len(rows) == 80 and sum(row["member"] for row in rows) == 40
+    assert len(rows) == 80 and sum(row.member for row in rows) == 40
 
 
 def test_warnings_of_attacks_are_reported(run: Path, task: Task) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import gmip.report.write as module
+from gmip.auditing import Candidate
 from gmip.errors import FileError, InvalidArgument, TraceError
 from gmip.report import read_result, to_html, to_markdown, write_report
 from tests.unit.report import sample
@@ -38,22 +39,23 @@ def test_an_earlier_report_is_replaced(tmp_path):
 
 
 def test_candidates(tmp_path):
-    rows: list[dict[str, object]] = [
-        {"id": "=1+1", "score": np.float64(-1.5), "member": True},
-        {"id": 7, "score": 2, "susceptibility": None, "member": np.bool_(False)},
-        {"id": 'a,"b"\n', "score": 0.1},
+    rows = [
+        Candidate("=1+1", True, np.float64(-1.5)),
+        Candidate(7, False, 2.0, p_value=0.25, posterior=0.5, susceptibility=3.0),
+        Candidate('a,"b"\n', False, 0.1),
     ]
+    header = ["id", "member", "score", "p_value", "posterior", "susceptibility"]
     result = sample.three_runs()
     written = write_report(result, tmp_path, candidates={"GMIP noise": rows, "no noise": []})
     assert [path.name for path in written.csv] == ["exposed-GMIP-noise.csv", "exposed-no-noise.csv"]
     with written.csv[0].open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file)) == [
-            ["id", "score", "member", "susceptibility"],
-            ["'=1+1", "-1.5", "True", ""],
-            ["7", "2", "False", ""],
-            ['a,"b"\n', "0.1", "", ""],
+            header,
+            ["'=1+1", "True", "-1.5", "", "", ""],
+            ["7", "False", "2.0", "0.25", "0.5", "3.0"],
+            ['a,"b"\n', "False", "0.1", "", "", ""],
         ]
-    assert written.csv[1].read_text() == "\n"
+    assert written.csv[1].read_text().split() == [",".join(header)]
 
 
 def test_file_names_are_safe_and_distinct(tmp_path):
@@ -70,7 +72,7 @@ def test_file_names_are_safe_and_distinct(tmp_path):
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, np.zeros(3), object()])
 def test_records_are_refused(tmp_path, value):
     with pytest.raises(InvalidArgument, match="never the records themselves"):
-        write_report(sample.consistent(), tmp_path / "new", candidates={"cifar10-head": [{"id": 1, "score": value}]})
+        write_report(sample.consistent(), tmp_path / "new", candidates={"cifar10-head": [Candidate(1, True, value)]})
     assert not (tmp_path / "new").exists()
 
 

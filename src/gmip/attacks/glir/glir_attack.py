@@ -122,6 +122,13 @@ class GLiR(Attack):
 
     def _scored(self, outcome: GlirOutcome, who: Parties) -> ScoreSet:
         """A doubting attack measures and plays another run than the recorded one, so it makes no statement on that."""
+        if len(who.ids) > 1 and np.ptp(outcome.scores) == 0.0:
+            warnings.warn(
+                f"Attack {self.name!r} gives all {len(who.ids)} candidates the same score, so it says nothing about "
+                "this run: what was published is far from what the attack assumes. Use `method` = 'likelihood-ratio'.",
+                GmipWarning,
+                stacklevel=3,
+            )
         believed = self.doubt is None
         told = believed and outcome.susceptibility is not None
         return ScoreSet(
@@ -214,32 +221,33 @@ class GLiR(Attack):
             sample_rate=n / header.dataset_size,
             sampling="poisson" if poisson else "full" if n == header.dataset_size else "fixed",
             extra_dims=found.extra_dims,
+            length_counts=self.doubt != "noise" or info.noise_std == 0.0,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoubtNoise(GLiR):
-    """GLiR that does not believe in the noise (`doubt = "noise"`)."""
+    """GLiR that assumes that no noise was added (`doubt = "noise"`)."""
 
     doubt: Doubt | None = "noise"
 
     name: ClassVar[str] = "glir-no-noise"
-    title: ClassVar[str] = "GLiR that doubts the noise"
+    title: ClassVar[str] = "GLiR, assuming that no noise was added"
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
-        """Where there is noise to doubt."""
+        """Where noise is recorded."""
         return any(run.noisy for run in runs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoubtClipping(GLiR):
-    """GLiR that does not believe in the clipping (`doubt = "clipping"`)."""
+    """GLiR that assumes that gradients were not clipped (`doubt = "clipping"`)."""
 
     doubt: Doubt | None = "clipping"
 
     name: ClassVar[str] = "glir-no-clip"
-    title: ClassVar[str] = "GLiR that doubts the clipping"
+    title: ClassVar[str] = "GLiR, assuming that gradients were not clipped"
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:

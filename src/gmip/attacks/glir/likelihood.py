@@ -61,6 +61,7 @@ class StepTest:
     others : variance of M if the candidate is in the batch, as a multiple of Sigma and without noise.
     trace : tr(Sigma/v1)/m, the mean of sum M shift/v1 that the error of the background mean causes.
     temperature : factor of the candidate's part of the log-likelihood ratio.
+    length_counts : whether the length of M is evidence, as in the view.
     """
 
     batch_size: float
@@ -77,6 +78,7 @@ class StepTest:
     others: float
     trace: float
     temperature: float
+    length_counts: bool = True
 
     @classmethod
     def of(cls, model: GaussianModel, view: View) -> StepTest:
@@ -135,6 +137,7 @@ class StepTest:
             others=v1_share,
             trace=phi * float((sampled / v1).sum()) / m,
             temperature=temperature,
+            length_counts=view.length_counts,
         )
 
     def shifts(self, coordinates: Array) -> Array:
@@ -157,6 +160,8 @@ class StepTest:
 
     def _variance_part(self, means: Array) -> Array:
         """What the smaller variance of the others says, the same for every candidate: shape (g,)."""
+        if not self.length_counts:
+            return np.zeros(means.shape[0])
         rise = 1.0 / self.v0 - 1.0 / self.v1
         ratio = self.v0 / self.v1
         # centred, so that a ridge or an estimated covariance does not shift it; exact when parameters are known
@@ -337,9 +342,12 @@ class _Form:
             shifts, n = test.shifts(places), test.batch_size
             gain = test.temperature / n
             squares.append((gain * shifts / test.v1) ** 2 * test.spread)
-            bends.append(test.drawn * (1.0 / test.v1 - 1.0 / test.v0))
-            ratio = test.v0 / test.v1
-            self.const -= 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
+            if test.length_counts:
+                ratio = test.v0 / test.v1
+                bends.append(test.drawn * (1.0 / test.v1 - 1.0 / test.v0))
+                self.const -= 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
+            else:
+                bends.append(np.zeros(test.v0.size))
             self.const -= gain * (0.5 / n) * ((shifts * shifts) @ (1.0 / test.v1) - test.anchor**2 * test.trace)
         bend = np.concatenate(bends)
         order = np.argsort(bend)

@@ -35,6 +35,8 @@ class View:
     sample_rate : p, chance that an example of the training set is in the batch.
     sampling : "fixed", "poisson" or "full", as in `NoisySGD`.
     extra_dims : dimensions in which no vector has a part and which were left out (an isometric compression).
+    length_counts : whether the length of the mean is evidence: a batch without the candidate varies a little more. Not
+        for an attack that doubts `noise_std`: noise that is there after all would say "not in the batch" of everybody.
 
     Arrays are float32 or float64 and are not copied; sums over them are float64.
     """
@@ -47,6 +49,7 @@ class View:
     sample_rate: float = 1.0
     sampling: Sampling = "full"
     extra_dims: int = 0
+    length_counts: bool = True
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -132,6 +135,7 @@ def stack(views: Sequence[View]) -> View:
         batch_size=first.batch_size,
         noise_std=first.noise_std,
         extra_dims=sum(view.extra_dims for view in views),
+        length_counts=first.length_counts,
     )
 
 
