@@ -9,8 +9,10 @@ Every name is imported when it is first used: NumPy and SciPy by the accountant,
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from gmip import attacks
+from gmip._lazy import lazy
 
 if TYPE_CHECKING:
     from gmip.accounting.account import account as account
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from gmip.attacks import LiRA as LiRA
     from gmip.attacks import Loss as Loss
     from gmip.attacks import Seed as Seed
+    from gmip.attacks import ShadowAttack as ShadowAttack
     from gmip.attacks import Shadows as Shadows
     from gmip.auditing import AuditResult as AuditResult
     from gmip.errors import DataUnavailable as DataUnavailable
@@ -68,10 +71,6 @@ _PUBLIC = {
     "gmip.accounting.gaussian_pair": ("ChiSquared", "GaussianPair", "spectral_step"),
     "gmip.accounting.stochastic": ("stochastic_composition",),
     "gmip.accounting.tradeoff": ("TradeOff",),
-    "gmip.attacks": (
-        *("Attack", "CFD", "CFDLRT", "DoubtClipping", "DoubtNoise", "GLiR", "LiRA", "Loss", "RMIA", "Seed"),
-        "Shadows",
-    ),
     "gmip.auditing": ("AuditResult",),
     "gmip.errors": (
         *("DataUnavailable", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
@@ -83,28 +82,22 @@ _PUBLIC = {
     "gmip.trace": ("Trace",),
     "gmip.training": ("record", "train"),
 }
-_HOME = {name: module for module, names in _PUBLIC.items() for name in names}
+_HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
+_HOMES |= dict.fromkeys(attacks.__all__, "gmip.attacks")
 # Packages that `import gmip` is enough for, as in gmip.tasks.load("digits").
-_PACKAGES = ("accounting", "attacks", "auditing", "errors", "report", "stats", "tasks", "trace", "training")
+_PACKAGES = ("accounting", "auditing", "errors", "report", "stats", "tasks", "trace", "training")
 
-__all__ = sorted(["__version__", *_HOME])
+__all__ = sorted(["__version__", *_HOMES])
+
+
+_find, __dir__ = lazy(__name__, _HOMES, __all__, _PACKAGES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
-    elif name in _PACKAGES:
-        value = import_module(f"gmip.{name}")
-    elif name == "__version__":
-        value = _version()
-    else:
-        raise AttributeError(f"module 'gmip' has no attribute {name!r}")
-    globals()[name] = value
+    if name != "__version__":
+        return _find(name)
+    globals()[name] = value = _version()
     return value
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
 
 
 def _version() -> str:

@@ -6,19 +6,11 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = ["Stream"]
+__all__ = ["PlayStream", "ShadowStream", "Stream"]
 
 
-class Stream(IntEnum):
-    """What random numbers of a run, or of its audit, are for. The values are part of every result: never change one."""
-
-    MEMBERS = 0
-    BATCHES = 1
-    NOISE = 2
-    WEIGHTS = 3
-    DROPOUT = 4
-    CANDIDATES = 5  # of an audit, among members and non-members
-    EXPERIMENT_CANDIDATES = 7  # the same in the paper's experiments
+class _Streams(IntEnum):
+    """What random numbers are for. The values are part of every result: never change one."""
 
     def sequence(self, seed: int, *index: int) -> np.random.SeedSequence:
         """The start of the stream; where it has parts (one for each step, say), of the part of that index."""
@@ -28,6 +20,37 @@ class Stream(IntEnum):
         """NumPy's generator at the start of the stream."""
         return np.random.default_rng(self.sequence(seed, *index))
 
-    def torch_seed(self, seed: int) -> int:
+    def torch_seed(self, seed: int, *index: int) -> int:
         """For torch.manual_seed, which takes 63 bits."""
-        return int(self.sequence(seed).generate_state(1, np.uint64)[0] >> 1)
+        return int(self.sequence(seed, *index).generate_state(1, np.uint64)[0] >> 1)
+
+
+class Stream(_Streams):
+    """Of a run, or of its audit."""
+
+    MEMBERS = 0
+    BATCHES = 1
+    NOISE = 2
+    WEIGHTS = 3
+    DROPOUT = 4
+    CANDIDATES = 5  # of an audit, among members and non-members
+    EXPERIMENT_CANDIDATES = 7  # the same in the paper's experiments
+
+
+class PlayStream(_Streams):
+    """Of GLiR's seed: its self-play, and p-values by simulation."""
+
+    SPLIT = 0  # of the background, into estimation and play
+    TUNING_GAMES = 1
+    GAMES = 2
+    P_VALUES = 3
+
+
+class ShadowStream(_Streams):
+    """Of the seed of shadow models; those after the first have a part for each model or group of models."""
+
+    POPULATION = 0
+    MEMBERS = 1
+    FILL = 2
+    TRAINING = 3
+    SIGNAL = 4

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import special
 
-from gmip.accounting import _ncx2
+from gmip.accounting import noncentral_chi2
 from gmip.accounting._saddlepoint import gaussian_pair_log_tails
 
 TOLERANCE = 1e-8
@@ -156,7 +156,7 @@ def test_convolution_of_two_coordinates(w: list[float], s: list[float], hypothes
 def test_one_group_is_non_central_chi_squared(w: float, m: float, shift: float) -> None:
     nc0, nc1 = (shift / w) ** 2, shift**2 * (1.0 - w) / w**2
     for scale, nc, row in ((1.0, nc0, 0), (1.0 - w, nc1, 2)):
-        u = scale * _ncx2.quantile(np.array([-3e3, -50.0, -3.0, -0.5, -1e-3, -1e-9]), m, nc)
+        u = scale * noncentral_chi2.quantile(np.array([-3e3, -50.0, -3.0, -0.5, -1e-3, -1e-9]), m, nc)
         u = u[u > 1e-12 * m]  # nearer to the supremum, L itself is not resolved by floats
         log_ratio = -0.5 * m * math.log1p(-w) + 0.5 * shift**2 / w - 0.5 * w / (1.0 - w) * u
         got = tails(log_ratio, ([w], [shift], [m]))
@@ -166,8 +166,8 @@ def test_one_group_is_non_central_chi_squared(w: float, m: float, shift: float) 
         )
         size = 4.0 * blur * np.maximum(m, u / scale)
         for value, exact in (
-            (got[row], _ncx2.log_cdf(u / scale, m, nc)),
-            (got[row + 1], _ncx2.log_sf(u / scale, m, nc)),
+            (got[row], noncentral_chi2.log_cdf(u / scale, m, nc)),
+            (got[row + 1], noncentral_chi2.log_sf(u / scale, m, nc)),
         ):
             np.testing.assert_array_less(np.abs(value - exact), (1e-8 + size) * np.abs(exact) + 1e-300)
 

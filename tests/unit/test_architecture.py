@@ -12,11 +12,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 
-# Each is to be removed; a pair that is not needed any more fails.
-TOLERATED: set[tuple[str, str]] = {
-    ("gmip.attacks.glir.likelihood", "gmip.accounting._ncx2"),
-}
-
 
 def module_of(file: Path) -> str:
     parts = file.relative_to(SRC).with_suffix("").parts
@@ -77,9 +72,7 @@ def found() -> list[tuple[str, str]]:
 
 
 def test_no_private_module_of_another_package_is_imported() -> None:
-    broken = {(importer, what) for importer, imported in found() if (what := private(importer, imported)) is not None}
-    assert broken - TOLERATED == set()
-    assert TOLERATED - broken == set(), "is not needed any more: remove it from the list"
+    assert {(importer, what) for importer, imported in found() if (what := private(importer, imported))} == set()
 
 
 def test_nobody_climbs_by_importing_gmip() -> None:

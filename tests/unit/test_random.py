@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gmip._random import Stream
+from gmip._random import PlayStream, ShadowStream, Stream
 
 
 @pytest.mark.parametrize(("stream", "number"), [("MEMBERS", 0), ("BATCHES", 1), ("NOISE", 2), ("WEIGHTS", 3)])
@@ -24,4 +24,10 @@ def test_values_never_change() -> None:
         "CANDIDATES": 5,
         "EXPERIMENT_CANDIDATES": 7,
     }
+    assert [stream.name for stream in sorted(PlayStream)] == ["SPLIT", "TUNING_GAMES", "GAMES", "P_VALUES"]
+    assert [stream.name for stream in sorted(ShadowStream)] == ["POPULATION", "MEMBERS", "FILL", "TRAINING", "SIGNAL"]
+    assert set(PlayStream) == set(range(4)) and set(ShadowStream) == set(range(5))
+    assert (
+        ShadowStream.TRAINING.torch_seed(7, 2) == np.random.SeedSequence([7, 3, 2]).generate_state(1, np.uint64)[0] // 2
+    )
     assert Stream.WEIGHTS.torch_seed(7) == 2530781778362038830

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri, ndtri_exp
 
 from gmip import _validate as check
-from gmip.accounting import _ncx2
+from gmip.accounting import noncentral_chi2
 from gmip.accounting._loss import TAIL_SCORE, Atoms, discretise, step_atoms
 from gmip.accounting._saddlepoint import gaussian_pair_log_tails
 from gmip.accounting.families import Gaussian
@@ -267,8 +267,8 @@ class ChiSquared(GaussianPair):
     def _log_fnr(self, fpr: Array) -> Array:
         n, d, k = self.batch_size, self.dimension, self.susceptibility
         with np.errstate(divide="ignore"):
-            statistic = _ncx2.quantile(np.log(fpr), d, n * k)
-        return _ncx2.log_sf(n / (n - 1.0) * statistic, d, (n - 1.0) * k)
+            statistic = noncentral_chi2.quantile(np.log(fpr), d, n * k)
+        return noncentral_chi2.log_sf(n / (n - 1.0) * statistic, d, (n - 1.0) * k)
 
 
 def gaussian_pair(drop: Array, shift: Array, multiplicity: Array) -> GaussianPair:

@@ -8,27 +8,13 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple
 
 from gmip import _validate as check
+from gmip.attacks import ATTACKS, VARIANTS
 from gmip.attacks.attack import NEEDS, Attack, RunTraits
 from gmip.errors import InvalidArgument
 
 __all__ = ["NOTE", "Assumption", "default_names", "kind", "make", "markdown", "names", "table", "titles"]
 
-# Name -> where the class is: imported when it is asked for.
-_CLASSES: Final = {
-    "glir": ("gmip.attacks.glir.glir_attack", "GLiR"),
-    "loss": ("gmip.attacks.loss", "Loss"),
-    "lira": ("gmip.attacks.lira", "LiRA"),
-    "rmia": ("gmip.attacks.rmia", "RMIA"),
-    "cfd": ("gmip.attacks.counterfactual", "CFD"),
-    "cfd-lrt": ("gmip.attacks.counterfactual", "CFDLRT"),
-    "seed": ("gmip.attacks.seed", "Seed"),
-}
-# Variants that need what their original needs: for runs whose noise or clipping may be broken. Not in the table.
-_VARIANTS: Final = {
-    "glir-no-noise": ("gmip.attacks.glir.glir_attack", "DoubtNoise"),
-    "glir-no-clip": ("gmip.attacks.glir.glir_attack", "DoubtClipping"),
-}
-_ALL: Final = _CLASSES | _VARIANTS
+_ALL: Final = ATTACKS | VARIANTS
 _ANALYTICAL: Final = "error rates known in closed form"
 
 NOTE: Final = (
@@ -46,7 +32,7 @@ class Assumption(NamedTuple):
 
 def names() -> tuple[str, ...]:
     """The attacks of the table, as `make` takes them; it also knows the variants glir-no-noise and glir-no-clip."""
-    return tuple(_CLASSES)
+    return tuple(ATTACKS)
 
 
 def default_names(runs: Sequence[RunTraits]) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +12,12 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.promises import GRID, roc_points
 from gmip.auditing.schema import AttackOutcome, Band, Curve, Estimate, MuBound
 from gmip.stats import bounds, intervals, roc_curve
-from gmip.stats.bounds import Method
 from gmip.stats.intervals import RunScores
 from gmip.stats.scores import Fact
 
 __all__ = ["attack_outcome", "measured_curve"]
 
 Array = NDArray[np.float64]
-_METHODS: Final[tuple[Method, ...]] = ("auto", "gaussian-sum", "levels", "threshold", "one-run")
 
 
 def attack_outcome(
@@ -47,7 +44,9 @@ def attack_outcome(
     found = intervals.summary(runs, confidence=confidence, fprs=tuple(fprs), seed=seed)
     grid = GRID[(GRID > 0.0) & (GRID < 1.0)]
     band = intervals.roc_band(runs, grid, confidence=confidence)
-    all_bounds = [bounds.mu_lower_bound(runs, confidence=confidence, method=method, seed=seed) for method in _METHODS]
+    all_bounds = [
+        bounds.mu_lower_bound(runs, confidence=confidence, method=method, seed=seed) for method in bounds.METHODS
+    ]
     epsilon = bounds.epsilon_lower_bound(runs, delta=delta, confidence=confidence, seed=seed)
     members = np.concatenate([run.members for run in runs])
     non_members = np.concatenate([run.non_members for run in runs])

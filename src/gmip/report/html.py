@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from gmip import _numbers
 from gmip._html import Html, join, tag
@@ -73,9 +75,7 @@ def _contents(result: AuditResult) -> Html:
     if len(result.runs) > 1:
         entries = [("overview", "Overview"), *((f"run-{i}", run.name) for i, run in enumerate(result.runs, 1))]
     else:
-        named = {"verdict": "Answer", "curves": "Curves", "attacks": "Attacks", "promise": "Promise"}
-        named |= {"exposed": "Records", "advice": "What to do", "standing": "Proved or measured"}
-        entries = [(f"run-1-{key}", name) for key, name in named.items()]
+        entries = [("run-1-verdict", "Answer"), *((f"run-1-{part.key}", part.name) for part in _PARTS if part.name)]
     entries += [("threat-model", "Threat model"), ("repeat", "Repeat it")]
     items = [tag("li", tag("a", name, href=f"#{key}")) for key, name in entries]
     return tag("nav", tag("ul", *items), aria_label="On this page")
@@ -144,38 +144,36 @@ def _repeat(result: AuditResult) -> Html:
 
 def _run(result: AuditResult, run: RunAudit, key: str) -> Html:
     name = run.name if len(result.runs) > 1 else "The answer"
-    figure = run_figure(run, f"{key}-figure", _rate(run))
     return tag(
         "section",
         tag("h2", name, id=f"{key}-title"),
         _verdict(result, run, key),
-        _part(
-            key,
-            "curves",
-            "The curves",
-            figure_html(figure, title="Members found against false alarms", confidence=result.confidence),
-            _in_numbers(tables.curve_table(figure), key),
-        ),
-        _attacks(result, run, key),
-        _comparison(run, key),
-        _exposed(run, key),
-        _advice(run, key),
-        _part(
-            key,
-            "standing",
-            "What is proved, approximate or measured",
-            tag("p", _STANDING_NOTES),
-            table_html(tables.standing_table(run), key, "standing-table"),
-        ),
-        _part(key, "facts", "What ran", table_html(tables.fact_table(run), key, "facts-table")),
+        *(_part(part, result, run, key) for part in _PARTS),
         id=key,
         class_="run",
         aria_labelledby=f"{key}-title",
     )
 
 
-def _part(key: str, name: str, title: str, *children: Html | None) -> Html:
-    return tag("section", tag("h3", title, id=f"{key}-{name}-title"), *children, id=f"{key}-{name}")
+def _part(part: Part, result: AuditResult, run: RunAudit, key: str) -> Html:
+    title = tag("h3", part.title, id=f"{key}-{part.key}-title")
+    return tag("section", title, *part.content(result, run, key), id=f"{key}-{part.key}")
+
+
+def _curves(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    figure = run_figure(run, f"{key}-figure", _rate(run))
+    return [
+        figure_html(figure, title="Members found against false alarms", confidence=result.confidence),
+        _in_numbers(tables.curve_table(figure), key),
+    ]
+
+
+def _standing(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    return [tag("p", _STANDING_NOTES), table_html(tables.standing_table(run), key, "standing-table")]
+
+
+def _facts(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    return [table_html(tables.fact_table(run), key, "facts-table")]
 
 
 def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
@@ -242,19 +240,16 @@ def _first_advice(run: RunAudit, key: str) -> Html:
     )
 
 
-def _attacks(result: AuditResult, run: RunAudit, key: str) -> Html:
+def _attacks(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     if not run.attacks:
-        return _part(key, "attacks", "Attacks", tag("p", "No attack was run."))
+        return [tag("p", "No attack was run.")]
     rate = sentences.headline_rate(run)
     told = sentences.meaning(run.attacks[0], rate) if rate else ""
-    return _part(
-        key,
-        "attacks",
-        "Attacks",
+    return [
         tag("p", f"The strongest was {run.attacks[0].title}. {told}"),
         table_html(tables.attack_table(result, run), key, "attacks-table"),
         tag("dl", *(_attack_notes(a) for a in run.attacks), class_="notes"),
-    )
+    ]
 
 
 def _attack_notes(attack: AttackOutcome) -> Html:
@@ -268,37 +263,34 @@ def _attack_notes(attack: AttackOutcome) -> Html:
     return tag("div", tag("dt", attack.title), tag("dd", bullets([one for one in said if one])))
 
 
-def _comparison(run: RunAudit, key: str) -> Html:
+def _comparison(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     known = run.attacks or run.promises
     table = table_html(tables.comparison_table(run), key, "promise-table", marks=_COMPARED) if known else None
     nothing = None if known else tag("p", "Nothing was promised and nothing was measured.")
-    return _part(key, "promise", "Promised and measured", bullets(run.verdict.reasons), table, nothing)
+    return [bullets(run.verdict.reasons), table, nothing]
 
 
-def _exposed(run: RunAudit, key: str) -> Html:
+def _exposed(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     if not run.exposed:
-        return _part(key, "exposed", "Most exposed records", tag("p", "No records are listed."))
+        return [tag("p", "No records are listed.")]
     left = len(run.exposed) - tables.SHOWN_RECORDS
-    return _part(
-        key,
-        "exposed",
-        "Most exposed records",
+    return [
         tag(
             "p",
             "The members that are easiest to recognise as training data. Only identifiers are shown, never what a "
             "record contains." + (f" {_numbers.count(left)} more are in result.json." if left > 0 else ""),
         ),
         table_html(tables.exposed_table(run), key, "exposed-table"),
-    )
+    ]
 
 
-def _advice(run: RunAudit, key: str) -> Html:
+def _advice(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     def item(advice: Advice) -> Html:
         return tag("li", tag("p", advice.text), _command(advice.command) if advice.command else None)
 
     if not run.advice:
-        return _part(key, "advice", "What to do", tag("p", "No recommendation."))
-    return _part(key, "advice", "What to do", tag("ol", *map(item, run.advice), class_="advice"))
+        return [tag("p", "No recommendation.")]
+    return [tag("ol", *map(item, run.advice), class_="advice")]
 
 
 # -- pieces -----------------------------------------------------------------------------------------------------------
@@ -311,3 +303,28 @@ def _command(text: str) -> Html:
 
 def _in_numbers(table: tables.Table, section: str) -> Html:
     return tag("details", tag("summary", "The curves in numbers"), table_html(table, section, "numbers"))
+
+
+class Part(NamedTuple):
+    """A part of what the page says about a run, below the answer.
+
+    key : of its HTML id; name : in the contents of the page, "" for one that is not listed there; title : its heading.
+    content : from the result, the run and the id of the run's section, which ids within the part begin with.
+    """
+
+    key: str
+    name: str
+    title: str
+    content: Callable[[AuditResult, RunAudit, str], list[Html | None]]
+
+
+# A new chart or table of a run is a line here.
+_PARTS: Final = (
+    Part("curves", "Curves", "The curves", _curves),
+    Part("attacks", "Attacks", "Attacks", _attacks),
+    Part("promise", "Promise", "Promised and measured", _comparison),
+    Part("exposed", "Records", "Most exposed records", _exposed),
+    Part("advice", "What to do", "What to do", _advice),
+    Part("standing", "Proved or measured", "What is proved, approximate or measured", _standing),
+    Part("facts", "", "What ran", _facts),
+)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gmip._lazy import lazy
 from gmip.reproduce.experiments import Cell, Claim, Drawing, Experiment, Row, experiment, names
 
 if TYPE_CHECKING:
@@ -36,7 +36,4 @@ _LAZY = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'gmip.reproduce' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+__getattr__, __dir__ = lazy(__name__, _LAZY, __all__)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gmip.stats._families import Family
 from gmip.stats._runs import Pooled
 
-__all__ = ["Guesses", "guess", "one_run_bound"]
+__all__ = ["Guesses", "guess", "one_run_bound", "refuted_parameter"]
 
 Array = NDArray[np.float64]
 
@@ -44,7 +44,14 @@ def guess(untied: Pooled, rng: np.random.Generator) -> Guesses:
     return Guesses(max(correct - 1, 0), 2 * side, 2 * half)
 
 
-def one_run_bound(guesses: Guesses, family: Family, alpha: float) -> float:
+def one_run_bound(scores: Pooled, family: Family, alpha: float, seed: int) -> tuple[float, str]:
+    """The bound and what it rests on."""
+    guesses = guess(scores.comparable(seed).untied(seed), np.random.default_rng(seed))
+    evidence = f"{guesses.correct} of {guesses.made} guesses right, {guesses.candidates} candidates"
+    return refuted_parameter(guesses, family, alpha), evidence
+
+
+def refuted_parameter(guesses: Guesses, family: Family, alpha: float) -> float:
     """The largest parameter that so many right answers refute: on a grid, refined, rounded down."""
     low, high = 0.0, 8.0
     while _refuted(guesses, family, np.array([high]), alpha)[0] and high < 1.0e3:

@@ -14,7 +14,7 @@ from scipy.special import betaincinv, ndtri, stdtrit
 from gmip.stats._families import Family
 from gmip.stats._runs import Pooled
 
-__all__ = ["CrossFit", "Split", "binomial_lower", "binomial_upper", "cross_fit", "split_threshold"]
+__all__ = ["CrossFit", "Split", "binomial_lower", "binomial_upper", "cross_fit", "split_threshold", "threshold_bound"]
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.intp]
@@ -37,6 +37,12 @@ class Split(NamedTuple):
     parameter: float
     tpr_lower: float
     fpr_upper: float
+
+
+def threshold_bound(scores: Pooled, family: Family, alpha: float, seed: int) -> tuple[float, str]:
+    """The bound and what it rests on."""
+    split = split_threshold(scores.comparable(seed), family, alpha, np.random.default_rng(seed))
+    return split.parameter, f"a threshold with TPR >= {split.tpr_lower:.4g} and FPR <= {split.fpr_upper:.4g}"
 
 
 def split_threshold(scores: Pooled, family: Family, alpha: float, rng: np.random.Generator) -> Split:

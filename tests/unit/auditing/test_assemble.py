@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gmip.auditing import Attacked, Criteria, RateLimit, Scored, assemble, merged
+from gmip.auditing import Attacked, Candidate, Criteria, RateLimit, Scored, assemble, merged
 from gmip.auditing.schema import RunAudit
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -49,7 +49,7 @@ def attacked(name: str, shift: float, *, warnings: tuple[str, ...] = (), **about
 
 def assembled(
     run: Trace, *attacks: Attacked, **changes: Any
-) -> tuple[RunAudit, list[dict[str, Any]], list[tuple[int, int]]]:
+) -> tuple[RunAudit, list[Candidate], list[tuple[int, int]]]:
     calls: list[tuple[int, int]] = []
     one, rows = assemble(
         name="run",

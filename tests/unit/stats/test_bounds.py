@@ -12,7 +12,7 @@ from gmip.accounting.families import EpsilonDelta, Gaussian
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.stats import bounds
 from gmip.stats._families import EpsilonFamily, GaussianFamily, largest_rejected
-from gmip.stats._one_run import Guesses, _refuted, guess, one_run_bound
+from gmip.stats._one_run import Guesses, _refuted, guess, refuted_parameter
 from gmip.stats._rank_tests import crossing_probability, expected_losses, level_at, one_run_design
 from gmip.stats._rates import chord, tpr_upper
 from gmip.stats._runs import RunScores, pool
@@ -40,7 +40,6 @@ def test_public_names():
     assert bounds.__all__ == [
         "METHODS",
         "EpsilonBound",
-        "Method",
         "MuBound",
         "candidates_needed",
         "claim_p_value",
@@ -119,7 +118,7 @@ def test_one_run_recursion_as_the_paper_writes_it():
     for correct, made, m in ((40, 50, 400), (60, 100, 100), (9, 10, 1000)):
         got = _refuted(Guesses(correct, made, m), GaussianFamily(), grid, 0.05)
         assert got.tolist() == [refuted(correct, made, m, mu, 0.05) for mu in grid]
-        bound = one_run_bound(Guesses(correct, made, m), GaussianFamily(), 0.05)
+        bound = refuted_parameter(Guesses(correct, made, m), GaussianFamily(), 0.05)
         assert refuted(correct, made, m, bound, 0.05) or bound == 0.0
         assert not refuted(correct, made, m, bound + 1e-3, 0.05)
 
@@ -143,7 +142,7 @@ def test_one_run_counts_fixed_halves_as_no_more_than_coins(half, alpha):
         guesses = guess(pool(RunScores(scores[member], scores[~member])).untied(0), np.random.default_rng(0))
         assert guesses.made == guesses.candidates == 2 * half
         if hypergeom.sf(top - 1, 2 * half, half, half) > alpha:
-            assert one_run_bound(guesses, GaussianFamily(), alpha) == 0.0
+            assert refuted_parameter(guesses, GaussianFamily(), alpha) == 0.0
 
 
 def test_the_threshold_is_judged_on_the_other_half():

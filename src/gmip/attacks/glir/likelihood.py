@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from gmip.accounting import _ncx2
+from gmip.accounting import noncentral_chi2
 from gmip.attacks.glir.published_step import View
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, Shrinkage, fit_white
@@ -205,7 +205,7 @@ class StepTest:
         u = ((means * means) @ (1.0 / self.v0))[:, None] + length - 2.0 * (means @ weighted.T)
         dof = max(self.temperature * self.dof, 1.0)
         centre = np.maximum(self.temperature * (length - 2.0 * self.anchor * self.trace), 0.0)
-        return _ncx2.log_cdf(self.temperature * u, dof, np.broadcast_to(centre, u.shape))
+        return noncentral_chi2.log_cdf(self.temperature * u, dof, np.broadcast_to(centre, u.shape))
 
 
 def _variances(model: GaussianModel, *, whole: bool) -> Array:

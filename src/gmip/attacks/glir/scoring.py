@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from gmip import _validate as check
+from gmip._random import PlayStream
 from gmip.attacks.glir import selfplay
 from gmip.attacks.glir.likelihood import FittedStep, StepTest, llr_p_values
 from gmip.attacks.glir.published_step import View, same_run, stack
@@ -167,7 +168,7 @@ def _from_models(steps: list[FittedStep], method: str, seed: int) -> GlirOutcome
         elif method != "mixture" or always:
             p_values = llr_p_values(tests, places, llr)
         elif known:
-            p_values = _simulated(tests, places, scores, np.random.default_rng([seed, 3]))
+            p_values = _simulated(tests, places, scores, PlayStream.P_VALUES.rng(seed))
     return _outcome(
         steps,
         places,
@@ -247,8 +248,8 @@ class _Tally:
         self.most = 0  # the largest rank that was asked for
         self.samples = 0.0
         self.games = [
-            Games(held_out.size, view.dataset_size, number, len(grid), np.random.default_rng([seed, stream]))
-            for stream, number in ((1, play.tuning_games), (2, play.games))
+            Games(held_out.size, view.dataset_size, number, len(grid), stream.rng(seed))
+            for stream, number in ((PlayStream.TUNING_GAMES, play.tuning_games), (PlayStream.GAMES, play.games))
         ]
 
     def add(self, base: FittedStep) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
+from gmip._random import PlayStream
 from gmip.attacks.glir.likelihood import StepTest
 from gmip.attacks.glir.published_step import View
 from gmip.errors import InvalidArgument
@@ -134,7 +135,7 @@ def split(count: int, dataset_size: int, *, share: float, seed: int) -> tuple[ND
         )
     size = min(int(share * count), max(_ENOUGH, 2 * dataset_size))
     size = max(dataset_size + max(_SPARE, dataset_size // 4), size)
-    order = np.random.default_rng([seed, 0]).permutation(count)
+    order = PlayStream.SPLIT.rng(seed).permutation(count)
     size = min(size, count // 2)
     return np.sort(order[size:]), np.sort(order[:size])
 

@@ -9,11 +9,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip._random import ShadowStream
 from gmip.errors import InvalidArgument
 
 __all__ = ["Membership"]
 
-_POPULATION, _MEMBERS, _FILL, _TRAINING, _SIGNAL = range(5)  # streams of random numbers
 _MOST_POPULATION: Final = 1_000
 
 
@@ -58,24 +58,24 @@ class Membership:
         mask = np.zeros(c, dtype=np.bool_)
         if c - c // 2 <= N:
             pair, second = divmod(index, 2)
-            mask[self._rng(_MEMBERS, pair).permutation(c)[: c // 2]] = True
+            mask[ShadowStream.MEMBERS.rng(self.seed, pair).permutation(c)[: c // 2]] = True
             return ~mask if second else mask
         group, place = divmod(index, c // N)
-        mask[self._rng(_MEMBERS, group).permutation(c)[place * N : (place + 1) * N]] = True
+        mask[ShadowStream.MEMBERS.rng(self.seed, group).permutation(c)[place * N : (place + 1) * N]] = True
         return mask
 
     def fill(self, index: int) -> NDArray[np.int64]:
         """Rows of `filling` that are in the model, sorted."""
         missing = self.dataset_size - int(self.inside(index).sum())
-        return np.sort(self._rng(_FILL, index).choice(len(self.filling), missing, replace=False))
+        return np.sort(ShadowStream.FILL.rng(self.seed, index).choice(len(self.filling), missing, replace=False))
 
     def training_seed(self, index: int) -> int:
         """Of initial weights, batches and noise."""
-        return self._draw(_TRAINING, index)
+        return ShadowStream.TRAINING.torch_seed(self.seed, index)
 
     def signal_seed(self, index: int) -> int:
         """Of torch's generator while a signal is computed."""
-        return self._draw(_SIGNAL, index)
+        return ShadowStream.SIGNAL.torch_seed(self.seed, index)
 
     @property
     def _most_fill(self) -> int:
@@ -83,13 +83,7 @@ class Membership:
 
     @cached_property
     def _background(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        order = self._rng(_POPULATION, 0).permutation(self.num_background)
+        order = ShadowStream.POPULATION.rng(self.seed, 0).permutation(self.num_background)
         size = min(_MOST_POPULATION, (self.num_background - self._most_fill) // 2)
         rest = order[size:] if self._most_fill else order[:0]
         return np.sort(order[:size]), np.sort(rest)
-
-    def _rng(self, stream: int, index: int) -> np.random.Generator:
-        return np.random.default_rng(np.random.SeedSequence([self.seed, stream, index]))
-
-    def _draw(self, stream: int, index: int) -> int:
-        return int(np.random.SeedSequence([self.seed, stream, index]).generate_state(1, np.uint64)[0] >> 1)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from gmip.attacks import GLiR
+from gmip.attacks.glir import Play
 from gmip.attacks.glir.glir_attack import DoubtClipping, DoubtNoise
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.tasks import load
@@ -66,10 +67,10 @@ def test_noise_does_not_blind_the_attack_that_assumes_none(tmp_path: Path) -> No
     small = task.recipe.replace(dataset_size=40, batch_size=20, num_steps=3, clip_norm=0.1, noise_std=0.1)
     task = dataclasses.replace(task, recipe=small)
     train(task, seed=5, out=tmp_path / "a")
-    trace = Trace.open(tmp_path / "a")
-    found = DoubtNoise().run(task, trace)
+    trace, few = Trace.open(tmp_path / "a"), Play(games=2, tuning_games=2)
+    found = DoubtNoise(play=few).run(task, trace)
     # Whom the noise speaks against in all three steps, one in eight, has the lowest score.
     assert np.unique(found.scores).size > 0.75 * len(found)
     # The paper's test is about that length alone: it cannot score such a run, and says so.
     with pytest.warns(GmipWarning, match="'glir-no-noise' gives all 80 candidates the same score"):
-        assert np.ptp(DoubtNoise(method="paper").run(task, trace).scores) == 0.0
+        assert np.ptp(DoubtNoise(method="paper", play=few).run(task, trace).scores) == 0.0

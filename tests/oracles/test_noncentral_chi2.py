@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from gmip.accounting import _ncx2
+from gmip.accounting import noncentral_chi2
 
 TOLERANCE = 1e-8
 Pair = tuple[mp.mpf, mp.mpf]
@@ -105,7 +105,7 @@ def exact_line(x: float, df: float, nc: float) -> Pair:
 
 def worst(exact: Callable[[float, float, float], Pair], cases: list[tuple[float, float, float]], digits: int) -> float:
     x, df, nc = (np.array(column) for column in zip(*cases, strict=True))
-    low, high = _ncx2.log_cdf(x, df, nc), _ncx2.log_sf(x, df, nc)
+    low, high = noncentral_chi2.log_cdf(x, df, nc), noncentral_chi2.log_sf(x, df, nc)
     errors = []
     with mp.workdps(digits):
         for case, *got in zip(cases, low, high, strict=True):
@@ -163,25 +163,25 @@ def test_monotone_and_complementary() -> None:
     for df, nc in ((1.0, 0.0), (2.0, 0.5), (650.0, 3.25e5), (1e7, 1e12)):
         deviation = math.sqrt(2.0 * df + 4.0 * nc)
         x = np.linspace(max(df + nc - 9.0 * deviation, 1e-9), df + nc + 9.0 * deviation, 4001)
-        low, high = _ncx2.log_cdf(x, df, nc), _ncx2.log_sf(x, df, nc)
+        low, high = noncentral_chi2.log_cdf(x, df, nc), noncentral_chi2.log_sf(x, df, nc)
         assert (np.diff(low) >= 0.0).all() and (np.diff(high) <= 0.0).all()
         np.testing.assert_allclose(np.exp(low) + np.exp(high), 1.0, rtol=0.0, atol=1e-15)
 
 
 def test_ends_shapes_and_extreme_points() -> None:
-    assert _ncx2.log_cdf(0.0, 3.0, 1.0) == -np.inf and _ncx2.log_sf(0.0, 3.0, 1.0) == 0.0
-    assert _ncx2.log_cdf(np.inf, 3.0, 1.0) == 0.0 and _ncx2.log_sf(np.inf, 3.0, 1.0) == -np.inf
+    assert noncentral_chi2.log_cdf(0.0, 3.0, 1.0) == -np.inf and noncentral_chi2.log_sf(0.0, 3.0, 1.0) == 0.0
+    assert noncentral_chi2.log_cdf(np.inf, 3.0, 1.0) == 0.0 and noncentral_chi2.log_sf(np.inf, 3.0, 1.0) == -np.inf
     df, nc = np.array([1.0, 2.5, 1e4, 1e9])[:, None, None], np.array([0.0, 1e-300, 1.0, 1e15])[:, None]
     x = np.array([0.0, 5e-324, 1e-200, 1e-90, 1e-3, 1.0, 1e9, 1e15, 1e40, 1e300, np.inf])
-    low, high = _ncx2.log_cdf(x, df, nc), _ncx2.log_sf(x, df, nc)
+    low, high = noncentral_chi2.log_cdf(x, df, nc), noncentral_chi2.log_sf(x, df, nc)
     assert low.shape == high.shape == (4, 4, 11)
     assert not np.isnan(low).any() and not np.isnan(high).any() and (low <= 0.0).all() and (high <= 0.0).all()
     assert (np.diff(low) >= 0.0).all() and (np.diff(high) <= 0.0).all()
     # x to 0 with df = 1: the density is that of a normal pair at +-sqrt(nc)
-    assert _ncx2.log_cdf(1e-300, 1.0, 4.0) == pytest.approx(
+    assert noncentral_chi2.log_cdf(1e-300, 1.0, 4.0) == pytest.approx(
         -150 * math.log(10) + 0.5 * math.log(2 / math.pi) - 2.0, 1e-12
     )
-    assert _ncx2.log_sf(1e300, 2.0, 0.0) == pytest.approx(-5e299, 1e-12)
+    assert noncentral_chi2.log_sf(1e300, 2.0, 0.0) == pytest.approx(-5e299, 1e-12)
 
 
 @pytest.mark.parametrize("upper", [False, True])
@@ -191,10 +191,10 @@ def test_ends_shapes_and_extreme_points() -> None:
 )
 def test_quantile_round_trip(df: float, nc: float, upper: bool) -> None:
     log_p = np.array([-1e5, -4321.0, -100.0, -9.0, -1.0, -math.log(2.0), -0.1, -1e-4, -1e-12])
-    x = _ncx2.quantile(log_p, df, nc, upper=upper)
+    x = noncentral_chi2.quantile(log_p, df, nc, upper=upper)
     lost = x == 0.0  # the quantile is below the smallest float
     assert not lost.any() or (df <= 40.0 and not upper and (log_p[lost] < df / 2.0 * math.log(5e-324)).all())
-    low, high = _ncx2.log_cdf(x, df, nc), _ncx2.log_sf(x, df, nc)
+    low, high = noncentral_chi2.log_cdf(x, df, nc), noncentral_chi2.log_sf(x, df, nc)
     score = np.where(low < high, special.ndtri_exp(low), -special.ndtri_exp(high))
     wanted = special.ndtri_exp(log_p) * (-1.0 if upper else 1.0)
     np.testing.assert_allclose(score[~lost], wanted[~lost], rtol=0.0, atol=1e-6)
@@ -202,24 +202,26 @@ def test_quantile_round_trip(df: float, nc: float, upper: bool) -> None:
 
 def test_quantile_ends_and_shape() -> None:
     log_p = np.array([-np.inf, 0.0])
-    np.testing.assert_array_equal(_ncx2.quantile(log_p, 3.0, 1.0), [0.0, np.inf])
-    np.testing.assert_array_equal(_ncx2.quantile(log_p, 3.0, 1.0, upper=True), [np.inf, 0.0])
-    assert _ncx2.quantile(-1.0, np.ones((3, 1)), np.ones(2)).shape == (3, 2)
-    assert _ncx2.quantile(-1.0, 2.0, 0.0) == pytest.approx(-2.0 * math.log(-math.expm1(-1.0)), 1e-8)
+    np.testing.assert_array_equal(noncentral_chi2.quantile(log_p, 3.0, 1.0), [0.0, np.inf])
+    np.testing.assert_array_equal(noncentral_chi2.quantile(log_p, 3.0, 1.0, upper=True), [np.inf, 0.0])
+    assert noncentral_chi2.quantile(-1.0, np.ones((3, 1)), np.ones(2)).shape == (3, 2)
+    assert noncentral_chi2.quantile(-1.0, 2.0, 0.0) == pytest.approx(-2.0 * math.log(-math.expm1(-1.0)), 1e-8)
 
 
 def test_a_hundred_thousand_points_at_once() -> None:
     df, nc = 650.0, 3.25e5
     x = df + nc + np.linspace(-8.0, 8.0, 100_000) * math.sqrt(2.0 * df + 4.0 * nc)
     some = slice(None, None, 9_973)
-    np.testing.assert_allclose(_ncx2.log_cdf(x, df, nc)[some], _ncx2.log_cdf(x[some], df, nc), rtol=1e-12)
+    np.testing.assert_allclose(
+        noncentral_chi2.log_cdf(x, df, nc)[some], noncentral_chi2.log_cdf(x[some], df, nc), rtol=1e-12
+    )
 
 
 def test_quantile_next_to_the_centre_beside_harder_points() -> None:
     """A point that needs no step once was thrown out of its bracket while the others were still on their way."""
     z = np.linspace(-4.2648907939228245, 4.264890793923841, 257)
     df, nc = 7072.0, 2603.0 * 7071.999999999998
-    together = _ncx2.quantile(special.log_ndtr(z), df, nc)
-    alone = np.array([float(_ncx2.quantile(special.log_ndtr(v), df, nc)) for v in z])
+    together = noncentral_chi2.quantile(special.log_ndtr(z), df, nc)
+    alone = np.array([float(noncentral_chi2.quantile(special.log_ndtr(v), df, nc)) for v in z])
     assert np.all(np.diff(together) > 0.0)
     np.testing.assert_allclose(together, alone, rtol=1e-9)

@@ -1,0 +1,36 @@
+"""Names of a package that are imported when they are first used (PEP 562)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["lazy"]
+
+
+def lazy(
+    package: str, homes: Mapping[str, str], public: Iterable[str], subpackages: Iterable[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package.
+
+    Parameters
+    ----------
+    homes : name -> the module that it is imported from.
+    public : what `dir` lists.
+    subpackages : of the package that need no import of their own.
+    """
+    listed, within = sorted(public), frozenset(subpackages)
+
+    def find(name: str) -> Any:
+        if name in homes:
+            value = getattr(import_module(homes[name]), name)
+        elif name in within:
+            value = import_module(f"{package}.{name}")
+        else:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        setattr(sys.modules[package], name, value)  # found there the next time
+        return value
+
+    return find, lambda: list(listed)
