@@ -157,7 +157,7 @@ def test_composed_run_against_the_optimal_attack(n: int, total: int, d: int, tau
     bound = account(run, susceptibility=float(np.sum(delta**2 / eigenvalues)))
     v0 = eigenvalues / n + tau**2
     v1 = v0 - eigenvalues / n**2
-    games, p = 20_000, run.sample_rate
+    games, p = 40_000, run.sample_rate
 
     def loss(member: bool) -> np.ndarray:
         score = np.zeros(games)
