@@ -61,14 +61,16 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
             remedy="account for phases of one kind at a time",
         )
     adjacency = next(iter(kinds))
+    shuffled = adjacency == "zero-out-one" and any(r.steps_per_epoch > 1 for r in runs)
+    allocated = ", if every record picks its batch on its own," if shuffled else ""
     sentences = [
-        f"Differential privacy for data sets in which {_NEIGHBOURS[adjacency]}: it holds for any data and any attacker "
-        "who sees every published mean gradient.",
+        f"Differential privacy for data sets in which {_NEIGHBOURS[adjacency]}: it holds{allocated} for any data and "
+        "any attacker who sees every published mean gradient.",
         *_common(runs, composition),
     ]
     kind: Kind = "forecast" if composition == "clt" else "bound"
     caveat = None
-    if adjacency == "zero-out-one" and any(r.steps_per_epoch > 1 for r in runs):
+    if shuffled:
         kind = "forecast"
         caveat = (
             "Proved for epochs in which every record picks its batch on its own (balls in bins); in batches of exactly "
@@ -79,14 +81,16 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
 
 def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, bound: str, composition: str) -> Claim:
     """What the curve of `notion="gmip"` claims."""
-    samplings = list(dict.fromkeys(r.sampling for r in runs))
-    mixed = "full" in samplings and len(samplings) > 1
+    samplings = list(dict.fromkeys(_effective(r) for r in runs))
+    mixed = "full" in samplings and len(runs) > 1
     epochs = any(r.sampling == "shuffled" and r.num_steps > r.steps_per_epoch > 1 for r in runs)
     noise_only = known == 1.0
     record, about = _record(susceptibility, runs, noise_only)
     typical = susceptibility is None and not noise_only
     approximate = bound == "paper" or composition == "clt"
-    unproved = mixed or epochs or (noise_only and "shuffled" in samplings)
+    unproved = epochs or (mixed and not noise_only) or (known > 0.0 and "shuffled" in samplings)
+    if isinstance(susceptibility, str) and 0.0 < known < 1.0 and any(r.noise_std > 0.0 for r in runs):
+        unproved = True  # one ray for batches of different composition (docs/theory/random-record.md)
     sentences = [
         "Threat model: the attacker sees every published mean gradient and cannot poison the data.",
         *(_GAME[s] for s in samplings),
@@ -115,19 +119,37 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     return Claim(kind, f"{record} and {_attacker(known)}", tuple(sentences + _common(runs, composition)), caveat)
 
 
+def _effective(run: NoisySGD) -> Sampling:
+    """A batch of all records is a full batch, however it is drawn (each record on its own: Poisson)."""
+    return "full" if run.batch_size == run.dataset_size and run.sampling != "poisson" else run.sampling
+
+
 def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> tuple[str, list[str]]:
     """The record that a curve is about, and a sentence or two on it."""
     if isinstance(susceptibility, str):
-        steady = susceptibility == "any-constant"
-        about = (
-            "The record is one of the members at random, whatever their gradients are like: susceptibilities have the "
-            "mean num_params (or rank), clipped gradients lie within clip_norm on average; the worst spread of both is "
-            "taken."
-        )
-        if steady:
-            return "a random record whose susceptibility stays the same in all steps", [about]
-        return "a random record", [
-            about,
+        steps = sum(r.num_steps for r in runs)
+        if noise_only:
+            about = [
+                "The record is one of the members at random, whatever their gradients are like: the clipped gradients "
+                "of two of them differ by sqrt(2) clip_norm in the mean square; the worst spread is taken."
+            ]
+        else:
+            about = [
+                "The record is one of the members at random, whatever their gradients are like: susceptibilities have "
+                "the mean num_params (or rank), clipped gradients lie within clip_norm on average; the worst spread of "
+                "both is taken."
+            ]
+            if any(r.noise_std > 0.0 for r in runs):
+                about.append(
+                    "With noise, the variance that a record takes away in its own direction is that of a record of "
+                    "average proportions: a term of order 1/batch_size in one direction."
+                )
+        if steps == 1 or all(_effective(r) == "full" for r in runs):
+            return "a random record", about
+        if susceptibility == "any-constant":
+            return "a random record whose susceptibility stays the same in all steps", about
+        return "a random record, equally exposed in a share of the steps", [
+            *about,
             "Over time the worst case is sought among records that are equally exposed in some of the steps and not at "
             "all in the others; that no other pattern is worse is tested, not proved.",
         ]
@@ -140,7 +162,7 @@ def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> 
             "values or 'any' to cover the exposed ones."
         ]
     values = np.ravel(np.asarray(susceptibility, dtype=np.float64))
-    stacked = all(r.sampling == "full" for r in runs) and sum(r.num_steps for r in runs) > 1
+    stacked = all(_effective(r) == "full" for r in runs) and sum(r.num_steps for r in runs) > 1
     meaning = " on average over the steps" if stacked else " at every step"
     if values.size == 1:
         return f"a record of susceptibility at most {values[0]:g}", [
@@ -163,8 +185,8 @@ def _attacker(known: float) -> str:
 def _reuse(samplings: Sequence[Sampling], mixed: bool, epochs: bool) -> list[str]:
     if mixed:
         return [
-            "Full batches hide a record among others that are unknown, mini-batches by who is drawn: their composition "
-            "is a forecast."
+            "Full batches hide a record among others that are unknown and the same in all phases: the composition of "
+            "several phases is a forecast."
         ]
     sentences = []
     if "fixed" in samplings or "poisson" in samplings:

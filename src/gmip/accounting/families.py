@@ -180,6 +180,9 @@ class PiecewiseLinear(TradeOff):
 
     def _deltas(self, epsilons: Array) -> Array:
         x, gain = self._fpr_vertices, -np.expm1(self._log_fnr_vertices)
+        # Where the gain grows by less than its rounding error its slope would be noise.
+        kept = np.append(True, np.diff(np.floor(gain * 1.0e13)) > 0.0)
+        x, gain = x[kept], gain[kept]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             slope = np.nan_to_num(np.diff(gain) / np.diff(x), nan=np.inf, posinf=np.inf)
         # The gain is concave in x: the best vertex is where its slope falls below e^epsilon.

@@ -15,21 +15,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip.accounting.composition import compose
 from gmip.accounting.families import Gaussian, PiecewiseLinear
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import (
+    Crowd,
     combined_mu,
     hidden,
     noise_mu_step,
     noise_on_sum,
     poisson_crowd,
     rank_of,
+    unknown_others,
 )
 from gmip.accounting.tradeoff import TradeOff
 
@@ -48,6 +52,8 @@ _RATES = np.array([1.0e-4, 1.0e-3, 1.0e-2, 0.05, 0.1, 0.3])  # where cells are r
 _TOLERANCE = 0.02  # of the TPR, relatively
 _MOST_CELLS = 100
 _LEAST_LEVEL = 0.02
+_BOUNDLESS = 1.0e15  # stands for a susceptibility that only noise limits
+_NEGLIGIBLE = 3.0e-3  # of the TPR, absolutely
 
 
 def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, composed: Composer) -> TradeOff:
@@ -63,7 +69,7 @@ def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, com
     """
     if known == 1.0 and all(r.sampling == "poisson" for r in runs):  # a record's own gradient: the mean is the most
         return composed(runs, lambda r: Gaussian(noise_mu_step(r)))
-    steady = constant or all(r.sampling == "full" for r in runs)  # of stacked gradients only the sum matters
+    steady = constant or all(r.batch_size == r.dataset_size for r in runs)  # of stacked gradients only the sum matters
     family = _Family(list(runs), known, composed)
     cells = [_Cell(0.0 if steady else family.least_share, 1.0, 0.0, _LEAST_LEVEL, family.deltas(1.0, _LEAST_LEVEL))]
     if steady:
@@ -88,7 +94,6 @@ class _Family:
 
     def __init__(self, runs: list[NoisySGD], known: float, composed: Composer) -> None:
         self._runs, self._known, self._composed = runs, known, composed
-        self._done: dict[tuple[int, ...], TradeOff] = {}
         self.tpr_error = 0.0
         units = [r.num_steps if r.sampling != "shuffled" else math.ceil(r.num_steps / r.steps_per_epoch) for r in runs]
         self.least_share = 1.0 / max(units)
@@ -118,44 +123,82 @@ class _Family:
         return min(w * level + (1.0 - w) * 4.0 for w in (self._data_share(r) for r in self._runs))
 
     def _data_share(self, run: NoisySGD) -> float:
-        """Weight of the susceptibility in the cost (any weight is valid; this one is exact below the cap)."""
-        data = (1.0 - self._known) * run.batch_size / rank_of(run)
-        return data / (data + noise_on_sum(run)) if run.sampling != "poisson" else 1.0
+        """Weight of the susceptibility in the cost: the one for which records on the ray are the cheapest."""
+        if run.sampling == "poisson" or run.noise_std == 0.0:
+            return 1.0
+        noise, share, others = noise_on_sum(run), self._share(run), self._others(run)
+        data = (self._crowd(run).spread + share * noise) / rank_of(run) * (1.0 + 1.0 / others)
+        return data / (data + (1.0 - share) * noise)
+
+    def _others(self, run: NoisySGD) -> float:
+        """How many others a record's gradient is compared with: the unknown ones that batches are drawn from."""
+        drawn = run.sampling == "poisson" or (run.sampling == "fixed" and run.batch_size < run.dataset_size)
+        return float(unknown_others(run, self._known)) if drawn else math.inf
+
+    def _crowd(self, run: NoisySGD) -> Crowd:
+        """The crowd of a batch of the expected composition."""
+        size = max((1.0 - self._known) * run.batch_size, 1.0e-9)
+        others = self._others(run)
+        return Crowd.new(size) if math.isinf(others) else Crowd.drawn(min(size, others), others)
+
+    def _share(self, run: NoisySGD) -> float:
+        """x of Theorem 3, one for all levels: the best at level 1."""
+        if run.noise_std == 0.0:
+            return 0.0
+        rank = rank_of(run)
+        return self._crowd(run).best_share(rank, rank, noise_on_sum(run), reach=1.0, stacked=self._stacked(run))
+
+    def _stacked(self, run: NoisySGD) -> int:
+        return run.num_steps if run.batch_size == run.dataset_size else 1
 
     def test(self, run: NoisySGD, level: float) -> TradeOff:
         """One step in which the record takes part."""
         if self._known == 1.0:
             return Gaussian(noise_mu_step(run) * math.sqrt(level / 2.0))
-        rank = rank_of(run)
+        rank, others = rank_of(run), self._others(run)
         if run.sampling == "poisson":
             rank = min(rank + 1.0, float(run.num_params))  # not centred
-            own = _others_only(level * rank, run.dataset_size, run.dataset_size - 1)
+            own = _others_only(level * rank, others + 1.0, others)
             data_mu = math.sqrt(own / max(poisson_crowd(run, self._known), 1.0e-300))
             return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=noise_mu_step(run)))
-        own = level * rank
-        if run.sampling == "fixed" and run.batch_size < run.dataset_size:
-            own = _others_only(own, run.dataset_size - 1, run.dataset_size)
-        if own == math.inf:
-            return Gaussian(noise_mu_step(run))
-        reach, noise = min(max(level, 1.0e-6), 4.0), noise_on_sum(run)
-        return hidden(run, self._known, lambda crowd: crowd.test(max(own, 1.0e-9), rank, noise, reach))
+        own, reach = level * rank, level
+        if math.isfinite(others):
+            own, reach = _others_only(own, others, others + 1.0), level * (1.0 + 1.0 / max(others, 1.0)) ** 2
+        noise, share = noise_on_sum(run), self._share(run)
+        if own == math.inf and noise == 0.0:
+            return Gaussian(math.inf)
+        own, reach = min(max(own, 1.0e-9), _BOUNDLESS), min(max(reach, 1.0e-9), 4.0)
+        return hidden(
+            run,
+            self._known,
+            lambda crowd: crowd.test(own, rank, noise, reach=reach, share=share, stacked=self._stacked(run)),
+        )
 
-    def curve(self, share: float, level: float) -> TradeOff:
-        """The whole run."""
-        shares = []
+    def deltas(self, share: float, level: float) -> Array:
+        """delta of the whole run at each of `_EPSILONS`."""
+        exposed, rest = [], []
         for run in self._runs:
             unit = run.steps_per_epoch if run.sampling == "shuffled" else 1
             steps = min(max(math.ceil(share * run.num_steps / unit), 1) * unit, run.num_steps)
-            shares.append(run.replace(num_steps=steps))
-        return self._composed(shares, lambda r: self.test(r, level))
+            exposed.append(run.replace(num_steps=steps))
+            if steps < run.num_steps:
+                rest.append(run.replace(num_steps=run.num_steps - steps))
+        curve, extra = self._composed(exposed, lambda r: self.test(r, level)), 0.0
+        # In the rest of the steps the record is at the mean, and still changes the variance.
+        if rest and self._idle > _NEGLIGIBLE:
+            curve = compose([(curve, 1), (self._composed(rest, lambda r: self.test(r, 0.0)), 1)])
+        elif rest:  # delta of two independent tests is at most delta of one and the advantage of the other
+            extra = self._idle
+        self.tpr_error = max(self.tpr_error, curve.tpr_error + extra)
+        return np.clip(curve._deltas(_EPSILONS) + extra, 0.0, 1.0)
 
-    def deltas(self, share: float, level: float) -> Array:
-        curve = self.curve(share, level)
-        self.tpr_error = max(self.tpr_error, curve.tpr_error)
-        return np.clip(curve._deltas(_EPSILONS), 0.0, 1.0)
+    @cached_property
+    def _idle(self) -> float:
+        """Advantage over a record that is at the mean in all steps."""
+        return max(self._composed(self._runs, lambda r: self.test(r, 0.0)).advantage(), 0.0)
 
 
-def _others_only(leverage: float, limit: int, factor: int) -> float:
+def _others_only(leverage: float, limit: float, factor: float) -> float:
     """The susceptibility against the others alone, of a record whose susceptibility against all is `leverage`."""
     return factor * leverage / (limit - leverage) if leverage < limit else math.inf
 

@@ -35,6 +35,7 @@ __all__ = [
     "poisson_crowd",
     "rank_of",
     "tight_step",
+    "unknown_others",
 ]
 
 Array = NDArray[np.float64]
@@ -109,7 +110,10 @@ def tight_step(run: NoisySGD, susceptibility: float, attacker_knows: float = 0.0
     if run.sampling == "poisson":
         data_mu = math.sqrt((susceptibility + 1.0) / max(poisson_crowd(run, attacker_knows), 1.0e-300))
         return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=noise_mu_step(run)))
-    return hidden(run, attacker_knows, lambda crowd: crowd.test(susceptibility, rank_of(run), noise_on_sum(run)))
+    steps = run.num_steps if run.batch_size == run.dataset_size else 1
+    return hidden(
+        run, attacker_knows, lambda crowd: crowd.test(susceptibility, rank_of(run), noise_on_sum(run), stacked=steps)
+    )
 
 
 def rank_of(run: NoisySGD) -> float:
@@ -126,28 +130,31 @@ def noise_on_sum(run: NoisySGD) -> float:
 
 def hidden(run: NoisySGD, attacker_knows: float, test: Callable[[Crowd], TradeOff]) -> TradeOff:
     """The test of a step, given the one for each crowd of unknown records that a batch may hold (not for Poisson)."""
-    if run.sampling == "full" or run.batch_size == run.dataset_size:
+    if run.batch_size == run.dataset_size:
         return test(Crowd.new((1.0 - attacker_knows) * run.batch_size))
-    others = run.dataset_size - 1
+    others, unknown = run.dataset_size - 1, unknown_others(run, attacker_knows)
     drawn = run.sampling == "fixed"
     if attacker_knows == 0.0:
         return test(Crowd.drawn(run.batch_size, others) if drawn else Crowd.new(run.batch_size))
-    unknown = math.floor((1.0 - attacker_knows) * others)
     if unknown < 2:
         return Gaussian(noise_mu_step(run))
     tests = {}
     parts = []
-    for null, alternative, size in _unknown_in_batch(run.batch_size, others, unknown):
+    for null, alternative, size, more in _unknown_in_batch(run.batch_size, others, unknown):
         if size not in tests:
-            tests[size] = test(Crowd.drawn(size, unknown) if drawn else Crowd.new(size))._atoms()
+            tests[size] = test(Crowd.drawn(size, unknown - more) if drawn else Crowd.new(size))._atoms()
         parts.append((null, alternative, tests[size]))
     return Discrete(mixture(parts))
 
 
+def unknown_others(run: NoisySGD, attacker_knows: float) -> int:
+    """How many of the other members the attacker does not hold."""
+    return math.floor((1.0 - attacker_knows) * (run.dataset_size - 1))
+
+
 def poisson_crowd(run: NoisySGD, attacker_knows: float) -> float:
     """Expected number of unknown others in a Poisson batch, times their chance not to be in it."""
-    others = math.floor((1.0 - attacker_knows) * (run.dataset_size - 1))
-    return run.sample_rate * (1.0 - run.sample_rate) * others
+    return run.sample_rate * (1.0 - run.sample_rate) * unknown_others(run, attacker_knows)
 
 
 @dataclass(frozen=True)
@@ -167,17 +174,28 @@ class Crowd:
         return cls(size, 1.0)
 
     @classmethod
-    def drawn(cls, size: int, others: int) -> Crowd:
+    def drawn(cls, size: float, others: float) -> Crowd:
         """`size` of `others` given records, drawn without replacement; with the record, one fewer is drawn."""
         if others < 2:
             return cls(0.0, 0.0)
         return cls(size * (others - size) / (others - 1), (others + 1 - 2 * size) / (others - 1))
 
-    def test(self, susceptibility: float, rank: float, noise: float, reach: float = 4.0) -> TradeOff:
+    def test(
+        self,
+        susceptibility: float,
+        rank: float,
+        noise: float,
+        *,
+        reach: float = 4.0,
+        share: float | None = None,
+        stacked: int = 1,
+    ) -> TradeOff:
         """Theorems 1 and 3.
 
         noise : variance of the noise on the sum of gradients, in units of C^2.
         reach : largest |theta - mean|^2 of the record's gradient, in the same units; clipping allows 4.
+        share : x of the theorems; the best one if None.
+        stacked : number of steps whose gradients are taken together, as those of full batches are.
         """
         k = susceptibility
         if noise == 0.0:
@@ -186,21 +204,24 @@ class Crowd:
             if self.change > 0.0:
                 return ChiSquared(dimension=rank, susceptibility=k / self.change, batch_size=self.spread / self.change)
             return _pair([self.change / self.spread], [math.sqrt(k / self.spread)], [rank])
-        if k <= reach:  # Sigma <= C^2 I says more than the reach: the paper's n_eff, here with its proof
+        if k <= reach and stacked == 1:  # Sigma <= C^2 I says more than the reach: the paper's n_eff, with its proof
             total = self.spread + noise
             return _pair([self.change / total], [math.sqrt(k / total)], [rank])
-        own, rest = self._scales(k / reach, noise, self._best_share(k, rank, noise, reach))
+        if share is None:
+            share = self.best_share(k, rank, noise, reach=reach, stacked=stacked)
+        own, rest = self._scales(k / reach, noise, share, stacked)
         return _pair([self.change / own, self.change / rest], [math.sqrt(k / own), 0.0], [1.0, rank])
 
-    def _scales(self, ratio: float, noise: float, share: float) -> tuple[float, float]:
+    def _scales(self, ratio: float, noise: float, share: float, stacked: int) -> tuple[float, float]:
         """Variances of Theorem 1 in the candidate's direction and in the others, for 0 <= share <= 1."""
-        return self.spread + noise * (ratio - share * (ratio - 1.0)), self.spread + share * noise
+        rest = self.spread + share * (noise / stacked)  # the covariance of stacked gradients may reach `stacked` C^2
+        return rest + noise * (1.0 - share) * ratio, rest
 
-    def _best_share(self, k: float, rank: float, noise: float, reach: float) -> float:
+    def best_share(self, k: float, rank: float, noise: float, *, reach: float = 4.0, stacked: int = 1) -> float:
         """Every share gives a valid bound; take the one of least divergence (golden section on its logarithm)."""
 
         def divergence(log_share: float) -> float:
-            own, rest = self._scales(k / reach, noise, math.exp(log_share))
+            own, rest = self._scales(k / reach, noise, math.exp(log_share), stacked)
             return k / own + _widening(self.change / own) + rank * _widening(self.change / rest)
 
         low, high, golden = -40.0, 0.0, 0.5 * (math.sqrt(5.0) - 1.0)
@@ -242,12 +263,14 @@ def _pair(drop: list[float], shift: list[float], multiplicity: list[float]) -> T
     ).inverse()
 
 
-def _unknown_in_batch(batch_size: int, others: int, unknown: int) -> list[tuple[float, float, int]]:
-    """How many records of a batch the attacker does not know: (P0 mass, P1 mass, least number) of groups of batches.
+def _unknown_in_batch(batch_size: int, others: int, unknown: int) -> list[tuple[float, float, int, int]]:
+    """How many records of a batch the attacker does not know: (P0 mass, P1 mass, least number, how many more) of groups
+    of batches.
 
     Under "not a member" `batch_size` of the `others` are drawn, `unknown` of which the attacker does not know; under
-    "member, and in the batch" the record is one of the unknown ones. A group counts as its smallest number, and its
-    masses are put on the ends of its range of likelihood ratios: both in the attacker's favour.
+    "member, and in the batch" the record is one of the unknown ones. A group counts as its smallest number (the
+    attacker is told about the rest: docs/theory/attackers.md), and its masses are put on the ends of its range of
+    likelihood ratios: both in the attacker's favour.
     """
     n, m, u = batch_size, others, unknown
     share = u / m
@@ -262,7 +285,8 @@ def _unknown_in_batch(batch_size: int, others: int, unknown: int) -> list[tuple[
     if deviation > 0.0 and high - low > 100_000:  # so many that they differ by less than a hundredth
         ends = ratio(np.array([low, high], dtype=np.float64))
         at_low = (ends[1] - 1.0) / (ends[1] - ends[0])
-        return [(at_low, at_low * ends[0], low), (1.0 - at_low, (1.0 - at_low) * ends[1], low)]
+        rest = 1.0 - at_low
+        return [(at_low, at_low * ends[0], low, high - low), (rest, rest * ends[1], low, high - low)]
     j = np.arange(low, high + 1, dtype=np.float64)
     steps = np.log((u - j[:-1]) * (n - j[:-1])) - np.log((j[:-1] + 1.0) * (m - u - n + j[:-1] + 1.0))
     log_mass = np.concatenate([[0.0], np.cumsum(steps)])
@@ -277,10 +301,12 @@ def _unknown_in_batch(batch_size: int, others: int, unknown: int) -> list[tuple[
             continue
         with np.errstate(divide="ignore", invalid="ignore"):
             ends = (alternative[part] / null[part])[[0, -1]]
-        size = int(j[part[0]])
+        size = max(int(j[part[0]]), 1)  # nobody unknown: not the record either
+        more = max(int(j[part[-1]]) - size, 0)
         if part.size == 1 or not ends[0] < ends[1]:
-            groups.append((p0, p1, size))
+            groups.append((p0, p1, size, more))
             continue
         at_low = float(np.clip((ends[1] * p0 - p1) / (ends[1] - ends[0]), 0.0, p0))
-        groups += [(at_low, at_low * float(ends[0]), size), (p0 - at_low, (p0 - at_low) * float(ends[1]), size)]
+        rest = p0 - at_low
+        groups += [(at_low, at_low * float(ends[0]), size, more), (rest, rest * float(ends[1]), size, more)]
     return groups

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import hypergeom
+
+from gmip import NoisySGD, account
+from gmip.accounting.step import Crowd, _unknown_in_batch, noise_on_sum, tight_step
+
+RATES = np.array([0.001, 0.01, 0.1, 0.5])
+
+
+def test_weights_of_batches_by_their_unknown_members() -> None:
+    others, unknown, n = 99, 60, 8  # few enough for groups of one size each
+    groups = _unknown_in_batch(n, others, unknown)
+    for size in range(1, n + 1):
+        null = hypergeom.pmf(size, others, unknown, n)
+        if size == 1:  # batches without anybody unknown are in the same place
+            null += hypergeom.pmf(0, others, unknown, n)
+        assert sum(g[0] for g in groups if g[2] == size) == pytest.approx(null)
+        assert sum(g[1] for g in groups if g[2] == size) == pytest.approx(
+            hypergeom.pmf(size - 1, others, unknown, n - 1)
+        )
+
+
+@pytest.mark.parametrize("n", [20, 50, 80])
+def test_a_group_of_batches_hides_no_better_than_its_members(n: int) -> None:
+    others, unknown = 99, 60
+    groups = _unknown_in_batch(n, others, unknown)
+    assert sum(g[0] for g in groups) == pytest.approx(1.0) and sum(g[1] for g in groups) == pytest.approx(1.0)
+    for _, _, size, more in groups:
+        spread = Crowd.drawn(size, unknown - more).spread
+        assert all(spread <= Crowd.drawn(j, unknown).spread + 1e-12 for j in range(size, size + more + 1))
+
+
+def test_the_noise_of_stacked_steps_averages_out() -> None:
+    """Equal gradients in all steps, of rank one and length C: the mean of T noisy steps has T times less noise."""
+    steps, n, k = 25, 40, 3.9
+    run = NoisySGD(
+        dataset_size=n, batch_size=n, num_steps=steps, num_params=1, clip_norm=1.0, sampling="full"
+    ).with_noise_multiplier(8.0)
+    truth = Crowd.new(n).test(k, 1.0, noise_on_sum(run) / steps)
+    claimed = account(run, susceptibility=k / steps)
+    assert np.all(claimed(RATES) <= truth(RATES) + 1e-9)
+
+
+def test_a_fixed_batch_of_all_records_is_a_full_batch() -> None:
+    fixed = NoisySGD(dataset_size=50, batch_size=50, num_steps=5, num_params=8)
+    full = fixed.replace(sampling="full")
+    assert account(fixed)(RATES) == pytest.approx(account(full)(RATES))
+    assert account(fixed).for_whom == account(full).for_whom
+    assert any("another record" in words for words in account(fixed).assumptions)
+
+
+def test_reuse_is_fresh_data_for_many_others() -> None:
+    run = NoisySGD(dataset_size=10**9, batch_size=30, num_steps=1, num_params=20, clip_norm=1.0, noise_std=0.02)
+    fresh = Crowd.new(30).test(20.0, 20.0, noise_on_sum(run))
+    assert tight_step(run, 20.0)(RATES) == pytest.approx(fresh(RATES), rel=1e-6)
+    assert math.isfinite(tight_step(run, 20.0).divergence)
