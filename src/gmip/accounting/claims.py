@@ -146,6 +146,8 @@ def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> 
                 )
         if steps == 1 or all(_effective(r) == "full" for r in runs):
             return "a random record", about
+        if susceptibility == "any-constant" and noise_only:
+            return "a random record that is equally far from the others in all steps", about
         if susceptibility == "any-constant":
             return "a random record whose susceptibility stays the same in all steps", about
         return "a random record, equally exposed in a share of the steps", [

@@ -187,7 +187,8 @@ class PiecewiseLinear(TradeOff):
             slope = np.nan_to_num(np.diff(gain) / np.diff(x), nan=np.inf, posinf=np.inf)
         # The gain is concave in x: the best vertex is where its slope falls below e^epsilon.
         best = np.searchsorted(-np.minimum.accumulate(slope), -np.exp(epsilons))
-        return gain[best] - np.exp(epsilons) * x[best]
+        values: Array = gain[best] - np.exp(epsilons) * x[best]
+        return values
 
     def _equivalent_mu(self, low: float, high: float) -> float:
         # Between two vertices the curve is straight and g_mu is convex, so it is nearest to g_mu at a vertex.

@@ -117,10 +117,18 @@ class _Family:
 
     def cost(self, level: float) -> float:
         """The least mean exposure that a record of this level uses up, as a share of the mean over all records."""
-        if self._known == 1.0 or level <= 4.0 or all(noise_on_sum(r) == 0.0 for r in self._runs):
+        if self._known == 1.0:
             return level
-        # Clipping caps |theta - mean|^2 at four times its mean; beyond, only the susceptibility grows.
-        return min(w * level + (1.0 - w) * 4.0 for w in (self._data_share(r) for r in self._runs))
+        # Clipping caps |theta - mean|^2 (of the others) at 4 C^2; beyond, only the susceptibility grows.
+        costs = []
+        for run in self._runs:
+            cap = min(4.0 / self._centring(run), level)
+            costs.append(cap + self._data_share(run) * (level - cap) if level > cap else level)
+        return min(costs)
+
+    def _centring(self, run: NoisySGD) -> float:
+        """|theta - mean|^2 against the others alone, relative to that against all records."""
+        return (1.0 + 1.0 / max(self._others(run), 1.0)) ** 2
 
     def _data_share(self, run: NoisySGD) -> float:
         """Weight of the susceptibility in the cost: the one for which records on the ray are the cheapest."""
@@ -154,7 +162,9 @@ class _Family:
     def test(self, run: NoisySGD, level: float) -> TradeOff:
         """One step in which the record takes part."""
         if self._known == 1.0:
-            return Gaussian(noise_mu_step(run) * math.sqrt(level / 2.0))
+            # Of two different members; of two draws from the distribution the mean is exactly 2 C^2.
+            apart = level * (run.dataset_size / max(run.dataset_size - 1, 1) if run.sampling == "fixed" else 1.0)
+            return Gaussian(noise_mu_step(run) * math.sqrt(min(apart / 2.0, 1.0)))
         rank, others = rank_of(run), self._others(run)
         if run.sampling == "poisson":
             rank = min(rank + 1.0, float(run.num_params))  # not centred
@@ -163,7 +173,7 @@ class _Family:
             return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=noise_mu_step(run)))
         own, reach = level * rank, level
         if math.isfinite(others):
-            own, reach = _others_only(own, others, others + 1.0), level * (1.0 + 1.0 / max(others, 1.0)) ** 2
+            own, reach = _others_only(own, others, others + 1.0), level * self._centring(run)
         noise, share = noise_on_sum(run), self._share(run)
         if own == math.inf and noise == 0.0:
             return Gaussian(math.inf)

@@ -37,12 +37,12 @@ def test_the_ray_is_the_cheapest_place_of_an_exposure() -> None:
 
     ks = np.geomspace(1.0, 598.0, 4000)
 
-    def shift(k: np.ndarray | float, y: float) -> np.ndarray:
+    def shift(k: np.ndarray, y: float) -> np.ndarray:
         return 1.0 / (spread * (m - k) / (n * k) + 4.0 * (m / n) ** 2 / y)
 
     for level in (0.5, 1.0, 3.0, 5.0):
-        target = shift(100.0 * level, min(level, 4.0))
-        for y in np.linspace(0.05, 4.0, 80):
+        target = shift(np.array(100.0 * level), min(level, 4.0 * (m / n) ** 2))
+        for y in np.linspace(0.05, 4.0 * (m / n) ** 2, 80):
             enough = ks[shift(ks, y) >= target]
             if enough.size:
                 assert weight * enough[0] / 100.0 + (1.0 - weight) * y >= family.cost(level) * (1.0 - 1e-3)
