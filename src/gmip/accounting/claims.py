@@ -153,7 +153,7 @@ def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> 
         return "a random record, equally exposed in a share of the steps", [
             *about,
             "Over time the worst case is sought among records that are equally exposed in some of the steps and not at "
-            "all in the others; that no other pattern is worse is tested, not proved.",
+            "all in the others; that no other pattern is worse is not proved.",
         ]
     if noise_only:
         return "any record", ["Noise alone protects: the susceptibility plays no part."]
