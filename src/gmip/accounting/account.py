@@ -108,7 +108,7 @@ def account(
                 value=record,
                 remedy="leave `bound` and `composition` at their defaults",
             )
-        curve = random_record(runs, known, constant=record == "any-constant", composed=_exact)
+        curve = random_record(runs, known, constant=record == "any-constant", parts=_one_sided)
     elif susceptibility is None:
         curve = _gmip(runs, None, known, bound, composition)
     else:

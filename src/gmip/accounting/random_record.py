@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip.accounting.composition import compose
-from gmip.accounting.families import Gaussian, PiecewiseLinear
+from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear
+from gmip.accounting.gaussian_pair import GaussianPair
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import (
     Crowd,
@@ -43,24 +44,27 @@ AnyRecord = Literal["any", "any-constant"]
 ANY: tuple[AnyRecord, ...] = ("any", "any-constant")
 
 Array = NDArray[np.float64]
-Composer = Callable[[Sequence[NoisySGD], Callable[[NoisySGD], TradeOff]], TradeOff]
+# The steps (or epochs) of a run as independent tests, given the test of a step in which the record takes part.
+Parts = Callable[[NoisySGD, Callable[[NoisySGD], TradeOff]], list[tuple[TradeOff, int]]]
 
 _EPSILONS = np.concatenate(
     [np.linspace(-8.0, -1.0, 100)[:-1], np.linspace(-1.0, 6.0, 700), np.linspace(6.0, 25.0, 200)[1:]]
 )
+_COARSE = 10  # every so many of them are enough to see which cell to refine
 _RATES = np.array([1.0e-4, 1.0e-3, 1.0e-2, 0.05, 0.1, 0.3])  # where cells are refined until the answer is tight
 _TOLERANCE = 0.02  # of the TPR, relatively
-_MOST_CELLS = 100
+_MOST_CELLS = 250
+_FINE = 5.0e-3  # of the mean exposure: cells that leave less open are not halved
 _LEAST_LEVEL = 0.02
 _BOUNDLESS = 1.0e15  # stands for a susceptibility that only noise limits
 _NEGLIGIBLE = 3.0e-3  # of the TPR, absolutely
 
 
-def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, composed: Composer) -> TradeOff:
+def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, parts: Parts) -> TradeOff:
     """The curve for a random record.
 
     constant : whether a record is equally exposed in all steps; if not, the worst share of the steps is taken.
-    composed : makes one curve of all steps, given the test of one step in which the record takes part.
+    parts : takes a run apart into independent tests.
 
     Guarantees
     ----------
@@ -68,9 +72,9 @@ def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, com
     says by how much the grids and cells can have overstated the TPR at rates from 1e-4 to 0.3.
     """
     if known == 1.0 and all(r.sampling == "poisson" for r in runs):  # a record's own gradient: the mean is the most
-        return composed(runs, lambda r: Gaussian(noise_mu_step(r)))
+        return compose([part for run in runs for part in parts(run, lambda r: Gaussian(noise_mu_step(r)))])
     steady = constant or all(r.batch_size == r.dataset_size for r in runs)  # of stacked gradients only the sum matters
-    family = _Family(list(runs), known, composed)
+    family = _Family(list(runs), known, parts)
     cells = [_Cell(0.0 if steady else family.least_share, 1.0, 0.0, _LEAST_LEVEL, family.deltas(1.0, _LEAST_LEVEL))]
     if steady:
         cells[0] = _Cell(1.0, 1.0, 0.0, _LEAST_LEVEL, cells[0].deltas)
@@ -92,11 +96,12 @@ def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, com
 class _Family:
     """Exposure of a record by its level and the share of the steps in which it has it."""
 
-    def __init__(self, runs: list[NoisySGD], known: float, composed: Composer) -> None:
-        self._runs, self._known, self._composed = runs, known, composed
+    def __init__(self, runs: list[NoisySGD], known: float, parts: Parts) -> None:
+        self._runs, self._known, self._take_apart = runs, known, parts
+        self._parts = lru_cache(maxsize=None)(self._apart)
         self.tpr_error = 0.0
-        units = [r.num_steps if r.sampling != "shuffled" else math.ceil(r.num_steps / r.steps_per_epoch) for r in runs]
-        self.least_share = 1.0 / max(units)
+        #: A record is exposed in one step (or epoch) at least, or not at all.
+        self.least_share = 1.0 / max(times for _, times in self._parts(0.0))
         #: No record has a level above this.
         self.largest_level = self._largest()
         #: From here on hardly anything changes.
@@ -105,7 +110,12 @@ class _Family:
     def _largest(self) -> float:
         if self._known == 1.0:
             return 2.0  # |theta_x - theta_x'|^2 <= 4 C^2, with the mean 2 C^2
-        return math.inf
+        return max(max(self._leverage(r), 0.0 if r.noise_std == 0.0 else 4.0) for r in self._runs)
+
+    def _leverage(self, run: NoisySGD) -> float:
+        """The largest susceptibility against all records, the record itself included, relative to its mean."""
+        others = self._others(run)
+        return (others + 1.0) / _uncentred_rank(run) if run.sampling == "poisson" else others / rank_of(run)
 
     def _saturated(self) -> float:
         """The level at which one step tells almost everything, or noise almost everything that is left."""
@@ -119,11 +129,12 @@ class _Family:
         """The least mean exposure that a record of this level uses up, as a share of the mean over all records."""
         if self._known == 1.0:
             return level
-        # Clipping caps |theta - mean|^2 (of the others) at 4 C^2; beyond, only the susceptibility grows.
         costs = []
         for run in self._runs:
-            cap = min(4.0 / self._centring(run), level)
-            costs.append(cap + self._data_share(run) * (level - cap) if level > cap else level)
+            # Neither exceeds what it can be: |theta - mean|^2 (of the others) is at most 4 C^2, leverage at most 1.
+            weight = self._data_share(run)
+            reach, leverage = min(4.0 / self._centring(run), level), min(self._leverage(run), level)
+            costs.append(weight * leverage + (1.0 - weight) * reach if weight < 1.0 else leverage)
         return min(costs)
 
     def _centring(self, run: NoisySGD) -> float:
@@ -167,8 +178,7 @@ class _Family:
             return Gaussian(noise_mu_step(run) * math.sqrt(min(apart / 2.0, 1.0)))
         rank, others = rank_of(run), self._others(run)
         if run.sampling == "poisson":
-            rank = min(rank + 1.0, float(run.num_params))  # not centred
-            own = _others_only(level * rank, others + 1.0, others)
+            own = _others_only(level * _uncentred_rank(run), others + 1.0, others)
             data_mu = math.sqrt(own / max(poisson_crowd(run, self._known), 1.0e-300))
             return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=noise_mu_step(run)))
         own, reach = level * rank, level
@@ -184,28 +194,37 @@ class _Family:
             lambda crowd: crowd.test(own, rank, noise, reach=reach, share=share, stacked=self._stacked(run)),
         )
 
+    def _apart(self, level: float) -> list[tuple[TradeOff, int]]:
+        """All steps (or epochs), the record having this level in each."""
+        apart = [part for run in self._runs for part in self._take_apart(run, lambda r: self.test(r, level))]
+        # Curves that compose in closed form stay what they are; of the others the test is kept, not made again.
+        return [(c if isinstance(c, (Gaussian, GaussianPair)) else Discrete(c._atoms()), times) for c, times in apart]
+
     def deltas(self, share: float, level: float) -> Array:
         """delta of the whole run at each of `_EPSILONS`."""
-        exposed, rest = [], []
-        for run in self._runs:
-            unit = run.steps_per_epoch if run.sampling == "shuffled" else 1
-            steps = min(max(math.ceil(share * run.num_steps / unit), 1) * unit, run.num_steps)
-            exposed.append(run.replace(num_steps=steps))
-            if steps < run.num_steps:
-                rest.append(run.replace(num_steps=run.num_steps - steps))
-        curve, extra = self._composed(exposed, lambda r: self.test(r, level)), 0.0
+        exposed = [(c, max(math.ceil(share * times), 1)) for c, times in self._parts(level)]
         # In the rest of the steps the record is at the mean, and still changes the variance.
+        rest = [
+            (c, times - done) for (c, times), (_, done) in zip(self._parts(0.0), exposed, strict=True) if times > done
+        ]
+        extra = 0.0
         if rest and self._idle > _NEGLIGIBLE:
-            curve = compose([(curve, 1), (self._composed(rest, lambda r: self.test(r, 0.0)), 1)])
+            exposed += rest
         elif rest:  # delta of two independent tests is at most delta of one and the advantage of the other
             extra = self._idle
+        curve = compose(exposed)
         self.tpr_error = max(self.tpr_error, curve.tpr_error + extra)
         return np.clip(curve._deltas(_EPSILONS) + extra, 0.0, 1.0)
 
     @cached_property
     def _idle(self) -> float:
         """Advantage over a record that is at the mean in all steps."""
-        return max(self._composed(self._runs, lambda r: self.test(r, 0.0)).advantage(), 0.0)
+        return max(compose(self._parts(0.0)).advantage(), 0.0)
+
+
+def _uncentred_rank(run: NoisySGD) -> float:
+    """Rank of the second moment of the gradients, to which their mean adds a direction."""
+    return min(rank_of(run) + 1.0, float(run.num_params))
 
 
 def _others_only(leverage: float, limit: float, factor: float) -> float:
@@ -244,12 +263,12 @@ class _Cell:
         return [lower, _Cell(self.least_share, self.share, middle, self.level, self.deltas)]
 
 
-def _envelope(costs: Array, deltas: Array) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
-    """The concave envelope at cost 1, and between which two points it is taken, for each column of `deltas`.
+def _envelope(costs: Array, deltas: Array, epsilons: Array) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
+    """The concave envelope at cost 1, and between which two points it is taken, for each epsilon.
 
     costs : array of shape (m,); deltas : array of shape (m, e). A record without any exposure costs nothing.
     """
-    nothing = np.maximum(-np.expm1(np.minimum(_EPSILONS, 0.0)), 0.0)
+    nothing = np.maximum(-np.expm1(np.minimum(epsilons, 0.0)), 0.0)
     costs, deltas = np.append(costs, 0.0), np.vstack([deltas, nothing])
     cheap, dear = np.flatnonzero(costs <= 1.0), np.flatnonzero(costs > 1.0)
     best = deltas[cheap].max(axis=0)
@@ -268,25 +287,27 @@ def _envelope(costs: Array, deltas: Array) -> tuple[Array, NDArray[np.int64], ND
 
 def _widest(cells: list[_Cell], family: _Family) -> _Cell | None:
     """The cell to halve next: one of those on which the answer rests where it is least certain."""
-    deltas = np.array([cell.deltas for cell in cells])
+    epsilons = _EPSILONS[::_COARSE]
+    deltas = np.array([cell.deltas[::_COARSE] for cell in cells])
     low = np.array([cell.least_cost(family) for cell in cells])
     high = np.array([cell.cost(family) for cell in cells])
-    upper, left, right = _envelope(low, deltas)
-    lower, _, _ = _envelope(high, deltas)
-    lines = np.exp(_EPSILONS)[None, :] * _RATES[:, None]
+    upper, left, right = _envelope(low, deltas, epsilons)
+    lower, _, _ = _envelope(high, deltas, epsilons)
+    lines = np.exp(epsilons)[None, :] * _RATES[:, None]
     above, below = upper[None, :] + lines, lower[None, :] + lines
     at = above.argmin(axis=1)
     tpr, gap = above.min(axis=1), above.min(axis=1) - below.min(axis=1)
     worst = int(np.argmax(gap / np.maximum(tpr, 1.0e-3)))
     if gap[worst] <= _TOLERANCE * tpr[worst]:
         return None
-    pair = [i for i in (left[at[worst]], right[at[worst]]) if i < len(cells)]
-
-    def width(i: int) -> float:
-        cell = cells[i]
-        return (high[i] if math.isfinite(high[i]) else 10.0 * low[i]) / max(low[i], 1.0e-3) if cell.level else 0.0
-
-    return cells[max(pair, key=width)] if pair else None
+    i, j = int(left[at[worst]]), int(right[at[worst]])
+    cheap, dear = (low[k] if k < len(cells) else 0.0 for k in (i, j))
+    weight = (1.0 - cheap) / (dear - cheap) if dear > cheap else 1.0
+    # How much of the mean exposure the two cells leave open.
+    finite = np.where(np.isfinite(high), high, 10.0 * low)
+    open_ = {k: share * (finite[k] - low[k]) for k, share in ((i, 1.0 - weight), (j, weight)) if k < len(cells)}
+    chosen = max(open_, key=lambda k: open_[k], default=None)
+    return None if chosen is None or open_[chosen] < _FINE else cells[chosen]
 
 
 class _Envelope(PiecewiseLinear):
@@ -294,8 +315,8 @@ class _Envelope(PiecewiseLinear):
 
     def __init__(self, cells: list[_Cell], family: _Family) -> None:
         deltas = np.array([cell.deltas for cell in cells])
-        upper, _, _ = _envelope(np.array([cell.least_cost(family) for cell in cells]), deltas)
-        lower, _, _ = _envelope(np.array([cell.cost(family) for cell in cells]), deltas)
+        upper, _, _ = _envelope(np.array([cell.least_cost(family) for cell in cells]), deltas, _EPSILONS)
+        lower, _, _ = _envelope(np.array([cell.cost(family) for cell in cells]), deltas, _EPSILONS)
         slopes = np.append(0.0, np.exp(_EPSILONS))
         starts = np.append(0.0, 1.0 - np.clip(upper, 0.0, 1.0))
         corner = np.clip(np.diff(starts) / np.diff(slopes), 0.0, 1.0)

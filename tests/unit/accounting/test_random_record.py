@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gmip import NoisySGD, account
-from gmip.accounting.account import _exact
+from gmip.accounting.account import _exact, _one_sided
 from gmip.accounting.random_record import _Family, _others_only
 from gmip.accounting.step import Crowd, tight_step
 
@@ -31,7 +31,7 @@ def test_the_ray_is_the_cheapest_place_of_an_exposure() -> None:
     run = NoisySGD(dataset_size=600, batch_size=300, num_steps=1, num_params=100, clip_norm=1.0).with_noise_multiplier(
         2.0
     )
-    family = _Family([run], 0.0, _exact)
+    family = _Family([run], 0.0, _one_sided)
     weight, spread, n, m = family._data_share(run), Crowd.drawn(300, 599).spread, 600, 599
     assert family._share(run) < 1e-6
 
@@ -50,7 +50,7 @@ def test_the_ray_is_the_cheapest_place_of_an_exposure() -> None:
 
 def test_fewer_unknown_others_have_more_leverage() -> None:
     run = NoisySGD(dataset_size=60, batch_size=5, num_steps=1, num_params=10)  # 41 of the others are unknown
-    ours = _Family([run], 0.3, _exact).test(run, 2.0)
+    ours = _Family([run], 0.3, _one_sided).test(run, 2.0)
     assert ours(RATES) == pytest.approx(tight_step(run, 42 * 20 / (41 - 20), 0.3)(RATES))
 
 
@@ -73,7 +73,7 @@ def test_noise_limits_a_record_that_data_do_not_hide() -> None:
 def test_steps_at_the_mean_count() -> None:
     """A record at the mean of the others still changes the variance of a batch."""
     run = NoisySGD(dataset_size=200, batch_size=5, num_steps=30, num_params=50)
-    family = _Family([run], 0.0, _exact)
+    family = _Family([run], 0.0, _one_sided)
     assert family._idle > 0.02
-    one_step = _Family([run.replace(num_steps=1)], 0.0, _exact).deltas(1.0, 2.0)
+    one_step = _Family([run.replace(num_steps=1)], 0.0, _one_sided).deltas(1.0, 2.0)
     assert np.max(family.deltas(1.0 / 30.0, 2.0) - one_step) > 0.002
