@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
+import gmip
 from gmip import _numbers
 from gmip._cli import options, parse, show
+from gmip._cli.schedule import as_understood, build_runs
+from gmip.accounting.account import Composition, mu_per_step
 from gmip.accounting.account import account as account_run
-from gmip.accounting.account import mu_per_step
+from gmip.accounting.claims import ADJACENCY
+from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.tradeoff import TradeOff
 
 __all__ = ["account"]
 
@@ -18,14 +24,18 @@ def account(
     dataset_size: options.DatasetSize = None,
     batch_size: options.BatchSize = None,
     steps: options.Steps = None,
+    epochs: options.Epochs = None,
     params: options.Params = None,
     sampling: options.SamplingOption = None,
+    drop_last: options.DropLast = False,
     rank: options.Rank = None,
+    phase: options.PhaseOption = None,
     clip: options.Clip = None,
     noise_std: options.NoiseStd = None,
     noise_multiplier: options.NoiseMultiplier = None,
     susceptibility: options.Susceptibility = None,
     susceptibility_file: options.SusceptibilityFile = None,
+    attacker_knows: options.AttackerKnows = None,
     bound: options.BoundOption = None,
     composition: options.CompositionOption = None,
     fpr: Annotated[
@@ -37,66 +47,123 @@ def account(
             "False-alarm rate (FPR) from 0 to 1; repeat for several (default 0.001, 0.01 and 0.1).",
         ),
     ] = None,
+    delta: Annotated[
+        str | None,
+        options.option("--delta", "D", options.ACCOUNTING, "Also compute epsilon at this delta, between 0 and 1."),
+    ] = None,
     explain: options.Explain = False,
     json: options.Json = False,
 ) -> None:
     """Compute how exposed a training run is to membership inference.
 
-    Example: gmip account --dataset-size 48000 --batch-size 400 --steps 1200 --params 650
+    Example: gmip account --dataset-size 48000 --batch-size 400 --epochs 10
+    --params 650 --sampling shuffled
 
-    JSON keys: mu_step (mu of one step, at the largest susceptibility given),
-    mu (equivalent mu of the run), tpr_at_fpr (share of members found, by
-    false-alarm rate as typed), advantage, auc, gdp_mu (mu of differential
-    privacy of the same run; null without noise), assumptions.
+    JSON keys: gmip (its version), run (every phase as understood), options
+    of the accounting; kind ("bound" or "forecast"), for_whom, caveat and
+    assumptions of the answer; mu_step (mu of one step, at the largest
+    susceptibility given, the largest of all phases; null for a random
+    record), mu (equivalent mu over the FPRs of mu_fpr_range), tpr_at_fpr
+    (share of members found, by false-alarm rate as typed), tpr_error (how
+    much of a TPR is rounding), advantage, auc, epsilon and delta; gdp_mu
+    (mu of Gaussian differential privacy, at every FPR; null without noise)
+    and gdp (differential privacy of the same run, with its adjacency).
     """
-    run = options.build_run(
+    runs = build_runs(
         dataset_size=dataset_size,
         batch_size=batch_size,
         steps=steps,
+        epochs=epochs,
         params=params,
         sampling=sampling,
+        drop_last=drop_last,
         rank=rank,
         clip=clip,
         noise_std=noise_std,
         noise_multiplier=noise_multiplier,
+        phase=phase,
     )
     one_step, many_steps = options.read_bound(bound), options.read_composition(composition)
     rates = {text: parse.probability("--fpr", text) for text in fpr or DEFAULT_FPRS}
-    measured = options.read_susceptibility(susceptibility, susceptibility_file)
+    small = None if delta is None else parse.delta("--delta", delta)
+    record = options.read_susceptibility(susceptibility, susceptibility_file)
+    known = options.read_attacker(attacker_knows)
 
-    curve = account_run(run, susceptibility=measured, bound=one_step, composition=many_steps)
-    gdp_mu = None
-    if run.noise_std > 0.0:
-        gdp_mu = account_run(run, notion="gdp", composition=many_steps).equivalent_mu()
-    largest = None if measured is None else float(measured.max())
+    curve = account_run(runs, susceptibility=record, attacker_knows=known, bound=one_step, composition=many_steps)
+    mu_step = None
+    if not isinstance(record, str):
+        largest = None if record is None else float(record.max())
+        mu_step = max(mu_per_step(run, susceptibility=largest, attacker_knows=known, bound=one_step) for run in runs)
+    gdp = _differential_privacy(runs, many_steps)
     answer: dict[str, Any] = {
-        "mu_step": mu_per_step(run, susceptibility=largest, bound=one_step),
+        "gmip": gmip.__version__,
+        "run": as_understood(runs),
+        "susceptibility": record if record is None or isinstance(record, str) else [float(k) for k in record],
+        "attacker_knows": known,
+        "bound": one_step,
+        "composition": many_steps,
+        "mu_step": mu_step,
         "mu": curve.equivalent_mu(),
         "tpr_at_fpr": {text: curve.tpr_at(rate) for text, rate in rates.items()},
         "advantage": curve.advantage(),
         "auc": curve.auc(),
-        "gdp_mu": gdp_mu,
-        "assumptions": list(curve.assumptions),
+        "epsilon": None if small is None else curve.epsilon(small),
+        "delta": small,
+        "gdp_mu": None if gdp is None else gdp.gdp_mu,
+        "gdp_equivalent_mu": None if gdp is None else gdp.equivalent_mu(),
+        "gdp": None if gdp is None else _gdp_as_json(gdp, small),
+        **show.claim_as_json(curve),
     }
     if json:
         show.print_json(answer)
         return
+    text = next((text for text, rate in rates.items() if rate == 0.01), next(iter(rates)))
+    rows = _rows(answer, curve, gdp, runs)
+    show.print_answer(rows, show.found(curve, text), curve, explain=explain, beside=None if small is None else gdp)
+
+
+def _differential_privacy(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff | None:
+    """None where there is none: without noise, or if the phases are about different neighbours."""
+    if any(run.noise_std == 0.0 for run in runs) or len({ADJACENCY[run.sampling] for run in runs}) > 1:
+        return None
+    return account_run(runs, notion="gdp", composition=composition)
+
+
+def _gdp_as_json(curve: TradeOff, delta: float | None) -> dict[str, Any]:
+    return {
+        "mu": curve.gdp_mu,
+        "equivalent_mu": curve.equivalent_mu(),
+        "epsilon": None if delta is None else curve.epsilon(delta),
+        "delta": delta,
+        **show.claim_as_json(curve),
+    }
+
+
+def _rows(
+    answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None, runs: Sequence[NoisySGD]
+) -> list[tuple[str, str]]:
+    most, delta = show.at_most(curve), answer["delta"]
     rows = [
-        (f"members found at {_numbers.rate(text)} false alarms, at most", _numbers.percent(tpr, "up"))
+        (f"members found at {_numbers.rate(text)} false alarms, {most}", _numbers.percent(tpr, "up"))
         for text, tpr in answer["tpr_at_fpr"].items()
     ]
     rows += [
-        ("advantage over guessing (TPR - FPR), at most", _numbers.percent(answer["advantage"], "up")),
-        ("area under the attacker's ROC curve, at most", _numbers.number(answer["auc"], "up")),
-        ("mu of the run", _numbers.number(answer["mu"], "up")),
-        ("mu of one step", _numbers.number(answer["mu_step"], "up")),
-        ("mu of differential privacy", "none without noise" if gdp_mu is None else _numbers.number(gdp_mu, "up")),
+        (f"advantage over guessing (TPR - FPR), {most}", _numbers.percent(answer["advantage"], "up")),
+        (f"area under the attacker's ROC curve, {most}", _numbers.number(answer["auc"], "up")),
+        ("mu of the run, FPRs from 1e-5 to 1 - 1e-5", _numbers.number(answer["mu"], "up")),
     ]
-    text = next((text for text, rate in rates.items() if rate == 0.01), next(iter(rates)))
-    show.print_answer(
-        rows,
-        f"At a {_numbers.rate(text)} false-alarm rate, an attacker finds at most "
-        f"{_numbers.percent(answer['tpr_at_fpr'][text], 'up')} of the members.",
-        curve,
-        explain=explain,
+    if answer["mu_step"] is not None:
+        rows.append(("mu of one step", _numbers.number(answer["mu_step"], "up")))
+    if delta is not None:
+        rows.append((f"epsilon at delta = {delta:g}, {most}", _numbers.number(answer["epsilon"], "up")))
+    if gdp is None:
+        noisy = all(run.noise_std > 0.0 for run in runs)
+        rows.append(("differential privacy", "none for phases of different kinds" if noisy else "none without noise"))
+        return rows
+    rows.append(
+        (f"mu of differential privacy, at every FPR ({gdp.claim.adjacency})", _numbers.number(gdp.gdp_mu or 0.0, "up"))
     )
+    if delta is not None:
+        name = f"epsilon of differential privacy ({gdp.claim.adjacency}), {show.at_most(gdp)}"
+        rows.append((name, _numbers.number(gdp.epsilon(delta), "up")))
+    return rows

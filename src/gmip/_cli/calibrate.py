@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+import gmip
 from gmip import _numbers
 from gmip._cli import options, parse, show
 from gmip._cli.errors import BadRequest
+from gmip._cli.schedule import as_understood, build_runs
 from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
 from gmip.accounting.calibrate import SolveFor
 from gmip.accounting.calibrate import calibrate as calibrate_run
 from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.tradeoff import TradeOff
 
 __all__ = ["calibrate"]
 
 HOLDS: tuple[Literal["steps", "epochs"], ...] = ("steps", "epochs")
+SHOWN_DELTA = 1.0e-6  # where differential privacy is shown and none was asked for
 SOLVABLE: dict[str, SolveFor] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}
 
 
@@ -23,18 +28,24 @@ def calibrate(
     dataset_size: options.DatasetSize = None,
     batch_size: options.BatchSize = None,
     steps: options.Steps = None,
+    epochs: options.Epochs = None,
     params: options.Params = None,
     sampling: options.SamplingOption = None,
+    drop_last: options.DropLast = False,
     rank: options.Rank = None,
+    phase: options.PhaseOption = None,
     clip: options.Clip = None,
     noise_std: options.NoiseStd = None,
     noise_multiplier: options.NoiseMultiplier = None,
     target_mu: options.TargetMu = None,
     target_tpr: options.TargetTpr = None,
     target_advantage: options.TargetAdvantage = None,
+    target_epsilon: options.TargetEpsilon = None,
+    delta: options.DeltaOption = None,
     notion: options.NotionOption = None,
     susceptibility: options.Susceptibility = None,
     susceptibility_file: options.SusceptibilityFile = None,
+    attacker_knows: options.AttackerKnows = None,
     bound: options.BoundOption = None,
     composition: options.CompositionOption = None,
     solve_for: Annotated[
@@ -64,84 +75,140 @@ def calibrate(
     Example: gmip calibrate --dataset-size 48000 --batch-size 400 --steps 1200
     --params 650 --clip 500 --target-mu 0.4
 
-    JSON keys: noise_std (on the batch MEAN), noise_multiplier (Opacus; null
-    without --clip), batch_size, num_steps, target, achieved (the value that
-    the run reaches), needed (whether the run needs noise; null with
-    --solve-for batch-size or steps), assumptions.
+    A schedule (several --phase) keeps its shape: the noise of all phases is
+    scaled by one factor, or all get one noise multiplier if none is given.
+
+    JSON keys: gmip (its version), run (every phase as found), noise_std (on
+    the batch MEAN), noise_multiplier (Opacus; null without --clip),
+    batch_size, num_steps (null for a schedule whose phases differ), target,
+    achieved (the value that the run reaches), needed (whether the run needs
+    noise; null with --solve-for batch-size or steps), mu (equivalent mu over
+    the FPRs of mu_fpr_range), gdp_mu (with --notion gdp: the mu of Gaussian
+    differential privacy, at every FPR), adjacency, epsilon and delta (where
+    a delta is given), tpr_error, kind, for_whom, caveat, assumptions.
     """
-    target = options.read_target(target_mu, target_tpr, target_advantage)
+    target = options.read_target(target_mu, target_tpr, target_advantage, target_epsilon, delta)
     solve_for = solve_for or "noise-std"
     solved = SOLVABLE[parse.one_of("--solve-for", solve_for, tuple(SOLVABLE))]
     kind = parse.one_of("--notion", notion or "gmip", NOTIONS)
     for option, value in {"--noise-std": noise_std, "--noise-multiplier": noise_multiplier}.items():
-        if solved == "noise_std" and value is not None:
+        if solved == "noise_std" and value is not None and not phase:
             raise BadRequest(
                 f"{option} is what gmip calibrate finds", remedy="leave it out, or pass --solve-for batch-size or steps"
             )
+    if phase and solved != "noise_std":
+        raise BadRequest(f"--solve-for {solve_for} is for a single run, not for a schedule", remedy="leave out --phase")
     if hold is not None and solved != "batch_size":
         raise BadRequest(f"--hold does not apply to --solve-for {solve_for}", remedy="leave it out")
     if kind == "gdp":
         idle = {
             "--susceptibility": susceptibility,
             "--susceptibility-file": susceptibility_file,
+            "--attacker-knows": attacker_knows,
             "--bound": bound,
             "--rank": rank,
         }
         for option, value in idle.items():
             if value is not None:
                 raise BadRequest(f"{option} does not apply to --notion gdp", remedy="leave it out")
-    run = options.build_run(
+    runs = build_runs(
         dataset_size=dataset_size,
         batch_size=batch_size,
         steps=steps,
+        epochs=epochs,
         params=params,
         sampling=sampling,
+        drop_last=drop_last,
         rank=rank,
         clip=clip,
         noise_std=noise_std,
         noise_multiplier=noise_multiplier,
+        phase=phase,
     )
+    record = options.read_susceptibility(susceptibility, susceptibility_file)
     accounting: dict[str, Any] = {
         "notion": kind,
-        "susceptibility": options.read_susceptibility(susceptibility, susceptibility_file),
+        "susceptibility": record,
+        "attacker_knows": options.read_attacker(attacker_knows),
         "bound": options.read_bound(bound),
         "composition": options.read_composition(composition),
     }
     held = parse.one_of("--hold", hold or "steps", HOLDS)
 
-    found = calibrate_run(run, **target.keywords, **accounting, solve_for=solved, hold=held)
+    if phase:
+        found = calibrate_run(runs, **target.keywords, **accounting)
+    else:
+        found = [calibrate_run(runs[0], **target.keywords, **accounting, solve_for=solved, hold=held)]
     curve = account_run(found, **accounting)
     achieved = target.measure(curve)
+    small = target.answer.get("delta")
     if json:
+        listed = record if record is None or isinstance(record, str) else [float(k) for k in record]
         show.print_json(
             {
-                "noise_std": found.noise_std,
-                "noise_multiplier": found.noise_multiplier,
-                "batch_size": found.batch_size,
-                "num_steps": found.num_steps,
+                "gmip": gmip.__version__,
+                "run": as_understood(found),
+                **accounting,
+                "susceptibility": listed,
+                **{name: _common(found, name) for name in ("noise_std", "noise_multiplier", "batch_size", "num_steps")},
                 "target": target.answer,
                 "achieved": achieved,
-                "needed": found.noise_std > 0.0 if solved == "noise_std" else None,
-                "assumptions": list(curve.assumptions),
+                "needed": any(run.noise_std > 0.0 for run in found) if solved == "noise_std" else None,
+                "mu": curve.equivalent_mu(),
+                "gdp_mu": curve.gdp_mu if kind == "gdp" else None,
+                "epsilon": None if small is None else curve.epsilon(small),
+                "delta": small,
+                **show.claim_as_json(curve),
             }
         )
         return
-    multiplier = found.noise_multiplier
-    rows = [
-        ("noise std on the mean gradient", _numbers.number(found.noise_std, "up", 5)),
-        ("noise multiplier (Opacus)", "needs --clip" if multiplier is None else _numbers.number(multiplier, "up", 5)),
-        ("batch size", str(found.batch_size)),
-        ("steps", str(found.num_steps)),
-        (f"{target.name}, at most", target.shown(achieved)),
+    rows = [row for number, run in enumerate(found, start=1) for row in _run_rows(run, number if phase else None)]
+    rows.append((f"{target.name}, {show.at_most(curve)}", target.shown(achieved)))
+    if kind == "gdp":
+        rows += _gdp_rows(curve, target)
+    show.print_answer(rows, f"{_advice(found, solved)}: {target.sentence(curve)}", curve, explain=explain)
+
+
+def _common(runs: Sequence[NoisySGD], name: str) -> Any:
+    """The value that all phases share, or None."""
+    values = {getattr(run, name) for run in runs}
+    return values.pop() if len(values) == 1 else None
+
+
+def _run_rows(run: NoisySGD, number: int | None) -> list[tuple[str, str]]:
+    phase = "" if number is None else f"phase {number}: "
+    multiplier = run.noise_multiplier
+    return [
+        (f"{phase}noise std on the mean gradient", _numbers.number(run.noise_std, "up", 5)),
+        (
+            f"{phase}noise multiplier (Opacus)",
+            "needs --clip" if multiplier is None else _numbers.number(multiplier, "up", 5),
+        ),
+        (f"{phase}batch size", str(run.batch_size)),
+        (f"{phase}steps", str(run.num_steps)),
     ]
-    show.print_answer(rows, f"{_advice(found, solved)}: {target.words}.", curve, explain=explain)
 
 
-def _advice(found: NoisySGD, solved: SolveFor) -> str:
+def _gdp_rows(curve: TradeOff, target: options.Target) -> list[tuple[str, str]]:
+    """What differential privacy is said in: an equivalent mu is none."""
+    adjacency = curve.claim.adjacency
+    rows = [(f"mu at every FPR (GDP, {adjacency}), at most", _numbers.number(curve.gdp_mu or 0.0, "up"))]
+    if "epsilon" not in target.answer:
+        epsilon = _numbers.number(curve.epsilon(SHOWN_DELTA), "up")
+        rows.append((f"epsilon at delta = {SHOWN_DELTA:g} ({adjacency}), {show.at_most(curve)}", epsilon))
+    return rows
+
+
+def _advice(runs: Sequence[NoisySGD], solved: SolveFor) -> str:
+    if len(runs) > 1:
+        if all(run.noise_std == 0.0 for run in runs):
+            return "No noise is needed"
+        return "Add the noise below to the mean gradients of each phase"
+    found = runs[0]
     if solved == "batch_size":
         return f"Use batches of {found.batch_size} and {found.num_steps} steps"
     if solved == "num_steps":
-        return f"Train for at most {found.num_steps} steps"
+        return f"Train for up to {found.num_steps} steps"
     if found.noise_std == 0.0 or found.noise_multiplier is None:
         return "No noise is needed"
     return (

@@ -26,7 +26,13 @@ class _Answer(NamedTuple):
 def convert(
     mu_dp: Annotated[
         str | None,
-        options.option("--mu-dp", "MU", PRIVACY, "mu of Gaussian differential privacy; with --params, of one step."),
+        options.option(
+            "--mu-dp",
+            "MU",
+            PRIVACY,
+            "mu of Gaussian differential privacy, which holds at every FPR (the gdp_mu of an answer, not its mu); with "
+            "--params, of one step.",
+        ),
     ] = None,
     mu_mip: Annotated[
         str | None,
@@ -115,7 +121,11 @@ _ONE_STEP = (
     "For a typical record (susceptibility K = num_params), not the most exposed one.",
     "The trade-off curve of the step is treated as Gaussian.",
 )
-_SAME_NEIGHBOURS = ("mu, epsilon and delta use the same definition of neighbouring data sets.",)
+_SAME_NEIGHBOURS = (
+    "mu, epsilon and delta use the same definition of neighbouring data sets.",
+    "mu holds at every false-positive rate; for the epsilon of a training run ask its own curve, which gives a smaller "
+    "one: gmip account --delta.",
+)
 
 
 def _mip_from_dp(x: Mapping[str, Any]) -> _Answer:

@@ -1,4 +1,4 @@
-"""Options that several commands share, and the run that they describe.
+"""Options that several commands share, and how they are read; `gmip._cli.schedule` makes the run of them.
 
 All options reach a command as text and are parsed by `gmip._cli.parse`, so that every complaint is ours.
 """
@@ -6,7 +6,7 @@ All options reach a command as text and are parsed by `gmip._cli.parse`, so that
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from gmip import _numbers
 from gmip._cli import parse
-from gmip._cli.errors import BadRequest, listed
+from gmip._cli.errors import BadRequest
 from gmip.accounting.account import BOUNDS, COMPOSITIONS, NOTIONS, Composition
-from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
+from gmip.accounting.mechanism import SAMPLINGS
+from gmip.accounting.random_record import ANY, AnyRecord
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
 
@@ -25,17 +26,22 @@ __all__ = [
     "NOISE",
     "RUN",
     "TARGET",
+    "AttackerKnows",
     "BatchSize",
     "BoundOption",
     "Clip",
     "CompositionOption",
     "DatasetSize",
+    "DeltaOption",
+    "DropLast",
+    "Epochs",
     "Explain",
     "Json",
     "NoiseMultiplier",
     "NoiseStd",
     "NotionOption",
     "Params",
+    "PhaseOption",
     "Rank",
     "SamplingOption",
     "Steps",
@@ -43,10 +49,11 @@ __all__ = [
     "SusceptibilityFile",
     "Target",
     "TargetAdvantage",
+    "TargetEpsilon",
     "TargetMu",
     "TargetTpr",
-    "build_run",
     "option",
+    "read_attacker",
     "read_bound",
     "read_composition",
     "read_susceptibility",
@@ -66,7 +73,10 @@ BatchSize = Annotated[
     str | None,
     option("--batch-size", "n", RUN, "Examples averaged in one step; with poisson, on average (required)."),
 ]
-Steps = Annotated[str | None, option("--steps", "T", RUN, "Optimizer steps, not epochs (required).")]
+Steps = Annotated[str | None, option("--steps", "T", RUN, "Optimizer steps (this or --epochs is required).")]
+Epochs = Annotated[
+    str | None, option("--epochs", "E", RUN, "Passes over the data instead of --steps: N/n steps each, rounded up.")
+]
 Params = Annotated[str | None, option("--params", "d", RUN, "Trainable parameters (required).")]
 SamplingOption = Annotated[
     str | None,
@@ -75,8 +85,21 @@ SamplingOption = Annotated[
         "|".join(SAMPLINGS),
         RUN,
         "How batches are drawn. fixed (default): a new random batch of n examples each step. poisson: each example on "
-        "its own, with probability n/N. full: all examples in every step. shuffled: epochs over shuffled data; no "
-        "privacy from sampling is counted.",
+        "its own, with probability n/N. full: all examples in every step. shuffled: each example once in every epoch, "
+        "in random order.",
+    ),
+]
+DropLast = Annotated[
+    bool, option("--drop-last", None, RUN, "With shuffled: epochs leave out their incomplete last batch.")
+]
+PhaseOption = Annotated[
+    list[str] | None,
+    option(
+        "--phase",
+        "NAME=VALUE,...",
+        RUN,
+        "One phase of a schedule, as in steps=300,noise-multiplier=1.5,batch-size=800; repeat it for each phase, in "
+        "order. Names are options of the run and of its noise, which hold for every phase that does not set its own.",
     ),
 ]
 Rank = Annotated[
@@ -100,9 +123,21 @@ Susceptibility = Annotated[
     str | None,
     option(
         "--susceptibility",
-        "K",
+        "any|any-constant|K",
         ACCOUNTING,
-        "Squared Mahalanobis norm of the record's gradient (default: --params, a typical record).",
+        "Whose promise it is. K: records whose gradients have a squared Mahalanobis norm of at most K (default: "
+        "--params, a typical record). any: a random record, whatever the records are like. any-constant: the same, if K does not "
+        "change from step to step.",
+    ),
+]
+AttackerKnows = Annotated[
+    str | None,
+    option(
+        "--attacker-knows",
+        "SHARE",
+        ACCOUNTING,
+        "Share of the other members that the attacker holds and follows through the batches, from 0 (default) to 1: "
+        "then only noise protects.",
     ),
 ]
 SusceptibilityFile = Annotated[
@@ -135,7 +170,7 @@ NotionOption = Annotated[
         "|".join(NOTIONS),
         ACCOUNTING,
         "gmip: membership-inference privacy (default). gdp: differential privacy (neighbours replace one record; with "
-        "poisson, add or remove one).",
+        "poisson, add or remove one; with shuffled, zero out one).",
     ),
 ]
 Explain = Annotated[bool, typer.Option("--explain", help="Also print what the answer assumes.")]
@@ -144,7 +179,10 @@ Json = Annotated[
     typer.Option("--json", help='Print one JSON object and nothing else. Infinity is the string "Infinity".'),
 ]
 
-TargetMu = Annotated[str | None, option("--target-mu", "MU", TARGET, "The mu of the run is at most MU.")]
+TargetMu = Annotated[
+    str | None,
+    option("--target-mu", "MU", TARGET, "The mu of the run, over FPRs from 1e-5 to 1 - 1e-5, is at most MU."),
+]
 TargetTpr = Annotated[
     str | None,
     option(
@@ -158,49 +196,10 @@ TargetAdvantage = Annotated[
     str | None,
     option("--target-advantage", "A", TARGET, "The attacker's advantage (TPR - FPR) is at most A, from 0 to 1."),
 ]
-
-_EXAMPLES: Final = {"--dataset-size": "48000", "--batch-size": "400", "--steps": "1200", "--params": "650"}
-
-
-def _needed(**given: str | None) -> dict[str, str]:
-    """The same values, none of them missing; names as in Python, an underscore for the hyphen."""
-    missing = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is None]
-    if missing:
-        example = " ".join(f"{name} {_EXAMPLES[name]}" for name in missing)
-        be, pronoun = ("is", "it") if len(missing) == 1 else ("are", "them")
-        raise BadRequest(f"{listed(missing)} {be} missing", remedy=f"add {pronoun}, as in {example}")
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def build_run(
-    *,
-    dataset_size: str | None,
-    batch_size: str | None,
-    steps: str | None,
-    params: str | None,
-    sampling: str | None,
-    rank: str | None,
-    clip: str | None,
-    noise_std: str | None,
-    noise_multiplier: str | None,
-) -> NoisySGD:
-    """The run that the options describe."""
-    sizes = _needed(dataset_size=dataset_size, batch_size=batch_size, steps=steps, params=params)
-    if noise_std is not None and noise_multiplier is not None:
-        raise BadRequest("--noise-std and --noise-multiplier set the same noise", remedy="pass only one of them")
-    run = NoisySGD(
-        dataset_size=parse.count("--dataset-size", sizes["dataset_size"]),
-        batch_size=parse.count("--batch-size", sizes["batch_size"]),
-        num_steps=parse.count("--steps", sizes["steps"]),
-        num_params=parse.count("--params", sizes["params"]),
-        clip_norm=None if clip is None else parse.positive("--clip", clip),
-        noise_std=0.0 if noise_std is None else parse.non_negative("--noise-std", noise_std),
-        sampling="fixed" if sampling is None else parse.one_of("--sampling", sampling, SAMPLINGS),
-        rank=None if rank is None else parse.count("--rank", rank),
-    )
-    if noise_multiplier is None:
-        return run
-    return run.with_noise_multiplier(parse.non_negative("--noise-multiplier", noise_multiplier))
+TargetEpsilon = Annotated[
+    str | None, option("--target-epsilon", "E", TARGET, "epsilon at --delta is at most E (both notions).")
+]
+DeltaOption = Annotated[str | None, option("--delta", "D", TARGET, "With --target-epsilon: delta, between 0 and 1.")]
 
 
 def read_bound(bound: str | None) -> Bound:
@@ -211,7 +210,11 @@ def read_composition(composition: str | None) -> Composition:
     return "exact" if composition is None else parse.one_of("--composition", composition, COMPOSITIONS)
 
 
-def read_susceptibility(value: str | None, path: str | None) -> NDArray[np.float64] | None:
+def read_attacker(knows: str | None) -> float:
+    return 0.0 if knows is None else parse.probability("--attacker-knows", knows)
+
+
+def read_susceptibility(value: str | None, path: str | None) -> NDArray[np.float64] | AnyRecord | None:
     """Array of shape (n,): n = 1 for a single K; None when K is left to its default."""
     if value is not None and path is not None:
         raise BadRequest(
@@ -219,7 +222,13 @@ def read_susceptibility(value: str | None, path: str | None) -> NDArray[np.float
         )
     if path is not None:
         return parse.number_file("--susceptibility-file", path)
-    return None if value is None else np.array([parse.positive("--susceptibility", value)])
+    if value is None:
+        return None
+    known: AnyRecord
+    for known in ANY:
+        if value == known:
+            return known
+    return np.array([parse.positive("--susceptibility", value, f"{', '.join(ANY)} or a finite number above 0")])
 
 
 # -- the privacy target --
@@ -232,42 +241,77 @@ class Target(NamedTuple):
     keywords: dict[str, Any]  # of gmip.calibrate
     answer: dict[str, float]  # in JSON
     measure: Callable[[TradeOff], float]
-    words: str  # what holds once it is met
+    words: tuple[str, str]  # what holds once it is met: of a bound, of a forecast
+
+    def sentence(self, curve: TradeOff) -> str:
+        """What holds, in the words that the curve's kind allows; of differential privacy no mu without its range."""
+        words = self.words[0] if curve.kind == "bound" else self.words[1]
+        plain = curve.claim.adjacency is None
+        return words if plain else words.replace("mu of the run", "mu of the run over FPRs from 1e-5 to 1 - 1e-5")
 
     def shown(self, value: float) -> str:
         """What was measured, rounded up."""
-        return _numbers.number(value, "up") if "mu" in self.answer else _numbers.percent(value, "up")
+        plain = "mu" in self.answer or "epsilon" in self.answer
+        return _numbers.number(value, "up") if plain else _numbers.percent(value, "up")
 
 
-def read_target(mu: str | None, tpr: str | None, advantage: str | None) -> Target:
-    given = [value for value in (mu, tpr, advantage) if value is not None]
+def read_target(
+    mu: str | None, tpr: str | None, advantage: str | None, epsilon: str | None = None, delta: str | None = None
+) -> Target:
+    given = [value for value in (mu, tpr, advantage, epsilon) if value is not None]
     if not given:
         raise BadRequest(
-            "No privacy target was given", remedy="pass one of --target-mu, --target-tpr and --target-advantage"
+            "No privacy target was given",
+            remedy="pass one of --target-mu, --target-tpr, --target-advantage and --target-epsilon",
         )
     if len(given) > 1:
         raise BadRequest(f"{len(given)} privacy targets were given", remedy="pass only one of them")
+    if delta is not None and epsilon is None:
+        raise BadRequest("--delta belongs to --target-epsilon", remedy="leave it out, or aim at an epsilon")
+    if epsilon is not None:
+        return _epsilon_target(epsilon, delta)
     if mu is not None:
         value = parse.positive("--target-mu", mu)
         return Target(
-            "mu",
+            "mu of the run, FPRs from 1e-5 to 1 - 1e-5",
             {"target_mu": value},
             {"mu": value},
             lambda c: c.equivalent_mu(),
-            f"the mu of the run is at most {value}",
+            (f"the mu of the run is at most {value}", f"the mu of the run is expected to stay within {value}"),
         )
     if tpr is not None:
         most, rate = parse.tpr_at_fpr("--target-tpr", tpr)
+        at = f"at a {_numbers.rate(rate)} false-alarm rate"
         return Target(
             f"members found at {_numbers.rate(rate)} false alarms",
             {"target_tpr": (most, rate)},
             {"tpr": most, "fpr": rate},
             lambda c: c.tpr_at(rate),
-            f"at a {_numbers.rate(rate)} false-alarm rate, an attacker finds at most "
-            f"{_numbers.rate(most)} of the members",
+            (
+                f"{at}, an attacker finds at most {_numbers.rate(most)} of the members",
+                f"{at}, an attacker is expected to find about {_numbers.rate(most)} of the members or fewer",
+            ),
         )
     value = parse.probability("--target-advantage", given[0])
-    words = f"the attacker's advantage (TPR - FPR) is at most {_numbers.rate(value)}"
+    name = "advantage (TPR - FPR)"
+    words = (
+        f"the attacker's {name} is at most {_numbers.rate(value)}",
+        f"the attacker's {name} is expected to stay within {_numbers.rate(value)}",
+    )
+    return Target(name, {"target_advantage": value}, {"advantage": value}, lambda c: c.advantage(), words)
+
+
+def _epsilon_target(epsilon: str, delta: str | None) -> Target:
+    if delta is None:
+        raise BadRequest("--delta is missing", remedy="add it beside --target-epsilon, as in --delta 1e-6")
+    value, small = parse.positive("--target-epsilon", epsilon), parse.delta("--delta", delta)
     return Target(
-        "advantage (TPR - FPR)", {"target_advantage": value}, {"advantage": value}, lambda c: c.advantage(), words
+        f"epsilon at delta = {small:g}",
+        {"target_epsilon": value, "delta": small},
+        {"epsilon": value, "delta": small},
+        lambda c: c.epsilon(small),
+        (
+            f"epsilon is at most {value:g} at delta = {small:g}",
+            f"epsilon is expected to stay within {value:g} at delta = {small:g}",
+        ),
     )

@@ -19,6 +19,7 @@ from gmip._validate import did_you_mean
 __all__ = [
     "MAX_COUNT",
     "count",
+    "delta",
     "non_negative",
     "number_file",
     "one_of",
@@ -47,10 +48,10 @@ def count(option: str, text: str) -> int:
     return int(value)
 
 
-def positive(option: str, text: str) -> float:
+def positive(option: str, text: str, what: str = "a finite number above 0") -> float:
     value = _float(text)
     if not 0.0 < value < math.inf:
-        raise _refused(option, "a finite number above 0", text, "0.5")
+        raise _refused(option, what, text, "0.5")
     return value
 
 
@@ -65,6 +66,13 @@ def probability(option: str, text: str) -> float:
     value = _float(text)
     if not 0.0 <= value <= 1.0:
         raise _refused(option, "a number from 0 to 1", text, "0.01")
+    return value
+
+
+def delta(option: str, text: str) -> float:
+    value = _float(text)
+    if not 0.0 < value < 1.0:
+        raise _refused(option, "a number between 0 and 1", text, "1e-6")
     return value
 
 

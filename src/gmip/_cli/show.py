@@ -7,14 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from gmip import _numbers
-from gmip.accounting.tradeoff import TradeOff
+from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 
-__all__ = ["one_line", "print_answer", "print_json", "print_people"]
+__all__ = ["at_most", "claim_as_json", "found", "one_line", "print_answer", "print_json", "print_people"]
 
 
 def print_json(answer: Mapping[str, Any]) -> None:
@@ -32,20 +28,55 @@ def _encoded(value: Any) -> Any:
     return value
 
 
-def print_answer(rows: Sequence[tuple[str, str]], sentence: str, curve: TradeOff, *, explain: bool) -> None:
-    """An answer of the accountant, and in one line what it is and for whom; with `explain` also what it assumes."""
-    print_people(rows, sentence, curve.assumptions if explain else (), one_line(curve, explained=explain))
+def at_most(curve: TradeOff) -> str:
+    """ "at most" where the curve is a bound."""
+    return "at most" if curve.kind == "bound" else "about"
+
+
+def found(curve: TradeOff, rate: str | float) -> str:
+    """What an attacker finds at a false-alarm rate, as a clause."""
+    share = _numbers.percent(curve.tpr_at(float(rate)), "up")
+    finds = "finds at most" if curve.kind == "bound" else "is expected to find about"
+    return f"At a {_numbers.rate(rate)} false-alarm rate, an attacker {finds} {share} of the members"
+
+
+def claim_as_json(curve: TradeOff) -> dict[str, Any]:
+    """What a curve claims, and how far its numbers reach."""
+    return {
+        "kind": curve.kind,
+        "for_whom": curve.for_whom,
+        "caveat": curve.claim.caveat,
+        "adjacency": curve.claim.adjacency,
+        "mu_fpr_range": list(DEFAULT_FPR_RANGE),
+        "tpr_error": curve.tpr_error,
+        "assumptions": list(curve.assumptions),
+    }
+
+
+def print_answer(
+    rows: Sequence[tuple[str, str]], clause: str, curve: TradeOff, *, explain: bool, beside: TradeOff | None = None
+) -> None:
+    """An answer of the accountant and for whom it holds, and in one line what it is; with `explain` also what it
+    assumes. `beside` is another curve whose numbers are in the table."""
+    line = one_line(curve, explained=explain)
+    if beside is not None and beside.claim.caveat is not None:
+        line = f"Differential privacy here: {beside.claim.caveat}\n{line}"
+    print_people(rows, f"{clause}, for {curve.for_whom}.", curve.assumptions if explain else (), line)
 
 
 def one_line(curve: TradeOff, *, explained: bool = False) -> str:
-    """What the numbers of a curve are, and for whom."""
-    kind = "a bound" if curve.kind == "bound" else "a forecast, not a bound"
+    """What the numbers of a curve are, and the caveat that must not be left out."""
+    kind = "A bound." if curve.kind == "bound" else "A forecast, not a bound."
     caveat = "" if curve.claim.caveat is None else f" {curve.claim.caveat}"
-    return f"For {curve.for_whom}; {kind}.{caveat} {'It assumes:' if explained else '--explain lists what it assumes.'}"
+    return f"{kind}{caveat} {'It assumes:' if explained else '--explain lists what it assumes.'}"
 
 
 def print_people(rows: Sequence[tuple[str, str]], sentence: str, notes: Sequence[str], line: str | None = None) -> None:
     """The answer in one sentence, a table of names and values, one line on what they are, and notes."""
+    from rich.console import Console  # not for programs, who read JSON
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console(highlight=False)
     console.print(Text(sentence, style="bold"), soft_wrap=True)
     table = Table(show_header=False)

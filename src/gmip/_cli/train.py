@@ -14,6 +14,7 @@ import typer
 from gmip import _numbers
 from gmip._cli import options, parse, show
 from gmip._cli.errors import BadRequest
+from gmip._cli.schedule import number_of_steps
 from gmip._cli.stages import warnings_in_one_line
 from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
@@ -28,6 +29,7 @@ __all__ = ["train"]
 
 RECIPE, TRACE = "The recipe (default: the task's own)", "The trace"
 GRAD_SAMPLE_MODES = ("auto", "hooks", "functorch", "ew", "ghost")
+_WHOM: Final = ("susceptibility", "attacker_knows")
 _MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
 
 
@@ -59,13 +61,15 @@ def train(
         str | None, _recipe("--batch-size", "n", "Examples averaged in one step; with poisson, on average.")
     ] = None,
     steps: Annotated[str | None, _recipe("--steps", "T", "Optimizer steps.")] = None,
-    epochs: Annotated[str | None, _recipe("--epochs", "E", "Steps as a multiple of N/n, instead of --steps.")] = None,
+    epochs: Annotated[
+        str | None, _recipe("--epochs", "E", "Passes over the data instead of --steps: N/n steps each, rounded up.")
+    ] = None,
     sampling: Annotated[
         str | None,
         _recipe(
             "--sampling",
             "|".join(SAMPLINGS),
-            "How batches are drawn (see gmip account). For shuffled, no privacy from sampling is counted.",
+            "How batches are drawn (see gmip account).",
         ),
     ] = None,
     optimizer: Annotated[str | None, _recipe("--optimizer", "NAME", "A class of torch.optim, such as Adam.")] = None,
@@ -87,7 +91,11 @@ def train(
     target_mu: options.TargetMu = None,
     target_tpr: options.TargetTpr = None,
     target_advantage: options.TargetAdvantage = None,
+    target_epsilon: options.TargetEpsilon = None,
+    delta: options.DeltaOption = None,
     notion: options.NotionOption = None,
+    susceptibility: options.Susceptibility = None,
+    attacker_knows: options.AttackerKnows = None,
     bound: options.BoundOption = None,
     composition: options.CompositionOption = None,
     fix_model: Annotated[
@@ -118,19 +126,20 @@ def train(
 
     The result is printed and saved as result.json beside the trace: recipe,
     seed, loss and accuracy on training and test data, and what a membership
-    attacker can find (privacy.gmip; privacy.gdp is the differential privacy of
-    the same run, null without noise). The folder names the members and holds
-    the seed of the noise: protect it like the data.
+    attacker can find (privacy.gmip, for a typical record; privacy.gdp is the
+    differential privacy of the same run, null without noise; each with its
+    kind, for_whom and adjacency). The folder names the members and holds the
+    seed of the noise: protect it like the data.
     """
     if out is None:
         raise BadRequest("--out is missing", remedy="name a folder for the trace and the result, as in --out runs/a")
-    accounting = _read_accounting(notion, bound, composition)
+    accounting = _read_accounting(notion, bound, composition, susceptibility, attacker_knows)
     target = None
-    if any(value is not None for value in (target_mu, target_tpr, target_advantage)):
-        target = options.read_target(target_mu, target_tpr, target_advantage)
+    if any(value is not None for value in (target_mu, target_tpr, target_advantage, target_epsilon, delta)):
+        target = options.read_target(target_mu, target_tpr, target_advantage, target_epsilon, delta)
     elif accounting:
         raise BadRequest(
-            f"--{next(iter(accounting))} applies to a privacy target, and there is none",
+            f"--{next(iter(accounting)).replace('_', '-')} applies to a privacy target, and there is none",
             remedy="add one, as in --target-mu 0.5",
         )
     noise = _read_noise(noise_std, noise_multiplier)
@@ -178,40 +187,52 @@ def train(
     if json:
         show.print_json(answer)
         return
-    exposure = answer["privacy"]["gmip"]
+    # For the record and the attacker that the target is about.
+    curve = account_run(described, **{name: accounting[name] for name in _WHOM if name in accounting})
     gdp = answer["privacy"]["gdp"]
     rows = [
         ("accuracy on test data", _share(result.test_accuracy)),
         ("accuracy on training data", _share(result.train_accuracy)),
         ("noise std on the mean gradient", _numbers.setting(recipe.noise_std)),
         *(
-            (f"members found at {_numbers.rate(fpr)} false alarms, at most", _numbers.percent(tpr, "up"))
-            for fpr, tpr in exposure["tpr_at_fpr"].items()
+            (
+                f"members found at {_numbers.rate(fpr)} false alarms, {show.at_most(curve)}",
+                _numbers.percent(curve.tpr_at(float(fpr)), "up"),
+            )
+            for fpr in answer["privacy"]["gmip"]["tpr_at_fpr"]
         ),
-        ("mu of the run", _numbers.number(exposure["mu"], "up")),
-        ("mu of differential privacy", "none without noise" if gdp is None else _numbers.number(gdp["mu"], "up")),
+        ("mu of the run, FPRs from 1e-5 to 1 - 1e-5", _numbers.number(curve.equivalent_mu(), "up")),
+        ("differential privacy", "none without noise")
+        if gdp is None
+        else (
+            f"mu of differential privacy, at every FPR ({gdp['adjacency']})",
+            _numbers.number(gdp["gdp_mu"], "up"),
+        ),
         ("seed", str(result.seed)),
     ]
-    found = _numbers.percent(exposure["tpr_at_fpr"]["0.01"], "up")
-    show.print_answer(
-        rows,
-        f"Trained {chosen.name} in {recipe.num_steps} steps. At a 1% false-alarm rate, an attacker finds at most "
-        f"{found} of the members.",
-        account_run(described),
-        explain=explain,
-    )
+    done = f"Trained {chosen.name} in {recipe.num_steps} steps. "
+    show.print_answer(rows, done + show.found(curve, 0.01), curve, explain=explain)
     print(f"Trace and result: {out} (protect it like the data)")
 
 
-def _read_accounting(notion: str | None, bound: str | None, composition: str | None) -> dict[str, Any]:
+def _read_accounting(
+    notion: str | None,
+    bound: str | None,
+    composition: str | None,
+    susceptibility: str | None,
+    attacker_knows: str | None,
+) -> dict[str, Any]:
     """Keywords of gmip.calibrate, as far as given."""
     given: dict[str, Any] = {
         "notion": notion and parse.one_of("--notion", notion, NOTIONS),
         "bound": bound and options.read_bound(bound),
         "composition": composition and options.read_composition(composition),
+        "susceptibility": options.read_susceptibility(susceptibility, None),
+        "attacker_knows": None if attacker_knows is None else options.read_attacker(attacker_knows),
     }
-    if notion == "gdp" and bound is not None:
-        raise BadRequest("--bound does not apply to --notion gdp", remedy="leave it out")
+    for option in ("bound", *_WHOM):
+        if notion == "gdp" and given[option] is not None:
+            raise BadRequest(f"--{option.replace('_', '-')} does not apply to --notion gdp", remedy="leave it out")
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -241,7 +262,7 @@ def _changed(recipe: Recipe, changes: dict[str, Any], epochs: float | None, nois
         changes = {"batch_size": changes["dataset_size"]} | changes
     recipe = recipe.replace(**changes)
     if epochs is not None:
-        recipe = recipe.replace(num_steps=math.ceil(epochs * recipe.dataset_size / recipe.batch_size))
+        recipe = recipe.replace(num_steps=number_of_steps(recipe.run(1), epochs))
     if "noise_multiplier" in noise:
         if recipe.clip_norm is None:
             raise BadRequest("--noise-multiplier needs --clip, its unit", remedy="add --clip")
@@ -276,7 +297,7 @@ def _bar(run: NoisySGD) -> Iterator[dict[str, Any]]:
         def progress(done: int, total: int) -> None:
             # mu of a few numbers of steps only, never below that of the steps taken.
             steps = max(1, math.ceil(total * math.ceil(_MU_SHOWN * done / total) / _MU_SHOWN))
-            bar.update(task, completed=done, mu=f"mu <= {_numbers.number(mu_at(steps), 'up')}")
+            bar.update(task, completed=done, mu=f"mu about {_numbers.number(mu_at(steps), 'up')}")
 
         yield {"progress": progress, "on_batch": on_batch}
 

@@ -12,7 +12,7 @@ from gmip.accounting.mechanism import NoisySGD, Sampling
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, Adjacency, Claim, Kind
 from gmip.errors import InvalidArgument
 
-__all__ = ["decodable", "gdp_claim", "gmip_claim"]
+__all__ = ["ADJACENCY", "decodable", "gdp_claim", "gmip_claim"]
 
 ADJACENCY: Final[dict[Sampling, Adjacency]] = {
     "fixed": "replace-one",

@@ -304,6 +304,7 @@ def _stepper(
         clip_norm=recipe.clip_norm,
         noise_std=recipe.noise_std,
         generator=noise,
+        batch_size=recipe.batch_size,
         grad_sample_mode=grad_sample_mode,
         max_physical_batch_size=max_physical_batch_size,
     )

@@ -35,6 +35,8 @@ class NoisyStepper(Stepper):
     ----------
     clip_norm : C.
     noise_std : tau, of the noise on every entry of the MEAN.
+    batch_size : n, if batches may be smaller (the last of an epoch): the noise on the SUM of such a batch is that of n
+        examples, as the accountant takes it to be.
     grad_sample_mode : Opacus' way to per-example gradients: "hooks", "functorch", "ew" (torch's expanded weights),
         "ghost" (norms only: two backward passes, about the memory of plain SGD). "auto" takes "ghost" for plain stacks
         of linear layers, where it is many times faster, and "hooks" otherwise.
@@ -53,12 +55,14 @@ class NoisyStepper(Stepper):
         clip_norm: float,
         noise_std: float,
         generator: torch.Generator,
+        batch_size: int = 1,
         grad_sample_mode: str = "auto",
         max_physical_batch_size: int | None = None,
     ) -> None:
         check_model(model, per_example=True)
         self.clip_norm = check.positive("clip_norm", clip_norm)
         self.noise_std = check.non_negative("noise_std", noise_std)
+        self.batch_size = check.count("batch_size", batch_size)
         check.one_of("grad_sample_mode", grad_sample_mode, ("auto", *GRAD_SAMPLE_MODES))
         if grad_sample_mode == "auto":
             grad_sample_mode = "ghost" if _is_stack_of_linear_layers(model) else "hooks"
@@ -81,7 +85,7 @@ class NoisyStepper(Stepper):
         optimizer = self.optimizer
         # Opacus adds noise of std noise_multiplier * C to the sum and then divides by expected_batch_size.
         optimizer.expected_batch_size = divisor
-        optimizer.noise_multiplier = self.noise_std * divisor / self.clip_norm
+        optimizer.noise_multiplier = self.noise_std * max(divisor, self.batch_size) / self.clip_norm
         optimizer.zero_grad(set_to_none=True)
         if len(inputs) == 0:
             for p in optimizer.params:

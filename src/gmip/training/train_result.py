@@ -16,7 +16,7 @@ from torch import nn
 from gmip import _io
 from gmip._numbers import percent
 from gmip.accounting.account import account
-from gmip.accounting.tradeoff import TradeOff
+from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks.task import Recipe, Split, Task
 from gmip.trace import Trace
@@ -50,7 +50,7 @@ class TrainResult:
         return f"<TrainResult of {self.task.name}: {self.recipe.num_steps} steps{accuracy}>"
 
     def summary(self) -> dict[str, Any]:
-        """Plain JSON: the recipe, how well the model does, and the most that a membership attacker finds."""
+        """Plain JSON: the recipe, how well the model does, and what a membership attacker finds."""
         run = self.recipe.run(self.num_params)
         gdp = account(run, notion="gdp") if run.noise_std > 0.0 else None
         return {
@@ -120,7 +120,13 @@ def recipe_of(task: Task, trace: Trace) -> Recipe:
 
 def _exposure(curve: TradeOff) -> dict[str, Any]:
     return {
+        "kind": curve.kind,
+        "for_whom": curve.for_whom,
+        "caveat": curve.claim.caveat,
+        "adjacency": curve.claim.adjacency,
         "mu": curve.equivalent_mu(),
+        "mu_fpr_range": list(DEFAULT_FPR_RANGE),
+        "gdp_mu": curve.gdp_mu if curve.claim.adjacency is not None else None,
         "tpr_at_fpr": {str(fpr): curve.tpr_at(fpr) for fpr in _FPRS},
         "advantage": curve.advantage(),
         "assumptions": list(curve.assumptions),

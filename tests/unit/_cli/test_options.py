@@ -16,6 +16,7 @@ from tests.e2e.cli import CLIPPED, PAPER
         (("0.4", None, None), {"target_mu": 0.4}, "0.201"),
         ((None, "0.05@0.01", None), {"target_tpr": (0.05, 0.01)}, "20.1%"),
         ((None, None, "0.1"), {"target_advantage": 0.1}, "20.1%"),
+        ((None, None, None, "3", "1e-6"), {"target_epsilon": 3.0, "delta": 1e-6}, "0.201"),
     ],
 )
 def test_a_target_says_its_measure_rounded_up(given, keywords, shown):
@@ -29,33 +30,44 @@ def test_a_target_measures_the_curve():
     measured = [options.read_target(*given).measure(curve) for given in (("1", None, None), (None, "0.1@0.01", None))]
     assert measured == [curve.equivalent_mu(), curve.tpr_at(0.01)]
     assert options.read_target(None, None, "1").measure(curve) == curve.advantage()
+    assert options.read_target(None, None, None, "1", "1e-6").measure(curve) == curve.epsilon(1e-6)
+
+
+@pytest.mark.parametrize(
+    "given", [("0.4", None, None), (None, "0.05@0.01", None), (None, None, "0.1"), (None, None, None, "3", "1e-6")]
+)
+def test_a_target_says_at_most_only_of_a_bound(given):
+    target = options.read_target(*given)
+    assert "at most" in target.sentence(gmip.account(PAPER, susceptibility=900.0))
+    assert "at most" not in target.sentence(gmip.account(PAPER))
 
 
 def test_what_is_wrong_is_data():
     with pytest.raises(BadRequest) as caught:
         options.read_target(None, None, None)
     assert caught.value.problem == "No privacy target was given"
-    assert caught.value.remedy == "pass one of --target-mu, --target-tpr and --target-advantage"
+    assert caught.value.remedy == "pass one of --target-mu, --target-tpr, --target-advantage and --target-epsilon"
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("how", "kind"),
     [
-        (
-            {},
-            "For a typical record and an attacker who knows the distribution of the data but none of the others; ",
-        ),
-        ({}, "a forecast, not a bound."),
-        ({"susceptibility": 30.0}, "For a record of susceptibility at most 30 and an attacker"),
-        ({"susceptibility": 30.0}, "; a bound."),
-        ({"susceptibility": [30.0, 40.0]}, "For a random one of 2 records of measured susceptibility and an attacker"),
-        ({"attacker_knows": 1.0}, "For any record and an attacker who knows all other members; a bound."),
-        ({"notion": "gdp"}, "For any record, whatever the others are, and any attacker; a bound."),
-        ({"notion": "gdp", "composition": "clt"}, "a forecast, not a bound."),
+        ({}, "A forecast, not a bound."),
+        ({"susceptibility": 30.0}, "A bound."),
+        ({"susceptibility": [30.0, 40.0]}, "A bound."),
+        ({"attacker_knows": 1.0}, "A bound."),
+        ({"notion": "gdp"}, "A bound."),
+        ({"notion": "gdp", "composition": "clt"}, "A forecast, not a bound."),
     ],
 )
-def test_one_line_says_what_and_for_whom(how, words):
+def test_one_line_says_what_the_numbers_are(how, kind):
     curve = gmip.account(CLIPPED.replace(noise_std=2.0), **how)
-    assert words in show.one_line(curve)
-    assert show.one_line(curve).endswith(". --explain lists what it assumes.")
-    assert show.one_line(curve, explained=True).endswith(". It assumes:")
+    assert show.one_line(curve) == f"{kind} --explain lists what it assumes."
+    assert show.one_line(curve, explained=True) == f"{kind} It assumes:"
+    assert ("at most" in show.found(curve, "0.01")) == (show.at_most(curve) == "at most") == (kind == "A bound.")
+
+
+def test_the_caveat_is_always_shown():
+    curve = gmip.account(PAPER.replace(num_params=100_000))
+    assert curve.claim.caveat is not None
+    assert curve.claim.caveat in show.one_line(curve)
