@@ -525,9 +525,7 @@ def test_solve_for_batch_size(answer, run, hold):
     assert (got["batch_size"], got["num_steps"]) == (found.batch_size, found.num_steps)
     assert (found.num_steps == 1200) == (hold != "epochs")
     out = run("calibrate", *RUN, *options).out
-    assert (
-        f"Use batches of {found.batch_size} and {found.num_steps} steps: the mu of the run is expected to stay" in out
-    )
+    assert f"Use batches of {found.batch_size} and {found.num_steps} steps: the mu of the run is expected" in out
 
 
 @pytest.mark.parametrize(

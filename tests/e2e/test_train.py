@@ -87,7 +87,11 @@ def test_trains_records_and_says_so(run, task, tmp_path):
     assert recipe["noise_std"] == least.noise_std > 0.0
     assert result["noise_multiplier"] == pytest.approx(least.noise_std * 20 / 1.0)
     assert result["privacy"]["gmip"]["mu"] == gmip.account(planned).equivalent_mu() == pytest.approx(1.0, rel=1e-5)
-    assert result["privacy"]["gdp"]["mu"] == gmip.account(planned, notion="gdp").equivalent_mu()
+    gdp = gmip.account(planned, notion="gdp")
+    assert (result["privacy"]["gdp"]["mu"], result["privacy"]["gdp"]["gdp_mu"]) == (gdp.equivalent_mu(), gdp.gdp_mu)
+    assert [result["privacy"][notion]["kind"] for notion in ("gmip", "gdp")] == ["forecast", "bound"]
+    assert [result["privacy"][notion]["adjacency"] for notion in ("gmip", "gdp")] == [None, "replace-one"]
+    assert result["privacy"]["gmip"]["for_whom"].startswith("a typical record and an attacker")
 
     trace = Trace.open(out)
     trace.verify()
@@ -104,9 +108,9 @@ def test_trains_records_and_says_so(run, task, tmp_path):
 def test_people_read_a_table_and_a_sentence(run, task, tmp_path):
     code, out, err = run("--task", task, "--out", str(tmp_path / "a"), "--noise-std", "0.1")
     assert (code, err) == (0, "")
-    for words in ("accuracy on test data", "members found at 1% false alarms, at most", "protect it like the data"):
+    for words in ("accuracy on test data", "members found at 1% false alarms, about", "protect it like the data"):
         assert words in " ".join(out.split())
-    assert out.splitlines()[-2].endswith("a forecast, not a bound. --explain lists what it assumes.")
+    assert out.splitlines()[-2].endswith("A forecast, not a bound. --explain lists what it assumes.")
 
 
 def test_explain_lists_what_the_answer_assumes(run, task, tmp_path):
@@ -165,6 +169,25 @@ def test_shuffled_epochs_are_accounted_as_such(run, task, tmp_path):
     assert [info.batch_size for info in Trace.open(out).infos[:4]] == [30, 30, 30, 10]
 
 
+def test_an_incomplete_batch_has_the_noise_that_is_accounted(run, task, tmp_path):
+    out = str(tmp_path / "a")
+    options = ["--sampling", "shuffled", "--batch-size", "30", "--epochs", "2", "--target-mu", "0.5"]
+    recipe = result_of(run, "--task", task, "--out", out, *options)["recipe"]
+    assert recipe["num_steps"] == 8
+    (taken,) = Trace.open(out).runs()
+    assert taken.noise_std == pytest.approx(recipe["noise_std"], rel=1e-9)
+    assert gmip.account(taken).equivalent_mu() == pytest.approx(0.5, rel=1e-5)
+
+
+def test_a_target_for_any_record_is_a_bound(run, task, tmp_path):
+    whom = ["--target-tpr", "0.1@0.01", "--susceptibility", "40", "--attacker-knows", "1"]
+    code, out, err = run("--task", task, "--out", str(tmp_path / "a"), *whom)
+    assert (code, err) == (0, "")
+    assert re.search(
+        r"an attacker finds at most 10% of the members, for any record and an attacker who knows all other members", out
+    )
+
+
 def test_resume_of_a_finished_run_repeats_its_result(run, task, tmp_path):
     options = ["--task", task, "--out", str(tmp_path / "a"), "--noise-std", "0.1"]
     first = result_of(run, *options)
@@ -212,6 +235,9 @@ OUT = ["--out", "a"]
         ([*OUT, "--target-mu", "1", "--target-tpr", "0.1@0.01"], "2 privacy targets were given"),
         ([*OUT, "--bound", "paper"], "--bound applies to a privacy target, and there is none"),
         ([*OUT, "--target-mu", "1", "--notion", "gdp", "--bound", "paper"], "does not apply"),
+        ([*OUT, "--target-mu", "1", "--notion", "gdp", "--attacker-knows", "1"], "does not apply"),
+        ([*OUT, "--attacker-knows", "1"], "--attacker-knows applies to a privacy target, and there is none"),
+        ([*OUT, "--target-epsilon", "3"], "--delta is missing"),
         ([*OUT, "--steps", "0"], "--steps must be a whole number"),
         ([*OUT, "--seed", "-1"], "--seed must be a whole number"),
         ([*OUT, "--every", "x"], "--every must be a whole number"),

@@ -126,8 +126,8 @@ Susceptibility = Annotated[
         "any|any-constant|K",
         ACCOUNTING,
         "Whose promise it is. K: records whose gradients have a squared Mahalanobis norm of at most K (default: "
-        "--params, a typical record). any: a random record, whatever the records are like. any-constant: the same, if K does not "
-        "change from step to step.",
+        "--params, a typical record). any: a random record, whatever the records are like. any-constant: the same, if "
+        "K does not change from step to step.",
     ),
 ]
 AttackerKnows = Annotated[

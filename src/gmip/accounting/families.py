@@ -20,6 +20,9 @@ __all__ = ["Discrete", "EpsilonDelta", "Gaussian", "PiecewiseLinear"]
 Array = NDArray[np.float64]
 
 
+_EPSILONS = np.append(0.0, np.geomspace(1.0e-3, 600.0, 4000))  # where (epsilon, delta) of others is asked for
+
+
 class Gaussian(TradeOff):
     """g_mu(a) = Phi(Phi^-1(1 - a) - mu): telling N(0, 1) from N(mu, 1). mu may be infinite (no privacy at all)."""
 
@@ -123,22 +126,69 @@ class PiecewiseLinear(TradeOff):
 
     @classmethod
     def from_dp_accounting(cls, pld: Any) -> PiecewiseLinear:
-        """The curve of a `dp_accounting.pld` privacy-loss distribution (both directions, as differential privacy asks).
+        """The curve of a `dp_accounting.pld` privacy-loss distribution, or of an RDP or PLD accountant of dp-accounting,
+        in both directions, as differential privacy asks; for the accountant's own neighbours.
 
-        Pessimistic where the distribution is: made with `pessimistic_estimate=True`, dp-accounting's default.
+        Pessimistic where theirs is: a distribution made with `pessimistic_estimate=True`, dp-accounting's default.
         """
-        try:
+        if hasattr(pld, "get_delta_for_epsilon"):
             losses = np.arange(-10.0, 60.0, 0.005)
             deltas = np.asarray(pld.get_delta_for_epsilon(losses), dtype=np.float64)
-        except AttributeError:
+            return cls._from_lines(losses, 1.0 - np.clip(deltas, 0.0, 1.0))
+        if hasattr(pld, "get_delta"):
+            few = _EPSILONS[::20]
+            try:  # PLD answers for all epsilons in the time that it needs for one
+                found = np.asarray(pld.get_delta(few), dtype=np.float64)
+            except (TypeError, ValueError):
+                found = np.array([float(pld.get_delta(float(epsilon))) for epsilon in few])
+            return cls._from_deltas(few, found)
+        raise InvalidArgument(
+            f"must be a PrivacyLossDistribution or an accountant of dp_accounting, not {type(pld).__name__}",
+            argument="pld",
+        )
+
+    @classmethod
+    def from_rdp(cls, orders: ArrayLike, rdp: ArrayLike) -> PiecewiseLinear:
+        """A curve for Renyi differential privacy: D_alpha <= rdp at each order alpha > 1, in both directions.
+
+        Guarantees
+        ----------
+        A lower bound on the trade-off function of every mechanism with that RDP, for the same neighbours: each epsilon
+        has the delta of Canonne, Kamath and Steinke (2020, Proposition 12), the least of all orders, and f lies above
+        all lines 1 - delta - e^epsilon a and their mirror images. Not tight: RDP says less than the curve that it came
+        from, so no attacker does better than this curve allows, but it may allow more than the mechanism does.
+        """
+        alpha, divergence = np.ravel(check.positive_array("orders", orders)), np.ravel(np.asarray(rdp, np.float64))
+        if alpha.shape != divergence.shape or np.any(alpha <= 1.0) or not np.all(divergence >= 0.0):
             raise InvalidArgument(
-                f"pld must be a dp_accounting PrivacyLossDistribution, not {type(pld).__name__}."
-            ) from None
-        # The upper envelope of the lines 1 - delta - e^loss a (and 0): corners where neighbouring lines meet.
-        slopes, starts = np.append(0.0, np.exp(losses)), np.append(0.0, 1.0 - np.clip(deltas, 0.0, 1.0))
-        corner = np.clip(np.diff(starts) / np.diff(slopes), 0.0, 1.0)
-        height = np.clip(starts[:-1] - slopes[:-1] * corner, 0.0, 1.0)
-        return cls(np.append(corner, 0.0), np.append(height, starts[-1]))
+                "and `rdp` must be of one length, orders above 1 and divergences of 0 or more", argument="orders"
+            )
+        a, d = alpha[:, None], divergence[:, None]
+        with np.errstate(over="ignore"):
+            log_delta = (a - 1.0) * (d - _EPSILONS + np.log1p(-1.0 / a)) - np.log(a)
+            return cls._from_deltas(_EPSILONS, np.exp(np.minimum(np.min(log_delta, axis=0), 0.0)))
+
+    @classmethod
+    def from_zcdp(cls, rho: float) -> PiecewiseLinear:
+        """A curve for rho-zCDP (Bun and Steinke, 2016): RDP of alpha rho at every order, with the guarantee of
+        `from_rdp`."""
+        orders = 1.0 + np.geomspace(1.0e-3, 1.0e5, 2001)
+        return cls.from_rdp(orders, check.non_negative("rho", rho) * orders)
+
+    @classmethod
+    def _from_deltas(cls, epsilons: Array, deltas: Array) -> PiecewiseLinear:
+        """From (epsilon, delta) in both directions, epsilon from 0 up: 1 - delta(-e) = e^-e (1 - delta(e))."""
+        starts = 1.0 - np.clip(deltas, 0.0, 1.0)
+        mirrored = np.exp(-epsilons[:0:-1]) * starts[:0:-1]
+        return cls._from_lines(np.append(-epsilons[:0:-1], epsilons), np.append(mirrored, starts))
+
+    @classmethod
+    def _from_lines(cls, losses: Array, starts: Array) -> PiecewiseLinear:
+        """The upper envelope of the lines start - e^loss a (and 0): corners where its neighbouring lines meet."""
+        slopes, below = _lower_hull(np.append(0.0, np.exp(losses)), -np.append(0.0, starts))
+        corner = np.clip(-np.diff(below) / np.diff(slopes), 0.0, 1.0)
+        height = np.clip(-below[:-1] - slopes[:-1] * corner, 0.0, 1.0)
+        return cls(np.append(corner, 0.0), np.append(height, -below[-1]))
 
     @classmethod
     def _from_vertices(cls, fpr: Array, log_fnr: Array) -> PiecewiseLinear:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from gmip._curves import corners, thin_steps
 from gmip._numbers import rate_key
 from gmip.accounting.account import account
+from gmip.accounting.claims import ADJACENCY
 from gmip.accounting.families import Gaussian
 from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.tradeoff import TradeOff
+from gmip.accounting.tradeoff import Claim, TradeOff
 from gmip.auditing.schema import Curve, Promise
 from gmip.stats import ExpectedRoc, ScoreSet
 
@@ -53,9 +54,10 @@ def all_promises(
         curve = account(steps, susceptibility=measured.susceptibility)
         name = "Stochastic composition over measured susceptibilities"
         made.append(promise("susceptibility", name, curve, standing="approximation", fprs=fprs))
-    if any(run.noise_std > 0.0 for run in runs):
+    if any(run.noise_std > 0.0 for run in runs) and len({ADJACENCY[run.sampling] for run in runs}) == 1:
         curve = account(list(runs), notion="gdp")
-        made.append(promise("gdp", "Differential privacy (GDP): noise alone", curve, standing="proved", fprs=fprs))
+        standing = "proved" if curve.kind == "bound" else "approximation"
+        made.append(promise("gdp", "Differential privacy: noise alone", curve, standing=standing, fprs=fprs))
     expected = next((one.prediction for one in scores if one.prediction is not None), None)
     if expected is not None:
         made.append(predicted(expected, fprs))
@@ -64,7 +66,11 @@ def all_promises(
 
 def claimed_curve(runs: Sequence[NoisySGD], claim_mu: float | None) -> TradeOff:
     """What was promised: mu-GMIP if somebody said so, else the accountant's curve for what was run."""
-    return account(list(runs)) if claim_mu is None else Gaussian(claim_mu)
+    if claim_mu is None:
+        return account(list(runs))
+    curve = Gaussian(claim_mu)
+    curve.claim = Claim("bound", "whoever it was promised to")
+    return curve
 
 
 def stacked_run(run: NoisySGD) -> NoisySGD:
@@ -90,6 +96,10 @@ def promise(key: str, name: str, curve: TradeOff, *, standing: str, fprs: Sequen
             "auc": min(1.0, curve.auc()),
             "tpr_at": {rate_key(fpr): _share(curve.tpr_at(fpr)) for fpr in fprs},
             "assumptions": tuple(curve.assumptions),
+            "kind": curve.kind,
+            "for_whom": curve.for_whom,
+            "caveat": curve.claim.caveat,
+            "adjacency": curve.claim.adjacency,
         }
     )
 
@@ -104,6 +114,7 @@ def predicted(expected: ExpectedRoc, fprs: Sequence[float]) -> Promise:
         mu=None,
         auc=_share(expected.auc),
         tpr_at={rate_key(rate): _share(float(expected.tpr_at(rate))) for rate in fprs},
+        kind="forecast",
         assumptions=("Simulated with background records: members are assumed to come from the same distribution.",),
     )
 

@@ -92,6 +92,9 @@ class Promise(_Frozen):
         susceptibilities), "gdp" (noise alone), "prediction" (what an attack expects of itself).
     name : for people.
     standing : how far it can be trusted: proved under `assumptions`, an approximation, or measured.
+    kind : "bound", if no attacker of `for_whom` does better under `assumptions`; "forecast", if one can. None in
+        results of an earlier gmip.
+    for_whom : the record and the attacker that it is about.
     mu : the Gaussian trade-off that covers the curve; None if it has none.
     tpr_at : FPR as a string ("0.01") -> TPR.
     """
@@ -104,6 +107,15 @@ class Promise(_Frozen):
     auc: Share
     tpr_at: dict[str, Share]
     assumptions: tuple[str, ...] = ()
+    kind: Literal["bound", "forecast"] | None = None
+    for_whom: str | None = None
+    caveat: str | None = None
+    adjacency: str | None = None  # of differential privacy: how neighbouring data sets differ
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether "at most" can be said of it."""
+        return self.standing == "proved" if self.kind is None else self.kind == "bound"
 
 
 class MuBound(_Frozen):

@@ -43,6 +43,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     strongest = attacks[0]
     promised_area = number(min(claimed.auc(), 1.0), "up")
     at = f"{rate(fpr)} false alarms"
+    most = "at most" if claimed.kind == "bound" else "about"
     limit = f"{percent(promised, 'up')} of the members at {at}"
     found = [_found(one) for one in attacks]
     refuted = [one for one in attacks if one.exceeds_claim]
@@ -52,8 +53,8 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
             kind="exposed",
             headline=(
                 f"More exposed than claimed: {worst.title} separates members from non-members better than the promise "
-                f"allows. It finds {percent(_tpr(worst, fpr), 'nearest')} of the members at {at} (promised: at most "
-                f"{percent(promised, 'up')}), and its AUC is {number(worst.auc.value, 'nearest')} (promised: at most "
+                f"allows. It finds {percent(_tpr(worst, fpr), 'nearest')} of the members at {at} (promised: {most} "
+                f"{percent(promised, 'up')}), and its AUC is {number(worst.auc.value, 'nearest')} (promised: {most} "
                 f"{promised_area})."
             ),
             reasons=(
@@ -92,7 +93,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
         return Verdict(
             kind="inconclusive",
             headline=(
-                f"Inconclusive: no attack found significantly more than promised (at most {limit}), but "
+                f"Inconclusive: no attack found significantly more than promised ({most} {limit}), but "
                 f"{count(at_hand)} candidates of each kind are too few to be sure; about {count(needed)} are needed."
             ),
             reasons=(
@@ -104,7 +105,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     return Verdict(
         kind="consistent",
         headline=(
-            f"Consistent with the promise: no attack found significantly more than promised (at most {limit}). {best}."
+            f"Consistent with the promise: no attack found significantly more than promised ({most} {limit}). {best}."
         ),
         reasons=(
             f"There are enough candidates to detect {excess} with a probability of 80%.",

@@ -220,7 +220,9 @@ def _tiles(run: RunAudit) -> Html | None:
             )
         )
     if run.promises and key and key in run.promises[0].tpr_at:
-        tiles.append((_numbers.percent(run.promises[0].tpr_at[key], "up"), "is the most that the promise allows"))
+        promised = run.promises[0]
+        says = "is the most that the promise allows" if promised.is_bound else "is about what the promise expects"
+        tiles.append((_numbers.percent(promised.tpr_at[key], "up"), says))
     if run.attacks and key:
         tiles.append((_numbers.rate(key), "would be found by guessing"))
     if run.facts.test_accuracy is not None:

@@ -76,7 +76,7 @@ def overview_table(result: AuditResult) -> Table:
                 _noise(run),
                 _NONE if run.facts.test_accuracy is None else _numbers.percent(run.facts.test_accuracy, "nearest"),
                 sentences.LABELS[run.verdict.kind],
-                _NONE if promised is None else f"at most {_numbers.percent(promised, 'up')}",
+                _NONE if promised is None else f"{_most(run.promises[0])} {_numbers.percent(promised, 'up')}",
                 _estimate(measured, share=True),
             ]
         )
@@ -171,8 +171,12 @@ def _promised(share: float | None, promise: Promise) -> str:
     return (
         f"about {_numbers.percent(share, 'nearest')}"
         if promise.key == "prediction"
-        else f"at most {_numbers.percent(share, 'up')}"
+        else f"{_most(promise)} {_numbers.percent(share, 'up')}"
     )
+
+
+def _most(promise: Promise) -> str:
+    return "at most" if promise.is_bound else "about"
 
 
 def _compared(measured: Estimate | None, promised: float | None) -> str:
@@ -186,7 +190,7 @@ def _area_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> l
     row += [
         f"about {_numbers.number(p.auc, 'nearest')}"
         if p.key == "prediction"
-        else f"at most {_numbers.number(p.auc, 'up')}"
+        else f"{_most(p)} {_numbers.number(p.auc, 'up')}"
         for p in promises
     ]
     if strongest:
@@ -205,7 +209,7 @@ def _mu_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> lis
             row.append(
                 f"about {_numbers.number(p.mu, 'nearest')}"
                 if p.key == "prediction"
-                else f"at most {_numbers.number(p.mu, 'up')}"
+                else f"{_most(p)} {_numbers.number(p.mu, 'up')}"
             )
     if strongest:
         row.append(f"at least {_numbers.number(strongest.mu_lower, 'down')}")
@@ -268,7 +272,7 @@ def standing_table(run: RunAudit) -> Table:
     """How far each curve can be trusted, the proved ones first."""
     order = list(sentences.STANDINGS)
     rows: list[list[Cell | str]] = [
-        [p.name, sentences.STANDINGS[p.standing], Cell(" ".join(p.assumptions) or _NONE, sentences=p.assumptions)]
+        [p.name, sentences.STANDINGS[p.standing], _grounds(p)]
         for p in sorted(run.promises, key=lambda p: order.index(p.standing))
     ]
     rows += [
@@ -280,6 +284,15 @@ def standing_table(run: RunAudit) -> Table:
         for a in run.attacks
     ]
     return _table("What is proved, approximate or measured", ("Curve", "Status", "Assumptions"), rows, texts=(1, 2))
+
+
+def _grounds(promise: Promise) -> Cell:
+    """About whom a curve speaks, the caveat that must not be left out, and what it assumes."""
+    whom = () if promise.for_whom is None else (f"For {promise.for_whom}.",)
+    kind = ("A forecast, not a bound.",) if promise.kind == "forecast" else ()
+    caveat = () if promise.caveat is None else (promise.caveat,)
+    said = (*whom, *kind, *caveat, *promise.assumptions)
+    return Cell(" ".join(said) or _NONE, sentences=said)
 
 
 def version_table(result: AuditResult) -> Table:

@@ -159,3 +159,43 @@ class TestFromDpAccounting:
     def test_other_things_are_turned_away(self) -> None:
         with pytest.raises(InvalidArgument, match="pld"):
             PiecewiseLinear.from_dp_accounting(1.0)
+
+
+class TestRenyi:
+    @pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 5.0])
+    def test_no_curve_of_that_rdp_is_below(self, mu: float) -> None:
+        orders = 1.0 + np.geomspace(1.0e-3, 1.0e4, 500)
+        gaussian = Gaussian(mu)  # its divergence at order alpha is alpha mu^2/2
+        for curve in (PiecewiseLinear.from_rdp(orders, 0.5 * mu * mu * orders), PiecewiseLinear.from_zcdp(mu * mu / 2)):
+            assert gaussian.is_at_least(curve)
+            assert curve.epsilon(1.0e-6) == pytest.approx(gaussian.epsilon(1.0e-6), rel=0.12)
+            np.testing.assert_allclose(curve.inverse()(RATES[1:-1]), curve(RATES[1:-1]), rtol=1.0e-9, atol=1.0e-12)
+
+    def test_one_order_is_one_delta_for_each_epsilon(self) -> None:
+        # Canonne, Kamath and Steinke (2020), Proposition 12
+        alpha, rho, epsilon = 8.0, 0.4, 2.0
+        delta = math.exp((alpha - 1) * (rho - epsilon)) / (alpha - 1) * (1 - 1 / alpha) ** alpha
+        curve = PiecewiseLinear.from_rdp([alpha], [rho])
+        assert delta <= curve.delta(epsilon) <= 1.02 * delta
+
+    def test_accountants_of_dp_accounting(self) -> None:
+        import dp_accounting
+        from dp_accounting.pld import PLDAccountant
+        from dp_accounting.rdp import RdpAccountant
+
+        sampled = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.0))
+        found = {}
+        for kind in (RdpAccountant, PLDAccountant):
+            accountant = kind()
+            accountant.compose(dp_accounting.SelfComposedDpEvent(sampled, 100))
+            curve = found[kind] = PiecewiseLinear.from_dp_accounting(accountant)
+            theirs = accountant.get_epsilon(1.0e-6)
+            assert theirs - 1.0e-6 <= curve.epsilon(1.0e-6) <= 1.02 * theirs
+        assert found[PLDAccountant].is_at_least(found[RdpAccountant], tolerance=1.0e-4)
+
+    @pytest.mark.parametrize(
+        ("orders", "rdp"), [([1.0], [0.1]), ([2.0, 3.0], [0.1]), ([2.0], [-1.0]), ([2.0], [math.nan])]
+    )
+    def test_what_is_no_rdp_is_turned_away(self, orders: list[float], rdp: list[float]) -> None:
+        with pytest.raises(InvalidArgument, match="orders"):
+            PiecewiseLinear.from_rdp(orders, rdp)

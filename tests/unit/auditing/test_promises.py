@@ -9,6 +9,7 @@ from scipy.stats import norm
 from gmip import Gaussian, NoisySGD, account
 from gmip.auditing import claimed_curve, predicted, promise, stacked_run
 from gmip.auditing.promises import GRID, all_promises
+from gmip.auditing.schema import Promise
 from gmip.stats import ExpectedRoc, ScoreSet
 
 
@@ -81,3 +82,37 @@ def test_susceptibilities_of_a_step_compose_and_those_of_the_run_do_not() -> Non
 
 def test_susceptibilities_of_another_run_promise_nothing() -> None:
     assert set(promised(scored(susceptibility=np.full(20, 30.0)))) == {"claimed"}
+
+
+def test_a_promise_says_what_it_is_and_for_whom() -> None:
+    noisy = FULL.replace(noise_std=0.1)
+    made = {
+        one.key: one for one in all_promises([noisy], claimed_curve([noisy], None), (), claim_mu=None, fprs=(0.01,))
+    }
+    assert (made["claimed"].kind, made["claimed"].is_bound) == ("forecast", False)
+    assert made["claimed"].for_whom == account(noisy).for_whom
+    assert (made["gdp"].kind, made["gdp"].adjacency, made["gdp"].standing) == ("bound", "replace-one", "proved")
+    assert claimed_curve([noisy], 0.7).kind == "bound"  # somebody's own word
+
+
+def test_differential_privacy_of_shuffled_epochs_is_no_bound() -> None:
+    run = NoisySGD(
+        dataset_size=100, batch_size=10, num_steps=30, num_params=5, clip_norm=1.0, noise_std=0.1, sampling="shuffled"
+    )
+    gdp = promised(run=run)["gdp"]
+    assert (gdp.kind, gdp.standing, gdp.adjacency) == ("forecast", "approximation", "zero-out-one")
+    assert gdp.caveat is not None
+
+
+def test_phases_of_different_neighbours_promise_no_differential_privacy() -> None:
+    run = NoisySGD(dataset_size=100, batch_size=10, num_steps=3, num_params=5, clip_norm=1.0, noise_std=0.1)
+    made = all_promises([run, run.replace(sampling="poisson")], Gaussian(1.0), (), claim_mu=None, fprs=(0.01,))
+    assert [one.key for one in made] == ["claimed"]
+
+
+def test_results_of_an_earlier_gmip_still_read() -> None:
+    written = promise("gdp", "x", Gaussian(1.0), standing="proved", fprs=(0.01,)).model_dump()
+    for name in ("kind", "for_whom", "caveat", "adjacency"):
+        del written[name]
+    assert Promise.model_validate(written).is_bound
+    assert not Promise.model_validate(written | {"standing": "approximation"}).is_bound
