@@ -340,7 +340,7 @@ def command_line(quick: bool) -> list[Row]:
         "account": [sys.executable, "-m", "gmip", *ACCOUNT],
         "account --json": [sys.executable, "-m", "gmip", *ACCOUNT, "--json"],
     }
-    least = {name: (math.inf, math.inf) for name in commands}
+    least = dict.fromkeys(commands, (math.inf, math.inf))
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)

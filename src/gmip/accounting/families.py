@@ -126,7 +126,7 @@ class PiecewiseLinear(TradeOff):
 
     @classmethod
     def from_dp_accounting(cls, pld: Any) -> PiecewiseLinear:
-        """The curve of a `dp_accounting.pld` privacy-loss distribution, or of an RDP or PLD accountant of dp-accounting,
+        """The curve of a `dp_accounting.pld` privacy-loss distribution, or of its RDP or PLD accountant,
         in both directions, as differential privacy asks; for the accountant's own neighbours.
 
         Pessimistic where theirs is: a distribution made with `pessimistic_estimate=True`, dp-accounting's default.
