@@ -84,6 +84,7 @@ class Series:
     fpr, tpr : shape (n,), from 0 to 1, the FPRs increasing, the TPRs not decreasing.
     start : the lowest FPR other than 0 at which the curve says something: one false alarm among the non-members.
     band : rows FPR, lower and upper end, shape (3, m), or None.
+    forecast : of a promise: it is no bound, an attacker can do better.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Series:
     marker: str | None = None
     band: Array | None = None
     prominent: bool = False
+    forecast: bool = False
 
     def read(self, rates: ArrayLike) -> Array:
         """The TPR at rates, of their shape; NaN where the curve says nothing."""
@@ -110,7 +112,7 @@ class Series:
     @property
     def prefix(self) -> str:
         """What stands before a number of this curve."""
-        return {"promise": "at most ", "expectation": "about "}.get(self.role, "")
+        return {"promise": "about " if self.forecast else "at most ", "expectation": "about "}.get(self.role, "")
 
     def percent(self, tpr: float) -> str:
         """A TPR of this curve for people: promises are rounded up."""

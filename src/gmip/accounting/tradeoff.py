@@ -297,12 +297,16 @@ class TradeOff(ABC):
                 raise InvalidArgument("plot needs matplotlib", remedy="pip install 'gmip[plot]'") from None
             ax = pyplot.subplots()[1]
         rates = ndtr(np.linspace(-4.75, 4.75, 301)) if log else np.linspace(0.0, 1.0, 301)
-        ax.plot(rates, self.tpr_at(rates), label=name or "attacker, at most")
+        ax.plot(rates, self.tpr_at(rates), label=name or self._label)
         ax.plot(rates, rates, linestyle=":", color="grey", label="guessing")
         scale = "log" if log else "linear"
         ax.set(xscale=scale, yscale=scale, xlabel="false-positive rate", ylabel="true-positive rate")
         ax.legend()
         return ax
+
+    @property
+    def _label(self) -> str:
+        return "attacker, at most" if self.kind == "bound" else "attacker, about"
 
     def _repr_html_(self) -> str:
         """For notebooks: the curve, and the members found at three false-alarm rates."""
@@ -311,7 +315,12 @@ class TradeOff(ABC):
 
         rates = np.unique(np.concatenate([[0.0], np.geomspace(1.0e-6, 1.0, 121), np.linspace(0.0, 1.0, 51)]))
         curve = Series(
-            "attacker, at most", "promise", "vermillion solid", rates, np.maximum.accumulate(self.tpr_at(rates))
+            self._label,
+            "promise",
+            "vermillion solid",
+            rates,
+            np.maximum.accumulate(self.tpr_at(rates)),
+            forecast=self.kind == "forecast",
         )
         rows = [(f"members found at {rate(x)} false alarms", curve.text(self.tpr_at(x))) for x in (0.001, 0.01, 0.1)]
         drawing = picture([curve, guessing()], label="Members found against false alarms", lowest=1.0e-5)

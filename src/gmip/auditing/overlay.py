@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gmip import _numbers
 from gmip._curves import corners
-from gmip._svg import Series, guessing
+from gmip._svg import Role, Series, guessing
 from gmip.auditing.schema import AttackOutcome, AuditResult, Curve, Promise, RunAudit
 
 __all__ = ["Figure", "overview_figure", "run_figure"]
@@ -112,9 +112,8 @@ def _measured(attack: AttackOutcome, name: str, look: str, marker: str, *, bande
 
 def _promised(promise: Promise, name: str, look: str, *, prominent: bool = False) -> Series:
     fpr, tpr = _with_exact(promise.curve, promise.tpr_at)
-    return Series(
-        name, "expectation" if promise.key == "prediction" else "promise", look, fpr, tpr, prominent=prominent
-    )
+    role: Role = "expectation" if promise.key == "prediction" else "promise"
+    return Series(name, role, look, fpr, tpr, prominent=prominent, forecast=not promise.is_bound)
 
 
 def _band(attack: AttackOutcome) -> Array | None:

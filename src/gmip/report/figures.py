@@ -141,7 +141,7 @@ def _data(figure: Figure, confidence: float) -> dict[str, Any]:
 
 def _series_data(series: Series, stops: Array, confidence: float) -> dict[str, Any]:
     found = [None if math.isnan(tpr) else tpr for tpr in series.read(stops).tolist()]
-    verb = "is expected to find" if series.role == "expectation" else "finds"
+    verb = "is expected to find" if series.role == "expectation" or series.forecast else "finds"
     how = " by guessing" if series.role == "chance" else ""
     return {
         "name": series.name,

@@ -121,3 +121,11 @@ def test_short_names():
     assert repr(result.runs[0]).startswith("<RunAudit 'no noise': exposed, ")
     assert repr(Curve(fpr=(0.0, 1.0), tpr=(0.0, 1.0))) == "<Curve of 2 points>"
     assert repr(Band(fpr=(), lower=(), upper=())) == "<Band of 0 points>"
+
+
+def test_a_forecast_is_drawn_as_one() -> None:
+    found = sample.consistent().runs[0]
+    for kind, words in (("bound", "at most "), ("forecast", "about ")):
+        claimed = found.promises[0].model_copy(update={"kind": kind})
+        drawn = run_figure(found.model_copy(update={"promises": (claimed,)}), "", 0.01)
+        assert [one.prefix for one in drawn.series if one.role == "promise"] == [words]
