@@ -175,7 +175,8 @@ class _Family:
         if self._known == 1.0:
             # Of two different members; of two draws from the distribution the mean is exactly 2 C^2.
             apart = level * (run.dataset_size / max(run.dataset_size - 1, 1) if run.sampling == "fixed" else 1.0)
-            return Gaussian(noise_mu_step(run) * math.sqrt(min(apart / 2.0, 1.0)))
+            # At level 0 nothing moves, without noise (mu infinite) too.
+            return Gaussian(noise_mu_step(run) * math.sqrt(min(apart / 2.0, 1.0)) if apart > 0.0 else 0.0)
         rank, others = rank_of(run), self._others(run)
         if run.sampling == "poisson":
             own = _others_only(level * _uncentred_rank(run), others + 1.0, others)

@@ -5,6 +5,7 @@ import pytest
 
 from gmip import NoisySGD, account
 from gmip.accounting.account import _exact, _one_sided
+from gmip.accounting.mechanism import Sampling
 from gmip.accounting.random_record import _Family, _others_only
 from gmip.accounting.step import Crowd, tight_step
 
@@ -77,3 +78,10 @@ def test_steps_at_the_mean_count() -> None:
     assert family._idle > 0.02
     one_step = _Family([run.replace(num_steps=1)], 0.0, _one_sided).deltas(1.0, 2.0)
     assert np.max(family.deltas(1.0 / 30.0, 2.0) - one_step) > 0.002
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson", "shuffled"])
+def test_without_noise_an_attacker_who_knows_all_others_finds_all_who_took_part(sampling: Sampling) -> None:
+    run = NoisySGD(dataset_size=100, batch_size=10, num_steps=30, num_params=5, sampling=sampling)
+    curve = account(run, susceptibility="any", attacker_knows=1.0)
+    assert curve.tpr_at(0.01) >= 1.0 - 0.9**30 - 1e-9
