@@ -150,7 +150,7 @@ def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> 
             return "a random record that is equally far from the others in all steps", about
         if susceptibility == "any-constant":
             return "a random record whose susceptibility stays the same in all steps", about
-        return "a random record, equally exposed in a share of the steps", [
+        return "a random record (equally exposed in a share of the steps)", [
             *about,
             "Over time the worst case is sought among records that are equally exposed in some of the steps and not at "
             "all in the others; that no other pattern is worse is not proved.",

@@ -48,7 +48,7 @@ Array = NDArray[np.float64]
 Parts = Callable[[NoisySGD, Callable[[NoisySGD], TradeOff]], list[tuple[TradeOff, int]]]
 
 _EPSILONS = np.concatenate(
-    [np.linspace(-8.0, -1.0, 100)[:-1], np.linspace(-1.0, 6.0, 700), np.linspace(6.0, 25.0, 200)[1:]]
+    [np.linspace(-18.0, -1.0, 200)[:-1], np.linspace(-1.0, 6.0, 700), np.linspace(6.0, 25.0, 200)[1:]]
 )
 _COARSE = 10  # every so many of them are enough to see which cell to refine
 _RATES = np.array([1.0e-4, 1.0e-3, 1.0e-2, 0.05, 0.1, 0.3])  # where cells are refined until the answer is tight
