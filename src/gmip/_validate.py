@@ -106,7 +106,10 @@ def one_of(name: str, value: Any, options: Sequence[str]) -> str:
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """ ", did you mean 'x'", or nothing where no known name is near."""
     spelled = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(str(given).lower(), spelled, n=1, cutoff=0.5)
+    typed = str(given).lower()
+    near = difflib.get_close_matches(typed, spelled, n=1, cutoff=0.6)
+    if not near and len(typed) >= 3:
+        near = [name for name in spelled if name.startswith(typed)]
     return f", did you mean {spelled[near[0]]!r}" if near else ""
 
 

@@ -23,7 +23,7 @@ Workers = Annotated[
     _option("--workers", "W", "Processes at once, such as shadow models in training (default: one for each core)."),
 ]
 BackendOption = Annotated[
-    str | None, _option("--backend", "local|dask|ray", "local: this machine (default). dask, ray: a cluster.")
+    str | None, _option("--backend", "BACKEND", "local: this machine (default). dask, ray: a cluster.")
 ]
 SchedulerAddress = Annotated[
     str | None,

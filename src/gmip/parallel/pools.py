@@ -26,11 +26,11 @@ __all__ = ["BACKENDS", "Pool", "Workers", "open_pool"]
 
 class _Kind(NamedTuple):
     """A backend: module and class of its pool, which is made from a parcel and the settings, and whether it has an
-    address."""
+    address (None: it has not)."""
 
     module: str
     pool: str
-    address: Literal["needed", "possible"]
+    address: Literal["needed", "possible"] | None = None
 
 
 POOLS: Final = {
@@ -63,19 +63,21 @@ class Workers:
         check.one_of("backend", self.backend, BACKENDS)
         if self.retries != 0:
             object.__setattr__(self, "retries", check.count("retries", self.retries))
-        if self.backend != "local" and POOLS[self.backend].address == "needed" and not self.scheduler_address:
+        address = POOLS[self.backend].address if self.backend in POOLS else None
+        if address == "needed" and not self.scheduler_address:
             raise InvalidArgument(
                 "needs `scheduler_address`",
                 argument="backend",
                 value=self.backend,
                 remedy="set it, such as tcp://127.0.0.1:8786",
             )
-        if self.backend == "local" and self.scheduler_address is not None:
+        if address is None and self.scheduler_address is not None:
+            clusters = [repr(name) for name, kind in POOLS.items() if kind.address is not None]
             raise InvalidArgument(
-                "is not used by `backend` = 'local'",
+                f"is not used by `backend` = {self.backend!r}",
                 argument="scheduler_address",
                 value=self.scheduler_address,
-                remedy=f"set `backend` to {' or '.join(map(repr, POOLS))}, or leave it out",
+                remedy=f"set `backend` to {check.listed(clusters, 'or')}, or leave it out",
             )
 
 

@@ -9,8 +9,10 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from gmip import tasks
 from gmip._validate import did_you_mean
 from gmip.accounting.account import Notion
+from gmip.attacks import ATTACKS
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
 from gmip.tasks import Recipe
@@ -64,7 +66,7 @@ def _known_backend(given: str) -> str:
 
 
 class ShadowConfig(_Strict):
-    """Shadow models, for the attacks that need them (lira, rmia, cfd-lrt)."""
+    """Shadow models, for the attacks that need them."""
 
     count: Count = 64
     seed: Seed = 0
@@ -189,8 +191,24 @@ def _refusal(error: ValidationError, source: str | None) -> InvalidArgument:
             argument=".".join(places),
             remedy=f"the settings are {', '.join(known)}",
         )
-    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ").rstrip(".") or "is not valid"
+    said = _PLAIN.get(first["type"], first["msg"])
+    message = said.removeprefix("Value error, ").removeprefix("Input ").rstrip(".") or "is not valid"
     return InvalidArgument(f"{where}{message[0].lower()}{message[1:]}", argument=".".join(places) or "the audit")
+
+
+# What pydantic says in Python's terms.
+_PLAIN: Final = {
+    "tuple_type": "should be a list",
+    "model_type": "should be settings, such as {name: value}",
+    "dict_type": "should be settings, such as {name: value}",
+    "string_type": "should be text",
+    "int_type": "should be a whole number",
+    "int_parsing": "should be a whole number",
+    "int_from_float": "should be a whole number",
+    "float_type": "should be a number",
+    "float_parsing": "should be a number",
+    "too_short": "should not be empty",
+}
 
 
 def _fields(places: Sequence[str]) -> list[str]:
@@ -212,38 +230,39 @@ def _repeated(names: Sequence[str | None]) -> str | None:
 
 
 # What `gmip init` writes; a test reads it back and compares with the defaults.
-TEMPLATE: Final = """\
+TEMPLATE: Final = f"""\
 # Settings of a membership audit: gmip audit audit.yaml
 # Every line shows its default; remove or change what you like. Unknown settings are refused.
 
-# What is audited: a built-in task (digits, breast-cancer, cifar10, adult, purchase, location), or your own as
-# path/to/file.py:make_task, a function that returns a gmip.tasks.Task (see docs/tasks.md).
+# What is audited: a built-in task, or your own as path/to/file.py:make_task, a function that returns a gmip.Task
+# (see docs/tasks.md). Built-in tasks: {", ".join(tasks.names())}.
 task: digits
 
 # The runs, compared in one report. A recorded one by its folder (from gmip train or gmip.record):
-#   - {name: as deployed, path: runs/a}
+#   - {{name: as deployed, path: runs/a}}
 # or one to train for the audit: the task's recipe, with changes and a privacy target where you want them:
-#   - {name: no noise}
-#   - {name: GMIP, target_mu: 2.0}
-#   - {name: GDP, target_mu: 2.0, notion: gdp}
-#   - {name: larger batches, recipe: {batch_size: 200, learning_rate: 1.0}}
+#   - {{name: no noise}}
+#   - {{name: GMIP, target_mu: 2.0}}
+#   - {{name: GDP, target_mu: 2.0, notion: gdp}}
+#   - {{name: larger batches, recipe: {{batch_size: 200, learning_rate: 1.0}}}}
 runs:
-  - {}
+  - {{}}
 
-# Attacks: glir, loss, lira, rmia, cfd, cfd-lrt, seed (gmip attacks says what each needs). With options:
-#   - {name: glir, options: {method: likelihood-ratio}}
+# Attacks: {", ".join(ATTACKS)} (gmip attacks says what each needs). With options:
+#   - {{name: glir, options: {{method: likelihood-ratio}}}}
 # Empty: glir and loss; on noisy runs also glir-no-noise and glir-no-clip, which find noise and clipping that do not do
 # what they should; on recorded runs of gmip train also seed.
 attacks: []
 
-# At most so many members, and as many non-members, are attacked.
+# The most members that are attacked, and the most non-members.
 candidates: 2000
 
-# Runs of the same recipe with other seeds, in all. Members of one run share its gradients, so their scores are not
-# independent; from 5 repeats on the intervals measure that.
+# How often the recipe is trained, each time with another seed. Members of one run share its gradients, so their scores
+# are not independent; from 5 repeats on the intervals take that into account.
 repeats: 1
 
-# Seed of the audit: of runs that it trains, of candidates and resampling. null: drawn afresh, and kept in the folder.
+# Seed of the audit: of runs that it trains, of candidates and resampling. null: a random one, which is kept in
+# the folder.
 seed: null
 
 # Where report.html, report.md, result.json and the work in progress go.
@@ -261,13 +280,13 @@ fprs: [0.001, 0.01, 0.1]
 # What was promised, as mu-GMIP. null: what the accountant says about the run.
 claim_mu: null
 
-# What you would like to hold: the report says which noise or batch size gives it.
+# What the advice in the report aims at: it says which noise or batch size gives this TPR at this FPR.
 target_tpr: 0.05@0.01
 
 # A gate for pipelines: exit code 1 if the lower bound of the TPR at that FPR exceeds it, such as 0.05@0.01.
 fail_above_tpr: null
 
-# Shadow models, for lira, rmia and cfd-lrt. backend: local, dask (with scheduler_address) or ray.
+# Shadow models, for the attacks that need them. Backends: {", ".join(BACKENDS)} (dask needs scheduler_address).
 shadows:
   count: 64
   seed: 0

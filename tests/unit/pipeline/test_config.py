@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
+from gmip import tasks
+from gmip.attacks import ATTACKS
 from gmip.errors import InvalidArgument
+from gmip.parallel import BACKENDS
 from gmip.pipeline import AuditConfig, make_config, read_yaml
 from gmip.pipeline.config import TEMPLATE
 
@@ -108,3 +111,26 @@ def test_no_file(tmp_path: Path) -> None:
         read_yaml(tmp_path / "audit.yaml")
     with pytest.raises(InvalidArgument, match="cannot be read"):
         read_yaml(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"runs": 3}, "runs should be a list."),
+        ({"runs": []}, "runs should not be empty."),
+        ({"runs": [3]}, "runs.0 should be settings, such as {name: value}."),
+        ({"fprs": 0.1}, "fprs should be a list."),
+        ({"candidates": 2.5}, "candidates should be a whole number."),
+        ({"confidence": "high"}, "confidence should be a number."),
+        ({"title": 3}, "title should be text."),
+    ],
+)
+def test_mistakes_are_told_in_the_terms_of_a_settings_file(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        make_config(given)
+    assert str(caught.value) == words
+
+
+def test_the_template_names_all_that_can_be_chosen() -> None:
+    for name in (*tasks.names(), *ATTACKS, *BACKENDS):
+        assert name in TEMPLATE
