@@ -16,6 +16,7 @@ MAX_COUNT = 10**15
 Real = NDArray[np.float32] | NDArray[np.float64]
 
 __all__ = [
+    "batch_within",
     "count",
     "did_you_mean",
     "listed",
@@ -72,6 +73,16 @@ def count(name: str, value: Any) -> int:
             "is more than this accountant handles", argument=name, value=value, remedy="pass at most 1e15"
         )
     return int(value)
+
+
+def batch_within(batch_size: int, dataset_size: int) -> None:
+    if batch_size > dataset_size:
+        raise InvalidArgument(
+            f"exceeds `dataset_size` = {dataset_size}",
+            argument="batch_size",
+            value=batch_size,
+            remedy="lower `batch_size`",
+        )
 
 
 def seed(value: Any) -> int:

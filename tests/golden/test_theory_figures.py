@@ -1,4 +1,4 @@
-"""Every figure of THEORY sections 2, 3, 5, 7 and 8, to the digits given there."""
+"""Figures of docs/theory and of the paper, to the digits given there."""
 
 import math
 

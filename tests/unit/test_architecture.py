@@ -66,6 +66,27 @@ def climbs(importer: str, imported: str) -> bool:
     return importer != "gmip" and height >= next(i for i, line in enumerate(order) if "pipeline" in line)
 
 
+# Tests in tests/unit that belong to no one module.
+OF_THE_WHOLE = {"test_architecture.py"}
+# Modules that share their name: a command is named after what it runs, the others are known by their package.
+SHARED_NAMES = {
+    "__init__.py": "Python's",
+    **dict.fromkeys(("account.py", "audit.py", "calibrate.py", "convert.py"), "a command of _cli, or an experiment"),
+    "errors.py": "gmip's errors, and how the command line words them",
+    "schema.py": "what is on disk, of a trace and of a result",
+}
+
+
+def mirrors(test: Path) -> bool:
+    """Whether a test's file is named after a module or package of the same folder in src (and, after _, a part)."""
+    folder = SRC / "gmip" / test.parent.relative_to(ROOT / "tests" / "unit")
+    sources = {file.stem.strip("_") for file in folder.glob("*.py")} | {
+        file.parent.name for file in folder.glob("*/*.py")
+    }
+    name = test.stem.removeprefix("test_")
+    return any(name == source or name.startswith(f"{source}_") for source in sources - {"init"})
+
+
 def found() -> list[tuple[str, str]]:
     trees = [(module_of(file), ast.parse(file.read_bytes())) for file in sorted(SRC.rglob("*.py"))]
     return [(importer, imported) for importer, tree in trees for imported in imports(tree)]
@@ -73,6 +94,18 @@ def found() -> list[tuple[str, str]]:
 
 def test_no_private_module_of_another_package_is_imported() -> None:
     assert {(importer, what) for importer, imported in found() if (what := private(importer, imported))} == set()
+
+
+def test_unit_tests_mirror_the_sources() -> None:
+    tests = sorted((ROOT / "tests" / "unit").rglob("test_*.py"))
+    assert [str(test) for test in tests if not mirrors(test) and test.name not in OF_THE_WHOLE] == []
+    assert not mirrors(ROOT / "tests" / "unit" / "stats" / "test_lira.py")
+    assert mirrors(ROOT / "tests" / "unit" / "stats" / "test_roc.py")
+
+
+def test_modules_are_told_by_their_names() -> None:
+    names = [file.name for file in SRC.rglob("*.py")]
+    assert {name for name in names if names.count(name) > 1} == set(SHARED_NAMES)
 
 
 def test_nobody_climbs_by_importing_gmip() -> None:

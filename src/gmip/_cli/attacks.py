@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gmip._cli import show
-from gmip._cli.errors import BadRequest
+from gmip._cli.errors import needs_extra
 
 __all__ = ["attacks"]
 
@@ -68,12 +68,8 @@ def _mark(needed: bool) -> str:
 
 def _known() -> Any:
     """The attacks' classes, which say what they need, are torch programs; loaded only when asked for."""
-    try:
+    with needs_extra("train", "gmip attacks"):
         from gmip.attacks import attack_table
 
         attack_table.table()
-    except ModuleNotFoundError as error:
-        raise BadRequest(
-            f"gmip attacks needs {error.name}, which is not installed", remedy="pip install 'gmip[train]'"
-        ) from None
     return attack_table

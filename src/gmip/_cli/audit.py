@@ -11,7 +11,7 @@ import typer
 
 from gmip import _numbers
 from gmip._cli import cluster, options, parse, show
-from gmip._cli.errors import BadRequest
+from gmip._cli.errors import BadRequest, needs_extra
 from gmip._cli.stages import stages, warnings_in_one_line
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["audit", "init"]
 
-WHAT, HOW, SHADOWS, OUTPUT = "What to audit", "How to audit", "Shadow models (lira, rmia, cfd-lrt)", "Output"
+WHAT, HOW, SHADOWS, OUTPUT = "What to audit", "How to audit", "Shadow models (for attacks that need them)", "Output"
 YAML = (".yaml", ".yml")
 
 
@@ -195,12 +195,8 @@ def init(
 
 
 def _framework() -> tuple[Any, Any]:
-    try:
+    with needs_extra("audit", "gmip audit"):
         from gmip import pipeline, report
-    except ModuleNotFoundError as error:
-        raise BadRequest(
-            f"gmip audit needs {error.name}, which is not installed", remedy="pip install 'gmip[audit]'"
-        ) from None
     return pipeline, report
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import typer
@@ -11,11 +12,22 @@ import typer
 from gmip._validate import did_you_mean, listed
 from gmip.errors import GmipError, InvalidArgument
 
-__all__ = ["BadRequest", "CommandLineError", "listed", "sentence"]
+__all__ = ["BadRequest", "CommandLineError", "listed", "needs_extra", "sentence"]
 
 
 class BadRequest(InvalidArgument):
     """Found by the command line itself: arguments are options already."""
+
+
+@contextmanager
+def needs_extra(extra: str, command: str) -> Iterator[None]:
+    """Around the imports of a command: one sentence where a package of gmip's extra is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise BadRequest(
+            f"{command} needs {error.name}, which is not installed", remedy=f"pip install 'gmip[{extra}]'"
+        ) from None
 
 
 # Typer's own errors (unknown option, missing value, ...). Its releases differ in whether the class comes from click or
@@ -46,7 +58,7 @@ def sentence(error: Exception, options: Collection[str] = ()) -> str:
 
 
 def _usage(error: Any) -> str:
-    """Typer's usage errors, told apart by class name and text because their classes are not public."""
+    """Typer's usage errors, recognised by class name and text because their classes are not public."""
     kind, message = type(error).__name__, str(error.message)
     context: Any = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "gmip"

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gmip import _numbers
 from gmip._cli import options, show
-from gmip._cli.errors import BadRequest
+from gmip._cli.errors import needs_extra
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, RunAudit
@@ -59,12 +59,8 @@ def compare(
 
 
 def _reports() -> Any:
-    try:
+    with needs_extra("audit", "gmip report"):
         from gmip import report as reports
-    except ModuleNotFoundError as error:
-        raise BadRequest(
-            f"gmip report needs {error.name}, which is not installed", remedy="pip install 'gmip[audit]'"
-        ) from None
     return reports
 
 

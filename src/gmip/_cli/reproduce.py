@@ -11,7 +11,7 @@ import typer
 
 from gmip._cli import options, show
 from gmip._cli.cluster import BackendOption, SchedulerAddress, Workers, read_cluster
-from gmip._cli.errors import BadRequest
+from gmip._cli.errors import BadRequest, needs_extra
 from gmip._cli.stages import stages, warnings_in_one_line
 from gmip.reproduce.experiments import names
 
@@ -86,14 +86,10 @@ def _run(given: dict[str, Any], name: str, out: str, quick: bool, command: str) 
 
 def _check_extras() -> None:
     """Before hours of work: what draws its results is installed."""
-    try:
+    with needs_extra("reproduce", "gmip reproduce"):
         import matplotlib  # noqa: F401
 
         import gmip.reproduce.reproduction  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise BadRequest(
-            f"gmip reproduce needs {error.name}, which is not installed", remedy="pip install 'gmip[reproduce]'"
-        ) from None
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gmip._cli import cluster, options, parse, show
-from gmip._cli.errors import BadRequest, listed
+from gmip._cli.errors import BadRequest, listed, needs_extra
 from gmip._cli.stages import stages, warnings_in_one_line
 
 __all__ = ["shadows"]
@@ -58,15 +58,11 @@ def shadows(
     } | cluster.read_cluster(workers, backend, scheduler_address)
 
     with warnings_in_one_line(), stages() as watch:
-        try:
+        with needs_extra("train", "gmip shadows"):
             from gmip import tasks
             from gmip.attacks import attack_table, shadow
             from gmip.attacks.attack import parties
             from gmip.trace import Trace
-        except ModuleNotFoundError as error:
-            raise BadRequest(
-                f"gmip shadows needs {error.name}, which is not installed", remedy="pip install 'gmip[train]'"
-            ) from None
         names, signals = _signals(attack_table, attacks)
         chosen, trace = tasks.load(task or "digits"), Trace.open(run)
         who = parties(chosen, trace, None, None)

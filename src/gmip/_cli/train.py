@@ -13,7 +13,7 @@ import typer
 
 from gmip import _numbers
 from gmip._cli import options, parse, show
-from gmip._cli.errors import BadRequest
+from gmip._cli.errors import BadRequest, needs_extra
 from gmip._cli.schedule import number_of_steps
 from gmip._cli.stages import warnings_in_one_line
 from gmip.accounting.account import NOTIONS
@@ -248,12 +248,8 @@ def _read_noise(std: str | None, multiplier: str | None) -> dict[str, float]:
 
 def _framework() -> tuple[Any, Any]:
     """gmip.tasks and gmip.training, which need torch; loaded only once the request has been read."""
-    try:
+    with needs_extra("train", "gmip train"):
         from gmip import tasks, training
-    except ModuleNotFoundError as error:
-        raise BadRequest(
-            f"gmip train needs {error.name}, which is not installed", remedy="pip install 'gmip[train]'"
-        ) from None
     return tasks, training
 
 

@@ -62,7 +62,7 @@ class GaussianPair(TradeOff):
 
     @property
     def divergence(self) -> float:
-        """2 KL(P1 || P0): mu^2 if the test were Gaussian; the mean and the variance term side by side."""
+        """2 KL(P1 || P0): mu^2 if the test were Gaussian; the mean and the variance term."""
         return float(self.shift @ self.shift - self.multiplicity @ (self.drop + np.log1p(-self.drop)))
 
     def _tails(self, loss: Array) -> tuple[Array, Array, Array, Array]:

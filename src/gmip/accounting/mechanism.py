@@ -37,13 +37,7 @@ class SGDSettings:
             object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
         object.__setattr__(self, "noise_std", check.non_negative("noise_std", self.noise_std))
         check.one_of("sampling", self.sampling, SAMPLINGS)
-        if self.batch_size > self.dataset_size:
-            raise InvalidArgument(
-                f"exceeds `dataset_size` = {self.dataset_size}",
-                argument="batch_size",
-                value=self.batch_size,
-                remedy="lower `batch_size`",
-            )
+        check.batch_within(self.batch_size, self.dataset_size)
         if self.sampling == "full" and self.batch_size != self.dataset_size:
             raise InvalidArgument(
                 f"needs `batch_size` = `dataset_size` = {self.dataset_size}, not {self.batch_size}",

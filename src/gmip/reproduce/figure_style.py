@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BLACK", "BLUE", "GREEN", "GREY", "ORANGE", "PURPLE", "VERMILLION", "inline", "panels", "style", "to_svg"]
 
-# Okabe and Ito's colours, told apart by all kinds of colour vision.
+# Okabe and Ito's colours, distinct for all kinds of colour vision.
 BLUE, VERMILLION, GREEN, ORANGE, PURPLE, BLACK, GREY = (
     *("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#000000", "#767676"),
 )
@@ -55,7 +55,7 @@ def style() -> Iterator[None]:
 
 
 def panels(count: int, *, width: float = 7.2, height: float = 3.0) -> tuple[Figure, list[Axes]]:
-    """A figure of that size in inches with panels side by side; no window, no global state."""
+    """A figure of that size in inches with panels in a row; no window, no global state."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")

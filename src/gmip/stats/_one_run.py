@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip.stats._families import Family
-from gmip.stats._runs import Pooled
+from gmip.stats._pooled_scores import Pooled
 
 __all__ = ["Guesses", "guess", "one_run_bound", "refuted_parameter"]
 

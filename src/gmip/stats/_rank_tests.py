@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, ndtr, stdtr
 
-from gmip.stats._runs import Pooled
+from gmip.stats._pooled_scores import Pooled
 
 __all__ = [
     "SUM_SHARE",

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, stdtrit
 
+from gmip.stats._pooled_scores import Pooled
 from gmip.stats._rank_tests import Fnr, crossing_probability, jackknife_variances
-from gmip.stats._runs import Pooled
 from gmip.stats.roc import tpr_at_fpr
 
 __all__ = ["best_rank", "chord", "members_above", "tpr_lower", "tpr_spread", "tpr_upper"]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri, stdtrit
 
 from gmip.stats._families import Family
-from gmip.stats._runs import Pooled
+from gmip.stats._pooled_scores import Pooled
 
 __all__ = ["CrossFit", "Split", "binomial_lower", "binomial_upper", "cross_fit", "split_threshold", "threshold_bound"]
 

@@ -18,10 +18,10 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.stats._families import EpsilonFamily, Family, GaussianFamily, largest_rejected
 from gmip.stats._one_run import one_run_bound
+from gmip.stats._pooled_scores import Pooled, RunScores, checked_seed, pool
 from gmip.stats._power import candidates_needed
 from gmip.stats._rank_tests import SUM_SHARE, Level, RankSum, level_at, rank_sum
 from gmip.stats._rates import tpr_lower, tpr_spread
-from gmip.stats._runs import Pooled, RunScores, checked_seed, pool
 from gmip.stats._threshold import threshold_bound
 
 __all__ = [

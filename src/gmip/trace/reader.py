@@ -18,8 +18,8 @@ from gmip._html import card
 from gmip._numbers import count, setting
 from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
+from gmip.trace._accounted_runs import runs_of
 from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, read_membership
-from gmip.trace._runs import runs_of
 from gmip.trace._steps import Journal, Layout, Shard, load_journal, map_shard, rows_of_shard, shard_path
 from gmip.trace.schema import Header, StepInfo
 

@@ -92,13 +92,7 @@ class Header:
                 value=self.num_params,
                 remedy="count every trainable parameter of the model",
             )
-        if self.batch_size > self.dataset_size:
-            raise InvalidArgument(
-                f"exceeds `dataset_size` = {self.dataset_size}",
-                argument="batch_size",
-                value=self.batch_size,
-                remedy="lower `batch_size`",
-            )
+        check.batch_within(self.batch_size, self.dataset_size)
         object.__setattr__(self, "fingerprints", _fingerprints(self.fingerprints))
         object.__setattr__(self, "recipe", _plain_json("recipe", self.recipe))
 

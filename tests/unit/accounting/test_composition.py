@@ -121,7 +121,7 @@ class TestClt:
         assert clt_mu([(1.0, 0.1, 50), (0.5, 1.0, 4)]) == pytest.approx(math.hypot(one, 1.0))
 
     def test_cifar(self) -> None:
-        # THEORY 8: 0.787 for the paper's CIFAR-10 setting
+        # docs/theory/composition.md: 0.787 for the paper's CIFAR-10 setting
         mu_step = math.sqrt(2 * 650 / 1001)
         steps = 48_000 / 500 * 10
         mu = subsampled_clt_mu(mu_step=mu_step, sample_rate=500 / 48_000, num_steps=steps)

@@ -13,9 +13,9 @@ from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.stats import bounds
 from gmip.stats._families import EpsilonFamily, GaussianFamily, largest_rejected
 from gmip.stats._one_run import Guesses, _refuted, guess, refuted_parameter
+from gmip.stats._pooled_scores import RunScores, pool
 from gmip.stats._rank_tests import crossing_probability, expected_losses, level_at, one_run_design
 from gmip.stats._rates import chord, tpr_upper
-from gmip.stats._runs import RunScores, pool
 from gmip.stats._threshold import split_threshold
 from gmip.stats.bounds import (
     METHODS,

@@ -6,8 +6,8 @@ from scipy.stats import binomtest
 
 from gmip.errors import InvalidArgument
 from gmip.stats import intervals
+from gmip.stats._pooled_scores import pool
 from gmip.stats._rank_tests import rank_sum
-from gmip.stats._runs import pool
 from gmip.stats.intervals import Estimate, RunScores, clopper_pearson, roc_band, summary
 from gmip.stats.roc import auc, tpr_at_fpr
 

@@ -58,7 +58,7 @@ class Claim:
     Parameters
     ----------
     what : the claim in a few words.
-    agrees : "differs" where both are right, or the paper's is mended, and `words` say why.
+    agrees : "differs" where both are right, or the paper's is corrected, and `words` say why.
     words : what a reader should know, as sentences.
     """
 
