@@ -76,7 +76,7 @@ def train(
     Parameters
     ----------
     task : a task, its name, or path/to/file.py:make_task.
-    seed : of members, batches, initial weights and noise; drawn afresh when None. Who knows it can subtract the noise.
+    seed : of members, batches, initial weights and noise; None: a random one. Who knows it can subtract the noise.
     out : folder to record the trace in, with result.json beside it; None records nothing.
     resume : go on with the run in `out` if there is one, from its last checkpoint; otherwise start it.
     every : store every k-th step of the trace.
