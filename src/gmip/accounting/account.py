@@ -97,7 +97,7 @@ def account(
         claim = gdp_claim(runs, composition)
         curve = _gdp(runs, composition)
         curve.claim = claim
-        curve.gdp_mu = math.sqrt(sum(_participations(r) * gdp_mu_step(r) ** 2 for r in runs))
+        curve.gdp_mu = math.sqrt(sum(_participations(r) * _gdp_step(r).divergence for r in runs))
         return curve
     if isinstance(susceptibility, str):
         record = check.one_of("susceptibility", susceptibility, ANY)
@@ -173,11 +173,12 @@ def _gmip(
     if known == 1.0 or all(r.sampling == "poisson" for r in runs):  # mu <= mu_DP already
         return _exact(runs, tight)
     # Noise alone hides a record, too (docs/theory/reuse.md, "Noise alone"); it wins where data randomness is small.
-    # Both are composed only where they are close, so that the better of the two is smooth in the run.
+    # Both are composed only where they are close, so that the better of the two is smooth in the run; and where the
+    # attacker may know almost everybody in a few of the batches, of which the divergence makes too much.
     ours, theirs = (sum(r.num_steps * test(r).divergence for r in runs) for test in (tight, _noise))
     if ours < 0.8 * theirs:
         return _exact(runs, tight)
-    if ours > 1.25 * theirs:
+    if ours > 1.25 * theirs and known == 0.0:
         return _exact(runs, _noise)
     return Maximum([_exact(runs, tight), _exact(runs, _noise)])
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, overload
 from scipy.special import ndtri
 
 from gmip import _validate as check
+from gmip.accounting._epoch import coarsely
 from gmip.accounting.account import Composition, Notion, Susceptibility, account, as_runs
 from gmip.accounting.convert import mu_from_epsilon_delta
 from gmip.accounting.mechanism import NoisySGD
@@ -24,8 +25,10 @@ SOLVABLE: tuple[SolveFor, ...] = ("noise_std", "batch_size", "num_steps")
 Hold = Literal["steps", "epochs"]
 
 TOLERANCE = 1.0e-6  # of the target, on the safe side of it
+GRID_TOLERANCE = 1.0e-3  # the same, for shuffled epochs: as fine as the grid of their losses is
 LOOSE_TOLERANCE = 1.0e-2  # the same, for curves that are found by search and are not smooth
 MAX_STEPS = 10**9
+FIRST_REACH = 0.05  # half of the first step away from where a search starts, in the logarithm of the noise
 _FARTHEST = 600.0  # natural logarithm of the noise multiplier at which the search gives up
 
 
@@ -135,7 +138,8 @@ def calibrate(  # type: ignore[misc]  # the keywords are below, once
     Guarantees
     ----------
     The returned run meets the target (measured <= target) by the accounting asked for. With noise, measured is within
-    1e-6 of the target, relatively: less noise would miss it (1e-2 for a random record, whose curve is found by search).
+    1e-6 of the target, relatively: less noise would miss it (1e-3 with shuffled epochs, as fine as their grid is; 1e-2
+    for a random record, whose curve is found by search).
 
     Raises
     ------
@@ -217,8 +221,17 @@ def _least_noise(
             remedy="give every phase a `noise_std`",
         )
     start = _bracketed(lambda x: _safe_log(rough(with_noise(x)), target.rough_mu), 0.0, 1e-2)
-    tolerance = LOOSE_TOLERANCE if loose else TOLERANCE
-    return with_noise(_bracketed(lambda x: _safe_log(measured(with_noise(x)), target.value), start, tolerance))
+
+    def excess(log_factor: float) -> float:
+        return _safe_log(measured(with_noise(log_factor)), target.value)
+
+    shuffled, reach = any(r.sampling == "shuffled" for r in runs), FIRST_REACH
+    tolerance = LOOSE_TOLERANCE if loose else GRID_TOLERANCE if shuffled else TOLERANCE
+    if shuffled:  # come near on coarse grids, which take a twentieth of the time
+        with coarsely():
+            start = _bracketed(excess, start, tolerance)
+        reach = tolerance
+    return with_noise(_bracketed(excess, start, tolerance, reach))
 
 
 def _safe_log(measured: float, wanted: float) -> float:
@@ -228,17 +241,19 @@ def _safe_log(measured: float, wanted: float) -> float:
     return math.log(measured) - math.log(wanted) if measured < math.inf else math.inf
 
 
-def _bracketed(excess: Callable[[float], float], start: float, tolerance: float) -> float:
+def _bracketed(excess: Callable[[float], float], start: float, tolerance: float, reach: float = FIRST_REACH) -> float:
     """An x with -tolerance <= excess(x) <= 0, for a function that falls from above 0 to below 0 as x grows.
 
-    The bracket is widened from `start`, further each time: nothing has to be known about where the zero lies. Inside
-    it, Chandrupatla's method (1997): inverse quadratic interpolation where that is safe, bisection elsewhere. Where the
-    function jumps over the wanted interval, the least double that meets the target is the answer.
+    The bracket is widened from `start`, by twice `reach` and then further each time: nothing has to be known about
+    where the zero lies. Inside it, Chandrupatla's method (1997): inverse quadratic interpolation where that is safe,
+    bisection elsewhere. Where the function jumps over the wanted interval, the least double that meets the target is
+    the answer.
     """
     x, f = start, excess(start) + 0.5 * tolerance
+    if abs(f) <= 0.5 * tolerance:
+        return x
     low, high = (x, math.inf) if f > 0.0 else (-math.inf, x)
     f_low = f_high = f
-    reach = 0.05
     while math.isinf(low) or math.isinf(high):
         # d log(exposure)/d log(noise) is near -1: go a little beyond where that leads.
         reach = max(2.0 * reach, min(1.2 * abs(f), 3.0) if math.isfinite(f) else 3.0)
@@ -252,7 +267,8 @@ def _bracketed(excess: Callable[[float], float], start: float, tolerance: float)
             low, f_low = x, f
         else:
             high, f_high = x, f
-    x = 0.5 * (low + high)
+    steep = math.isfinite(f_low) and math.isfinite(f_high) and high - low < FIRST_REACH  # almost straight in between
+    x = low + (high - low) * (f_low / (f_low - f_high) if steep else 0.5)
     while not -0.5 * tolerance <= f_high:
         if not low < x < high:
             return high

@@ -198,7 +198,9 @@ class Maximum(TradeOff):
 def compose(curves: Sequence[tuple[TradeOff, int]]) -> TradeOff:
     """All of (curve, times) together: in closed form for Gaussian tests, else through their loss distributions."""
     if all(isinstance(curve, Gaussian) for curve, _ in curves):
-        return Gaussian(math.sqrt(sum(times * curve.mu**2 for curve, times in curves if isinstance(curve, Gaussian))))
+        return Gaussian(
+            math.sqrt(sum(times * curve.divergence for curve, times in curves if isinstance(curve, Gaussian)))
+        )
     pairs = [(_as_pair(curve), times) for curve, times in curves]
     if all(pair is not None for pair, _ in pairs):
         known = [(pair, times) for pair, times in pairs if pair is not None]
