@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import platform
 import re
 import secrets
 from collections.abc import Callable, Iterator
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 _LEFTOVER: Final = re.compile(r"\.(?P<name>.+?)(\.[0-9a-f]{16,32})?\.tmp")
+_SIGNATURE: Final = re.compile(r"process \d+ on [\w.-]+")
+_MAX_SIGNATURE: Final = 300
 _MAX_NAME: Final = 50  # characters of a name that its temporary name repeats: at most 200 of the 255 bytes allowed
 # Some network file systems do not lock; better no lock than no work.
 _CANNOT_LOCK: Final = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
@@ -162,29 +165,34 @@ class Lock:
     """Excludes other processes, and other locks of this one, from what the file `path` stands for.
 
     The operating system holds the lock (flock, or LockFileEx on Windows) and lets it go when the process ends, however
-    it ends: that the file is there means nothing. The file is created if need be, and neither changed nor removed.
-    On Windows nobody else can read its first byte meanwhile.
+    it ends: that the file is there means nothing. The file is created if need be, and never removed; only a
+    `signed` lock writes to it. On Windows nobody else can read its first byte meanwhile.
 
     Parameters
     ----------
     wait : until the lock is free; else a `FileError` if it is not.
+    signed : write into the file which process holds the lock, so that the `FileError` of another can say it.
 
     Attributes
     ----------
     held : False where the file system cannot lock, as some network ones: then nobody is excluded.
     """
 
-    def __init__(self, path: Path, *, wait: bool) -> None:
+    def __init__(self, path: Path, *, wait: bool, signed: bool = False) -> None:
         with writing(path):
             self._descriptor: int | None = open_file(path, os.O_RDWR | os.O_CREAT)
             try:
                 self.held = self._take(self._descriptor, wait)
+                holder = self._read(self._descriptor) if signed and self.held is None else None
+                if signed and self.held is not None:
+                    self._sign(self._descriptor)
             except BaseException:
                 self._close()
                 raise
         if self.held is None:
             self._close()
-            raise FileError(f"{path} is in use by another process", remedy="wait for it to end, or choose another path")
+            who = "another process" if holder is None else holder
+            raise FileError(f"{path} is in use by {who}", remedy="wait for it to end, or choose another path")
 
     @staticmethod
     def _take(descriptor: int, wait: bool) -> bool | None:
@@ -194,6 +202,19 @@ class Lock:
             if error.errno not in _CANNOT_LOCK:
                 raise
             return False
+
+    @staticmethod
+    def _sign(descriptor: int) -> None:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {platform.node() or 'this machine'}\n".encode())
+
+    @staticmethod
+    def _read(descriptor: int) -> str | None:
+        try:
+            signature = os.read(descriptor, _MAX_SIGNATURE).decode("utf-8", "replace").strip()
+        except OSError:  # Windows keeps locked bytes from others
+            return None
+        return signature if _SIGNATURE.fullmatch(signature) else None
 
     def release(self) -> None:
         """Lets others have it. Releasing again does nothing."""

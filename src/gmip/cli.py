@@ -2,16 +2,21 @@
 
 Each command is one function in `gmip._cli`; a new command is a new module there and one name here. It is imported when
 it is asked for: `gmip account` does not wait for what only an audit needs. Commands compute first and print last, so
-that an error leaves standard output empty. Exit codes: 0, 2 (one sentence on standard error says what is wrong with the
-request), 130 (interrupted).
+that an error leaves standard output empty. Exit codes: 0, 1 (what `--fail-above-tpr` forbids was found, and nothing
+else), 2 (one sentence on standard error says what is wrong), 70 (a fault of gmip, with its traceback), 130
+(interrupted, by Ctrl-C or SIGTERM), 141 (the reader of the output left).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -38,6 +43,9 @@ _COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "More for audits": ("init", "attacks", "shadows"),
     "The paper": ("reproduce",),
 }
+_OUR_FAULT: Final = 70
+_INTERRUPTED: Final = 130
+_READER_LEFT: Final = 141
 _PANELS: Final = {name: panel for panel, names in _COMMANDS.items() for name in names}
 _MODULES: Final = {"compare": "report", "init": "audit"}  # where it is not the command's own name
 
@@ -86,22 +94,70 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (of `argv`, or of the process) and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
     try:
+        with _terminate_as_interrupt():
+            code = _run(args)
+    except KeyboardInterrupt:  # between a command and this line
+        code = _INTERRUPTED
+    return code
+
+
+def _run(args: list[str]) -> int:
+    try:
         code = app(args=args, prog_name="gmip", standalone_mode=False, obj=shlex.join(["gmip", *args]))
         sys.stdout.flush()
     except (GmipError, CommandLineError) as error:
-        print(sentence(error, _options_of(args)), file=sys.stderr)
+        _say(sentence(error, _options_of(args)))
         return 2
     except (OverflowError, MemoryError):
-        print(
-            "These numbers are too extreme to compute with: pass more moderate sizes, noise or rates.", file=sys.stderr
-        )
+        _say("These numbers are too extreme to compute with: pass more moderate sizes, noise or rates.")
         return 2
     except (KeyboardInterrupt, typer.Abort):
-        return 130
-    except BrokenPipeError:  # the reader of our output left, as `head` does: nothing more to say, at exit neither
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return _INTERRUPTED
+    # The reader of our output left, as `head` does: nothing more to say. (typer and rich make it a SystemExit.)
+    except (BrokenPipeError, SystemExit):
+        _drop_output()
+        return _READER_LEFT
+    except OSError as error:  # files have their own errors: this is standard output, on a full disk for instance
+        _drop_output()
+        where = "Standard output" if error.filename is None else str(error.filename)
+        _say(f"{where} cannot be used ({error.strerror or error}): make room, or write elsewhere.")
+        return 2
+    except Exception:
+        traceback.print_exc()
+        return _OUR_FAULT
     return code if isinstance(code, int) else 0
+
+
+@contextlib.contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """SIGTERM, which batch systems and `kill` send, does what Ctrl-C does: finished work is kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    own = os.getpid()
+
+    def interrupt(number: int, frame: object) -> None:
+        if os.getpid() != own:  # a forked worker, whom its pool wants to end
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # where standard error cannot be written either, the exit code has to do
+        print(text, file=sys.stderr, flush=True)
+
+
+def _drop_output() -> None:
+    """What could not be written is not tried again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _options_of(args: Sequence[str]) -> set[str]:

@@ -57,7 +57,7 @@ def test_all_is_sorted_and_true():
     assert set(gmip.__all__) == {
         *("NoisySGD", "account", "calibrate", "mu_per_step", "TradeOff", "Gaussian", "EpsilonDelta", "PiecewiseLinear"),
         *("ChiSquared", "GaussianPair", "spectral_step", "stochastic_composition", "compose"),
-        *("Task", "Recipe", "Examples", "Trace", "record", "train", "audit", "AuditResult", "ScoreSet"),
+        *("Task", "Recipe", "Examples", "Trace", "record", "train", "audit", "audit_scores", "AuditResult", "ScoreSet"),
         *("Attack", "GLiR", "DoubtNoise", "DoubtClipping", "Loss", "LiRA", "RMIA", "CFD", "CFDLRT", "Seed", "Shadows"),
         *gmip.attacks.__all__,
         *(*errors.__all__, "__version__"),

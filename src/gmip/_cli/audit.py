@@ -16,18 +16,24 @@ from gmip._cli.stages import stages, warnings_in_one_line
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, Gate
+    from gmip.report import Written
 
 __all__ = ["audit", "init"]
 
 WHAT, HOW, SHADOWS, OUTPUT = "What to audit", "How to audit", "Shadow models (for attacks that need them)", "Output"
 YAML = (".yaml", ".yml")
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")  # `gmip.auditing.SUFFIXES`, without importing it
 
 
 def audit(
     context: typer.Context,
     source: Annotated[
         str | None,
-        typer.Argument(metavar="TASK|AUDIT.YAML", show_default=False, help="A task, or a settings file."),
+        typer.Argument(
+            metavar="TASK|AUDIT.YAML|SCORES",
+            show_default=False,
+            help="A task, a settings file, or a file of scores (.csv, .jsonl, .parquet).",
+        ),
     ] = None,
     task: Annotated[
         str | None,
@@ -76,6 +82,21 @@ def audit(
             "--claim-mu", "MU", HOW, "The mu that was promised (default: what gmip account says about the run)."
         ),
     ] = None,
+    claim_epsilon: Annotated[
+        str | None,
+        options.option(
+            "--claim-epsilon", "EPS@DELTA", HOW, "The differential privacy that was promised (for a file of scores)."
+        ),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        options.option(
+            "--column",
+            "ROLE=NAME",
+            WHAT,
+            "Column of a file of scores; ROLE is member, score, id, group or run; repeat for several.",
+        ),
+    ] = None,
     advise_tpr: Annotated[
         str | None,
         options.option(
@@ -114,6 +135,10 @@ def audit(
     Examples: gmip audit --task digits
               gmip audit my_project.py:make_task --run runs/a --attacks glir,loss,lira
               gmip audit audit.yaml --fail-above-tpr 0.05@0.01
+              gmip audit scores.csv --claim-mu 1
+
+    A file of scores has a column member (1 or 0) and one or more columns of
+    scores (higher: more likely a member), of any attack in any framework.
 
     Interrupted? Run the command again: it continues where it stopped.
 
@@ -121,6 +146,40 @@ def audit(
     protect it like the data. Exit codes: 0; 1 if --fail-above-tpr fails; 2 if
     the request is wrong.
     """
+    if source is not None and Path(source).suffix.lower() in TABLES:
+        refused = {
+            "--task": task,
+            "--run": run,
+            "--attacks": attacks,
+            "--target-mu": target_mu,
+            "--target-advantage": target_advantage,
+            "--notion": notion,
+            "--candidates": candidates,
+            "--repeats": repeats,
+            "--advise-tpr": advise_tpr,
+            "--shadows": shadows,
+            "--workers": workers,
+            "--backend": backend,
+            "--scheduler-address": scheduler_address,
+        }
+        for option, value in refused.items():
+            if value is not None:
+                raise BadRequest("does not apply to a file of scores", argument=option, remedy="leave it out")
+        settings = {
+            "claim": _claim(claim_mu, claim_epsilon),
+            "confidence": 0.95 if confidence is None else parse.probability("--confidence", confidence),
+            "delta": 1.0e-5 if delta is None else parse.probability("--delta", delta),
+            "fprs": (0.001, 0.01, 0.1),
+            "fail_above_tpr": None if fail_above_tpr is None else parse.tpr_at_fpr("--fail-above-tpr", fail_above_tpr),
+            "seed": 0 if seed is None else parse.seed("--seed", seed),
+            "title": title,
+            "command": context.obj,
+        }
+        _audit_scores(Path(source), _columns(column or []), settings, Path(out or "audit"), junit=junit, json=json)
+        return
+    for option, value in (("--column", column), ("--claim-epsilon", claim_epsilon)):
+        if value is not None:
+            raise BadRequest("applies to a file of scores", argument=option, remedy="leave it out")
     given: dict[str, Any] = {
         "task": task,
         "attacks": None if attacks is None else [name.strip() for name in attacks.split(",") if name.strip()],
@@ -151,20 +210,48 @@ def audit(
         shared = settings.get("shadows", {})
         given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | trained
     config = pipeline.make_config(settings | given, path)
-    with warnings_in_one_line(), stages() as watch:
-        try:
-            audited = pipeline.run_audit(config, watch=watch, command=context.obj)
-        except KeyboardInterrupt:
-            print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
-            raise
-    written = report.write_report(audited.result, config.out, candidates=audited.candidates)
+    with pipeline.hold_folder(config.out):
+        with warnings_in_one_line(), stages() as watch:
+            try:
+                audited = pipeline.run_audit(config, watch=watch, command=context.obj)
+            except KeyboardInterrupt:
+                print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
+                raise
+        written = report.write_report(audited.result, config.out, candidates=audited.candidates)
+    _finish(audited.result, written, junit=junit, json=json)
+
+
+def _audit_scores(
+    path: Path,
+    columns: dict[str, list[str]],
+    settings: dict[str, Any],
+    out: Path,
+    *,
+    junit: str | None,
+    json: bool,
+) -> None:
+    """The audit of a file of scores: no framework is loaded, and nothing is written before the scores are read."""
+    with needs_extra("audit", "gmip audit"):
+        from gmip import auditing, report
+    table = auditing.read_scores(path, columns)
+    with auditing.hold_folder(out), stages() as watch:
+        audited = auditing.audit_score_table(table, path=path, watch=watch, **settings)
+        written = report.write_report(audited.result, out, candidates=audited.candidates)
+    _finish(audited.result, written, junit=junit, json=json)
+
+
+def _finish(result: AuditResult, written: Written, *, junit: str | None, json: bool) -> None:
+    """Say what was found; exit code 1 if it is more than the gate lets through."""
+    from gmip.report import write_junit
+
     if junit is not None:
-        report.write_junit(audited.result, Path(junit))
+        write_junit(result, Path(junit))
     if json:
-        print(audited.result.model_dump_json(indent=2))
+        print(result.model_dump_json(indent=2))
     else:
-        _print(audited.result, str(written.html))
-    failed = [f"{one.name}: {_gate(one.gate)}" for one in audited.result.runs if one.gate and not one.gate.passed]
+        _print(result, str(written.html))
+    sys.stdout.flush()  # a full disk is not to look like a failed gate
+    failed = [f"{one.name}: {_gate(one.gate)}" for one in result.runs if one.gate and not one.gate.passed]
     for line in failed:
         print(line, file=sys.stderr)
     if failed:
@@ -198,6 +285,27 @@ def _framework() -> tuple[Any, Any]:
     with needs_extra("audit", "gmip audit"):
         from gmip import pipeline, report
     return pipeline, report
+
+
+def _claim(mu: str | None, epsilon: str | None) -> float | tuple[float, float] | None:
+    if mu is not None and epsilon is not None:
+        raise BadRequest("--claim-mu and --claim-epsilon are both given", remedy="pass only one of them")
+    if epsilon is not None:
+        return parse.epsilon_at_delta("--claim-epsilon", epsilon)
+    return None if mu is None else parse.non_negative("--claim-mu", mu)
+
+
+def _columns(given: list[str]) -> dict[str, list[str]]:
+    """ROLE=NAME, for scores also several."""
+    found: dict[str, list[str]] = {}
+    for text in given:
+        role, equals, name = text.partition("=")
+        if not (equals and name):
+            raise BadRequest(
+                f"must be ROLE=NAME, not {text!r}", argument="--column", remedy="pass one such as score=loss"
+            )
+        found.setdefault(parse.one_of("--column", role, ("member", "score", "id", "group", "run")), []).append(name)
+    return found
 
 
 def _limit(option: str, text: str) -> dict[str, float]:
@@ -239,7 +347,8 @@ def _print(result: AuditResult, where: str) -> None:
         rows = [("run", one.name), ("verdict", one.verdict.kind)]
         rows += [
             (f"members found at {_numbers.rate(key)} false alarms, promised at most", _numbers.percent(most, "up"))
-            for key, most in one.promises[0].tpr_at.items()
+            for promise in one.promises[:1]
+            for key, most in promise.tpr_at.items()
         ]
         for attack in one.attacks:
             found = ", ".join(

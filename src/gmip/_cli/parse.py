@@ -20,6 +20,7 @@ __all__ = [
     "MAX_COUNT",
     "count",
     "delta",
+    "epsilon_at_delta",
     "non_negative",
     "number_file",
     "one_of",
@@ -83,6 +84,15 @@ def tpr_at_fpr(option: str, text: str) -> tuple[float, float]:
     if not (at and 0.0 < tpr <= 1.0 and 0.0 < fpr < 1.0):
         raise _refused(option, "TPR@FPR, two numbers between 0 and 1", text, "0.05@0.01")
     return tpr, fpr
+
+
+def epsilon_at_delta(option: str, text: str) -> tuple[float, float]:
+    """EPS@DELTA, such as 3@1e-5; EPS alone has a delta of 0."""
+    left, at, right = text.partition("@")
+    epsilon, delta = _float(left), _float(right) if at else 0.0
+    if not (0.0 <= epsilon < math.inf and 0.0 <= delta <= 1.0):
+        raise _refused(option, "EPS@DELTA, an epsilon of 0 or more and a delta from 0 to 1", text, "3@1e-5")
+    return epsilon, delta
 
 
 def seed(option: str, text: str) -> int:

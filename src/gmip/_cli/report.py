@@ -72,8 +72,8 @@ def _facts(run: RunAudit) -> dict[str, Any]:
         "verdict": run.verdict.kind,
         "noise_std": run.facts.noise_std,
         "test_accuracy": run.facts.test_accuracy,
-        "promised_mu": run.promises[0].mu,
-        "promised_tpr_at": run.promises[0].tpr_at,
+        "promised_mu": run.promises[0].mu if run.promises else None,
+        "promised_tpr_at": run.promises[0].tpr_at if run.promises else {},
         "attack": strongest.attack,
         "auc": strongest.auc.model_dump(),
         "tpr_at": {fpr: found.model_dump() for fpr, found in strongest.tpr_at.items()},
@@ -86,15 +86,16 @@ def _print(both: AuditResult) -> None:
     table.add_column("")
     for run in both.runs:
         table.add_column(Text(run.name), justify="right")
-    rates = [fpr for fpr in both.runs[0].promises[0].tpr_at if all(fpr in run.promises[0].tpr_at for run in both.runs)]
+    rates = [fpr for fpr in both.runs[0].attacks[0].tpr_at if all(fpr in run.attacks[0].tpr_at for run in both.runs)]
+    promised = [run.promises[0] if run.promises else None for run in both.runs]
     lines: list[tuple[str, list[str]]] = [
-        ("task", [run.task for run in both.runs]),
+        ("task", [run.task or "unknown" for run in both.runs]),
         ("verdict", [run.verdict.kind for run in both.runs]),
-        ("noise std", [_numbers.setting(run.facts.noise_std) for run in both.runs]),
+        ("noise std", [_setting(run.facts.noise_std) for run in both.runs]),
         ("accuracy on test data", [_share(run.facts.test_accuracy) for run in both.runs]),
         (
             "promised mu",
-            ["none" if (mu := run.promises[0].mu) is None else _numbers.number(mu, "up") for run in both.runs],
+            ["none" if one is None or one.mu is None else _numbers.number(one.mu, "up") for one in promised],
         ),
         ("strongest attack", [run.attacks[0].attack for run in both.runs]),
         ("its AUC", [_numbers.number(run.attacks[0].auc.value, "nearest") for run in both.runs]),
@@ -102,14 +103,19 @@ def _print(both: AuditResult) -> None:
     ]
     for fpr in rates:
         words = f"members found at {_numbers.rate(fpr)} false alarms"
+        most = [None if one is None else one.tpr_at.get(fpr) for one in promised]
         lines.append(
-            (f"{words}, promised at most", [_numbers.percent(run.promises[0].tpr_at[fpr], "up") for run in both.runs])
+            (f"{words}, promised at most", ["none" if one is None else _numbers.percent(one, "up") for one in most])
         )
         measured = [run.attacks[0].tpr_at.get(fpr) for run in both.runs]
         lines.append((f"{words}, measured", [_share(None if one is None else one.value) for one in measured]))
     for name, cells in lines:
         table.add_row(Text(name), *(Text(cell) for cell in cells))
     Console(highlight=False).print(table)
+
+
+def _setting(value: float | None) -> str:
+    return "unknown" if value is None else _numbers.setting(value)
 
 
 def _share(share: float | None) -> str:

@@ -3,28 +3,58 @@
 from __future__ import annotations
 
 from gmip.auditing.advice import advise
-from gmip.auditing.assemble import Attacked, Candidate, Criteria, RateLimit, Scored, assemble, merged
+from gmip.auditing.assemble import (
+    Attacked,
+    Audited,
+    Candidate,
+    Candidates,
+    Criteria,
+    Labels,
+    RateLimit,
+    Scored,
+    assemble,
+    hold_folder,
+    merged,
+)
+from gmip.auditing.groups import Groups, group_outcomes
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.promises import claimed_curve, predicted, promise, stacked_run
+from gmip.auditing.recorded import assemble_run
 from gmip.auditing.schema import AuditResult
+from gmip.auditing.score_audit import audit_score_table, audit_scores
+from gmip.auditing.score_files import SUFFIXES, read_scores
+from gmip.auditing.score_table import ROLES, ScoreTable
 from gmip.auditing.verdict import THREAT_MODEL, gate, verdict
 
 __all__ = [
+    "ROLES",
+    "SUFFIXES",
     "THREAT_MODEL",
     "Attacked",
     "AuditResult",
+    "Audited",
     "Candidate",
+    "Candidates",
     "Criteria",
+    "Groups",
+    "Labels",
     "RateLimit",
+    "ScoreTable",
     "Scored",
     "advise",
     "assemble",
+    "assemble_run",
     "attack_outcome",
+    "audit_score_table",
+    "audit_scores",
     "claimed_curve",
     "gate",
+    "group_outcomes",
+    "hold_folder",
     "merged",
     "predicted",
     "promise",
+    "read_scores",
     "stacked_run",
     "verdict",
 ]

@@ -16,9 +16,11 @@ __all__ = ["advise"]
 
 
 def advise(
-    run: NoisySGD, verdict: Verdict, attacks: Sequence[AttackOutcome], *, tpr: float, fpr: float, schedule: bool
+    run: NoisySGD | None, verdict: Verdict, attacks: Sequence[AttackOutcome], *, tpr: float, fpr: float, schedule: bool
 ) -> tuple[Advice, ...]:
-    """Sentences in the order of what matters. `schedule`: the run has several phases, of which `run` is the largest."""
+    """Sentences in the order of what matters. `schedule`: the run has several phases, of which `run` is the largest.
+
+    `run` None: how the model was trained is not known."""
     said: list[Advice] = []
     if verdict.kind == "exposed":
         said.append(
@@ -35,16 +37,34 @@ def advise(
                 "is drawn."
             )
         )
-    said += _towards(run, tpr, fpr, schedule)
+    said += _unknown_training(verdict, attacks) if run is None else _towards(run, tpr, fpr, schedule)
     if verdict.kind == "inconclusive" and verdict.candidates_needed is not None:
         said.append(
             Advice(
                 text=f"Audit more candidates: about {count(verdict.candidates_needed)} in all, half of them members. "
                 "Repeated runs add up.",
-                command="gmip audit ... --repeats 5",
+                command=None if run is None else "gmip audit ... --repeats 5",
             )
         )
     return tuple(said)
+
+
+def _unknown_training(verdict: Verdict, attacks: Sequence[AttackOutcome]) -> list[Advice]:
+    said = []
+    if verdict.kind == "measured":
+        said.append(
+            Advice(
+                text="Say what was promised, and the audit tests it: a mu, or an epsilon and a delta.",
+                command="gmip audit ... --claim-mu 1",
+            )
+        )
+    if attacks[0].mu_lower > 0.0:
+        said.append(
+            Advice(
+                text="To find less: train on more records, for fewer steps, or with clipping and noise (gmip train)."
+            )
+        )
+    return said
 
 
 def _towards(run: NoisySGD, tpr: float, fpr: float, schedule: bool) -> list[Advice]:

@@ -1,26 +1,39 @@
-"""From scores to results: all about one run, and two audits as one."""
+"""From scores to results: all about one run, whether it was recorded or only its scores are known."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip._io import Lock, make_folder
 from gmip._progress import Progress
-from gmip.accounting.mechanism import NoisySGD
-from gmip.auditing.advice import advise
+from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.groups import Groups, group_outcomes
 from gmip.auditing.outcomes import attack_outcome
-from gmip.auditing.promises import all_promises, claimed_curve
-from gmip.auditing.schema import AttackOutcome, AuditResult, Exposed, RunAudit, RunFacts
+from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, Exposed, Promise, RunAudit, RunFacts, Verdict
 from gmip.auditing.verdict import gate, verdict
-from gmip.errors import InvalidArgument
-from gmip.stats import RunScores, ScoreSet
-from gmip.trace import Trace
+from gmip.errors import FileError, InvalidArgument
+from gmip.stats import RunScores, ScoreSet, pool
 
-__all__ = ["Attacked", "Candidate", "Criteria", "RateLimit", "Scored", "assemble", "merged"]
+__all__ = [
+    "Attacked",
+    "Audited",
+    "Candidate",
+    "Candidates",
+    "Criteria",
+    "Labels",
+    "RateLimit",
+    "Scored",
+    "assemble",
+    "hold_folder",
+    "merged",
+]
 
 _MOST_EXPOSED: Final = 20
 
@@ -39,7 +52,6 @@ class Criteria:
     Attributes
     ----------
     confidence, delta, fprs : of intervals and bounds; for epsilon; at which members found are reported.
-    claim_mu : what was promised, as mu-GMIP; None: what the accountant says about the run.
     goal : what the advice aims at.
     limit : of the gate, or None.
     seed : of resampling.
@@ -48,7 +60,6 @@ class Criteria:
     confidence: float
     delta: float
     fprs: tuple[float, ...]
-    claim_mu: float | None
     goal: RateLimit
     limit: RateLimit | None
     seed: int
@@ -72,6 +83,7 @@ class Candidate(NamedTuple):
     p_value: float | None = None
     posterior: float | None = None  # at even prior odds
     susceptibility: float | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,28 +96,91 @@ class Attacked:
     found: tuple[Scored, ...]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Labels:
+    """The truth about the candidates of one set of scores, in its order: who was in, and who belongs to which group.
+
+    inside : array of shape (c,).
+    """
+
+    inside: NDArray[np.bool_]
+    groups: Groups | None = None
+
+
+@dataclass(frozen=True)
+class Candidates(Sequence[Candidate]):
+    """Candidates as a table, the most exposed first; `columns` are fields of `Candidate`, None where not known."""
+
+    columns: Mapping[str, list[Any] | None]
+
+    def __len__(self) -> int:
+        return len(self.columns["score"] or ())
+
+    @overload
+    def __getitem__(self, row: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Candidate]: ...
+    def __getitem__(self, row: int | slice) -> Candidate | list[Candidate]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        return Candidate(**{name: None if values is None else values[row] for name, values in self.columns.items()})
+
+
+def hold_folder(folder: str | PathLike[str]) -> Lock:
+    """Made if need be, and held for one audit at a time: another one is refused, with the process that holds it."""
+    path = Path(folder)
+    try:
+        make_folder(path)
+    except FileError as error:
+        why = getattr(error.__cause__, "strerror", None) or "it cannot be written"
+        raise InvalidArgument(
+            f"cannot be made a folder ({why})", argument="out", value=str(folder), remedy="name another"
+        ) from None
+    return Lock(path / ".lock", wait=False, signed=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Audited:
+    """The result, and for each run all candidates with their scores, the most exposed first (for a CSV)."""
+
+    result: AuditResult
+    candidates: dict[str, Candidates]
+
+
 def assemble(
     *,
     name: str,
-    task: str,
-    path: str | None,
-    traces: Sequence[Trace],
     attacks: Sequence[Attacked],
-    accuracies: Mapping[str, float | None],
+    label: Callable[[int, ScoreSet], Labels],
+    claimed: TradeOff | None,
+    promises: tuple[Promise, ...],
+    advise: Callable[[Verdict, Sequence[AttackOutcome]], tuple[Advice, ...]],
     criteria: Criteria,
     progress: Progress,
-) -> tuple[RunAudit, list[Candidate]]:
+    task: str = "",
+    path: str | None = None,
+    facts: RunFacts | None = None,
+    grouped_by: str | None = None,
+    same_scale: bool = True,
+) -> tuple[RunAudit, Candidates]:
     """All about one run, and its candidates with their scores by the strongest attack, the most exposed first.
 
-    `traces` : the run and its repetitions, each with members; `accuracies` : train_accuracy and test_accuracy.
+    Parameters
+    ----------
+    label : the truth about the candidates of some scores, which are of the repetition of that number.
+    claimed : the curve that the verdict is about, the first of `promises`; None: nothing was promised.
+    facts : what is known about the run.
+    grouped_by : what the groups are, where `label` knows any.
+    same_scale : whether scores of different repetitions can be compared.
     """
-    trace = traces[0]
-    runs = trace.runs()
-    if not runs:
-        raise InvalidArgument(f"{trace.path} has no steps, so there is nothing to audit", remedy="train at least one")
-    largest = max(runs, key=lambda run: run.num_steps)
-    claimed = claimed_curve(runs, criteria.claim_mu)
-    split = {one.name: [_split(*pair) for pair in zip(traces, one.found, strict=True)] for one in attacks}
+    labels = {one.name: [label(i, found.scores) for i, found in enumerate(one.found)] for one in attacks}
+    pooled = {
+        one.name: pool(
+            [_split(found, known) for found, known in zip(one.found, labels[one.name], strict=True)],
+            same_scale=same_scale,
+        )
+        for one in attacks
+    }
     outcomes: list[AttackOutcome] = []
     for done, attack in enumerate(attacks):
         outcomes.append(
@@ -113,7 +188,7 @@ def assemble(
                 attack=attack.name,
                 title=attack.title,
                 needs=attack.needs,
-                runs=split[attack.name],
+                runs=pooled[attack.name],
                 claimed=claimed,
                 fprs=criteria.fprs,
                 confidence=criteria.confidence,
@@ -128,47 +203,37 @@ def assemble(
         progress(done + 1, len(attacks) + 1)
     outcomes.sort(key=lambda one: (one.blind, -one.mu_lower, -one.auc.value, one.attack))
     judged = verdict(outcomes, claimed, fpr=criteria.goal.fpr, confidence=criteria.confidence)
-    promises = all_promises(
-        runs,
-        claimed,
-        [attack.found[0].scores for attack in attacks],
-        claim_mu=criteria.claim_mu,
-        fprs=criteria.fprs,
-    )
     strongest = next(attack for attack in attacks if attack.name == outcomes[0].attack)
-    candidates = _candidates(trace, strongest.found[0].scores)
+    known = labels[strongest.name]
+    candidates = _candidates(strongest.found[0].scores, known[0])
     limit = criteria.limit
     audited = RunAudit(
         name=name,
         path=path,
         task=task,
-        facts=_facts(trace, largest, accuracies),
+        facts=facts or RunFacts(),
         promises=promises,
         attacks=tuple(outcomes),
         verdict=judged,
-        advice=advise(
-            largest,
-            judged,
-            outcomes,
-            tpr=criteria.goal.tpr,
-            fpr=criteria.goal.fpr,
-            schedule=len(runs) > 1,
-        ),
-        exposed=tuple(
-            Exposed(
-                id=one.id,
-                score=one.score,
-                p_value=one.p_value,
-                posterior=one.posterior,
-                susceptibility=one.susceptibility,
-            )
-            for one in [one for one in candidates if one.member][:_MOST_EXPOSED]
-        ),
+        advice=advise(judged, outcomes),
+        exposed=_exposed(candidates),
         exposed_by=outcomes[0].attack,
+        groups=group_outcomes(
+            [
+                (found.scores.scores, each.inside, each.groups)
+                for found, each in zip(strongest.found, known, strict=True)
+            ],
+            fprs=criteria.fprs,
+            confidence=criteria.confidence,
+            tests=len(attacks),
+            seed=criteria.seed,
+            same_scale=same_scale,
+        ),
+        grouped_by=grouped_by,
         gate=None
         if limit is None
         else gate(
-            list(split.items()), limit=limit.tpr, fpr=limit.fpr, confidence=criteria.confidence, seed=criteria.seed
+            list(pooled.items()), limit=limit.tpr, fpr=limit.fpr, confidence=criteria.confidence, seed=criteria.seed
         ),
         warnings=_once(words for attack in attacks for one in attack.found for words in one.warnings),
     )
@@ -180,49 +245,40 @@ def _once(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
-def _split(trace: Trace, found: Scored) -> RunScores:
-    inside = _inside(trace, found.scores)
-    return RunScores(found.scores.scores[inside], found.scores.scores[~inside])
+def _split(found: Scored, known: Labels) -> RunScores:
+    return RunScores(found.scores.scores[known.inside], found.scores.scores[~known.inside])
 
 
-def _inside(trace: Trace, scores: ScoreSet) -> NDArray[np.bool_]:
-    if trace.members is None:
-        raise InvalidArgument(f"{trace.path} does not name its members, by which an audit judges an attack")
-    return np.isin(scores.ids, trace.members)
+def _candidates(one: ScoreSet, known: Labels) -> Candidates:
+    order = np.argsort(-one.scores, kind="stable")
+    optional = {
+        "p_value": one.p_values,
+        "posterior": None if one.calibration is None else one.posterior(0.5),
+        "susceptibility": one.susceptibility,
+    }
+    columns: dict[str, list[Any] | None] = {
+        "id": one.ids[order].tolist(),
+        "member": known.inside[order].tolist(),
+        "score": one.scores[order].tolist(),
+        **{name: None if values is None else values[order].tolist() for name, values in optional.items()},
+    }
+    if known.groups is not None:
+        columns["group"] = known.groups.of(order)
+    return Candidates(columns)
 
 
-def _candidates(trace: Trace, one: ScoreSet) -> list[Candidate]:
-    """The highest score first."""
-    inside = _inside(trace, one)
-    known = (one.p_values, None if one.calibration is None else one.posterior(0.5), one.susceptibility)
-    return [
-        Candidate(
-            one.ids[i].item(),
-            bool(inside[i]),
-            float(one.scores[i]),
-            *(None if values is None else float(values[i]) for values in known),
+def _exposed(candidates: Candidates) -> tuple[Exposed, ...]:
+    some = [candidates[int(i)] for i in np.flatnonzero(candidates.columns["member"] or [])[:_MOST_EXPOSED]]
+    return tuple(
+        Exposed(
+            id=one.id,
+            score=one.score,
+            p_value=one.p_value,
+            posterior=one.posterior,
+            susceptibility=one.susceptibility,
+            group=one.group,
         )
-        for i in np.argsort(-one.scores, kind="stable")
-    ]
-
-
-def _facts(trace: Trace, run: NoisySGD, accuracies: Mapping[str, float | None]) -> RunFacts:
-    header, known = trace.header, trace.header.recipe
-    rate = known.get("learning_rate")
-    return RunFacts(
-        dataset_size=header.dataset_size,
-        batch_size=header.batch_size,
-        num_steps=trace.num_steps,
-        num_params=header.num_params,
-        sampling=header.sampling,
-        clip_norm=header.clip_norm,
-        noise_std=run.noise_std,
-        noise_multiplier=run.noise_multiplier if run.noise_std > 0.0 else None,
-        optimizer=known.get("optimizer") if isinstance(known.get("optimizer"), str) else None,
-        learning_rate=float(rate) if isinstance(rate, (int, float)) else None,
-        complete=trace.complete,
-        recorded_params=header.recorded_params if header.recorded_params < header.num_params else None,
-        **accuracies,
+        for one in some
     )
 
 

@@ -11,11 +11,11 @@ from gmip._numbers import rate_key
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.promises import GRID, roc_points
 from gmip.auditing.schema import AttackOutcome, Band, Curve, Estimate, MuBound
-from gmip.stats import bounds, intervals, roc_curve
+from gmip.stats import Pooled, bounds, intervals, pool, roc_curve
 from gmip.stats.intervals import RunScores
 from gmip.stats.scores import Fact
 
-__all__ = ["attack_outcome", "measured_curve"]
+__all__ = ["attack_outcome", "estimate", "measured_curve"]
 
 Array = NDArray[np.float64]
 
@@ -25,8 +25,8 @@ def attack_outcome(
     attack: str,
     title: str,
     needs: Sequence[str],
-    runs: Sequence[RunScores],
-    claimed: TradeOff,
+    runs: Sequence[RunScores] | Pooled,
+    claimed: TradeOff | None,
     fprs: Sequence[float],
     confidence: float,
     tests: int,
@@ -38,42 +38,48 @@ def attack_outcome(
 ) -> AttackOutcome:
     """What an attack found in the runs of one recipe.
 
-    `tests` is the number of attacks that are held against the claim: each gets its share of the error, so that a sound
-    run is called exposed with a chance of at most 1 - confidence, however many attacks are tried.
+    Parameters
+    ----------
+    claimed : what was promised; None: nothing.
+    tests : the number of attacks that are tried. Each gets its share of the error in the test of the claim and in the
+        bounds on mu and epsilon: a sound run is called exposed with a chance of at most 1 - confidence, and the largest
+        bound exceeds the truth with no more than that, however many attacks are tried. Intervals (AUC, TPR, band) are
+        each for itself.
     """
-    found = intervals.summary(runs, confidence=confidence, fprs=tuple(fprs), seed=seed)
+    pooled = pool(runs)
+    found = intervals.summary(pooled, confidence=confidence, fprs=tuple(fprs), seed=seed)
     grid = GRID[(GRID > 0.0) & (GRID < 1.0)]
-    band = intervals.roc_band(runs, grid, confidence=confidence)
+    band = intervals.roc_band(pooled, grid, confidence=confidence)
+    shared = 1.0 - (1.0 - confidence) / tests
     all_bounds = [
-        bounds.mu_lower_bound(runs, confidence=confidence, method=method, seed=seed) for method in bounds.METHODS
+        bounds.mu_lower_bound(pooled, confidence=shared, method=method, seed=seed) for method in bounds.METHODS
     ]
-    epsilon = bounds.epsilon_lower_bound(runs, delta=delta, confidence=confidence, seed=seed)
-    members = np.concatenate([run.members for run in runs])
-    non_members = np.concatenate([run.non_members for run in runs])
-    p_value = bounds.claim_p_value(runs, claimed, seed=seed)
+    epsilon = bounds.epsilon_lower_bound(pooled, delta=delta, confidence=shared, seed=seed)
+    p_value = None if claimed is None else bounds.claim_p_value(pooled, claimed, seed=seed)
+    shown = pooled.comparable(seed)
     return AttackOutcome(
         attack=attack,
         title=title,
         needs=tuple(needs),
-        members=members.size,
-        non_members=non_members.size,
-        repeats=len(runs),
+        members=pooled.members.size,
+        non_members=pooled.non_members.size,
+        repeats=pooled.num_runs,
         seconds=seconds,
-        roc=measured_curve(members, non_members),
+        roc=measured_curve(shown.members, shown.non_members),
         band=Band(
             fpr=tuple(map(float, grid)),
             lower=tuple(map(float, np.clip(band.lower, 0.0, 1.0))),
             upper=tuple(map(float, np.clip(band.upper, 0.0, 1.0))),
         ),
-        auc=_estimate(found.auc),
-        tpr_at={rate_key(fpr): _estimate(found.tpr[fpr]) for fpr in fprs},
-        balanced_accuracy=_estimate(found.balanced_accuracy),
-        advantage=_estimate(found.advantage),
+        auc=estimate(found.auc),
+        tpr_at={rate_key(fpr): estimate(found.tpr[fpr]) for fpr in fprs},
+        balanced_accuracy=estimate(found.balanced_accuracy),
+        advantage=estimate(found.advantage),
         mu_lower=all_bounds[0].mu,
         mu_bounds=tuple(MuBound(method=bound.method, mu=bound.mu) for bound in all_bounds),
         epsilon_lower=epsilon.epsilon,
         claim_p_value=p_value,
-        exceeds_claim=p_value < (1.0 - confidence) / tests,
+        exceeds_claim=p_value is not None and p_value < 1.0 - shared,
         facts=dict(facts),
         notes=tuple(notes),
     )
@@ -90,5 +96,6 @@ def measured_curve(members: Array, non_members: Array) -> Curve:
     return roc_points(fpr[inner], tpr[inner])
 
 
-def _estimate(found: intervals.Estimate) -> Estimate:
+def estimate(found: intervals.Estimate) -> Estimate:
+    """As results have it."""
     return Estimate(value=found.value, lower=found.lower, upper=found.upper)

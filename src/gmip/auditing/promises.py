@@ -13,13 +13,22 @@ from gmip._curves import corners, thin_steps
 from gmip._numbers import rate_key
 from gmip.accounting.account import account
 from gmip.accounting.claims import ADJACENCY
-from gmip.accounting.families import Gaussian
+from gmip.accounting.families import EpsilonDelta, Gaussian
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import Claim, TradeOff
 from gmip.auditing.schema import Curve, Promise
 from gmip.stats import ExpectedRoc, ScoreSet
 
-__all__ = ["GRID", "all_promises", "claimed_curve", "predicted", "promise", "roc_points", "stacked_run"]
+__all__ = [
+    "GRID",
+    "all_promises",
+    "claimed_curve",
+    "given_promise",
+    "predicted",
+    "promise",
+    "roc_points",
+    "stacked_run",
+]
 
 Array = NDArray[np.float64]
 GRID: Final[Array] = np.unique(
@@ -71,6 +80,16 @@ def claimed_curve(runs: Sequence[NoisySGD], claim_mu: float | None) -> TradeOff:
     curve = Gaussian(claim_mu)
     curve.claim = Claim("bound", "whoever it was promised to")
     return curve
+
+
+def given_promise(claim: TradeOff, fprs: Sequence[float]) -> Promise:
+    """What somebody who asked for an audit says was promised."""
+    words = "Promised"
+    if isinstance(claim, Gaussian):
+        words = f"Promised: mu = {claim.mu:g}"
+    elif isinstance(claim, EpsilonDelta):
+        words = f"Promised: epsilon = {claim.epsilon_value:g} at delta = {claim.delta_value:g}"
+    return promise("claimed", words, claim, standing="given", fprs=fprs)
 
 
 def stacked_run(run: NoisySGD) -> NoisySGD:

@@ -20,6 +20,7 @@ __all__ = [
     "Estimate",
     "Exposed",
     "Gate",
+    "GroupOutcome",
     "MuBound",
     "Promise",
     "Provenance",
@@ -34,8 +35,8 @@ VERSION: Literal[1] = 1
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
-VerdictKind = Literal["consistent", "exposed", "inconclusive"]
-Standing = Literal["proved", "approximation", "measured"]
+VerdictKind = Literal["consistent", "exposed", "inconclusive", "measured"]  # measured: nothing was promised
+Standing = Literal["proved", "approximation", "given", "measured"]
 
 
 class _Frozen(BaseModel):
@@ -91,7 +92,8 @@ class Promise(_Frozen):
     key : "claimed" (what the verdict is about), "susceptibility" (stochastic composition over the measured
         susceptibilities), "gdp" (noise alone), "prediction" (what an attack expects of itself).
     name : for people.
-    standing : how far it can be trusted: proved under `assumptions`, an approximation, or measured.
+    standing : how far it can be trusted: proved under `assumptions`, an approximation, given by whoever asked for the
+        audit, or measured.
     kind : "bound", if no attacker of `for_whom` does better under `assumptions`; "forecast", if one can. None in
         results of an earlier gmip.
     for_whom : the record and the attacker that it is about.
@@ -141,11 +143,13 @@ class AttackOutcome(_Frozen):
     tpr_at: dict[str, Estimate]  # FPR as a string -> TPR
     balanced_accuracy: Estimate
     advantage: Estimate
+    # Bounds hold at the audit's confidence for all attacks together, so for the strongest, too (older results: each).
     mu_lower: Annotated[float, Field(ge=0.0)]  # the default bound
-    mu_bounds: tuple[MuBound, ...]  # all of them
+    mu_bounds: tuple[MuBound, ...]  # all of them, each for itself
     epsilon_lower: Annotated[float, Field(ge=0.0)]
-    claim_p_value: Share  # of the claim that nobody does better than the claimed curve: small refutes it
-    exceeds_claim: bool  # refuted, at the audit's confidence for all attacks together
+    # Of the claim that nobody does better than the claimed curve: small refutes it. None: nothing was claimed.
+    claim_p_value: Share | None = None
+    exceeds_claim: bool = False  # refuted, at the audit's confidence for all attacks together
     facts: dict[str, str | bool | int | float] = Field(default_factory=dict)  # that the attack tells about itself
     notes: tuple[str, ...] = ()  # warnings of the attack (older results: its facts, too)
 
@@ -179,6 +183,22 @@ class Exposed(_Frozen):
     p_value: Share | None = None
     posterior: Share | None = None  # at even prior odds
     susceptibility: Annotated[float, Field(ge=0.0)] | None = None
+    group: str | None = None
+
+
+class GroupOutcome(_Frozen):
+    """What the strongest attack finds among the members and non-members of one group.
+
+    Intervals and the bound on mu hold at the audit's confidence for all groups and attacks together. A group with fewer
+    than 2 members or 2 non-members is counted but not measured.
+    """
+
+    group: str
+    members: Count
+    non_members: Count
+    auc: Estimate | None = None
+    tpr_at: dict[str, Estimate] = Field(default_factory=dict)  # FPR in the group as a string -> TPR
+    mu_lower: Annotated[float, Field(ge=0.0)] | None = None
 
 
 class Gate(_Frozen):
@@ -192,16 +212,16 @@ class Gate(_Frozen):
 
 
 class RunFacts(_Frozen):
-    """What ran."""
+    """What ran; None: not known. Where `noise_std` is not known, neither is whether gradients were clipped."""
 
-    dataset_size: Count
-    batch_size: Count
-    num_steps: Count
-    num_params: Count
-    sampling: str
-    clip_norm: float | None
-    noise_std: float
-    noise_multiplier: float | None
+    dataset_size: Count | None = None
+    batch_size: Count | None = None
+    num_steps: Count | None = None
+    num_params: Count | None = None
+    sampling: str | None = None
+    clip_norm: float | None = None
+    noise_std: float | None = None
+    noise_multiplier: float | None = None
     optimizer: str | None = None
     learning_rate: float | None = None
     train_accuracy: Share | None = None
@@ -214,15 +234,17 @@ class RunAudit(_Frozen):
     """All about one run."""
 
     name: str
-    path: str | None  # of its trace
-    task: str
-    facts: RunFacts
-    promises: tuple[Promise, ...]  # the first is the claimed one
+    path: str | None  # of its trace, or of the file of scores
+    task: str = ""  # empty: not known
+    facts: RunFacts = RunFacts()
+    promises: tuple[Promise, ...]  # the first is the claimed one; none: nothing was promised
     attacks: tuple[AttackOutcome, ...]  # the strongest first
     verdict: Verdict
     advice: tuple[Advice, ...] = ()
     exposed: tuple[Exposed, ...] = ()
     exposed_by: str | None = None  # the attack that ranked them
+    groups: tuple[GroupOutcome, ...] = ()  # the most exposed first
+    grouped_by: str | None = None  # what the groups are, such as "class"
     gate: Gate | None = None
     warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
 

@@ -11,9 +11,9 @@ from scipy.special import ndtr, ndtri
 from gmip._numbers import chance, count, interval, number, percent, rate, rate_key
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.schema import AttackOutcome, Gate, Verdict
-from gmip.stats import RunScores, candidates_needed, tpr_lower_bound
+from gmip.stats import Pooled, RunScores, candidates_needed, tpr_lower_bound
 
-__all__ = ["THREAT_MODEL", "gate", "verdict"]
+__all__ = ["SCORES_THREAT_MODEL", "THREAT_MODEL", "gate", "verdict"]
 
 THREAT_MODEL: Final = (
     "The attacker sees every published mean gradient and the parameters at each step, as in federated learning; the "
@@ -26,12 +26,22 @@ THREAT_MODEL: Final = (
     "An audit measures the attacks that were tried. It can refute a promise, it cannot prove one.",
 )
 
+SCORES_THREAT_MODEL: Final = (
+    "The attacker knows what the scores were computed from. This audit saw the scores and who was a member, not how "
+    "the scores were made.",
+    "Who was a member is taken as given, and the scores must not have been computed from it.",
+    "Members and non-members are taken to come from the same distribution: if they differ in anything else (date, "
+    "site, source), that difference looks like a leak.",
+    "Scores of different candidates are taken to be independent, given the run.",
+    THREAT_MODEL[-1],
+)
+
 _HARDLY_A_PROMISE: Final = 3.0  # mu beyond which a claimed curve excludes next to nothing
 _LEAST_EXCESS: Final = 0.5  # in mu: an audit should notice this much more than claimed, or twice the claim
 
 
-def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, confidence: float) -> Verdict:
-    """Consistent, more exposed than claimed, or inconclusive.
+def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff | None, *, fpr: float, confidence: float) -> Verdict:
+    """Consistent, more exposed than claimed, or inconclusive; "measured" where nothing was claimed.
 
     Exposed: some attack refutes the claimed curve at `confidence`, all attacks taken together. Inconclusive: none does,
     but the candidates are too few to notice, with a chance of 80%, a run whose mu exceeds the claimed one by 0.5 or by
@@ -39,8 +49,10 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     every attack gave all candidates the same score. `attacks` : the strongest first, those that gave one score last.
     `fpr` is the false-alarm rate that sentences speak of.
     """
-    promised = claimed.tpr_at(fpr)
     strongest = attacks[0]
+    if claimed is None:
+        return _measured(attacks, fpr=fpr)
+    promised = claimed.tpr_at(fpr)
     promised_area = number(min(claimed.auc(), 1.0), "up")
     at = f"{rate(fpr)} false alarms"
     most = "at most" if claimed.kind == "bound" else "about"
@@ -48,7 +60,8 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     found = [_found(one) for one in attacks]
     refuted = [one for one in attacks if one.exceeds_claim]
     if refuted:
-        worst = min(refuted, key=lambda one: (one.claim_p_value, -one.auc.value))
+        worst = min(refuted, key=lambda one: (one.claim_p_value or 0.0, -one.auc.value))
+        unlikely = chance(worst.claim_p_value or 0.0)
         return Verdict(
             kind="exposed",
             headline=(
@@ -58,7 +71,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
                 f"{promised_area})."
             ),
             reasons=(
-                f"If the promise held, the probability of scores like these would be {chance(worst.claim_p_value)}.",
+                f"If the promise held, the probability of scores like these would be {unlikely}.",
                 *found,
             ),
         )
@@ -114,8 +127,36 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff, *, fpr: float, 
     )
 
 
+def _measured(attacks: Sequence[AttackOutcome], *, fpr: float) -> Verdict:
+    """Nothing was promised: what was found, and whether it is more than guessing finds."""
+    strongest = attacks[0]
+    finds = (
+        f"{percent(_tpr(strongest, fpr), 'nearest')} of the members at {rate(fpr)} false alarms (guessing: {rate(fpr)})"
+    )
+    if strongest.blind:
+        words = "nothing was measured either, because each attack gave all candidates the same score"
+    elif strongest.mu_lower > 0.0:
+        words = f"members can be told from non-members: {strongest.title} finds {finds}, mu is at least "
+        words += number(strongest.mu_lower, "down")
+    else:
+        words = f"no attack did significantly better than guessing; the strongest, {strongest.title}, finds {finds}"
+    return Verdict(
+        kind="measured",
+        headline=f"No promise was tested: {words}.",
+        reasons=(
+            "Nothing was promised, so nothing could be refuted; this is what was measured.",
+            *map(_found, attacks),
+        ),
+    )
+
+
 def gate(
-    scores: Sequence[tuple[str, Sequence[RunScores]]], *, limit: float, fpr: float, confidence: float, seed: int
+    scores: Sequence[tuple[str, Sequence[RunScores] | Pooled]],
+    *,
+    limit: float,
+    fpr: float,
+    confidence: float,
+    seed: int,
 ) -> Gate:
     """Whether no attack finds more than `limit` at `fpr`, beyond doubt: lower bounds share the error."""
     share = 1.0 - (1.0 - confidence) / len(scores)
@@ -126,10 +167,11 @@ def gate(
 
 def _found(one: AttackOutcome) -> str:
     if one.blind:
-        return f"{one.title}: all candidates got the same score, which neither supports nor refutes the promise."
+        return f"{one.title}: all candidates got the same score, which neither supports nor refutes a promise."
     return (
         f"{one.title}: AUC {number(one.auc.value, 'nearest')} ({interval(one.auc.lower, one.auc.upper, share=False)}), "
-        f"mu at least {number(one.mu_lower, 'down')}, p-value of the promise {chance(one.claim_p_value)}."
+        f"mu at least {number(one.mu_lower, 'down')}"
+        + ("." if one.claim_p_value is None else f", p-value of the promise {chance(one.claim_p_value)}.")
     )
 
 

@@ -6,14 +6,16 @@ import datetime
 import os
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gmip._progress import Watch, silent
-from gmip.auditing import THREAT_MODEL, AuditResult, Candidate, Criteria, RateLimit, assemble
+from gmip.auditing import THREAT_MODEL, Audited, AuditResult, Criteria, Groups, RateLimit, assemble_run, hold_folder
 from gmip.auditing.schema import Provenance
 from gmip.errors import InvalidArgument
 from gmip.pipeline.attacking import default_attacks, make_attacks, run_attacks
@@ -23,15 +25,8 @@ from gmip.tasks import Task, load
 
 __all__ = ["Audited", "audit", "run_audit"]
 
+_MOST_CLASSES: Final = 1000
 _SHOWN_VERSIONS: Final = ("gmip", "torch", "opacus", "numpy", "scipy")
-
-
-@dataclass(frozen=True, eq=False)
-class Audited:
-    """The result, and for each run all candidates with their scores, the most exposed first (for a CSV)."""
-
-    result: AuditResult
-    candidates: dict[str, list[Candidate]]
 
 
 def audit(
@@ -64,7 +59,8 @@ def audit(
     given["task"] = own.name if own is not None else task
     config = make_config(given)
     if "out" in given:
-        return run_audit(config, task=own, watch=watch).result
+        with hold_folder(config.out):
+            return run_audit(config, task=own, watch=watch).result
     with tempfile.TemporaryDirectory(prefix="gmip-audit-") as folder:
         return run_audit(config.model_copy(update={"out": folder}), task=own, watch=watch).result
 
@@ -89,15 +85,18 @@ def run_audit(
     audits, candidates = [], {}
     for run in runs:
         attacked = run_attacks(task, run, attacks, config, work / "scores", seed, watch)
-        audited, candidates[run.name] = assemble(
+        audited, candidates[run.name] = assemble_run(
             name=run.name,
             task=task.name,
             path=str(run.trace.path) if run.recorded else None,
             traces=run.traces,
             attacks=attacked,
             accuracies=run.accuracies(task),
+            claim_mu=config.claim_mu,
             criteria=_criteria(config, seed),
             progress=watch(f"judging {run.name}"),
+            group_of=_classes(task),
+            grouped_by="class",
         )
         audits.append(audited)
     result = AuditResult(
@@ -119,13 +118,23 @@ def run_audit(
     return Audited(result, candidates)
 
 
+def _classes(task: Task) -> Callable[[NDArray[Any]], Groups] | None:
+    """The class of each record, where the task has classes."""
+    targets = task.pool.targets.detach().cpu().numpy()
+    if targets.ndim != 1 or targets.dtype.kind not in "iub":
+        return None
+    names = np.unique(targets)
+    if not 2 <= names.size <= _MOST_CLASSES:
+        return None
+    return lambda ids: Groups(np.searchsorted(names, targets[ids]), tuple(map(str, names.tolist())))
+
+
 def _criteria(config: AuditConfig, seed: int) -> Criteria:
     limit = config.fail_above_tpr
     return Criteria(
         confidence=config.confidence,
         delta=config.delta,
         fprs=config.fprs,
-        claim_mu=config.claim_mu,
         goal=RateLimit(config.target_tpr.tpr, config.target_tpr.fpr),
         limit=None if limit is None else RateLimit(limit.tpr, limit.fpr),
         seed=seed,

@@ -21,6 +21,7 @@ _ICONS = {
     "consistent": "M6 12.5L10.5 17L18.5 7.5",
     "exposed": "M12 6V13.5M12 17V18",
     "inconclusive": "M8.8 9.2A3.2 3.2 0 1 1 12 12.6V14M12 17.4V18.2",
+    "measured": "M12 10.5V18M12 6V7",
 }
 _COMPARED = {
     tables.ABOVE: tag("span", tables.ABOVE, class_="mark tone-exposed"),
@@ -28,7 +29,7 @@ _COMPARED = {
 }
 _STANDING_NOTES = (
     "Proved: a theorem, under the assumptions listed. Approximation: a formula that is close, but can be too high or "
-    "too low. Measured: an estimate from a finite number of candidates."
+    "too low. Given: stated by whoever asked for the audit. Measured: an estimate from a finite number of candidates."
 )
 
 
@@ -75,7 +76,8 @@ def _contents(result: AuditResult) -> Html:
     if len(result.runs) > 1:
         entries = [("overview", "Overview"), *((f"run-{i}", run.name) for i, run in enumerate(result.runs, 1))]
     else:
-        entries = [("run-1-verdict", "Answer"), *((f"run-1-{part.key}", part.name) for part in _PARTS if part.name)]
+        there = [part for part in _PARTS if part.name and (part.key != "groups" or result.runs[0].groups)]
+        entries = [("run-1-verdict", "Answer"), *((f"run-1-{part.key}", part.name) for part in there)]
     entries += [("threat-model", "Threat model"), ("repeat", "Repeat it")]
     items = [tag("li", tag("a", name, href=f"#{key}")) for key, name in entries]
     return tag("nav", tag("ul", *items), aria_label="On this page")
@@ -155,9 +157,12 @@ def _run(result: AuditResult, run: RunAudit, key: str) -> Html:
     )
 
 
-def _part(part: Part, result: AuditResult, run: RunAudit, key: str) -> Html:
+def _part(part: Part, result: AuditResult, run: RunAudit, key: str) -> Html | None:
+    content = part.content(result, run, key)
+    if not content:
+        return None
     title = tag("h3", part.title, id=f"{key}-{part.key}-title")
-    return tag("section", title, *part.content(result, run, key), id=f"{key}-{part.key}")
+    return tag("section", title, *content, id=f"{key}-{part.key}")
 
 
 def _curves(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
@@ -173,7 +178,8 @@ def _standing(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]
 
 
 def _facts(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    return [table_html(tables.fact_table(run), key, "facts-table")]
+    table = tables.fact_table(run)
+    return [table_html(table, key, "facts-table")] if table.rows else []
 
 
 def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
@@ -272,6 +278,12 @@ def _comparison(result: AuditResult, run: RunAudit, key: str) -> list[Html | Non
     return [bullets(run.verdict.reasons), table, nothing]
 
 
+def _groups(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    if not run.groups:
+        return []
+    return [tag("p", sentences.groups(result, run)), table_html(tables.group_table(run), key, "groups-table")]
+
+
 def _exposed(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     if not run.exposed:
         return [tag("p", "No records are listed.")]
@@ -311,7 +323,7 @@ class Part(NamedTuple):
     """A part of what the page says about a run, below the answer.
 
     key : of its HTML id; name : in the contents of the page, "" for one that is not listed there; title : its heading.
-    content : from the result, the run and the id of the run's section, which ids within the part begin with.
+    content : nothing where the run has no such part; from the result, the run and the id of the run's section, which ids within the part begin with.
     """
 
     key: str
@@ -325,6 +337,7 @@ _PARTS: Final = (
     Part("curves", "Curves", "The curves", _curves),
     Part("attacks", "Attacks", "Attacks", _attacks),
     Part("promise", "Promise", "Promised and measured", _comparison),
+    Part("groups", "Groups", "Who is exposed: groups", _groups),
     Part("exposed", "Records", "Most exposed records", _exposed),
     Part("advice", "What to do", "What to do", _advice),
     Part("standing", "Proved or measured", "What is proved, approximate or measured", _standing),

@@ -47,10 +47,14 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     if said := sentences.cautions(run):
         parts += ["Warnings:", bullets(said)]
     if run.attacks or run.promises:
-        parts += [f"{sharp} Promised and measured", table_markdown(tables.comparison_table(run))]
+        title = "Promised and measured" if run.promises else "Measured"
+        parts += [f"{sharp} {title}", table_markdown(tables.comparison_table(run))]
     if run.attacks:
         needs = [f"{a.title} needs {listed(a.needs)}." for a in run.attacks if a.needs]
         parts += [f"{sharp} Attacks", table_markdown(tables.attack_table(result, run)), bullets(needs)]
+    if run.groups:
+        parts += [f"{sharp} Who is exposed: groups", plain(sentences.groups(result, run))]
+        parts.append(table_markdown(tables.group_table(run)))
     if run.exposed:
         parts += [f"{sharp} Most exposed records", table_markdown(tables.exposed_table(run))]
     if run.advice:
@@ -60,7 +64,8 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
             if advice.command:
                 parts.append(fenced(advice.command))
     parts += [f"{sharp} What is proved, approximate or measured", table_markdown(tables.standing_table(run))]
-    parts += [f"{sharp} What ran", table_markdown(tables.fact_table(run))]
+    if tables.fact_table(run).rows:
+        parts += [f"{sharp} What ran", table_markdown(tables.fact_table(run))]
     return parts
 
 

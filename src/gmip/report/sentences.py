@@ -17,6 +17,7 @@ __all__ = [
     "cautions",
     "certainty",
     "gate",
+    "groups",
     "headline",
     "headline_rate",
     "meaning",
@@ -35,10 +36,12 @@ LABELS = {
     "consistent": "Consistent with the promise",
     "exposed": "More exposed than claimed",
     "inconclusive": "Inconclusive",
+    "measured": "No promise was tested",
 }
 STANDINGS = {
     "proved": "Proved",
     "approximation": "Approximation",
+    "given": "Given",
     "measured": "Measured",
 }
 
@@ -118,11 +121,17 @@ def moment(created: str) -> str:
 
 
 def question(run: RunAudit) -> str:
+    better = ", and do so better than promised" if run.promises else ""
+    if run.facts.num_steps is None:
+        return (
+            "An attacker has computed scores that should be higher for records of the training data. Can they tell "
+            f"whether a given record was in the training data{better}?"
+        )
     named = f" “{run.name}”" if run.name else ""
     task = f" (task {run.task})" if run.task else ""
     return (
         f"An attacker has seen every gradient that the training run{named}{task} published. Can they tell whether a "
-        "given record was in the training data, and do so better than promised?"
+        f"given record was in the training data{better}?"
     )
 
 
@@ -139,6 +148,8 @@ def tally(kinds: Sequence[VerdictKind]) -> str:
         for kind in ("exposed", "inconclusive", "consistent")
         if kind in kinds
     ]
+    if untested := kinds.count("measured"):
+        parts.append(f"{untested} {'has' if untested == 1 else 'have'} no promise to test")
     return f"Of {len(kinds)} runs, {listed(parts)}."
 
 
@@ -153,6 +164,20 @@ def gate(run: RunAudit, found: Gate) -> str:
         f"{percent(found.tpr_lower, 'down')} of the members are found ({attack_title(run, found.attack)}); "
         f"the limit is {rate(found.limit)}."
     )
+
+
+def groups(result: AuditResult, run: RunAudit) -> str:
+    """How the table of groups is to be read."""
+    attack = attack_title(run, run.exposed_by) if run.exposed_by else "the strongest attack"
+    found = sum(1 for one in run.groups if one.mu_lower)
+    several = len(run.groups) > 1
+    text = (
+        f"By {run.grouped_by or 'group'}: the members of each group against its non-members, by {attack}. Intervals "
+        f"hold with {rate(f'{result.confidence:.6g}')} confidence for {'all groups' if several else 'the group'} and "
+        f"attacks together: {found} of {len(run.groups)} {'groups' if several else 'group'} can be told from guessing."
+    )
+    small = sum(1 for one in run.groups if one.auc is None)
+    return f"{text} Not measured: {small} with fewer than 2 members or 2 non-members." if small else text
 
 
 def meaning(attack: AttackOutcome, key: str) -> str:
@@ -175,6 +200,9 @@ def certainty(result: AuditResult, run: RunAudit) -> str:
     chance = rate(f"{1 - result.confidence:.6g}")
     if run.verdict.kind == "exposed":
         return f"If the promise held, at most {chance} of audits would reach this verdict by chance. {tested}"
+    if run.verdict.kind == "measured":
+        bound = f"{rate(f'{result.confidence:.6g}')} confidence for all attacks together"
+        return f"{tested} Lower bounds hold with {bound}. Another attack could find more."
     if run.verdict.kind == "inconclusive":
         needed = run.verdict.candidates_needed
         if not needed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from gmip import _numbers
 from gmip.auditing.overlay import Figure
@@ -19,6 +20,7 @@ __all__ = [
     "curve_table",
     "exposed_table",
     "fact_table",
+    "group_table",
     "overview_table",
     "standing_table",
     "version_table",
@@ -88,6 +90,8 @@ def overview_table(result: AuditResult) -> Table:
 
 def _noise(run: RunAudit) -> Cell:
     facts = run.facts
+    if facts.noise_std is None:
+        return Cell(_NONE)
     if facts.noise_std == 0:
         return Cell("none")
     multiplier = facts.noise_multiplier
@@ -106,7 +110,7 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
         "Advantage",
         "μ at least",
         "ε at least",
-        "p-value of the promise",
+        *(["p-value of the promise"] if any(a.claim_p_value is not None for a in run.attacks) else []),
     ]
     rows: list[list[Cell | str]] = [
         [
@@ -117,7 +121,7 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
             _estimate(a.advantage, share=True),
             _numbers.number(a.mu_lower, "down"),
             _numbers.number(a.epsilon_lower, "down"),
-            Cell(_numbers.chance(a.claim_p_value), ("refuted" if a.exceeds_claim else "not refuted",)),
+            *([] if a.claim_p_value is None else [_refutation(a, a.claim_p_value)]),
         ]
         for a in run.attacks
     ]
@@ -126,7 +130,38 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
         f"estimate: its {_numbers.rate(f'{result.confidence:.6g}')} interval. {_FOUND}. "
         f"ε is for δ = {_numbers.setting(result.delta)}"
     )
+    if len(run.attacks) > 1:
+        caption += ". Lower bounds on μ and ε hold for all attacks together, each interval for itself"
     return _table(caption, columns, rows)
+
+
+def _refutation(attack: AttackOutcome, p_value: float) -> Cell:
+    return Cell(_numbers.chance(p_value), ("refuted" if attack.exceeds_claim else "not refuted",))
+
+
+def group_table(run: RunAudit) -> Table:
+    """What the strongest attack finds in each group, the most exposed first."""
+    keys = [key for key in sentences.rates(run) if any(key in one.tpr_at for one in run.groups)]
+    rows: list[list[Cell | str]] = [
+        [
+            one.group,
+            f"{_numbers.count(one.members)} + {_numbers.count(one.non_members)}",
+            _estimate(one.auc, share=False),
+            *(_estimate(one.tpr_at.get(key), share=True) for key in keys),
+            _NONE if one.mu_lower is None else _numbers.number(one.mu_lower, "down"),
+        ]
+        for one in run.groups[:SHOWN_RECORDS]
+    ]
+    left = len(run.groups) - SHOWN_RECORDS
+    more = f" {_numbers.count(left)} more are in the CSV file" if left > 0 else ""
+    columns = (
+        "Group",
+        "Members + non-members",
+        "AUC",
+        *(f"Found at {_numbers.rate(key)}" for key in keys),
+        "μ at least",
+    )
+    return _table(f"Groups, the most exposed first. False alarms are counted in the group.{more}", columns, rows)
 
 
 def _effort(attack: AttackOutcome) -> tuple[str, ...]:
@@ -222,10 +257,11 @@ def _mu_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> lis
 def exposed_table(run: RunAudit) -> Table:
     """Who is found most easily; a column that no record has is left out."""
     shown = run.exposed[:SHOWN_RECORDS]
-    optional: list[tuple[str, str, Callable[[float], str]]] = [
+    optional: list[tuple[str, str, Callable[[Any], str]]] = [
         ("Probability that a non-member scores as high", "p_value", _numbers.chance),
         ("Probability of membership (prior 50%)", "posterior", partial(_numbers.percent, rounding="nearest")),
         ("Susceptibility", "susceptibility", partial(_numbers.number, rounding="nearest")),
+        ("Group", "group", str),
     ]
     used = [(title, name, write) for title, name, write in optional if any(getattr(e, name) is not None for e in shown)]
     rows = []
@@ -245,17 +281,20 @@ def exposed_table(run: RunAudit) -> Table:
 def fact_table(run: RunAudit) -> Table:
     """What ran."""
     f = run.facts
+    clip = None if f.noise_std is None else "none" if f.clip_norm is None else _numbers.setting(f.clip_norm)
+    noise = None if f.noise_std is None else "none" if f.noise_std == 0 else _numbers.setting(f.noise_std)
+    batches = None if f.batch_size is None else f"{_numbers.count(f.batch_size)}, {f.sampling or 'unknown sampling'}"
     known: list[tuple[str, str | None]] = [
-        ("Task", run.task),
-        ("Trace", run.path),
-        ("Records in the training data", _numbers.count(f.dataset_size)),
-        ("Batch size and sampling", f"{_numbers.count(f.batch_size)}, {f.sampling}"),
-        ("Steps", _numbers.count(f.num_steps)),
-        ("Parameters", _numbers.count(f.num_params)),
+        ("Task", run.task or None),
+        ("Scores" if f.num_steps is None else "Trace", run.path),
+        ("Records in the training data", _count(f.dataset_size)),
+        ("Batch size and sampling", batches),
+        ("Steps", _count(f.num_steps)),
+        ("Parameters", _count(f.num_params)),
         ("Optimizer", f.optimizer),
         ("Learning rate", None if f.learning_rate is None else _numbers.setting(f.learning_rate)),
-        ("Clipping norm", "none" if f.clip_norm is None else _numbers.setting(f.clip_norm)),
-        ("Noise on the batch mean (std)", "none" if f.noise_std == 0 else _numbers.setting(f.noise_std)),
+        ("Clipping norm", clip),
+        ("Noise on the batch mean (std)", noise),
         ("Noise multiplier", None if f.noise_multiplier is None else _numbers.setting(f.noise_multiplier)),
         (
             "Accuracy on training data",
@@ -266,6 +305,10 @@ def fact_table(run: RunAudit) -> Table:
     return _table(
         "What ran", ("Fact", "Value"), [[name, value] for name, value in known if value is not None], texts=(1,)
     )
+
+
+def _count(value: int | None) -> str | None:
+    return None if value is None else _numbers.count(value)
 
 
 def standing_table(run: RunAudit) -> Table:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -16,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from gmip._io import make_folder, write
 from gmip._validate import did_you_mean, listed
-from gmip.auditing import Candidate
-from gmip.auditing.schema import FORMAT, VERSION, AuditResult
+from gmip.auditing import Candidate, Candidates
+from gmip.auditing.schema import FORMAT, VERSION, AuditResult, RunAudit
 from gmip.errors import InvalidArgument
 from gmip.report.html import to_html
 from gmip.report.markdown import to_markdown
@@ -25,6 +26,7 @@ from gmip.report.markdown import to_markdown
 __all__ = ["Written", "read_result", "write_report"]
 
 RESULT = "result.json"
+_ROWS = 65_536  # of a CSV that are written at a time
 _WRITTEN_BY = f"pass a {RESULT} that gmip audit wrote"
 
 
@@ -45,7 +47,8 @@ def write_report(
     *,
     candidates: Mapping[str, Sequence[Candidate]] | None = None,
 ) -> Written:
-    """Writes report.html, report.md, result.json and, for each run in `candidates`, exposed-<run>.csv.
+    """Writes report.html, report.md, result.json, for each run with groups groups-<run>.csv, and for each run in
+    `candidates` exposed-<run>.csv.
 
     Parameters
     ----------
@@ -59,13 +62,19 @@ def write_report(
     string that begins like one gets a leading apostrophe.
     """
     target = Path(folder)
-    names = _csv_names(result, candidates or {})
-    texts = {names[run]: _csv(run, records) for run, records in (candidates or {}).items()}
-    texts |= {"report.md": to_markdown(result), "report.html": to_html(result), RESULT: _json(result)}
+    names = _csv_names("exposed", result, candidates or {})
+    contents = {names[run]: _csv(run, records) for run, records in (candidates or {}).items()}
+    grouped = {run.name: _group_rows(run) for run in result.runs if run.groups}
+    group_names = _csv_names("groups", result, grouped)
+    for run, rows in grouped.items():
+        cells = ([_cell(run, name, value) for name, value in row.items()] for row in rows)
+        contents[group_names[run]] = _csv_text(list(rows[0]), cells)
+    texts = {"report.md": to_markdown(result), "report.html": to_html(result), RESULT: _json(result)}
+    contents |= {name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()}
     make_folder(target)
-    for name, text in texts.items():
-        write(target / name, text.encode("utf-8", "backslashreplace"))
-    csvs = tuple(target / name for name in names.values())
+    for name, content in contents.items():
+        write(target / name, content)
+    csvs = tuple(target / name for name in (*names.values(), *group_names.values()))
     return Written(target, target / "report.html", target / "report.md", target / RESULT, csvs)
 
 
@@ -74,7 +83,21 @@ def _json(result: AuditResult) -> str:
     return json.dumps(result.model_dump(mode="python"), indent=1, allow_nan=False, default=str) + "\n"
 
 
-def _csv_names(result: AuditResult, candidates: Mapping[str, object]) -> dict[str, str]:
+def _group_rows(run: RunAudit) -> list[dict[str, Any]]:
+    """All with the same keys."""
+    keys = list(dict.fromkeys(key for one in run.groups for key in one.tpr_at))
+    rows = []
+    for one in run.groups:
+        row: dict[str, Any] = {"group": one.group, "members": one.members, "non_members": one.non_members}
+        for name, found in (("auc", one.auc), *((f"tpr_at_{key}", one.tpr_at.get(key)) for key in keys)):
+            row[name] = None if found is None else found.value
+            row[f"{name}_lower"] = None if found is None else found.lower
+            row[f"{name}_upper"] = None if found is None else found.upper
+        rows.append(row | {"mu_lower": one.mu_lower})
+    return rows
+
+
+def _csv_names(kind: str, result: AuditResult, candidates: Mapping[str, object]) -> dict[str, str]:
     known = [run.name for run in result.runs]
     names: dict[str, str] = {}
     for run in candidates:
@@ -85,19 +108,42 @@ def _csv_names(result: AuditResult, candidates: Mapping[str, object]) -> dict[st
                 remedy=f"use {listed([repr(name) for name in dict.fromkeys(known)], 'or')}",
             )
         stem = re.sub(r"[^A-Za-z0-9._-]+", "-", run).strip("-.")[:80] or "run"
-        name, again = f"exposed-{stem}.csv", 2
+        name, again = f"{kind}-{stem}.csv", 2
         while name.lower() in {taken.lower() for taken in names.values()}:
-            name, again = f"exposed-{stem}-{again}.csv", again + 1
+            name, again = f"{kind}-{stem}-{again}.csv", again + 1
         names[run] = name
     return names
 
 
-def _csv(run: str, records: Sequence[Candidate]) -> str:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Candidate._fields)
-    writer.writerows([_cell(run, key, value) for key, value in record._asdict().items()] for record in records)
-    return text.getvalue()
+def _csv(run: str, records: Sequence[Candidate]) -> bytes:
+    if isinstance(records, Candidates):
+        columns = records.columns
+    else:
+        columns = {name: [getattr(record, name) for record in records] for name in Candidate._fields}
+        if all(group is None for group in columns["group"]):
+            del columns["group"]
+    cells = [_column(run, name, values, len(records)) for name, values in columns.items()]
+    return _csv_text(list(columns), zip(*cells, strict=True))
+
+
+def _csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    """Some rows at a time: a table of a million records does not fit into memory many times over."""
+    parts: list[bytes] = []
+    rows = itertools.chain([header], rows)
+    while some := list(itertools.islice(rows, _ROWS)):
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows(some)
+        parts.append(text.getvalue().encode("utf-8", "backslashreplace"))
+    return b"".join(parts)
+
+
+def _column(run: str, name: str, values: Sequence[Any] | None, length: int) -> Iterable[object]:
+    """Cells of a column."""
+    if values is None:
+        return itertools.repeat("", length)
+    if set(map(type, values)) <= {bool, int, float}:  # the CSV writer writes them as they are
+        return values
+    return (_cell(run, name, value) for value in values)
 
 
 def _cell(run: str, key: str, value: Any) -> str:

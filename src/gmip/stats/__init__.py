@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gmip.stats._pooled_scores import Pooled, pool
 from gmip.stats.bounds import candidates_needed, claim_p_value, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
 from gmip.stats.covariance import GaussianModel
 from gmip.stats.intervals import RunScores, clopper_pearson, roc_band, summary
@@ -11,6 +12,7 @@ from gmip.stats.scores import ExpectedRoc, ScoreSet, logistic_calibration
 __all__ = [
     "ExpectedRoc",
     "GaussianModel",
+    "Pooled",
     "RocCurve",
     "RunScores",
     "ScoreSet",
@@ -21,6 +23,7 @@ __all__ = [
     "epsilon_lower_bound",
     "logistic_calibration",
     "mu_lower_bound",
+    "pool",
     "roc_band",
     "roc_curve",
     "summary",

@@ -17,6 +17,7 @@ Array = NDArray[np.float64]
 # Guessing about a tenth of the candidates gave the highest bounds for Gaussian scores; below 50 guesses, guess more.
 _GUESSED, _FEWEST = 0.1, 50
 _GRID, _ROUNDS = 33, 3
+_MOST = 50_000  # of each kind: each guess is a step of a loop, and more of them say little more
 
 
 class Guesses(NamedTuple):
@@ -30,11 +31,11 @@ class Guesses(NamedTuple):
 def guess(untied: Pooled, rng: np.random.Generator) -> Guesses:
     """Call the highest scores members and as many of the lowest non-members, and abstain in between.
 
-    The larger of the two sets is thinned out to the size of the smaller, since the analysis is about fair coins. With
+    Sets are thinned out to the size of the smaller (at most 50,000), since the analysis is about fair coins. With
     as many members as non-members right answers may come in pairs, which coins do not do: one of them is not counted.
     How many guesses are made depends on the number of candidates only.
     """
-    half = min(untied.members.size, untied.non_members.size)
+    half = min(untied.members.size, untied.non_members.size, _MOST)
     ins = rng.permutation(untied.members)[:half]
     outs = rng.permutation(untied.non_members)[:half]
     order = np.argsort(np.concatenate([ins, outs]))

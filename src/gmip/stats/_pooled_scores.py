@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ __all__ = ["MIN_RUNS", "Pooled", "RunScores", "checked_seed", "pool"]
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
+T = TypeVar("T")
 
 # From this many runs on, the differences between runs are measured and enter every interval.
 MIN_RUNS = 5
@@ -47,6 +49,7 @@ class Pooled:
     members, non_members : scores, shape (n1,) and (n0,).
     member_run, non_member_run : the number of the run of each.
     same_scale : whether scores of different runs can be compared.
+    known : what was computed from the scores, and is not computed again.
     """
 
     members: Array
@@ -55,6 +58,23 @@ class Pooled:
     non_member_run: Indices
     num_runs: int
     same_scale: bool
+    known: dict[Any, Any] = field(init=False, default_factory=dict, repr=False)
+
+    def once(self, name: object, compute: Callable[[], T]) -> T:
+        """What `compute` returned the first time that it was asked for by this name."""
+        if name not in self.known:
+            self.known[name] = compute()
+        return cast("T", self.known[name])
+
+    @cached_property
+    def ordered_members(self) -> Array:
+        """The members' scores, rising."""
+        return np.sort(self.members)
+
+    @cached_property
+    def ordered_non_members(self) -> Array:
+        """The non-members' scores, rising."""
+        return np.sort(self.non_members)
 
     @property
     def has_spread(self) -> bool:
@@ -85,6 +105,9 @@ class Pooled:
         """
         if self.same_scale:
             return self
+        return self.once(("comparable", seed), lambda: self._made_comparable(seed))
+
+    def _made_comparable(self, seed: int) -> Pooled:
         coins = self._coins(seed, *(np.concatenate(self._of(run)) for run in range(self.num_runs)))
         share = self.members.size / self.non_members.size
         parts = []
@@ -96,12 +119,19 @@ class Pooled:
         return _joined(parts, same_scale=True)
 
     def untied(self, seed: int) -> Pooled:
-        """The same order of scores, as ranks, with ties broken at random: an attacker who tosses coins."""
+        """The same order of scores; where there are ties, as ranks with ties broken at random: an attacker who tosses
+        coins."""
+        return self.once(("untied", seed), lambda: self._made_untied(seed))
+
+    def _made_untied(self, seed: int) -> Pooled:
+        # Stable sorting merges two rising parts in one pass.
+        rising = np.sort(np.concatenate([self.ordered_members, self.ordered_non_members]), kind="stable")
+        if (rising[1:] > rising[:-1]).all():
+            return self
         scores = np.concatenate([self.members, self.non_members])
-        values, places = np.unique(scores, return_inverse=True)
+        places = np.unique(scores, return_inverse=True)[1]
         ranks = places.astype(np.float64)
-        if values.size < scores.size:
-            ranks[np.lexsort((self._coins(seed, scores).random(scores.size), places))] = np.arange(scores.size)
+        ranks[np.lexsort((self._coins(seed, scores).random(scores.size), places))] = np.arange(scores.size)
         return dataclasses.replace(self, members=ranks[: self.members.size], non_members=ranks[self.members.size :])
 
     @staticmethod
@@ -121,8 +151,10 @@ class Pooled:
         return self.members[self.member_group != group], self.non_members[self.non_member_group != group]
 
 
-def pool(runs: RunScores | Sequence[RunScores], *, same_scale: bool = True) -> Pooled:
-    """Put the runs together."""
+def pool(runs: RunScores | Sequence[RunScores] | Pooled, *, same_scale: bool = True) -> Pooled:
+    """Put the runs together. What is pooled already stays as it is: it keeps what was computed from it."""
+    if isinstance(runs, Pooled):
+        return runs
     several: Sequence[Any] = [runs] if isinstance(runs, RunScores) else _sequence(runs)
     if not several:
         raise InvalidArgument("is empty", argument="runs", remedy="pass the scores of at least one run")

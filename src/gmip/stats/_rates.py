@@ -36,8 +36,8 @@ def chord(tpr: float, fpr: float) -> Fnr:
 
 def members_above(untied: Pooled, rank: int) -> int:
     """How many members score above the `rank`-th highest non-member."""
-    ordered = np.partition(untied.non_members, untied.non_members.size - rank)
-    return int(np.count_nonzero(untied.members > ordered[untied.non_members.size - rank]))
+    barrier = untied.ordered_non_members[untied.non_members.size - rank]
+    return untied.members.size - int(np.searchsorted(untied.ordered_members, barrier, side="right"))
 
 
 def tpr_lower(untied: Pooled, fpr: float, error: float, spread: float = 0.0) -> float:

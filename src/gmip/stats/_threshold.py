@@ -18,6 +18,7 @@ __all__ = ["CrossFit", "Split", "binomial_lower", "binomial_upper", "cross_fit",
 
 Array = NDArray[np.float64]
 Counts = NDArray[np.intp]
+_MOST_THRESHOLDS = 20_000  # that are tried: of more, an even choice of ranks and a finer one at both ends
 
 
 def binomial_lower(successes: Counts, trials: int, error: float) -> Array:
@@ -52,11 +53,25 @@ def split_threshold(scores: Pooled, family: Family, alpha: float, rng: np.random
         mixed = rng.permutation(values.size)
         chosen.append(np.sort(values[mixed[: values.size // 2]]))
         judged.append(values[mixed[values.size // 2 :]])
-    thresholds = np.unique(np.concatenate(chosen))
+    thresholds = _some(_distinct(*chosen))
     tpr, fpr = _rates(chosen[0], chosen[1], thresholds, alpha)
     best = thresholds[np.argmax(family.parameter(fpr, 1.0 - tpr))]
     tpr, fpr = _rates(np.sort(judged[0]), np.sort(judged[1]), np.array([best]), alpha)
     return Split(float(family.parameter(fpr, 1.0 - tpr)[0]), float(tpr[0]), float(fpr[0]))
+
+
+def _some(values: Array) -> Array:
+    if values.size <= _MOST_THRESHOLDS:
+        return values
+    ends = np.geomspace(1, values.size, _MOST_THRESHOLDS // 4).astype(np.intp)
+    even = np.linspace(0, values.size - 1, _MOST_THRESHOLDS // 2).astype(np.intp)
+    return np.asarray(values[np.unique(np.concatenate([ends - 1, even, values.size - ends]))])
+
+
+def _distinct(ins: Array, outs: Array) -> Array:
+    """All values of two rising arrays, rising. Stable sorting merges them in one pass."""
+    values = np.sort(np.concatenate([ins, outs]), kind="stable")
+    return np.asarray(values[np.append(True, values[1:] > values[:-1])])
 
 
 def _rates(ins: Array, outs: Array, thresholds: Array, alpha: float) -> tuple[Array, Array]:
@@ -101,9 +116,10 @@ def cross_fit(scores: Pooled, error: float, rng: np.random.Generator) -> CrossFi
 
 def _best_threshold(ins: Array, outs: Array) -> float:
     """The score at which the TPR exceeds the FPR by most, ">= threshold" being called a member."""
-    values = np.unique(np.concatenate([ins, outs]))
-    hits = 1.0 - np.searchsorted(np.sort(ins), values, side="left") / ins.size
-    alarms = 1.0 - np.searchsorted(np.sort(outs), values, side="left") / outs.size
+    ins, outs = np.sort(ins), np.sort(outs)
+    values = _distinct(ins, outs)
+    hits = 1.0 - np.searchsorted(ins, values, side="left") / ins.size
+    alarms = 1.0 - np.searchsorted(outs, values, side="left") / outs.size
     return float(values[np.argmax(hits - alarms)])
 
 

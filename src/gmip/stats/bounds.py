@@ -35,7 +35,7 @@ __all__ = [
     "tpr_lower_bound",
 ]
 
-Runs = RunScores | Sequence[RunScores]
+Runs = RunScores | Sequence[RunScores] | Pooled
 # From all scores, a family of curves, the error and a seed: a lower bound on the parameter, and a sentence on what it
 # rests on.
 Bound = Callable[[Pooled, Family, float, int], tuple[float, str]]
@@ -75,7 +75,8 @@ def mu_lower_bound(
 
     Parameters
     ----------
-    runs : the scores of one run or of several independent ones.
+    runs : the scores of one run or of several independent ones; `gmip.stats.pool` of them, for several bounds at less
+        cost.
     method : "gaussian-sum": how many pairs of a member and a non-member are in the right order (Mann-Whitney), against
         what mu allows. The tightest when the scores are about Gaussian.
         "levels": how many members score above the 0.1%, 1% and 10% highest non-members. The tightest when few records

@@ -101,7 +101,7 @@ def clopper_pearson(
 
 
 def summary(
-    runs: RunScores | Sequence[RunScores],
+    runs: RunScores | Sequence[RunScores] | Pooled,
     *,
     confidence: float = 0.95,
     fprs: Sequence[float] = (0.001, 0.01, 0.1),
@@ -149,7 +149,7 @@ def summary(
 
 
 def roc_band(
-    runs: RunScores | Sequence[RunScores],
+    runs: RunScores | Sequence[RunScores] | Pooled,
     fprs: ArrayLike,
     *,
     confidence: float = 0.95,
@@ -192,7 +192,7 @@ def roc_band(
 
 def _tpr_band(scores: Pooled, untied: Pooled, rates: Array, error: float) -> RocBand:
     """Pointwise, `error`/2 for each end."""
-    seen = np.asarray(tpr_at_fpr(scores.members, scores.non_members, rates))
+    seen = np.asarray(tpr_at_fpr(scores.ordered_members, scores.ordered_non_members, rates))
     spreads = tpr_spread(untied, rates)
     ends = [
         (tpr_lower(untied, fpr, error / 2.0, spread), tpr_upper(untied, fpr, error / 2.0, spread))

@@ -104,8 +104,9 @@ class ScoreSet:
             raise InvalidArgument(
                 f"must be a non-empty one-dimensional array, not one of shape {ids.shape}", argument="ids"
             )
-        if np.unique(ids).size != ids.size:
-            repeated = ids.size - np.unique(ids).size
+        ordered = np.sort(ids)
+        repeated = int(np.count_nonzero(ordered[1:] == ordered[:-1]))
+        if repeated:
             raise InvalidArgument(f"has {repeated} repeated entries", argument="ids", remedy="name each record once")
         attack: object = self.attack
         if not isinstance(attack, str) or not attack:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gmip.auditing import Attacked, Candidate, Criteria, RateLimit, Scored, assemble, merged
+from gmip.auditing import Attacked, Candidates, Criteria, RateLimit, Scored, assemble_run, merged
 from gmip.auditing.schema import RunAudit
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -21,7 +21,6 @@ CRITERIA: dict[str, Any] = {
     "confidence": 0.95,
     "delta": 1e-5,
     "fprs": (0.01, 0.1),
-    "claim_mu": 0.5,
     "goal": RateLimit(0.05, 0.01),
     "limit": None,
     "seed": 0,
@@ -47,17 +46,16 @@ def attacked(name: str, shift: float, *, warnings: tuple[str, ...] = (), **about
     return Attacked(name=name, title=name.upper(), needs=("a model",), found=(found,))
 
 
-def assembled(
-    run: Trace, *attacks: Attacked, **changes: Any
-) -> tuple[RunAudit, list[Candidate], list[tuple[int, int]]]:
+def assembled(run: Trace, *attacks: Attacked, **changes: Any) -> tuple[RunAudit, Candidates, list[tuple[int, int]]]:
     calls: list[tuple[int, int]] = []
-    one, rows = assemble(
+    one, rows = assemble_run(
         name="run",
         task="toy",
         path=None,
         traces=[run],
         attacks=attacks,
         accuracies={"train_accuracy": 0.9, "test_accuracy": None},
+        claim_mu=0.5,
         criteria=Criteria(**CRITERIA | changes),
         progress=lambda done, total: calls.append((done, total)),
     )

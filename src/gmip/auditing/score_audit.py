@@ -1,0 +1,288 @@
+"""The audit of scores: any attack, by anybody, in any framework; without a trace and without the model."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gmip import _validate as check
+from gmip._io import sha256, sha256_of_file
+from gmip._progress import Watch, silent
+from gmip.accounting.families import EpsilonDelta, Gaussian
+from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.advice import advise
+from gmip.auditing.assemble import Attacked, Audited, Criteria, Labels, RateLimit, Scored, assemble
+from gmip.auditing.groups import Groups
+from gmip.auditing.promises import given_promise
+from gmip.auditing.schema import AuditResult, Provenance, RunAudit
+from gmip.auditing.score_files import read_scores
+from gmip.auditing.score_table import GIVEN, ScoreTable, table_from_columns
+from gmip.auditing.verdict import SCORES_THREAT_MODEL
+from gmip.errors import InvalidArgument
+from gmip.stats import ScoreSet
+
+__all__ = ["Claim", "audit_score_table", "audit_scores"]
+
+Claim = TradeOff | float | tuple[float, float]
+_VERSIONS: Final = ("gmip", "numpy", "scipy")
+_NEEDS: Final = ("what the scores were computed from",)
+_GOAL: Final = RateLimit(0.05, 0.01)
+_EVEN: Final = 0.05  # by how much shares of members may differ between runs whose scores are compared
+
+
+def audit_scores(
+    members: ArrayLike | Mapping[str, ArrayLike] | str | os.PathLike[str] | Any,
+    non_members: ArrayLike | Mapping[str, ArrayLike] | None = None,
+    *,
+    claim: Claim | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    confidence: float = 0.95,
+    delta: float = 1.0e-5,
+    fprs: Sequence[float] = (0.001, 0.01, 0.1),
+    fail_above_tpr: str | tuple[float, float] | None = None,
+    seed: int = 0,
+    title: str | None = None,
+) -> AuditResult:
+    """Do these scores reveal who was in the training data, and more than was promised?
+
+    Parameters
+    ----------
+    members, non_members : array-like of shape (n,) and (m,), scores of an attack (higher = member); or mappings of the
+        names of attacks to such arrays. Without `non_members`, a table as the first argument: a file (CSV, JSON lines,
+        Parquet), a data frame, or a mapping of names to columns.
+    claim : what was promised: a `TradeOff`, a mu, or (epsilon, delta). None: no promise is tested; what leaks is
+        measured all the same.
+    columns : of a table: which column is "member" (1 or 0), "score" (one or several), "id", "group", "run". By default
+        columns of these names, and as scores also score_NAME and NAME_score.
+    confidence, delta, fprs : of intervals and bounds; for epsilon; at which members found are reported.
+    fail_above_tpr : a limit for pipelines, such as "0.05@0.01": see `result.runs[0].gate`.
+    seed : breaks ties, and draws what the bounds draw.
+
+    Guarantees
+    ----------
+    For scores that are independent given the run and not made from the membership labels: the verdict "exposed" where
+    the claim holds, a bound on mu above the truth, and a failed gate below its limit have each a chance of at most
+    1 - confidence, for all attacks together. Each attack gets its share of the error.
+    """
+    if non_members is None:
+        table, path = _table(members, columns)
+    else:
+        if columns is not None:
+            raise InvalidArgument("are for tables", argument="columns", remedy="leave them out")
+        table, path = _from_arrays(members, non_members), None
+    return audit_score_table(
+        table,
+        path=path,
+        claim=claim,
+        confidence=confidence,
+        delta=delta,
+        fprs=fprs,
+        fail_above_tpr=fail_above_tpr,
+        seed=seed,
+        title=title,
+        command="gmip.audit_scores(...)",
+    ).result
+
+
+def audit_score_table(
+    table: ScoreTable,
+    *,
+    path: Path | None,
+    claim: Claim | None,
+    confidence: float,
+    delta: float,
+    fprs: Sequence[float],
+    fail_above_tpr: str | tuple[float, float] | None,
+    seed: int,
+    title: str | None,
+    command: str,
+    watch: Watch = silent,
+) -> Audited:
+    """`audit_scores` of a table, from the file `path` if any."""
+    curve = _curve(claim)
+    criteria = Criteria(
+        confidence=_confidence(confidence),
+        delta=check.probability("delta", delta, open_low=True, open_high=True),
+        fprs=tuple(check.probability("fprs", fpr, open_low=True, open_high=True) for fpr in fprs),
+        goal=_GOAL,
+        limit=_limit(fail_above_tpr),
+        seed=check.seed(seed),
+    )
+    if not criteria.fprs:
+        raise InvalidArgument("is empty", argument="fprs", remedy="pass one rate or more")
+    rows = _runs(table)
+    name = "scores" if path is None else _text(path.stem)
+    run, candidates = assemble(
+        name=name,
+        path=None if path is None else _text(str(path)),
+        attacks=_attacked(table, rows),
+        label=lambda repeat, scores: _labels(table, rows[repeat]),
+        claimed=curve,
+        promises=() if curve is None else (given_promise(curve, criteria.fprs),),
+        advise=lambda verdict, outcomes: advise(None, verdict, outcomes, tpr=_GOAL.tpr, fpr=_GOAL.fpr, schedule=False),
+        criteria=criteria,
+        progress=watch(f"judging {name}"),
+        grouped_by=table.grouped_by,
+        same_scale=_comparable(table, rows),
+    )
+    result = AuditResult(
+        title=title or f"Membership audit of {name}",
+        created=datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
+        confidence=criteria.confidence,
+        delta=criteria.delta,
+        runs=(_with_warnings(run),),
+        threat_model=SCORES_THREAT_MODEL,
+        provenance=Provenance(
+            command=_text(command),
+            seed=criteria.seed,
+            versions=_versions(),
+            platform=f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+            fingerprints={"scores": _fingerprint(table) if path is None else sha256_of_file(path)},
+        ),
+    )
+    return Audited(result, {name: candidates})
+
+
+# -- what is given ----------------------------------------------------------------------------------------------------
+
+
+def _table(given: Any, columns: Mapping[str, str | Sequence[str]] | None) -> tuple[ScoreTable, Path | None]:
+    if isinstance(given, (str, os.PathLike)):
+        path = Path(given)
+        return read_scores(path, columns), path
+    if isinstance(given, Mapping):
+        return table_from_columns(given, columns), None
+    if hasattr(given, "columns") and hasattr(given, "__getitem__"):  # a data frame
+        return table_from_columns({str(name): given[name] for name in given.columns}, columns), None
+    raise InvalidArgument(
+        f"must be a table if there are no `non_members`, not {type(given).__name__}",
+        argument="members",
+        remedy="pass the scores of both, a file, a data frame or a mapping of columns",
+    )
+
+
+def _from_arrays(members: Any, non_members: Any) -> ScoreTable:
+    ins = members if isinstance(members, Mapping) else {GIVEN: members}
+    outs = non_members if isinstance(non_members, Mapping) else {GIVEN: non_members}
+    if not ins or set(ins) != set(outs):
+        raise InvalidArgument("`members` and `non_members` must hold scores of the same attacks")
+    scores = {}
+    for attack in ins:
+        parts = [check.vector("members", ins[attack]), check.vector("non_members", outs[attack])]
+        for name, part in zip(("members", "non_members"), parts, strict=True):
+            if part.size < 2:
+                raise InvalidArgument(f"hold {part.size} scores", argument=name, remedy="pass at least 2 for an audit")
+        scores[str(attack)] = np.concatenate(parts)
+        inside = np.arange(scores[str(attack)].size) < parts[0].size
+        if inside.size != next(iter(scores.values())).size or inside.sum() != len(next(iter(ins.values()))):
+            raise InvalidArgument("`members` and `non_members` must have as many scores by each attack")
+    return ScoreTable(member=inside, scores=scores, ids=np.arange(1, inside.size + 1))
+
+
+def _curve(claim: Any) -> TradeOff | None:
+    if claim is None or isinstance(claim, TradeOff):
+        return claim
+    if isinstance(claim, (tuple, list)):
+        if len(claim) != 2:
+            raise InvalidArgument("must be (epsilon, delta)", argument="claim", value=claim)
+        return EpsilonDelta(*claim)
+    return Gaussian(check.non_negative("claim", claim))
+
+
+def _confidence(value: float) -> float:
+    confidence = check.probability("confidence", value, open_high=True)
+    if confidence < 0.5:
+        raise InvalidArgument("must be at least 0.5", argument="confidence", value=value)
+    return confidence
+
+
+def _limit(given: Any) -> RateLimit | None:
+    if given is None:
+        return None
+    try:
+        tpr, fpr = map(float, given.split("@") if isinstance(given, str) else given)
+    except (TypeError, ValueError, AttributeError):
+        raise InvalidArgument(
+            "must be TPR@FPR", argument="fail_above_tpr", value=given, remedy="pass one such as '0.05@0.01'"
+        ) from None
+    return RateLimit(
+        check.probability("fail_above_tpr", tpr, open_low=True),
+        check.probability("fail_above_tpr", fpr, open_low=True, open_high=True),
+    )
+
+
+# -- what is made of it -----------------------------------------------------------------------------------------------
+
+
+def _runs(table: ScoreTable) -> list[NDArray[np.intp] | slice]:
+    """The rows of each run."""
+    if table.runs is None:
+        return [slice(None)]
+    return [np.flatnonzero(table.runs.codes == code) for code in range(len(table.runs.names))]
+
+
+def _attacked(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> list[Attacked]:
+    return [
+        Attacked(
+            name=_text(attack),
+            title=_text(attack),
+            needs=_NEEDS,
+            found=tuple(
+                Scored(scores=ScoreSet(ids=table.ids[chosen], scores=scores[chosen], attack=attack)) for chosen in rows
+            ),
+        )
+        for attack, scores in table.scores.items()
+    ]
+
+
+def _labels(table: ScoreTable, rows: NDArray[np.intp] | slice) -> Labels:
+    groups = table.groups
+    return Labels(
+        inside=table.member[rows], groups=None if groups is None else Groups(groups.codes[rows], groups.names)
+    )
+
+
+def _comparable(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> bool:
+    """Whether scores of different runs are compared. Where runs differ in their share of members that could look like
+    a leak, because a run can score high as a whole."""
+    shares = [float(table.member[chosen].mean()) for chosen in rows]
+    return max(shares) - min(shares) <= _EVEN * max(shares)
+
+
+def _with_warnings(run: RunAudit) -> RunAudit:
+    """Scores that are the wrong way round find nobody: that is worth a word."""
+    turned = [one.title for one in run.attacks if one.auc.upper < 0.5]
+    said = tuple(
+        f"{title}: members score lower than non-members. A high score must mean a member: if this one means the "
+        "opposite, as a loss does, negate it and audit again."
+        for title in turned
+    )
+    return run.model_copy(update={"warnings": (*run.warnings, *said)}) if said else run
+
+
+def _text(text: str) -> str:
+    """Without halves of surrogate pairs, which names of files can hold and no file."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _fingerprint(table: ScoreTable) -> str:
+    parts = [table.member.tobytes(), *(name.encode() + scores.tobytes() for name, scores in table.scores.items())]
+    return sha256(b"".join(parts))
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _VERSIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from a source tree
+            found[name] = "unknown"
+    return found

@@ -1,0 +1,152 @@
+"""Files of scores: CSV, JSON lines, Parquet. Nothing is executed or unpickled."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gc
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from gmip._io import reading
+from gmip.auditing.score_table import ScoreTable, TableBuilder, find_columns, table_from_columns
+from gmip.errors import FileError, InvalidArgument
+
+__all__ = ["SUFFIXES", "read_scores"]
+
+_CSV, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson"), (".parquet", ".pq")
+SUFFIXES: Final = (".csv", ".tsv", *_JSON, *_PARQUET)
+_CHUNK: Final = 65_536  # records that are held as text
+
+
+def read_scores(path: Path, columns: Mapping[str, str | Sequence[str]] | None = None) -> ScoreTable:
+    """The scores in a file; `columns` as in `find_columns`. What is wrong is one sentence that names the file."""
+    suffix = path.suffix.lower()
+    with reading(path):
+        if not path.is_file() and path.exists():
+            raise FileError(f"{path} is not a file", remedy=f"pass a file of scores ({', '.join(SUFFIXES)})")
+        try:
+            if suffix in _PARQUET:
+                return table_from_columns(_parquet(path), columns)
+            if suffix in _JSON:
+                return _read(path, _json_lines, columns)
+            if suffix in _CSV:
+                return _read(path, _csv_records, columns)
+        except InvalidArgument as error:
+            raise type(error)(f"{path}: {error.problem}", remedy=error.remedy) from None
+        except UnicodeDecodeError:
+            raise InvalidArgument(f"{path} is not text in UTF-8", remedy="save it as UTF-8") from None
+    raise InvalidArgument(f"{path} is not a known kind of file", remedy=f"pass one of {', '.join(SUFFIXES)}")
+
+
+def _read(path: Path, records: Any, columns: Mapping[str, str | Sequence[str]] | None) -> ScoreTable:
+    builder = None
+    with path.open(encoding="utf-8-sig", newline="") as file, _no_garbage_collection():
+        for names, rows in records(file):
+            if builder is None:
+                builder = TableBuilder(find_columns(names, columns))
+            cells = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+            builder.add({name: cells[name] for name in builder.columns.all()})
+    if builder is None:
+        raise InvalidArgument(
+            "The file is empty", remedy="write a line of column names, and a record on each line below"
+        )
+    return builder.table()
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of short lists and texts hold no cycles; looking for some takes as long as reading them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _csv_records(file: Any) -> Iterator[tuple[list[str], list[Sequence[str]]]]:
+    """The names of the columns and the next records, again and again."""
+    try:
+        header = file.readline()
+        delimiter = max(",;\t", key=header.count)
+        names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
+        if not any(names):
+            return
+        reader = csv.reader(file, delimiter=delimiter)
+        done = 0
+        while chunk := list(itertools.islice(reader, _CHUNK)):
+            rows: list[Sequence[str]] = [row for row in chunk if row]
+            if set(map(len, rows)) - {len(names)}:
+                row, cells = next((i, cells) for i, cells in enumerate(rows) if len(cells) != len(names))
+                raise InvalidArgument(
+                    f"Record {done + row + 1} has {len(cells)} cells where the header has {len(names)}",
+                    remedy="fix the line, or quote cells that hold a delimiter",
+                )
+            yield names, rows
+            done += len(rows)
+        if not done:
+            yield names, []
+    except csv.Error as error:
+        raise InvalidArgument(f"The file is not CSV ({error})", remedy="save it as CSV again") from None
+
+
+def _json_lines(file: Any) -> Iterator[tuple[list[str], list[Sequence[Any]]]]:
+    names: list[str] = []
+    line = 0
+    while chunk := list(itertools.islice(file, _CHUNK)):
+        rows: list[Sequence[Any]] = []
+        for text in chunk:
+            line += 1
+            if not text.strip():
+                continue
+            try:
+                record = json.loads(text)
+            except (ValueError, RecursionError):
+                raise InvalidArgument(
+                    f"Line {line} is not JSON", remedy="write one object a line, such as {'member': 1, 'score': 0.5}"
+                ) from None
+            if not isinstance(record, dict):
+                raise InvalidArgument(f"Line {line} is not a JSON object", remedy="write one object a line")
+            names = names or list(record)
+            lacking = next((name for name in names if name not in record), None)
+            if lacking is not None:
+                raise InvalidArgument(
+                    f"Line {line} has no {lacking!r}, which line 1 has", remedy="write all keys in each"
+                )
+            rows.append([record[name] for name in names])
+        if names:
+            yield names, rows
+
+
+def _parquet(path: Path) -> dict[str, Any]:
+    try:
+        from pyarrow import parquet
+
+        table = parquet.read_table(path)
+        return {name: table.column(name).to_numpy() for name in table.column_names}
+    except ModuleNotFoundError:
+        pass
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise _damaged(error) from None
+    try:
+        import pandas
+
+        frame = pandas.read_parquet(path)
+        return {str(name): frame[name].to_numpy() for name in frame.columns}
+    except ImportError:
+        raise InvalidArgument(
+            "Parquet needs pyarrow or pandas, and neither is installed",
+            remedy="pip install pyarrow, or pass a CSV file",
+        ) from None
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise _damaged(error) from None
+
+
+def _damaged(error: Exception) -> InvalidArgument:
+    why = " ".join(str(error).split())[:100]
+    return InvalidArgument(f"The file is not Parquet that can be read ({why})", remedy="write it again")

@@ -1,0 +1,302 @@
+"""Scores of any attack as a table: which column says what, and what its cells mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip import _validate as check
+from gmip.auditing.groups import Groups
+from gmip.errors import InvalidArgument
+
+__all__ = ["ROLES", "Columns", "ScoreTable", "TableBuilder", "find_columns", "table_from_columns"]
+
+ROLES: Final = ("member", "score", "id", "group", "run")
+_USUAL: Final = {
+    "member": ("member", "is_member", "membership"),
+    "id": ("id", "record", "record_id"),
+    "group": ("group",),
+    "run": ("run",),
+}
+GIVEN: Final = "score"  # what an attack is called whose scores have no name
+_LONGEST: Final = 200  # characters of a name
+_MOST_NAMES: Final = 1000  # groups, and runs
+_WORDS: Final = {
+    **dict.fromkeys(("1", "1.0", "true", "t", "yes", "y", "member", "in"), True),
+    **dict.fromkeys(("0", "0.0", "false", "f", "no", "n", "non-member", "non_member", "nonmember", "out"), False),
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of columns; `scores` has attack -> column."""
+
+    member: str
+    scores: Mapping[str, str]
+    id: str | None = None
+    group: str | None = None
+    run: str | None = None
+
+    def all(self) -> list[str]:
+        """Every column that is read."""
+        return [
+            name for name in (self.member, *self.scores.values(), self.id, self.group, self.run) if name is not None
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ScoreTable:
+    """Scores of c candidates by one attack or more.
+
+    Attributes
+    ----------
+    member : array of shape (c,), who was in the training data.
+    scores : attack -> array of shape (c,), higher = member.
+    ids : array of shape (c,), numbers or names; each once in a run.
+    groups, grouped_by : the group of each candidate, and what the groups are.
+    runs : the run of each candidate; None: one run.
+    """
+
+    member: NDArray[np.bool_]
+    scores: Mapping[str, NDArray[np.float64]]
+    ids: NDArray[Any]
+    groups: Groups | None = None
+    grouped_by: str | None = None
+    runs: Groups | None = None
+
+    def __len__(self) -> int:
+        return int(self.member.size)
+
+
+def find_columns(names: Sequence[str], given: Mapping[str, str | Sequence[str]] | None = None) -> Columns:
+    """Which column is what: as `given` (role -> column, "score" also several), else by their usual names."""
+    repeated = next((name for name in names if list(names).count(name) > 1), None)
+    if repeated is not None:
+        raise InvalidArgument(f"The scores have two columns {repeated!r}", remedy="rename one of them")
+    asked: dict[str, list[str]] = {}
+    for role, wanted in (given or {}).items():
+        check.one_of("columns", role, ROLES)
+        asked[role] = [wanted] if isinstance(wanted, str) else list(wanted)
+        for name in asked[role]:
+            if name not in names:
+                raise InvalidArgument(
+                    f"The scores have no column {name!r}{check.did_you_mean(name, names)}",
+                    remedy=f"the columns are {_listed(names)}",
+                )
+        if role != "score" and len(asked[role]) > 1:
+            raise InvalidArgument(
+                f"has several columns for {role!r}", argument="columns", remedy="only scores may have several"
+            )
+    lower = {name.strip().lower(): name for name in names}
+    found = {role: next((lower[name] for name in usual if name in lower), None) for role, usual in _USUAL.items()}
+    found |= {role: columns[0] for role, columns in asked.items() if role != "score" and columns}
+    if found["member"] is None:
+        raise _missing("member", "who was in the training data (1 or 0)", names)
+    scores = {name: name for name in asked["score"]} if asked.get("score") else _usual_scores(names)
+    if not scores:
+        raise _missing("score", "the scores (higher: more likely a member)", names)
+    return Columns(found["member"], scores, found["id"], found["group"], found["run"])
+
+
+def _usual_scores(names: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for name in names:
+        word = name.strip().lower()
+        if word in ("score", "scores"):
+            found[GIVEN] = name
+        elif word.startswith("score_") or word.endswith("_score"):
+            found[name.strip()[6:] if word.startswith("score_") else name.strip()[:-6]] = name
+    return {attack or column: column for attack, column in found.items()}
+
+
+def _missing(role: str, what: str, names: Sequence[str]) -> InvalidArgument:
+    return InvalidArgument(
+        f"The scores have no column {role!r}, {what}; the columns are {_listed(names)}",
+        remedy=f"rename one, or name it with `column` {role}=NAME",
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    some = [repr(name[:40]) for name in names]
+    return check.listed(some[:12] if len(some) <= 12 else [*some[:12], f"{len(some) - 12} more"]) if some else "none"
+
+
+@dataclass
+class TableBuilder:
+    """Reads the cells of a table, some records at a time.
+
+    Cells are text, numbers, booleans or None; what cannot be read is said with the number of its record, from 1.
+    """
+
+    columns: Columns
+    _count: int = 0
+    _member: list[NDArray[np.bool_]] = field(default_factory=list)
+    _scores: dict[str, list[NDArray[np.float64]]] = field(default_factory=dict)
+    _ids: list[NDArray[Any]] = field(default_factory=list)
+    _names: dict[str, dict[str, int]] = field(default_factory=dict)
+    _codes: dict[str, list[NDArray[np.intp]]] = field(default_factory=dict)
+
+    def add(self, cells: Mapping[str, Sequence[Any] | NDArray[Any]]) -> None:
+        """Column -> its cells, of the next records."""
+        columns = self.columns
+        sizes = {name: len(cells[name]) for name in columns.all()}
+        if len(set(sizes.values())) > 1:
+            (one, first), (other, second) = next(iter(sizes.items())), min(sizes.items(), key=lambda item: item[1])
+            raise InvalidArgument(
+                f"The scores have {first} cells in column {one!r} and {second} in {other!r}", remedy="fill all columns"
+            )
+        self._member.append(self._flags(cells[columns.member]))
+        for attack, name in columns.scores.items():
+            self._scores.setdefault(attack, []).append(self._floats(name, cells[name]))
+        if columns.id is not None:
+            self._ids.append(np.array(self._texts(columns.id, cells[columns.id]), dtype=np.str_))
+        for coded in (columns.group, columns.run):
+            if coded is not None:
+                self._codes.setdefault(coded, []).append(self._coded(coded, cells[coded]))
+        self._count += sizes[columns.member]
+
+    def table(self) -> ScoreTable:
+        """All that was added."""
+        if self._count == 0:
+            raise InvalidArgument("The scores have no records", remedy="pass at least 2 members and 2 non-members")
+        member = np.concatenate(self._member)
+        for inside, kind in ((member, "members"), (~member, "non-members")):
+            if np.count_nonzero(inside) < 2:
+                raise InvalidArgument(
+                    f"The scores have {np.count_nonzero(inside)} {kind} among {self._count} records",
+                    remedy="pass at least 2 members and 2 non-members",
+                )
+        columns = self.columns
+        runs = self._groups(columns.run)
+        ids = np.arange(1, self._count + 1) if columns.id is None else _plain_ids(np.concatenate(self._ids))
+        _check_runs(runs, member, ids, columns)
+        return ScoreTable(
+            member=member,
+            scores={attack: np.concatenate(parts) for attack, parts in self._scores.items()},
+            ids=ids,
+            groups=self._groups(columns.group),
+            grouped_by=columns.group,
+            runs=runs,
+        )
+
+    def _groups(self, name: str | None) -> Groups | None:
+        if name is None:
+            return None
+        return Groups(np.concatenate(self._codes[name]), tuple(text or "(empty)" for text in self._names[name]))
+
+    def _refused(self, name: str, row: int, cell: object, problem: str, remedy: str) -> InvalidArgument:
+        shown = repr(cell.item() if isinstance(cell, np.generic) else cell)[:60]
+        return InvalidArgument(
+            f"The scores have {shown} in column {name!r} of record {self._count + row + 1}, {problem}", remedy=remedy
+        )
+
+    def _flags(self, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.bool_]:
+        if isinstance(cells, np.ndarray) and cells.dtype == np.bool_:
+            return cells
+        found = [_WORDS.get(cell) if isinstance(cell, str) else _WORDS.get(str(cell).lower()) for cell in cells]
+        if None in found:
+            found = [_WORDS.get(str(cell).strip().lower()) for cell in cells]
+        if None in found:
+            row = found.index(None)
+            problem = "which does not say whether it is a member"
+            raise self._refused(self.columns.member, row, cells[row], problem, "write 1 for members and 0 for others")
+        return np.array(found, dtype=np.bool_)
+
+    def _floats(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64]:
+        try:
+            if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
+                found = cells.astype(np.float64)
+            else:
+                found = np.fromiter(map(float, cells), np.float64, len(cells))
+        except (TypeError, ValueError, OverflowError):
+            row = next(i for i, cell in enumerate(cells) if not _is_number(cell))
+            raise self._refused(
+                name, row, cells[row], "which is not a number", "write one score in each record, such as 0.25"
+            ) from None
+        wrong = ~np.isfinite(found)
+        if wrong.any():
+            row = int(wrong.argmax())
+            remedy = "leave out records without a score" if np.isnan(found[row]) else "write a finite number"
+            raise self._refused(name, row, cells[row], "which is not finite", remedy)
+        return found
+
+    def _texts(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> list[str]:
+        texts = [cell if isinstance(cell, str) else "" if cell is None else str(cell) for cell in cells]
+        if texts and max(map(len, texts)) > _LONGEST:
+            row = next(i for i, text in enumerate(texts) if len(text) > _LONGEST)
+            problem = f"which is longer than {_LONGEST} characters"
+            raise self._refused(name, row, cells[row], problem, "write a short name")
+        if not "".join(texts).isascii():  # JSON can hold halves of surrogate pairs, which no file can
+            texts = [text.encode("utf-8", "replace").decode() for text in texts]
+        return texts
+
+    def _coded(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.intp]:
+        book = self._names.setdefault(name, {})
+        texts = self._texts(name, cells)
+        codes = np.fromiter((book.setdefault(text, len(book)) for text in texts), np.intp, len(texts))
+        if len(book) > _MOST_NAMES:
+            raise InvalidArgument(
+                f"The scores have more than {_MOST_NAMES:,} different names in column {name!r}",
+                remedy="name a column of groups or runs, not of records",
+            )
+        return codes
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def _plain_ids(texts: NDArray[np.str_]) -> NDArray[Any]:
+    """As whole numbers where all are written like one."""
+    try:
+        numbers = texts.astype(np.int64)
+    except (ValueError, OverflowError):
+        return texts
+    return numbers if (numbers.astype(np.str_) == texts).all() else texts
+
+
+def _check_runs(runs: Groups | None, member: NDArray[np.bool_], ids: NDArray[Any], columns: Columns) -> None:
+    for code, name in [(None, "")] if runs is None else list(enumerate(runs.names)):
+        here = np.ones(member.size, dtype=np.bool_) if runs is None or code is None else runs.codes == code
+        of = "" if code is None else f" of run {name!r}"
+        if runs is not None and (member[here].all() or not member[here].any()):
+            raise InvalidArgument(
+                f"The scores{of} are all of {'members' if member[here].any() else 'non-members'}",
+                remedy="pass both in each run, or leave out the column of runs",
+            )
+        if columns.id is None:
+            continue
+        repeated = int(np.count_nonzero(here)) - np.unique(ids[here]).size
+        if repeated:
+            raise InvalidArgument(
+                f"The scores{of} have {repeated:,} repeated entries in column {columns.id!r}",
+                remedy="name each record once" if code is not None else "name each record once, or add a column 'run'",
+            )
+
+
+def table_from_columns(cells: Mapping[str, Any], given: Mapping[str, str | Sequence[str]] | None = None) -> ScoreTable:
+    """From columns as arrays or lists."""
+    named = {str(name): values for name, values in cells.items()}
+    columns = find_columns(list(named), given)
+    read = {name: _one_dimensional(name, named[name]) for name in columns.all()}
+    builder = TableBuilder(columns)
+    builder.add(read)
+    return builder.table()
+
+
+def _one_dimensional(name: str, values: Any) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        array = np.empty(())
+    if array.ndim != 1:
+        raise InvalidArgument(f"Column {name!r} of the scores must have one dimension, not shape {array.shape}")
+    return array
