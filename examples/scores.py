@@ -1,11 +1,12 @@
 """Audit an attack of your own: scores of a scikit-learn model, in a file that gmip reads.
 
     python examples/scores.py scores.csv
-    gmip audit scores.csv --claim-mu 0.5 --fail-above-tpr 0.05@0.01
+    gmip audit scores.csv --claim-mu 0.5 --fail-above-tpr 0.2@0.1
 
-A random forest is trained on half of the breast-cancer data. The attack is the simplest there is: the probability that
-the model gives to the true class, high for records that it was trained on. Each record also has its diagnosis, so that
-the report says which of the two is more exposed. Nothing here needs gmip: any language that writes CSV will do.
+A random forest is trained on half of the digits. Two attacks, the simplest there are: the probability that the model
+gives to the true class, and by how much that exceeds the next one; both are high for records that it was trained on.
+Each record also has its digit, so that the report says which are more exposed. Nothing here needs gmip: any language
+that writes CSV will do.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ import csv
 import sys
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import train_test_split
 
 
 def main(path: str) -> None:
-    data = load_breast_cancer()
+    data = load_digits()
     ids = np.arange(data.target.size)
     inside, outside = train_test_split(ids, test_size=0.5, stratify=data.target, random_state=0)
     model = RandomForestClassifier(n_estimators=50, random_state=0).fit(data.data[inside], data.target[inside])
     chances = model.predict_proba(data.data)
     confidence = chances[ids, data.target]
-    margin = confidence - chances[ids, 1 - data.target]
+    chances[ids, data.target] = 0.0
+    margin = confidence - chances.max(axis=1)
     with open(path, "w", encoding="utf-8", newline="") as file:  # noqa: PTH123
         table = csv.writer(file)
         table.writerow(["id", "member", "confidence_score", "margin_score", "group"])
         members = set(inside.tolist())
         for i in (*inside.tolist(), *outside.tolist()):
-            diagnosis = data.target_names[data.target[i]]
-            table.writerow([i, int(i in members), confidence[i], margin[i], diagnosis])
+            table.writerow([i, int(i in members), confidence[i], margin[i], data.target[i]])
     print(f"Wrote {path}. Next: gmip audit {path}")
 
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from gmip.auditing import hold_folder
 from gmip.cli import main
+from gmip.errors import FileError
 from gmip.report import read_result
 from gmip.trace import Trace
 
@@ -49,7 +51,15 @@ def test_an_audit_writes_a_report_and_says_where(run: Path, tmp_path: Path, caps
     assert f"Report: {out / 'report.html'}" in said.out
     assert "loss on deployed" in said.err
     names = {path.name for path in out.iterdir()}
-    assert names == {"report.html", "report.md", "result.json", "exposed-deployed.csv", "work"}
+    assert names == {
+        "report.html",
+        "report.md",
+        "result.json",
+        "exposed-deployed.csv",
+        "groups-deployed.csv",
+        "work",
+        ".lock",
+    }
     result = read_result(out)
     assert result.runs[0].verdict.headline.split(":")[0] in said.out.replace("\n", " ")
     assert result.provenance.command.startswith(f"gmip audit digits --run deployed={run} --out {out}")
@@ -200,6 +210,30 @@ def test_killed_and_repeated(run: Path, tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().err
     assert "glir on" in said and "loss on" not in said
     assert (tmp_path / "a" / "report.html").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_sigterm_behaves_as_ctrl_c(run: Path, tmp_path: Path, number: int) -> None:
+    """Finished work is kept, one sentence says so; meanwhile the folder is held against other audits."""
+    arguments = ["audit", "--run", str(run), "--out", str(tmp_path / "a"), "--attacks", "loss,glir", "--seed", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "gmip", *arguments],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+    ) as p:
+        assert p.stderr is not None and p.stdout is not None
+        next(line for line in p.stderr if line.startswith("glir on"))
+        if number == signal.SIGTERM:
+            with pytest.raises(FileError, match=rf"is in use by process {p.pid} on "):
+                hold_folder(tmp_path / "a")
+        p.send_signal(number)
+        said = p.stderr.read()
+        assert p.stdout.read() == ""
+    assert p.returncode == 130
+    assert said == "Interrupted: run the command again to continue; finished work is kept.\n"
+    assert list((tmp_path / "a" / "work" / "scores").glob("loss-*"))
 
 
 def _environment() -> dict[str, str]:

@@ -7,14 +7,17 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import gmip
 from gmip import _numbers
 from gmip.accounting.convert import gdp_mu_from_gmip_mu, gmip_mu_from_gdp_mu
+from gmip.cli import main
 from tests.e2e.cli import CLIPPED, PAPER, RUN, TARGET, shell
 
 HEADLINE = (
@@ -62,7 +65,29 @@ def test_a_reader_who_leaves_is_no_error():
         check=False,
     )
     os.close(writing)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is full")
+def test_a_full_disk_is_no_leak():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "gmip", "account", *RUN], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    assert done.stderr == "Standard output cannot be used (No space left on device): make room, or write elsewhere.\n"
+
+
+def test_a_fault_of_ours_is_no_leak(monkeypatch, capsys):
+    monkeypatch.setattr("gmip.cli.app", lambda **options: 1 / 0)
+    assert main(["account"]) == 70
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_sigterm_is_handled_as_before_once_a_command_is_done(run):
+    before = signal.getsignal(signal.SIGTERM)
+    assert run("account", *RUN).code == 0
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_account_loads_no_framework():

@@ -46,6 +46,17 @@ def test_account_loads_no_framework():
     assert not {"torch", "opacus", "sklearn", "matplotlib", "scipy.stats", "dp_accounting", "gmip.pipeline"} & loaded
 
 
+def test_an_audit_of_scores_loads_no_framework(tmp_path):
+    scores = tmp_path / "scores.csv"
+    scores.write_text("member,score\n" + "".join(f"{i % 2},{i * 7 % 10}\n" for i in range(40)))
+    audit = f"main(['audit', {str(scores)!r}, '--out', {str(tmp_path / 'out')!r}])"
+    loaded = loaded_by(f"from gmip.cli import main; assert {audit} == 0")
+    assert "gmip.auditing.score_audit" in loaded and (tmp_path / "out" / "report.html").exists()
+    assert not {"torch", "opacus", "sklearn", "matplotlib", "pandas", "gmip.pipeline", "gmip.tasks"} & loaded
+    loaded = loaded_by("import gmip; gmip.audit_scores([3.0, 2.0, 1.0], [2.0, 1.0, 0.0])")
+    assert not {"torch", "opacus", "sklearn", "typer"} & loaded
+
+
 def test_only_noisy_training_loads_opacus():
     pytest.importorskip("torch", reason="training needs the extra gmip[train]")
     code = "import gmip.training, gmip.pipeline, gmip.attacks.attack_table, sys; print('opacus' in sys.modules)"

@@ -241,6 +241,18 @@ def test_a_lock_excludes_until_it_is_released(tmp_path):
     assert names(tmp_path) == ["lock"]
 
 
+def test_a_signed_lock_says_who_holds_it(tmp_path):
+    path = tmp_path / "lock"
+    path.write_text("the signature of somebody with a long name, who is gone\n")
+    with Lock(path, wait=False, signed=True):
+        with pytest.raises(FileError, match=rf"in use by process {os.getpid()} on [\w.-]+: wait for it to end"):
+            Lock(path, wait=False, signed=True)
+        path.write_text("<script>")
+        with pytest.raises(FileError, match="in use by another process"):
+            Lock(path, wait=False, signed=True)
+    Lock(path, wait=False, signed=True).release()
+
+
 def test_the_file_of_a_lock_is_never_changed(tmp_path):
     path = tmp_path / "steps.jsonl"
     path.write_bytes(b"precious\n")

@@ -36,6 +36,7 @@ CommandLineError: Final[type[Exception]] = next(c for c in typer.BadParameter.__
 
 # What an argument of the library is called on the command line; the others differ only in - for _.
 _RENAMED: Final = {
+    "columns": "--column",
     "num_steps": "--steps",
     "num_params": "--params",
     "clip_norm": "--clip",

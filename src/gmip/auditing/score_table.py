@@ -116,7 +116,7 @@ def _usual_scores(names: Sequence[str]) -> dict[str, str]:
 def _missing(role: str, what: str, names: Sequence[str]) -> InvalidArgument:
     return InvalidArgument(
         f"The scores have no column {role!r}, {what}; the columns are {_listed(names)}",
-        remedy=f"rename one, or name it with `column` {role}=NAME",
+        remedy=f"rename one, or name it with `columns` {role}=NAME",
     )
 
 
@@ -225,7 +225,7 @@ class TableBuilder:
         return found
 
     def _texts(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> list[str]:
-        texts = [cell if isinstance(cell, str) else "" if cell is None else str(cell) for cell in cells]
+        texts = [cell if type(cell) is str else "" if cell is None else str(cell) for cell in cells]
         if texts and max(map(len, texts)) > _LONGEST:
             row = next(i for i, text in enumerate(texts) if len(text) > _LONGEST)
             problem = f"which is longer than {_LONGEST} characters"

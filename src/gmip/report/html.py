@@ -161,7 +161,8 @@ def _part(part: Part, result: AuditResult, run: RunAudit, key: str) -> Html | No
     content = part.content(result, run, key)
     if not content:
         return None
-    title = tag("h3", part.title, id=f"{key}-{part.key}-title")
+    heading = part.title if isinstance(part.title, str) else part.title(run)
+    title = tag("h3", heading, id=f"{key}-{part.key}-title")
     return tag("section", title, *content, id=f"{key}-{part.key}")
 
 
@@ -322,13 +323,15 @@ def _in_numbers(table: tables.Table, section: str) -> Html:
 class Part(NamedTuple):
     """A part of what the page says about a run, below the answer.
 
-    key : of its HTML id; name : in the contents of the page, "" for one that is not listed there; title : its heading.
-    content : nothing where the run has no such part; from the result, the run and the id of the run's section, which ids within the part begin with.
+    key : of its HTML id; name : in the contents of the page, "" for one that is not listed there; title : its heading,
+        which may depend on the run.
+    content : from the result, the run and the id of the run's section, which ids within the part begin with; nothing
+        where the run has no such part.
     """
 
     key: str
     name: str
-    title: str
+    title: str | Callable[[RunAudit], str]
     content: Callable[[AuditResult, RunAudit, str], list[Html | None]]
 
 
@@ -336,10 +339,10 @@ class Part(NamedTuple):
 _PARTS: Final = (
     Part("curves", "Curves", "The curves", _curves),
     Part("attacks", "Attacks", "Attacks", _attacks),
-    Part("promise", "Promise", "Promised and measured", _comparison),
+    Part("promise", "Promise", sentences.comparison_title, _comparison),
     Part("groups", "Groups", "Who is exposed: groups", _groups),
     Part("exposed", "Records", "Most exposed records", _exposed),
     Part("advice", "What to do", "What to do", _advice),
     Part("standing", "Proved or measured", "What is proved, approximate or measured", _standing),
-    Part("facts", "", "What ran", _facts),
+    Part("facts", "", sentences.facts_title, _facts),
 )

@@ -47,8 +47,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     if said := sentences.cautions(run):
         parts += ["Warnings:", bullets(said)]
     if run.attacks or run.promises:
-        title = "Promised and measured" if run.promises else "Measured"
-        parts += [f"{sharp} {title}", table_markdown(tables.comparison_table(run))]
+        parts += [f"{sharp} {sentences.comparison_title(run)}", table_markdown(tables.comparison_table(run))]
     if run.attacks:
         needs = [f"{a.title} needs {listed(a.needs)}." for a in run.attacks if a.needs]
         parts += [f"{sharp} Attacks", table_markdown(tables.attack_table(result, run)), bullets(needs)]
@@ -65,7 +64,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
                 parts.append(fenced(advice.command))
     parts += [f"{sharp} What is proved, approximate or measured", table_markdown(tables.standing_table(run))]
     if tables.fact_table(run).rows:
-        parts += [f"{sharp} What ran", table_markdown(tables.fact_table(run))]
+        parts += [f"{sharp} {sentences.facts_title(run)}", table_markdown(tables.fact_table(run))]
     return parts
 
 

@@ -16,6 +16,8 @@ __all__ = [
     "attack_title",
     "cautions",
     "certainty",
+    "comparison_title",
+    "facts_title",
     "gate",
     "groups",
     "headline",
@@ -118,6 +120,14 @@ def moment(created: str) -> str:
 
 
 # -- sentences --------------------------------------------------------------------------------------------------------
+
+
+def comparison_title(run: RunAudit) -> str:
+    return "Promised and measured" if run.promises else "Measured"
+
+
+def facts_title(run: RunAudit) -> str:
+    return "What was audited" if run.facts.num_steps is None else "What ran"
 
 
 def question(run: RunAudit) -> str:

@@ -16,7 +16,7 @@ def test_measurement() -> None:
     assert one.tpr_at["0.1"].lower < norm.sf(norm.isf(0.1) - 1.0) < one.tpr_at["0.1"].upper
     assert 0.75 < one.mu_lower <= 1.05
     assert tuple(bound.method for bound in one.mu_bounds) == METHODS
-    assert one.claim_p_value > 0.5 and not one.exceeds_claim
+    assert one.claim_p_value is not None and one.claim_p_value > 0.5 and not one.exceeds_claim
     assert (one.members, one.non_members, one.repeats) == (2000, 2000, 1)
     assert (np.array(one.band.lower) <= np.array(one.band.upper)).all()
 

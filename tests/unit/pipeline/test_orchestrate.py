@@ -164,7 +164,7 @@ def test_several_runs_with_targets(task: Task, tmp_path: Path) -> None:
     )
     assert result.title == "Three ways"
     assert [one.name for one in result.runs] == ["no noise", "GMIP mu 1.0", "GDP mu 1.0", "run"]
-    noises = [one.facts.noise_std for one in result.runs]
+    noises = [one.facts.noise_std or 0.0 for one in result.runs]
     assert noises[0] == 0.0 and 0.0 < noises[1] <= noises[2] and noises[3] == 0.0
     assert [p.key for p in result.runs[1].promises] == ["claimed", "gdp"]
     assert result.runs[1].promises[0].mu == pytest.approx(1.0, rel=1e-3)

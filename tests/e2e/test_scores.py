@@ -1,0 +1,112 @@
+"""`gmip audit scores.csv` as a user meets it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gmip.auditing import SUFFIXES, hold_folder
+from gmip.report import read_result
+from tests.e2e.cli import assert_one_sentence
+
+ROOT = Path(__file__).parents[2]
+REPORT = {"report.html", "report.md", "result.json", ".lock"}
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("sklearn", reason="the example's model is scikit-learn's")
+    path = tmp_path_factory.mktemp("scores") / "scores.csv"
+    subprocess.run([sys.executable, ROOT / "examples" / "scores.py", path], check=True, capture_output=True)
+    return path
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    lines = [f"{i},{i % 2},{rng.normal(1.5 * (i % 2))}" for i in range(200)]
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(["id,member,score", *lines]) + "\n")
+    return path
+
+
+def test_the_example_ends_in_the_same_report(run, example: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run("audit", str(example), "--claim-mu", "0.5", "--fail-above-tpr", "0.2@0.1", "--out", str(out))
+    (one,) = read_result(out).runs
+    assert done.code == 1 and one.gate is not None and not one.gate.passed
+    assert done.err.splitlines()[-1].endswith("more than the limit of 20%.")
+    assert one.verdict.kind == "exposed" and "More exposed than claimed" in done.out
+    assert {attack.attack for attack in one.attacks} == {"confidence", "margin"}
+    assert one.grouped_by == "group" and len(one.groups) == 10
+    assert {path.name for path in out.iterdir()} == REPORT | {"exposed-scores.csv", "groups-scores.csv"}
+    with (out / "exposed-scores.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 1797 and rows[0]["member"] == "True" and rows[0]["group"] in "0123456789"
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Who is exposed: groups" in page and "Batch size" not in page and "gradient" not in page
+
+
+def test_without_a_claim(run, scores: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = run("audit", str(scores), "--out", str(out), "--junit", str(tmp_path / "j.xml"), "--json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found == json.loads((out / "result.json").read_text())
+    assert found["runs"][0]["verdict"]["kind"] == "measured" and found["runs"][0]["promises"] == []
+    assert 'skipped="1"' in (tmp_path / "j.xml").read_text()
+    assert run("report", str(out)).code == 0
+    compared = run("compare", str(out), str(out))
+    assert compared.code == 0 and "No promise" not in compared.err and "mine (2)" in compared.out
+
+
+def test_an_epsilon_and_other_columns(run, scores: Path, tmp_path: Path) -> None:
+    scores.write_text(scores.read_text().replace("id,member,score", "record,in_train,likelihood"))
+    arguments = ["audit", str(scores), "--out", str(tmp_path / "out"), "--claim-epsilon", "0.1@1e-5"]
+    sentence = assert_one_sentence(run(*arguments))
+    assert "no column 'member'" in sentence and "name it with --column member=NAME" in sentence
+    assert not (tmp_path / "out").exists()
+    done = run(*arguments, "--column", "member=in_train", "--column", "score=likelihood")
+    assert done.code == 0 and "More exposed than claimed: likelihood" in done.out
+    assert read_result(tmp_path / "out").runs[0].promises[0].name == "Promised: epsilon = 0.1 at delta = 1e-05"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--task", "digits"], "--task does not apply to a file of scores"),
+        (["--shadows", "8"], "--shadows does not apply"),
+        (["--claim-mu", "1", "--claim-epsilon", "1"], "pass only one"),
+        (["--claim-epsilon", "x@1"], "--claim-epsilon must be EPS@DELTA"),
+        (["--column", "score"], "--column must be ROLE=NAME"),
+        (["--column", "scor=a"], "--column must be one of member, score, id, group, run"),
+        (["--confidence", "0.1"], "--confidence = 0.1 must be at least 0.5"),
+        (["--out", "/dev/null/x"], "cannot be made a folder"),
+    ],
+)
+def test_requests_that_are_refused(run, scores: Path, options: list[str], words: str) -> None:
+    assert words in run("audit", str(scores), *options).err.splitlines()[-1]
+    assert run("audit", str(scores), *options).code == 2
+
+
+def test_options_for_scores_alone(run) -> None:
+    assert "--column applies to a file of scores" in assert_one_sentence(run("audit", "digits", "--column", "id=a"))
+
+
+def test_a_folder_in_use_says_by_whom(run, scores: Path, tmp_path: Path) -> None:
+    with hold_folder(tmp_path / "out"):
+        done = run("audit", str(scores), "--out", str(tmp_path / "out"))
+    assert "is in use by process" in assert_one_sentence(done)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
+
+
+def test_the_command_knows_the_files_that_are_read() -> None:
+    from gmip._cli.audit import TABLES
+
+    assert TABLES == SUFFIXES

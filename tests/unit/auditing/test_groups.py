@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+import gmip
+from gmip.auditing import Groups, group_outcomes
+from gmip.report import read_result, to_html, to_markdown, write_report
+
+RNG = np.random.default_rng(3)
+SIZE = 200
+MEMBER = np.tile([True, False], SIZE * 3 // 2)
+CODES = np.repeat([0, 1, 2], SIZE)
+SCORES = RNG.normal(size=SIZE * 3) + 1.5 * (MEMBER & (CODES == 1)) + 4.0 * (CODES == 2)
+NAMES = ("calm", "leaky", "high")
+
+
+def outcomes(tests: int = 1, names: tuple[str, ...] = NAMES):
+    return group_outcomes([(SCORES, MEMBER, Groups(CODES, names))], fprs=(0.1,), confidence=0.95, tests=tests, seed=0)
+
+
+def test_each_group_is_judged_by_itself() -> None:
+    """The third scores high, members and non-members alike: that exposes nobody."""
+    found = {one.group: one for one in outcomes()}
+    assert outcomes()[0].group == "leaky" and (found["leaky"].members, found["leaky"].non_members) == (100, 100)
+    assert found["leaky"].mu_lower is not None and found["leaky"].mu_lower > 0.7
+    assert found["calm"].mu_lower == found["high"].mu_lower == 0.0
+    assert found["high"].auc is not None and abs(found["high"].auc.value - 0.5) < 0.15
+
+
+def test_intervals_grow_with_the_number_of_groups_and_attacks() -> None:
+    alone = group_outcomes(
+        [(SCORES[CODES == 1], MEMBER[CODES == 1], Groups(CODES[CODES == 1] - 1, ("leaky",)))],
+        fprs=(0.1,),
+        confidence=0.95,
+        tests=1,
+        seed=0,
+    )[0]
+    widths = [one.tpr_at["0.1"].upper - one.tpr_at["0.1"].lower for one in (alone, outcomes()[0], outcomes(5)[0])]
+    assert widths[0] < widths[1] < widths[2]
+
+
+def test_few_of_a_group_are_counted_and_not_measured() -> None:
+    codes = np.where(np.arange(CODES.size) == 0, 3, CODES)
+    *_, last = group_outcomes(
+        [(SCORES, MEMBER, Groups(codes, (*NAMES, "rare")))], fprs=(0.1,), confidence=0.95, tests=1, seed=0
+    )
+    assert (last.group, last.members, last.non_members, last.auc, last.mu_lower) == ("rare", 1, 0, None, None)
+
+
+def test_groups_in_json_csv_and_report(tmp_path: Path) -> None:
+    site = np.array(["=calm", "leaky", "<b>"])[CODES]
+    result = gmip.audit_scores({"member": MEMBER, "score": SCORES, "site": site}, columns={"group": "site"})
+    written = write_report(result, tmp_path)
+    assert read_result(written.json) == result and result.runs[0].grouped_by == "site"
+    with (tmp_path / "groups-scores.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["group"] == "leaky" and {"'=calm", "<b>"} == {row["group"] for row in rows[1:]}
+    assert float(rows[0]["tpr_at_0.1_lower"]) == result.runs[0].groups[0].tpr_at["0.1"].lower
+    assert "1 of 3 groups can be told from guessing" in to_markdown(result)
+    assert "By site" in to_html(result) and "<b>" not in to_html(result)
+    assert {one.group for one in result.runs[0].exposed} <= set(site)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gmip
+from gmip.auditing.schema import RunFacts
+from gmip.errors import InvalidArgument
+from gmip.report import to_html, to_markdown
+from tests.unit.report.page import Page
+
+RNG = np.random.default_rng(0)
+INS, OUTS = RNG.normal(1.0, 1.0, 300), RNG.normal(0.0, 1.0, 300)
+
+
+def only(*given: Any, **options: Any) -> Any:
+    (run,) = gmip.audit_scores(*given, **options).runs
+    return run
+
+
+@pytest.mark.parametrize(
+    ("claim", "kind"),
+    [
+        (0.2, "exposed"),
+        (1.2, "consistent"),
+        ((0.1, 1e-5), "exposed"),
+        (gmip.Gaussian(0.2), "exposed"),
+        (gmip.NoisySGD, None),
+        ((1.0,), None),
+        (-1.0, None),
+    ],
+)
+def test_claims(claim: Any, kind: str | None) -> None:
+    if kind is None:
+        with pytest.raises(InvalidArgument, match="claim"):
+            only(INS, OUTS, claim=claim)
+        return
+    run = only(INS, OUTS, claim=claim)
+    assert run.verdict.kind == kind and run.promises[0].standing == "given"
+    assert 0.6 < run.attacks[0].mu_lower < 1.1 and run.facts == RunFacts()
+
+
+def test_without_a_claim_no_promise_is_tested_and_a_leak_is_measured() -> None:
+    result = gmip.audit_scores(INS, OUTS)
+    (run,) = result.runs
+    assert (run.verdict.kind, run.promises, run.attacks[0].claim_p_value) == ("measured", (), None)
+    assert run.verdict.headline.startswith("No promise was tested: members can be told from non-members")
+    page = Page(to_html(result))
+    assert page.all("p", class_="verdict-label")[0][1] == "No promise was tested"
+    assert "at most" not in to_markdown(result) and "Promised" not in to_markdown(result)
+    assert "p-value" not in to_markdown(result) and "gradient" not in to_markdown(result)
+    nothing = only(OUTS, RNG.normal(size=300))
+    assert "no attack did significantly better than guessing" in nothing.verdict.headline
+
+
+def test_tables_and_arrays_agree() -> None:
+    table = {"member": [1] * 300 + [0] * 300, "loss": np.concatenate([INS, OUTS])}
+    from_table = only(table, columns={"score": "loss"}, claim=0.5)
+    from_arrays = only({"loss": INS}, {"loss": OUTS}, claim=0.5)
+    assert from_table.attacks == from_arrays.attacks and from_table.attacks[0].attack == "loss"
+
+    class Frame:
+        columns = tuple(table)
+
+        def __getitem__(self, name: str) -> Any:
+            return table[name]
+
+    assert only(Frame(), columns={"score": "loss"}, claim=0.5).attacks == from_arrays.attacks
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "words"),
+    [
+        ((INS,), {}, "must be a table if there are no non_members"),
+        ((INS, OUTS), {"columns": {"id": "x"}}, "columns are for tables"),
+        ((INS, [1.0]), {}, "non_members hold 1 scores"),
+        ((INS, [1.0, np.nan]), {}, "NaN"),
+        (({"a": INS}, {"b": OUTS}), {}, "the same attacks"),
+        (({"a": INS, "b": INS[1:]}, {"a": OUTS, "b": OUTS}), {}, "as many scores by each attack"),
+        ((INS, OUTS), {"confidence": 0.2}, "at least 0.5"),
+        ((INS, OUTS), {"fail_above_tpr": "5%"}, "must be TPR@FPR"),
+        ((INS, OUTS), {"fprs": ()}, "fprs is empty"),
+    ],
+)
+def test_what_is_refused(given: Any, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        only(*given, **options)
+
+
+def test_the_bounds_of_several_attacks_share_the_error() -> None:
+    alone = only(INS, OUTS).attacks[0]
+    others = {f"noise {i}": RNG.normal(size=300) for i in range(4)}
+    many = only({"a": INS} | others, {"a": OUTS} | others).attacks[0]
+    assert many.attack == "a" and many.mu_lower < alone.mu_lower - 0.02
+    assert (many.auc, many.tpr_at) == (alone.auc, alone.tpr_at)
+
+
+def test_scores_the_wrong_way_round_get_a_warning() -> None:
+    assert "negate it" in only(OUTS, INS).warnings[0]
+    assert only(INS, OUTS).warnings == ()
+
+
+def test_runs_that_score_high_as_a_whole_are_no_leak() -> None:
+    """Where runs differ in their share of members, scores are compared within runs only."""
+    member = np.repeat([1, 0, 1, 0], [180, 20, 20, 180])
+    run = np.repeat(["a", "b"], 200)
+    score = RNG.normal(size=400) + 5.0 * (run == "a")
+    found = only({"member": member, "score": score, "run": run}, claim=0.0)
+    assert found.verdict.kind != "exposed" and found.attacks[0].repeats == 2
+    assert abs(found.attacks[0].auc.value - 0.5) < 0.15
+    assert only({"member": member, "score": score}, claim=0.0).verdict.kind == "exposed"
