@@ -123,7 +123,8 @@ class Candidates(Sequence[Candidate]):
     def __getitem__(self, row: int | slice) -> Candidate | list[Candidate]:
         if isinstance(row, slice):
             return [self[i] for i in range(*row.indices(len(self)))]
-        return Candidate(**{name: None if values is None else values[row] for name, values in self.columns.items()})
+        known: dict[str, Any] = {name: values and values[row] for name, values in self.columns.items()}
+        return Candidate(**known)
 
 
 def hold_folder(folder: str | PathLike[str]) -> Lock:

@@ -119,9 +119,8 @@ def _csv(run: str, records: Sequence[Candidate]) -> bytes:
     if isinstance(records, Candidates):
         columns = records.columns
     else:
-        columns = {name: [getattr(record, name) for record in records] for name in Candidate._fields}
-        if all(group is None for group in columns["group"]):
-            del columns["group"]
+        names = [name for name in Candidate._fields if name != "group" or any(record.group for record in records)]
+        columns = {name: [getattr(record, name) for record in records] for name in names}
     cells = [_column(run, name, values, len(records)) for name, values in columns.items()]
     return _csv_text(list(columns), zip(*cells, strict=True))
 
