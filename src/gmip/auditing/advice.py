@@ -28,6 +28,9 @@ def advise(
                 text="Do not rely on the promise: the training differs from what the accountant was told. Check that "
                 "the noise is independent in every entry, that each gradient is clipped before averaging, that "
                 "the batch and data sizes are right, and that the seed is secret. Then train and audit again."
+                if run is not None
+                else "Do not rely on the promise. Check that members and non-members differ in nothing but their "
+                "membership; if so, the training does not do what was promised: find out why, train and audit again."
             )
         )
     if any(GUESSED_SEED in one.facts for one in attacks):
