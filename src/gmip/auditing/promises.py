@@ -20,6 +20,7 @@ from gmip.auditing.schema import Curve, Promise
 from gmip.stats import ExpectedRoc, ScoreSet
 
 __all__ = [
+    "GIVEN_CLAIM",
     "GRID",
     "all_promises",
     "claimed_curve",
@@ -34,6 +35,7 @@ Array = NDArray[np.float64]
 GRID: Final[Array] = np.unique(
     np.concatenate([[0.0], np.geomspace(1.0e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)])
 )  # FPRs: a logarithmic part for the left, an even one for the rest
+GIVEN_CLAIM: Final = Claim("bound", "whoever it was promised to")  # of a curve that somebody names
 _MOST_POINTS: Final = 1500
 # Where an ROC of more points stays exact.
 _KEPT_RATES: Final[Array] = np.concatenate(
@@ -78,7 +80,7 @@ def claimed_curve(runs: Sequence[NoisySGD], claim_mu: float | None) -> TradeOff:
     if claim_mu is None:
         return account(list(runs))
     curve = Gaussian(claim_mu)
-    curve.claim = Claim("bound", "whoever it was promised to")
+    curve.claim = GIVEN_CLAIM
     return curve
 
 

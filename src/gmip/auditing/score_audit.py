@@ -21,7 +21,7 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise
 from gmip.auditing.assemble import Attacked, Audited, Criteria, Labels, RateLimit, Scored, assemble
 from gmip.auditing.groups import Groups
-from gmip.auditing.promises import given_promise
+from gmip.auditing.promises import GIVEN_CLAIM, given_promise
 from gmip.auditing.schema import AuditResult, Provenance, RunAudit
 from gmip.auditing.score_files import read_scores
 from gmip.auditing.score_table import GIVEN, ScoreTable, table_from_columns
@@ -193,8 +193,11 @@ def _curve(claim: Any) -> TradeOff | None:
     if isinstance(claim, (tuple, list)):
         if len(claim) != 2:
             raise InvalidArgument("must be (epsilon, delta)", argument="claim", value=claim)
-        return EpsilonDelta(*claim)
-    return Gaussian(check.non_negative("claim", claim))
+        curve: TradeOff = EpsilonDelta(*claim)
+    else:
+        curve = Gaussian(check.non_negative("claim", claim))
+    curve.claim = GIVEN_CLAIM
+    return curve
 
 
 def _confidence(value: float) -> float:
