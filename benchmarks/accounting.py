@@ -364,6 +364,75 @@ def command_line(quick: bool) -> list[Row]:
     ]
 
 
+# -- 5. shuffled epochs -----------------------------------------------------------------------------------------------
+
+
+def shuffled_run(mu: float, batches: int, epochs: int) -> NoisySGD:
+    """A run in which a batch that holds the record is shifted by mu, if the attacker knows all others."""
+    return NoisySGD(
+        dataset_size=batches,
+        batch_size=1,
+        num_steps=batches * epochs,
+        num_params=1,
+        clip_norm=1.0,
+        sampling="shuffled",
+    ).with_noise_multiplier(2.0 / mu)
+
+
+def simulated_tpr(mu: float, batches: int, epochs: int, games: int, fpr: float, seed: int = 0) -> float:
+    """TPR at `fpr` of the optimal test, from `games` runs without and with the record."""
+    rng = np.random.default_rng(seed)
+    scores = []
+    for member in (False, True):
+        total = np.zeros(games)
+        for _ in range(epochs):
+            x = rng.standard_normal((games, batches))
+            if member:
+                x[:, 0] += mu  # any batch: they are alike
+            total += np.log(np.mean(np.exp(mu * x - 0.5 * mu * mu), axis=1))
+        scores.append(total)
+    return float(np.mean(scores[1] > np.quantile(scores[0], 1.0 - fpr)))
+
+
+def shuffled(quick: bool) -> list[Row]:
+    """The time of a simulation is taken with few games and grows in proportion to them."""
+    rows = []
+    games = 4_000
+    cases = [(1.27475, 120, 10), (3.0, 20, 5), (0.5, 10, 20)]
+    for mu, batches, epochs in cases[: 1 if quick else None]:
+        run = shuffled_run(mu, batches, epochs)
+        curve = account(run, attacker_knows=1.0)
+        for fpr in (0.01, 0.1):
+            tpr, step = float(curve.tpr_at(fpr)), 0.05 * fpr
+            slope = float(curve.tpr_at(fpr + step) - curve.tpr_at(fpr - step)) / (2.0 * step)
+            variance = tpr * (1.0 - tpr) + slope**2 * fpr * (1.0 - fpr)  # of one game: members, and the threshold
+            wanted = variance / curve.tpr_error**2
+            times, found = race(
+                {
+                    "gmip": lambda run=run, fpr=fpr: account(run, attacker_knows=1.0).tpr_at(fpr),
+                    "games": partial(simulated_tpr, mu, batches, epochs, games, fpr),
+                },
+                3 if quick else 7,
+                budget=10.0,
+            )
+            rows.append(
+                {
+                    "mu": mu,
+                    "batches": batches,
+                    "epochs": epochs,
+                    "fpr": fpr,
+                    "gmip": tpr,
+                    "gmip_error": curve.tpr_error,
+                    "gmip_seconds": times["gmip"],
+                    "simulated": float(found["games"]),
+                    "games_wanted": wanted,
+                    "games_seconds": times["games"] * wanted / games,
+                    "times_faster": times["games"] * wanted / games / times["gmip"],
+                }
+            )
+    return rows
+
+
 # -- showing ----------------------------------------------------------------------------------------------------------
 
 
@@ -431,6 +500,23 @@ def show(results: Row) -> None:
             "times_faster": "times faster|.1f",
         },
         results["memory"],
+    )
+    table(
+        "5. Shuffled epochs: TPR, against a simulation with as many games as make its standard error gmip's error",
+        {
+            "mu": "mu|g",
+            "batches": "batches|d",
+            "epochs": "epochs|d",
+            "fpr": "FPR|g",
+            "gmip": "gmip|.5f",
+            "gmip_error": "gmip error|.1e",
+            "gmip_seconds": "gmip s|.3f",
+            "simulated": "4,000 games|.4f",
+            "games_wanted": "games wanted|.1e",
+            "games_seconds": "their s|.0f",
+            "times_faster": "times faster|.0f",
+        },
+        results["shuffled"],
     )
 
     table(

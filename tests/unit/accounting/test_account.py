@@ -215,3 +215,29 @@ def test_refusals(run: Any, options: dict[str, Any], match: str) -> None:
 def test_mu_per_step_refuses_too(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):
         mu_per_step(RUN, **options)
+
+
+def test_a_batch_of_one_with_hardly_any_noise() -> None:
+    # The one record of a batch shows its gradient: found if it is drawn.
+    run = NoisySGD(dataset_size=1000, batch_size=1, num_steps=10, num_params=1000, clip_norm=1.0, noise_std=1e-5)
+    drawn = 1.0 - 0.999**10
+    assert account(run).tpr_at(0.01) == pytest.approx(drawn + (1.0 - drawn) * 0.01, abs=1e-6)
+
+
+def test_noise_that_a_float_can_hardly_hold() -> None:
+    run = NoisySGD(dataset_size=100, batch_size=100, num_steps=2, num_params=3, clip_norm=1.0, noise_std=1e-250)
+    for options in ({"attacker_knows": 1.0}, {"notion": "gdp"}):
+        assert account(run, **options).tpr_at(1e-6) == 1.0
+
+
+def test_a_little_noise_does_not_hurt() -> None:
+    # In a few batches the attacker knows almost everybody: they must not decide which of two bounds is composed.
+    run = NoisySGD(dataset_size=21_030, batch_size=12, num_steps=9, num_params=26, clip_norm=1.0)
+    options: dict[str, Any] = {"susceptibility": 125.0, "attacker_knows": 0.3}
+    quiet, noisy = account(run, **options), account(run.with_noise_multiplier(0.1), **options)
+    assert np.all(noisy.tpr_at(RATES) <= quiet.tpr_at(RATES) + 1e-6)
+
+
+def test_the_stated_error_is_the_curves_own() -> None:
+    sentences = " ".join(account(RUN).assumptions)
+    assert "`tpr_error`" in sentences and "1e-4" not in sentences

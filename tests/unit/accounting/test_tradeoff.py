@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import ndtri
 
 from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import ChiSquared
@@ -113,6 +114,14 @@ def test_equivalent_mu_depends_on_the_range() -> None:
     low, high = curve.equivalent_mu((1.0e-6, 1.0e-5)), curve.equivalent_mu((0.1, 0.2))
     assert low > high > 0.0
     assert curve.equivalent_mu((0.1, 0.1)) == pytest.approx(curve.mu_at(0.1))
+
+
+def test_equivalent_mu_of_a_curve_with_a_kink() -> None:
+    # The supremum lies at the kink, between two of the rates that are looked at first.
+    for epsilon in (0.3, 1.0, 2.5):
+        kink = 1.0 / (1.0 + math.exp(epsilon))
+        assert EpsilonDelta(epsilon).equivalent_mu() == pytest.approx(-2.0 * ndtri(kink), rel=1e-5)
+    assert EpsilonDelta(1.0).equivalent_mu() == pytest.approx(1.2320, abs=5e-5)
 
 
 def test_plot() -> None:
