@@ -346,7 +346,11 @@ def _print(result: AuditResult, where: str) -> None:
     for one in result.runs:
         rows = [("run", one.name), ("verdict", one.verdict.kind)]
         rows += [
-            (f"members found at {_numbers.rate(key)} false alarms, promised at most", _numbers.percent(most, "up"))
+            (
+                f"members found at {_numbers.rate(key)} false alarms, "
+                + ("promised at most" if promise.kind == "bound" else "forecast, about"),
+                _numbers.percent(most, "up"),
+            )
             for promise in one.promises[:1]
             for key, most in promise.tpr_at.items()
         ]

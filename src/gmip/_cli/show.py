@@ -47,6 +47,7 @@ def claim_as_json(curve: TradeOff) -> dict[str, Any]:
         "for_whom": curve.for_whom,
         "caveat": curve.claim.caveat,
         "adjacency": curve.claim.adjacency,
+        "not_a_member": curve.claim.not_a_member,
         "mu_fpr_range": list(DEFAULT_FPR_RANGE),
         "tpr_error": curve.tpr_error,
         "assumptions": list(curve.assumptions),
@@ -68,6 +69,8 @@ def one_line(curve: TradeOff, *, explained: bool = False) -> str:
     """What the numbers of a curve are, and the caveat that must not be left out."""
     kind = "A bound." if curve.kind == "bound" else "A forecast, not a bound."
     caveat = "" if curve.claim.caveat is None else f" {curve.claim.caveat}"
+    if curve.claim.not_a_member is not None:
+        kind = f"{kind} Not a member means: {curve.claim.not_a_member}."
     return f"{kind}{caveat} {'It assumes:' if explained else '--explain lists what it assumes.'}"
 
 

@@ -108,7 +108,13 @@ def account(
                 value=record,
                 remedy="leave `bound` and `composition` at their defaults",
             )
-        curve = random_record(runs, known, constant=record == "any-constant", parts=_one_sided)
+        curves = [
+            random_record(runs, share, constant=record == "any-constant", parts=_one_sided)
+            for share in dict.fromkeys([known, 1.0])  # who knows less finds no more
+        ]
+        if all(r.noise_std > 0.0 for r in runs):  # nor does anybody find more than noise alone allows
+            curves.append(_exact(runs, _noise))
+        curve = Maximum(curves)
     elif susceptibility is None:
         curve = _gmip(runs, None, known, bound, composition)
     else:
@@ -146,7 +152,8 @@ def as_runs(run: NoisySGD | Sequence[NoisySGD]) -> list[NoisySGD]:
     given: object = run
     runs = [run] if isinstance(run, NoisySGD) else list(run) if isinstance(given, Sequence) else []
     if not runs or not all(isinstance(r, NoisySGD) for r in runs):
-        raise InvalidArgument("must be a NoisySGD or a non-empty sequence of them", argument="run")
+        remedy = "pass trace.runs()" if hasattr(given, "runs") else None
+        raise InvalidArgument("must be a NoisySGD or a non-empty sequence of them", argument="run", remedy=remedy)
     return runs
 
 
@@ -176,7 +183,7 @@ def _gmip(
     # Both are composed only where they are close, so that the better of the two is smooth in the run; and where the
     # attacker may know almost everybody in a few of the batches, of which the divergence makes too much.
     ours, theirs = (sum(r.num_steps * test(r).divergence for r in runs) for test in (tight, _noise))
-    if ours < 0.8 * theirs:
+    if ours < 0.5 * theirs:
         return _exact(runs, tight)
     if ours > 1.25 * theirs and known == 0.0:
         return _exact(runs, _noise)

@@ -32,11 +32,13 @@ _SAMPLING: Final[dict[Sampling, str]] = {
     "full": "Every record takes part in every step.",
     "shuffled": "Each epoch visits every record once, in a new random order.",
 }
+# What "not a member" means. Sums move twice as far when a record takes another's place as when it comes on top: answers
+# for Poisson batches and for the others are about different questions.
 _GAME: Final[dict[Sampling, str]] = {
-    "fixed": "Not a member means: the batches are drawn from the other records alone.",
-    "poisson": "Not a member means: the batches are drawn from the other records alone.",
-    "full": "Not a member means: another record of the same distribution is in its place.",
-    "shuffled": "Not a member means: another record of the same distribution is in its place.",
+    "fixed": "its place in a batch is taken by one of the other records",
+    "poisson": "it is left out and nobody takes its place",
+    "full": "another record of the same distribution is in its place",
+    "shuffled": "another record of the same distribution is in its place",
 }
 
 
@@ -73,10 +75,17 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
     if shuffled:
         kind = "forecast"
         caveat = (
-            "Proved for epochs in which every record picks its batch on its own (balls in bins); in batches of exactly "
-            "n another record has to make room, and chosen data can leak more (docs/theory/shuffled.md)."
+            "Proved only for epochs in which every record picks its batch on its own (balls in bins), so not for a "
+            "DataLoader, with which chosen data can leak more (docs/theory/shuffled.md). It compares with the record's "
+            "gradient set to zero, which moves a sum half as far as another record in its place: a membership answer "
+            "for shuffled epochs is about that larger change."
         )
-    return Claim(kind, "any record, whatever the others are, and any attacker", tuple(sentences), caveat, adjacency)
+    whom = (
+        "any record and any attacker, the others not being chosen to harm it"
+        if shuffled
+        else ("any record, whatever the others are, and any attacker")
+    )
+    return Claim(kind, whom, tuple(sentences), caveat, adjacency)
 
 
 def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, bound: str, composition: str) -> Claim:
@@ -91,9 +100,10 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     unproved = epochs or (mixed and not noise_only) or (known > 0.0 and "shuffled" in samplings)
     if isinstance(susceptibility, str) and 0.0 < known < 1.0 and any(r.noise_std > 0.0 for r in runs):
         unproved = True  # one ray for batches of different composition (docs/theory/random-record.md)
+    games = list(dict.fromkeys(_GAME[s] for s in samplings))
     sentences = [
         "Threat model: the attacker sees every published mean gradient and cannot poison the data.",
-        *(_GAME[s] for s in samplings),
+        *(f"Not a member means: {game}." for game in games),
         *about,
     ]
     if not noise_only:
@@ -114,9 +124,15 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     if not noise_only and any(decodable(r) for r in runs):
         caveat = (
             "Without noise and with so many parameters, an attacker who holds a list of candidates can decode who is "
-            "in which batch, and finds far more than this: see attacker_knows."
+            "in which batch; this answer is not about that attacker."
         )
-    return Claim(kind, f"{record} and {_attacker(known)}", tuple(sentences + _common(runs, composition)), caveat)
+    return Claim(
+        kind,
+        f"{record} and {_attacker(known)}",
+        tuple(sentences + _common(runs, composition)),
+        caveat,
+        not_a_member="; or ".join(games),
+    )
 
 
 def _effective(run: NoisySGD) -> Sampling:

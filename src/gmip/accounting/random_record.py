@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip.accounting._epoch import coarsely
 from gmip.accounting.composition import compose
 from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import GaussianPair
@@ -74,7 +75,12 @@ def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, par
     if known == 1.0 and all(r.sampling == "poisson" for r in runs):  # a record's own gradient: the mean is the most
         return compose([part for run in runs for part in parts(run, lambda r: Gaussian(noise_mu_step(r)))])
     steady = constant or all(r.batch_size == r.dataset_size for r in runs)  # of stacked gradients only the sum matters
-    family = _Family(list(runs), known, parts)
+    with coarsely():  # cells are coarser still
+        return _searched(_Family(list(runs), known, parts), steady=steady)
+
+
+def _searched(family: _Family, *, steady: bool) -> TradeOff:
+    """The envelope over cells that are halved until the answer is tight."""
     cells = [_Cell(0.0 if steady else family.least_share, 1.0, 0.0, _LEAST_LEVEL, family.deltas(1.0, _LEAST_LEVEL))]
     if steady:
         cells[0] = _Cell(1.0, 1.0, 0.0, _LEAST_LEVEL, cells[0].deltas)

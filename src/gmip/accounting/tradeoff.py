@@ -46,6 +46,7 @@ class Claim:
     assumptions : what has to hold, as sentences.
     caveat : a sentence that must not be left out, whatever else is.
     adjacency : for differential privacy, how neighbouring data sets differ.
+    not_a_member : for membership inference, what the alternative to being a member is.
     """
 
     kind: Kind = "bound"
@@ -53,6 +54,7 @@ class Claim:
     assumptions: tuple[str, ...] = ()
     caveat: str | None = None
     adjacency: Adjacency | None = None
+    not_a_member: str | None = None
 
 
 class TradeOff(ABC):

@@ -98,7 +98,8 @@ def collect(
     if not several or not len(background) or not len(candidates):
         raise InvalidArgument(
             f"There are {len(several)} steps, {len(background)} background examples and {len(candidates)} candidates",
-            remedy="pass at least one of each",
+            remedy="pass at least one of each (background: records that are neither members nor candidates; name fewer "
+            "non-members or enlarge the pool)",
         )
     means = [_mean(step, gradients.num_params) for step in several]
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
