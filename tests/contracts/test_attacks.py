@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 
 import torch
 
-from gmip.attacks import CFD, CFDLRT, RMIA, Attack, GLiR, LiRA, Loss, Shadows
+from gmip.attacks import CFD, CFDLRT, RMIA, Attack, Decode, GLiR, LiRA, Loss, Shadows
 from gmip.attacks.attack_table import names
 from gmip.attacks.glir import Play
 from gmip.attacks.shadow import shadow_set
@@ -36,6 +36,14 @@ class TestGLiR(AttackContract):
 
     def make(self, shadows: Shadows) -> Attack:
         return GLiR(steps=(0, 1), play=Play(games=4, tuning_games=2, grid=((1e-12, 0.0), (1e-12, 1e-2))))
+
+
+class TestDecode(AttackContract):
+    exact = False
+    null_candidates = 200
+
+    def make(self, shadows: Shadows) -> Attack:
+        return Decode(steps=range(3))
 
 
 class TestLoss(AttackContract):

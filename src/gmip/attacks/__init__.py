@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # for readers and type checkers; what is missing here is Any 
     from gmip.attacks.attack import Attack as Attack
     from gmip.attacks.counterfactual import CFD as CFD
     from gmip.attacks.counterfactual import CFDLRT as CFDLRT
+    from gmip.attacks.decode.decode_attack import Decode as Decode
     from gmip.attacks.glir.glir_attack import DoubtClipping as DoubtClipping
     from gmip.attacks.glir.glir_attack import DoubtNoise as DoubtNoise
     from gmip.attacks.glir.glir_attack import GLiR as GLiR
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # for readers and type checkers; what is missing here is Any 
 # `gmip audit`, to `gmip attacks` and, by the name of its class, to `gmip` and this package.
 ATTACKS: Final = {
     "glir": ("gmip.attacks.glir.glir_attack", "GLiR"),
+    "decode": ("gmip.attacks.decode.decode_attack", "Decode"),
     "loss": ("gmip.attacks.loss", "Loss"),
     "lira": ("gmip.attacks.lira", "LiRA"),
     "rmia": ("gmip.attacks.rmia", "RMIA"),

@@ -13,12 +13,12 @@ from gmip._progress import Progress, silent
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
-from gmip.trace import Trace
+from gmip.trace import Step, Trace
 
-__all__ = ["NEEDS", "Attack", "Need", "Parties", "RunTraits", "parties"]
+__all__ = ["NEEDS", "Attack", "Need", "Parties", "RunTraits", "check_step_numbers", "chosen_steps", "parties"]
 
-Need = Literal["query", "gradients", "recourse", "loss", "population", "labels", "shadows", "code"]
-NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order, and one more
+Need = Literal["query", "gradients", "recourse", "loss", "population", "labels", "shadows", "code", "list"]
+NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order, and two more
     "query": "query access to the model",
     "gradients": "the gradients that training published",
     "recourse": "counterfactual explanations (recourse)",
@@ -27,6 +27,7 @@ NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumption
     "labels": "true labels of the candidates",
     "shadows": "shadow models",
     "code": "the training code and the whole pool",
+    "list": "a list that contains the members",
 }
 
 
@@ -77,6 +78,31 @@ class Attack(ABC):
     @abstractmethod
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
         """The scores, in the order of `who.ids`."""
+
+
+def check_step_numbers(steps: object) -> None:
+    """Raise unless `steps` is None or a list of whole numbers."""
+    listed = isinstance(steps, (Sequence, np.ndarray)) and all(isinstance(s, (int, np.integer)) for s in steps)
+    if steps is not None and not listed:
+        raise InvalidArgument("must be a list of numbers of recorded steps", argument="steps", value=steps)
+
+
+def chosen_steps(trace: Trace, steps: Sequence[int] | None) -> list[Step]:
+    """The recorded steps of these numbers; None: all."""
+    if len(trace) == 0:
+        raise InvalidArgument(f"{trace.path} has no recorded step", remedy="record at least one")
+    if steps is None:
+        return list(trace)
+    recorded = {int(index): i for i, index in enumerate(trace.recorded)}
+    missing = [step for step in steps if step not in recorded]
+    if missing or not len(steps):
+        raise InvalidArgument(
+            f"are not all recorded in {trace.path}",
+            argument="steps",
+            value=list(steps)[:5],
+            remedy=f"choose among its {len(recorded)}, from {min(recorded)} to {max(recorded)}",
+        )
+    return [trace[recorded[step]] for step in steps]
 
 
 class Parties(NamedTuple):

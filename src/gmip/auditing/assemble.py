@@ -88,12 +88,17 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Attacked:
-    """An attack (`needs` in words) and what it found in each repetition of a run."""
+    """An attack (`needs` in words) and what it found in each repetition of a run.
+
+    `knows` : the share of the members on a list that its attacker holds; more than 0: it is judged by the promise for
+    such an attacker.
+    """
 
     name: str
     title: str
     needs: tuple[str, ...]
     found: tuple[Scored, ...]
+    knows: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -163,6 +168,7 @@ def assemble(
     facts: RunFacts | None = None,
     grouped_by: str | None = None,
     same_scale: bool = True,
+    listed: TradeOff | None = None,
 ) -> tuple[RunAudit, Candidates]:
     """All about one run, and its candidates with their scores by the strongest attack, the most exposed first.
 
@@ -173,6 +179,7 @@ def assemble(
     facts : what is known about the run.
     grouped_by : what the groups are, where `label` knows any.
     same_scale : whether scores of different repetitions can be compared.
+    listed : what is promised to attackers who hold a list of members, by which alone they are judged.
     """
     labels = {one.name: [label(i, found.scores) for i, found in enumerate(one.found)] for one in attacks}
     pooled = {
@@ -190,7 +197,8 @@ def assemble(
                 title=attack.title,
                 needs=attack.needs,
                 runs=pooled[attack.name],
-                claimed=claimed,
+                claimed=listed if attack.knows else claimed,
+                attacker_knows=attack.knows,
                 fprs=criteria.fprs,
                 confidence=criteria.confidence,
                 tests=len(attacks),
@@ -202,8 +210,9 @@ def assemble(
             )
         )
         progress(done + 1, len(attacks) + 1)
-    outcomes.sort(key=lambda one: (one.blind, -one.mu_lower, -one.auc.value, one.attack))
-    judged = verdict(outcomes, claimed, fpr=criteria.goal.fpr, confidence=criteria.confidence)
+    # Whom the claimed promise is about, then those who hold a list.
+    outcomes.sort(key=lambda one: (one.attacker_knows > 0.0, one.blind, -one.mu_lower, -one.auc.value, one.attack))
+    judged = verdict(outcomes, claimed, listed=listed, fpr=criteria.goal.fpr, confidence=criteria.confidence)
     strongest = next(attack for attack in attacks if attack.name == outcomes[0].attack)
     known = labels[strongest.name]
     candidates = _candidates(strongest.found[0].scores, known[0])

@@ -35,12 +35,14 @@ def attack_outcome(
     facts: Mapping[str, Fact],
     notes: Sequence[str],
     seed: int,
+    attacker_knows: float = 0.0,
 ) -> AttackOutcome:
     """What an attack found in the runs of one recipe.
 
     Parameters
     ----------
-    claimed : what was promised; None: nothing.
+    claimed : what was promised to this attacker, who holds a list with a share `attacker_knows` of the members; None:
+        nothing.
     tests : the number of attacks that are tried. Each gets its share of the error in the test of the claim and in the
         bounds on mu and epsilon: a sound run is called exposed with a chance of at most 1 - confidence, and the largest
         bound exceeds the truth with no more than that, however many attacks are tried. Intervals (AUC, TPR, band) are
@@ -78,6 +80,7 @@ def attack_outcome(
         mu_lower=all_bounds[0].mu,
         mu_bounds=tuple(MuBound(method=bound.method, mu=bound.mu) for bound in all_bounds),
         epsilon_lower=epsilon.epsilon,
+        attacker_knows=attacker_knows,
         claim_p_value=p_value,
         exceeds_claim=p_value is not None and p_value < 1.0 - shared,
         facts=dict(facts),

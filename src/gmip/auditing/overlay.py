@@ -27,6 +27,7 @@ _MARKERS = ("circle", "square", "triangle", "diamond", "cross")
 _PROMISE_LOOKS = {
     "claimed": "vermillion solid",
     "susceptibility": "purple dash",
+    "list": "wine dash",
     "gdp": "green dashdot",
     "prediction": "ink dot",
 }

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip._curves import corners, thin_steps
-from gmip._numbers import rate_key
+from gmip._numbers import percent, rate_key
 from gmip.accounting.account import account
 from gmip.accounting.claims import ADJACENCY
 from gmip.accounting.families import EpsilonDelta, Gaussian
@@ -25,6 +25,7 @@ __all__ = [
     "all_promises",
     "claimed_curve",
     "given_promise",
+    "listed_curve",
     "predicted",
     "promise",
     "roc_points",
@@ -50,9 +51,14 @@ def all_promises(
     *,
     claim_mu: float | None,
     fprs: Sequence[float],
+    listed: TradeOff | None = None,
+    knows: float = 0.0,
+    only_listed: bool = False,
 ) -> tuple[Promise, ...]:
     """The claimed curve first; then what measured susceptibilities, noise alone and the attacks' expectation say.
 
+    `listed` : the promise for an attacker who holds a list with a share `knows` of the members, if one was tried. It
+    comes first if `only_listed` were tried, because then the verdict is about it.
     `scores` : of one run, by each attack; the first that measured susceptibilities of the run, and the first that
     expects something of itself, are taken.
     """
@@ -65,6 +71,11 @@ def all_promises(
         curve = account(steps, susceptibility=measured.susceptibility)
         name = "Stochastic composition over measured susceptibilities"
         made.append(promise("susceptibility", name, curve, standing="approximation", fprs=fprs))
+    if listed is not None:
+        name = f"Promised to an attacker with a list of {percent(knows, 'nearest')} of the members"
+        made.insert(
+            0 if only_listed else len(made), promise("list", name, listed, standing="approximation", fprs=fprs)
+        )
     if any(run.noise_std > 0.0 for run in runs) and len({ADJACENCY[run.sampling] for run in runs}) == 1:
         curve = account(list(runs), notion="gdp")
         standing = "proved" if curve.kind == "bound" else "approximation"
@@ -92,6 +103,12 @@ def given_promise(claim: TradeOff, fprs: Sequence[float]) -> Promise:
     elif isinstance(claim, EpsilonDelta):
         words = f"Promised: epsilon = {claim.epsilon_value:g} at delta = {claim.delta_value:g}"
     return promise("claimed", words, claim, standing="given", fprs=fprs)
+
+
+def listed_curve(runs: Sequence[NoisySGD], knows: float) -> TradeOff:
+    """What is promised to an attacker who holds a list with a share `knows` of the members, whatever was claimed: a
+    claim in terms of mu is about an attacker who holds none."""
+    return account(list(runs), attacker_knows=knows)
 
 
 def stacked_run(run: NoisySGD) -> NoisySGD:

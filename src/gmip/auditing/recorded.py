@@ -13,7 +13,7 @@ from gmip.accounting.mechanism import NoisySGD
 from gmip.auditing.advice import advise
 from gmip.auditing.assemble import Attacked, Candidates, Criteria, Labels, assemble
 from gmip.auditing.groups import Groups
-from gmip.auditing.promises import all_promises, claimed_curve
+from gmip.auditing.promises import all_promises, claimed_curve, listed_curve
 from gmip.auditing.schema import RunAudit, RunFacts
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -51,6 +51,8 @@ def assemble_run(
         raise InvalidArgument(f"{trace.path} has no steps, so there is nothing to audit", remedy="train at least one")
     largest = max(runs, key=lambda run: run.num_steps)
     claimed = claimed_curve(runs, claim_mu)
+    knows = max((one.knows for one in attacks), default=0.0)
+    listed = listed_curve(runs, knows) if knows else None
 
     def label(repeat: int, scores: ScoreSet) -> Labels:
         groups = None if group_of is None else group_of(scores.ids)
@@ -64,8 +66,16 @@ def assemble_run(
         attacks=attacks,
         label=label,
         claimed=claimed,
+        listed=listed,
         promises=all_promises(
-            runs, claimed, [attack.found[0].scores for attack in attacks], claim_mu=claim_mu, fprs=criteria.fprs
+            runs,
+            claimed,
+            [attack.found[0].scores for attack in attacks],
+            claim_mu=claim_mu,
+            fprs=criteria.fprs,
+            listed=listed,
+            knows=knows,
+            only_listed=all(one.knows for one in attacks),
         ),
         advise=lambda judged, outcomes: advise(
             largest, judged, outcomes, tpr=criteria.goal.tpr, fpr=criteria.goal.fpr, schedule=len(runs) > 1

@@ -90,7 +90,8 @@ class Promise(_Frozen):
     Attributes
     ----------
     key : "claimed" (what the verdict is about), "susceptibility" (stochastic composition over the measured
-        susceptibilities), "gdp" (noise alone), "prediction" (what an attack expects of itself).
+        susceptibilities), "list" (what is promised to an attacker who holds a list that contains members), "gdp" (noise
+        alone), "prediction" (what an attack expects of itself).
     name : for people.
     standing : how far it can be trusted: proved under `assumptions`, an approximation, given by whoever asked for the
         audit, or measured.
@@ -101,7 +102,7 @@ class Promise(_Frozen):
     tpr_at : FPR as a string ("0.01") -> TPR.
     """
 
-    key: Literal["claimed", "susceptibility", "gdp", "prediction"]
+    key: Literal["claimed", "susceptibility", "list", "gdp", "prediction"]
     name: str
     standing: Standing
     curve: Curve
@@ -147,7 +148,8 @@ class AttackOutcome(_Frozen):
     mu_lower: Annotated[float, Field(ge=0.0)]  # the default bound
     mu_bounds: tuple[MuBound, ...]  # all of them, each for itself
     epsilon_lower: Annotated[float, Field(ge=0.0)]
-    # Of the claim that nobody does better than the claimed curve: small refutes it. None: nothing was claimed.
+    attacker_knows: Share = 0.0  # the share of the members on a list that this attacker holds
+    # Of the claim that no such attacker does better than promised: small refutes it. None: nothing was claimed.
     claim_p_value: Share | None = None
     exceeds_claim: bool = False  # refuted, at the audit's confidence for all attacks together
     facts: dict[str, str | bool | int | float] = Field(default_factory=dict)  # that the attack tells about itself
@@ -166,6 +168,8 @@ class Verdict(_Frozen):
     headline: str
     reasons: tuple[str, ...]
     candidates_needed: Count | None = None  # inconclusive: members + non-members that would decide
+    # Whether an attacker who holds a list finds more than is promised about others; the headline says so.
+    list_leak: bool = False
 
 
 class Advice(_Frozen):
@@ -237,8 +241,8 @@ class RunAudit(_Frozen):
     path: str | None  # of its trace, or of the file of scores
     task: str = ""  # empty: not known
     facts: RunFacts = RunFacts()
-    promises: tuple[Promise, ...]  # the first is the claimed one; none: nothing was promised
-    attacks: tuple[AttackOutcome, ...]  # the strongest first
+    promises: tuple[Promise, ...]  # the first is what the verdict is about; none: nothing was promised
+    attacks: tuple[AttackOutcome, ...]  # the strongest first, those who hold a list of members last
     verdict: Verdict
     advice: tuple[Advice, ...] = ()
     exposed: tuple[Exposed, ...] = ()

@@ -18,6 +18,8 @@ __all__ = ["SCORES_THREAT_MODEL", "THREAT_MODEL", "gate", "verdict"]
 THREAT_MODEL: Final = (
     "The attacker sees every published mean gradient and the parameters at each step, as in federated learning; the "
     "table of attacks says what each of them needs of that.",
+    "The promise is about an attacker who knows nobody else in the data. One who holds a list that contains members is "
+    "judged by the promise for such an attacker.",
     "The attacker neither poisons nor chooses the training data.",
     "Candidates are drawn from the distribution of the data: nothing is claimed about a record made to be found.",
     "Batch means are taken to be Gaussian (central limit theorem): promises that assume this are approximate.",
@@ -37,22 +39,63 @@ SCORES_THREAT_MODEL: Final = (
 )
 
 _HARDLY_A_PROMISE: Final = 3.0  # mu beyond which a claimed curve excludes next to nothing
+_NO_PROMISE: Final = 0.999  # a TPR beyond which a curve excludes nothing
 _LEAST_EXCESS: Final = 0.5  # in mu: an audit should notice this much more than claimed, or twice the claim
 
 
-def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff | None, *, fpr: float, confidence: float) -> Verdict:
+def verdict(
+    attacks: Sequence[AttackOutcome],
+    claimed: TradeOff | None,
+    *,
+    fpr: float,
+    confidence: float,
+    listed: TradeOff | None = None,
+) -> Verdict:
     """Consistent, more exposed than claimed, or inconclusive; "measured" where nothing was claimed.
 
     Exposed: some attack refutes the claimed curve at `confidence`, all attacks taken together. Inconclusive: none does,
     but the candidates are too few to notice, with a chance of 80%, a run whose mu exceeds the claimed one by 0.5 or by
     the claim itself, whichever is more; or the claim, beyond mu = 3, excludes so little that nothing can refute it; or
     every attack gave all candidates the same score. `attacks` : the strongest first, those that gave one score last.
-    `fpr` is the false-alarm rate that sentences speak of.
+    `fpr` is the false-alarm rate that sentences speak of. `listed` is the promise for attackers who hold a list that
+    contains members; they are judged by it alone, and where there is nobody else, so is the run. Where one of them
+    does better than guessing and finds more than the claimed curve allows others, the headline says so.
     """
-    strongest = attacks[0]
     if claimed is None:
         return _measured(attacks, fpr=fpr)
+    judged = _judged(attacks, claimed, listed, fpr=fpr, confidence=confidence)
+    leaks = [one for one in attacks if one.attacker_knows and one.mu_lower > 0.0 and _beyond(one, claimed, fpr)]
+    if not leaks:
+        return judged
+    worst = max(leaks, key=lambda one: (_tpr(one, fpr), one.auc.value))
+    words = (
+        f"An attacker who holds a list of {percent(worst.attacker_knows, 'nearest')} of the members ({worst.title}) "
+        f"finds {percent(_tpr(worst, fpr), 'nearest')} of those on it at {rate(fpr)} false alarms."
+    )
+    if judged.kind == "exposed":
+        headline = f"{judged.headline} {words}"
+    else:
+        alone = all(one.attacker_knows for one in attacks)
+        whom = "Judged by the promise for such an attacker" if alone else "Without a list"
+        headline = f"{words} {whom}: {judged.headline[:1].lower()}{judged.headline[1:]}"
+    return judged.model_copy(update={"headline": headline, "list_leak": True})
+
+
+def _beyond(attack: AttackOutcome, claimed: TradeOff, fpr: float) -> bool:
+    return _tpr(attack, fpr) > claimed.tpr_at(fpr) or attack.auc.value > claimed.auc()
+
+
+def _judged(
+    attacks: Sequence[AttackOutcome], claimed: TradeOff, listed: TradeOff | None, *, fpr: float, confidence: float
+) -> Verdict:
+    others = [one for one in attacks if not one.attacker_knows]
+    if listed is None or not others:
+        claimed = claimed if listed is None else listed
+        extra: tuple[str, ...] = ()
+    else:
+        extra = tuple(_with_list(one, listed, fpr) for one in attacks if one.attacker_knows)
     promised = claimed.tpr_at(fpr)
+    strongest = next(iter(others or attacks))
     promised_area = number(min(claimed.auc(), 1.0), "up")
     at = f"{rate(fpr)} false alarms"
     most = "at most" if claimed.kind == "bound" else "about"
@@ -62,6 +105,9 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff | None, *, fpr: 
     if refuted:
         worst = min(refuted, key=lambda one: (one.claim_p_value or 0.0, -one.auc.value))
         unlikely = chance(worst.claim_p_value or 0.0)
+        broken = listed if listed is not None and worst.attacker_knows else claimed
+        promised, promised_area = broken.tpr_at(fpr), number(min(broken.auc(), 1.0), "up")
+        most = "at most" if broken.kind == "bound" else "about"
         return Verdict(
             kind="exposed",
             headline=(
@@ -72,6 +118,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff | None, *, fpr: 
             ),
             reasons=(
                 f"If the promise held, the probability of scores like these would be {unlikely}.",
+                *extra,
                 *found,
             ),
         )
@@ -82,9 +129,10 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff | None, *, fpr: 
                 f"Inconclusive: no attack could test the promise (at most {limit}), because each gave all candidates "
                 "the same score."
             ),
-            reasons=("Try other attacks: gmip attacks lists them.", *found),
+            reasons=("Try other attacks: gmip attacks lists them.", *extra, *found),
         )
-    best = f"The strongest attack, {strongest.title}, finds {percent(_tpr(strongest, fpr), 'nearest')}"
+    without = " without a list" if extra else ""
+    best = f"The strongest attack{without}, {strongest.title}, finds {percent(_tpr(strongest, fpr), 'nearest')}"
     mu = math.sqrt(2.0) * float(ndtri(min(max(claimed.auc(), 0.5), 1.0 - 1.0e-12)))
     if mu > _HARDLY_A_PROMISE:
         return Verdict(
@@ -95,6 +143,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff | None, *, fpr: 
             ),
             reasons=(
                 "Judge by what the attacks found, or train with more noise or larger batches for a stronger promise.",
+                *extra,
                 *found,
             ),
         )
@@ -111,6 +160,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff | None, *, fpr: 
             ),
             reasons=(
                 f"An audit should detect {excess} with a probability of 80%. Use more candidates, or repeat the run.",
+                *extra,
                 *found,
             ),
             candidates_needed=2 * needed,
@@ -122,6 +172,7 @@ def verdict(attacks: Sequence[AttackOutcome], claimed: TradeOff | None, *, fpr: 
         ),
         reasons=(
             f"There are enough candidates to detect {excess} with a probability of 80%.",
+            *extra,
             *found,
         ),
     )
@@ -147,6 +198,20 @@ def _measured(attacks: Sequence[AttackOutcome], *, fpr: float) -> Verdict:
             "Nothing was promised, so nothing could be refuted; this is what was measured.",
             *map(_found, attacks),
         ),
+    )
+
+
+def _with_list(attack: AttackOutcome, listed: TradeOff, fpr: float) -> str:
+    """What an attacker found who holds a list that contains members, and what was promised against one."""
+    share = percent(attack.attacker_knows, "nearest")
+    promised = listed.tpr_at(fpr)
+    most = "at most" if listed.kind == "bound" else "about"
+    against = f"promised against such an attacker: {most} {percent(promised, 'up')}"
+    if promised > _NO_PROMISE:
+        against = "nothing is promised against such an attacker, so the list can give everything away"
+    return (
+        f"An attacker who holds a list that contains {share} of the members ({attack.title}) finds "
+        f"{percent(_tpr(attack, fpr), 'nearest')} of them at {rate(fpr)} false alarms; {against}."
     )
 
 

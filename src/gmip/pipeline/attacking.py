@@ -88,9 +88,19 @@ def run_attacks(
             title=attack.title,
             needs=tuple(words for need, words in NEEDS.items() if need in attack.needs),
             found=tuple(found[attack.name]),
+            knows=_listed_share(run.traces, found[attack.name]) if "list" in attack.needs else 0.0,
         )
         for attack in attacks
     ]
+
+
+def _listed_share(traces: Sequence[Trace], found: Sequence[Scored]) -> float:
+    """The share of the members that is among the candidates; the largest, of repeated runs."""
+    shares = []
+    for trace, one in zip(traces, found, strict=True):
+        assert trace.members is not None
+        shares.append(min(1.0, float(np.isin(one.scores.ids, trace.members).sum()) / trace.header.dataset_size))
+    return max(shares)
 
 
 def _train_shadows(

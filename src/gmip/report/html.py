@@ -87,16 +87,14 @@ def _answers(result: AuditResult) -> Html | None:
     """Several runs: one table and one figure of all of them."""
     if len(result.runs) < 2:
         return None
-    kinds = [run.verdict.kind for run in result.runs]
-    marks = {
-        sentences.LABELS[kind]: tag("span", _icon(kind), sentences.LABELS[kind], class_=f"mark tone-{kind}")
-        for kind in kinds
-    }
+    verdicts = [run.verdict for run in result.runs]
+    looks = {sentences.label(one): sentences.tone(one) for one in verdicts}
+    marks = {label: tag("span", _icon(tone), label, class_=f"mark tone-{tone}") for label, tone in looks.items()}
     figure = overview_figure(result, "overview-figure", _rate(result.runs[0]))
     return tag(
         "section",
         tag("h2", "Overview", id="overview-title"),
-        tag("p", sentences.tally(kinds), class_="headline"),
+        tag("p", sentences.tally(verdicts), class_="headline"),
         table_html(tables.overview_table(result), "overview", "table", marks=marks),
         figure_html(figure, title="All runs: members found against false alarms", confidence=result.confidence),
         _in_numbers(tables.curve_table(figure), "overview"),
@@ -197,13 +195,13 @@ def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
         notes = tag("div", tag("p", tag("strong", "Warnings")), bullets(said), class_="warnings")
     return tag(
         "div",
-        tag("p", _icon(verdict.kind), sentences.LABELS[verdict.kind], class_="verdict-label"),
+        tag("p", _icon(sentences.tone(verdict)), sentences.label(verdict), class_="verdict-label"),
         tag("p", sentences.headline(verdict), class_="headline"),
         _tiles(run),
         tag("dl", *definitions, class_="answers"),
         notes,
         id=f"{key}-verdict",
-        class_=f"verdict tone-{verdict.kind}",
+        class_=f"verdict tone-{sentences.tone(verdict)}",
     )
 
 
@@ -254,8 +252,9 @@ def _attacks(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
         return [tag("p", "No attack was run.")]
     rate = sentences.headline_rate(run)
     told = sentences.meaning(run.attacks[0], rate) if rate else ""
+    mixed = len({one.attacker_knows > 0.0 for one in run.attacks}) == 2
     return [
-        tag("p", f"The strongest was {run.attacks[0].title}. {told}"),
+        tag("p", f"The strongest{' without a list' if mixed else ''} was {run.attacks[0].title}. {told}"),
         table_html(tables.attack_table(result, run), key, "attacks-table"),
         tag("dl", *(_attack_notes(a) for a in run.attacks), class_="notes"),
     ]

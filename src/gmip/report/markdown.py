@@ -38,7 +38,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     sharp = "###" if several else "##"
     parts = [
         f"## {plain(run.name)}" if several else "## The answer",
-        f"**{sentences.LABELS[run.verdict.kind]}.** {plain(sentences.headline(run.verdict))}",
+        f"**{sentences.label(run.verdict)}.** {plain(sentences.headline(run.verdict))}",
         f"- What was asked: {plain(sentences.question(run))}\n- How sure: {plain(sentences.certainty(result, run))}",
         bullets(run.verdict.reasons),
     ]

@@ -22,11 +22,13 @@ __all__ = [
     "groups",
     "headline",
     "headline_rate",
+    "label",
     "meaning",
     "moment",
     "question",
     "rates",
     "tally",
+    "tone",
 ]
 
 _MONTHS = (
@@ -65,6 +67,14 @@ _FACTS = {
     "converged": "Share of searches that converged: {}.",
     "shadows_converged": "Share of searches that converged, over shadow models: {}.",
     "found": "Share of candidates with a counterfactual: {}.",
+    "coverage": "Share of the members on its list, as the attack sees it: {}.",
+    "coverage_estimated": "That share is estimated: {}.",
+    "decoded": "Share of candidates decided at odds of 100 to 1: {}.",
+    "bits": "Bits found per candidate: {}.",
+    "misfit": "Variance left open, in units of what the model leaves: {}.",
+    "steps": "{} steps were used.",
+    "sweeps": "{} sweeps over them.",
+    "settled": "The sweeps settled: {}.",
     "iterations": "Mean number of steps of a search: {}.",
     "reach": "Farthest distance tried: {}.",
 }
@@ -145,14 +155,27 @@ def question(run: RunAudit) -> str:
     )
 
 
+def label(verdict: Verdict) -> str:
+    """The answer in few words: not that a promise holds where an attacker whom it is not about finds more."""
+    if verdict.list_leak and verdict.kind != "exposed":
+        return "Exposed to an attacker with a list"
+    return LABELS[verdict.kind]
+
+
+def tone(verdict: Verdict) -> VerdictKind:
+    """The kind whose colour and sign it has."""
+    return "inconclusive" if verdict.list_leak and verdict.kind == "consistent" else verdict.kind
+
+
 def headline(verdict: Verdict) -> str:
     """The answer in one sentence, without the label that stands above it."""
     rest = verdict.headline.removeprefix(f"{LABELS[verdict.kind]}: ")
     return rest[:1].upper() + rest[1:]
 
 
-def tally(kinds: Sequence[VerdictKind]) -> str:
-    """Several verdicts in one sentence, the worst first."""
+def tally(verdicts: Sequence[Verdict]) -> str:
+    """Several verdicts in few words, the worst first."""
+    kinds = [one.kind for one in verdicts]
     parts = [
         f"{kinds.count(kind)} {'is' if kinds.count(kind) == 1 else 'are'} {LABELS[kind].lower()}"
         for kind in ("exposed", "inconclusive", "consistent")
@@ -160,7 +183,9 @@ def tally(kinds: Sequence[VerdictKind]) -> str:
     ]
     if untested := kinds.count("measured"):
         parts.append(f"{untested} {'has' if untested == 1 else 'have'} no promise to test")
-    return f"Of {len(kinds)} runs, {listed(parts)}."
+    leaks = sum(one.list_leak for one in verdicts)
+    more = f" In {leaks} an attacker with a list finds more than is promised about others." if leaks else ""
+    return f"Of {len(kinds)} runs, {listed(parts)}.{more}"
 
 
 def attack_title(run: RunAudit, name: str) -> str:

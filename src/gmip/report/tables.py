@@ -77,7 +77,7 @@ def overview_table(result: AuditResult) -> Table:
                 run.name,
                 _noise(run),
                 _NONE if run.facts.test_accuracy is None else _numbers.percent(run.facts.test_accuracy, "nearest"),
-                sentences.LABELS[run.verdict.kind],
+                sentences.label(run.verdict),
                 _NONE if promised is None else f"{_most(run.promises[0])} {_numbers.percent(promised, 'up')}",
                 _estimate(measured, share=True),
             ]
@@ -136,7 +136,7 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
 
 
 def _refutation(attack: AttackOutcome, p_value: float) -> Cell:
-    return Cell(_numbers.chance(p_value), ("refuted" if attack.exceeds_claim else "not refuted",))
+    return Cell(_numbers.chance(p_value), ("refuted" if attack.exceeds_claim else "not refuted", *_list(attack)))
 
 
 def group_table(run: RunAudit) -> Table:
@@ -162,6 +162,13 @@ def group_table(run: RunAudit) -> Table:
         "μ at least",
     )
     return _table(f"Groups, the most exposed first. False alarms are counted in the group.{more}", columns, rows)
+
+
+def _list(attack: AttackOutcome) -> tuple[str, ...]:
+    """For whom the promise is that an attack was tested against."""
+    if not attack.attacker_knows:
+        return ()
+    return (f"promise for a list of {_numbers.percent(attack.attacker_knows, 'nearest')} of the members",)
 
 
 def _effort(attack: AttackOutcome) -> tuple[str, ...]:

@@ -8,11 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, get_args
 
-import numpy as np
-
 from gmip import _validate as check
 from gmip._progress import Progress
-from gmip.attacks.attack import Attack, Need, Parties, RunTraits
+from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps
 from gmip.attacks.glir.published_step import View
 from gmip.attacks.glir.scoring import GlirOutcome, glir_scores
 from gmip.attacks.glir.selfplay import Play, background_needed
@@ -93,10 +91,7 @@ class GLiR(Attack):
                 check.non_negative(name, getattr(self, name))
         if self.shrinkage is not None:
             check.one_of("shrinkage", self.shrinkage, get_args(Shrinkage))
-        steps: object = self.steps
-        listed = isinstance(steps, (Sequence, np.ndarray)) and all(isinstance(s, (int, np.integer)) for s in steps)
-        if steps is not None and not listed:
-            raise InvalidArgument("must be a list of numbers of recorded steps", argument="steps", value=steps)
+        check_step_numbers(self.steps)
         if self.projection is not None:
             check.count("projection", self.projection)
         if self.doubt is not None:
@@ -106,7 +101,7 @@ class GLiR(Attack):
         check.seed(self.seed)
 
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
-        steps = self._chosen(trace)
+        steps = chosen_steps(trace, self.steps)
         method = self._method(trace, len(steps))
         play = self._play(trace.header.dataset_size, len(who.background))
         outcome = glir_scores(
@@ -148,22 +143,6 @@ class GLiR(Attack):
                 "background": len(who.background),
             },
         )
-
-    def _chosen(self, trace: Trace) -> list[Step]:
-        if len(trace) == 0:
-            raise InvalidArgument(f"{trace.path} has no recorded step", remedy="record at least one")
-        if self.steps is None:
-            return list(trace)
-        recorded = {int(index): i for i, index in enumerate(trace.recorded)}
-        missing = [step for step in self.steps if step not in recorded]
-        if missing or not len(self.steps):
-            raise InvalidArgument(
-                f"are not all recorded in {trace.path}",
-                argument="steps",
-                value=list(self.steps)[:5],
-                remedy=f"choose among its {len(recorded)}, from {min(recorded)} to {max(recorded)}",
-            )
-        return [trace[recorded[step]] for step in self.steps]
 
     def _method(self, trace: Trace, num_steps: int) -> str:
         if self.method != "auto":

@@ -1,0 +1,8 @@
+"""Decoding: all candidates of a list at once, from the gradients that training published (docs/attacks.md).
+
+`decode` works on arrays and imports no deep-learning framework; `Decode` (in `decode_attack`) is the attack on a run.
+"""
+
+from gmip.attacks.decode.decoding import Decoded, PublishedSum, coordinates, decode
+
+__all__ = ["Decoded", "PublishedSum", "coordinates", "decode"]

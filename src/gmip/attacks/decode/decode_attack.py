@@ -1,0 +1,155 @@
+"""Decoding of a recorded run: gradients of the candidates at every step, then the array-level core."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gmip import _validate as check
+from gmip._progress import Progress, silent
+from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps, parties
+from gmip.attacks.decode.decoding import MISFIT, Decoded, decode
+from gmip.attacks.decode.published_sums import plan, published_sums
+from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.memory import as_bytes
+from gmip.errors import GmipWarning
+from gmip.stats import ScoreSet
+from gmip.tasks import Examples, Task
+from gmip.trace import Trace
+from gmip.training.loop import initial_model
+
+__all__ = ["Decode"]
+
+_NOTHING: Final = 0.01  # bits per candidate: less is not decoded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decode(Attack):
+    """Decoding: who of a list was in, all candidates at once (docs/theory/attackers.md). Nothing is trained.
+
+    The published sum of gradients is a sum over those of the list who were in the batch, so the attack solves for all
+    of them jointly. Full batches: the steps stacked. Mini-batches: one system for each step, joined by expectation
+    propagation; shuffled: exactly one batch of an epoch each.
+
+    Parameters
+    ----------
+    coverage : q, the share of the members that the candidates contain; None: estimated.
+    steps : numbers of the recorded steps to use; None: all.
+    most_sweeps : passes over all steps.
+    memory_limit : bytes or "3 GiB"; None: half of what is free. Mini-batches: steps that do not fit are left out, the
+        late ones first, with a GmipWarning.
+    device : where gradients are computed.
+
+    Guarantees
+    ----------
+    Scores are log-odds of membership at even prior odds, without a label of the run, for independent memberships and
+    Gaussian sums of what is not listed: approximate. Unlisted members of mini-batches count as drawn anew in each step.
+    What the list does not explain makes the odds smaller in proportion, and is said in a GmipWarning. This attacker
+    holds a list that contains the members: no promise for an attacker who knows nobody speaks about it.
+    """
+
+    coverage: float | None = None
+    steps: Sequence[int] | None = None
+    most_sweeps: int = 15
+    memory_limit: float | str | None = None
+    device: str = "cpu"
+
+    name: ClassVar[str] = "decode"
+    title: ClassVar[str] = "Decoding of a list of candidates"
+    needs: ClassVar[frozenset[Need]] = frozenset({"gradients", "loss", "labels", "list"})
+
+    @classmethod
+    def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
+        """Always."""
+        return True
+
+    def __post_init__(self) -> None:
+        if self.coverage is not None:
+            check.probability("coverage", self.coverage, open_low=True)
+        check_step_numbers(self.steps)
+        check.count("most_sweeps", self.most_sweeps)
+        if self.memory_limit is not None:
+            as_bytes("memory_limit", self.memory_limit)
+
+    def decoded(
+        self,
+        task: Task,
+        trace: Trace,
+        candidates: ArrayLike | None = None,
+        background: Examples | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> Decoded:
+        """All that decoding finds, as in `run`: also who was in which batch, with the candidates in rising order."""
+        who = parties(task, trace, candidates, task.pool[[]] if background is None else background)
+        order = np.argsort(who.ids)
+        who = Parties(who.ids[order], who.candidates[order], who.background)
+        return self._decoded(task, trace, who, progress or silent(self.name))[0]
+
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+        order = np.argsort(who.ids)
+        found, used = self._decoded(task, trace, Parties(who.ids, who.candidates[order], who.background), progress)
+        scores = np.empty(len(who.ids))
+        scores[order] = found.log_odds
+        self._say(found)
+        return ScoreSet(
+            ids=who.ids,
+            scores=scores,
+            attack=self.name,
+            calibration=(1.0, 0.0),
+            facts={
+                "coverage": found.coverage,
+                "coverage_estimated": self.coverage is None,
+                "decoded": found.sure,
+                "bits": max(0.0, found.gain),
+                "misfit": found.misfit,
+                "steps": used,
+                "sweeps": found.sweeps,
+                "settled": found.settled,
+            },
+        )
+
+    def _say(self, found: Decoded) -> None:
+        if found.misfit > MISFIT:
+            warnings.warn(
+                "the list does not explain the published gradients: what it leaves open is "
+                f"{found.misfit:.3g} times what the noise and unlisted members should leave, so decoding is unreliable "
+                "here. Check that the list contains the members, or pass `coverage` and background records.",
+                GmipWarning,
+                stacklevel=4,
+            )
+        elif found.gain < _NOTHING:
+            warnings.warn(
+                "the published gradients do not tell the listed candidates apart: decoding finds less than "
+                f"{_NOTHING:g} bits per candidate.",
+                GmipWarning,
+                stacklevel=4,
+            )
+
+    def _decoded(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> tuple[Decoded, int]:
+        steps = chosen_steps(trace, self.steps)
+        model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(self.device)
+        limit = as_bytes("memory_limit", self.memory_limit)
+        gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
+        chosen = plan(trace, steps, len(who.candidates), gradients.num_params, limit)
+        last, done = 2 * chosen.steps, 0  # decoding counts as much as the gradients
+
+        def step_done() -> None:
+            nonlocal done
+            done += 1
+            progress(done, last)
+
+        found = decode(
+            published_sums(gradients, trace, who, chosen.sums, step_done),
+            dataset_size=trace.header.dataset_size,
+            epochs=chosen.epochs,
+            coverage=self.coverage,
+            most_sweeps=self.most_sweeps,
+            progress=lambda part, parts: progress(chosen.steps + chosen.steps * part // parts, last),
+        )
+        return found, chosen.steps
