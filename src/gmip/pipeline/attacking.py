@@ -28,7 +28,7 @@ from gmip.errors import GmipWarning
 from gmip.pipeline.audited_runs import AuditedRun
 from gmip.pipeline.config import AttackConfig, AuditConfig
 from gmip.stats import ExpectedRoc, ScoreSet
-from gmip.tasks import Task
+from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 
 __all__ = ["choose_candidates", "default_attacks", "make_attacks", "read_scored", "run_attacks", "write_scored"]
@@ -127,7 +127,7 @@ def _run(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64], progr
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GmipWarning)
-        scores = attack.run(task, trace, ids, progress=progress)
+        scores = attack.run(task, trace, ids, _background(task, trace, attack, ids), progress=progress)
     said = []
     for warning in caught:
         if issubclass(warning.category, GmipWarning):
@@ -137,6 +137,13 @@ def _run(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64], progr
     if scores.prediction is not None:
         scores = dataclasses.replace(scores, prediction=scores.prediction.thinned())
     return Scored(scores=scores, seconds=time.perf_counter() - start, warnings=tuple(said))
+
+
+def _background(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64]) -> Examples | None:
+    """For an attacker with a list that lacks members: records that show how those vary. Others know what they need."""
+    if "list" not in attack.needs or np.isin(trace.members, ids).all():
+        return None
+    return parties(task, trace, ids, None).background
 
 
 def _key(trace: Trace, candidates: NDArray[np.int64], attack: Attack) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gmip import account
 from gmip.auditing import Attacked, Candidates, Criteria, RateLimit, Scored, assemble_run, merged
 from gmip.auditing.schema import RunAudit
 from gmip.errors import InvalidArgument
@@ -43,7 +44,7 @@ def attacked(name: str, shift: float, *, warnings: tuple[str, ...] = (), **about
     found = Scored(
         scores=ScoreSet(ids=np.arange(120), scores=scores, attack=name, **about), seconds=2.0, warnings=warnings
     )
-    return Attacked(name=name, title=name.upper(), needs=("a model",), found=(found,))
+    return Attacked(name=name, title=name.upper(), needs=("a model",), found=(found,), holds_list=name == "list")
 
 
 def assembled(run: Trace, *attacks: Attacked, **changes: Any) -> tuple[RunAudit, Candidates, list[tuple[int, int]]]:
@@ -75,6 +76,23 @@ def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) 
     assert [record.id for record in one.exposed] == [row.id for row in rows if row.member][:20]
     assert one.exposed[0].posterior is not None and one.exposed[0].p_value is None
     assert calls == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_an_attacker_with_a_list_is_judged_by_the_promise_for_one(tmp_path: Path) -> None:
+    """60 members are listed and found; that refutes nothing that was promised, as there is no noise."""
+    run = trace(tmp_path / "a")
+    share = min(1.0, 60 / run.header.dataset_size)
+    one, _, _ = assembled(run, attacked("weak", 0.0), attacked("list", 5.0), limit=RateLimit(0.05, 0.1), claim_mu=None)
+    assert [outcome.attack for outcome in one.attacks] == ["weak", "list"]  # whom the claimed promise is about
+    assert [outcome.attacker_knows for outcome in one.attacks] == [0.0, pytest.approx(share)]
+    assert one.exposed_by == "weak" and one.gate is not None and one.gate.attack == "weak"
+    (listed,) = (promise for promise in one.promises if promise.key == "list")
+    assert listed.tpr_at["0.01"] == pytest.approx(account(run.runs(), attacker_knows=share).tpr_at(0.01))
+    assert any("holds a list that contains" in reason and "LIST" in reason for reason in one.verdict.reasons)
+    if listed.tpr_at["0.01"] == 1.0:
+        assert not one.attacks[1].exceeds_claim and one.attacks[1].claim_p_value == 1.0
+    alone, _, _ = assembled(run, attacked("list", 5.0), limit=RateLimit(0.05, 0.1))
+    assert alone.gate is not None and alone.gate.attack == "list" and not alone.gate.passed
 
 
 def test_what_was_not_recorded_is_a_fact(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from gmip import Gaussian
+from gmip import Gaussian, NoisySGD, account
 from gmip.auditing import gate, verdict
 from gmip.stats.intervals import RunScores
 from tests.unit.auditing.scored import CONFIDENCE, judge, measured, scores
@@ -65,6 +65,31 @@ def test_the_headline_has_the_rate_of_the_table() -> None:
     one = measured(2.0, 100, 2.5)
     words = verdict([one], Gaussian(2.5), fpr=0.01, confidence=CONFIDENCE).headline
     assert f"finds {100 * one.tpr_at['0.01'].value:.3g}%" in words
+
+
+@pytest.mark.parametrize(("listed", "kind"), [(0.5, "exposed"), (6.0, "consistent")])
+def test_a_list_is_judged_by_its_own_promise(listed: float, kind: str) -> None:
+    """mu = 3 is more than 0.5 and less than 6, whatever is claimed about those who hold no list."""
+    others = measured(0.5, 1000, 0.5)
+    holder = measured(3.0, 1000, listed, attack="decode", title="Decoding", attacker_knows=0.9, tests=2)
+    found = verdict([others, holder], Gaussian(0.5), listed=Gaussian(listed), fpr=0.01, confidence=CONFIDENCE)
+    assert found.kind == kind
+    if kind == "exposed":
+        assert found.headline.startswith("More exposed than claimed: Decoding")
+        assert f"promised: at most {100 * Gaussian(0.5).tpr_at(0.01):.3g}"[:-1] in found.headline
+    else:
+        assert "GLiR" in found.headline and "Decoding" not in found.headline
+    assert any("a list that contains 90% of the members (Decoding) finds" in reason for reason in found.reasons)
+
+
+def test_nothing_is_promised_against_a_whole_list_without_noise() -> None:
+    run = NoisySGD(dataset_size=300, batch_size=300, num_steps=1, num_params=50, sampling="full")
+    nothing = account(run, attacker_knows=1.0)
+    holder = measured(8.0, 300, 0.0, claimed=nothing, attacker_knows=1.0)
+    assert holder.claim_p_value == 1.0 and not holder.exceeds_claim
+    found = verdict([measured(0.3, 300, 0.3), holder], Gaussian(0.3), listed=nothing, fpr=0.01, confidence=CONFIDENCE)
+    assert found.kind != "exposed"
+    assert any("the list can give everything away" in reason for reason in found.reasons)
 
 
 def test_gate() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from gmip.training.loop import initial_model
 
 __all__ = ["Decode"]
 
+_MOST_BACKGROUND: Final = 8000  # records: more hardly improves the covariance of those who are not listed
+_BYTES_PER_PRODUCT: Final = 32
 _NOTHING: Final = 0.01  # bits per candidate: less is not decoded
 
 
@@ -35,6 +38,9 @@ class Decode(Attack):
     The published sum of gradients is a sum over those of the list who were in the batch, so the attack solves for all
     of them jointly. Full batches: the steps stacked. Mini-batches: one system for each step, joined by expectation
     propagation; shuffled: exactly one batch of an epoch each.
+
+    Background records serve where some members are not listed (1.5 for each candidate or parameter, whichever is less,
+    or none): they tell how the unlisted vary. Without them the candidates do, less well.
 
     Parameters
     ----------
@@ -133,8 +139,13 @@ class Decode(Attack):
 
     def _decoded(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> tuple[Decoded, int]:
         steps = chosen_steps(trace, self.steps)
-        model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(self.device)
         limit = as_bytes("memory_limit", self.memory_limit)
+        # Inner products of all records, and as much to compute them.
+        most = max(0, min(_MOST_BACKGROUND, math.isqrt(limit // _BYTES_PER_PRODUCT) - len(who.candidates)))
+        if len(who.background) > most:
+            few = np.random.default_rng(0).permutation(len(who.background))[:most]
+            who = who._replace(background=who.background[np.sort(few)])
+        model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
         chosen = plan(trace, steps, len(who.candidates), gradients.num_params, limit)
         last, done = 2 * chosen.steps, 0  # decoding counts as much as the gradients

@@ -71,7 +71,7 @@ class Decoded:
     prior : the share of the candidates who are members, by it.
     sweeps, settled : passes over the steps, and whether the probabilities stopped changing.
     misfit : what the list leaves unexplained, squared, in units of what it should; 1 where the model is right.
-    sure : the share of candidates whose membership is decided, at odds of 100 to 1.
+    sure : the share of candidates whose membership the steps decide, at odds of 100 to 1.
     gain : bits per candidate that the steps tell beyond the prior; near 0 where nothing can be decoded.
     """
 
@@ -147,8 +147,8 @@ def decode(
         beliefs.settle(most_sweeps if coverage is not None else min(most_sweeps, _FIRST_SWEEPS))
         found.append(beliefs)
         progress(number + 1, len(shares))
-        best = max(found, key=lambda one: (one.misfit < MISFIT, one.evidence))
-        if len(found) - found.index(best) > 2:  # lower coverages fit worse and worse
+        best = max(found, key=lambda one: (one.fits, one.evidence if one.fits else -one.misfit))
+        if best.fits and len(found) - found.index(best) > 2:  # lower coverages fit worse and worse
             break
     if coverage is None:
         best.settle(most_sweeps)
@@ -326,13 +326,18 @@ class _Beliefs:
         return float(self.fit.sum() + known.sum())
 
     @property
+    def fits(self) -> bool:
+        """Whether the list and the noise explain the published sums."""
+        return self.misfit < MISFIT
+
+    @property
     def misfit(self) -> float:
         sizes = np.array([len(step.y) for step in self.steps])
         return float(self.chi @ sizes / sizes.sum())
 
     def answer(self) -> Decoded:
         misfit, says, chance = self.misfit, self.says, self.chance
-        if misfit > MISFIT and self.linear[0] < misfit:  # it settled on something that does not fit
+        if not self.fits and self.linear[0] < misfit:  # it settled on something that does not fit
             misfit, _, says, chance = self.linear
         # Where the list does not explain the sums, their noise is larger than was said.
         evidence = says.sum(0) / max(1.0, misfit)
@@ -345,7 +350,7 @@ class _Beliefs:
             sweeps=self.sweeps,
             settled=self.settled,
             misfit=misfit,
-            sure=float(np.mean(np.abs(odds) > np.log(100.0))),
+            sure=float(np.mean(np.minimum(np.abs(odds), np.abs(evidence)) > np.log(100.0))),
             gain=float(_bits(np.array(self.prior)) - _bits(expit(odds)).mean()),
         )
 

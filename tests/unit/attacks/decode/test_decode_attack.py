@@ -1,0 +1,131 @@
+"""Decoding of recorded runs."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
+
+from torch import nn
+
+from gmip.attacks import Decode
+from gmip.attacks.attack import Parties
+from gmip.attacks.decode import decode
+from gmip.attacks.decode.published_sums import _by_gram, _by_rows, _sum, plan
+from gmip.attacks.gradients import PerExampleGradients
+from gmip.errors import GmipWarning, InvalidArgument
+from gmip.stats import ScoreSet
+from gmip.stats.roc import auc
+from gmip.tasks import Task
+from gmip.trace import Trace
+from gmip.training import train
+from tests.contracts.attacks import CLASSES, MEMBERS, WIDTH, make_task
+
+RECIPE: dict[str, Any] = {"num_steps": 8, "learning_rate": 0.5}
+
+
+def wide() -> nn.Module:
+    """243 parameters, more than the 80 candidates."""
+    return nn.Sequential(nn.Linear(WIDTH, 20), nn.Tanh(), nn.Linear(20, CLASSES))
+
+
+def recorded(folder: Any, **changes: Any) -> tuple[Task, Trace]:
+    task = make_task(make_model=wide)
+    train(task, task.recipe.replace(**RECIPE | changes), seed=1, out=folder)
+    return task, Trace.open(folder)
+
+
+def area(found: ScoreSet, trace: Trace) -> float:
+    inside = np.isin(found.ids, trace.members)
+    return auc(found.scores[inside], found.scores[~inside])
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.5])
+def test_a_network_with_more_parameters_than_candidates(tmp_path, clip_norm):
+    task, trace = recorded(tmp_path / "a", num_steps=5, clip_norm=clip_norm)
+    found = Decode().run(task, trace)
+    assert area(found, trace) == 1.0
+    assert found.facts["coverage"] == 1.0 and found.facts["decoded"] == 1.0 and found.facts["steps"] == 5
+    assert (found.posterior(0.5)[np.isin(found.ids, trace.members)] > 0.99).all()
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson", "shuffled"])
+def test_mini_batches(tmp_path, sampling):
+    task, trace = recorded(tmp_path / "a", batch_size=10, sampling=sampling)
+    found = Decode().run(task, trace)
+    assert area(found, trace) > (0.99 if sampling == "shuffled" else 0.85)
+    batches = Decode().decoded(task, trace).batches
+    assert batches.shape == (8, 2 * MEMBERS)
+    sizes = [info.batch_size for info in trace.infos]
+    np.testing.assert_allclose(batches.sum(1), sizes, atol=0.5)
+    assert batches[:, ~np.isin(np.sort(found.ids), trace.members)].max() < 0.5
+
+
+def test_the_last_batch_of_an_epoch_may_be_smaller(tmp_path):
+    task, trace = recorded(tmp_path / "a", batch_size=15, sampling="shuffled")
+    assert {info.batch_size for info in trace.infos} == {10, 15}
+    assert plan(trace, list(trace), 80, 243, 2**30).epochs == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert area(Decode().run(task, trace), trace) > 0.95
+
+
+def test_much_noise_leaves_nothing_and_that_is_said(tmp_path):
+    task, trace = recorded(tmp_path / "a", num_steps=2, clip_norm=1.0, noise_std=5.0)
+    with pytest.warns(GmipWarning, match="do not tell the listed candidates apart"):
+        found = Decode().run(task, trace)
+    assert found.facts["bits"] < 0.01 and np.abs(found.scores).max() < 1.0
+
+
+def test_a_list_of_strangers_is_said(tmp_path):
+    task, trace = recorded(tmp_path / "a", num_steps=3)
+    named = np.concatenate([trace.members, trace.non_members])
+    strangers = np.setdiff1d(np.arange(len(task.pool)), named)[:80]
+    with pytest.warns(GmipWarning, match="does not explain the published gradients"):
+        Decode(coverage=1.0).run(task, trace, strangers)
+
+
+def test_rows_and_inner_products_give_the_same(tmp_path):
+    """With all members listed: what is left is noise, the same in every direction."""
+    task, trace = recorded(tmp_path / "a", num_steps=1, clip_norm=1.0, noise_std=0.02)
+    ids = np.concatenate([trace.members, trace.non_members])
+    rest = np.setdiff1d(np.arange(len(task.pool)), ids)
+    who = Parties(ids, task.pool[ids], task.pool[rest])
+    gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
+    found = [
+        decode(
+            [_sum(*way(gradients, "float32", who, list(trace), lambda: None), 1.0, "full")],
+            dataset_size=MEMBERS,
+            coverage=1.0,
+        ).log_odds
+        for way in (_by_rows, _by_gram)
+    ]
+    np.testing.assert_allclose(*found, atol=1e-5 * np.abs(found[0]).max())
+
+
+def test_steps_that_do_not_fit_are_left_out(tmp_path):
+    task, trace = recorded(tmp_path / "a", batch_size=10, sampling="fixed")
+    with pytest.warns(GmipWarning, match=r"the first 2 of 8 recorded steps"):
+        chosen = plan(trace, list(trace), 80, 243, 8 * 80 * 80 * (3 + 2 * 2))
+    assert chosen.steps == 2
+    with pytest.raises(InvalidArgument, match=r"80 candidates need .*more than memory_limit"):
+        Decode(memory_limit=1000).run(task, trace)
+    assert Decode(steps=[0, 5]).run(task, trace).facts["steps"] == 2
+
+
+def test_background_tells_how_unlisted_members_vary(tmp_path):
+    task, trace = recorded(tmp_path / "a", num_steps=1)
+    rest = np.setdiff1d(np.arange(len(task.pool)), np.concatenate([trace.members, trace.non_members]))
+    ids = np.concatenate([trace.members[::2], trace.non_members[::2]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GmipWarning)
+        found = Decode().run(task, trace, ids, task.pool[rest])
+    assert found.facts["coverage"] < 0.9 and found.facts["misfit"] < 2.0 and area(found, trace) > 0.6
+
+
+@pytest.mark.parametrize("options", [{"coverage": 0.0}, {"coverage": 1.5}, {"most_sweeps": 0}, {"steps": "all"}])
+def test_options_are_checked(options):
+    with pytest.raises(InvalidArgument, match=next(iter(options))):
+        Decode(**options)
