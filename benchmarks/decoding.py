@@ -2,9 +2,8 @@
 
     GMIP_DATA=... python benchmarks/decoding.py [--seeds 3] [SETTING ...]
 
-For each setting, means over the seeds: AUC and TPR at 1% FPR of GLiR and of decoding; then of decoding when the attacker
-lists half of the members (and as many others), and of a null run, in which all members are replaced by records that are
-not on the list. Data that are not on this machine are left out, with a sentence on standard error.
+For each setting, means over the seeds: AUC and TPR at 1% FPR of GLiR and of decoding; then of decoding when the
+attacker lists half of the members (and as many others), and of a null run: a list of two halves of strangers. Data that are not on this machine are left out, with a sentence on standard error.
 """
 
 from __future__ import annotations

@@ -141,6 +141,7 @@ def _run(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64], progr
 
 def _background(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64]) -> Examples | None:
     """For an attacker with a list that lacks members: records that show how those vary. Others know what they need."""
+    assert trace.members is not None
     if "list" not in attack.needs or np.isin(trace.members, ids).all():
         return None
     return parties(task, trace, ids, None).background

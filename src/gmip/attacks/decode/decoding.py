@@ -340,7 +340,7 @@ class _Beliefs:
         if not self.fits and self.linear[0] < misfit:  # it settled on something that does not fit
             misfit, _, says, chance = self.linear
         # Where the list does not explain the sums, their noise is larger than was said.
-        evidence = says.sum(0) / max(1.0, misfit)
+        evidence = says.sum(0) / (misfit if misfit > MISFIT else 1.0)
         odds = logit(self.prior) + evidence
         return Decoded(
             log_odds=evidence,

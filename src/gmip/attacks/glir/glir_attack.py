@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, get_args
 
+import numpy as np
+
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps

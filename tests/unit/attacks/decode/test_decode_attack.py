@@ -62,7 +62,7 @@ def test_mini_batches(tmp_path, sampling):
     assert batches.shape == (8, 2 * MEMBERS)
     sizes = [info.batch_size for info in trace.infos]
     np.testing.assert_allclose(batches.sum(1), sizes, atol=0.5)
-    assert batches[:, ~np.isin(np.sort(found.ids), trace.members)].max() < 0.5
+    assert batches.T[~np.isin(np.sort(found.ids), trace.members)].max() < 0.5
 
 
 def test_the_last_batch_of_an_epoch_may_be_smaller(tmp_path):
@@ -76,7 +76,7 @@ def test_much_noise_leaves_nothing_and_that_is_said(tmp_path):
     task, trace = recorded(tmp_path / "a", num_steps=2, clip_norm=1.0, noise_std=5.0)
     with pytest.warns(GmipWarning, match="do not tell the listed candidates apart"):
         found = Decode().run(task, trace)
-    assert found.facts["bits"] < 0.01 and np.abs(found.scores).max() < 1.0
+    assert float(found.facts["bits"]) < 0.01 and np.abs(found.scores).max() < 1.0
 
 
 def test_a_list_of_strangers_is_said(tmp_path):
@@ -102,7 +102,7 @@ def test_rows_and_inner_products_give_the_same(tmp_path):
         ).log_odds
         for way in (_by_rows, _by_gram)
     ]
-    np.testing.assert_allclose(*found, atol=1e-5 * np.abs(found[0]).max())
+    np.testing.assert_allclose(found[0], found[1], atol=1e-5 * np.abs(found[0]).max())
 
 
 def test_steps_that_do_not_fit_are_left_out(tmp_path):
@@ -118,11 +118,12 @@ def test_steps_that_do_not_fit_are_left_out(tmp_path):
 def test_background_tells_how_unlisted_members_vary(tmp_path):
     task, trace = recorded(tmp_path / "a", num_steps=1)
     rest = np.setdiff1d(np.arange(len(task.pool)), np.concatenate([trace.members, trace.non_members]))
+    assert trace.members is not None and trace.non_members is not None
     ids = np.concatenate([trace.members[::2], trace.non_members[::2]])
     with warnings.catch_warnings():
         warnings.simplefilter("error", GmipWarning)
         found = Decode().run(task, trace, ids, task.pool[rest])
-    assert found.facts["coverage"] < 0.9 and found.facts["misfit"] < 2.0 and area(found, trace) > 0.6
+    assert float(found.facts["coverage"]) < 0.9 and float(found.facts["misfit"]) < 2.0 and area(found, trace) > 0.6
 
 
 @pytest.mark.parametrize("options", [{"coverage": 0.0}, {"coverage": 1.5}, {"most_sweeps": 0}, {"steps": "all"}])

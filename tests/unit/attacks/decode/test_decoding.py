@@ -50,7 +50,10 @@ def play(
     who = np.concatenate([np.flatnonzero(inside), np.arange(C, C + N - inside.sum())])
     if null:
         who = np.arange(C, C + N)
-    sums, batches, epochs, order = [], [], [], who
+    sums: list[PublishedSum] = []
+    batches: list[NDArray[np.bool_]] = []
+    epochs: list[list[int]] = []
+    order = who
     for t in range(steps):
         all_gradients = rng.normal(size=(C + N + background, dims))
         if clip is not None:
@@ -130,9 +133,7 @@ def test_shuffled_epochs_tell_more_than_the_same_steps_drawn_anew() -> None:
     for seed, game in enumerate(games):
         assert all((game.batches[e : e + 5].sum(0) == game.inside).all() for e in (0, 5)), seed
     told = np.mean([game.auc for game in games])
-    fresh = np.mean(
-        [play(seed, sampling="fixed", noise=0.25, batch=10, steps=10, dims=60).auc for seed in range(3)]
-    )
+    fresh = np.mean([play(seed, sampling="fixed", noise=0.25, batch=10, steps=10, dims=60).auc for seed in range(3)])
     assert told > fresh + 0.03
 
 
