@@ -3,7 +3,8 @@
     GMIP_DATA=... python benchmarks/decoding.py [--seeds 3] [SETTING ...]
 
 For each setting, means over the seeds: AUC and TPR at 1% FPR of GLiR and of decoding; then of decoding when the
-attacker lists half of the members (and as many others), and of a null run: a list of two halves of strangers. Data that are not on this machine are left out, with a sentence on standard error.
+attacker lists half of the members (and as many others), and of a null run: a list of two halves of strangers. Data
+that are not on this machine are left out, with a sentence on standard error.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ SETTINGS: dict[str, tuple[Callable[[], Task], Row]] = {
     "cifar10, 5 steps": (lambda: load("cifar10"), {**CIFAR, "num_steps": 5}),
     "adult, 1 step": (lambda: load("adult"), ADULT),
 }
-MOST_BACKGROUND = 4000
+MOST_BACKGROUND = 8000
 
 
 def rates(

@@ -95,7 +95,10 @@ def published_sums(
             draw = "poisson"
         elif header.sampling == "full" or share == 1.0:
             share, draw = 1.0, "full"
-        small = len(steps) * gradients.num_params <= len(who.candidates)
+        # What is not listed is not the same in every direction: with enough background directions outside the
+        # candidates' span tell of it, too.
+        dims = len(steps) * gradients.num_params
+        small = dims <= len(who.candidates) or _ENOUGH * dims <= len(who.background)
         made = (_by_rows if small else _by_gram)(gradients, header.dtype, who, steps, done)
         yield _sum(*made, share, draw)
 
