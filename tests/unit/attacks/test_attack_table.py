@@ -41,7 +41,11 @@ def invoked(*arguments: str):
 
 
 def test_names_and_classes():
-    assert attack_table.names()[:3] == ("glir", "decode", "loss")  # as in the table: the strongest on a trace comes first
+    assert attack_table.names()[:3] == (
+        "glir",
+        "decode",
+        "loss",
+    )  # as in the table: the strongest on a trace comes first
     for name in attack_table.names():
         made = attack_table.make(name)
         assert type(made) is attack_table.kind(name) and made.name == name
