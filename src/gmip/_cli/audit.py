@@ -344,7 +344,8 @@ def _print(result: AuditResult, where: str) -> None:
     from gmip.report.sentences import cautions
 
     for one in result.runs:
-        rows = [("run", one.name), ("verdict", one.verdict.kind)]
+        beside = "; exposed to an attacker with a list" if one.verdict.list_leak else ""
+        rows = [("run", one.name), ("verdict", f"{one.verdict.kind}{beside}")]
         rows += [
             (
                 f"members found at {_numbers.rate(key)} false alarms, "

@@ -73,9 +73,7 @@ def all_promises(
         made.append(promise("susceptibility", name, curve, standing="approximation", fprs=fprs))
     if listed is not None:
         name = f"Promised to an attacker with a list of {percent(knows, 'nearest')} of the members"
-        made.insert(
-            0 if only_listed else len(made), promise("list", name, listed, standing="approximation", fprs=fprs)
-        )
+        made.insert(0 if only_listed else len(made), promise("list", name, listed, standing="approximation", fprs=fprs))
     if any(run.noise_std > 0.0 for run in runs) and len({ADJACENCY[run.sampling] for run in runs}) == 1:
         curve = account(list(runs), notion="gdp")
         standing = "proved" if curve.kind == "bound" else "approximation"

@@ -10,7 +10,6 @@ from gmip._validate import listed
 from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, Verdict, VerdictKind
 
 __all__ = [
-    "LABELS",
     "STANDINGS",
     "attack_notes",
     "attack_title",

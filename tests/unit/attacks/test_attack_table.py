@@ -41,11 +41,7 @@ def invoked(*arguments: str):
 
 
 def test_names_and_classes():
-    assert attack_table.names()[:3] == (
-        "glir",
-        "decode",
-        "loss",
-    )  # as in the table: the strongest on a trace comes first
+    assert attack_table.names()[:3] == ("glir", "decode", "loss")  # as in the table, those on a trace first
     for name in attack_table.names():
         made = attack_table.make(name)
         assert type(made) is attack_table.kind(name) and made.name == name
@@ -79,14 +75,9 @@ def test_every_attack_can_be_imported_from_the_package():
     ],
 )
 def test_attacks_that_run_unasked(run, extra):
-    assert attack_table.default_names([run]) == ("glir", "decode", "loss", *extra)
+    assert attack_table.default_names([run]) == ("glir", "loss", *extra)
     own = RunTraits(noisy=False, recorded=False, seeded=True)
-    assert attack_table.default_names([run, own]) == (
-        "glir",
-        "decode",
-        "loss",
-        *(name for name in extra if name != "seed"),
-    )
+    assert attack_table.default_names([run, own]) == ("glir", "loss", *(name for name in extra if name != "seed"))
 
 
 def test_options_are_those_of_the_class():

@@ -28,26 +28,28 @@ CRITERIA: dict[str, Any] = {
 }
 
 
-def trace(path: Path, *, steps: int = 2, interrupted: bool = False) -> Trace:
+def trace(path: Path, *, steps: int = 2, interrupted: bool = False, noise_std: float = 0.25) -> Trace:
     with (
         contextlib.suppress(KeyboardInterrupt),
         TraceWriter.create(path, header(clip_norm=1.0), members=MEMBERS, non_members=OTHERS) as writer,
     ):
-        write_steps(writer, steps)
+        write_steps(writer, steps, noise_std=noise_std)
         if interrupted:
             raise KeyboardInterrupt
     return Trace.open(path)
 
 
-def attacked(name: str, shift: float, *, warnings: tuple[str, ...] = (), **about: Any) -> Attacked:
+def attacked(name: str, shift: float, *, warnings: tuple[str, ...] = (), knows: float = 0.0, **about: Any) -> Attacked:
     scores = np.random.default_rng(1).normal(size=120) + shift * (np.arange(120) < 60)
     found = Scored(
         scores=ScoreSet(ids=np.arange(120), scores=scores, attack=name, **about), seconds=2.0, warnings=warnings
     )
-    return Attacked(name=name, title=name.upper(), needs=("a model",), found=(found,), holds_list=name == "list")
+    return Attacked(name=name, title=name.upper(), needs=("a model",), found=(found,), knows=knows)
 
 
-def assembled(run: Trace, *attacks: Attacked, **changes: Any) -> tuple[RunAudit, Candidates, list[tuple[int, int]]]:
+def assembled(
+    run: Trace, *attacks: Attacked, claim_mu: float | None = 0.5, **changes: Any
+) -> tuple[RunAudit, Candidates, list[tuple[int, int]]]:
     calls: list[tuple[int, int]] = []
     one, rows = assemble_run(
         name="run",
@@ -56,7 +58,7 @@ def assembled(run: Trace, *attacks: Attacked, **changes: Any) -> tuple[RunAudit,
         traces=[run],
         attacks=attacks,
         accuracies={"train_accuracy": 0.9, "test_accuracy": None},
-        claim_mu=0.5,
+        claim_mu=claim_mu,
         criteria=Criteria(**CRITERIA | changes),
         progress=lambda done, total: calls.append((done, total)),
     )
@@ -79,20 +81,33 @@ def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) 
 
 
 def test_an_attacker_with_a_list_is_judged_by_the_promise_for_one(tmp_path: Path) -> None:
-    """60 members are listed and found; that refutes nothing that was promised, as there is no noise."""
-    run = trace(tmp_path / "a")
-    share = min(1.0, 60 / run.header.dataset_size)
-    one, _, _ = assembled(run, attacked("weak", 0.0), attacked("list", 5.0), limit=RateLimit(0.05, 0.1), claim_mu=None)
+    """All members are listed and found; that refutes nothing that was promised, as there is no noise."""
+    run, holder = trace(tmp_path / "a", steps=150, noise_std=0.0), attacked("list", 5.0, knows=1.0)
+    one, _, _ = assembled(run, holder, attacked("weak", 0.0), limit=RateLimit(0.05, 0.1))
     assert [outcome.attack for outcome in one.attacks] == ["weak", "list"]  # whom the claimed promise is about
-    assert [outcome.attacker_knows for outcome in one.attacks] == [0.0, pytest.approx(share)]
-    assert one.exposed_by == "weak" and one.gate is not None and one.gate.attack == "weak"
+    assert [outcome.attacker_knows for outcome in one.attacks] == [0.0, 1.0]
+    assert one.exposed_by == "weak" and one.promises[0].key == "claimed"
     (listed,) = (promise for promise in one.promises if promise.key == "list")
-    assert listed.tpr_at["0.01"] == pytest.approx(account(run.runs(), attacker_knows=share).tpr_at(0.01))
+    assert listed.tpr_at["0.01"] == pytest.approx(account(run.runs(), attacker_knows=1.0).tpr_at(0.01))
+    assert listed.tpr_at["0.01"] > 0.999
+    assert not one.attacks[1].exceeds_claim and one.attacks[1].claim_p_value > 0.5
+    assert one.verdict.list_leak and one.verdict.headline.startswith("An attacker who holds a list of 100% of the")
     assert any("holds a list that contains" in reason and "LIST" in reason for reason in one.verdict.reasons)
-    if listed.tpr_at["0.01"] == 1.0:
-        assert not one.attacks[1].exceeds_claim and one.attacks[1].claim_p_value == 1.0
-    alone, _, _ = assembled(run, attacked("list", 5.0), limit=RateLimit(0.05, 0.1))
-    assert alone.gate is not None and alone.gate.attack == "list" and not alone.gate.passed
+    assert one.gate is not None and one.gate.attack == "list" and not one.gate.passed  # a limit is about all attacks
+
+
+def test_where_only_a_list_was_tried_its_promise_comes_first(tmp_path: Path) -> None:
+    """The tables of a report compare the first attack with the first promise."""
+    one, _, _ = assembled(trace(tmp_path / "a", steps=150, noise_std=0.0), attacked("list", 5.0, knows=1.0))
+    assert [promise.key for promise in one.promises][:2] == ["list", "claimed"]
+    assert one.verdict.kind == "inconclusive" and "Judged by the promise for such an attacker" in one.verdict.headline
+
+
+def test_an_attacker_with_a_list_stays_last_where_the_others_are_blind(tmp_path: Path) -> None:
+    same = Scored(scores=ScoreSet(ids=np.arange(120), scores=np.zeros(120), attack="blind"))
+    blind = Attacked(name="blind", title="BLIND", needs=(), found=(same,))
+    one, _, _ = assembled(trace(tmp_path / "a"), attacked("list", 5.0, knows=1.0), blind)
+    assert [outcome.attack for outcome in one.attacks] == ["blind", "list"]
 
 
 def test_what_was_not_recorded_is_a_fact(tmp_path: Path) -> None:

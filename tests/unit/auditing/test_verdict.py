@@ -78,8 +78,30 @@ def test_a_list_is_judged_by_its_own_promise(listed: float, kind: str) -> None:
         assert found.headline.startswith("More exposed than claimed: Decoding")
         assert f"promised: at most {100 * Gaussian(0.5).tpr_at(0.01):.3g}"[:-1] in found.headline
     else:
-        assert "GLiR" in found.headline and "Decoding" not in found.headline
+        share = f"{100 * holder.tpr_at['0.01'].value:.3g}%"
+        assert found.headline.startswith(f"An attacker who holds a list of 90% of the members (Decoding) finds {share}")
+        assert "Without a list: consistent with the promise: no attack found" in found.headline
+        assert "The strongest attack without a list, GLiR, finds" in found.headline
+    assert found.list_leak
     assert any("a list that contains 90% of the members (Decoding) finds" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3])
+def test_a_list_that_finds_no_more_than_promised_to_others_is_no_headline(shift: float) -> None:
+    """At mu = 0 it guesses; at mu = 0.3 it does better than guessing, but less than the claim, 1, allows everybody."""
+    holder = measured(shift, 1000, 6.0, attack="decode", title="Decoding", attacker_knows=0.9, tests=2)
+    assert (holder.mu_lower > 0.0) == (shift > 0.0)
+    found = verdict([measured(0.9, 1000, 1.0), holder], Gaussian(1.0), listed=Gaussian(6.0), fpr=0.01, confidence=0.95)
+    assert found.kind == "consistent" and not found.list_leak
+    assert found.headline.startswith("Consistent with the promise") and "Decoding" not in found.headline
+
+
+def test_a_list_alone_is_held_against_the_claim_in_the_headline() -> None:
+    holder = measured(2.0, 1000, 2.2, attack="decode", title="Decoding", attacker_knows=0.9)
+    found = verdict([holder], Gaussian(0.5), listed=Gaussian(2.2), fpr=0.01, confidence=CONFIDENCE)
+    assert found.kind == "consistent" and found.list_leak
+    assert found.headline.startswith("An attacker who holds a list of 90% of the members (Decoding) finds")
+    assert "Judged by the promise for such an attacker: consistent with the promise" in found.headline
 
 
 def test_nothing_is_promised_against_a_whole_list_without_noise() -> None:

@@ -27,10 +27,10 @@ def vectors(index: int, dtype: str = "float32") -> tuple[NDArray[Any], NDArray[A
     return rng.normal(size=D).astype(dtype), rng.normal(size=D).astype(dtype)
 
 
-def write_steps(writer: TraceWriter, count: int, *, every: int = 1) -> None:
+def write_steps(writer: TraceWriter, count: int, *, every: int = 1, noise_std: float = 0.25) -> None:
     """The next `count` steps; those whose index is no multiple of `every` are skipped."""
     for index in range(writer.num_steps, writer.num_steps + count):
-        facts: dict[str, Any] = {"batch_size": 10 - index % 3, "noise_std": 0.25}
+        facts: dict[str, Any] = {"batch_size": 10 - index % 3, "noise_std": noise_std}
         if index % every:
             writer.skip(**facts)
         else:

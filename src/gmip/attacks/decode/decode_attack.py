@@ -71,8 +71,8 @@ class Decode(Attack):
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
-        """Always."""
-        return True
+        """Not yet: only if asked for."""
+        return False
 
     def __post_init__(self) -> None:
         if self.coverage is not None:
