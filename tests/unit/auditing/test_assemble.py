@@ -90,7 +90,7 @@ def test_an_attacker_with_a_list_is_judged_by_the_promise_for_one(tmp_path: Path
     (listed,) = (promise for promise in one.promises if promise.key == "list")
     assert listed.tpr_at["0.01"] == pytest.approx(account(run.runs(), attacker_knows=1.0).tpr_at(0.01))
     assert listed.tpr_at["0.01"] > 0.999
-    assert not one.attacks[1].exceeds_claim and one.attacks[1].claim_p_value > 0.5
+    assert not one.attacks[1].exceeds_claim and (one.attacks[1].claim_p_value or 0.0) > 0.5
     assert one.verdict.list_leak and one.verdict.headline.startswith("An attacker who holds a list of 100% of the")
     assert any("holds a list that contains" in reason and "LIST" in reason for reason in one.verdict.reasons)
     assert one.gate is not None and one.gate.attack == "list" and not one.gate.passed  # a limit is about all attacks

@@ -148,6 +148,22 @@ def test_default_attacks(task: Task, run: Path, tmp_path: Path) -> None:
     assert names[tmp_path / "noisy"] == {"glir", "loss", "seed", "glir-no-noise", "glir-no-clip"}
 
 
+@pytest.mark.parametrize(("candidates", "share"), [(1000, 1.0), (20, 0.5)])
+def test_decoding_on_request_is_compared_with_the_promise_for_a_list(
+    task: Task, run: Path, candidates: int, share: float
+) -> None:
+    """Who is a candidate is on the list: all 40 members, or 20 of them."""
+    (one,) = gmip.audit(task, runs=[run], attacks=["loss", "decode"], candidates=candidates).runs
+    assert [(a.attack, a.attacker_knows) for a in one.attacks] == [("loss", 0.0), ("decode", share)]
+    assert "a list that contains the members" in one.attacks[1].needs
+    (promised,) = (p for p in one.promises if p.key == "list")
+    assert promised.tpr_at["0.01"] == gmip.account(Trace.open(run).runs(), attacker_knows=share).tpr_at(0.01)
+    assert one.promises[0].key == "claimed" and not one.attacks[1].exceeds_claim
+    if share == 1.0:
+        assert one.attacks[1].auc.value > 0.99 and one.verdict.list_leak
+        assert one.verdict.headline.startswith("An attacker who holds a list of 100% of the members")
+
+
 def test_several_runs_with_targets(task: Task, tmp_path: Path) -> None:
     clipped = dataclasses.replace(task, recipe=task.recipe.replace(clip_norm=1.0))
     result = gmip.audit(
