@@ -207,6 +207,10 @@ class _Family:
         # Curves that compose in closed form stay what they are; of the others the test is kept, not made again.
         return [(c if isinstance(c, (Gaussian, GaussianPair)) else Discrete(c._atoms()), times) for c, times in apart]
 
+    def taken(self, share: float) -> float:
+        """The share of the steps in which a record is exposed that is exposed in `share` of them: whole steps."""
+        return max(max(math.ceil(share * times), 1) / times for _, times in self._parts(0.0))
+
     def deltas(self, share: float, level: float) -> Array:
         """delta of the whole run at each of `_EPSILONS`."""
         exposed = [(c, max(math.ceil(share * times), 1)) for c, times in self._parts(level)]
@@ -253,7 +257,7 @@ class _Cell:
         return self.least_share * family.cost(self.least_level)
 
     def cost(self, family: _Family) -> float:
-        return self.share * family.cost(self.level)
+        return family.taken(self.share) * family.cost(self.level)
 
     def halves(self, family: _Family) -> list[_Cell]:
         by_share = self.share / self.least_share
