@@ -62,8 +62,9 @@ def account(
         record of susceptibility at most that. An array of shape (n,) of measured values is about a random
         one of these records. "any" is about a random record, whatever the records are like (K has the mean
         num_params, no matter how it is spread), "any-constant" about one whose K stays the same from step to step.
-    attacker_knows : q, the share of the other members that the attacker holds (and knows to be in which batch). 0 is
-        the paper's attacker, who knows the distribution of the data; with 1 only noise protects.
+    attacker_knows : q, the share of the other members whose records the attacker holds (not who is in which batch;
+        where that could be decoded, the answer gives it away and leaves the rest, or counts on noise alone). 0 is the
+        paper's attacker, who knows the distribution of the data; with 1 only noise protects.
     bound : one step by "tight" (noise and data randomness added up, data used again and again) or as in the "paper".
     composition : "exact" (loss distributions, pessimistic) or "clt" (the paper's Lemma 5.1).
     notion : "gmip", or "gdp" for differential privacy of the same run (its claim names the neighbours): data
@@ -108,6 +109,7 @@ def account(
                 value=record,
                 remedy="leave `bound` and `composition` at their defaults",
             )
+        runs = _joined(runs)
         curves = [
             random_record(runs, share, constant=record == "any-constant", parts=_one_sided)
             for share in dict.fromkeys([known, 1.0])  # who knows less finds no more
@@ -155,6 +157,16 @@ def as_runs(run: NoisySGD | Sequence[NoisySGD]) -> list[NoisySGD]:
         remedy = "pass trace.runs()" if hasattr(given, "runs") else None
         raise InvalidArgument("must be a NoisySGD or a non-empty sequence of them", argument="run", remedy=remedy)
     return runs
+
+
+def _joined(runs: Sequence[NoisySGD]) -> list[NoisySGD]:
+    """Phases that differ in their number of steps alone as one; not of shuffled epochs, which a phase begins anew."""
+    steps: dict[NoisySGD, int] = {}
+    for run in runs:
+        steps[run.replace(num_steps=1)] = steps.get(run.replace(num_steps=1), 0) + run.num_steps
+    if any(run.sampling == "shuffled" for run in runs):
+        return list(runs)
+    return [run.replace(num_steps=total) for run, total in steps.items()]
 
 
 def _mu_step(run: NoisySGD, susceptibility: float, known: float, bound: Bound) -> float:

@@ -63,7 +63,7 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
             remedy="account for phases of one kind at a time",
         )
     adjacency = next(iter(kinds))
-    shuffled = adjacency == "zero-out-one" and any(r.steps_per_epoch > 1 for r in runs)
+    shuffled = adjacency == "zero-out-one" and any(r.batch_size < r.dataset_size for r in runs)
     allocated = ", if every record picks its batch on its own," if shuffled else ""
     sentences = [
         f"Differential privacy for data sets in which {_NEIGHBOURS[adjacency]}: it holds{allocated} for any data and "
@@ -92,7 +92,9 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     """What the curve of `notion="gmip"` claims."""
     samplings = list(dict.fromkeys(_effective(r) for r in runs))
     mixed = "full" in samplings and len(runs) > 1
-    epochs = any(r.sampling == "shuffled" and r.num_steps > r.steps_per_epoch > 1 for r in runs)
+    shuffled = [r for r in runs if r.sampling == "shuffled" and r.batch_size < r.dataset_size]
+    # More than one epoch, or a schedule, in which nothing says whether a phase goes on with an epoch.
+    epochs = any(r.num_steps > r.steps_per_epoch for r in shuffled) or (bool(shuffled) and len(runs) > 1)
     noise_only = known == 1.0
     record, about = _record(susceptibility, runs, noise_only)
     typical = susceptibility is None and not noise_only
@@ -100,6 +102,8 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     unproved = epochs or (mixed and not noise_only) or (known > 0.0 and "shuffled" in samplings)
     if isinstance(susceptibility, str) and 0.0 < known < 1.0 and any(r.noise_std > 0.0 for r in runs):
         unproved = True  # one ray for batches of different composition (docs/theory/random-record.md)
+    if isinstance(susceptibility, str) and susceptibility == "any" and len(runs) > 1:
+        unproved = True  # records that are exposed in some of the phases only are not searched
     games = list(dict.fromkeys(_GAME[s] for s in samplings))
     sentences = [
         "Threat model: the attacker sees every published mean gradient and cannot poison the data.",
@@ -109,7 +113,7 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     if not noise_only:
         sentences.append(
             "Sums of gradients that the attacker does not know are taken to be Gaussian (central limit theorem): an "
-            "approximation for small batches and heavy tails."
+            "approximation for small batches, heavy tails, and gradients that take few values (quantised or sparse)."
         )
     if bound == "paper":
         sentences.append(
@@ -197,7 +201,7 @@ def _attacker(known: float) -> str:
         return "an attacker who knows the distribution of the data but none of the others"
     if known == 1.0:
         return "an attacker who knows all other members"
-    return f"an attacker who knows {100.0 * known:g}% of the other members and their batches"
+    return f"an attacker who knows {100.0 * known:g}% of the other members"
 
 
 def _reuse(samplings: Sequence[Sampling], mixed: bool, epochs: bool) -> list[str]:
@@ -220,7 +224,8 @@ def _reuse(samplings: Sequence[Sampling], mixed: bool, epochs: bool) -> list[str
     if epochs:
         sentences.append(
             "Batches of one epoch hold different records, so the answer is exact for one; later epochs use the same "
-            "records again, and their composition is a forecast that was on the safe side in every simulation."
+            "records again, and their composition is a forecast that was on the safe side in every simulation. In a "
+            "schedule each phase begins a new epoch."
         )
     return sentences
 

@@ -328,11 +328,8 @@ class _Envelope(PiecewiseLinear):
         deltas = np.array([cell.deltas for cell in cells])
         upper, _, _ = _envelope(np.array([cell.least_cost(family) for cell in cells]), deltas, _EPSILONS)
         lower, _, _ = _envelope(np.array([cell.cost(family) for cell in cells]), deltas, _EPSILONS)
-        slopes = np.append(0.0, np.exp(_EPSILONS))
-        starts = np.append(0.0, 1.0 - np.clip(upper, 0.0, 1.0))
-        corner = np.clip(np.diff(starts) / np.diff(slopes), 0.0, 1.0)
-        height = np.clip(starts[:-1] - slopes[:-1] * corner, 0.0, 1.0)
-        super().__init__(np.append(corner, 0.0), np.append(height, starts[-1]))
+        polygon = PiecewiseLinear._from_lines(_EPSILONS, 1.0 - np.clip(upper, 0.0, 1.0))
+        self._set(polygon._fpr_vertices, polygon._log_fnr_vertices)
         lines = np.exp(_EPSILONS)[None, :] * _RATES[:, None]
         gap = (upper + lines).min(axis=1) - (lower + lines).min(axis=1)
         self._tpr_error = float(gap.max()) + family.tpr_error

@@ -293,8 +293,10 @@ def _unknown_in_batch(batch_size: int, others: int, unknown: int) -> list[tuple[
     null = np.exp(log_mass - log_mass.max())
     null /= null.sum()
     alternative = null * ratio(j)
-    alternative /= alternative.sum()
-    groups = []
+    # All unknown others and the record may be in one batch, which without the record cannot be.
+    crowded = max(1.0 - float(alternative.sum()), 0.0) if high == u else 0.0
+    alternative *= (1.0 - crowded) / alternative.sum()
+    groups = [(0.0, crowded, 1, 0)] if crowded > 1.0e-13 else []
     for part in np.array_split(np.arange(j.size), min(_GROUPS, j.size)):
         p0, p1 = float(null[part].sum()), float(alternative[part].sum())
         if p0 < 1.0e-18 and p1 < 1.0e-18:

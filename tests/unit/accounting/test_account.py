@@ -13,7 +13,7 @@ from gmip.accounting.composition import clt_mu
 from gmip.accounting.families import Gaussian
 from gmip.accounting.gaussian_pair import ChiSquared
 from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.step import corollary_mu
+from gmip.accounting.step import _unknown_in_batch, corollary_mu
 from gmip.accounting.stochastic import stochastic_composition
 from gmip.errors import InvalidArgument
 
@@ -241,3 +241,49 @@ def test_a_little_noise_does_not_hurt() -> None:
 def test_the_stated_error_is_the_curves_own() -> None:
     sentences = " ".join(account(RUN).assumptions)
     assert "`tpr_error`" in sentences and "1e-4" not in sentences
+
+
+class TestFoundByTryingToBreakIt:
+    def test_all_unknown_others_and_the_record_in_one_batch_is_certain(self) -> None:
+        """Of 9 unknown others; without the record a batch never holds 10 unknown ones."""
+        from scipy.stats import hypergeom
+
+        groups = _unknown_in_batch(900, 999, 9)
+        certain = sum(p1 for p0, p1, _, _ in groups if p0 == 0.0)
+        assert certain == pytest.approx(hypergeom.pmf(9, 999, 9, 899), rel=1.0e-9)
+        assert sum(group[0] for group in groups) == pytest.approx(1.0)
+        assert sum(group[1] for group in groups) == pytest.approx(1.0)
+        run = NoisySGD(dataset_size=10, batch_size=7, num_steps=3, num_params=3)
+        assert account(run, susceptibility=3.76, attacker_knows=0.5).tpr_at(0.01) >= 0.884  # simulated
+
+    def test_shuffled_batches_that_leave_records_out_are_no_bound_for_chosen_data(self) -> None:
+        """Others all equal to -x: .4 N(0) + .6 N(1) against .4 N(0) + .6 N(2) finds .0764 at 1%."""
+        run = NoisySGD(
+            dataset_size=100,
+            batch_size=60,
+            num_steps=1,
+            num_params=5,
+            clip_norm=1.0,
+            sampling="shuffled",
+            drop_last=True,
+        ).with_noise_multiplier(1.0)
+        assert account(run, notion="gdp").kind == "forecast"
+        assert account(run.replace(num_steps=40), susceptibility=5.0).kind == "forecast"
+
+    def test_schedules_of_shuffled_epochs_are_forecasts(self) -> None:
+        epoch = SHUFFLED.replace(num_steps=10)
+        assert account(epoch, susceptibility=5.0).kind == "bound"
+        assert account([epoch, epoch], susceptibility=5.0).kind == "forecast"
+        assert account([epoch, RUN], susceptibility=5.0).kind == "forecast"
+
+    def test_splitting_a_run_into_phases_changes_nothing_for_any_record(self) -> None:
+        run = NoisySGD(dataset_size=100, batch_size=30, num_steps=4, num_params=5)
+        whole = account(run, susceptibility="any")
+        phases = account([run.replace(num_steps=1)] * 4, susceptibility="any")
+        np.testing.assert_array_equal(whole(RATES), phases(RATES))
+        two = [run, run.replace(batch_size=20)]
+        assert account(two, susceptibility="any").kind == "forecast"
+
+    def test_any_record_is_not_found_for_certain_where_nobody_is(self) -> None:
+        run = NoisySGD(dataset_size=1000, batch_size=100, num_steps=5, num_params=5)
+        assert account(run, susceptibility="any").tpr_at(0.01) < account(run, attacker_knows=1.0).tpr_at(0.01) < 0.42
