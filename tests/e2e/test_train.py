@@ -179,7 +179,8 @@ def test_an_incomplete_batch_has_the_noise_that_is_accounted(run, task, tmp_path
     assert recipe["num_steps"] == 8
     (taken,) = Trace.open(out).runs()
     assert taken.noise_std == pytest.approx(recipe["noise_std"], rel=1e-9)
-    assert gmip.account(taken).equivalent_mu() == pytest.approx(0.5, rel=1e-5)
+    found = gmip.account(taken).equivalent_mu()
+    assert 0.5 * (1.0 - 1.0e-3) <= found <= 0.5  # what calibration promises of shuffled epochs
 
 
 def test_a_target_for_any_record_is_a_bound(run, task, tmp_path):
