@@ -35,6 +35,13 @@ class SGDSettings:
             object.__setattr__(self, name, check.count(name, getattr(self, name)))
         if self.clip_norm is not None:
             object.__setattr__(self, "clip_norm", check.positive("clip_norm", self.clip_norm))
+            if self.clip_norm / self.batch_size < 1.0e-300:
+                raise InvalidArgument(
+                    "is too small to compute with",
+                    argument="clip_norm",
+                    value=self.clip_norm,
+                    remedy="pass a larger one",
+                )
         object.__setattr__(self, "noise_std", check.non_negative("noise_std", self.noise_std))
         check.one_of("sampling", self.sampling, SAMPLINGS)
         check.batch_within(self.batch_size, self.dataset_size)
@@ -47,7 +54,7 @@ class SGDSettings:
             )
         if self.noise_std > 0.0 and self.clip_norm is None:
             raise InvalidArgument(
-                "without `clip_norm` protects nobody, because a gradient may be of any norm",
+                "without `clip_norm` does not protect, because a gradient may be of any norm",
                 argument="noise_std",
                 value=self.noise_std,
                 remedy="set `clip_norm`",

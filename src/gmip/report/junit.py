@@ -13,7 +13,8 @@ __all__ = ["write_junit"]
 
 
 def write_junit(result: AuditResult, path: Path) -> None:
-    """One test for each run's verdict (inconclusive, or nothing promised: skipped), one for each gate."""
+    """One test for each run's verdict (inconclusive, nothing promised, or a leak to an attacker with a list: skipped,
+    not passed), one for each gate."""
     suite = ElementTree.Element("testsuite", name=_clean(result.title))
     counts = {"tests": 0, "failures": 0, "skipped": 0}
     for run in result.runs:
@@ -22,7 +23,7 @@ def write_junit(result: AuditResult, path: Path) -> None:
         if run.verdict.kind == "exposed":
             ElementTree.SubElement(case, "failure", message=_clean(run.verdict.headline))
             counts["failures"] += 1
-        elif run.verdict.kind in ("inconclusive", "measured"):
+        elif run.verdict.kind in ("inconclusive", "measured") or run.verdict.list_leak:
             ElementTree.SubElement(case, "skipped", message=_clean(run.verdict.headline))
             counts["skipped"] += 1
         if run.gate is None:

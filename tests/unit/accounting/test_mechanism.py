@@ -95,3 +95,8 @@ def test_refusals_are_value_errors_too() -> None:
     with pytest.raises(ValueError, match="num_steps"):
         NoisySGD(**{**SIZES, "num_steps": 0})
     assert issubclass(InvalidArgument, GmipError)
+
+
+def test_a_clip_norm_that_underflows_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="clip_norm = 5e-324 is too small"):
+        NoisySGD(dataset_size=100, batch_size=10, num_steps=5, num_params=5, clip_norm=5.0e-324, noise_std=1.0)

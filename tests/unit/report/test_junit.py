@@ -23,6 +23,13 @@ def test_what_holds_passes(tmp_path: Path) -> None:
     assert suite.attrib == {"name": 'a "title" <b>', "tests": "2", "failures": "0", "skipped": "0"}
 
 
+def test_a_leak_to_an_attacker_with_a_list_does_not_pass(tmp_path: Path) -> None:
+    (run,) = sample.consistent().runs
+    leaking = run.model_copy(update={"verdict": run.verdict.model_copy(update={"list_leak": True}), "gate": None})
+    suite = written(tmp_path / "j.xml", leaking)
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("1", "0", "1")
+
+
 def test_what_does_not_hold_fails_and_doubt_is_skipped(tmp_path: Path) -> None:
     (run,) = sample.consistent().runs
     gate = Gate(fpr=0.1, limit=0.05, tpr_lower=0.2, attack=run.attacks[0].attack, passed=False)
