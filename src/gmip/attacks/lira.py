@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr
 
 from gmip import _validate as check
 from gmip._progress import Progress
@@ -18,71 +16,14 @@ from gmip.attacks.shadow import Signal
 from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.attacks.signals import Augmentation, Confidence
 from gmip.stats import ScoreSet
+from gmip.stats.reference_models import Moments, Variance, finite_range, likelihood_ratios, standardised
 from gmip.tasks import Task
 from gmip.trace import Trace
 
-__all__ = ["LiRA", "Moments", "Variance", "likelihood_ratios", "standardised"]
+__all__ = ["LiRA"]
 
 Array = NDArray[np.float64]
-Variance = Literal["auto", "per-example", "pooled"]
-_VARIANCES: Final = ("auto", "per-example", "pooled")
-_PRIOR: Final = 4.0  # observations that the pooled variance counts as under "auto"
-
-
-class Moments:
-    """Mean and scatter of c candidates' confidences over models, one model at a time (Welford).
-
-    Attributes
-    ----------
-    count : shape (c,), models that were counted for a candidate.
-    mean, scatter : shape (c, q), scatter the sum of squared deviations from the mean.
-    """
-
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.count = np.zeros(shape[0])
-        self.mean, self.scatter = np.zeros(shape), np.zeros(shape)
-
-    def add(self, values: Array, rows: NDArray[np.bool_]) -> None:
-        """One model: values of shape (c, q), counted for the candidates in `rows`, shape (c,)."""
-        self.count[rows] += 1.0
-        above = values[rows] - self.mean[rows]
-        self.mean[rows] += above / self.count[rows, None]
-        self.scatter[rows] += above * (values[rows] - self.mean[rows])
-
-    def spread(self, variance: Variance) -> tuple[Array, Array]:
-        """(variance of one more value around the mean, degrees of freedom of its estimate), shapes (c, q) and (c, 1).
-
-        The mean is an estimate too, hence the factor 1 + 1/count.
-        """
-        own = self.count[:, None] - 1.0
-        total = max(float(own.sum()), 1.0)
-        pooled = self.scatter.sum(axis=0) / total
-        pooled[pooled == 0.0] = 1.0  # all models agree on all candidates: any scale will do
-        if variance == "pooled":
-            found, freedom = np.broadcast_to(pooled, self.scatter.shape), np.full_like(own, total)
-        elif variance == "per-example":
-            found, freedom = self.scatter / np.maximum(own, 1.0), np.maximum(own, 1.0)
-            found = np.where(found > 0.0, found, pooled)
-        else:
-            found, freedom = (self.scatter + _PRIOR * pooled) / (own + _PRIOR), own + _PRIOR
-        return found * (1.0 + 1.0 / self.count[:, None]), freedom
-
-
-def likelihood_ratios(phi: Array, inside: Moments, outside: Moments, variance: Variance = "auto") -> Array:
-    """log N(phi; of models with the candidate) - log N(phi; of models without), shape (c,), mean over the columns."""
-    logs = []
-    for moments in (inside, outside):
-        spread, _ = moments.spread(variance)
-        logs.append(-0.5 * (np.log(spread) + (phi - moments.mean) ** 2 / spread))
-    return np.asarray((logs[0] - logs[1]).mean(axis=1))
-
-
-def standardised(phi: Array, outside: Moments, variance: Variance = "auto") -> tuple[Array, Array]:
-    """How far phi, shape (c, 1), lies above the models without the candidate, in units of the spread, and the chance of
-    as much or more (Student's t): shapes (c,) and (c,)."""
-    spread, freedom = outside.spread(variance)
-    above = ((phi - outside.mean) / np.sqrt(spread))[:, 0]
-    return above, np.asarray(stdtr(freedom[:, 0], -above))
+_VARIANCES: Final = get_args(Variance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +71,7 @@ class LiRA(ShadowAttack):
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
         signal = Confidence(self.augmentations)
         found = self._seen(task, trace, who, signal, progress)
-        low, high = _finite_range(chain([found.candidates], (m.signal(signal.key)[0] for m in found.shadows)))
+        low, high = finite_range(chain([found.candidates], (m.signal(signal.key)[0] for m in found.shadows)))
         phi = self._views(found.candidates, low, high)
         inside, outside = Moments(phi.shape), Moments(phi.shape)
         for model in found.shadows:
@@ -164,12 +105,3 @@ class LiRA(ShadowAttack):
     def _views(self, values: NDArray[Any], low: float, high: float) -> Array:
         clipped = np.clip(values.astype(np.float64), low, high)
         return clipped if self.online else clipped.mean(axis=1, keepdims=True)
-
-
-def _finite_range(parts: Iterable[NDArray[Any]]) -> tuple[float, float]:
-    low, high = np.inf, -np.inf
-    for part in parts:
-        finite = part[np.isfinite(part)]
-        if finite.size:
-            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-    return (low, high) if low <= high else (-1.0, 1.0)  # none is finite: only the sign tells

@@ -14,40 +14,16 @@ from gmip._progress import Progress
 from gmip.attacks.attack import Need, Parties
 from gmip.attacks.shadow import Signal
 from gmip.attacks.shadow_attack import ShadowAttack
-from gmip.attacks.signals import Confidence, log_probabilities
+from gmip.attacks.signals import Confidence
 from gmip.stats import ScoreSet
+from gmip.stats.reference_models import LogMean, blended, log_probabilities
 from gmip.tasks import Task
 from gmip.trace import Trace
 
-__all__ = ["RMIA", "LogMean", "blended", "ranks_among"]
+__all__ = ["RMIA", "ranks_among"]
 
 Array = NDArray[np.float64]
 _LEAST: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
-
-
-class LogMean:
-    """Log of the mean probability of c records over models, one model at a time; shapes (c,)."""
-
-    def __init__(self, size: int) -> None:
-        self.count = np.zeros(size)
-        self._log_sum = np.full(size, -np.inf)
-
-    def add(self, log_p: Array, rows: NDArray[np.bool_]) -> None:
-        """One model, counted for the records in `rows`."""
-        self.count[rows] += 1.0
-        self._log_sum[rows] = np.logaddexp(self._log_sum[rows], log_p[rows])
-
-    @property
-    def value(self) -> Array:
-        """-inf where nothing was counted."""
-        return np.asarray(self._log_sum - np.log(np.maximum(self.count, 1.0)))
-
-
-def blended(log_out: Array, scale: float) -> Array:
-    """log of ((1 + a) p_out + (1 - a))/2: the mean of p_out and of p_in = a p_out + (1 - a), which stands in for models
-    that were not trained (Zarifzadeh et al. 2024, section 3)."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.logaddexp(np.log1p(scale) + log_out, np.log1p(-scale)) - np.log(2.0))
 
 
 def ranks_among(scores: Array, population: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -24,7 +24,6 @@ __all__ = [
     "Augmentation",
     "Confidence",
     "confidences",
-    "log_probabilities",
     "losses",
     "released_model",
 ]
@@ -102,11 +101,6 @@ def confidences(
     if np.isnan(found).any():
         raise _no_number(task, int(np.isnan(found).sum()))
     return found
-
-
-def log_probabilities(phi: NDArray[np.floating[Any]]) -> Array:
-    """log p of a logit-scaled confidence, of any shape."""
-    return -np.logaddexp(0.0, -np.asarray(phi, dtype=np.float64))
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from scipy import stats
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
 from gmip.attacks import LiRA, Shadows, lira
-from gmip.attacks.lira import Moments, likelihood_ratios, standardised
 from gmip.attacks.shadow.shadow_models import Parts
 from gmip.attacks.shadow_attack import Seen
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
+from gmip.stats.reference_models import Moments, likelihood_ratios, standardised
 
 VARIANCES = ("auto", "per-example", "pooled")
 

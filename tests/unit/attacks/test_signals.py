@@ -14,8 +14,9 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 import torch
 from torch import Tensor, nn
 
-from gmip.attacks.signals import AUGMENTATIONS, Confidence, confidences, log_probabilities, losses
+from gmip.attacks.signals import AUGMENTATIONS, Confidence, confidences, losses
 from gmip.errors import InvalidArgument
+from gmip.stats.reference_models import log_probabilities
 from gmip.tasks import Examples, Recipe, Task
 from gmip.tasks.task import cross_entropy
 

@@ -15,12 +15,12 @@ from gmip._io import sha256
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties
 from gmip.attacks.counterfactual.search import Counterfactuals, counterfactuals
-from gmip.attacks.lira import Moments, Variance, standardised
 from gmip.attacks.shadow import Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.attacks.signals import released_model
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
+from gmip.stats.reference_models import Moments, Variance, standardised
 from gmip.stats.scores import Fact
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace

@@ -1,0 +1,121 @@
+"""The arithmetic of LiRA and RMIA: is a confidence that of models trained with a record, or without it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtr
+
+__all__ = [
+    "LogMean",
+    "Moments",
+    "Variance",
+    "blended",
+    "finite_range",
+    "likelihood_ratios",
+    "log_probabilities",
+    "standardised",
+]
+
+Array = NDArray[np.float64]
+Variance = Literal["auto", "per-example", "pooled"]
+_PRIOR: Final = 4.0  # observations that the pooled variance counts as under "auto"
+
+
+class Moments:
+    """Mean and scatter of c candidates' confidences over models, one model at a time (Welford).
+
+    Attributes
+    ----------
+    count : shape (c,), models that were counted for a candidate.
+    mean, scatter : shape (c, q), scatter the sum of squared deviations from the mean.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.count = np.zeros(shape[0])
+        self.mean, self.scatter = np.zeros(shape), np.zeros(shape)
+
+    def add(self, values: Array, rows: NDArray[np.bool_]) -> None:
+        """One model: values of shape (c, q), counted for the candidates in `rows`, shape (c,)."""
+        self.count[rows] += 1.0
+        above = values[rows] - self.mean[rows]
+        self.mean[rows] += above / self.count[rows, None]
+        self.scatter[rows] += above * (values[rows] - self.mean[rows])
+
+    def spread(self, variance: Variance) -> tuple[Array, Array]:
+        """(variance of one more value around the mean, degrees of freedom of its estimate), shapes (c, q) and (c, 1).
+
+        The mean is an estimate too, hence the factor 1 + 1/count.
+        """
+        own = self.count[:, None] - 1.0
+        total = max(float(own.sum()), 1.0)
+        pooled = self.scatter.sum(axis=0) / total
+        pooled[pooled == 0.0] = 1.0  # all models agree on all candidates: any scale will do
+        if variance == "pooled":
+            found, freedom = np.broadcast_to(pooled, self.scatter.shape), np.full_like(own, total)
+        elif variance == "per-example":
+            found, freedom = self.scatter / np.maximum(own, 1.0), np.maximum(own, 1.0)
+            found = np.where(found > 0.0, found, pooled)
+        else:
+            found, freedom = (self.scatter + _PRIOR * pooled) / (own + _PRIOR), own + _PRIOR
+        return found * (1.0 + 1.0 / self.count[:, None]), freedom
+
+
+def likelihood_ratios(phi: Array, inside: Moments, outside: Moments, variance: Variance = "auto") -> Array:
+    """log N(phi; of models with the candidate) - log N(phi; of models without), shape (c,), mean over the columns."""
+    logs = []
+    for moments in (inside, outside):
+        spread, _ = moments.spread(variance)
+        logs.append(-0.5 * (np.log(spread) + (phi - moments.mean) ** 2 / spread))
+    return np.asarray((logs[0] - logs[1]).mean(axis=1))
+
+
+def standardised(phi: Array, outside: Moments, variance: Variance = "auto") -> tuple[Array, Array]:
+    """How far phi, shape (c, 1), lies above the models without the candidate, in units of the spread, and the chance of
+    as much or more (Student's t): shapes (c,) and (c,)."""
+    spread, freedom = outside.spread(variance)
+    above = ((phi - outside.mean) / np.sqrt(spread))[:, 0]
+    return above, np.asarray(stdtr(freedom[:, 0], -above))
+
+
+class LogMean:
+    """Log of the mean probability of c records over models, one model at a time; shapes (c,)."""
+
+    def __init__(self, size: int) -> None:
+        self.count = np.zeros(size)
+        self._log_sum = np.full(size, -np.inf)
+
+    def add(self, log_p: Array, rows: NDArray[np.bool_]) -> None:
+        """One model, counted for the records in `rows`."""
+        self.count[rows] += 1.0
+        self._log_sum[rows] = np.logaddexp(self._log_sum[rows], log_p[rows])
+
+    @property
+    def value(self) -> Array:
+        """-inf where nothing was counted."""
+        return np.asarray(self._log_sum - np.log(np.maximum(self.count, 1.0)))
+
+
+def blended(log_out: Array, scale: float) -> Array:
+    """log of ((1 + a) p_out + (1 - a))/2: the mean of p_out and of p_in = a p_out + (1 - a), which stands in for models
+    that were not trained (Zarifzadeh et al. 2024, section 3)."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.logaddexp(np.log1p(scale) + log_out, np.log1p(-scale)) - np.log(2.0))
+
+
+def log_probabilities(phi: NDArray[np.floating[Any]]) -> Array:
+    """log p of a logit-scaled confidence, of any shape."""
+    return -np.logaddexp(0.0, -np.asarray(phi, dtype=np.float64))
+
+
+def finite_range(parts: Iterable[NDArray[Any]]) -> tuple[float, float]:
+    """The least and the largest finite number in some arrays."""
+    low, high = np.inf, -np.inf
+    for part in parts:
+        finite = part[np.isfinite(part)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    return (low, high) if low <= high else (-1.0, 1.0)  # none is finite: only the sign tells
