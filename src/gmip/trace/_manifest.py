@@ -29,6 +29,7 @@ __all__ = [
     "RESTORE",
     "Manifest",
     "Members",
+    "check_indices",
     "check_membership",
     "damaged",
     "read_final",
@@ -82,6 +83,7 @@ class Manifest:
     files: Mapping[str, str] = field(default_factory=dict)
     num_steps: int | None = None
     chain: str | None = None
+    version: int = FORMAT_VERSION
 
     @classmethod
     def new(cls, header: Header, files: Mapping[str, str], *, rows_per_shard: int) -> Manifest:
@@ -108,12 +110,12 @@ class Manifest:
 
     def reopened(self) -> Manifest:
         files = {name: checksum for name, checksum in self.files.items() if name != FINAL}
-        return dataclasses.replace(self, num_steps=None, chain=None, files=files)
+        return dataclasses.replace(self, num_steps=None, chain=None, files=files, version=FORMAT_VERSION)
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
             "format": _FORMAT,
-            "version": FORMAT_VERSION,
+            "version": self.version,
             "id": self.id,
             "gmip": self.gmip,
             "created": self.created,
@@ -151,10 +153,10 @@ def read_manifest(folder: Path) -> Manifest:
     found = content.get("version")
     if type(found) is not int:
         raise damaged(path, f"version is {found!r}")
-    if found != FORMAT_VERSION:
+    if not 1 <= found <= FORMAT_VERSION:
         older = "read it with the gmip that wrote it, or record the run again"
         raise TraceError(
-            f"{path} has format version {found}, this gmip reads version {FORMAT_VERSION}",
+            f"{path} has format version {found}, this gmip reads versions 1 to {FORMAT_VERSION}",
             remedy="upgrade gmip" if found > FORMAT_VERSION else older,
         )
     checksum = content.pop("checksum", None)
@@ -180,8 +182,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
 
 
 def _parse(content: dict[str, Any]) -> Manifest:
-    for key in ("format", "version"):
-        del content[key]
+    del content["format"]
     status = content.pop("status")
     if status not in ("open", "complete"):
         raise ValueError(f"status = {status!r}")
@@ -209,7 +210,7 @@ def _parse(content: dict[str, Any]) -> Manifest:
 def check_membership(members: ArrayLike | None, non_members: ArrayLike | None) -> dict[str, Members]:
     """Those given, as int64 arrays of shape (n,): indices into the data, none twice, none both in and out."""
     given = {"members": members, "non_members": non_members}
-    found = {name: _indices(name, value) for name, value in given.items() if value is not None}
+    found = {name: _unique_indices(name, value) for name, value in given.items() if value is not None}
     if len(found) == 2:
         both = np.intersect1d(found["members"], found["non_members"])
         if both.size:
@@ -220,7 +221,8 @@ def check_membership(members: ArrayLike | None, non_members: ArrayLike | None) -
     return found
 
 
-def _indices(name: str, value: ArrayLike) -> Members:
+def check_indices(name: str, value: ArrayLike) -> Members:
+    """Rows of the data, as an int64 array of shape (n,)."""
     array = np.asarray(value)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InvalidArgument(
@@ -232,7 +234,11 @@ def _indices(name: str, value: ArrayLike) -> Members:
         raise InvalidArgument(
             f"holds the index {min(array.min(), 0) or array.max()}", argument=name, remedy="pass indices from 0 up"
         )
-    result = array.astype(np.int64)
+    return array.astype(np.int64)
+
+
+def _unique_indices(name: str, value: ArrayLike) -> Members:
+    result = check_indices(name, value)
     unique, counts = np.unique(result, return_counts=True)
     if unique.size < result.size:
         raise InvalidArgument(

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from gmip import _io
 from gmip.errors import GmipWarning, TraceError
+from gmip.trace._batches import BATCHES, Batch, check_size, first_bad_batch
 from gmip.trace._manifest import MAX_ROWS, Manifest, damaged, reading
 from gmip.trace.schema import Dtype, Header, StepInfo
 
@@ -54,6 +55,7 @@ _MAX_LINE: Final = 4096
 _TAIL: Final = re.compile(rb',"chain":"([0-9a-f]{16})"}\n')
 _TAIL_LENGTH: Final = len(',"chain":"0123456789abcdef"}\n')
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_XXH3: Final = re.compile(r"[0-9a-f]{32}")
 _DTYPES: Final[dict[Dtype, tuple[str, np.dtype[Any]]]] = {
     "float32": ("F32", np.dtype("<f4")),
     "float64": ("F64", np.dtype("<f8")),
@@ -72,6 +74,8 @@ class Journal:
     size: int = 0
     infos: list[StepInfo] = field(default_factory=list)
     digests: list[bytes] = field(default_factory=list)
+    batches: dict[int, Batch] = field(default_factory=dict)  # by step
+    num_ids: int = 0
 
 
 def _link(chain: str, body: bytes) -> str:
@@ -85,11 +89,17 @@ def next_line(
     batch_size: int,
     divisor: float,
     noise_std: float,
+    clip_factor: float | None,
+    batch: Batch | None,
     row: tuple[int, int, str] | None,
 ) -> tuple[bytes, str]:
     """The line of a step and its chain value. `row` is (shard, row, SHA-256) of a recorded step."""
     # Text put together by hand costs a third of json.dumps, and each of these values is its own JSON.
     text = f'{{"index":{index},"batch_size":{batch_size},"divisor":{divisor!r},"noise_std":{noise_std!r}'
+    if clip_factor is not None:
+        text += f',"clip_factor":{clip_factor!r}'
+    if batch is not None:
+        text += f',"ids":{batch.num_ids},"ids_xxh3":"{batch.digest}"'
     if row is None:
         text += ',"recorded":false'
     else:
@@ -153,6 +163,15 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
     _expect("batch_size", batch_size, type(batch_size) is int and batch_size >= smallest)
     _expect("divisor", divisor, type(divisor) is float and 0.0 < divisor < math.inf)
     _expect("noise_std", noise_std, type(noise_std) is float and 0.0 <= noise_std < math.inf)
+    clip_factor = fields.get("clip_factor")
+    if clip_factor is not None:
+        _expect("clip_factor", clip_factor, type(clip_factor) is float and 0.0 < clip_factor <= 1.0)
+    if "ids" in fields:
+        count, digest = fields["ids"], fields["ids_xxh3"]
+        _expect("ids", count, type(count) is int and count >= 0)
+        _expect("ids_xxh3", digest, isinstance(digest, str) and _XXH3.fullmatch(digest) is not None)
+        journal.batches[len(journal.infos)] = Batch(journal.num_ids, count, digest)
+        journal.num_ids += count
     _expect("shard and row", fields, (fields.get("shard"), fields.get("row")) == position)
     if recorded:
         digest = fields["sha256"]
@@ -165,6 +184,7 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
             divisor=divisor,
             noise_std=noise_std,
             recorded=recorded,
+            clip_factor=clip_factor,
         )
     )
 
@@ -335,34 +355,43 @@ def rows_of_shard(number: int, *, recorded: int, layout: Layout, complete: bool)
 
 
 def load_journal(folder: Path, manifest: Manifest, *, limit: int | None = None, resuming: bool = False) -> Journal:
-    """The journal (its first `limit` steps), the layout of every shard that it names checked.
+    """The journal (its first `limit` steps), the layout of every file that it names checked.
 
-    The rows of the last shard are checked too if the trace is open or to be resumed. A power cut may have left any of
-    them unwritten: steps of an open trace from the first bad row on are left out, with a warning. All earlier shards
-    were on disk before the last began.
+    The rows of the last shard and the ids are checked too if the trace is open or to be resumed. A power cut may have
+    left any of them unwritten: steps of an open trace from the first bad one on are left out, with a warning. All
+    earlier shards were on disk before the last began.
     """
     journal = read_journal(folder / JOURNAL, manifest, limit=limit)
     layout = Layout.of(manifest.header, manifest.rows_per_shard)
     recorded = len(journal.digests)
     num_shards = -(-recorded // layout.rows)
+    done = manifest.complete and not resuming
     for number in range(num_shards):
-        rows = rows_of_shard(number, recorded=recorded, layout=layout, complete=manifest.complete and not resuming)
+        rows = rows_of_shard(number, recorded=recorded, layout=layout, complete=done)
         shard = map_shard(shard_path(folder, number), layout, rows=rows)
-    if not recorded or (manifest.complete and not resuming):
+    if done:
+        check_size(folder, journal.num_ids)
         return journal
-    path, first = shard_path(folder, num_shards - 1), (num_shards - 1) * layout.rows
+    bad: dict[int, Path] = {}
+    step = first_bad_batch(folder, journal.batches)
+    if step is not None:
+        bad[step] = folder / BATCHES
+    first = max(num_shards - 1, 0) * layout.rows
     for position in range(first, recorded):
         if shard.digest(position - first) != journal.digests[position]:
+            path = shard_path(folder, num_shards - 1)
             if manifest.complete:
                 raise damaged(path, f"row {position - first} is not what was written")
-            return _cut(folder, manifest, journal, position, path)
-    return journal
+            bad[[info.index for info in journal.infos if info.recorded][position]] = path
+            break
+    return _cut(folder, manifest, journal, min(bad), bad[min(bad)]) if bad else journal
 
 
-def _cut(folder: Path, manifest: Manifest, journal: Journal, position: int, shard: Path) -> Journal:
-    step = [info.index for info in journal.infos if info.recorded][position]
+def _cut(folder: Path, manifest: Manifest, journal: Journal, step: int, path: Path) -> Journal:
+    if manifest.complete:
+        raise damaged(path, f"the ids of step {step} are not what was written")
     warnings.warn(
-        f"{shard} was not written in full (a power cut?) or was altered: the trace is read up to step {step}, and the "
+        f"{path} was not written in full (a power cut?) or was altered: the trace is read up to step {step}, and the "
         f"{len(journal.infos) - step} steps from there on are left out.",
         GmipWarning,
         stacklevel=4,

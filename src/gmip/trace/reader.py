@@ -19,6 +19,7 @@ from gmip._numbers import count, setting
 from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.trace._accounted_runs import runs_of
+from gmip.trace._batches import read_batch
 from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, read_membership
 from gmip.trace._steps import Journal, Layout, Shard, load_journal, map_shard, rows_of_shard, shard_path
 from gmip.trace.schema import Header, StepInfo
@@ -76,6 +77,7 @@ class Trace:
         self._manifest = manifest
         self._chain = journal.chain
         self._digests = journal.digests
+        self._batches = journal.batches
         self._layout = Layout.of(manifest.header, manifest.rows_per_shard)
         self._verified = np.zeros(len(self._digests), dtype=bool)
         self._mapped: tuple[int, Shard] | None = None  # the shard last read; sequential reading maps each once
@@ -141,6 +143,17 @@ class Trace:
         for position in range(len(self)):
             yield self[position]
 
+    def batch_ids(self, step: SupportsIndex) -> NDArray[np.int64] | None:
+        """Rows of the data that were in the batch of optimizer step `step` (recorded or not), shape (n,); read-only.
+
+        None if the trace does not say. A record that was drawn twice is there twice.
+        """
+        index = operator.index(step)
+        if not 0 <= index < self.num_steps:
+            raise IndexError(f"step {index} is out of range for a trace with {self.num_steps} steps")
+        batch = self._batches.get(index)
+        return None if batch is None else read_batch(self.path, batch)
+
     def final_state(self) -> dict[str, NDArray[Any]] | None:
         """The final state of the model as it was given to `TraceWriter.close`, or None."""
         return read_final(self.path, self._manifest.files)
@@ -165,6 +178,8 @@ class Trace:
         fresh = Trace.open(self.path)
         for _ in fresh:
             pass
+        for index in range(fresh.num_steps):
+            fresh.batch_ids(index)
         fresh.final_state()
 
     def check_data(self, fingerprints: Mapping[str, str]) -> None:

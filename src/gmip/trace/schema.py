@@ -18,7 +18,7 @@ from gmip.errors import InvalidArgument
 
 __all__ = ["FORMAT_VERSION", "Dtype", "Header", "ParameterSpec", "StepInfo", "fingerprint"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Dtype = Literal["float32", "float64"]
 
@@ -113,6 +113,8 @@ class StepInfo:
     divisor : what the sum of the per-example gradients was divided by: batch_size, or the expected one under "poisson".
     noise_std : standard deviation of the noise on every entry of the recorded mean gradient.
     recorded : False for a step that was counted but whose vectors were not stored.
+    clip_factor : s, in (0, 1], where the mean gradient m was clipped as a whole and s m was recorded; 1 if it was left
+        as it is, None if nobody knows.
     """
 
     index: int
@@ -120,6 +122,7 @@ class StepInfo:
     divisor: float
     noise_std: float
     recorded: bool
+    clip_factor: float | None = None
 
 
 def fingerprint(*arrays: ArrayLike) -> str:

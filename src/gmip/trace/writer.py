@@ -17,11 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from gmip import _validate as check
 from gmip._io import make_folder, remove_leftovers, writing
 from gmip.errors import FileError, InvalidArgument, TraceError, TraceMismatch
+from gmip.trace._batches import BATCHES, BatchFile
 from gmip.trace._manifest import (
     FINAL,
     MANIFEST,
     MEMBERSHIP,
     Manifest,
+    check_indices,
     check_membership,
     read_manifest,
     read_membership,
@@ -81,12 +83,14 @@ class TraceWriter:
         chain: str,
         num_steps: int = 0,
         num_recorded: int = 0,
+        num_ids: int = 0,
     ) -> None:
         """For `create` and `resume`."""
         self._folder = folder
         self._manifest = manifest
         self._journal: JournalFile | None = journal
         self._layout = Layout.of(manifest.header, manifest.rows_per_shard)
+        self._batches = BatchFile(folder / BATCHES, num_ids=num_ids)
         self._chain = chain
         self._num_steps = num_steps
         self._shard_number, self._row = divmod(num_recorded, manifest.rows_per_shard)
@@ -166,7 +170,7 @@ class TraceWriter:
                     value=at_step,
                     remedy=f"resume at {len(steps.infos)} or before",
                 )
-            if manifest.complete:
+            if manifest != manifest.reopened():  # complete, or of an older version of the format
                 manifest = manifest.reopened()
                 write_manifest(folder, manifest)
             with writing(folder / FINAL):
@@ -185,6 +189,7 @@ class TraceWriter:
             chain=steps.chain,
             num_steps=len(steps.infos),
             num_recorded=num_recorded,
+            num_ids=steps.num_ids,
         )
 
     @property
@@ -213,26 +218,42 @@ class TraceWriter:
         self._pending = True
         return shard.values[self._row, 0], shard.values[self._row, 1]
 
-    def commit(self, *, batch_size: int, divisor: float | None = None, noise_std: float = 0.0) -> None:
+    def commit(
+        self,
+        *,
+        batch_size: int,
+        divisor: float | None = None,
+        noise_std: float = 0.0,
+        clip_factor: float | None = None,
+        ids: ArrayLike | None = None,
+    ) -> None:
         """The row just filled becomes step `num_steps`. See `StepInfo` for the arguments.
 
         `divisor` is the nominal batch size under "poisson", else batch_size, unless given. Only a "poisson" batch may
-        be empty.
+        be empty. `ids`, of shape (n,), are the rows of the data that were in the batch.
         """
         if not self._pending or self._shard is None:
             self._opened()
             raise InvalidArgument("commit needs a row", remedy="call row() and fill it before each commit")
         digest = self._shard.digest(self._row).hex()
-        self._append(batch_size, divisor, noise_std, (self._shard_number, self._row, digest))
+        self._append(batch_size, divisor, noise_std, clip_factor, ids, (self._shard_number, self._row, digest))
         self._row += 1
         if self._row == self._layout.rows:
             self._next_shard()
         else:
             self._sync_if_due()
 
-    def skip(self, *, batch_size: int, divisor: float | None = None, noise_std: float = 0.0) -> None:
+    def skip(
+        self,
+        *,
+        batch_size: int,
+        divisor: float | None = None,
+        noise_std: float = 0.0,
+        clip_factor: float | None = None,
+        ids: ArrayLike | None = None,
+    ) -> None:
         """Counts a step without storing it; the arguments are those of `commit`."""
-        self._append(batch_size, divisor, noise_std, None)
+        self._append(batch_size, divisor, noise_std, clip_factor, ids, None)
         self._sync_if_due()
 
     def sync(self) -> None:
@@ -241,6 +262,7 @@ class TraceWriter:
         if self._shard is not None:
             with writing(shard_path(self._folder, self._shard_number)):
                 self._shard.sync()
+        self._batches.sync()
         journal.sync()
         self._last_sync = time.monotonic()
 
@@ -292,9 +314,18 @@ class TraceWriter:
     def _release(self) -> None:
         journal, self._journal = self._opened(), None
         self._shard, self._pending = None, False
+        self._batches.close()
         journal.close()
 
-    def _append(self, batch_size: Any, divisor: Any, noise_std: Any, row: tuple[int, int, str] | None) -> None:
+    def _append(
+        self,
+        batch_size: Any,
+        divisor: Any,
+        noise_std: Any,
+        clip_factor: Any,
+        ids: ArrayLike | None,
+        row: tuple[int, int, str] | None,
+    ) -> None:
         journal = self._opened()
         # Plain numbers pass quickly: this runs in every step of a training loop.
         if type(batch_size) is not int or batch_size < 1:
@@ -305,15 +336,29 @@ class TraceWriter:
             divisor = check.positive("divisor", divisor)
         if type(noise_std) is not float or not 0.0 <= noise_std < math.inf:
             noise_std = check.non_negative("noise_std", noise_std)
+        if clip_factor is not None:
+            clip_factor = check.number("clip_factor", clip_factor)
+            if not 0.0 < clip_factor <= 1.0:
+                raise InvalidArgument(
+                    "must lie in (0, 1]",
+                    argument="clip_factor",
+                    value=clip_factor,
+                    remedy="pass 1 where the gradient was not clipped",
+                )
+        batch = None if ids is None else self._batches.place(check_indices("ids", ids))
         line, chain = next_line(
             self._chain,
             index=self._num_steps,
             batch_size=batch_size,
             divisor=divisor,
             noise_std=noise_std,
+            clip_factor=clip_factor,
+            batch=batch,
             row=row,
         )
         journal.append(line)
+        if batch is not None:
+            self._batches.accept(batch)
         self._chain = chain
         self._num_steps += 1
         self._pending = False

@@ -172,7 +172,7 @@ def test_another_layout_of_the_same_json_is_fine(complete: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "message"),
-    [(2, "version 2.*upgrade gmip"), (0, "version 0.*gmip that wrote it"), ("1", "damaged"), (None, "damaged")],
+    [(3, "version 3.*upgrade gmip"), (0, "version 0.*gmip that wrote it"), ("1", "damaged"), (None, "damaged")],
 )
 def test_other_versions(complete: Path, version: Any, message: str) -> None:
     rewrite(complete, lambda content: content.update(version=version))
@@ -297,6 +297,13 @@ FIELDS = {"index": 0, "batch_size": 10, "divisor": 10.0, "noise_std": 0.0, "reco
         {"recorded": True, "shard": 0, "row": 1, "sha256": "0" * 64},
         {"recorded": True, "shard": 7, "row": 0, "sha256": "0" * 64},
         {"shard": 0, "row": 0},
+        {"clip_factor": 0.0},
+        {"clip_factor": 2.0},
+        {"clip_factor": 1},
+        {"ids": 3},
+        {"ids": -1, "ids_xxh3": "0" * 32},
+        {"ids": True, "ids_xxh3": "0" * 32},
+        {"ids": 0, "ids_xxh3": "zz"},
     ],
 )
 def test_a_forged_line(tmp_path: Path, change: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ def test_public_names() -> None:
         "TraceWriter",
         "fingerprint",
     ]
-    assert gmip.trace.FORMAT_VERSION == 1
+    assert gmip.trace.FORMAT_VERSION == 2
 
 
 def test_sizes_follow_from_shapes() -> None:

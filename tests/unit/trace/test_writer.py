@@ -74,7 +74,7 @@ def test_the_format_as_documented(tmp_path: Path) -> None:
     """Recomputes every checksum of docs/trace-format.md from the raw files, without the package's own reader."""
     record(tmp_path, 8, every=2)
     content = json.loads((tmp_path / "trace.json").read_text())
-    assert (content["format"], content["version"], content["status"]) == ("gmip-trace", 1, "complete")
+    assert (content["format"], content["version"], content["status"]) == ("gmip-trace", 2, "complete")
     checksum = content.pop("checksum")
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     assert checksum == hashlib.sha256(canonical.encode()).hexdigest()
@@ -163,6 +163,13 @@ def test_an_empty_batch_is_for_poisson_only(tmp_path: Path) -> None:
         {"batch_size": 3, "noise_std": -0.1},
         {"batch_size": 3, "noise_std": math.nan},
         {"batch_size": 3, "noise_std": math.inf},
+        {"batch_size": 3, "clip_factor": 0.0},
+        {"batch_size": 3, "clip_factor": 1.5},
+        {"batch_size": 3, "clip_factor": "1"},
+        {"batch_size": 3, "ids": [0, -1]},
+        {"batch_size": 3, "ids": [0.0]},
+        {"batch_size": 3, "ids": [True]},
+        {"batch_size": 3, "ids": [[1]]},
     ],
 )
 def test_a_refused_step_changes_nothing(tmp_path: Path, bad: dict[str, Any]) -> None:
