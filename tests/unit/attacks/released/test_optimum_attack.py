@@ -80,7 +80,7 @@ def test_members_are_found_without_a_step(task, trace):
     assert glir.facts["at_optimum"] is True and decoded.facts["at_optimum"] is True
     assert area(glir.scores) > 0.6 and glir.p_values is not None and glir.prediction is not None
     assert area(decoded.scores) > area(glir.scores)
-    assert decoded.facts["bits"] > 0.1
+    assert float(decoded.facts["bits"]) > 0.1
 
 
 def test_arrays_give_the_same(task, trace, model):
@@ -97,7 +97,7 @@ def test_arrays_give_the_same(task, trace, model):
 def test_a_wrong_penalty_is_said(task, trace):
     with pytest.warns(GmipWarning, match="is no optimum of its loss and penalty"):
         found = OptimumDecode(l2=1.0).run(task, trace)
-    assert found.facts["at_optimum"] is False and found.facts["distance"] > 2.0
+    assert found.facts["at_optimum"] is False and float(found.facts["distance"]) > 2.0
 
 
 def test_the_penalty_of_the_recipe_is_taken(task, model, tmp_path):
@@ -122,6 +122,6 @@ def test_what_is_refused(task, trace):
     with pytest.raises(InvalidArgument, match="coverage"):
         OptimumDecode(coverage=1.5)
     with pytest.raises(InvalidArgument, match="play = 3 must be"):
-        Optimum(play=3)  # type: ignore[arg-type]
+        Optimum(play=3)
     with pytest.warns(GmipWarning, match="self-play"):
         Optimum(l2=L2).run(task, trace, background=task.pool[range(300, 500)])
