@@ -24,6 +24,7 @@ from gmip._progress import Progress
 from gmip._random import Stream
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks.catalog import load
+from gmip.tasks.inputs import placed, rows_of
 from gmip.tasks.task import Examples, Recipe, Task
 from gmip.trace import Trace
 from gmip.training.checkpoint import load_checkpoint, save_checkpoint
@@ -247,7 +248,7 @@ def _run(
     on_batch: Callable[[BatchScores], None] | None,
     checkpoint: _Checkpoints,
 ) -> None:
-    inputs, targets = members.inputs.to(device), members.targets.to(device)
+    inputs, targets = placed(members.inputs, device), members.targets.to(device)
     sizes = {"dataset_size": recipe.dataset_size, "batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
     sampler = make_sampler(recipe.sampling, **sizes, seed=seed)
     shown = 0.0
@@ -257,7 +258,7 @@ def _run(
         labels = targets[rows]
         if recorder is not None:
             recorder.batch(len(ids))
-        seen = stepper.step(inputs[rows], labels, divisor=sampler.divisor(ids))
+        seen = stepper.step(rows_of(inputs, rows), labels, divisor=sampler.divisor(ids))
         last = step + 1 == recipe.num_steps
         if last or time.monotonic() - shown > _PROGRESS_SECONDS:
             scores = _batch_scores(step + 1, last, seen, labels)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gmip.errors import UnsupportedModel
+from gmip.tasks.inputs import answer, placed, rows_per_pass
 from gmip.tasks.task import Examples, Task
 
 __all__ = [
@@ -128,10 +129,11 @@ def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, f
     model.eval()
     device = next(model.parameters()).device
     losses, hits, classes = 0.0, 0, has_classes(examples.targets)
-    for first in range(0, len(examples), _EVALUATION_BATCH):
-        rows = slice(first, first + _EVALUATION_BATCH)
-        targets = examples.targets[rows].to(device)
-        outputs = model(examples.inputs[rows].to(device))
+    size = rows_per_pass(examples.inputs, _EVALUATION_BATCH)
+    for first in range(0, len(examples), size):
+        part = examples[first : first + size]
+        targets = part.targets.to(device)
+        outputs = answer(model, placed(part.inputs, device))
         losses += float(task.loss(outputs, targets).sum(dtype=torch.float64))
         hits += int((outputs.argmax(-1) == targets).sum()) if classes else 0
     model.train(was_training)
