@@ -28,7 +28,7 @@ class Plain(nn.Module):
 class ByName(Plain):
     """The same from two inputs; the mask hides nothing."""
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Any:
+    def forward(self, ids: Tensor, mask: Tensor) -> Any:  # type: ignore[override]
         return SimpleNamespace(logits=self.head((self.table(ids) * mask[..., None]).mean(1)))
 
 
