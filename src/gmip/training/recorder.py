@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -24,10 +24,11 @@ from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter, fingerprint
 from gmip.training.models import check_model, has_norms, trainable_parameters, unwrapped
+from gmip.training.ranks import Ranks
 
 __all__ = ["Recorder", "record"]
 
-_REDUCTIONS: Final = ("mean", "sum")
+_REDUCTIONS: Final = ("mean", "sum", "global_mean")
 
 
 def record(
@@ -38,7 +39,7 @@ def record(
     dataset_size: int,
     batch_size: int,
     sampling: Sampling = "fixed",
-    loss_reduction: Literal["mean", "sum"] = "mean",
+    loss_reduction: Literal["mean", "sum", "global_mean"] = "mean",
     every: int = 1,
     parameters: Iterable[str] | None = None,
     members: ArrayLike | None = None,
@@ -49,9 +50,10 @@ def record(
 ) -> Recorder:
     """Write, at each step of `optimizer` in the `with` block, the parameters before it and the mean gradient used.
 
-    Works with a plain loop, gradient accumulation, mixed precision with a GradScaler, and Opacus' optimizer, whose clip
-    norm and noise are read from it. What is recorded is the gradient that the optimizer is handed: whatever the loop
-    does to it before (a clip of the whole gradient, say) is in it.
+    Works with a plain loop, gradient accumulation, mixed precision with a GradScaler, step(closure), DDP and FSDP2, and
+    Opacus' optimizer, whose clip norm and noise are read from it. What is recorded is the gradient that the optimizer
+    is handed: whatever the loop does to it before (a clip of the whole gradient, say) is in it. Where several ranks
+    train together all of them call `record`, rank 0 writes, and sizes are those of all ranks together.
 
     Parameters
     ----------
@@ -62,7 +64,8 @@ def record(
     loss_reduction : "mean" if the loss is the mean over the batch (over the accumulated ones, each divided by their
         number), "sum" if it is the sum; the trace holds the mean in both cases. Under "poisson" that is the sum divided
         by `batch_size`, the expected number: a loss that is a "mean" must be divided by it, too. Opacus' optimizer
-        knows its own reduction.
+        knows its own reduction. On several ranks (DDP, FSDP2) "mean" and "sum" are those of a rank's own examples;
+        "global_mean" says that the loop divides by the examples of all of them, so that shares may differ.
     every : store every k-th step only (the others are still counted).
     parameters : store these only: names or leading parts of names, such as "head" for head.weight and head.bias.
     members, non_members : ids (rows of `data`) of who is in the training set, and of who is known not to be.
@@ -123,12 +126,13 @@ class Recorder:
                 value=batch_size,
             )
         self._model, self._path = model, path
+        self._ranks = Ranks(model)
         # Opacus wraps the optimizer that takes the step; by then the gradients are clipped, noisy and divided.
         wrapper: Any = optimizer
         self._private: Any = wrapper if hasattr(wrapper, "original_optimizer") else None
         self._optimizer: Optimizer = wrapper if self._private is None else wrapper.original_optimizer
         self._nominal, self._sampling = batch_size, sampling
-        self._sum, self._every = loss_reduction == "sum", every
+        self._reduction, self._every = loss_reduction, every
         self._members, self._non_members, self._resume_at = members, non_members, resume_at
         published = _published(model, self._optimizer)
         chosen = _chosen(published, parameters)
@@ -148,15 +152,22 @@ class Recorder:
         self._told: int | None = None
         self._warned: set[str] = set()
         self._hooks: list[Any] = []
-        self._writer: TraceWriter | None = None
+        self._num_steps = resume_at or 0
+        self._writer: TraceWriter | None = None  # None on ranks other than the first
+        self._captured: dict[str, Any] | None = None  # facts of a step whose row is filled
+        self._closure: Any = None  # that was passed to the step under way, as `_watched` has it
+        self._inside = False  # of a step: subclasses that call super().step() come to the hooks twice
 
     @property
     def num_steps(self) -> int:
         """Optimizer steps recorded or counted so far."""
-        return 0 if self._writer is None else self._writer.num_steps
+        return self._num_steps
 
     def batch(self, size: int) -> None:
-        """Say how many examples the coming step averages, where counting the model's inputs would get it wrong."""
+        """Say how many examples the coming step averages, where counting the model's inputs would get it wrong.
+
+        Where several ranks train together, each says how many of them are its own.
+        """
         if size == 0 and self._sampling == "poisson":
             self._told = 0
         else:
@@ -168,54 +179,99 @@ class Recorder:
             self._writer.sync()
 
     def __enter__(self) -> Recorder:
-        if self._resume_at is None:
-            self._writer = TraceWriter.create(
-                self._path, self._header, members=self._members, non_members=self._non_members
-            )
-        else:
-            self._writer = TraceWriter.resume(
-                self._path,
-                at_step=self._resume_at,
-                header=self._header,
-                members=self._members,
-                non_members=self._non_members,
-            )
+        self._writer = self._ranks.start(self._open)
         self._hooks = [
             self._model.register_forward_pre_hook(self._count, with_kwargs=True),
             self._optimizer.register_step_pre_hook(self._before_step),
+            self._optimizer.register_step_post_hook(self._after_step),
         ]
         return self
+
+    def _open(self) -> TraceWriter:
+        if self._resume_at is None:
+            return TraceWriter.create(self._path, self._header, members=self._members, non_members=self._non_members)
+        return TraceWriter.resume(
+            self._path,
+            at_step=self._resume_at,
+            header=self._header,
+            members=self._members,
+            non_members=self._non_members,
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for hook in self._hooks:
             hook.remove()
-        if self._writer is None:
-            return
         if kind is not None:
-            self._writer.abandon()
+            if self._writer is not None:
+                self._writer.abandon()
             return
         state = unwrapped(self._model).state_dict()
-        self._writer.close({name: _numpy(t) for name, t in state.items() if isinstance(t, Tensor)})
+        final = {name: _numpy(Ranks.whole(t)) for name, t in state.items() if isinstance(t, Tensor)}
+        if self._writer is not None:
+            self._writer.close(final)
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.is_grad_enabled():  # evaluation in between runs under no_grad and is not part of a batch
+            self._inside = False  # also after a step that failed
             if self._has_norms:  # which the loop may have put in train mode meanwhile
                 check_model(self._model)
             size = next((len(a) for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.ndim), None)
             if size is not None:
                 self._seen = (self._seen or 0) + size
 
-    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if any(a is not None for a in (*args[1:], kwargs.get("closure"))):  # args[0] is the optimizer itself
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer itself
+        if self._inside or (closure is not None and closure is self._closure):
+            return None
+        self._captured = self._closure = None
+        if closure is None:
+            self._capture(optimizer)
+            self._commit()
+            self._inside = True
+            return None
+        if isinstance(optimizer, torch.optim.LBFGS):
             raise UnsupportedModel(
-                "The optimizer computes its gradient inside step(closure), where it cannot be recorded",
-                remedy="call the closure first and step() without it (LBFGS, which needs a closure, cannot be "
-                "recorded)",
+                "LBFGS computes several gradients in one step(closure), and a step of a trace has one",
+                remedy="train with another optimizer, such as SGD or Adam",
             )
-        assert self._writer is not None
-        size = self._batch_size()
+        self._closure = self._watched(optimizer, closure)
+        if len(args) > 1:
+            return (args[0], self._closure, *args[2:]), kwargs
+        return args, {**kwargs, "closure": self._closure}
+
+    def _watched(self, optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure, after which the gradient of the step is there to be captured."""
+
+        def watched() -> Any:
+            if self._captured is not None:
+                raise UnsupportedModel(
+                    f"{type(optimizer).__name__} calls its closure more than once in a step, so its step is not that "
+                    "of one gradient",
+                    remedy="train with an optimizer that takes one gradient, such as SGD or Adam",
+                )
+            loss = closure()
+            self._capture(optimizer)
+            return loss
+
+        return watched
+
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._closure is not None and self._captured is None:
+            raise UnsupportedModel(
+                f"{type(optimizer).__name__} did not call the closure that was passed to step(), so the gradient of "
+                "that step was not seen",
+                remedy="call the closure first and step() without it",
+            )
+        self._closure, self._inside = None, False
+        self._commit()
+
+    def _capture(self, optimizer: Optimizer) -> None:
+        """Fill the row of the step that `optimizer` is about to take; `_commit` makes it part of the trace."""
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        size = self._batch_size(gradients)
+        self._captured = {}
         # A GradScaler leaves it to a fused optimizer to undo the scale, and to skip the step.
         loss_scale, overflow = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
         if overflow is not None and float(overflow) > 0.0:
@@ -223,21 +279,41 @@ class Recorder:
         divisor, scale, noise_std = self._convention(size)
         if loss_scale is not None:
             scale /= float(loss_scale)
-        facts: dict[str, Any] = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
-        if self._writer.num_steps % self._every:
-            self._writer.skip(**facts)
+        self._captured = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
+        if self._num_steps % self._every:
+            return
+        if self._writer is None:
+            for tensor in (*self._parameters, *gradients):
+                Ranks.whole(tensor)  # which the first rank asks for, too
             return
         before, gradient = self._writer.row()
         _fill(before, self._parameters)
-        _fill(gradient, [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters])
+        _fill(gradient, gradients)
         if scale != 1.0:
             gradient *= scale
-        self._writer.commit(**facts)
 
-    def _batch_size(self) -> int:
-        size, self._told, self._seen = self._told if self._told is not None else self._seen, None, None
-        if size is None:
+    def _commit(self) -> None:
+        facts, self._captured = self._captured, None
+        if not facts:  # a step that the optimizer skips
+            return
+        if self._writer is not None:
+            (self._writer.skip if self._num_steps % self._every else self._writer.commit)(**facts)
+        self._num_steps += 1
+
+    def _batch_size(self, gradients: Sequence[Tensor]) -> int:
+        own, self._told, self._seen = self._told if self._told is not None else self._seen, None, None
+        told = self._ranks.sizes(own, gradients)
+        shares = [share for share in told if share is not None]
+        if len(shares) < len(told):
             return self._nominal
+        size = sum(shares)
+        if len(set(shares)) > 1 and self._reduction == "mean" and self._private is None and self._sampling != "poisson":
+            raise UnsupportedModel(
+                f"The ranks saw {', '.join(map(str, shares))} examples in a step and their mean losses are averaged, "
+                "so that examples of the smaller shares weigh more, which no accounting here covers",
+                remedy="drop what does not fill the ranks evenly (`drop_last`=True), or sum the loss on each rank and "
+                "pass `loss_reduction` = 'sum', or pass 'global_mean' if the loop divides by the examples of all ranks",
+            )
         if size == 0 and self._sampling != "poisson":
             raise InvalidArgument(
                 f"A step saw no example, which `sampling` = {self._sampling!r} does not do",
@@ -261,8 +337,8 @@ class Recorder:
     def _convention(self, size: int) -> tuple[float, float, float]:
         """(divisor of the recorded mean, factor that turns .grad into it, std of its noise)."""
         private, divisor = self._private, float(self._nominal if self._sampling == "poisson" else size)
-        if private is None:
-            return divisor, 1.0 / divisor if self._sum else 1.0, 0.0
+        if private is None:  # DDP and FSDP divide the sum over the ranks by their number
+            return divisor, self._ranks.size / divisor if self._reduction == "sum" else 1.0, 0.0
         if float(private.max_grad_norm) != self._header.clip_norm:
             raise UnsupportedModel(
                 f"The clip norm changed from {self._header.clip_norm} to {float(private.max_grad_norm)}, and a trace "
@@ -271,7 +347,14 @@ class Recorder:
             )
         summed = private.loss_reduction == "sum"
         if not summed:
-            divisor = float(private.expected_batch_size * private.accumulated_iterations)
+            # expected_batch_size is that of one rank; Opacus' distributed optimizers then average over the ranks.
+            ranks = getattr(private, "world_size", 1)
+            divisor = float(private.expected_batch_size * private.accumulated_iterations * ranks)
+            if divisor == 0.0:
+                raise UnsupportedModel(
+                    f"{type(private).__name__} does not say by what it divides",
+                    remedy="clip the whole gradient (clipping='flat')",
+                )
             if self._sampling == "poisson" and divisor != self._nominal:
                 self._warn_once(
                     "divisor",
@@ -329,7 +412,7 @@ def _fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, s
 
 def _fill(row: NDArray[Any], tensors: Sequence[Tensor]) -> None:
     target = torch.from_numpy(row)
-    flat = [(t.to_dense() if t.is_sparse else t).detach().reshape(-1) for t in tensors]
+    flat = [Ranks.whole(t.to_dense() if t.is_sparse else t).detach().reshape(-1) for t in tensors]
     if all(t.is_cpu for t in flat):
         torch.cat(flat, out=target)  # in the row's dtype, whatever theirs
     else:

@@ -440,15 +440,95 @@ def test_compiled_model(path):
 # What is refused
 
 
-@pytest.mark.parametrize("step", [lambda o: o.step(lambda: 0.0), lambda o: o.step(closure=lambda: 0.0)])
-def test_closures(path, step):
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_closures_that_are_called_once(tmp_path, kind, by_name):
+    """The trace of step(closure) is that of a plain loop, bit for bit, the counted steps between stored ones too."""
+    batches = batches_of(8, 8, 4, 8)
+    traces = []
+    for name in ("closure", "plain"):
+        model = make_model()
+        optimizer: Any = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
+        with record(model, optimizer, tmp_path / name, dataset_size=N, batch_size=n, every=2) as recorder:
+            for batch in batches:
+                if name == "plain":
+                    plain_loop(model, optimizer, [batch])
+                    continue
+
+                def closure(model=model, optimizer=optimizer, batch=batch):
+                    optimizer.zero_grad()
+                    loss = loss_of(model, batch)
+                    loss.backward()
+                    return loss
+
+                found = optimizer.step(closure=closure) if by_name else optimizer.step(closure)
+                assert isinstance(found, Tensor)
+            assert recorder.num_steps == 4
+        traces.append(Trace.open(tmp_path / name))
+    same, plain = traces
+    assert same.infos == plain.infos and len(same) == 2
+    for a, b in zip(same, plain, strict=True):
+        assert np.array_equal(a.parameters, b.parameters) and np.array_equal(a.gradient, b.gradient)
+
+
+class Twice(torch.optim.SGD):
+    """Evaluates its closure twice, as optimizers with a line search do."""
+
+    def step(self, closure: Any = None) -> Any:
+        with torch.enable_grad():
+            closure()
+        return super().step(closure)
+
+
+class Never(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        return None
+
+
+class Derived(torch.optim.SGD):
+    """Comes to hooks on step() twice as soon as there has been a plain SGD in the process."""
+
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("with_closure", [False, True])
+def test_a_step_that_calls_its_super_is_one(path, with_closure):
     model = make_model()
-    optimizer = sgd(model)
+    sgd(model)
+    optimizer = Derived(model.parameters(), lr=LR)
+    batches = batches_of(8, 8, 4)
+    with record(model, optimizer, path, dataset_size=N, batch_size=n):
+        for batch in batches:
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step((lambda: 0.0) if with_closure else None)
+    check_trace(path, batches)
+
+
+@pytest.mark.parametrize(
+    ("kind", "match"),
+    [
+        (torch.optim.LBFGS, r"LBFGS computes several gradients in one step\(closure\).*SGD or Adam"),
+        (Twice, "Twice calls its closure more than once in a step"),
+        (Never, r"Never did not call the closure.*call the closure first and step\(\) without it"),
+    ],
+)
+def test_closures_that_are_not(path, kind, match):
+    model = make_model()
+    optimizer = kind(model.parameters(), lr=0.1)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model, batches_of(8)[0])
+        loss.backward()
+        return loss
+
     with (
         record(model, optimizer, path, dataset_size=N, batch_size=n),
-        pytest.raises(UnsupportedModel, match=r"inside step\(closure\).*LBFGS"),
+        pytest.raises(UnsupportedModel, match=match),
     ):
-        step(optimizer)
+        optimizer.step(closure)
     assert Trace.open(path).num_steps == 0
 
 
