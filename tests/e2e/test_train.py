@@ -268,7 +268,7 @@ def test_bad_request(run, options, words, tmp_path, monkeypatch):
         (["--batch-size", "101"], "exceeds --dataset-size"),
         (["--clip", "none", "--noise-std", "1"], "without --clip"),
         (["--clip", "none", "--noise-multiplier", "1"], "needs --clip"),
-        (["--device", "toaster"], "cannot be used"),
+        (["--device", "toaster"], "--device = 'toaster' is not a device: pass cpu, cuda"),
         (["--clip", "none", "--target-mu", "0.01"], "--clip"),
     ],
 )

@@ -109,6 +109,9 @@ def audit(
     workers: cluster.Workers = None,
     backend: cluster.BackendOption = None,
     scheduler_address: cluster.SchedulerAddress = None,
+    device: Annotated[
+        str | None, options.option("--device", "NAME", HOW, "Where to compute: cpu, cuda or mps (default cpu).")
+    ] = None,
     out: Annotated[
         str | None,
         options.option("--out", "DIR", OUTPUT, "Folder for the report and for unfinished work (default audit)."),
@@ -160,6 +163,7 @@ def audit(
             "--repeats": repeats,
             "--advise-tpr": advise_tpr,
             "--shadows": shadows,
+            "--device": device,
             "--workers": workers,
             "--backend": backend,
             "--scheduler-address": scheduler_address,
@@ -203,6 +207,7 @@ def audit(
         "claim_mu": claim_mu and parse.positive("--claim-mu", claim_mu),
         "target_tpr": advise_tpr and _limit("--advise-tpr", advise_tpr),
         "fail_above_tpr": fail_above_tpr and _limit("--fail-above-tpr", fail_above_tpr),
+        "device": device,
         "out": out,
         "title": title,
         "runs": _runs(run, target_mu, target_advantage, notion),

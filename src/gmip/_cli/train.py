@@ -113,7 +113,7 @@ def train(
         str | None,
         _recipe("--physical-batch-size", "n", "Compute larger batches in parts of this size, to save memory."),
     ] = None,
-    device: Annotated[str | None, _recipe("--device", "NAME", "Where to train, such as cuda (default cpu).")] = None,
+    device: Annotated[str | None, _recipe("--device", "NAME", "Where to train: cpu, cuda, mps (default cpu).")] = None,
     explain: options.Explain = False,
     json: options.Json = False,
 ) -> None:

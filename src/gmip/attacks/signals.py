@@ -17,6 +17,7 @@ from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks import Examples, Task, cross_entropy
 from gmip.tasks.inputs import answer, one_table, placed, rows_of, rows_per_pass
 from gmip.trace import Trace
+from gmip.training.devices import usable_device
 from gmip.training.loop import initial_model
 from gmip.training.models import has_classes, load_state
 
@@ -63,7 +64,7 @@ def released_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Modul
             f"{trace.path} holds another model than task {task.name!r} makes ({what})",
             remedy="pass the run's own task",
         ) from error
-    return model.to(device).eval()
+    return model.to(usable_device(device, float64=True)).eval()
 
 
 def losses(task: Task, model: nn.Module, examples: Examples) -> Array:

@@ -28,6 +28,7 @@ from gmip.tasks.inputs import placed, rows_of
 from gmip.tasks.task import Examples, Recipe, Task
 from gmip.trace import Trace
 from gmip.training.checkpoint import load_checkpoint, save_checkpoint
+from gmip.training.devices import usable_device
 from gmip.training.models import (
     check_model,
     count_params,
@@ -83,6 +84,7 @@ def train(
     every : store every k-th step of the trace.
     fix : replace layers that mix examples (`fix_model`) instead of refusing them.
     grad_sample_mode, max_physical_batch_size : see `NoisyStepper`.
+    device : "cpu", "cuda" or "mps"; where there is none the CPU is used, with a warning.
     progress : called with (steps taken, steps in all) every tenth of a second or so, and after the last step.
     on_batch : called just before `progress` with how the model did on the last batch.
     checkpoint_seconds : time between checkpoints: the most that a resumed run repeats.
@@ -94,7 +96,7 @@ def train(
     """
     task = load(task) if isinstance(task, str) else task
     recipe = task.recipe if recipe is None else recipe
-    _check_device(device)
+    device = usable_device(device)
     folder = None if out is None else Path(out)
     recorded = _recorded_trace(folder) if resume else None
     seed = _seed(recorded, seed)
@@ -170,7 +172,7 @@ def fit(
             argument="members",
             remedy="pass as many",
         )
-    _check_device(device)
+    device = usable_device(device)
     seed = check.seed(seed)
     with _quiet_opacus(), torch.random.fork_rng():
         stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device)
@@ -309,16 +311,6 @@ def _stepper(
         grad_sample_mode=grad_sample_mode,
         max_physical_batch_size=max_physical_batch_size,
     )
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise InvalidArgument(
-            f"cannot be used ({reason})", argument="device", value=device, remedy="pass another, such as cpu"
-        ) from None
 
 
 def _recorded_trace(folder: Path | None) -> Trace | None:

@@ -134,7 +134,7 @@ def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, f
         part = examples[first : first + size]
         targets = part.targets.to(device)
         outputs = answer(model, placed(part.inputs, device))
-        losses += float(task.loss(outputs, targets).sum(dtype=torch.float64))
+        losses += float(task.loss(outputs, targets).cpu().sum(dtype=torch.float64))  # which MPS does not have
         hits += int((outputs.argmax(-1) == targets).sum()) if classes else 0
     model.train(was_training)
     return losses / len(examples), hits / len(examples) if classes else None

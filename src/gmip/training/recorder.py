@@ -415,8 +415,9 @@ def _fill(row: NDArray[Any], tensors: Sequence[Tensor]) -> None:
     flat = [Ranks.whole(t.to_dense() if t.is_sparse else t).detach().reshape(-1) for t in tensors]
     if all(t.is_cpu for t in flat):
         torch.cat(flat, out=target)  # in the row's dtype, whatever theirs
-    else:
-        target.copy_(torch.cat([t.to(target.dtype) for t in flat]))
+    else:  # a model may be spread over several devices
+        for place, t in zip(target.split([t.numel() for t in flat]), flat, strict=True):
+            place.copy_(t)
 
 
 def _numpy(tensor: Tensor) -> NDArray[Any]:

@@ -21,6 +21,7 @@ from gmip.parallel import compute, one_thread
 from gmip.tasks import Examples, Recipe, Task
 from gmip.tasks.inputs import answer
 from gmip.trace import Trace, fingerprint
+from gmip.training.devices import usable_device
 from gmip.training.loop import initial_model
 from gmip.training.train_result import recipe_of
 
@@ -74,6 +75,7 @@ def shadow_set(
     wanted = _signals(signals)
     recipe = recipe_of(task, trace)
     options = {name: trace.header.recipe.get(name, default) for name, default in _OPTIONS.items()}
+    options["device"] = usable_device(options["device"])
     plan = Membership(
         num_candidates=len(candidates),
         num_background=len(background),
