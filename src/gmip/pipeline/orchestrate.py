@@ -49,7 +49,7 @@ def audit(
     watch : called with the name of each stage, returns a function of (done, total).
     settings : the others of `gmip init`: candidates, repeats, seed, out, confidence, delta, fprs, claim_mu, target_tpr,
         fail_above_tpr, shadows, device, title. With `out`, work is kept there and an interrupted audit goes on when
-        repeated; without it nothing is kept. No report is written: `gmip.report.write_report(result, folder)` does that.
+        repeated; without it nothing is kept. No report is written: `gmip.report.write_report(result, folder)` does.
     """
     given: dict[str, Any] = dict(settings)
     if runs is not None:
