@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 
 import torch
 
-from gmip.attacks import CFD, CFDLRT, RMIA, Attack, Decode, GLiR, LiRA, Loss, Optimum, OptimumDecode, Shadows
+from gmip.attacks import CFD, CFDLRT, RMIA, Attack, Decode, GLiR, Influence, LiRA, Loss, Optimum, OptimumDecode, Shadows
 from gmip.attacks.attack_table import names
 from gmip.attacks.glir import Play
 from gmip.attacks.shadow import shadow_set
@@ -63,6 +63,13 @@ class TestOptimumDecode(AttackContract):
 
     def make(self, shadows: Shadows) -> Attack:
         return OptimumDecode()
+
+
+class TestInfluence(AttackContract):
+    exact = False
+
+    def make(self, shadows: Shadows) -> Attack:
+        return Influence(hessian_records=200)
 
 
 class TestLoss(AttackContract):

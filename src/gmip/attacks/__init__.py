@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # for readers and type checkers; what is missing here is Any 
     from gmip.attacks.glir.glir_attack import GLiR as GLiR
     from gmip.attacks.lira import LiRA as LiRA
     from gmip.attacks.loss import Loss as Loss
+    from gmip.attacks.released.influence import Influence as Influence
     from gmip.attacks.released.optimum_attack import Optimum as Optimum
     from gmip.attacks.released.optimum_attack import OptimumDecode as OptimumDecode
     from gmip.attacks.rmia import RMIA as RMIA
@@ -37,6 +38,7 @@ ATTACKS: Final = {
     "rmia": ("gmip.attacks.rmia", "RMIA"),
     "cfd": ("gmip.attacks.counterfactual", "CFD"),
     "cfd-lrt": ("gmip.attacks.counterfactual", "CFDLRT"),
+    "influence": ("gmip.attacks.released.influence", "Influence"),
     "optimum": ("gmip.attacks.released.optimum_attack", "Optimum"),
     "optimum-decode": ("gmip.attacks.released.optimum_attack", "OptimumDecode"),
     "seed": ("gmip.attacks.seed", "Seed"),
