@@ -23,7 +23,7 @@ from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter, fingerprint
-from gmip.training.models import check_model, has_norms, trainable_parameters, unwrapped
+from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms, trainable_parameters, unwrapped
 from gmip.training.ranks import Ranks
 
 __all__ = ["Recorder", "record"]
@@ -33,7 +33,7 @@ _REDUCTIONS: Final = ("mean", "sum", "global_mean")
 
 def record(
     model: nn.Module,
-    optimizer: Optimizer,
+    optimizer: Optimizer | None,
     path: str | os.PathLike[str],
     *,
     dataset_size: int,
@@ -57,6 +57,8 @@ def record(
 
     Parameters
     ----------
+    optimizer : of torch, of Opacus, or as accelerate and Lightning wrap it. None for a loop that changes the parameters
+        without one: it calls recorder.step() before each change.
     path : folder of the trace; made, and refused if it already holds one.
     dataset_size, batch_size, sampling : what will be accounted: see `gmip.NoisySGD`; "shuffled" for epochs in random
         order. Examples are counted as they pass through the model; a batch that turns out smaller is recorded, and
@@ -102,7 +104,7 @@ class Recorder:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer | None,
         path: str | os.PathLike[str],
         *,
         dataset_size: int,
@@ -128,9 +130,9 @@ class Recorder:
         self._model, self._path = model, path
         self._ranks = Ranks(model)
         # Opacus wraps the optimizer that takes the step; by then the gradients are clipped, noisy and divided.
-        wrapper: Any = optimizer
+        wrapper: Any = None if optimizer is None else bare_optimizer(optimizer)
         self._private: Any = wrapper if hasattr(wrapper, "original_optimizer") else None
-        self._optimizer: Optimizer = wrapper if self._private is None else wrapper.original_optimizer
+        self._optimizer: Optimizer | None = wrapper if self._private is None else wrapper.original_optimizer
         self._nominal, self._sampling = batch_size, sampling
         self._reduction, self._every = loss_reduction, every
         self._members, self._non_members, self._resume_at = members, non_members, resume_at
@@ -150,11 +152,13 @@ class Recorder:
         )
         self._seen: int | None = None
         self._told: int | None = None
+        self._times = 1.0
         self._warned: set[str] = set()
         self._hooks: list[Any] = []
         self._num_steps = resume_at or 0
         self._writer: TraceWriter | None = None  # None on ranks other than the first
         self._captured: dict[str, Any] | None = None  # facts of a step whose row is filled
+        self._captures = 0
         self._closure: Any = None  # that was passed to the step under way, as `_watched` has it
         self._inside = False  # of a step: subclasses that call super().step() come to the hooks twice
 
@@ -163,15 +167,29 @@ class Recorder:
         """Optimizer steps recorded or counted so far."""
         return self._num_steps
 
-    def batch(self, size: int) -> None:
+    def batch(self, size: int, *, times: float = 1.0) -> None:
         """Say how many examples the coming step averages, where counting the model's inputs would get it wrong.
 
-        Where several ranks train together, each says how many of them are its own.
+        `times` : the gradient will be so many times their mean (2 if the mean losses of two batches were added up and
+        not divided by 2); the trace holds the mean. Where several ranks train together, each says how many examples are
+        its own.
         """
+        self._times = check.positive("times", times)
         if size == 0 and self._sampling == "poisson":
             self._told = 0
         else:
             self._told = check.count("size", size)
+
+    def step(self) -> None:
+        """Record the step that is about to be taken, with the gradients as they are now.
+
+        For loops that change parameters without an optimizer of torch, or with one that does not tell its hooks; a
+        step that the hooks see as well is recorded once.
+        """
+        self._captured = self._closure = None
+        self._capture(self._optimizer)
+        self._commit()
+        self._inside = True
 
     def sync(self) -> None:
         """Have all steps so far on the disk, not only with the operating system."""
@@ -180,11 +198,10 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         self._writer = self._ranks.start(self._open)
-        self._hooks = [
-            self._model.register_forward_pre_hook(self._count, with_kwargs=True),
-            self._optimizer.register_step_pre_hook(self._before_step),
-            self._optimizer.register_step_post_hook(self._after_step),
-        ]
+        self._hooks = [self._model.register_forward_pre_hook(self._count, with_kwargs=True)]
+        if self._optimizer is not None:
+            self._hooks.append(self._optimizer.register_step_pre_hook(self._before_step))
+            self._hooks.append(self._optimizer.register_step_post_hook(self._after_step))
         return self
 
     def _open(self) -> TraceWriter:
@@ -267,8 +284,17 @@ class Recorder:
         self._closure, self._inside = None, False
         self._commit()
 
-    def _capture(self, optimizer: Optimizer) -> None:
+    def _capture(self, optimizer: Optimizer | None) -> None:
         """Fill the row of the step that `optimizer` is about to take; `_commit` makes it part of the trace."""
+        if self._captures == 0 and (dropped := dropouts(self._model)):
+            self._warn_once(
+                "dropout",
+                f"The model drops units at random while it trains (layer {dropped[0]}): what is recorded is the "
+                "gradient of the thinned model, audits compute that of the whole one, and GLiR finds less than is "
+                "there. Train without dropout to be sure.",
+            )
+        self._captures += 1
+        times, self._times = self._times, 1.0
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
         size = self._batch_size(gradients)
         self._captured = {}
@@ -277,6 +303,7 @@ class Recorder:
         if overflow is not None and float(overflow) > 0.0:
             return
         divisor, scale, noise_std = self._convention(size)
+        scale /= times
         if loss_scale is not None:
             scale /= float(loss_scale)
         self._captured = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
@@ -365,8 +392,10 @@ class Recorder:
         return divisor, 1.0 / divisor if summed else 1.0, float(multiplier * private.max_grad_norm) / divisor
 
 
-def _published(model: nn.Module, optimizer: Optimizer) -> dict[str, nn.Parameter]:
-    """Trainable parameters that this optimizer changes."""
+def _published(model: nn.Module, optimizer: Optimizer | None) -> dict[str, nn.Parameter]:
+    """Trainable parameters that this optimizer changes; without one, all."""
+    if optimizer is None:
+        return dict(trainable_parameters(model))
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     published = {name: p for name, p in trainable_parameters(model) if id(p) in held}
     if not published:
