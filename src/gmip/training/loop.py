@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -24,11 +25,9 @@ from gmip._progress import Progress
 from gmip._random import Stream
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks.catalog import load
-from gmip.tasks.inputs import placed, rows_of
 from gmip.tasks.task import Examples, Recipe, Task
 from gmip.trace import Trace
 from gmip.training.checkpoint import load_checkpoint, save_checkpoint
-from gmip.training.devices import usable_device
 from gmip.training.models import (
     check_model,
     count_params,
@@ -84,7 +83,6 @@ def train(
     every : store every k-th step of the trace.
     fix : replace layers that mix examples (`fix_model`) instead of refusing them.
     grad_sample_mode, max_physical_batch_size : see `NoisyStepper`.
-    device : "cpu", "cuda" or "mps"; where there is none the CPU is used, with a warning.
     progress : called with (steps taken, steps in all) every tenth of a second or so, and after the last step.
     on_batch : called just before `progress` with how the model did on the last batch.
     checkpoint_seconds : time between checkpoints: the most that a resumed run repeats.
@@ -96,7 +94,7 @@ def train(
     """
     task = load(task) if isinstance(task, str) else task
     recipe = task.recipe if recipe is None else recipe
-    device = usable_device(device)
+    _check_device(device)
     folder = None if out is None else Path(out)
     recorded = _recorded_trace(folder) if resume else None
     seed = _seed(recorded, seed)
@@ -137,7 +135,20 @@ def train(
                 )
             checkpoint = _Checkpoints(None if folder is None else folder / CHECKPOINT, checkpoint_seconds)
             with recorder or contextlib.nullcontext():
-                _run(members, recipe, seed, start, stepper, noise, recorder, device, progress, on_batch, checkpoint)
+                _run(
+                    members,
+                    recipe,
+                    seed,
+                    start,
+                    stepper,
+                    noise,
+                    recorder,
+                    device,
+                    progress,
+                    on_batch,
+                    checkpoint,
+                    rows=split.members,
+                )
         model = stepper.release().eval()
     result = TrainResult(
         task=task,
@@ -172,7 +183,7 @@ def fit(
             argument="members",
             remedy="pass as many",
         )
-    device = usable_device(device)
+    _check_device(device)
     seed = check.seed(seed)
     with _quiet_opacus(), torch.random.fork_rng():
         stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device)
@@ -249,18 +260,19 @@ def _run(
     progress: Progress | None,
     on_batch: Callable[[BatchScores], None] | None,
     checkpoint: _Checkpoints,
+    rows: NDArray[np.int64] | None = None,
 ) -> None:
-    inputs, targets = placed(members.inputs, device), members.targets.to(device)
+    inputs, targets = members.inputs.to(device), members.targets.to(device)
     sizes = {"dataset_size": recipe.dataset_size, "batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
     sampler = make_sampler(recipe.sampling, **sizes, seed=seed)
     shown = 0.0
     for step in range(start, recipe.num_steps):
         ids = sampler[step]
-        rows = torch.from_numpy(ids).to(device)
-        labels = targets[rows]
+        here = torch.from_numpy(ids).to(device)
+        labels = targets[here]
         if recorder is not None:
-            recorder.batch(len(ids))
-        seen = stepper.step(rows_of(inputs, rows), labels, divisor=sampler.divisor(ids))
+            recorder.batch(ids=ids if rows is None else rows[ids])
+        seen = stepper.step(inputs[here], labels, divisor=sampler.divisor(ids))
         last = step + 1 == recipe.num_steps
         if last or time.monotonic() - shown > _PROGRESS_SECONDS:
             scores = _batch_scores(step + 1, last, seen, labels)
@@ -311,6 +323,16 @@ def _stepper(
         grad_sample_mode=grad_sample_mode,
         max_physical_batch_size=max_physical_batch_size,
     )
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InvalidArgument(
+            f"cannot be used ({reason})", argument="device", value=device, remedy="pass another, such as cpu"
+        ) from None
 
 
 def _recorded_trace(folder: Path | None) -> Trace | None:
