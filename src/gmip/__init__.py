@@ -2,7 +2,8 @@
 
 Say what will run (`NoisySGD`), then ask how exposed it is (`account`) or how much noise a target needs (`calibrate`).
 Train a task to a target (`train`), or record your own training loop (`record`), and read what was recorded (`Trace`).
-Ask whether a model leaks who was in it (`audit`), or whether the scores of an attack of your own do (`audit_scores`).
+Ask whether a model leaks who was in it (`audit`), or whether its
+predictions do (`audit_predictions`), or the scores of an attack of your own (`audit_scores`).
 
 Every name is imported when it is first used: NumPy and SciPy by the accountant, torch only by what trains or attacks.
 """
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from gmip.attacks import ShadowAttack as ShadowAttack
     from gmip.attacks import Shadows as Shadows
     from gmip.auditing import AuditResult as AuditResult
+    from gmip.auditing import audit_predictions as audit_predictions
     from gmip.auditing import audit_scores as audit_scores
     from gmip.errors import DataUnavailable as DataUnavailable
     from gmip.errors import FileError as FileError
@@ -72,7 +74,7 @@ _PUBLIC = {
     "gmip.accounting.gaussian_pair": ("ChiSquared", "GaussianPair", "spectral_step"),
     "gmip.accounting.stochastic": ("stochastic_composition",),
     "gmip.accounting.tradeoff": ("TradeOff",),
-    "gmip.auditing": ("AuditResult", "audit_scores"),
+    "gmip.auditing": ("AuditResult", "audit_predictions", "audit_scores"),
     "gmip.errors": (
         *("DataUnavailable", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
         *("TraceMismatch", "UnreachableTarget", "UnsupportedModel"),

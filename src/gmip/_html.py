@@ -6,12 +6,18 @@ import html
 import json
 import re
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Any
 
-__all__ = ["Html", "card", "embedded_json", "join", "readable", "tag"]
+__all__ = ["Html", "card", "embedded_json", "join", "readable", "tag", "theme"]
 
 _VOID = frozenset({"br", "input", "link", "meta"})
 _UNREADABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def theme() -> str:
+    """The style that our pages share: colours of dark and light, type, and charts."""
+    return files("gmip").joinpath("_theme.css").read_text(encoding="utf-8")
 
 
 class Html(str):

@@ -44,6 +44,7 @@ class PlayStream(_Streams):
     TUNING_GAMES = 1
     GAMES = 2
     P_VALUES = 3
+    OPTIMALITY = 4  # how far a released model is from an optimum
 
 
 class ShadowStream(_Streams):

@@ -180,6 +180,7 @@ def chart(
     identifier: str | None = None,
     unmeasured: float = 0.0,
     pointer: bool = False,
+    target: tuple[float, float] | None = None,
 ) -> Html:
     """The curves on one pair of axes; the first lies on top.
 
@@ -187,6 +188,7 @@ def chart(
     ----------
     label : what the drawing shows, for those who cannot see it.
     unmeasured : rates below this are shaded on logarithmic axes.
+    target : (FPR, TPR) that the curves should pass below; marked by a ring.
     pointer : adds a line and a dot for each curve, hidden, which a script can put at a rate.
     """
     across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -202,6 +204,7 @@ def chart(
         tag(
             "svg",
             *curves,
+            _ring(target, axes),
             _pointer(series) if pointer else None,
             viewBox=" ".join(f"{window[key]}" for key in ("x", "y", "width", "height")),
             class_="curves",
@@ -326,6 +329,14 @@ def _band_path(band: Array, start: float, axes: Axes) -> str:
         return ""
     xs, ys = axes.x(np.append(fpr, fpr[::-1])), axes.y(np.append(upper, lower[::-1]))
     return "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in zip(xs, ys, strict=True)) + "Z"
+
+
+def _ring(target: tuple[float, float] | None, axes: Axes) -> Html | None:
+    if target is None:
+        return None
+    x, y = _short(float(axes.x(target[0]))), _short(float(axes.y(target[1])))
+    what = tag("title", f"Target: {_numbers.rate(target[1])} at {_numbers.rate(target[0])} false alarms")
+    return tag("circle", what, cx=x, cy=y, r=8, class_="ring", fill="none", stroke="currentColor", stroke_width=2)
 
 
 def _pointer(series: Sequence[Series]) -> Html:

@@ -240,7 +240,7 @@ class AttackContract:
         """Of everything that the attack says it needs and that can be missing."""
         needs = self.make(scene.shadows()).needs
         whole = {"members": scene.inside, "non_members": scene.outside}
-        if needs & {"query", "recourse"}:
+        if needs & {"query", "weights", "recourse"}:
             trace = record_run(scene.task, tmp_path / "unfinished", scene.inside, **whole, finish=False)
             with pytest.raises(InvalidArgument, match="holds no trained model"):
                 self.run(scene, trace)

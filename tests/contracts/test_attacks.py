@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 
 import torch
 
-from gmip.attacks import CFD, CFDLRT, RMIA, Attack, Decode, GLiR, LiRA, Loss, Shadows
+from gmip.attacks import CFD, CFDLRT, RMIA, Attack, Decode, GLiR, Influence, LiRA, Loss, Optimum, OptimumDecode, Shadows
 from gmip.attacks.attack_table import names
 from gmip.attacks.glir import Play
 from gmip.attacks.shadow import shadow_set
@@ -44,6 +44,32 @@ class TestDecode(AttackContract):
 
     def make(self, shadows: Shadows) -> Attack:
         return Decode(steps=range(3))
+
+
+class TestOptimum(AttackContract):
+    """The scene's network is not at an optimum, which is said; what it takes to be right is in tests of its own."""
+
+    pytestmark = pytest.mark.filterwarnings("ignore:the released model is no optimum")
+    exact = False
+
+    def make(self, shadows: Shadows) -> Attack:
+        return Optimum(play=Play(games=4, tuning_games=2, grid=((1e-12, 0.0), (1e-12, 1e-2))))
+
+
+class TestOptimumDecode(AttackContract):
+    pytestmark = pytest.mark.filterwarnings("ignore:the released")
+    exact = False
+    null_candidates = 200
+
+    def make(self, shadows: Shadows) -> Attack:
+        return OptimumDecode()
+
+
+class TestInfluence(AttackContract):
+    exact = False
+
+    def make(self, shadows: Shadows) -> Attack:
+        return Influence(hessian_records=200)
 
 
 class TestLoss(AttackContract):

@@ -53,7 +53,7 @@ def test_an_audit_of_scores_loads_no_framework(tmp_path):
     loaded = loaded_by(f"from gmip.cli import main; assert {audit} == 0")
     assert "gmip.auditing.score_audit" in loaded and (tmp_path / "out" / "report.html").exists()
     assert not {"torch", "opacus", "sklearn", "matplotlib", "pandas", "gmip.pipeline", "gmip.tasks"} & loaded
-    loaded = loaded_by("import gmip; gmip.audit_scores([3.0, 2.0, 1.0], [2.0, 1.0, 0.0])")
+    loaded = loaded_by("import gmip; gmip.audit_predictions([1, 1, 0, 0], losses=[1.0, 2.0, 3.0, 4.0])")
     assert not {"torch", "opacus", "sklearn", "typer"} & loaded
 
 
@@ -68,7 +68,8 @@ def test_all_is_sorted_and_true():
     assert set(gmip.__all__) == {
         *("NoisySGD", "account", "calibrate", "mu_per_step", "TradeOff", "Gaussian", "EpsilonDelta", "PiecewiseLinear"),
         *("ChiSquared", "GaussianPair", "spectral_step", "stochastic_composition", "compose"),
-        *("Task", "Recipe", "Examples", "Trace", "record", "train", "audit", "audit_scores", "AuditResult", "ScoreSet"),
+        *("Task", "Recipe", "Examples", "Trace", "record", "train", "audit", "AuditResult", "ScoreSet"),
+        *("audit_predictions", "audit_scores"),
         *("Attack", "GLiR", "DoubtNoise", "DoubtClipping", "Loss", "LiRA", "RMIA", "CFD", "CFDLRT", "Seed", "Shadows"),
         *gmip.attacks.__all__,
         *(*errors.__all__, "__version__"),

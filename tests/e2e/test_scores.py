@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmip.auditing import SUFFIXES, hold_folder
+from gmip.auditing import PREDICTION_ROLES, SUFFIXES, hold_folder
 from gmip.report import read_result
 from tests.e2e.cli import assert_one_sentence
 
@@ -82,11 +82,12 @@ def test_an_epsilon_and_other_columns(run, scores: Path, tmp_path: Path) -> None
     ("options", "words"),
     [
         (["--task", "digits"], "--task does not apply to a file of scores"),
+        (["--attacks", "loss"], "--attacks are for predictions"),
         (["--shadows", "8"], "--shadows does not apply"),
         (["--claim-mu", "1", "--claim-epsilon", "1"], "pass only one"),
         (["--claim-epsilon", "x@1"], "--claim-epsilon must be EPS@DELTA"),
         (["--column", "score"], "--column must be ROLE=NAME"),
-        (["--column", "scor=a"], "--column must be one of member, score, id, group, run"),
+        (["--column", "scor=a"], "--column must be one of member, score, label, probability"),
         (["--confidence", "0.1"], "--confidence = 0.1 must be at least 0.5"),
         (["--out", "/dev/null/x"], "cannot be made a folder"),
     ],
@@ -109,6 +110,6 @@ def test_a_folder_in_use_says_by_whom(run, scores: Path, tmp_path: Path) -> None
 
 
 def test_the_command_knows_the_files_that_are_read() -> None:
-    from gmip._cli.audit import TABLES
+    from gmip._cli.audit import ROLES, TABLES
 
-    assert TABLES == SUFFIXES
+    assert TABLES == SUFFIXES and set(ROLES) == {"score", *PREDICTION_ROLES}

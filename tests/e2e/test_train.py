@@ -268,7 +268,7 @@ def test_bad_request(run, options, words, tmp_path, monkeypatch):
         (["--batch-size", "101"], "exceeds --dataset-size"),
         (["--clip", "none", "--noise-std", "1"], "without --clip"),
         (["--clip", "none", "--noise-multiplier", "1"], "needs --clip"),
-        (["--device", "toaster"], "cannot be used"),
+        (["--device", "toaster"], "--device = 'toaster' is not a device: pass cpu, cuda"),
         (["--clip", "none", "--target-mu", "0.01"], "--clip"),
     ],
 )
@@ -324,7 +324,7 @@ def test_own_loop_in_three_lines(tmp_path):
     inputs, targets = torch.randn(64, 5), torch.randint(0, 2, (64,))
     model = nn.Linear(5, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with gmip.record(model, optimizer, tmp_path / "run", dataset_size=64, batch_size=16, sampling="shuffled"):
+    with gmip.record(model, optimizer, tmp_path / "run", dataset_size=64, batch_size=16):
         for rows in torch.randperm(64).split(16):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(inputs[rows]), targets[rows]).backward()

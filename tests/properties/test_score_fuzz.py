@@ -1,4 +1,4 @@
-"""Whatever is in a file of scores: a sentence and exit code 2, or a whole report; never a traceback.
+"""Whatever is in a file of scores or predictions: a sentence and exit code 2, or a whole report; never a traceback.
 
 GMIP_FUZZED_FILES sets how many files are tried.
 """
@@ -29,6 +29,9 @@ FUZZ = settings(
 REPORT = {"report.html", "report.md", "result.json"}
 GOOD_CSV = "id,member,score,group,run\n" + "".join(f"{i},{i % 2},{i * 5 % 11},{'ab'[i % 4 > 1]},x\n" for i in range(12))
 GOOD_JSON = "".join(f'{{"member": {i % 2}, "score": {i * 5 % 11}, "group": "a"}}\n' for i in range(12))
+GOOD_PREDICTIONS = "member,label,p_a,p_b,p_c,ref_x_loss,ref_x_in,ref_y_loss,ref_y_in\n" + "".join(
+    f"{i % 2},{'abc'[i % 3]},.{i % 7},.{9 - i % 7},.1,{i},{i % 3 // 2},.{i},{(i + 1) % 3 // 2}\n" for i in range(12)
+)
 CELLS = st.sampled_from(
     [
         "",
@@ -50,7 +53,8 @@ CELLS = st.sampled_from(
     ]
 )
 HEADERS = st.lists(
-    st.sampled_from(["id", "member", "score", "score_a", "group", "run", "", "Member", "\t"]), max_size=6
+    st.sampled_from(["id", "member", "score", "group", "run", "", "\t", "loss", "p_1", "ref_x_loss", "ref_x_in"]),
+    max_size=6,
 )
 
 
@@ -58,7 +62,7 @@ HEADERS = st.lists(
 def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
     """A sound file with some of its bytes, cells or lines replaced; or a table of arbitrary cells."""
     suffix = draw(st.sampled_from([".csv", ".csv", ".jsonl", ".tsv", ".parquet"]))
-    text = GOOD_JSON if suffix == ".jsonl" else GOOD_CSV
+    text = GOOD_JSON if suffix == ".jsonl" else draw(st.sampled_from([GOOD_CSV, GOOD_PREDICTIONS]))
     if draw(st.booleans()):
         content = bytearray(text.encode())
         for _ in range(draw(st.integers(0, 3))):
@@ -77,6 +81,7 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
 @FUZZ
 @given(damaged(), st.sampled_from([(), ("--claim-mu", "0"), ("--claim-epsilon", "1e-9@1")]))
 @example((".csv", GOOD_CSV.encode()), ())
+@example((".csv", GOOD_PREDICTIONS.encode()), ())
 @example((".jsonl", GOOD_JSON.replace('"a"', '"\\ud800"').encode()), ())
 @example((".jsonl", GOOD_JSON.replace('"score": 5', '"score": ' + "9" * 5000).encode()), ())
 @example((".csv", b"member,score\n" + b"1,1e308\n1,-1e308\n0,1e308\n0,-1e308\n"), ("--claim-mu", "0"))

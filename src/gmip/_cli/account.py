@@ -11,7 +11,7 @@ from gmip._cli import options, parse, show
 from gmip._cli.schedule import as_understood, build_runs
 from gmip.accounting.account import Composition, mu_per_step
 from gmip.accounting.account import account as account_run
-from gmip.accounting.claims import ADJACENCY
+from gmip.accounting.claims import ADJACENCY, at_most, found
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
 
@@ -119,7 +119,7 @@ def account(
         return
     text = next((text for text, rate in rates.items() if rate == 0.01), next(iter(rates)))
     rows = _rows(answer, curve, gdp, runs)
-    show.print_answer(rows, show.found(curve, text), curve, explain=explain, beside=None if small is None else gdp)
+    show.print_answer(rows, found(curve, text), curve, explain=explain, beside=None if small is None else gdp)
 
 
 def _differential_privacy(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff | None:
@@ -142,7 +142,7 @@ def _gdp_as_json(curve: TradeOff, delta: float | None) -> dict[str, Any]:
 def _rows(
     answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None, runs: Sequence[NoisySGD]
 ) -> list[tuple[str, str]]:
-    most, delta = show.at_most(curve), answer["delta"]
+    most, delta = at_most(curve), answer["delta"]
     rows = [
         (f"members found at {_numbers.rate(text)} false alarms, {most}", _numbers.percent(tpr, "up"))
         for text, tpr in answer["tpr_at_fpr"].items()
@@ -164,6 +164,6 @@ def _rows(
         (f"mu of differential privacy, at every FPR ({gdp.claim.adjacency})", _numbers.number(gdp.gdp_mu or 0.0, "up"))
     )
     if delta is not None:
-        name = f"epsilon of differential privacy ({gdp.claim.adjacency}), {show.at_most(gdp)}"
+        name = f"epsilon of differential privacy ({gdp.claim.adjacency}), {at_most(gdp)}"
         rows.append((name, _numbers.number(gdp.epsilon(delta), "up")))
     return rows

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gmip._cli import show
 from gmip._cli.errors import needs_extra
+from gmip._validate import listed
 
 __all__ = ["attacks"]
 
@@ -24,24 +25,19 @@ def attacks(
     rates are known in closed form), needs (what each need stands for), note.
     """
     known = _known()
-    titles, rows = known.titles(), known.table()
     if json:
         show.print_json(_answer(known))
         return
-    table = Table()
-    table.add_column("the attacker needs")
-    for name in known.names():
-        table.add_column(Text(name), justify="center", no_wrap=True)
-    for row in rows[:-1]:
-        table.add_row(Text(row.what), *(_mark(row.attacks[name]) for name in known.names()))
-    table.add_section()
-    table.add_row(Text(rows[-1].what), *(_mark(rows[-1].attacks[name]) for name in known.names()))
     console = Console(highlight=False)
-    console.print(table)
-    legend = Table.grid(padding=(0, 1))
-    for name, title in titles.items():
-        legend.add_row(Text(name, style="bold"), Text(title))
-    console.print(legend)
+    rows = known.table()
+    lines = Table.grid(padding=(0, 1))  # more attacks than a terminal has columns for
+    for name, title in known.titles().items():
+        lines.add_row(Text(name, style="bold"), Text(title))
+        if name in known.names():
+            needed = [row.what for row in rows[:-1] if row.attacks[name]]
+            known_rates = f"; {rows[-1].what}" if rows[-1].attacks[name] else ""
+            lines.add_row("", Text(f"needs {listed(needed)}{known_rates}", style="dim"))
+    console.print(lines)
     console.print(Text(known.NOTE, style="dim"), soft_wrap=True)
 
 
@@ -60,10 +56,6 @@ def _answer(known: Any) -> dict[str, Any]:
         "needs": dict(NEEDS),
         "note": known.NOTE,
     }
-
-
-def _mark(needed: bool) -> str:
-    return "x" if needed else ""
 
 
 def _known() -> Any:

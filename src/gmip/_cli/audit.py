@@ -23,6 +23,7 @@ __all__ = ["audit", "init"]
 WHAT, HOW, SHADOWS, OUTPUT = "What to audit", "How to audit", "Shadow models (for attacks that need them)", "Output"
 YAML = (".yaml", ".yml")
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")  # `gmip.auditing.SUFFIXES`, without importing it
+ROLES = ("member", "score", "label", "probability", "logit", "loss", "id", "group", "run")
 
 
 def audit(
@@ -30,9 +31,9 @@ def audit(
     source: Annotated[
         str | None,
         typer.Argument(
-            metavar="TASK|AUDIT.YAML|SCORES",
+            metavar="TASK|AUDIT.YAML|TABLE",
             show_default=False,
-            help="A task, a settings file, or a file of scores (.csv, .jsonl, .parquet).",
+            help="A task, a settings file, or a file of scores or predictions (.csv, .jsonl, .parquet).",
         ),
     ] = None,
     task: Annotated[
@@ -84,9 +85,7 @@ def audit(
     ] = None,
     claim_epsilon: Annotated[
         str | None,
-        options.option(
-            "--claim-epsilon", "EPS@DELTA", HOW, "The differential privacy that was promised (for a file of scores)."
-        ),
+        options.option("--claim-epsilon", "EPS@DELTA", HOW, "The differential privacy that was promised (for a file)."),
     ] = None,
     column: Annotated[
         list[str] | None,
@@ -94,7 +93,8 @@ def audit(
             "--column",
             "ROLE=NAME",
             WHAT,
-            "Column of a file of scores; ROLE is member, score, id, group or run; repeat for several.",
+            "Column of a file of scores or predictions; ROLE is member, score, label, probability, logit, loss, id, "
+            "group or run; repeat for several.",
         ),
     ] = None,
     advise_tpr: Annotated[
@@ -109,6 +109,9 @@ def audit(
     workers: cluster.Workers = None,
     backend: cluster.BackendOption = None,
     scheduler_address: cluster.SchedulerAddress = None,
+    device: Annotated[
+        str | None, options.option("--device", "NAME", HOW, "Where to compute: cpu, cuda or mps (default cpu).")
+    ] = None,
     out: Annotated[
         str | None,
         options.option("--out", "DIR", OUTPUT, "Folder for the report and for unfinished work (default audit)."),
@@ -136,9 +139,12 @@ def audit(
               gmip audit my_project.py:make_task --run runs/a --attacks glir,loss,lira
               gmip audit audit.yaml --fail-above-tpr 0.05@0.01
               gmip audit scores.csv --claim-mu 1
+              gmip audit predictions.csv --attacks loss,lira
 
     A file of scores has a column member (1 or 0) and one or more columns of
-    scores (higher: more likely a member), of any attack in any framework.
+    scores (higher: more likely a member), of any attack in any framework. A
+    file of predictions has member, label, and p_CLASS or logit_CLASS for each
+    class, or loss; and of reference models the same as ref_NAME_....
 
     Interrupted? Run the command again: it continues where it stopped.
 
@@ -150,7 +156,6 @@ def audit(
         refused = {
             "--task": task,
             "--run": run,
-            "--attacks": attacks,
             "--target-mu": target_mu,
             "--target-advantage": target_advantage,
             "--notion": notion,
@@ -158,13 +163,16 @@ def audit(
             "--repeats": repeats,
             "--advise-tpr": advise_tpr,
             "--shadows": shadows,
+            "--device": device,
             "--workers": workers,
             "--backend": backend,
             "--scheduler-address": scheduler_address,
         }
         for option, value in refused.items():
             if value is not None:
-                raise BadRequest("does not apply to a file of scores", argument=option, remedy="leave it out")
+                raise BadRequest(
+                    "does not apply to a file of scores or predictions", argument=option, remedy="leave it out"
+                )
         settings = {
             "claim": _claim(claim_mu, claim_epsilon),
             "confidence": 0.95 if confidence is None else parse.probability("--confidence", confidence),
@@ -175,14 +183,22 @@ def audit(
             "title": title,
             "command": context.obj,
         }
-        _audit_scores(Path(source), _columns(column or []), settings, Path(out or "audit"), junit=junit, json=json)
+        _audit_table(
+            Path(source),
+            _columns(column or []),
+            _names(attacks),
+            settings,
+            Path(out or "audit"),
+            junit=junit,
+            json=json,
+        )
         return
     for option, value in (("--column", column), ("--claim-epsilon", claim_epsilon)):
         if value is not None:
-            raise BadRequest("applies to a file of scores", argument=option, remedy="leave it out")
+            raise BadRequest("applies to a file of scores or predictions", argument=option, remedy="leave it out")
     given: dict[str, Any] = {
         "task": task,
-        "attacks": None if attacks is None else [name.strip() for name in attacks.split(",") if name.strip()],
+        "attacks": _names(attacks),
         "candidates": candidates and parse.count("--candidates", candidates),
         "repeats": repeats and parse.count("--repeats", repeats),
         "seed": None if seed is None else parse.seed("--seed", seed),
@@ -191,6 +207,7 @@ def audit(
         "claim_mu": claim_mu and parse.positive("--claim-mu", claim_mu),
         "target_tpr": advise_tpr and _limit("--advise-tpr", advise_tpr),
         "fail_above_tpr": fail_above_tpr and _limit("--fail-above-tpr", fail_above_tpr),
+        "device": device,
         "out": out,
         "title": title,
         "runs": _runs(run, target_mu, target_advantage, notion),
@@ -221,19 +238,24 @@ def audit(
     _finish(audited.result, written, junit=junit, json=json)
 
 
-def _audit_scores(
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _audit_table(
     path: Path,
     columns: dict[str, list[str]],
+    attacks: list[str] | None,
     settings: dict[str, Any],
     out: Path,
     *,
     junit: str | None,
     json: bool,
 ) -> None:
-    """The audit of a file of scores: no framework is loaded, and nothing is written before the scores are read."""
+    """The audit of a file of scores or predictions: no framework is loaded, nothing is written before it is read."""
     with needs_extra("audit", "gmip audit"):
         from gmip import auditing, report
-    table = auditing.read_scores(path, columns)
+    table = auditing.read_scores(path, columns, attacks)
     with auditing.hold_folder(out), stages() as watch:
         audited = auditing.audit_score_table(table, path=path, watch=watch, **settings)
         written = report.write_report(audited.result, out, candidates=audited.candidates)
@@ -304,7 +326,7 @@ def _columns(given: list[str]) -> dict[str, list[str]]:
             raise BadRequest(
                 f"must be ROLE=NAME, not {text!r}", argument="--column", remedy="pass one such as score=loss"
             )
-        found.setdefault(parse.one_of("--column", role, ("member", "score", "id", "group", "run")), []).append(name)
+        found.setdefault(parse.one_of("--column", role, ROLES), []).append(name)
     return found
 
 

@@ -14,6 +14,7 @@ from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
 from gmip.accounting.calibrate import SolveFor
 from gmip.accounting.calibrate import calibrate as calibrate_run
+from gmip.accounting.claims import at_most
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
 
@@ -163,7 +164,7 @@ def calibrate(
         )
         return
     rows = [row for number, run in enumerate(found, start=1) for row in _run_rows(run, number if phase else None)]
-    rows.append((f"{target.name}, {show.at_most(curve)}", target.shown(achieved)))
+    rows.append((f"{target.name}, {at_most(curve)}", target.shown(achieved)))
     if kind == "gdp":
         rows += _gdp_rows(curve, target)
     show.print_answer(rows, f"{_advice(found, solved)}: {target.sentence(curve)}", curve, explain=explain)
@@ -195,7 +196,7 @@ def _gdp_rows(curve: TradeOff, target: options.Target) -> list[tuple[str, str]]:
     rows = [(f"mu at every FPR (GDP, {adjacency}), at most", _numbers.number(curve.gdp_mu or 0.0, "up"))]
     if "epsilon" not in target.answer:
         epsilon = _numbers.number(curve.epsilon(SHOWN_DELTA), "up")
-        rows.append((f"epsilon at delta = {SHOWN_DELTA:g} ({adjacency}), {show.at_most(curve)}", epsilon))
+        rows.append((f"epsilon at delta = {SHOWN_DELTA:g} ({adjacency}), {at_most(curve)}", epsilon))
     return rows
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from gmip._cli.errors import BadRequest, listed
 from gmip._validate import did_you_mean
 from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
 
-__all__ = ["as_understood", "build_runs", "number_of_steps"]
+__all__ = ["as_understood", "build_runs"]
 
 _EXAMPLES: Final = {"--dataset-size": "48000", "--batch-size": "400", "--steps": "1200", "--params": "650"}
 Given = dict[str, tuple[str, str]]  # name of an option -> (what errors call it, the text)
@@ -121,19 +120,10 @@ def _run(given: Given, drop_last: bool) -> NoisySGD:
         drop_last=drop_last,
     )
     if "epochs" in given:
-        run = run.replace(num_steps=number_of_steps(run, parse.positive(*given["epochs"])))
+        run = run.with_epochs(parse.positive(*given["epochs"]))
     if "noise-multiplier" in given:
         run = run.with_noise_multiplier(parse.non_negative(*given["noise-multiplier"]))
     return run
-
-
-def number_of_steps(run: NoisySGD, epochs: float) -> int:
-    """Steps of so many passes over the data, rounded up: of shuffled epochs as they are, else of N/n steps each."""
-    return max(1, math.ceil(epochs * _steps_of_an_epoch(run) * (1.0 - 1.0e-12)))
-
-
-def _steps_of_an_epoch(run: NoisySGD) -> float:
-    return run.steps_per_epoch if run.sampling == "shuffled" else run.dataset_size / run.batch_size
 
 
 def as_understood(runs: Sequence[NoisySGD]) -> list[dict[str, Any]]:
@@ -144,7 +134,7 @@ def as_understood(runs: Sequence[NoisySGD]) -> list[dict[str, Any]]:
             "noise_multiplier": run.noise_multiplier,
             "sample_rate": run.sample_rate,
             "steps_per_epoch": run.steps_per_epoch,
-            "epochs": run.num_steps / _steps_of_an_epoch(run),
+            "epochs": run.epochs,
         }
         for run in runs
     ]

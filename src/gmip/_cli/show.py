@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gmip import _numbers
+from gmip.accounting.claims import standing
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 
-__all__ = ["at_most", "claim_as_json", "found", "one_line", "print_answer", "print_json", "print_people"]
+__all__ = ["claim_as_json", "one_line", "print_answer", "print_json", "print_people"]
 
 
 def print_json(answer: Mapping[str, Any]) -> None:
@@ -26,18 +27,6 @@ def _encoded(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_encoded(entry) for entry in value]
     return value
-
-
-def at_most(curve: TradeOff) -> str:
-    """ "at most" where the curve is a bound."""
-    return "at most" if curve.kind == "bound" else "about"
-
-
-def found(curve: TradeOff, rate: str | float) -> str:
-    """What an attacker finds at a false-alarm rate, as a clause."""
-    share = _numbers.percent(curve.tpr_at(float(rate)), "up")
-    finds = "finds at most" if curve.kind == "bound" else "is expected to find about"
-    return f"At a {_numbers.rate(rate)} false-alarm rate, an attacker {finds} {share} of the members"
 
 
 def claim_as_json(curve: TradeOff) -> dict[str, Any]:
@@ -67,11 +56,7 @@ def print_answer(
 
 def one_line(curve: TradeOff, *, explained: bool = False) -> str:
     """What the numbers of a curve are, and the caveat that must not be left out."""
-    kind = "A bound." if curve.kind == "bound" else "A forecast, not a bound."
-    caveat = "" if curve.claim.caveat is None else f" {curve.claim.caveat}"
-    if curve.claim.not_a_member is not None:
-        kind = f"{kind} Not a member means: {curve.claim.not_a_member}."
-    return f"{kind}{caveat} {'It assumes:' if explained else '--explain lists what it assumes.'}"
+    return f"{standing(curve)} {'It assumes:' if explained else '--explain lists what it assumes.'}"
 
 
 def print_people(rows: Sequence[tuple[str, str]], sentence: str, notes: Sequence[str], line: str | None = None) -> None:

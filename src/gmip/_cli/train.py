@@ -14,10 +14,10 @@ import typer
 from gmip import _numbers
 from gmip._cli import options, parse, show
 from gmip._cli.errors import BadRequest, needs_extra
-from gmip._cli.schedule import number_of_steps
 from gmip._cli.stages import warnings_in_one_line
 from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
+from gmip.accounting.claims import at_most, found
 from gmip.accounting.convert import noise_std_from_multiplier
 from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
 
@@ -113,7 +113,7 @@ def train(
         str | None,
         _recipe("--physical-batch-size", "n", "Compute larger batches in parts of this size, to save memory."),
     ] = None,
-    device: Annotated[str | None, _recipe("--device", "NAME", "Where to train, such as cuda (default cpu).")] = None,
+    device: Annotated[str | None, _recipe("--device", "NAME", "Where to train: cpu, cuda, mps (default cpu).")] = None,
     explain: options.Explain = False,
     json: options.Json = False,
 ) -> None:
@@ -196,7 +196,7 @@ def train(
         ("noise std on the mean gradient", _numbers.setting(recipe.noise_std)),
         *(
             (
-                f"members found at {_numbers.rate(fpr)} false alarms, {show.at_most(curve)}",
+                f"members found at {_numbers.rate(fpr)} false alarms, {at_most(curve)}",
                 _numbers.percent(curve.tpr_at(float(fpr)), "up"),
             )
             for fpr in answer["privacy"]["gmip"]["tpr_at_fpr"]
@@ -211,7 +211,7 @@ def train(
         ("seed", str(result.seed)),
     ]
     done = f"Trained {chosen.name} in {recipe.num_steps} steps. "
-    show.print_answer(rows, done + show.found(curve, 0.01), curve, explain=explain)
+    show.print_answer(rows, done + found(curve, 0.01), curve, explain=explain)
     print(f"Trace and result: {out} (protect it like the data)")
 
 
@@ -258,7 +258,7 @@ def _changed(recipe: Recipe, changes: dict[str, Any], epochs: float | None, nois
         changes = {"batch_size": changes["dataset_size"]} | changes
     recipe = recipe.replace(**changes)
     if epochs is not None:
-        recipe = recipe.replace(num_steps=number_of_steps(recipe.run(1), epochs))
+        recipe = recipe.replace(num_steps=recipe.run(1).with_epochs(epochs).num_steps)
     if "noise_multiplier" in noise:
         if recipe.clip_norm is None:
             raise BadRequest("--noise-multiplier needs --clip, its unit", remedy="add --clip")

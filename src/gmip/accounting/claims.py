@@ -8,11 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from gmip import _numbers
 from gmip.accounting.mechanism import NoisySGD, Sampling
-from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, Adjacency, Claim, Kind
+from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, Adjacency, Claim, Kind, TradeOff
 from gmip.errors import InvalidArgument
 
-__all__ = ["ADJACENCY", "decodable", "gdp_claim", "gmip_claim"]
+__all__ = ["ADJACENCY", "at_most", "decodable", "found", "gdp_claim", "gmip_claim", "standing"]
 
 ADJACENCY: Final[dict[Sampling, Adjacency]] = {
     "fixed": "replace-one",
@@ -40,6 +41,26 @@ _GAME: Final[dict[Sampling, str]] = {
     "full": "another record of the same distribution is in its place",
     "shuffled": "another record of the same distribution is in its place",
 }
+
+
+def at_most(curve: TradeOff) -> str:
+    """ "at most" where the curve is a bound."""
+    return "at most" if curve.kind == "bound" else "about"
+
+
+def found(curve: TradeOff, rate: str | float) -> str:
+    """What an attacker finds at a false-alarm rate, as a clause."""
+    share = _numbers.percent(curve.tpr_at(float(rate)), "up")
+    finds = "finds at most" if curve.kind == "bound" else "is expected to find about"
+    return f"At a {_numbers.rate(rate)} false-alarm rate, an attacker {finds} {share} of the members"
+
+
+def standing(curve: TradeOff) -> str:
+    """Bound or forecast, what "not a member" means, and the caveat that must not be left out."""
+    kind = "A bound." if curve.kind == "bound" else "A forecast, not a bound."
+    if curve.claim.not_a_member is not None:
+        kind = f"{kind} Not a member means: {curve.claim.not_a_member}."
+    return kind if curve.claim.caveat is None else f"{kind} {curve.claim.caveat}"
 
 
 def decodable(run: NoisySGD) -> bool:

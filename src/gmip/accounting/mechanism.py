@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -112,6 +113,22 @@ class NoisySGD(SGDSettings):
     def steps_per_epoch(self) -> int:
         """B, batches in one pass over the data (rounded up, unless `drop_last`)."""
         return sum(count for _, count in self.epoch_batches)
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the data: of shuffled epochs as they are, else of N/n steps each."""
+        return self.num_steps / self._steps_of_an_epoch
+
+    def with_epochs(self, epochs: float) -> NoisySGD:
+        """The same run with as many steps as these passes over the data take, rounded up."""
+        steps = check.positive("epochs", epochs) * self._steps_of_an_epoch * (1.0 - 1.0e-12)
+        if steps > check.MAX_COUNT:
+            raise InvalidArgument("is too many to count", argument="epochs", value=epochs, remedy="pass fewer")
+        return self.replace(num_steps=max(1, math.ceil(steps)))
+
+    @property
+    def _steps_of_an_epoch(self) -> float:
+        return self.steps_per_epoch if self.sampling == "shuffled" else self.dataset_size / self.batch_size
 
     @property
     def sample_rate(self) -> float:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:  # for readers and type checkers; what is missing here is Any 
     from gmip.attacks.glir.glir_attack import GLiR as GLiR
     from gmip.attacks.lira import LiRA as LiRA
     from gmip.attacks.loss import Loss as Loss
+    from gmip.attacks.released.influence import Influence as Influence
+    from gmip.attacks.released.optimum_attack import Optimum as Optimum
+    from gmip.attacks.released.optimum_attack import OptimumDecode as OptimumDecode
     from gmip.attacks.rmia import RMIA as RMIA
     from gmip.attacks.seed import Seed as Seed
     from gmip.attacks.shadow import Shadows as Shadows
@@ -35,6 +38,9 @@ ATTACKS: Final = {
     "rmia": ("gmip.attacks.rmia", "RMIA"),
     "cfd": ("gmip.attacks.counterfactual", "CFD"),
     "cfd-lrt": ("gmip.attacks.counterfactual", "CFDLRT"),
+    "influence": ("gmip.attacks.released.influence", "Influence"),
+    "optimum": ("gmip.attacks.released.optimum_attack", "Optimum"),
+    "optimum-decode": ("gmip.attacks.released.optimum_attack", "OptimumDecode"),
     "seed": ("gmip.attacks.seed", "Seed"),
 }
 # Variants that need what their original needs: for runs whose noise or clipping may be broken. Not in that table.

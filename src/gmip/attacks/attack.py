@@ -17,9 +17,10 @@ from gmip.trace import Step, Trace
 
 __all__ = ["NEEDS", "Attack", "Need", "Parties", "RunTraits", "check_step_numbers", "chosen_steps", "parties"]
 
-Need = Literal["query", "gradients", "recourse", "loss", "population", "labels", "shadows", "code", "list"]
-NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order, and two more
+Need = Literal["query", "weights", "gradients", "recourse", "loss", "population", "labels", "shadows", "code", "list"]
+NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order, and three more
     "query": "query access to the model",
+    "weights": "the weights of the released model",
     "gradients": "the gradients that training published",
     "recourse": "counterfactual explanations (recourse)",
     "loss": "the loss function",

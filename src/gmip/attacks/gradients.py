@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Self
 
@@ -15,8 +16,9 @@ from gmip import _validate as check
 from gmip.attacks.layer_gradients import Piece
 from gmip.attacks.memory import as_bytes, rows_that_fit
 from gmip.attacks.model_pass import Capture, LossFunction, Plan, evaluating
-from gmip.errors import InvalidArgument, TraceMismatch
+from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.tasks import Examples, cross_entropy
+from gmip.tasks.inputs import named, rows_of
 from gmip.trace import Header
 from gmip.training.models import check_model, trainable_parameters, unwrapped
 
@@ -48,7 +50,8 @@ class PerExampleGradients:
     Guarantees
     ----------
     The model is the same afterwards: parameters, buffers, modes, gradients, hooks. Parameters that are not in the flat
-    vector, and buffers, have the values of `model`. A model that cannot be vectorised is an UnsupportedModel.
+    vector, and buffers, have the values of `model`. A model that torch.func.vmap cannot take goes through one example
+    after the other, as exactly, and a GmipWarning says how long that takes.
     """
 
     def __init__(
@@ -172,13 +175,22 @@ class PerExampleGradients:
     def plan(self, examples: Examples) -> Plan:
         """What one of these examples costs."""
         inputs, targets = examples.inputs, examples.targets
-        key = (inputs.shape[1:], inputs.dtype, targets.shape[1:], targets.dtype)
+        parts = (*named(inputs).items(), ("targets", targets))
+        key = tuple((name, t.shape[1:], t.dtype) for name, t in parts)
         if key not in self._plans:
-            self._plans[key] = self._capture.plan(self._state, inputs, targets)
+            plan = self._plans[key] = self._capture.plan(self._state, inputs, targets)
+            if plan.alone is not None and plan.alone not in {p.alone for k, p in self._plans.items() if k != key}:
+                warnings.warn(
+                    f"The model cannot take several examples at once ({plan.alone}), so gradients are computed for one "
+                    f"after the other: as exact, but about {len(examples)} x {1000 * plan.seconds:.2g} ms for each "
+                    "step.",
+                    GmipWarning,
+                    stacklevel=2,
+                )
         return self._plans[key]
 
     def _pieces(self, plan: Plan, examples: Examples, rows: slice) -> list[Piece]:
-        mine, rest = self._capture.run(plan, self._state, examples.inputs[rows], examples.targets[rows])
+        mine, rest = self._capture.run(plan, self._state, rows_of(examples.inputs, rows), examples.targets[rows])
         finite = torch.stack([piece.is_finite() for piece in (*mine, *rest)]).all(0)
         if not bool(finite.all()):
             bad = rows.start + int(finite.logical_not().nonzero()[0, 0])

@@ -3,15 +3,18 @@
 A linear layer's gradient is an outer product of what the layer saw and what the loss sends back. Both come out of one
 pass in which a zero (a probe) is added to what the layer gives: the derivative by the probe is what is sent back. The
 pass is that of a single example, vectorised by torch.func.vmap, so nothing hangs on where the model keeps the batch.
+What vmap cannot take (recurrent layers, branches that depend on the data) goes through one example after the other.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -21,6 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gmip.attacks.layer_gradients import Dense, Outer, Piece
 from gmip.errors import InvalidArgument, UnsupportedModel
+from gmip.tasks.inputs import Inputs, arguments, logits, mapped, named, placed, rows_of
 
 __all__ = ["Capture", "LossFunction", "Plan", "evaluating"]
 
@@ -151,7 +155,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     try:
         model.eval()
         torch.backends.mha.set_fastpath_enabled(False)
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), _unread_masks():
             yield
     finally:
         for module, mode in modes:
@@ -159,20 +163,43 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fused)
 
 
+@contextlib.contextmanager
+def _unread_masks() -> Iterator[None]:
+    """In the block, transformers' models apply every attention mask and do not look at its values first.
+
+    They look whether a mask hides anything, and leave out one that does not: the result is the same, but vmap cannot
+    take the branch. While something is traced they do not look.
+    """
+    module: Any = sys.modules.get("transformers.utils.import_utils")
+    looks = getattr(module, "is_jit_tracing", None)
+    if looks is None:
+        yield
+        return
+    module.is_jit_tracing = lambda: True
+    try:
+        yield
+    finally:
+        module.is_jit_tracing = looks
+
+
 @dataclass(frozen=True)
 class Plan:
-    """What one example costs, in numbers (not bytes).
+    """How the gradients of an example are computed, and what one costs.
 
     Attributes
     ----------
-    kept : entries of the pieces of one example.
+    kept : entries (not bytes) of the pieces of one example.
     working : entries that the pass needs beside them, roughly.
+    alone : why examples go through the model one after the other; None if they go together.
+    seconds : how long one example takes then.
     """
 
     linears: Mapping[Linear, tuple[tuple[int, ...], ...]]  # shape of what each call of the layer gives
     dense: tuple[str, ...]
     kept: int
     working: int
+    alone: str | None = None
+    seconds: float = 0.0
 
 
 class Capture:
@@ -196,19 +223,33 @@ class Capture:
         self._names, self._columns = tuple(names), dict(columns)
         self._sizes = {name: p.numel() for name, p in model.named_parameters()}
 
-    def plan(self, state: Mapping[str, Tensor], inputs: Tensor, targets: Tensor) -> Plan:
-        """Runs the first example alone and sees which layers are called, and how often."""
+    def plan(self, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor) -> Plan:
+        """Runs the first example alone and sees which layers are called, and how often; then two together."""
+        together = self._plan(state, rows_of(inputs, slice(1)), targets[:1])
+        some = rows_of(inputs, slice(2)), targets[:2]
+        try:
+            self._together(together, state, *some)
+        except _FAILURES as error:
+            kept = sum(self._sizes[name] for name in self._names)
+            plan = Plan({}, self._names, kept, together.working, alone=f"torch.func.vmap: {_reason(error)}")
+            start = time.perf_counter()
+            self._one_by_one(plan, state, *some)
+            return replace(plan, seconds=(time.perf_counter() - start) / len(some[1]))
+        return together
+
+    def _plan(self, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor) -> Plan:
         linears = linears_of(self._model, self._names)
-        inputs, targets = self._prepared(inputs[:1]), self._prepared(targets[:1])
+        inputs, targets = self._prepared(inputs), self._prepared(targets)
         watch = Discovery(linears)
         leaves = {n: state[n].requires_grad_() for s in linears for n in (s.weight, s.bias) if n is not None}
         try:
             with torch.enable_grad(), evaluating(self._model), watch.attached(self._model):
-                losses = self._loss(functional_call(self._model, self._fresh(state), (inputs,)), targets)
+                losses = self._losses(self._fresh(state), inputs, targets)
             elsewhere = _used(losses.sum(), leaves)
         except _FAILURES as error:
+            sizes = ", ".join(f"{name or 'shape'} {tuple(t.shape[1:])}" for name, t in named(inputs).items())
             raise InvalidArgument(
-                f"cannot be run on one example of shape {tuple(inputs.shape[1:])} in {self._dtype} ({_reason(error)})",
+                f"cannot be run on one example of {sizes} in {self._dtype} ({_reason(error)})",
                 argument="model",
                 remedy="pass examples of its task, or another `dtype`",
             ) from error
@@ -225,7 +266,7 @@ class Capture:
         factored = {name for s in chosen for name in (s.weight, s.bias)}
         dense = tuple(name for name in self._names if name not in factored)
         kept = sum(self._sizes[name] for name in dense)
-        working = 4 * (watch.entries + inputs.numel()) + kept
+        working = 4 * (watch.entries + sum(t.numel() for t in named(inputs).values())) + kept
         for spec, shapes in chosen.items():
             positions = sum(math.prod(shape[:-1]) for shape in shapes)
             factors = positions * (spec.inputs + 1 + spec.outputs)
@@ -235,30 +276,34 @@ class Capture:
         return Plan(chosen, dense, kept, working)
 
     def run(
-        self, plan: Plan, state: Mapping[str, Tensor], inputs: Tensor, targets: Tensor
+        self, plan: Plan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
     ) -> tuple[list[Piece], list[Piece]]:
         """(pieces that have columns, the other pieces) of n examples."""
-        inputs, targets = self._prepared(inputs), self._prepared(targets)
-        watch = Probing(plan.linears, dtype=self._dtype, device=inputs.device)
-
-        def loss_of_one(wanted: Any, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
-            dense, probes = wanted
-            watch.start(probes)
-            outputs = functional_call(self._model, {**self._fresh(state), **dense}, (x[None],))
-            return self._loss(outputs, y[None]).sum(), watch.seen()
-
-        wanted = ({name: state[name] for name in plan.dense}, watch.zeros)
+        if plan.alone is not None:
+            return self._one_by_one(plan, state, inputs, targets)
         try:
-            with evaluating(self._model), watch.attached(self._model):
-                (dense, errors), seen = vmap(grad(loss_of_one, has_aux=True), in_dims=(None, 0, 0))(
-                    wanted, inputs, targets
-                )
+            return self._together(plan, state, inputs, targets)
         except _FAILURES as error:
             raise UnsupportedModel(
                 f"The gradients of single examples cannot be computed together (torch.func.vmap: {_reason(error)})",
-                remedy="take random operations, data-dependent branches and in-place changes out of the model's "
-                "forward and loss, and recurrent layers from opacus.layers (DPLSTM, DPGRU, DPRNN)",
+                remedy="lower `memory_limit` if memory ran out; the first examples could be computed together",
             ) from error
+
+    def _together(
+        self, plan: Plan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
+    ) -> tuple[list[Piece], list[Piece]]:
+        inputs, targets = self._prepared(inputs), self._prepared(targets)
+        watch = Probing(plan.linears, dtype=self._dtype, device=targets.device)
+
+        def loss_of_one(wanted: Any, x: Inputs, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+            dense, probes = wanted
+            watch.start(probes)
+            one = mapped(lambda t: t[None], x)
+            return self._losses({**self._fresh(state), **dense}, one, y[None]).sum(), watch.seen()
+
+        wanted = ({name: state[name] for name in plan.dense}, watch.zeros)
+        with evaluating(self._model), watch.attached(self._model):
+            (dense, errors), seen = vmap(grad(loss_of_one, has_aux=True), in_dims=(None, 0, 0))(wanted, inputs, targets)
         mine: list[Piece] = []
         rest: list[Piece] = []
         for name, rows in dense.items():
@@ -270,6 +315,42 @@ class Capture:
                 if piece is not None:
                     target += [piece] if _stays_factored(*_shape(piece)) else piece.multiplied()
         return mine, rest
+
+    def _one_by_one(
+        self, plan: Plan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
+    ) -> tuple[list[Piece], list[Piece]]:
+        """By plain autograd, which takes any model: what an example's pass does may depend on the example."""
+        inputs, targets = self._prepared(inputs), self._prepared(targets)
+        leaves = {name: state[name].detach().requires_grad_() for name in plan.dense}
+        found = {name: leaf.new_zeros(len(targets), leaf.numel()) for name, leaf in leaves.items()}
+        random = torch.get_rng_state()
+        try:
+            with evaluating(self._model), torch.enable_grad():
+                for i in range(len(targets)):
+                    one = slice(i, i + 1)
+                    loss = self._losses({**self._fresh(state), **leaves}, rows_of(inputs, one), targets[one]).sum()
+                    if loss.requires_grad:
+                        slopes = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+                        for rows, slope in zip(found.values(), slopes, strict=True):
+                            if slope is not None:
+                                rows[i] = slope.reshape(-1)
+        except _FAILURES as error:
+            raise UnsupportedModel(
+                f"The gradient of a single example cannot be computed ({_reason(error)})",
+                remedy="pass a model that can be differentiated for one example at a time",
+            ) from error
+        if not torch.equal(random, torch.get_rng_state()):
+            raise UnsupportedModel(
+                "The model draws random numbers in eval mode, so the gradient of an example differs each time",
+                remedy="take random operations out of the model's forward and loss",
+            )
+        pieces = {name: Dense(rows, self._columns.get(name, slice(0))) for name, rows in found.items()}
+        mine: list[Piece] = [piece for name, piece in pieces.items() if name in self._columns]
+        return mine, [piece for name, piece in pieces.items() if name not in self._columns]
+
+    def _losses(self, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor) -> Tensor:
+        args, kwargs = arguments(inputs)
+        return self._loss(logits(functional_call(self._model, dict(state), args, kwargs)), targets)
 
     def _outer(self, spec: Linear, saw: Tensor, sent: Sequence[Tensor], *, recorded: bool) -> Outer | None:
         """The piece of the layer's parameters that have columns, or of those that have none."""
@@ -292,9 +373,8 @@ class Capture:
         """With buffers copied: a model that counts its calls must not count these."""
         return {name: t if name in self._sizes else t.clone() for name, t in state.items()}
 
-    def _prepared(self, tensor: Tensor) -> Tensor:
-        device = next(self._model.parameters()).device
-        return tensor.to(device, self._dtype) if tensor.is_floating_point() else tensor.to(device)
+    def _prepared(self, inputs: Inputs) -> Inputs:
+        return placed(inputs, next(self._model.parameters()).device, self._dtype)
 
 
 def _used(loss: Tensor, leaves: Mapping[str, Tensor]) -> set[str | None]:
@@ -315,4 +395,7 @@ def _stays_factored(positions: int, inputs: int, outputs: int) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    text = str(error)
+    if "data-dependent control flow" in text:
+        return "its forward branches on the values of its inputs"
+    return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), type(error).__name__)

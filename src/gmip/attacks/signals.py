@@ -15,7 +15,9 @@ from gmip import _validate as check
 from gmip._io import sha256
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks import Examples, Task, cross_entropy
+from gmip.tasks.inputs import answer, one_table, placed, rows_of, rows_per_pass
 from gmip.trace import Trace
+from gmip.training.devices import usable_device
 from gmip.training.loop import initial_model
 from gmip.training.models import has_classes, load_state
 
@@ -62,7 +64,7 @@ def released_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Modul
             f"{trace.path} holds another model than task {task.name!r} makes ({what})",
             remedy="pass the run's own task",
         ) from error
-    return model.to(device).eval()
+    return model.to(usable_device(device, float64=True)).eval()
 
 
 def losses(task: Task, model: nn.Module, examples: Examples) -> Array:
@@ -205,12 +207,13 @@ def _outputs(
     was_training = model.training
     model.eval()
     try:
-        for first in range(0, len(examples), _BATCH):
-            rows = slice(first, min(first + _BATCH, len(examples)))
-            inputs = examples.inputs[rows].to(device)
+        size = rows_per_pass(examples.inputs, _BATCH)
+        for first in range(0, len(examples), size):
+            rows = slice(first, min(first + size, len(examples)))
+            inputs = placed(rows_of(examples.inputs, rows), device)
             with torch.no_grad():
                 if augmentation is not None:
-                    changed = augmentation(inputs)
+                    changed = augmentation(one_table(inputs, "augmentations change one"))
                     if changed.shape != inputs.shape:
                         raise InvalidArgument(
                             f"has one that turns shape {tuple(inputs.shape)} into {tuple(changed.shape)}",
@@ -218,7 +221,7 @@ def _outputs(
                             remedy="keep the shape",
                         )
                     inputs = changed
-                yield rows, model(inputs), examples.targets[rows].to(device)
+                yield rows, answer(model, inputs), examples.targets[rows].to(device)
     finally:
         model.train(was_training)
 

@@ -306,7 +306,7 @@ def _blocks(gradients: PerExampleGradients, sets: Sequence[Examples], start: int
     first = 0
     for examples in sets:
         skip = min(max(0, start - first), len(examples))
-        rest = Examples(examples.inputs[skip:], examples.targets[skip:])
+        rest = examples[skip:]
         for rows, pieces in gradients.pieces(rest):
             place = slice(first + skip + rows.start, first + skip + rows.stop)
             yield place, [piece.to(torch.float64) for piece in pieces]

@@ -18,6 +18,8 @@ from gmip.auditing.assemble import (
 )
 from gmip.auditing.groups import Groups, group_outcomes
 from gmip.auditing.outcomes import attack_outcome
+from gmip.auditing.prediction_audit import audit_predictions
+from gmip.auditing.prediction_table import PREDICTION_ROLES
 from gmip.auditing.promises import claimed_curve, predicted, promise, stacked_run
 from gmip.auditing.recorded import assemble_run
 from gmip.auditing.schema import AuditResult
@@ -27,6 +29,7 @@ from gmip.auditing.score_table import ROLES, ScoreTable
 from gmip.auditing.verdict import THREAT_MODEL, gate, verdict
 
 __all__ = [
+    "PREDICTION_ROLES",
     "ROLES",
     "SUFFIXES",
     "THREAT_MODEL",
@@ -45,6 +48,7 @@ __all__ = [
     "assemble",
     "assemble_run",
     "attack_outcome",
+    "audit_predictions",
     "audit_score_table",
     "audit_scores",
     "claimed_curve",

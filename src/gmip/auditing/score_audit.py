@@ -21,15 +21,16 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise
 from gmip.auditing.assemble import Attacked, Audited, Criteria, Labels, RateLimit, Scored, assemble
 from gmip.auditing.groups import Groups
+from gmip.auditing.prediction_table import table_from_columns
 from gmip.auditing.promises import GIVEN_CLAIM, given_promise
 from gmip.auditing.schema import AuditResult, Provenance, RunAudit
 from gmip.auditing.score_files import read_scores
-from gmip.auditing.score_table import GIVEN, ScoreTable, table_from_columns
-from gmip.auditing.verdict import SCORES_THREAT_MODEL
+from gmip.auditing.score_table import GIVEN, About, ScoreTable
+from gmip.auditing.verdict import PREDICTIONS_THREAT_MODEL, SCORES_THREAT_MODEL
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 
-__all__ = ["Claim", "audit_score_table", "audit_scores"]
+__all__ = ["Claim", "audit_score_table", "audit_scores", "read_table"]
 
 Claim = TradeOff | float | tuple[float, float]
 _VERSIONS: Final = ("gmip", "numpy", "scipy")
@@ -73,7 +74,7 @@ def audit_scores(
     1 - confidence, for all attacks together. Each attack gets its share of the error.
     """
     if non_members is None:
-        table, path = _table(members, columns)
+        table, path = read_table(members, columns)
     else:
         if columns is not None:
             raise InvalidArgument("are for tables", argument="columns", remedy="leave them out")
@@ -105,8 +106,9 @@ def audit_score_table(
     title: str | None,
     command: str,
     watch: Watch = silent,
+    name: str = "scores",
 ) -> Audited:
-    """`audit_scores` of a table, from the file `path` if any."""
+    """`audit_scores` of a table, from the file `path` if any, else called `name`."""
     curve = _curve(claim)
     criteria = Criteria(
         confidence=_confidence(confidence),
@@ -119,7 +121,7 @@ def audit_score_table(
     if not criteria.fprs:
         raise InvalidArgument("is empty", argument="fprs", remedy="pass one rate or more")
     rows = _runs(table)
-    name = "scores" if path is None else _text(path.stem)
+    name = name if path is None else _text(path.stem)
     run, candidates = assemble(
         name=name,
         path=None if path is None else _text(str(path)),
@@ -139,7 +141,7 @@ def audit_score_table(
         confidence=criteria.confidence,
         delta=criteria.delta,
         runs=(_with_warnings(run),),
-        threat_model=SCORES_THREAT_MODEL,
+        threat_model=PREDICTIONS_THREAT_MODEL if table.about else SCORES_THREAT_MODEL,
         provenance=Provenance(
             command=_text(command),
             seed=criteria.seed,
@@ -154,14 +156,17 @@ def audit_score_table(
 # -- what is given ----------------------------------------------------------------------------------------------------
 
 
-def _table(given: Any, columns: Mapping[str, str | Sequence[str]] | None) -> tuple[ScoreTable, Path | None]:
+def read_table(
+    given: Any, columns: Mapping[str, str | Sequence[str]] | None, attacks: Sequence[str] | None = None
+) -> tuple[ScoreTable, Path | None]:
+    """A table of scores or predictions from a file, a mapping or a data frame, and the path of the file."""
     if isinstance(given, (str, os.PathLike)):
         path = Path(given)
-        return read_scores(path, columns), path
+        return read_scores(path, columns, attacks), path
     if isinstance(given, Mapping):
-        return table_from_columns(given, columns), None
+        return table_from_columns(given, columns, attacks), None
     if hasattr(given, "columns") and hasattr(given, "__getitem__"):  # a data frame
-        return table_from_columns({str(name): given[name] for name in given.columns}, columns), None
+        return table_from_columns({str(name): given[name] for name in given.columns}, columns, attacks), None
     raise InvalidArgument(
         f"must be a table if there are no `non_members`, not {type(given).__name__}",
         argument="members",
@@ -233,17 +238,21 @@ def _runs(table: ScoreTable) -> list[NDArray[np.intp] | slice]:
 
 
 def _attacked(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> list[Attacked]:
-    return [
-        Attacked(
-            name=_text(attack),
-            title=_text(attack),
-            needs=_NEEDS,
-            found=tuple(
-                Scored(scores=ScoreSet(ids=table.ids[chosen], scores=scores[chosen], attack=attack)) for chosen in rows
-            ),
+    attacked = []
+    for attack, scores in table.scores.items():
+        about = table.about.get(attack, About(attack, _NEEDS, {}))
+        sets = [
+            ScoreSet(ids=table.ids[chosen], scores=scores[chosen], attack=attack, facts=about.facts) for chosen in rows
+        ]
+        attacked.append(
+            Attacked(
+                name=_text(attack),
+                title=_text(about.title),
+                needs=about.needs,
+                found=tuple(Scored(scores=one) for one in sets),
+            )
         )
-        for attack, scores in table.scores.items()
-    ]
+    return attacked
 
 
 def _labels(table: ScoreTable, rows: NDArray[np.intp] | slice) -> Labels:

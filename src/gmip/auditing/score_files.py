@@ -1,4 +1,4 @@
-"""Files of scores: CSV, JSON lines, Parquet. Nothing is executed or unpickled."""
+"""Files of scores and predictions: CSV, JSON lines, Parquet. Nothing is executed or unpickled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gmip._io import reading
-from gmip.auditing.score_table import ScoreTable, TableBuilder, find_columns, table_from_columns
+from gmip.auditing.prediction_table import builder_for, table_from_columns
+from gmip.auditing.score_table import ScoreTable
 from gmip.errors import FileError, InvalidArgument
 
 __all__ = ["SUFFIXES", "read_scores"]
@@ -22,39 +23,48 @@ SUFFIXES: Final = (".csv", ".tsv", *_JSON, *_PARQUET)
 _CHUNK: Final = 65_536  # records that are held as text
 
 
-def read_scores(path: Path, columns: Mapping[str, str | Sequence[str]] | None = None) -> ScoreTable:
-    """The scores in a file; `columns` as in `find_columns`. What is wrong is one sentence that names the file."""
+def read_scores(
+    path: Path, columns: Mapping[str, str | Sequence[str]] | None = None, attacks: Sequence[str] | None = None
+) -> ScoreTable:
+    """The scores in a file, or those of attacks on the predictions in it; arguments as in `builder_for`.
+
+    What is wrong is one sentence that names the file."""
     suffix = path.suffix.lower()
     with reading(path):
         if not path.is_file() and path.exists():
             raise FileError(f"{path} is not a file", remedy=f"pass a file of scores ({', '.join(SUFFIXES)})")
         try:
             if suffix in _PARQUET:
-                return table_from_columns(_parquet(path), columns)
+                return table_from_columns(_parquet(path), columns, attacks)
             if suffix in _JSON:
-                return _read(path, _json_lines, columns)
+                return _read(path, _json_lines, columns, attacks)
             if suffix in _CSV:
-                return _read(path, _csv_records, columns)
+                return _read(path, _csv_records, columns, attacks)
         except InvalidArgument as error:
+            if error.argument is not None:
+                raise
             raise type(error)(f"{path}: {error.problem}", remedy=error.remedy) from None
         except UnicodeDecodeError:
             raise InvalidArgument(f"{path} is not text in UTF-8", remedy="save it as UTF-8") from None
     raise InvalidArgument(f"{path} is not a known kind of file", remedy=f"pass one of {', '.join(SUFFIXES)}")
 
 
-def _read(path: Path, records: Any, columns: Mapping[str, str | Sequence[str]] | None) -> ScoreTable:
-    builder = None
+def _read(
+    path: Path, records: Any, columns: Mapping[str, str | Sequence[str]] | None, attacks: Sequence[str] | None
+) -> ScoreTable:
+    builder: Any = None
     with path.open(encoding="utf-8-sig", newline="") as file, _no_garbage_collection():
         for names, rows in records(file):
             if builder is None:
-                builder = TableBuilder(find_columns(names, columns))
+                builder = builder_for(names, columns, attacks)
             cells = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
             builder.add({name: cells[name] for name in builder.columns.all()})
     if builder is None:
         raise InvalidArgument(
             "The file is empty", remedy="write a line of column names, and a record on each line below"
         )
-    return builder.table()
+    table: ScoreTable = builder.table()
+    return table
 
 
 @contextlib.contextmanager

@@ -1,10 +1,10 @@
-"""Scores of any attack as a table: which column says what, and what its cells mean."""
+"""Scores of any attack, or predictions of models, as a table: which column says what, and what its cells mean."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,20 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip.auditing.groups import Groups
 from gmip.errors import InvalidArgument
+from gmip.stats.scores import Fact
 
-__all__ = ["ROLES", "Columns", "ScoreTable", "TableBuilder", "find_columns", "table_from_columns"]
+__all__ = [
+    "ROLES",
+    "About",
+    "Columns",
+    "ScoreTable",
+    "TableBuilder",
+    "asked_columns",
+    "find_columns",
+    "missing_column",
+    "one_dimensional",
+    "usual_columns",
+]
 
 ROLES: Final = ("member", "score", "id", "group", "run")
 _USUAL: Final = {
@@ -21,10 +33,13 @@ _USUAL: Final = {
     "id": ("id", "record", "record_id"),
     "group": ("group",),
     "run": ("run",),
+    "label": ("label", "target", "y", "class"),
 }
+_SEVERAL: Final = ("score", "probability", "logit")  # roles that may have several columns
 GIVEN: Final = "score"  # what an attack is called whose scores have no name
 _LONGEST: Final = 200  # characters of a name
 _MOST_NAMES: Final = 1000  # groups, and runs
+_MOST_CLASSES: Final = 100_000
 _WORDS: Final = {
     **dict.fromkeys(("1", "1.0", "true", "t", "yes", "y", "member", "in"), True),
     **dict.fromkeys(("0", "0.0", "false", "f", "no", "n", "non-member", "non_member", "nonmember", "out"), False),
@@ -33,19 +48,35 @@ _WORDS: Final = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of columns; `scores` has attack -> column."""
+    """Names of columns; `scores` has attack -> column, and of predictions every column of numbers -> itself.
+
+    `flags` : those among them that say 1 or 0. `what` : the table holds "scores" or "predictions".
+    """
 
     member: str
     scores: Mapping[str, str]
     id: str | None = None
     group: str | None = None
     run: str | None = None
+    label: str | None = None
+    flags: tuple[str, ...] = ()
+    what: str = "scores"
 
     def all(self) -> list[str]:
         """Every column that is read."""
         return [
-            name for name in (self.member, *self.scores.values(), self.id, self.group, self.run) if name is not None
+            name
+            for name in (self.member, *self.scores.values(), self.id, self.group, self.run, self.label)
+            if name is not None
         ]
+
+
+class About(NamedTuple):
+    """Of an attack: what it is called, what its attacker must have, and what it says about itself."""
+
+    title: str
+    needs: tuple[str, ...]
+    facts: Mapping[str, Fact]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,6 +90,8 @@ class ScoreTable:
     ids : array of shape (c,), numbers or names; each once in a run.
     groups, grouped_by : the group of each candidate, and what the groups are.
     runs : the run of each candidate; None: one run.
+    labels : the true class of each candidate, of predictions.
+    about : attack -> what is known about it, of attacks that were computed here.
     """
 
     member: NDArray[np.bool_]
@@ -67,39 +100,57 @@ class ScoreTable:
     groups: Groups | None = None
     grouped_by: str | None = None
     runs: Groups | None = None
+    labels: Groups | None = None
+    about: Mapping[str, About] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return int(self.member.size)
 
 
 def find_columns(names: Sequence[str], given: Mapping[str, str | Sequence[str]] | None = None) -> Columns:
-    """Which column is what: as `given` (role -> column, "score" also several), else by their usual names."""
+    """Which column of scores is what: as `given` (role -> column, "score" also several), else by their usual names."""
+    asked = asked_columns(names, given, "scores", ROLES)
+    found = usual_columns(names, asked, "scores")
+    scores = {name: name for name in asked["score"]} if asked.get("score") else _usual_scores(names)
+    if not scores:
+        raise missing_column("score", "the scores (higher: more likely a member)", names, "scores")
+    return Columns(str(found["member"]), scores, found["id"], found["group"], found["run"])
+
+
+def asked_columns(
+    names: Sequence[str], given: Mapping[str, str | Sequence[str]] | None, what: str, roles: Sequence[str]
+) -> dict[str, list[str]]:
+    """`given` as role -> columns, after a check that they are there."""
     repeated = next((name for name in names if list(names).count(name) > 1), None)
     if repeated is not None:
-        raise InvalidArgument(f"The scores have two columns {repeated!r}", remedy="rename one of them")
+        raise InvalidArgument(f"The {what} have two columns {repeated!r}", remedy="rename one of them")
     asked: dict[str, list[str]] = {}
     for role, wanted in (given or {}).items():
-        check.one_of("columns", role, ROLES)
+        check.one_of("columns", role, roles)
         asked[role] = [wanted] if isinstance(wanted, str) else list(wanted)
         for name in asked[role]:
             if name not in names:
                 raise InvalidArgument(
-                    f"The scores have no column {name!r}{check.did_you_mean(name, names)}",
+                    f"The {what} have no column {name!r}{check.did_you_mean(name, names)}",
                     remedy=f"the columns are {_listed(names)}",
                 )
-        if role != "score" and len(asked[role]) > 1:
+        if role not in _SEVERAL and len(asked[role]) > 1:
             raise InvalidArgument(
-                f"has several columns for {role!r}", argument="columns", remedy="only scores may have several"
+                f"has several columns for {role!r}",
+                argument="columns",
+                remedy=f"only {check.listed(_SEVERAL)} may have several",
             )
+    return asked
+
+
+def usual_columns(names: Sequence[str], asked: Mapping[str, Sequence[str]], what: str) -> dict[str, str | None]:
+    """Role -> column, of roles with one column: as asked, else by their usual names. One of members there must be."""
     lower = {name.strip().lower(): name for name in names}
     found = {role: next((lower[name] for name in usual if name in lower), None) for role, usual in _USUAL.items()}
-    found |= {role: columns[0] for role, columns in asked.items() if role != "score" and columns}
+    found |= {role: columns[0] for role, columns in asked.items() if role not in _SEVERAL and columns}
     if found["member"] is None:
-        raise _missing("member", "who was in the training data (1 or 0)", names)
-    scores = {name: name for name in asked["score"]} if asked.get("score") else _usual_scores(names)
-    if not scores:
-        raise _missing("score", "the scores (higher: more likely a member)", names)
-    return Columns(found["member"], scores, found["id"], found["group"], found["run"])
+        raise missing_column("member", "who was in the training data (1 or 0)", names, what)
+    return found
 
 
 def _usual_scores(names: Sequence[str]) -> dict[str, str]:
@@ -113,9 +164,10 @@ def _usual_scores(names: Sequence[str]) -> dict[str, str]:
     return {attack or column: column for attack, column in found.items()}
 
 
-def _missing(role: str, what: str, names: Sequence[str]) -> InvalidArgument:
+def missing_column(role: str, meaning: str, names: Sequence[str], what: str) -> InvalidArgument:
+    """Said of a table that lacks a role."""
     return InvalidArgument(
-        f"The scores have no column {role!r}, {what}; the columns are {_listed(names)}",
+        f"The {what} have no column {role!r}, {meaning}; the columns are {_listed(names)}",
         remedy=f"rename one, or name it with `columns` {role}=NAME",
     )
 
@@ -147,14 +199,17 @@ class TableBuilder:
         if len(set(sizes.values())) > 1:
             (one, first), (other, second) = next(iter(sizes.items())), min(sizes.items(), key=lambda item: item[1])
             raise InvalidArgument(
-                f"The scores have {first} cells in column {one!r} and {second} in {other!r}", remedy="fill all columns"
+                f"The {self.columns.what} have {first} cells in column {one!r} and {second} in {other!r}",
+                remedy="fill all columns",
             )
-        self._member.append(self._flags(cells[columns.member]))
+        self._member.append(self._flags(columns.member, cells[columns.member]))
         for attack, name in columns.scores.items():
-            self._scores.setdefault(attack, []).append(self._floats(name, cells[name]))
+            flag = name in columns.flags
+            read = self._flags(name, cells[name]).astype(np.float64) if flag else self._floats(name, cells[name])
+            self._scores.setdefault(attack, []).append(read)
         if columns.id is not None:
             self._ids.append(np.array(self._texts(columns.id, cells[columns.id]), dtype=np.str_))
-        for coded in (columns.group, columns.run):
+        for coded in dict.fromkeys((columns.group, columns.run, columns.label)):
             if coded is not None:
                 self._codes.setdefault(coded, []).append(self._coded(coded, cells[coded]))
         self._count += sizes[columns.member]
@@ -162,12 +217,14 @@ class TableBuilder:
     def table(self) -> ScoreTable:
         """All that was added."""
         if self._count == 0:
-            raise InvalidArgument("The scores have no records", remedy="pass at least 2 members and 2 non-members")
+            raise InvalidArgument(
+                f"The {self.columns.what} have no records", remedy="pass at least 2 members and 2 non-members"
+            )
         member = np.concatenate(self._member)
         for inside, kind in ((member, "members"), (~member, "non-members")):
             if np.count_nonzero(inside) < 2:
                 raise InvalidArgument(
-                    f"The scores have {np.count_nonzero(inside)} {kind} among {self._count} records",
+                    f"The {self.columns.what} have {np.count_nonzero(inside)} {kind} among {self._count} records",
                     remedy="pass at least 2 members and 2 non-members",
                 )
         columns = self.columns
@@ -181,6 +238,7 @@ class TableBuilder:
             groups=self._groups(columns.group),
             grouped_by=columns.group,
             runs=runs,
+            labels=self._groups(columns.label),
         )
 
     def _groups(self, name: str | None) -> Groups | None:
@@ -191,10 +249,11 @@ class TableBuilder:
     def _refused(self, name: str, row: int, cell: object, problem: str, remedy: str) -> InvalidArgument:
         shown = repr(cell.item() if isinstance(cell, np.generic) else cell)[:60]
         return InvalidArgument(
-            f"The scores have {shown} in column {name!r} of record {self._count + row + 1}, {problem}", remedy=remedy
+            f"The {self.columns.what} have {shown} in column {name!r} of record {self._count + row + 1}, {problem}",
+            remedy=remedy,
         )
 
-    def _flags(self, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.bool_]:
+    def _flags(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.bool_]:
         if isinstance(cells, np.ndarray) and cells.dtype == np.bool_:
             return cells
         found = [_WORDS.get(cell) if isinstance(cell, str) else _WORDS.get(str(cell).lower()) for cell in cells]
@@ -203,7 +262,7 @@ class TableBuilder:
         if None in found:
             row = found.index(None)
             problem = "which does not say whether it is a member"
-            raise self._refused(self.columns.member, row, cells[row], problem, "write 1 for members and 0 for others")
+            raise self._refused(name, row, cells[row], problem, "write 1 for members and 0 for others")
         return np.array(found, dtype=np.bool_)
 
     def _floats(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64]:
@@ -215,12 +274,12 @@ class TableBuilder:
         except (TypeError, ValueError, OverflowError):
             row = next(i for i, cell in enumerate(cells) if not _is_number(cell))
             raise self._refused(
-                name, row, cells[row], "which is not a number", "write one score in each record, such as 0.25"
+                name, row, cells[row], "which is not a number", "write a number in each record, such as 0.25"
             ) from None
         wrong = ~np.isfinite(found)
         if wrong.any():
             row = int(wrong.argmax())
-            remedy = "leave out records without a score" if np.isnan(found[row]) else "write a finite number"
+            remedy = "leave out records without one" if np.isnan(found[row]) else "write a finite number"
             raise self._refused(name, row, cells[row], "which is not finite", remedy)
         return found
 
@@ -238,10 +297,11 @@ class TableBuilder:
         book = self._names.setdefault(name, {})
         texts = self._texts(name, cells)
         codes = np.fromiter((book.setdefault(text, len(book)) for text in texts), np.intp, len(texts))
-        if len(book) > _MOST_NAMES:
+        limit = _MOST_CLASSES if name == self.columns.label else _MOST_NAMES
+        if len(book) > limit:
             raise InvalidArgument(
-                f"The scores have more than {_MOST_NAMES:,} different names in column {name!r}",
-                remedy="name a column of groups or runs, not of records",
+                f"The {self.columns.what} have more than {limit:,} different names in column {name!r}",
+                remedy="name a column of groups, runs or classes, not of records",
             )
         return codes
 
@@ -269,7 +329,7 @@ def _check_runs(runs: Groups | None, member: NDArray[np.bool_], ids: NDArray[Any
         of = "" if code is None else f" of run {name!r}"
         if runs is not None and (member[here].all() or not member[here].any()):
             raise InvalidArgument(
-                f"The scores{of} are all of {'members' if member[here].any() else 'non-members'}",
+                f"The {columns.what}{of} are all of {'members' if member[here].any() else 'non-members'}",
                 remedy="pass both in each run, or leave out the column of runs",
             )
         if columns.id is None:
@@ -277,26 +337,17 @@ def _check_runs(runs: Groups | None, member: NDArray[np.bool_], ids: NDArray[Any
         repeated = int(np.count_nonzero(here)) - np.unique(ids[here]).size
         if repeated:
             raise InvalidArgument(
-                f"The scores{of} have {repeated:,} repeated entries in column {columns.id!r}",
+                f"The {columns.what}{of} have {repeated:,} repeated entries in column {columns.id!r}",
                 remedy="name each record once" if code is not None else "name each record once, or add a column 'run'",
             )
 
 
-def table_from_columns(cells: Mapping[str, Any], given: Mapping[str, str | Sequence[str]] | None = None) -> ScoreTable:
-    """From columns as arrays or lists."""
-    named = {str(name): values for name, values in cells.items()}
-    columns = find_columns(list(named), given)
-    read = {name: _one_dimensional(name, named[name]) for name in columns.all()}
-    builder = TableBuilder(columns)
-    builder.add(read)
-    return builder.table()
-
-
-def _one_dimensional(name: str, values: Any) -> NDArray[Any]:
+def one_dimensional(name: str, values: Any) -> NDArray[Any]:
+    """A column as an array."""
     try:
         array = np.asarray(values)
     except ValueError:  # rows of different lengths
         array = np.empty(())
     if array.ndim != 1:
-        raise InvalidArgument(f"Column {name!r} of the scores must have one dimension, not shape {array.shape}")
+        raise InvalidArgument(f"Column {name!r} must have one dimension, not shape {array.shape}")
     return array

@@ -13,7 +13,7 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.schema import AttackOutcome, Gate, Verdict
 from gmip.stats import Pooled, RunScores, candidates_needed, tpr_lower_bound
 
-__all__ = ["SCORES_THREAT_MODEL", "THREAT_MODEL", "gate", "verdict"]
+__all__ = ["PREDICTIONS_THREAT_MODEL", "SCORES_THREAT_MODEL", "THREAT_MODEL", "gate", "verdict"]
 
 THREAT_MODEL: Final = (
     "The attacker sees every published mean gradient and the parameters at each step, as in federated learning; the "
@@ -36,6 +36,15 @@ SCORES_THREAT_MODEL: Final = (
     "site, source), that difference looks like a leak.",
     "Scores of different candidates are taken to be independent, given the run.",
     THREAT_MODEL[-1],
+)
+
+PREDICTIONS_THREAT_MODEL: Final = (
+    "The attacker sees what the model answers about a record, and what the table of attacks says beside it: its label, "
+    "reference models. Gradients and weights are not attacked.",
+    SCORES_THREAT_MODEL[1].split(",")[0] + ".",
+    "Reference models are taken to be trained as the model was, on records of the same distribution; where the table "
+    "does not say what they were trained on, on none of these records.",
+    *SCORES_THREAT_MODEL[2:],
 )
 
 _HARDLY_A_PROMISE: Final = 3.0  # mu beyond which a claimed curve excludes next to nothing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import time
 import warnings
@@ -44,6 +45,8 @@ def make_attacks(config: AuditConfig, wanted: Sequence[AttackConfig]) -> list[At
         options: dict[str, Any] = dict(one.options)
         if issubclass(attack_table.kind(one.name), ShadowAttack):
             options = {"shadows": Shadows(**config.shadows.model_dump())} | options
+        if "device" in inspect.signature(attack_table.kind(one.name)).parameters:
+            options = {"device": config.device} | options
         made.append(attack_table.make(one.name, **options))
     return made
 

@@ -81,7 +81,7 @@ def make_runs(task: Task, config: AuditConfig, folder: Path, seed: int, watch: W
             traces = [first]
         else:
             recipe = _recipe(task, wanted)
-            options, traces = {}, []
+            options, traces = {"device": config.device}, []
         for repeat in range(len(traces), config.repeats):
             assert recipe is not None
             stage = watch(

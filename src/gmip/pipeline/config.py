@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -62,6 +63,12 @@ class AttackConfig(_Strict):
 def _known_backend(given: str) -> str:
     if given not in BACKENDS:
         raise ValueError(f"is not known{did_you_mean(given, BACKENDS)}: pass one of {', '.join(BACKENDS)}")
+    return given
+
+
+def _device(given: str) -> str:
+    if re.fullmatch(r"(cpu|cuda|mps|xpu)(:\d+)?", given) is None:
+        raise ValueError("is not a device: pass cpu, cuda (or cuda:1, ...) or mps")
     return given
 
 
@@ -140,6 +147,7 @@ class AuditConfig(_Strict):
     target_tpr: RateConfig = RateConfig(tpr=0.05, fpr=0.01)
     fail_above_tpr: RateConfig | None = None
     shadows: ShadowConfig = ShadowConfig()
+    device: Annotated[str, AfterValidator(_device)] = "cpu"
     title: str | None = None
 
     @model_validator(mode="after")
@@ -294,6 +302,9 @@ shadows:
   workers: null
   backend: local
   scheduler_address: null
+
+# Where runs are trained and gradients computed: cpu, cuda or mps. Where there is none, the CPU is used, with a warning.
+device: cpu
 
 # Of the report. null: made from the task's name.
 title: null

@@ -22,6 +22,7 @@ from gmip.pipeline.attacking import default_attacks, make_attacks, run_attacks
 from gmip.pipeline.audited_runs import audit_seed, make_runs
 from gmip.pipeline.config import AuditConfig, make_config
 from gmip.tasks import Task, load
+from gmip.training.devices import usable_device
 
 __all__ = ["Audited", "audit", "run_audit"]
 
@@ -47,8 +48,8 @@ def audit(
     attacks : names, or mappings with name and options; None: see `gmip init`.
     watch : called with the name of each stage, returns a function of (done, total).
     settings : the others of `gmip init`: candidates, repeats, seed, out, confidence, delta, fprs, claim_mu, target_tpr,
-        fail_above_tpr, shadows, title. With `out`, work is kept there and an interrupted audit goes on when repeated;
-        without it nothing is kept. No report is written: `gmip.report.write_report(result, folder)` does that.
+        fail_above_tpr, shadows, device, title. With `out`, work is kept there and an interrupted audit goes on when
+        repeated; without it nothing is kept. No report is written: `gmip.report.write_report(result, folder)` does.
     """
     given: dict[str, Any] = dict(settings)
     if runs is not None:
@@ -78,6 +79,7 @@ def run_audit(
         raise InvalidArgument(
             f"cannot be made a folder ({error.strerror})", argument="out", value=config.out, remedy="name another"
         ) from None
+    config = config.model_copy(update={"device": usable_device(config.device)})
     asked = make_attacks(config, config.attacks)  # what is wrong with them is said before anything is trained
     seed = audit_seed(config, work)
     runs = make_runs(task, config, work / "runs", seed, watch)

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from importlib.resources import files
 
-from gmip._html import Html, join, tag
+from gmip._html import Html, join, tag, theme
 from gmip.report.tables import Cell, Table
 
 __all__ = ["asset", "bullets", "page", "scroll", "table_html"]
@@ -18,7 +18,9 @@ def asset(name: str) -> str:
 
 
 def page(title: str, *body: Html, style: str, script: str = "") -> str:
-    """A whole page of these elements: no network, and nothing runs but the style and the script, by their hashes."""
+    """A whole page of these elements: no network, and nothing runs but our style, `style` and the script, by
+    their hashes."""
+    style = theme() + style
     policy = f"default-src 'none'; style-src '{_digest(style)}'; "
     policy += f"script-src '{_digest(script)}'; " if script else ""
     head = tag(

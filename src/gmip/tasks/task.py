@@ -17,6 +17,7 @@ from gmip._random import Stream
 from gmip.accounting.calibrate import calibrate
 from gmip.accounting.mechanism import NoisySGD, SGDSettings
 from gmip.errors import InvalidArgument
+from gmip.tasks.inputs import Inputs, checked, joined, named, rows_of
 from gmip.trace import fingerprint
 
 __all__ = ["Examples", "Recipe", "Split", "Task", "cross_entropy"]
@@ -29,43 +30,53 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Some records: row i of `targets` belongs to row i of `inputs`."""
+    """Some records: row i of `targets` belongs to row i of `inputs`.
 
-    inputs: Tensor
+    Parameters
+    ----------
+    inputs : a tensor, with which the model is called; or name -> tensor, one row of each for every record, if it takes
+        several: Examples({"input_ids": ..., "attention_mask": ...}, labels) for a model that is called with these
+        keywords.
+    targets : what the loss compares the model's answer with.
+    """
+
+    inputs: Inputs
     targets: Tensor
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "targets"):
-            if not isinstance(getattr(self, name), Tensor):
-                kind = type(getattr(self, name)).__name__
-                raise InvalidArgument(
-                    f"must be a torch tensor, not {kind}", argument=name, remedy="convert it with torch.as_tensor"
-                )
-        if self.inputs.ndim == 0 or self.targets.ndim == 0 or len(self.inputs) != len(self.targets):
+        object.__setattr__(self, "inputs", checked(self.inputs))
+        if isinstance(checked(self.targets, argument="targets"), dict):
+            raise InvalidArgument("must be one torch tensor, not several", argument="targets")
+        first = next(iter(named(self.inputs).values()))
+        if first.ndim == 0 or self.targets.ndim == 0 or len(first) != len(self.targets):
             raise InvalidArgument(
-                f"`inputs` of shape {tuple(self.inputs.shape)} and `targets` of shape {tuple(self.targets.shape)} do "
+                f"`inputs` of shape {tuple(first.shape)} and `targets` of shape {tuple(self.targets.shape)} do "
                 "not belong together",
                 remedy="pass one row of each for every record",
             )
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return len(self.targets)
 
     def __repr__(self) -> str:
-        return f"<Examples: {len(self)} of shape {tuple(self.inputs.shape[1:])}>"
+        shapes = ", ".join(f"{name or 'shape'} {tuple(t.shape[1:])}" for name, t in named(self.inputs).items())
+        return f"<Examples: {len(self)} of {shapes}>"
 
     def __getitem__(self, ids: Any) -> Examples:
-        ids = torch.from_numpy(np.array(ids, dtype=np.int64))
-        return Examples(self.inputs[ids], self.targets[ids])
+        """Those with these ids; with a slice, a view of these rows."""
+        rows = ids if isinstance(ids, slice) else torch.from_numpy(np.array(ids, dtype=np.int64))
+        return Examples(rows_of(self.inputs, rows), self.targets[rows])
 
     def joined(self, other: Examples) -> Examples:
         """These records and then the others."""
-        return Examples(torch.cat([self.inputs, other.inputs]), torch.cat([self.targets, other.targets]))
+        return Examples(joined(self.inputs, other.inputs), torch.cat([self.targets, other.targets]))
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the records."""
-        return fingerprint(self.inputs.detach().cpu().numpy(), self.targets.detach().cpu().numpy())
+        parts = named(self.inputs)
+        names = [np.array(list(parts))] if isinstance(self.inputs, dict) else []
+        return fingerprint(*names, *(t.detach().cpu().numpy() for t in (*parts.values(), self.targets)))
 
 
 @dataclass(frozen=True, kw_only=True)

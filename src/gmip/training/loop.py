@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -25,9 +24,11 @@ from gmip._progress import Progress
 from gmip._random import Stream
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks.catalog import load
+from gmip.tasks.inputs import placed, rows_of
 from gmip.tasks.task import Examples, Recipe, Task
 from gmip.trace import Trace
 from gmip.training.checkpoint import load_checkpoint, save_checkpoint
+from gmip.training.devices import usable_device
 from gmip.training.models import (
     check_model,
     count_params,
@@ -83,6 +84,7 @@ def train(
     every : store every k-th step of the trace.
     fix : replace layers that mix examples (`fix_model`) instead of refusing them.
     grad_sample_mode, max_physical_batch_size : see `NoisyStepper`.
+    device : "cpu", "cuda" or "mps"; where there is none the CPU is used, with a warning.
     progress : called with (steps taken, steps in all) every tenth of a second or so, and after the last step.
     on_batch : called just before `progress` with how the model did on the last batch.
     checkpoint_seconds : time between checkpoints: the most that a resumed run repeats.
@@ -94,7 +96,7 @@ def train(
     """
     task = load(task) if isinstance(task, str) else task
     recipe = task.recipe if recipe is None else recipe
-    _check_device(device)
+    device = usable_device(device)
     folder = None if out is None else Path(out)
     recorded = _recorded_trace(folder) if resume else None
     seed = _seed(recorded, seed)
@@ -135,20 +137,7 @@ def train(
                 )
             checkpoint = _Checkpoints(None if folder is None else folder / CHECKPOINT, checkpoint_seconds)
             with recorder or contextlib.nullcontext():
-                _run(
-                    members,
-                    recipe,
-                    seed,
-                    start,
-                    stepper,
-                    noise,
-                    recorder,
-                    device,
-                    progress,
-                    on_batch,
-                    checkpoint,
-                    rows=split.members,
-                )
+                _run(members, recipe, seed, start, stepper, noise, recorder, device, progress, on_batch, checkpoint)
         model = stepper.release().eval()
     result = TrainResult(
         task=task,
@@ -183,7 +172,7 @@ def fit(
             argument="members",
             remedy="pass as many",
         )
-    _check_device(device)
+    device = usable_device(device)
     seed = check.seed(seed)
     with _quiet_opacus(), torch.random.fork_rng():
         stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device)
@@ -260,19 +249,18 @@ def _run(
     progress: Progress | None,
     on_batch: Callable[[BatchScores], None] | None,
     checkpoint: _Checkpoints,
-    rows: NDArray[np.int64] | None = None,
 ) -> None:
-    inputs, targets = members.inputs.to(device), members.targets.to(device)
+    inputs, targets = placed(members.inputs, device), members.targets.to(device)
     sizes = {"dataset_size": recipe.dataset_size, "batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
     sampler = make_sampler(recipe.sampling, **sizes, seed=seed)
     shown = 0.0
     for step in range(start, recipe.num_steps):
         ids = sampler[step]
-        here = torch.from_numpy(ids).to(device)
-        labels = targets[here]
+        rows = torch.from_numpy(ids).to(device)
+        labels = targets[rows]
         if recorder is not None:
-            recorder.batch(ids=ids if rows is None else rows[ids])
-        seen = stepper.step(inputs[here], labels, divisor=sampler.divisor(ids))
+            recorder.batch(len(ids))
+        seen = stepper.step(rows_of(inputs, rows), labels, divisor=sampler.divisor(ids))
         last = step + 1 == recipe.num_steps
         if last or time.monotonic() - shown > _PROGRESS_SECONDS:
             scores = _batch_scores(step + 1, last, seen, labels)
@@ -323,16 +311,6 @@ def _stepper(
         grad_sample_mode=grad_sample_mode,
         max_physical_batch_size=max_physical_batch_size,
     )
-
-
-def _check_device(device: str) -> None:
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise InvalidArgument(
-            f"cannot be used ({reason})", argument="device", value=device, remedy="pass another, such as cpu"
-        ) from None
 
 
 def _recorded_trace(folder: Path | None) -> Trace | None:

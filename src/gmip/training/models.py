@@ -8,13 +8,17 @@ from typing import Final
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from gmip.errors import UnsupportedModel
+from gmip.tasks.inputs import answer, placed, rows_per_pass
 from gmip.tasks.task import Examples, Task
 
 __all__ = [
+    "bare_optimizer",
     "check_model",
     "count_params",
+    "dropouts",
     "evaluate",
     "fix_model",
     "has_classes",
@@ -30,6 +34,8 @@ _EVALUATION_BATCH: Final = 4096
 # What wrappers put before the name of a parameter: Opacus, torch.compile. "module." of DataParallel is not among them,
 # because models of users have parts of that name too: see `unwrapped`.
 _WRAPPERS: Final = ("_module.", "_orig_mod.")
+# Optimizers that hold the one that takes the step as `optimizer`: accelerate's, Lightning's.
+_AROUND: Final = {"AcceleratedOptimizer", "LightningOptimizer"}
 _PARALLEL: Final = ("DataParallel", "DistributedDataParallel", "DifferentiallyPrivateDistributedDataParallel")
 
 
@@ -48,6 +54,31 @@ def unwrapped(model: nn.Module) -> nn.Module:
         if inner is None:
             return model
         model = inner
+
+
+def bare_optimizer(optimizer: Optimizer) -> Optimizer:
+    """The optimizer inside accelerate's wrapper, or Lightning's."""
+    while _AROUND & {kind.__name__ for kind in type(optimizer).__mro__}:
+        optimizer = optimizer.optimizer  # type: ignore[attr-defined]
+    return optimizer
+
+
+def dropouts(model: nn.Module) -> list[str]:
+    """Names of the layers that drop something at random, as the model's mode is now."""
+    return [
+        name or type(module).__name__
+        for name, module in unwrapped(model).named_modules()
+        if module.training and (_drops(module) or any(_is_rate(key, value) for key, value in vars(module).items()))
+    ]
+
+
+def _drops(module: nn.Module) -> bool:
+    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0.0
+
+
+def _is_rate(key: str, value: object) -> bool:
+    # Recurrent and attention layers, of torch and of transformers, hold a number.
+    return "dropout" in key and isinstance(value, float) and value > 0.0
 
 
 def trainable_parameters(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
@@ -128,11 +159,12 @@ def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, f
     model.eval()
     device = next(model.parameters()).device
     losses, hits, classes = 0.0, 0, has_classes(examples.targets)
-    for first in range(0, len(examples), _EVALUATION_BATCH):
-        rows = slice(first, first + _EVALUATION_BATCH)
-        targets = examples.targets[rows].to(device)
-        outputs = model(examples.inputs[rows].to(device))
-        losses += float(task.loss(outputs, targets).sum(dtype=torch.float64))
+    size = rows_per_pass(examples.inputs, _EVALUATION_BATCH)
+    for first in range(0, len(examples), size):
+        part = examples[first : first + size]
+        targets = part.targets.to(device)
+        outputs = answer(model, placed(part.inputs, device))
+        losses += float(task.loss(outputs, targets).cpu().sum(dtype=torch.float64))  # which MPS does not have
         hits += int((outputs.argmax(-1) == targets).sum()) if classes else 0
     model.train(was_training)
     return losses / len(examples), hits / len(examples) if classes else None

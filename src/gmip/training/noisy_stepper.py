@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from gmip import _validate as check
 from gmip.errors import UnsupportedModel
+from gmip.tasks.inputs import Inputs, answer, rows_of
 from gmip.training.models import check_model, trainable_parameters
 from gmip.training.steppers import GRAD_SAMPLE_MODES, Loss, Stepper, joined
 
@@ -81,13 +82,13 @@ class NoisyStepper(Stepper):
         self._held = {id(p) for p in private.params}
         self._verified = False
 
-    def step(self, inputs: Tensor, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
+    def step(self, inputs: Inputs, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
         optimizer = self.optimizer
         # Opacus adds noise of std noise_multiplier * C to the sum and then divides by expected_batch_size.
         optimizer.expected_batch_size = divisor
         optimizer.noise_multiplier = self.noise_std * max(divisor, self.batch_size) / self.clip_norm
         optimizer.zero_grad(set_to_none=True)
-        if len(inputs) == 0:
+        if len(targets) == 0:
             for p in optimizer.params:
                 p.grad, p.grad_sample = torch.zeros_like(p), p.new_zeros((0, *p.shape))
             optimizer.step()
@@ -124,21 +125,21 @@ class NoisyStepper(Stepper):
             (factor * losses).sum().backward()
             self.model.enable_hooks()
 
-    def _verify(self, inputs: Tensor, targets: Tensor) -> None:
+    def _verify(self, inputs: Inputs, targets: Tensor) -> None:
         """Compare Opacus' gradient of one example with autograd's, once.
 
         A layer whose formula is wrong, or a weight that is also used outside its layer, gives gradients that are
         clipped by the wrong norm: the guarantee would fail unnoticed.
         """
-        with torch.random.fork_rng(enabled=inputs.device.type == "cpu"):
+        with torch.random.fork_rng(enabled=targets.device.type == "cpu"):
             with torch.no_grad():
                 self._forward(inputs, targets)  # refuses a loss that is not per example, in terms of the whole batch
-            inputs, targets = inputs[:1], targets[:1]
+            inputs, targets = rows_of(inputs, slice(1)), targets[:1]
             state = torch.get_rng_state()
             self._verified = True
             with self._without_hooks() as plain:
                 try:
-                    outputs = plain(inputs)
+                    outputs = answer(plain, inputs)
                 except ValueError:  # torch refuses one example to a GroupNorm whose groups hold a single value
                     return
                 self.loss(outputs, targets).sum().backward()
@@ -146,7 +147,7 @@ class NoisyStepper(Stepper):
             self.optimizer.zero_grad(set_to_none=True)
             torch.set_rng_state(state)
             # forward() itself: a recorder's hook on the model must not count this example
-            self.loss(self.model.forward(inputs), targets).sum().backward()
+            self.loss(answer(self.model.forward, inputs), targets).sum().backward()
             # A gradient that is small beside the others may be all rounding.
             floor = 1.0e-3 * torch.linalg.vector_norm(torch.stack([g.norm() for g in expected.values()]))
             for name, p in self._clipped():

@@ -1,15 +1,14 @@
 """Record a trace of any training loop: what an attacker who sees every step would see.
 
-with gmip.record(model, optimizer, "runs/a", loader=loader):
+with gmip.record(model, optimizer, "runs/a", dataset_size=len(data), batch_size=64):
     ...  # the training loop as it is
 """
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -20,34 +19,27 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip import _validate as check
-from gmip.accounting.mechanism import Sampling
+from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter, fingerprint
-from gmip.training.batch_log import BatchLog, declared
-from gmip.training.clip_watch import ClipWatch
-from gmip.training.models import check_model, has_norms, trainable_parameters, unwrapped
+from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms, trainable_parameters, unwrapped
+from gmip.training.ranks import Ranks
 
 __all__ = ["Recorder", "record"]
 
-_REDUCTIONS: Final = ("mean", "sum")
-_ON_NAN: Final = ("stop", "skip", "record")
+_REDUCTIONS: Final = ("mean", "sum", "global_mean")
 
 
 def record(
     model: nn.Module,
-    optimizer: Optimizer,
+    optimizer: Optimizer | None,
     path: str | os.PathLike[str],
     *,
-    dataset_size: int | None = None,
-    batch_size: int | None = None,
-    sampling: Sampling | None = None,
-    loader: Any = None,
-    clip_norm: float | None = None,
-    noise_std: float | None = None,
-    max_grad_norm: float | None = None,
-    on_nan: Literal["stop", "skip", "record"] = "stop",
-    loss_reduction: Literal["mean", "sum"] = "mean",
+    dataset_size: int,
+    batch_size: int,
+    sampling: Sampling = "fixed",
+    loss_reduction: Literal["mean", "sum", "global_mean"] = "mean",
     every: int = 1,
     parameters: Iterable[str] | None = None,
     members: ArrayLike | None = None,
@@ -58,32 +50,24 @@ def record(
 ) -> Recorder:
     """Write, at each step of `optimizer` in the `with` block, the parameters before it and the mean gradient used.
 
-    Works with a plain loop, gradient accumulation, mixed precision with a GradScaler, and Opacus' optimizer, whose clip
-    norm and noise are read from it. What is recorded is the gradient that the optimizer is handed: whatever the loop
-    does to it before is in it. A clip of the whole gradient by `torch.nn.utils.clip_grad_norm_` is seen, and its factor
-    recorded.
+    Works with a plain loop, gradient accumulation, mixed precision with a GradScaler, step(closure), DDP and FSDP2, and
+    Opacus' optimizer, whose clip norm and noise are read from it. What is recorded is the gradient that the optimizer
+    is handed: whatever the loop does to it before (a clip of the whole gradient, say) is in it. Where several ranks
+    train together all of them call `record`, rank 0 writes, and sizes are those of all ranks together.
 
     Parameters
     ----------
+    optimizer : of torch, of Opacus, or as accelerate and Lightning wrap it. None for a loop that changes the parameters
+        without one: it calls recorder.step() before each change.
     path : folder of the trace; made, and refused if it already holds one.
     dataset_size, batch_size, sampling : what will be accounted: see `gmip.NoisySGD`; "shuffled" for epochs in random
-        order. Nothing is assumed: say them, or pass the loader. Examples are counted as they pass through the model; a
-        batch that turns out smaller is recorded, and accounted, as what it is. A loop that contradicts them is told so
-        when it ends.
-    loader : the DataLoader of the loop (or a sampler of gmip), which says all three: shuffle=True, batch samplers of
-        gmip, Opacus' loaders. Of a Subset of `data`, or a data set of the `members` in their order, also who is in each
-        batch is stored.
-    clip_norm, noise_std : of a hand-written loop that clips the gradient of each example to that norm and adds noise of
-        that standard deviation to every entry of the batch mean. `gmip check` tests both. Opacus' optimizer says them
-        itself.
-    max_grad_norm : of a loop that clips the whole gradient of a batch by hand, to this norm. Not needed for
-        `clip_grad_norm_`, which is seen.
-    on_nan : what to do about a gradient with NaN or infinite entries: "stop" with an error, "skip" the step (count it
-        only), or "record" it as it is.
+        order. Examples are counted as they pass through the model; a batch that turns out smaller is recorded, and
+        accounted, as what it is.
     loss_reduction : "mean" if the loss is the mean over the batch (over the accumulated ones, each divided by their
         number), "sum" if it is the sum; the trace holds the mean in both cases. Under "poisson" that is the sum divided
         by `batch_size`, the expected number: a loss that is a "mean" must be divided by it, too. Opacus' optimizer
-        knows its own reduction.
+        knows its own reduction. On several ranks (DDP, FSDP2) "mean" and "sum" are those of a rank's own examples;
+        "global_mean" says that the loop divides by the examples of all of them, so that shares may differ.
     every : store every k-th step only (the others are still counted).
     parameters : store these only: names or leading parts of names, such as "head" for head.weight and head.bias.
     members, non_members : ids (rows of `data`) of who is in the training set, and of who is known not to be.
@@ -96,19 +80,13 @@ def record(
     Without clipping the recorded vector is the mean of the per-example gradients to float32 precision, with it the mean
     of the clipped ones plus the noise. The folder names the members: it is as sensitive as the data.
     """
-    drawing = declared(loader, dataset_size, batch_size, sampling)
     return Recorder(
         model,
         optimizer,
         path,
-        dataset_size=drawing.dataset_size,
-        batch_size=drawing.batch_size,
-        sampling=drawing.sampling,
-        loader=loader,
-        clip_norm=None if clip_norm is None else check.positive("clip_norm", clip_norm),
-        noise_std=None if noise_std is None else check.non_negative("noise_std", noise_std),
-        max_grad_norm=None if max_grad_norm is None else check.positive("max_grad_norm", max_grad_norm),
-        on_nan=check.one_of("on_nan", on_nan, _ON_NAN),
+        dataset_size=check.count("dataset_size", dataset_size),
+        batch_size=check.count("batch_size", batch_size),
+        sampling=check.one_of("sampling", sampling, SAMPLINGS),
         loss_reduction=check.one_of("loss_reduction", loss_reduction, _REDUCTIONS),
         every=check.count("every", every),
         parameters=parameters,
@@ -126,17 +104,12 @@ class Recorder:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer | None,
         path: str | os.PathLike[str],
         *,
         dataset_size: int,
         batch_size: int,
         sampling: str,
-        loader: Any,
-        clip_norm: float | None,
-        noise_std: float | None,
-        max_grad_norm: float | None,
-        on_nan: str,
         loss_reduction: str,
         every: int,
         parameters: Iterable[str] | None,
@@ -155,18 +128,13 @@ class Recorder:
                 value=batch_size,
             )
         self._model, self._path = model, path
+        self._ranks = Ranks(model)
         # Opacus wraps the optimizer that takes the step; by then the gradients are clipped, noisy and divided.
-        wrapper: Any = optimizer
+        wrapper: Any = None if optimizer is None else bare_optimizer(optimizer)
         self._private: Any = wrapper if hasattr(wrapper, "original_optimizer") else None
-        self._optimizer: Optimizer = wrapper if self._private is None else wrapper.original_optimizer
-        for name, value in (("clip_norm", clip_norm), ("noise_std", noise_std)):
-            if value is not None and self._private is not None:
-                raise InvalidArgument(
-                    "is what Opacus' optimizer says", argument=name, value=value, remedy="leave it out"
-                )
-        self._noise_std, self._max_grad_norm, self._on_nan = noise_std or 0.0, max_grad_norm, on_nan
+        self._optimizer: Optimizer | None = wrapper if self._private is None else wrapper.original_optimizer
         self._nominal, self._sampling = batch_size, sampling
-        self._sum, self._every = loss_reduction == "sum", every
+        self._reduction, self._every = loss_reduction, every
         self._members, self._non_members, self._resume_at = members, non_members, resume_at
         published = _published(model, self._optimizer)
         chosen = _chosen(published, parameters)
@@ -177,42 +145,51 @@ class Recorder:
             dataset_size=dataset_size,
             batch_size=batch_size,
             sampling=sampling,  # type: ignore[arg-type]
-            clip_norm=clip_norm if self._private is None else float(self._private.max_grad_norm),
+            clip_norm=None if self._private is None else float(self._private.max_grad_norm),
             dtype="float64" if any(p.dtype == torch.float64 for p in self._parameters) else "float32",
             fingerprints=_fingerprints(data),
             recipe=recipe,
         )
-        self._log = BatchLog(
-            self._header, members=members, non_members=non_members, data=data, loader=loader, whole=resume_at is None
-        )
-        self._clips = ClipWatch(self._parameters)
         self._seen: int | None = None
         self._told: int | None = None
+        self._times = 1.0
         self._warned: set[str] = set()
         self._hooks: list[Any] = []
-        self._writer: TraceWriter | None = None
+        self._num_steps = resume_at or 0
+        self._writer: TraceWriter | None = None  # None on ranks other than the first
+        self._captured: dict[str, Any] | None = None  # facts of a step whose row is filled
+        self._captures = 0
+        self._closure: Any = None  # that was passed to the step under way, as `_watched` has it
+        self._inside = False  # of a step: subclasses that call super().step() come to the hooks twice
 
     @property
     def num_steps(self) -> int:
         """Optimizer steps recorded or counted so far."""
-        return 0 if self._writer is None else self._writer.num_steps
+        return self._num_steps
 
-    def batch(self, size: int | None = None, *, ids: ArrayLike | None = None) -> None:
-        """Say how many examples the coming step averages, where counting the model's inputs would get it wrong; or who
-        they are: `ids`, of shape (n,), are rows of the data as `members` are, and are stored, so that `gmip check` can
-        compute the step again.
+    def batch(self, size: int, *, times: float = 1.0) -> None:
+        """Say how many examples the coming step averages, where counting the model's inputs would get it wrong.
+
+        `times` : the gradient will be so many times their mean (2 if the mean losses of two batches were added up and
+        not divided by 2); the trace holds the mean. Where several ranks train together, each says how many examples are
+        its own.
         """
-        if ids is not None:
-            number = self._log.tell(ids)
-            if size is not None and size != number:
-                raise InvalidArgument(f"is not the number of `ids`, {number}", argument="size", value=size)
-            size = number
-        elif size is None:
-            raise InvalidArgument("batch() needs `size` or `ids`", remedy="pass one of them")
+        self._times = check.positive("times", times)
         if size == 0 and self._sampling == "poisson":
             self._told = 0
         else:
             self._told = check.count("size", size)
+
+    def step(self) -> None:
+        """Record the step that is about to be taken, with the gradients as they are now.
+
+        For loops that change parameters without an optimizer of torch, or with one that does not tell its hooks; a
+        step that the hooks see as well is recorded once.
+        """
+        self._captured = self._closure = None
+        self._capture(self._optimizer)
+        self._commit()
+        self._inside = True
 
     def sync(self) -> None:
         """Have all steps so far on the disk, not only with the operating system."""
@@ -220,117 +197,150 @@ class Recorder:
             self._writer.sync()
 
     def __enter__(self) -> Recorder:
-        if self._resume_at is None:
-            self._writer = TraceWriter.create(
-                self._path, self._header, members=self._members, non_members=self._non_members
-            )
-        else:
-            self._writer = TraceWriter.resume(
-                self._path,
-                at_step=self._resume_at,
-                header=self._header,
-                members=self._members,
-                non_members=self._non_members,
-            )
-        self._hooks = [
-            self._model.register_forward_pre_hook(self._count, with_kwargs=True),
-            self._optimizer.register_step_pre_hook(self._before_step),
-        ]
-        self._clips.start()
-        self._log.start()
+        self._writer = self._ranks.start(self._open)
+        self._hooks = [self._model.register_forward_pre_hook(self._count, with_kwargs=True)]
+        if self._optimizer is not None:
+            self._hooks.append(self._optimizer.register_step_pre_hook(self._before_step))
+            self._hooks.append(self._optimizer.register_step_post_hook(self._after_step))
         return self
+
+    def _open(self) -> TraceWriter:
+        if self._resume_at is None:
+            return TraceWriter.create(self._path, self._header, members=self._members, non_members=self._non_members)
+        return TraceWriter.resume(
+            self._path,
+            at_step=self._resume_at,
+            header=self._header,
+            members=self._members,
+            non_members=self._non_members,
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._clips.stop()
-        self._log.stop()
-        if self._writer is None:
-            return
         if kind is not None:
-            self._writer.abandon()
+            if self._writer is not None:
+                self._writer.abandon()
             return
         state = unwrapped(self._model).state_dict()
-        self._writer.close({name: _numpy(t) for name, t in state.items() if isinstance(t, Tensor)})
-        if (said := self._log.contradiction()) is not None:
-            warnings.warn(said, GmipWarning, stacklevel=2)
+        final = {name: _numpy(Ranks.whole(t)) for name, t in state.items() if isinstance(t, Tensor)}
+        if self._writer is not None:
+            self._writer.close(final)
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.is_grad_enabled():  # evaluation in between runs under no_grad and is not part of a batch
+            self._inside = False  # also after a step that failed
             if self._has_norms:  # which the loop may have put in train mode meanwhile
                 check_model(self._model)
             size = next((len(a) for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.ndim), None)
             if size is not None:
                 self._seen = (self._seen or 0) + size
 
-    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if any(a is not None for a in (*args[1:], kwargs.get("closure"))):  # args[0] is the optimizer itself
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer itself
+        if self._inside or (closure is not None and closure is self._closure):
+            return None
+        self._captured = self._closure = None
+        if closure is None:
+            self._capture(optimizer)
+            self._commit()
+            self._inside = True
+            return None
+        if isinstance(optimizer, torch.optim.LBFGS):
             raise UnsupportedModel(
-                "The optimizer computes its gradient inside step(closure), where it cannot be recorded",
-                remedy="call the closure first and step() without it (LBFGS, which needs a closure, cannot be "
-                "recorded)",
+                "LBFGS computes several gradients in one step(closure), and a step of a trace has one",
+                remedy="train with another optimizer, such as SGD or Adam",
             )
-        assert self._writer is not None
-        size = self._batch_size()
+        self._closure = self._watched(optimizer, closure)
+        if len(args) > 1:
+            return (args[0], self._closure, *args[2:]), kwargs
+        return args, {**kwargs, "closure": self._closure}
+
+    def _watched(self, optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """The closure, after which the gradient of the step is there to be captured."""
+
+        def watched() -> Any:
+            if self._captured is not None:
+                raise UnsupportedModel(
+                    f"{type(optimizer).__name__} calls its closure more than once in a step, so its step is not that "
+                    "of one gradient",
+                    remedy="train with an optimizer that takes one gradient, such as SGD or Adam",
+                )
+            loss = closure()
+            self._capture(optimizer)
+            return loss
+
+        return watched
+
+    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._closure is not None and self._captured is None:
+            raise UnsupportedModel(
+                f"{type(optimizer).__name__} did not call the closure that was passed to step(), so the gradient of "
+                "that step was not seen",
+                remedy="call the closure first and step() without it",
+            )
+        self._closure, self._inside = None, False
+        self._commit()
+
+    def _capture(self, optimizer: Optimizer | None) -> None:
+        """Fill the row of the step that `optimizer` is about to take; `_commit` makes it part of the trace."""
+        if self._captures == 0 and (dropped := dropouts(self._model)):
+            self._warn_once(
+                "dropout",
+                f"The model drops units at random while it trains (layer {dropped[0]}): what is recorded is the "
+                "gradient of the thinned model, audits compute that of the whole one, and GLiR finds less than is "
+                "there. Train without dropout to be sure.",
+            )
+        self._captures += 1
+        times, self._times = self._times, 1.0
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        size = self._batch_size(gradients)
+        self._captured = {}
         # A GradScaler leaves it to a fused optimizer to undo the scale, and to skip the step.
         loss_scale, overflow = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
         if overflow is not None and float(overflow) > 0.0:
-            self._log.lose(size)
             return
         divisor, scale, noise_std = self._convention(size)
+        scale /= times
         if loss_scale is not None:
             scale /= float(loss_scale)
-        facts: dict[str, Any] = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
-        facts |= {"ids": self._log.step(size), "clip_factor": self._clip_factor()}
-        if self._writer.num_steps % self._every:
-            self._writer.skip(**facts)
+        self._captured = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
+        if self._num_steps % self._every:
+            return
+        if self._writer is None:
+            for tensor in (*self._parameters, *gradients):
+                Ranks.whole(tensor)  # which the first rank asks for, too
             return
         before, gradient = self._writer.row()
         _fill(before, self._parameters)
-        _fill(gradient, [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters])
+        _fill(gradient, gradients)
         if scale != 1.0:
             gradient *= scale
-        if self._on_nan != "record" and not _is_finite(gradient):
-            self._refuse_nan()
-            self._writer.skip(**facts)
+
+    def _commit(self) -> None:
+        facts, self._captured = self._captured, None
+        if not facts:  # a step that the optimizer skips
             return
-        if self._max_grad_norm is not None and facts["clip_factor"] is None:
-            # Below the norm nothing was clipped; at the norm the factor is anybody's guess.
-            norm = float(np.linalg.norm(gradient)) / scale
-            facts["clip_factor"] = 1.0 if norm < self._max_grad_norm * (1.0 - 1.0e-4) else None
-        self._writer.commit(**facts)
+        if self._writer is not None:
+            (self._writer.skip if self._num_steps % self._every else self._writer.commit)(**facts)
+        self._num_steps += 1
 
-    def _refuse_nan(self) -> None:
-        step = self.num_steps
-        if self._on_nan == "stop":
-            raise InvalidArgument(
-                f"The gradient of step {step} is not finite, and no audit can use it",
-                remedy="lower the learning rate, or pass `on_nan` = 'skip' to count such steps only",
-            )
-        self._warn_once("nan", f"The gradient of step {step} is not finite: the step is counted, not recorded.")
-
-    def _clip_factor(self) -> float | None:
-        if self._clips.partial:
-            self._warn_once(
-                "partial",
-                "clip_grad_norm_ clips a part of the recorded parameters: no one factor describes that, and attacks "
-                "that compare gradients will find less than there is.",
-            )
-        factor = self._clips.take()
-        if factor is not None and self._header.clip_norm is not None and self._private is None:
-            self._warn_once(
-                "averaged",
-                f"clip_norm = {self._header.clip_norm:g} was declared for the gradient of each example, and the loop "
-                "calls clip_grad_norm_, which clips the mean of a batch: that bounds nobody's part in it.",
-            )
-        return factor
-
-    def _batch_size(self) -> int:
-        size, self._told, self._seen = self._told if self._told is not None else self._seen, None, None
-        if size is None:
+    def _batch_size(self, gradients: Sequence[Tensor]) -> int:
+        own, self._told, self._seen = self._told if self._told is not None else self._seen, None, None
+        told = self._ranks.sizes(own, gradients)
+        shares = [share for share in told if share is not None]
+        if len(shares) < len(told):
             return self._nominal
+        size = sum(shares)
+        if len(set(shares)) > 1 and self._reduction == "mean" and self._private is None and self._sampling != "poisson":
+            raise UnsupportedModel(
+                f"The ranks saw {', '.join(map(str, shares))} examples in a step and their mean losses are averaged, "
+                "so that examples of the smaller shares weigh more, which no accounting here covers",
+                remedy="drop what does not fill the ranks evenly (`drop_last`=True), or sum the loss on each rank and "
+                "pass `loss_reduction` = 'sum', or pass 'global_mean' if the loop divides by the examples of all ranks",
+            )
         if size == 0 and self._sampling != "poisson":
             raise InvalidArgument(
                 f"A step saw no example, which `sampling` = {self._sampling!r} does not do",
@@ -343,7 +353,6 @@ class Recorder:
                 f"{self._nominal}; correct batch_size, or tell recorder.batch(size) where the model runs more than "
                 "once on a batch or a GradScaler skips a step.",
             )
-            self._log.lose(size)
             return self._nominal
         return size
 
@@ -355,8 +364,8 @@ class Recorder:
     def _convention(self, size: int) -> tuple[float, float, float]:
         """(divisor of the recorded mean, factor that turns .grad into it, std of its noise)."""
         private, divisor = self._private, float(self._nominal if self._sampling == "poisson" else size)
-        if private is None:
-            return divisor, 1.0 / divisor if self._sum else 1.0, self._noise_std
+        if private is None:  # DDP and FSDP divide the sum over the ranks by their number
+            return divisor, self._ranks.size / divisor if self._reduction == "sum" else 1.0, 0.0
         if float(private.max_grad_norm) != self._header.clip_norm:
             raise UnsupportedModel(
                 f"The clip norm changed from {self._header.clip_norm} to {float(private.max_grad_norm)}, and a trace "
@@ -365,7 +374,14 @@ class Recorder:
             )
         summed = private.loss_reduction == "sum"
         if not summed:
-            divisor = float(private.expected_batch_size * private.accumulated_iterations)
+            # expected_batch_size is that of one rank; Opacus' distributed optimizers then average over the ranks.
+            ranks = getattr(private, "world_size", 1)
+            divisor = float(private.expected_batch_size * private.accumulated_iterations * ranks)
+            if divisor == 0.0:
+                raise UnsupportedModel(
+                    f"{type(private).__name__} does not say by what it divides",
+                    remedy="clip the whole gradient (clipping='flat')",
+                )
             if self._sampling == "poisson" and divisor != self._nominal:
                 self._warn_once(
                     "divisor",
@@ -376,14 +392,10 @@ class Recorder:
         return divisor, 1.0 / divisor if summed else 1.0, float(multiplier * private.max_grad_norm) / divisor
 
 
-def _is_finite(vector: NDArray[Any]) -> bool:
-    # A sum is quick and spoilt by any NaN or infinity; a large one may overflow by itself.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(float(vector.sum())) or bool(np.isfinite(vector).all())
-
-
-def _published(model: nn.Module, optimizer: Optimizer) -> dict[str, nn.Parameter]:
-    """Trainable parameters that this optimizer changes."""
+def _published(model: nn.Module, optimizer: Optimizer | None) -> dict[str, nn.Parameter]:
+    """Trainable parameters that this optimizer changes; without one, all."""
+    if optimizer is None:
+        return dict(trainable_parameters(model))
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     published = {name: p for name, p in trainable_parameters(model) if id(p) in held}
     if not published:
@@ -429,11 +441,12 @@ def _fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, s
 
 def _fill(row: NDArray[Any], tensors: Sequence[Tensor]) -> None:
     target = torch.from_numpy(row)
-    flat = [(t.to_dense() if t.is_sparse else t).detach().reshape(-1) for t in tensors]
+    flat = [Ranks.whole(t.to_dense() if t.is_sparse else t).detach().reshape(-1) for t in tensors]
     if all(t.is_cpu for t in flat):
         torch.cat(flat, out=target)  # in the row's dtype, whatever theirs
-    else:
-        target.copy_(torch.cat([t.to(target.dtype) for t in flat]))
+    else:  # a model may be spread over several devices
+        for place, t in zip(target.split([t.numel() for t in flat]), flat, strict=True):
+            place.copy_(t)
 
 
 def _numpy(tensor: Tensor) -> NDArray[Any]:

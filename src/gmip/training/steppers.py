@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from gmip import _validate as check
 from gmip._random import Stream
 from gmip.errors import InvalidArgument
+from gmip.tasks.inputs import Inputs, answer, rows_of
 
 __all__ = ["GRAD_SAMPLE_MODES", "Loss", "PlainStepper", "Stepper", "joined", "noise_generator"]
 
@@ -57,36 +58,36 @@ class Stepper(ABC):
         self._part = max_physical_batch_size
 
     @abstractmethod
-    def step(self, inputs: Tensor, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
+    def step(self, inputs: Inputs, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
         """Returns (outputs, losses) of the batch, detached; None if the batch is empty."""
 
     def release(self) -> nn.Module:
         """The model as it was handed in, trained, with no hooks left on it."""
         return self.model
 
-    def _forward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = self.model(inputs)
+    def _forward(self, inputs: Inputs, targets: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = answer(self.model, inputs)
         losses = self.loss(outputs, targets)
         # Any other shape would pass through the sums below and give another gradient, in ghost mode an unclipped one.
-        if losses.shape != (len(inputs),):
+        if losses.shape != (len(targets),):
             raise InvalidArgument(
-                f"returned shape {tuple(losses.shape)} for {len(inputs)} examples",
+                f"returned shape {tuple(losses.shape)} for {len(targets)} examples",
                 argument="loss",
-                remedy=f"return one number for each, shape ({len(inputs)},), such as with reduction='none'",
+                remedy=f"return one number for each, shape ({len(targets)},), such as with reduction='none'",
             )
         return outputs, losses
 
-    def _parts(self, inputs: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
-        if self._part is None or len(inputs) <= self._part:
-            return [(inputs, targets)]
-        return list(zip(inputs.split(self._part), targets.split(self._part), strict=True))
+    def _parts(self, inputs: Inputs, targets: Tensor) -> list[tuple[Inputs, Tensor]]:
+        size = self._part or max(1, len(targets))
+        parts = [slice(first, first + size) for first in range(0, len(targets), size)]
+        return [(rows_of(inputs, part), targets[part]) for part in parts]
 
 
 class PlainStepper(Stepper):
     """No clipping, no noise, no per-example gradients: a plain PyTorch step."""
 
-    def step(self, inputs: Tensor, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
-        if len(inputs) == 0:
+    def step(self, inputs: Inputs, targets: Tensor, *, divisor: int) -> tuple[Tensor, Tensor] | None:
+        if len(targets) == 0:
             for p in _parameters(self.optimizer):
                 p.grad = torch.zeros_like(p)
             self.optimizer.step()

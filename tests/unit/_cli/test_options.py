@@ -7,6 +7,7 @@ import pytest
 import gmip
 from gmip._cli import options, show
 from gmip._cli.errors import BadRequest
+from gmip.accounting.claims import at_most, found
 from tests.e2e.cli import CLIPPED, PAPER
 
 
@@ -65,7 +66,7 @@ def test_one_line_says_what_the_numbers_are(how, kind):
     game = "" if how.get("notion") == "gdp" else f" Not a member means: {curve.claim.not_a_member}."
     assert show.one_line(curve) == f"{kind}{game} --explain lists what it assumes."
     assert show.one_line(curve, explained=True) == f"{kind}{game} It assumes:"
-    assert ("at most" in show.found(curve, "0.01")) == (show.at_most(curve) == "at most") == (kind == "A bound.")
+    assert ("at most" in found(curve, "0.01")) == (at_most(curve) == "at most") == (kind == "A bound.")
 
 
 def test_the_caveat_is_always_shown():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from torch import nn
 
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
+from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch, UnsupportedModel
 from gmip.tasks.task import Examples, Recipe, Task, cross_entropy
 from gmip.trace import Header, ParameterSpec, Trace
 from gmip.training import train
@@ -156,20 +157,84 @@ class InPlace(nn.Linear):
 
 
 class Recurrent(nn.Linear):
-    def __init__(self, *sizes):
+    def __init__(self, *sizes, cell=nn.LSTM):
         super().__init__(*sizes)
-        self.inner = nn.LSTM(2, 8, batch_first=True)
+        self.inner = cell(2, 8, batch_first=True)
 
     def forward(self, x):
         return super().forward(self.inner(x.view(-1, 4, 2))[0][:, -1])
 
 
-@pytest.mark.parametrize("kind", [Branches, Noisy, InPlace, Recurrent])
-def test_what_cannot_be_vectorised_gets_a_sentence_and_is_left_as_it_was(kind):
+class Gated(Recurrent):
+    def __init__(self, *sizes):
+        super().__init__(*sizes, cell=nn.GRU)
+
+
+class OneOfTwo(nn.Linear):
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.other = nn.Linear(*sizes)
+
+    def forward(self, x):
+        return super().forward(x) if x[0, 0] > 0 else self.other(x)
+
+
+@pytest.mark.parametrize("kind", [Branches, Gated, InPlace, OneOfTwo, Recurrent])
+def test_what_cannot_be_vectorised_is_computed_one_by_one_and_says_so(kind):
+    torch.manual_seed(0)
     model = kind(8, 3).train()
-    with pytest.raises(UnsupportedModel, match=r"cannot be computed together \(torch.func.vmap: .*\): take random"):
+    examples = make("linear")[1]
+    expected = looped_flat(model, examples)
+    gradients = PerExampleGradients(model, chunk=3)
+    with pytest.warns(GmipWarning, match=r"several examples at once \(torch.func.vmap: .*\), so .* about 7 x .* ms"):
+        rows = gradients.rows(examples)
+    assert close(rows, expected)
+    assert close(gradients.at(np.zeros(gradients.num_params)).rows(examples), looped_flat(zeroed(model), examples))
+    assert model.training and not model._forward_hooks and all(p.requires_grad for p in model.parameters())
+    assert all(p.grad is None for p in model.parameters()) and not any(b.any() for b in model.buffers())
+    limit = float(expected.norm(dim=1).median())
+    with pytest.warns(GmipWarning, match="one after the other"):
+        clipped = PerExampleGradients(model, parameters=["bias"], clip_norm=limit).rows(examples)
+    factor = torch.clamp(limit / expected.norm(dim=1, keepdim=True), max=1.0)
+    assert close(clipped, factor * looped(model, examples)["bias"])
+
+
+def zeroed(model):
+    other = copy.deepcopy(model)
+    for p in other.parameters():
+        p.data.zero_()
+    return other
+
+
+def test_random_operations_get_a_sentence_and_the_model_is_left_as_it_was():
+    model = Noisy(8, 3).train()
+    with pytest.raises(UnsupportedModel, match="draws random numbers in eval mode"):
         PerExampleGradients(model).rows(make("linear")[1])
     assert model.training and not model._forward_hooks and all(p.requires_grad for p in model.parameters())
+
+
+class Pair(nn.Module):
+    """Takes two inputs by name, and answers as transformers' models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(11, 8), nn.Linear(8, 3)
+
+    def forward(self, ids, mask):
+        return SimpleNamespace(logits=self.head((self.table(ids) * mask[..., None]).sum(1)), loss=None)
+
+
+def test_several_inputs_by_name():
+    torch.manual_seed(0)
+    model, ids, mask = Pair(), torch.randint(0, 11, (6, 4)), (torch.rand(6, 4) > 0.3).float()
+    examples = Examples({"ids": ids, "mask": mask}, torch.randint(0, 3, (6,)))
+    rows = PerExampleGradients(model, chunk=4).rows(examples)
+    twin = copy.deepcopy(model).double()
+    for i, row in enumerate(rows):
+        loss = cross_entropy(twin(ids[i : i + 1], mask[i : i + 1].double()).logits, examples.targets[i : i + 1]).sum()
+        assert close(row, torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(twin.parameters()))]))
+    with pytest.raises(InvalidArgument, match=r"one example of ids \(4,\) in torch.float64 \(.*mask"):
+        PerExampleGradients(model).rows(Examples({"ids": ids}, examples.targets))
 
 
 def test_layers_that_mix_examples_are_refused():

@@ -36,6 +36,20 @@ def test_examples_are_picked_by_row() -> None:
     assert picked.inputs.tolist() == [[6.0, 7.0], [2.0, 3.0]] and picked.targets.tolist() == [1, 1]
 
 
+def test_records_with_several_inputs_by_name() -> None:
+    ids, mask, targets = torch.arange(12).reshape(4, 3), torch.ones(4, 3), torch.arange(4)
+    records = Examples({"ids": ids, "mask": mask}, targets)
+    assert len(records) == 4 and repr(records) == "<Examples: 4 of ids (3,), mask (3,)>"
+    for picked in (records[[2, 3]], records[2:]):
+        assert list(picked.inputs) == ["ids", "mask"] and picked.inputs["ids"].tolist() == ids[2:].tolist()
+        assert picked.targets.tolist() == [2, 3]
+    assert records[[0, 1]].joined(records[[2, 3]]).fingerprint == records.fingerprint
+    assert Examples({"mask": mask, "ids": ids}, targets).fingerprint == records.fingerprint
+    assert Examples({"ids": ids, "mark": mask}, targets).fingerprint != records.fingerprint
+    with pytest.raises(InvalidArgument, match="Records with different inputs cannot be joined"):
+        records.joined(Examples(ids, targets))
+
+
 def test_a_fingerprint_follows_the_contents() -> None:
     records = make_task().pool
     same = Examples(records.inputs.clone(), records.targets.clone())
@@ -55,6 +69,11 @@ def test_a_fingerprint_follows_the_contents() -> None:
         (torch.zeros(2, 2), [0, 1], "targets must be a torch tensor, not list"),
         (torch.zeros(2, 2), torch.zeros(3), "do not belong together"),
         (torch.tensor(1.0), torch.zeros(1), "do not belong together"),
+        ({"a": torch.zeros(2), "b": torch.zeros(3)}, torch.zeros(2), r"different numbers of rows \(a: 2, b: 3\)"),
+        ({"a": torch.zeros(2), "b": 1}, torch.zeros(2), "inputs has 'b', which must be a torch tensor with one row"),
+        ({}, torch.zeros(2), "inputs is empty"),
+        ({"a": torch.zeros(3)}, torch.zeros(2), "do not belong together"),
+        (torch.zeros(2), {"a": torch.zeros(2)}, "targets must be one torch tensor, not several"),
     ],
 )
 def test_examples_refuse(inputs: Any, targets: Any, match: str) -> None:

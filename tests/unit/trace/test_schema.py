@@ -24,8 +24,6 @@ def test_public_names() -> None:
         "StepInfo",
         "Trace",
         "TraceWriter",
-        "check_indices",
-        "check_membership",
         "fingerprint",
     ]
     assert gmip.trace.FORMAT_VERSION == 2

@@ -66,7 +66,7 @@ def recorded(path: Any, batches: list[Batch], *, model: Any = None, reduction: s
     """A plain loop with SGD, recorded; returns the model."""
     model = make_model() if model is None else model
     optimizer = sgd(model)
-    with record(model, optimizer, path, **{"dataset_size": N, "batch_size": n, "sampling": "fixed", **options}):
+    with record(model, optimizer, path, **{"dataset_size": N, "batch_size": n, **options}):
         plain_loop(model, optimizer, batches, reduction)
     return model
 
@@ -107,6 +107,20 @@ def check_trace(
         error = float((torch.from_numpy(np.array(step.gradient, dtype=np.float64)) - want).norm())
         assert error <= tolerance * float(want.norm())
     return trace
+
+
+def check_same_trace(a: Any, b: Any, *, tolerance: float = 1.0e-5) -> None:
+    """Two traces of the same batches: equal facts, and vectors that differ by roundings of float32."""
+    one, other = Trace.open(a), Trace.open(b)
+    assert one.header.parameters == other.header.parameters and one.infos == other.infos
+    assert one.complete == other.complete and one.runs() == other.runs()
+    for x, y in zip(one, other, strict=True):
+        np.testing.assert_allclose(x.parameters, y.parameters, rtol=0.0, atol=tolerance * np.abs(y.parameters).max())
+        np.testing.assert_allclose(x.gradient, y.gradient, rtol=0.0, atol=tolerance * np.abs(y.gradient).max())
+    first, second = one.final_state(), other.final_state()
+    assert first is not None and second is not None and first.keys() == second.keys()
+    for name, value in second.items():
+        np.testing.assert_allclose(first[name], value, rtol=0.0, atol=tolerance)
 
 
 def flat(model: nn.Module) -> Tensor:

@@ -23,6 +23,7 @@ from gmip.stats import ScoreSet
 from gmip.stats.reference_models import Moments, Variance, standardised
 from gmip.stats.scores import Fact
 from gmip.tasks import Examples, Task
+from gmip.tasks.inputs import one_table
 from gmip.trace import Trace
 from gmip.training.models import has_classes
 
@@ -75,7 +76,7 @@ class Distance:
         """The counterfactuals of the records."""
         return counterfactuals(
             model,
-            examples.inputs,
+            one_table(examples.inputs, "a counterfactual is a change of one"),
             space=self.space,
             rivals=self.rivals,
             restarts=self.restarts,

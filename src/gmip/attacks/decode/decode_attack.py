@@ -22,6 +22,7 @@ from gmip.errors import GmipWarning
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace
+from gmip.training.devices import usable_device
 from gmip.training.loop import initial_model
 
 __all__ = ["Decode"]
@@ -145,7 +146,8 @@ class Decode(Attack):
         if len(who.background) > most:
             few = np.random.default_rng(0).permutation(len(who.background))[:most]
             who = who._replace(background=who.background[np.sort(few)])
-        model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(self.device)
+        device = usable_device(self.device, float64=True)
+        model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
         chosen = plan(trace, steps, len(who.candidates), gradients.num_params, limit)
         last, done = 2 * chosen.steps, 0  # decoding counts as much as the gradients

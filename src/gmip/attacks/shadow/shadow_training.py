@@ -19,7 +19,9 @@ from gmip.attacks.shadow.shadow_models import Job, Outputs, Shadows, ShadowTrain
 from gmip.errors import InvalidArgument
 from gmip.parallel import compute, one_thread
 from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks.inputs import answer
 from gmip.trace import Trace, fingerprint
+from gmip.training.devices import usable_device
 from gmip.training.loop import initial_model
 from gmip.training.train_result import recipe_of
 
@@ -73,6 +75,7 @@ def shadow_set(
     wanted = _signals(signals)
     recipe = recipe_of(task, trace)
     options = {name: trace.header.recipe.get(name, default) for name, default in _OPTIONS.items()}
+    options["device"] = usable_device(options["device"])
     plan = Membership(
         num_candidates=len(candidates),
         num_background=len(background),
@@ -161,7 +164,7 @@ def _probe(task: Task, fix: bool, examples: Examples) -> str:
     with one_thread(), torch.no_grad(), torch.random.fork_rng():
         model = initial_model(task, 0, fix=fix).eval()
         torch.manual_seed(0)
-        losses = task.loss(model(examples.inputs), examples.targets)
+        losses = task.loss(answer(model, examples.inputs), examples.targets)
         return fingerprint(np.array(repr(model)), *map(_bytes, [*model.state_dict().values(), losses]))
 
 

@@ -1,0 +1,144 @@
+"""The audits of a folder: found, compared in one table, and their reports, by keys that name no path."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gmip import _numbers
+from gmip._html import Html, join, tag
+from gmip.app.frame import frame
+from gmip.auditing.schema import AuditResult
+
+__all__ = ["FoundAudit", "audits_page", "find_audits", "read_report"]
+
+_RESULT, _REPORT = "result.json", "report.html"
+_DEPTH: Final = 4
+_MOST_FOLDERS: Final = 5_000
+_MOST_BYTES: Final = 64 * 2**20
+_VERDICTS: Final = {
+    "consistent": "Consistent with the promise",
+    "exposed": "More exposed than promised",
+    "inconclusive": "Inconclusive",
+    "measured": "Measured, nothing was promised",
+}
+
+
+class FoundAudit(NamedTuple):
+    """An audit on disk: a key for its address, its folder below the one searched, and what it found.
+
+    `result` is None where result.json cannot be read; `report` tells whether there is a page to open.
+    """
+
+    key: str
+    place: str
+    result: AuditResult | None
+    report: bool
+
+
+def find_audits(folder: Path) -> list[FoundAudit]:
+    """The audits below a folder, the newest first; links are not followed."""
+    audits = []
+    for place, path in _folders(folder):
+        text = _text(path / _RESULT)
+        if text is None:
+            continue
+        try:
+            result = AuditResult.model_validate_json(text)
+        except ValueError:
+            result = None
+        audits.append(FoundAudit(_key(place), place, result, _regular(path / _REPORT)))
+    return sorted(audits, key=lambda audit: "" if audit.result is None else audit.result.created, reverse=True)
+
+
+def read_report(folder: Path, key: str) -> str | None:
+    """The page of the audit that has this key; None if there is none. No part of the key is part of a path."""
+    for place, path in _folders(folder):
+        if _key(place) == key and _regular(path / _RESULT):
+            return _text(path / _REPORT)
+    return None
+
+
+def _key(place: str) -> str:
+    return hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
+
+
+def _folders(folder: Path) -> Iterator[tuple[str, Path]]:
+    """(place below `folder`, path) of it and of the folders below it, breadth first."""
+    waiting = [(".", folder, 0)]
+    for _ in range(_MOST_FOLDERS):
+        if not waiting:
+            return
+        place, path, depth = waiting.pop(0)
+        yield place, path
+        if depth == _DEPTH:
+            continue
+        try:
+            inside = sorted(entry.name for entry in os.scandir(path) if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            continue
+        waiting += [(f"{place}/{name}".removeprefix("./"), path / name, depth + 1) for name in inside]
+
+
+def _regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _text(path: Path) -> str | None:
+    """A plain file of a sensible size, no link; None where there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+            return None
+        return file.read(_MOST_BYTES).decode("utf-8", "replace")
+
+
+def audits_page(audits: Sequence[FoundAudit]) -> str:
+    """One line for each run of each audit."""
+    columns = ("Audit", "Run", "Answer", "Strongest attack", "Found at 1% false alarms", "Test accuracy", "When")
+    head = tag("tr", *(tag("th", name, scope="col") for name in columns))
+    rows = [row for audit in audits for row in _rows(audit)]
+    table = tag(
+        "div",
+        tag("table", tag("caption", "The newest first."), tag("thead", head), tag("tbody", *rows)),
+        class_="scroll",
+        role="region",
+        tabindex="0",
+        aria_label="Audits",
+    )
+    nothing = tag("p", "No audit here yet: gmip audit writes result.json and report.html into a folder.")
+    return frame("Audits", tag("h1", "Audits"), table if rows else nothing, audits=True)
+
+
+def _rows(audit: FoundAudit) -> list[Html]:
+    name = audit.place if audit.result is None else audit.result.title
+    link = tag("a", name, href=f"/audits/{audit.key}") if audit.report else join(name)
+    first = tag("th", link, tag("small", audit.place), scope="row")
+    if audit.result is None:
+        return [tag("tr", first, tag("td", "result.json cannot be read", colspan=6))]
+    rows = []
+    for run in audit.result.runs:
+        strongest = run.attacks[0] if run.attacks else None
+        share = None if strongest is None else strongest.tpr_at.get("0.01")
+        accuracy = run.facts.test_accuracy
+        cells = (
+            run.name,
+            _VERDICTS[run.verdict.kind],
+            "none" if strongest is None else strongest.title,
+            "not measured" if share is None else _numbers.percent(min(max(share.value, 0.0), 1.0), "nearest"),
+            "not known" if accuracy is None else _numbers.percent(accuracy, "nearest"),
+            audit.result.created[:16].replace("T", " "),
+        )
+        rows.append(tag("tr", first, *(tag("td", cell) for cell in cells)))
+    return rows

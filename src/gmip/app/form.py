@@ -1,0 +1,292 @@
+"""The page of the calculator: its form, and the places that the script fills with answers."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from gmip._html import Html, embedded_json, tag
+from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
+from gmip.accounting.mechanism import SAMPLINGS
+from gmip.app.answer import LOWEST
+from gmip.app.frame import frame
+from gmip.app.question import FIELDS, KEEPS, TYPICAL
+
+__all__ = ["PRESETS", "calculator_page"]
+
+
+def _preset(
+    size: int, batch: int, epochs: float, params: int, clip: float, sampling: str = "fixed", tpr: float = 0.05
+) -> dict[str, str]:
+    return {
+        "dataset_size": str(size),
+        "batch_size": str(batch),
+        "epochs": f"{epochs:g}",
+        "num_steps": "",
+        "keep": "epochs",
+        "num_params": str(params),
+        "sampling": sampling,
+        "clip_norm": f"{clip:g}",
+        "noise_std": "0",
+        "record": TYPICAL,
+        "attacker_knows": "0",
+        "tpr": f"{tpr:g}",
+        "fpr": "0.01",
+        "follow": "noise",
+    }
+
+
+# The utility experiments of the paper, and the built-in task of gmip's demo.
+PRESETS: Final = {
+    "The paper's CIFAR-10 run": _preset(48_000, 400, 10, 650, 500.0, tpr=0.03),
+    "The paper's Purchase run": _preset(54_855, 795, 3, 2_580, 2_000.0),
+    "The paper's Adult run": _preset(43_000, 1_000, 20, 1_026, 800.0),
+    "digits": _preset(600, 100, 10, 650, 1.0, "shuffled", tpr=0.1),
+}
+_SAMPLING: Final = {
+    "fixed": "a new random batch for every step",
+    "poisson": "each record on its own (Poisson)",
+    "full": "all records in every step",
+    "shuffled": "shuffled epochs (DataLoader)",
+}
+_RECORDS: Final = {
+    TYPICAL: "a typical record",
+    "any-constant": "a random record of any kind, equally exposed at all steps",
+    "any": "a random record of any kind",
+    "other": "records of susceptibility at most",
+}
+
+
+class _Scale(NamedTuple):
+    """A slider beside a box: logarithmic from `low` to `high`, 0 at its left end if `zero`; linear if `low` is 0."""
+
+    low: float
+    high: float
+    zero: bool = False
+    whole: bool = True
+
+
+_SCALES: Final = {
+    "dataset_size": _Scale(100, 1.0e7),
+    "batch_size": _Scale(1, 1.0e5),
+    "epochs": _Scale(1, 1_000, whole=False),
+    "num_params": _Scale(10, 1.0e9),
+    "clip_norm": _Scale(0.01, 1.0e4, whole=False),
+    "noise_std": _Scale(1.0e-5, 1.0e3, zero=True, whole=False),
+    "attacker_knows": _Scale(0, 1, whole=False),
+}
+
+
+def calculator_page(*, audits: bool) -> str:
+    """The whole page."""
+    intro = tag(
+        "p",
+        "How much of a training set could an attacker find who sees every gradient of a training run? Describe the "
+        "run; the answer is computed on this machine by the same code as gmip account.",
+        class_="intro",
+    )
+    columns = tag("div", _answer(), _form(), _details(), class_="columns")
+    data = {
+        "presets": PRESETS,
+        "scales": {name: scale._asdict() for name, scale in _SCALES.items()},
+        "axes": {
+            "width": WIDTH,
+            "height": HEIGHT,
+            "left": LEFT,
+            "right": RIGHT,
+            "top": TOP,
+            "bottom": BOTTOM,
+            "lowest": LOWEST,
+        },
+    }
+    script_off = tag("noscript", tag("p", "The calculator needs JavaScript; gmip account answers in a terminal."))
+    return frame(
+        "Calculator",
+        tag("h1", "Privacy calculator"),
+        intro,
+        script_off,
+        columns,
+        embedded_json("data", data),
+        audits=audits,
+        script=True,
+    )
+
+
+def _form() -> Html:
+    presets = [tag("option", "Start from...", value="")]
+    presets += [tag("option", name, value=name) for name in PRESETS]
+    return tag(
+        "form",
+        _labelled("preset", "Preset", tag("select", *presets, id="preset")),
+        tag(
+            "fieldset",
+            tag("legend", "The run"),
+            _box("dataset_size"),
+            _box("batch_size"),
+            _box("epochs"),
+            _box("num_steps"),
+            _radios("keep", "When sizes change, keep", {name: f"the {name}" for name in KEEPS}),
+            _box("num_params"),
+            _select("sampling", {name: _SAMPLING[name] for name in SAMPLINGS}),
+        ),
+        tag(
+            "fieldset",
+            tag("legend", "Protection"),
+            _box("clip_norm", "The largest norm of one record's gradient. Empty: gradients are not clipped."),
+            _box("noise_std", "Standard deviation of the noise on the MEAN gradient."),
+        ),
+        tag(
+            "fieldset",
+            tag("legend", "Whose promise, against whom"),
+            _select("record", _RECORDS),
+            _labelled("susceptibility", "Susceptibility", _input("susceptibility"), wrapper="field k-box"),
+            _box("attacker_knows", "The share of the other members whose records the attacker holds, from 0 to 1."),
+        ),
+        tag(
+            "fieldset",
+            tag("legend", "Target"),
+            _box("tpr", "At most this share of the members may be found ..."),
+            _box("fpr", "... at this share of false alarms."),
+            _radios(
+                "follow",
+                "Noise",
+                {"noise": "as typed above", "target": "the least that keeps the target"},
+            ),
+        ),
+        id="form",
+        novalidate=True,
+        aria_label="The run",
+        autocomplete="off",
+    )
+
+
+def _answer() -> Html:
+    chart = tag(
+        "div",
+        tag("div", id="drawing"),
+        tag(
+            "button",
+            type="button",
+            id="handle",
+            role="slider",
+            aria_label="Target",
+            aria_valuemin=0,
+            aria_valuemax=1,
+            aria_valuenow=0,
+        ),
+        id="chart",
+    )
+    scale = _radios("scale", "Axes", {"log": "logarithmic", "linear": "linear"})
+    save = [tag("button", f"Save {name}", type="button", data_save=name.lower()) for name in ("SVG", "PNG", "CSV")]
+    return tag(
+        "section",
+        tag(
+            "div",
+            tag("p", id="target", class_="target"),
+            tag("p", id="sentence", class_="headline"),
+            tag("p", id="problem", class_="problem", hidden=True),
+            id="verdict",
+            class_="verdict",
+            aria_live="polite",
+        ),
+        tag(
+            "p",
+            tag("span", class_="spinner", aria_hidden="true"),
+            tag("span", "Computing", role="status"),
+            tag("button", "Cancel", type="button", id="cancel"),
+            id="working",
+            hidden=True,
+        ),
+        chart,
+        tag("p", "Drag the ring, or move it with the arrow keys: the noise follows.", class_="note"),
+        tag("div", id="legend"),
+        tag("div", scale, *save, class_="tools"),
+        id="answer",
+        aria_label="The answer",
+    )
+
+
+def _details() -> Html:
+    return tag(
+        "section",
+        tag("div", tag("table", tag("tbody", id="rows"), aria_label="The answer in numbers"), class_="scroll"),
+        tag("p", id="standing", class_="note"),
+        tag("details", tag("summary", "What it assumes"), tag("ul", id="assumptions")),
+        tag("h2", "The same in a terminal"),
+        _copied("command"),
+        tag("h2", "The same in Python"),
+        _copied("python"),
+        id="details",
+        aria_label="The answer in detail",
+    )
+
+
+def _copied(identifier: str) -> Html:
+    button = tag("button", "Copy", type="button", data_copy=identifier, aria_label=f"Copy the {identifier} text")
+    return tag("div", tag("pre", tag("code", id=identifier), tabindex="0"), button, class_="copybox")
+
+
+def _labelled(name: str, label: str, *children: Html, wrapper: str = "field") -> Html:
+    return tag("div", tag("label", label, for_=name), *children, class_=wrapper, data_field=name)
+
+
+def _input(name: str, **more: Any) -> Html:
+    return tag("input", type="text", inputmode="decimal", id=name, name=name, spellcheck="false", **more)
+
+
+def _box(name: str, hint: str | None = None) -> Html:
+    """A box for a number, a slider where its scale is known, and a place for what is wrong with it."""
+    described = f"{name}-problem" + (f" {name}-hint" if hint else "")
+    slider = None
+    if name in _SCALES:
+        slider = tag(
+            "input",
+            type="range",
+            id=f"{name}-slider",
+            min=0,
+            max=1000,
+            value=0,
+            aria_label=f"{FIELDS[name]}, slider",
+            data_slider=name,
+        )
+    return tag(
+        "div",
+        tag("label", FIELDS[name], for_=name),
+        _input(name, aria_describedby=described),
+        slider,
+        tag("p", hint, id=f"{name}-hint", class_="hint") if hint else None,
+        tag("p", id=f"{name}-problem", class_="problem", hidden=True),
+        class_="field",
+        data_field=name,
+    )
+
+
+def _select(name: str, options: dict[str, str]) -> Html:
+    return tag(
+        "div",
+        tag("label", FIELDS[name], for_=name),
+        tag(
+            "select",
+            *(tag("option", text, value=value) for value, text in options.items()),
+            id=name,
+            name=name,
+            aria_describedby=f"{name}-problem",
+        ),
+        tag("p", id=f"{name}-problem", class_="problem", hidden=True),
+        class_="field wide",
+        data_field=name,
+    )
+
+
+def _radios(name: str, legend: str, options: dict[str, str]) -> Html:
+    buttons = [
+        tag("label", tag("input", type="radio", name=name, value=value), " ", text) for value, text in options.items()
+    ]
+    return tag(
+        "div",
+        tag("span", legend, id=f"{name}-legend"),
+        *buttons,
+        class_="radios",
+        role="radiogroup",
+        aria_labelledby=f"{name}-legend",
+        data_field=name,
+    )

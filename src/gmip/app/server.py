@@ -1,0 +1,257 @@
+"""The server of the calculator: on this machine only, nothing outside its folder, no state that a request changes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import webbrowser
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gmip._html import theme
+from gmip.app.audits import audits_page, find_audits, read_report
+from gmip.app.form import calculator_page
+from gmip.app.workers import Busy, Stopped, Workers
+from gmip.errors import InvalidArgument
+
+__all__ = ["HOST", "PORT", "make_app", "serve"]
+
+HOST: Final = "127.0.0.1"
+PORT: Final = 8642
+_NAMES: Final = (HOST, "localhost")  # by which a browser on this machine may ask
+_MOST_BYTES: Final = 16_384
+_POLICY: Final = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_REPORT_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_STATIC: Final = {"app.js": "text/javascript", "app.css": "text/css"}
+
+
+class _OnlyHere:
+    """Refuses whoever is not a browser on this machine that was given our address, before anything else happens.
+
+    A page of somebody else's could make a browser ask us: then Host (DNS rebinding) or Origin is not ours.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        refusal = _refusal(scope)
+        if refusal is not None:
+            await PlainTextResponse(refusal, status_code=403)(scope, receive, _with_headers(send))
+            return
+        await self._app(scope, receive, _with_headers(send))
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            present = {name for name, _ in message["headers"]}
+            extra = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+            message["headers"] = [*message["headers"], *(pair for pair in extra if pair[0] not in present)]
+            if b"content-security-policy" not in present:
+                message["headers"].append((b"content-security-policy", _POLICY.encode()))
+        await send(message)
+
+    return sending
+
+
+def _refusal(scope: Scope) -> str | None:
+    headers: dict[bytes, list[bytes]] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.lower(), []).append(value)
+    hosts = headers.get(b"host", [])
+    port = scope["server"][1] if scope.get("server") else None
+    allowed = {f"{name}:{port}" for name in _NAMES}
+    if len(hosts) != 1 or hosts[0].decode("latin-1") not in allowed:
+        return "This page answers only to its own address on this machine.\n"
+    if any(
+        origin.decode("latin-1") not in {f"http://{host}" for host in allowed} for origin in headers.get(b"origin", [])
+    ):
+        return "Another page asked for this one, which is not allowed.\n"
+    if any(site in (b"cross-site", b"same-site") for site in headers.get(b"sec-fetch-site", [])) and (
+        scope["method"] != "GET" or headers.get(b"sec-fetch-mode") != [b"navigate"]
+    ):
+        return "Another page asked for this one, which is not allowed.\n"
+    return None
+
+
+def make_app(folder: Path | None = None, *, workers: int = 2) -> ASGIApp:
+    """The application: the calculator, and the audits below `folder` where one is given."""
+    pool: list[Workers] = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        pool.append(Workers(workers))
+        try:
+            yield
+        finally:
+            pool.pop().close()
+
+    async def calculator(request: Request) -> Response:
+        return HTMLResponse(calculator_page(audits=folder is not None))
+
+    async def static(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in _STATIC:
+            raise HTTPException(404)
+        text = files("gmip.app").joinpath("static", name).read_text(encoding="utf-8")
+        return Response((theme() + text) if name == "app.css" else text, media_type=_STATIC[name])
+
+    async def answer(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return _problem(415, "Ask with application/json.")
+        form = await _form(request)
+        if isinstance(form, Response):
+            return form
+        try:
+            found = await pool[0].ask(form, _waits(request))
+        except Busy:
+            return _problem(503, "Too many questions at once: wait for an answer.")
+        except Stopped:
+            return _problem(503, "The computation was stopped.")
+        except EOFError:
+            return _problem(503, "The computation ended without an answer: type more moderate numbers.")
+        return JSONResponse(found, status_code=200 if "answer" in found else 422)
+
+    async def audits(request: Request) -> Response:
+        return HTMLResponse(audits_page(find_audits(_folder(folder))))
+
+    async def report(request: Request) -> Response:
+        text = read_report(_folder(folder), request.path_params["key"])
+        if text is None:
+            raise HTTPException(404)
+        return HTMLResponse(text, headers={"Content-Security-Policy": _REPORT_POLICY})
+
+    return _OnlyHere(
+        Starlette(
+            routes=[
+                Route("/", calculator, methods=["GET"]),
+                Route("/static/{name}", static, methods=["GET"]),
+                Route("/answer", answer, methods=["POST"]),
+                Route("/audits", audits, methods=["GET"]),
+                Route("/audits/{key}", report, methods=["GET"]),
+            ],
+            exception_handlers={HTTPException: _http_error, Exception: _our_fault},
+            lifespan=lifespan,
+        )
+    )
+
+
+def _folder(folder: Path | None) -> Path:
+    if folder is None:
+        raise HTTPException(404)
+    return folder
+
+
+def _waits(request: Request) -> Callable[[], Awaitable[bool]]:
+    async def waits() -> bool:
+        return not await request.is_disconnected()
+
+    return waits
+
+
+async def _form(request: Request) -> dict[str, Any] | Response:
+    body = b""
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > _MOST_BYTES:
+                return _problem(413, "The question is too long.")
+        form = json.loads(body)
+    except (ValueError, RecursionError):
+        return _problem(400, "The question is not JSON.")
+    except ClientDisconnect:
+        return _problem(400, "The question broke off.")
+    if not isinstance(form, Mapping):
+        return _problem(400, "The question must be an object of texts.")
+    return dict(form)
+
+
+def _problem(status: int, sentence: str) -> JSONResponse:
+    return JSONResponse({"field": None, "problem": sentence}, status_code=status)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    words = {404: "There is no such page here.", 405: "That is not how to ask for this page."}
+    return PlainTextResponse(words.get(status, "That cannot be answered.") + "\n", status_code=status)
+
+
+async def _our_fault(request: Request, error: Exception) -> Response:
+    return PlainTextResponse("A fault of gmip: the terminal that runs `gmip app` says more.\n", status_code=500)
+
+
+def serve(folder: Path | None, *, port: int | None, browser: bool, say: Callable[[str], None]) -> None:
+    """Serve until interrupted. Without a `port` the usual one is taken, or another one if that is in use."""
+    if folder is not None and not folder.is_dir():
+        raise InvalidArgument("is not a folder", argument="folder", value=str(folder), remedy="pass one, or none")
+    listening = _listen(port)
+    address = f"http://{HOST}:{listening.getsockname()[1]}/"
+    say(f"The calculator is at {address} (Ctrl-C ends it). Only this machine can reach it.")
+    if browser:
+        threading.Timer(0.5, webbrowser.open, [address]).start()
+    config = uvicorn.Config(
+        make_app(folder),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        h11_max_incomplete_event_size=_MOST_BYTES,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=1,
+        limit_concurrency=64,
+        ws="none",
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def _listen(port: int | None) -> socket.socket:
+    tries = [PORT, 0] if port is None else [port]
+    for number in tries:
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((HOST, number))
+            listening.listen()  # who asks before the server is ready waits
+        except (OSError, OverflowError) as error:
+            listening.close()
+            if number == tries[-1]:
+                why = getattr(error, "strerror", None) or str(error)
+                raise InvalidArgument(
+                    f"cannot be used ({why})", argument="port", value=number, remedy="pass another one, or none"
+                ) from None
+        else:
+            return listening
+    raise AssertionError("the last of the tries raises")

@@ -1,0 +1,60 @@
+"""The audits of a folder: what is listed, and that nothing outside it is read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gmip.app.audits import audits_page, find_audits, read_report
+from gmip.report import write_report
+from tests.unit.report import sample
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    inside = tmp_path / "runs"
+    write_report(sample.exposed(), inside / "a")
+    write_report(sample.three_runs(), inside / "deep" / "b")
+    (inside / "broken").mkdir()
+    (inside / "broken" / "result.json").write_text("{")
+    return inside
+
+
+def test_audits_are_found_and_their_reports_read(folder: Path):
+    found = find_audits(folder)
+    assert sorted(audit.place for audit in found) == ["a", "broken", "deep/b"]
+    whole = {audit.place: audit for audit in found}
+    assert whole["broken"].result is None and not whole["broken"].report
+    page = read_report(folder, whole["a"].key)
+    assert page == (folder / "a" / "report.html").read_text(encoding="utf-8")
+    listed = audits_page(found)
+    assert f"/audits/{whole['deep/b'].key}" in listed and "result.json cannot be read" in listed
+
+
+def test_an_unknown_key_is_nothing(folder: Path):
+    for key in ("", "..", "a", "0" * 16, "../a/report.html"):
+        assert read_report(folder, key) is None
+
+
+def test_links_lead_nowhere(folder: Path, tmp_path: Path):
+    outside = tmp_path / "outside"
+    write_report(sample.exposed(), outside)
+    (folder / "link").symlink_to(outside)
+    report = folder / "a" / "report.html"
+    report.unlink()
+    report.symlink_to(outside / "report.html")
+    places = {audit.place: audit for audit in find_audits(folder)}
+    assert "link" not in places and not places["a"].report
+    assert read_report(folder, places["a"].key) is None
+
+
+def test_a_pipe_does_not_hang(folder: Path):
+    (folder / "pipe").mkdir()
+    os.mkfifo(folder / "pipe" / "result.json")
+    assert "pipe" not in {audit.place for audit in find_audits(folder)}
+
+
+def test_an_empty_folder_says_so(tmp_path: Path):
+    assert "No audit here yet" in audits_page(find_audits(tmp_path))

@@ -1,0 +1,91 @@
+"""`gmip.audit_predictions`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gmip
+
+
+@pytest.fixture(scope="module")
+def game() -> dict[str, np.ndarray]:
+    """Logits of a model that knows its members by heart, and of 6 models like it; some records are harder."""
+    rng = np.random.default_rng(0)
+    size, models = 400, 6
+    labels = rng.integers(0, 3, size)
+    hard = rng.normal(scale=2.0, size=size)
+    inside = np.array([rng.permutation(size) % 2 == 0 for _ in range(models + 1)])
+    inside[2::2] = ~inside[1::2]
+    logits = rng.normal(scale=0.3, size=(models + 1, size, 3))
+    logits[:, np.arange(size), labels] += hard + 1.5 * inside
+    return {"member": inside[0], "labels": labels, "logits": logits, "inside": inside[1:]}
+
+
+def test_reference_models_help(game):
+    result = gmip.audit_predictions(
+        game["member"],
+        labels=game["labels"],
+        logits=game["logits"][0],
+        references=game["logits"][1:],
+        references_members=game["inside"],
+        claim=0.5,
+    )
+    (run,) = result.runs
+    auc = {one.attack: one.auc.value for one in run.attacks}
+    assert set(auc) == {"lira", "rmia", "loss", "margin", "entropy", "confidence"}
+    assert auc["lira"] > 0.9 and auc["rmia"] > 0.8 and auc["loss"] < 0.75
+    assert run.verdict.kind == "exposed" and run.name == "predictions" and run.grouped_by == "class"
+    assert "reference models" in run.attacks[0].needs
+    assert any("reference models" in words.lower() for words in result.threat_model)
+
+
+def test_forms_agree(game):
+    member, labels, logits = game["member"], game["labels"], game["logits"][0]
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    own = p[np.arange(len(p)), labels]
+    table = {"member": member, "label": labels} | {f"p_{k}": p[:, k] for k in range(3)}
+    given = [
+        gmip.audit_predictions(member, labels=labels, logits=logits, attacks=["loss"]),
+        gmip.audit_predictions(member, labels=labels, probabilities=p, attacks=["loss"]),
+        gmip.audit_predictions(member, losses=-np.log(own)),
+        gmip.audit_predictions(table, attacks=["loss"]),
+        gmip.audit_scores(own[member], own[~member]),
+    ]
+    assert len({round(one.runs[0].attacks[0].auc.value, 9) for one in given}) == 1
+    assert len({one.runs[0].attacks[0].tpr_at["0.1"].value for one in given}) == 1
+
+
+def test_a_model_that_tells_nothing_is_not_accused():
+    rng = np.random.default_rng(5)
+    for seed in range(6):
+        losses = rng.gamma(1.0, 1.0, (5, 120))
+        run = gmip.audit_predictions(
+            np.arange(120) % 2, losses=losses[0], references=losses[1:], claim=0.0, seed=seed
+        ).runs[0]
+        assert run.verdict.kind != "exposed" and run.attacks[0].mu_lower == 0.0
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({}, "must be a table"),
+        ({"labels": [0]}, "labels needs one of"),
+        ({"losses": [1.0] * 4, "logits": [[1.0]] * 4}, "cannot go together"),
+        ({"losses": [1.0] * 3}, r"losses has shape \(3,\)"),
+        ({"losses": [1.0, 1.0, 1.0, np.nan]}, "not finite"),
+        ({"logits": [[1.0, 0.0]] * 4, "labels": [0, 1, 2, 0]}, "labels has 2"),
+        ({"losses": [1.0] * 4, "references": [[1.0] * 3]}, "references has shape"),
+        ({"losses": [1.0] * 4, "references_members": [[1] * 4]}, "needs references"),
+        ({"losses": [1.0] * 4, "references": [[1.0] * 4], "references_members": [[2] * 4]}, "1 and 0 only"),
+        ({"losses": "x"}, "must be numbers"),
+    ],
+)
+def test_refused(keywords, words):
+    with pytest.raises(gmip.InvalidArgument, match=words):
+        gmip.audit_predictions([1, 1, 0, 0], **keywords)
+
+
+def test_scores_go_elsewhere():
+    with pytest.raises(gmip.InvalidArgument, match="audit_scores"):
+        gmip.audit_predictions({"member": [1, 1, 0, 0], "score": [1, 2, 3, 4]})

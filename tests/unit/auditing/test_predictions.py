@@ -1,0 +1,140 @@
+"""Scores from predictions, against formulas written out for one record at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from gmip.auditing.predictions import Answers, Reference, read_answers, signals
+from gmip.errors import InvalidArgument
+
+
+@pytest.fixture
+def drawn() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(scale=2.0, size=(40, 4)), rng.integers(0, 4, 40)
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return odds / odds.sum(axis=1, keepdims=True)
+
+
+def found(model: Answers, references=(), attacks=None) -> dict[str, np.ndarray]:
+    return {one.name: one.scores for one in signals(model, references, attacks)}
+
+
+def test_scores_of_one_model(drawn):
+    logits, labels = drawn
+    p = softmax(logits)
+    for answers in (read_answers("logits", logits, labels), read_answers("probabilities", p, labels)):
+        scores = found(answers)
+        assert set(scores) == {"loss", "margin", "entropy", "confidence"}
+        for i, y in enumerate(labels):
+            others = [p[i, j] for j in range(4) if j != y]
+            assert scores["loss"][i] == pytest.approx(math.log(p[i, y] / sum(others)))
+            assert scores["margin"][i] == pytest.approx(math.log(p[i, y] / max(others)))
+            mentr = -(1 - p[i, y]) * math.log(p[i, y]) - sum(q * math.log(1 - q) for q in others)
+            assert scores["entropy"][i] == pytest.approx(-mentr)
+            assert scores["confidence"][i] == pytest.approx(math.log(p[i].max() / (1 - p[i].max())))
+
+
+def test_without_labels(drawn):
+    scores = found(read_answers("logits", drawn[0], None))
+    p = softmax(drawn[0])
+    np.testing.assert_allclose(scores["entropy"], (p * np.log(p)).sum(axis=1))
+    assert set(scores) == {"entropy", "confidence"}
+
+
+def test_what_two_classes_leave(drawn):
+    assert set(found(read_answers("logits", drawn[0][:, :2], drawn[1] % 2))) == {"loss", "confidence"}
+
+
+def test_losses_and_probabilities_of_the_label_agree(drawn):
+    logits, labels = drawn
+    p = softmax(logits)[np.arange(40), labels]
+    want = found(read_answers("logits", logits, labels))["loss"]
+    np.testing.assert_allclose(found(read_answers("losses", -np.log(p), None))["loss"], want)
+    np.testing.assert_allclose(found(read_answers("label probabilities", p, None))["loss"], want)
+    densities = read_answers("losses", np.array([-3.0, 2.0]), None)
+    np.testing.assert_array_equal(found(densities)["loss"], [3.0, -2.0])
+
+
+def test_certain_models_have_finite_scores():
+    p = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0 - 1e-17, 1e-20, 0.0]])
+    answers = read_answers("probabilities", p, np.array([0, 0, 0]))
+    for name, scores in found(answers, [Reference(answers), Reference(answers)]).items():
+        assert np.isfinite(scores).all(), name
+    assert found(answers)["loss"][0] > found(answers)["loss"][2] > found(answers)["loss"][1]
+
+
+def references(rng: np.random.Generator, size: int, models: int) -> tuple[np.ndarray, np.ndarray]:
+    inside = np.array([rng.permutation(size) % 2 == i % 2 for i in range(models)])
+    inside[1::2] = ~inside[::2]
+    return rng.gamma(1.0, 1.0, (models, size)), inside
+
+
+def phi_of(loss: np.ndarray) -> np.ndarray:
+    return np.log(np.exp(-loss) / (1.0 - np.exp(-loss)))
+
+
+@pytest.mark.parametrize("online", [True, False])
+def test_lira_and_rmia_record_by_record(online):
+    rng = np.random.default_rng(1)
+    losses, inside = references(rng, 12, 6)
+    own = rng.gamma(1.0, 1.0, 12)
+    models = [
+        Reference(read_answers("losses", row, None), was if online else None)
+        for row, was in zip(losses, inside, strict=True)
+    ]
+    scores = found(read_answers("losses", own, None), models)
+    assert set(scores) == {"lira", "rmia", "loss"}
+    parts = {}
+    for side in (True, False):
+        chosen = inside == side if online else np.full_like(inside, not side)
+        values = [phi_of(losses[:, i][chosen[:, i]]) for i in range(12)]
+        if not len(values[0]):
+            continue
+        scatter = np.array([((v - v.mean()) ** 2).sum() for v in values])
+        counts = np.array([len(v) for v in values])
+        pooled = scatter.sum() / (counts - 1).sum()
+        spread = (scatter + 4.0 * pooled) / (counts - 1 + 4.0) * (1 + 1 / counts)
+        parts[side] = np.array([v.mean() for v in values]), spread
+    if online:
+        ratio = norm.logpdf(phi_of(own), parts[True][0], np.sqrt(parts[True][1]))
+        want = ratio - norm.logpdf(phi_of(own), parts[False][0], np.sqrt(parts[False][1]))
+    else:
+        want = (phi_of(own) - parts[False][0]) / np.sqrt(parts[False][1])
+    np.testing.assert_allclose(scores["lira"], want)
+    p = np.exp(-losses)
+    if online:
+        usual = [0.5 * (p[inside[:, i], i].mean() + p[~inside[:, i], i].mean()) for i in range(12)]
+    else:
+        usual = [0.5 * ((1 + 0.3) * p[:, i].mean() + 1 - 0.3) for i in range(12)]
+    np.testing.assert_allclose(scores["rmia"], np.log(np.exp(-own) / np.array(usual)))
+
+
+def test_one_reference_is_enough_for_rmia_alone():
+    rng = np.random.default_rng(2)
+    loss = read_answers("losses", rng.gamma(1.0, 1.0, 9), None)
+    assert set(found(loss, [Reference(loss)])) == {"rmia", "loss"}
+
+
+def test_what_cannot_be_used(drawn):
+    logits, labels = drawn
+    with pytest.raises(InvalidArgument, match="sum to"):
+        read_answers("probabilities", np.full((3, 2), 0.2), None)
+    with pytest.raises(InvalidArgument, match="probability -1"):
+        read_answers("probabilities", np.array([[2.0, -1.0]])[:, ::-1], None)
+    model = read_answers("logits", logits, labels)
+    with pytest.raises(InvalidArgument, match="'lira', and the predictions do not allow it"):
+        signals(model, attacks=["lira"])
+    with pytest.raises(InvalidArgument, match="attacks"):
+        signals(model, attacks=["lir"])
+    with pytest.raises(InvalidArgument, match="every reference model"):
+        signals(model, [Reference(model, np.ones(40, dtype=bool))])
+    with pytest.raises(InvalidArgument, match="true labels"):
+        signals(read_answers("logits", logits, None), [Reference(model)])
