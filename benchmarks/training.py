@@ -83,6 +83,7 @@ def recording(quick: bool, folder: Path) -> list[Row]:
                 Path(out) / "trace",
                 dataset_size=100 * size,
                 batch_size=size,
+                sampling="fixed",
                 every=every,
             ):
                 laps = race(contestants, problem.block, 2.5 if quick else 10.0)

@@ -324,7 +324,7 @@ def test_own_loop_in_three_lines(tmp_path):
     inputs, targets = torch.randn(64, 5), torch.randint(0, 2, (64,))
     model = nn.Linear(5, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with gmip.record(model, optimizer, tmp_path / "run", dataset_size=64, batch_size=16):
+    with gmip.record(model, optimizer, tmp_path / "run", dataset_size=64, batch_size=16, sampling="shuffled"):
         for rows in torch.randperm(64).split(16):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(inputs[rows]), targets[rows]).backward()

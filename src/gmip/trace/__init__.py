@@ -6,6 +6,7 @@ docs/trace-format.md.
 
 from __future__ import annotations
 
+from gmip.trace._manifest import check_indices, check_membership
 from gmip.trace.reader import Step, Trace
 from gmip.trace.schema import FORMAT_VERSION, Header, ParameterSpec, StepInfo, fingerprint
 from gmip.trace.writer import TraceWriter
@@ -18,5 +19,7 @@ __all__ = [
     "StepInfo",
     "Trace",
     "TraceWriter",
+    "check_indices",
+    "check_membership",
     "fingerprint",
 ]

@@ -111,7 +111,7 @@ class StepInfo:
     index : 0 for the first step of the run.
     batch_size : examples that were averaged.
     divisor : what the sum of the per-example gradients was divided by: batch_size, or the expected one under "poisson".
-    noise_std : standard deviation of the noise on every entry of the recorded mean gradient.
+    noise_std : standard deviation of the noise on every entry of the mean gradient, before a clip of the whole.
     recorded : False for a step that was counted but whose vectors were not stored.
     clip_factor : s, in (0, 1], where the mean gradient m was clipped as a whole and s m was recorded; 1 if it was left
         as it is, None if nobody knows.

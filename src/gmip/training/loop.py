@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -137,7 +138,20 @@ def train(
                 )
             checkpoint = _Checkpoints(None if folder is None else folder / CHECKPOINT, checkpoint_seconds)
             with recorder or contextlib.nullcontext():
-                _run(members, recipe, seed, start, stepper, noise, recorder, device, progress, on_batch, checkpoint)
+                _run(
+                    members,
+                    recipe,
+                    seed,
+                    start,
+                    stepper,
+                    noise,
+                    recorder,
+                    device,
+                    progress,
+                    on_batch,
+                    checkpoint,
+                    rows=split.members,
+                )
         model = stepper.release().eval()
     result = TrainResult(
         task=task,
@@ -249,6 +263,7 @@ def _run(
     progress: Progress | None,
     on_batch: Callable[[BatchScores], None] | None,
     checkpoint: _Checkpoints,
+    rows: NDArray[np.int64] | None = None,
 ) -> None:
     inputs, targets = placed(members.inputs, device), members.targets.to(device)
     sizes = {"dataset_size": recipe.dataset_size, "batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
@@ -256,11 +271,11 @@ def _run(
     shown = 0.0
     for step in range(start, recipe.num_steps):
         ids = sampler[step]
-        rows = torch.from_numpy(ids).to(device)
-        labels = targets[rows]
+        here = torch.from_numpy(ids).to(device)
+        labels = targets[here]
         if recorder is not None:
-            recorder.batch(len(ids))
-        seen = stepper.step(rows_of(inputs, rows), labels, divisor=sampler.divisor(ids))
+            recorder.batch(ids=ids if rows is None else rows[ids])
+        seen = stepper.step(rows_of(inputs, here), labels, divisor=sampler.divisor(ids))
         last = step + 1 == recipe.num_steps
         if last or time.monotonic() - shown > _PROGRESS_SECONDS:
             scores = _batch_scores(step + 1, last, seen, labels)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gmip.errors import GmipError, UnsupportedModel
@@ -108,6 +110,22 @@ class Ranks:
                 "model that one rank trains alone",
             )
         return [None if rank[0] < 0.0 else int(rank[0]) for rank in found]
+
+    def joined(self, ids: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        """The ids of all ranks, one rank after the other; None if one of them does not know its own."""
+        if self.size == 1:
+            return ids
+        length = torch.tensor([-1 if ids is None else ids.size], device=self._device)
+        lengths = [torch.empty_like(length) for _ in range(self.size)]
+        dist.all_gather(lengths, length, group=self._group)
+        counts = [int(one) for one in lengths]
+        if ids is None or min(counts) < 0:
+            return None
+        padded = torch.zeros(max(counts), dtype=torch.int64, device=self._device)
+        padded[: ids.size] = torch.from_numpy(ids.copy()).to(self._device)
+        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(parts, padded, group=self._group)
+        return np.concatenate([part[:k].cpu().numpy() for part, k in zip(parts, counts, strict=True)])
 
     @staticmethod
     def whole(tensor: Tensor) -> Tensor:

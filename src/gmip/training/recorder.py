@@ -1,6 +1,6 @@
 """Record a trace of any training loop: what an attacker who sees every step would see.
 
-with gmip.record(model, optimizer, "runs/a", dataset_size=len(data), batch_size=64):
+with gmip.record(model, optimizer, "runs/a", loader=loader):
     ...  # the training loop as it is
 """
 
@@ -14,21 +14,25 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip import _validate as check
-from gmip.accounting.mechanism import SAMPLINGS, Sampling
+from gmip.accounting.mechanism import Sampling
 from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.tasks.task import Examples, Task
-from gmip.trace import Header, ParameterSpec, TraceWriter, fingerprint
-from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms, trainable_parameters, unwrapped
+from gmip.trace import Header, ParameterSpec, TraceWriter
+from gmip.training.batch_log import BatchLog, declared
+from gmip.training.clip_watch import ClipWatch
+from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms, unwrapped
 from gmip.training.ranks import Ranks
+from gmip.training.recorded_vectors import chosen, fill, fingerprints, is_finite, numpy_of, published
 
 __all__ = ["Recorder", "record"]
 
 _REDUCTIONS: Final = ("mean", "sum", "global_mean")
+_ON_NAN: Final = ("stop", "skip", "record")
 
 
 def record(
@@ -36,9 +40,14 @@ def record(
     optimizer: Optimizer | None,
     path: str | os.PathLike[str],
     *,
-    dataset_size: int,
-    batch_size: int,
-    sampling: Sampling = "fixed",
+    dataset_size: int | None = None,
+    batch_size: int | None = None,
+    sampling: Sampling | None = None,
+    loader: Any = None,
+    clip_norm: float | None = None,
+    noise_std: float | None = None,
+    max_grad_norm: float | None = None,
+    on_nan: Literal["stop", "skip", "record"] = "stop",
     loss_reduction: Literal["mean", "sum", "global_mean"] = "mean",
     every: int = 1,
     parameters: Iterable[str] | None = None,
@@ -52,8 +61,9 @@ def record(
 
     Works with a plain loop, gradient accumulation, mixed precision with a GradScaler, step(closure), DDP and FSDP2, and
     Opacus' optimizer, whose clip norm and noise are read from it. What is recorded is the gradient that the optimizer
-    is handed: whatever the loop does to it before (a clip of the whole gradient, say) is in it. Where several ranks
-    train together all of them call `record`, rank 0 writes, and sizes are those of all ranks together.
+    is handed: whatever the loop does to it before is in it. A clip of the whole gradient by
+    `torch.nn.utils.clip_grad_norm_` is seen, and its factor recorded. Where several ranks train together all of them
+    call `record`, rank 0 writes, and sizes are those of all ranks together.
 
     Parameters
     ----------
@@ -61,8 +71,19 @@ def record(
         without one: it calls recorder.step() before each change.
     path : folder of the trace; made, and refused if it already holds one.
     dataset_size, batch_size, sampling : what will be accounted: see `gmip.NoisySGD`; "shuffled" for epochs in random
-        order. Examples are counted as they pass through the model; a batch that turns out smaller is recorded, and
-        accounted, as what it is.
+        order. Nothing is assumed: say them, or pass the loader. Examples are counted as they pass through the model; a
+        batch that turns out smaller is recorded, and accounted, as what it is. A loop that contradicts them is told so
+        when it ends.
+    loader : the DataLoader of the loop (or a sampler of gmip), which says all three: shuffle=True, batch samplers of
+        gmip, Opacus' loaders. Of a Subset of `data`, or a data set of the `members` in their order, also who is in each
+        batch is stored.
+    clip_norm, noise_std : of a hand-written loop that clips the gradient of each example to that norm and adds noise of
+        that standard deviation to every entry of the batch mean. `gmip check` tests both. Opacus' optimizer says them
+        itself.
+    max_grad_norm : of a loop that clips the whole gradient of a batch by hand, to this norm. Not needed for
+        `clip_grad_norm_`, which is seen.
+    on_nan : what to do about a gradient with NaN or infinite entries: "stop" with an error, "skip" the step (count it
+        only), or "record" it as it is.
     loss_reduction : "mean" if the loss is the mean over the batch (over the accumulated ones, each divided by their
         number), "sum" if it is the sum; the trace holds the mean in both cases. Under "poisson" that is the sum divided
         by `batch_size`, the expected number: a loss that is a "mean" must be divided by it, too. Opacus' optimizer
@@ -80,13 +101,19 @@ def record(
     Without clipping the recorded vector is the mean of the per-example gradients to float32 precision, with it the mean
     of the clipped ones plus the noise. The folder names the members: it is as sensitive as the data.
     """
+    drawing = declared(loader, dataset_size, batch_size, sampling)
     return Recorder(
         model,
         optimizer,
         path,
-        dataset_size=check.count("dataset_size", dataset_size),
-        batch_size=check.count("batch_size", batch_size),
-        sampling=check.one_of("sampling", sampling, SAMPLINGS),
+        dataset_size=drawing.dataset_size,
+        batch_size=drawing.batch_size,
+        sampling=drawing.sampling,
+        loader=loader,
+        clip_norm=None if clip_norm is None else check.positive("clip_norm", clip_norm),
+        noise_std=None if noise_std is None else check.non_negative("noise_std", noise_std),
+        max_grad_norm=None if max_grad_norm is None else check.positive("max_grad_norm", max_grad_norm),
+        on_nan=check.one_of("on_nan", on_nan, _ON_NAN),
         loss_reduction=check.one_of("loss_reduction", loss_reduction, _REDUCTIONS),
         every=check.count("every", every),
         parameters=parameters,
@@ -110,6 +137,11 @@ class Recorder:
         dataset_size: int,
         batch_size: int,
         sampling: str,
+        loader: Any,
+        clip_norm: float | None,
+        noise_std: float | None,
+        max_grad_norm: float | None,
+        on_nan: str,
         loss_reduction: str,
         every: int,
         parameters: Iterable[str] | None,
@@ -133,23 +165,33 @@ class Recorder:
         wrapper: Any = None if optimizer is None else bare_optimizer(optimizer)
         self._private: Any = wrapper if hasattr(wrapper, "original_optimizer") else None
         self._optimizer: Optimizer | None = wrapper if self._private is None else wrapper.original_optimizer
+        for name, value in (("clip_norm", clip_norm), ("noise_std", noise_std)):
+            if value is not None and self._private is not None:
+                raise InvalidArgument(
+                    "is what Opacus' optimizer says", argument=name, value=value, remedy="leave it out"
+                )
+        self._noise_std, self._max_grad_norm, self._on_nan = noise_std or 0.0, max_grad_norm, on_nan
         self._nominal, self._sampling = batch_size, sampling
         self._reduction, self._every = loss_reduction, every
         self._members, self._non_members, self._resume_at = members, non_members, resume_at
-        published = _published(model, self._optimizer)
-        chosen = _chosen(published, parameters)
-        self._parameters = list(chosen.values())
+        trained = published(model, self._optimizer)
+        stored = chosen(trained, parameters)
+        self._parameters = list(stored.values())
         self._header = Header(
-            parameters=tuple(ParameterSpec(name, tuple(p.shape)) for name, p in chosen.items()),
-            num_params=sum(p.numel() for p in published.values()),
+            parameters=tuple(ParameterSpec(name, tuple(p.shape)) for name, p in stored.items()),
+            num_params=sum(p.numel() for p in trained.values()),
             dataset_size=dataset_size,
             batch_size=batch_size,
             sampling=sampling,  # type: ignore[arg-type]
-            clip_norm=None if self._private is None else float(self._private.max_grad_norm),
+            clip_norm=clip_norm if self._private is None else float(self._private.max_grad_norm),
             dtype="float64" if any(p.dtype == torch.float64 for p in self._parameters) else "float32",
-            fingerprints=_fingerprints(data),
+            fingerprints=fingerprints(data),
             recipe=recipe,
         )
+        self._log = BatchLog(
+            self._header, members=members, non_members=non_members, data=data, loader=loader, whole=resume_at is None
+        )
+        self._clips = ClipWatch(self._parameters)
         self._seen: int | None = None
         self._told: int | None = None
         self._times = 1.0
@@ -159,6 +201,7 @@ class Recorder:
         self._writer: TraceWriter | None = None  # None on ranks other than the first
         self._captured: dict[str, Any] | None = None  # facts of a step whose row is filled
         self._captures = 0
+        self._stores = True  # whether the step under way is recorded, or only counted
         self._closure: Any = None  # that was passed to the step under way, as `_watched` has it
         self._inside = False  # of a step: subclasses that call super().step() come to the hooks twice
 
@@ -167,14 +210,23 @@ class Recorder:
         """Optimizer steps recorded or counted so far."""
         return self._num_steps
 
-    def batch(self, size: int, *, times: float = 1.0) -> None:
-        """Say how many examples the coming step averages, where counting the model's inputs would get it wrong.
+    def batch(self, size: int | None = None, *, ids: ArrayLike | None = None, times: float = 1.0) -> None:
+        """Say how many examples the coming step averages, where counting the model's inputs would get it wrong; or who
+        they are.
 
-        `times` : the gradient will be so many times their mean (2 if the mean losses of two batches were added up and
-        not divided by 2); the trace holds the mean. Where several ranks train together, each says how many examples are
-        its own.
+        `ids`, of shape (n,), are rows of the data, as `members` are. They are stored, so that `gmip check` can compute
+        the step again. `times` : the gradient will be so many times their mean (2 if the mean losses of two batches
+        were added up and not divided by 2); the trace holds the mean. Where several ranks train together, each speaks
+        of its own examples.
         """
         self._times = check.positive("times", times)
+        if ids is not None:
+            number = self._log.tell(ids)
+            if size is not None and size != number:
+                raise InvalidArgument(f"is not the number of `ids`, {number}", argument="size", value=size)
+            size = number
+        elif size is None:
+            raise InvalidArgument("batch() needs `size` or `ids`", remedy="pass one of them")
         if size == 0 and self._sampling == "poisson":
             self._told = 0
         else:
@@ -202,6 +254,8 @@ class Recorder:
         if self._optimizer is not None:
             self._hooks.append(self._optimizer.register_step_pre_hook(self._before_step))
             self._hooks.append(self._optimizer.register_step_post_hook(self._after_step))
+        self._clips.start()
+        self._log.start()
         return self
 
     def _open(self) -> TraceWriter:
@@ -220,14 +274,18 @@ class Recorder:
     ) -> None:
         for hook in self._hooks:
             hook.remove()
+        self._clips.stop()
+        self._log.stop()
         if kind is not None:
             if self._writer is not None:
                 self._writer.abandon()
             return
         state = unwrapped(self._model).state_dict()
-        final = {name: _numpy(Ranks.whole(t)) for name, t in state.items() if isinstance(t, Tensor)}
+        final = {name: numpy_of(Ranks.whole(t)) for name, t in state.items() if isinstance(t, Tensor)}
         if self._writer is not None:
             self._writer.close(final)
+            if (said := self._log.contradiction()) is not None:
+                warnings.warn(said, GmipWarning, stacklevel=2)
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.is_grad_enabled():  # evaluation in between runs under no_grad and is not part of a batch
@@ -296,7 +354,12 @@ class Recorder:
         self._captures += 1
         times, self._times = self._times, 1.0
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
+        own = self._told if self._told is not None else self._seen
         size = self._batch_size(gradients)
+        ids = self._ranks.joined(self._log.take(own))
+        if ids is not None and ids.size != size:  # more than `batch_size`: nobody knows which of them
+            ids = None
+        factor = self._clip_factor()
         self._captured = {}
         # A GradScaler leaves it to a fused optimizer to undo the scale, and to skip the step.
         loss_scale, overflow = getattr(optimizer, "grad_scale", None), getattr(optimizer, "found_inf", None)
@@ -307,24 +370,61 @@ class Recorder:
         if loss_scale is not None:
             scale /= float(loss_scale)
         self._captured = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
-        if self._num_steps % self._every:
+        self._captured |= {"ids": ids, "clip_factor": factor}
+        self._log.add(size, ids)
+        self._stores = not self._num_steps % self._every
+        if not self._stores:
             return
         if self._writer is None:
-            for tensor in (*self._parameters, *gradients):
-                Ranks.whole(tensor)  # which the first rank asks for, too
+            whole = [Ranks.whole(tensor) for tensor in (*self._parameters, *gradients)]  # the first rank asks, too
+            if self._on_nan != "record" and not all(bool(t.isfinite().all()) for t in whole[len(gradients) :]):
+                self._refuse_nan()
             return
         before, gradient = self._writer.row()
-        _fill(before, self._parameters)
-        _fill(gradient, gradients)
+        fill(before, self._parameters)
+        fill(gradient, gradients)
         if scale != 1.0:
             gradient *= scale
+        if self._on_nan != "record" and not is_finite(gradient):
+            self._refuse_nan()
+        elif self._max_grad_norm is not None and factor is None:
+            # Below the norm nothing was clipped; at the norm the factor is anybody's guess.
+            norm = float(np.linalg.norm(gradient)) / scale
+            self._captured["clip_factor"] = 1.0 if norm < self._max_grad_norm * (1.0 - 1.0e-4) else None
+
+    def _refuse_nan(self) -> None:
+        if self._on_nan == "stop":
+            raise InvalidArgument(
+                f"The gradient of step {self._num_steps} is not finite, and no audit can use it",
+                remedy="lower the learning rate, or pass `on_nan` = 'skip' to count such steps only",
+            )
+        self._stores = False
+        self._warn_once(
+            "nan", f"The gradient of step {self._num_steps} is not finite: the step is counted, not recorded."
+        )
+
+    def _clip_factor(self) -> float | None:
+        if self._clips.partial:
+            self._warn_once(
+                "partial",
+                "clip_grad_norm_ clips a part of the recorded parameters: no one factor describes that, and attacks "
+                "that compare gradients will find less than there is.",
+            )
+        factor = self._clips.take()
+        if factor is not None and self._header.clip_norm is not None and self._private is None:
+            self._warn_once(
+                "averaged",
+                f"clip_norm = {self._header.clip_norm:g} was declared for the gradient of each example, and the loop "
+                "calls clip_grad_norm_, which clips the mean of a batch: that bounds nobody's part in it.",
+            )
+        return factor
 
     def _commit(self) -> None:
         facts, self._captured = self._captured, None
         if not facts:  # a step that the optimizer skips
             return
         if self._writer is not None:
-            (self._writer.skip if self._num_steps % self._every else self._writer.commit)(**facts)
+            (self._writer.commit if self._stores else self._writer.skip)(**facts)
         self._num_steps += 1
 
     def _batch_size(self, gradients: Sequence[Tensor]) -> int:
@@ -365,7 +465,7 @@ class Recorder:
         """(divisor of the recorded mean, factor that turns .grad into it, std of its noise)."""
         private, divisor = self._private, float(self._nominal if self._sampling == "poisson" else size)
         if private is None:  # DDP and FSDP divide the sum over the ranks by their number
-            return divisor, self._ranks.size / divisor if self._reduction == "sum" else 1.0, 0.0
+            return divisor, self._ranks.size / divisor if self._reduction == "sum" else 1.0, self._noise_std
         if float(private.max_grad_norm) != self._header.clip_norm:
             raise UnsupportedModel(
                 f"The clip norm changed from {self._header.clip_norm} to {float(private.max_grad_norm)}, and a trace "
@@ -390,65 +490,3 @@ class Recorder:
                 )
         multiplier = getattr(private, "_adjusted_noise_multiplier", private.noise_multiplier)
         return divisor, 1.0 / divisor if summed else 1.0, float(multiplier * private.max_grad_norm) / divisor
-
-
-def _published(model: nn.Module, optimizer: Optimizer | None) -> dict[str, nn.Parameter]:
-    """Trainable parameters that this optimizer changes; without one, all."""
-    if optimizer is None:
-        return dict(trainable_parameters(model))
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    published = {name: p for name, p in trainable_parameters(model) if id(p) in held}
-    if not published:
-        raise InvalidArgument(
-            "holds no trainable parameter of `model`",
-            argument="optimizer",
-            remedy="make it from model.parameters(), after any wrapping",
-        )
-    return published
-
-
-def _chosen(published: dict[str, nn.Parameter], names: Iterable[str] | None) -> dict[str, nn.Parameter]:
-    if names is None:
-        return published
-    chosen: set[str] = set()
-    for wanted in [names] if isinstance(names, str) else names:
-        found = {name for name in published if name == wanted or name.startswith(wanted + ".")}
-        if not found:
-            modules = {name.rpartition(".")[0] for name in published}
-            raise InvalidArgument(
-                f"has {wanted!r}, which is not a trainable parameter"
-                f"{check.did_you_mean(wanted, [*published, *sorted(modules)])}",
-                argument="parameters",
-                remedy="pass names of model.named_parameters(), or of modules",
-            )
-        chosen |= found
-    if not chosen:
-        raise InvalidArgument(
-            "is empty", argument="parameters", remedy="name at least one, or leave it out to record all"
-        )
-    return {name: p for name, p in published.items() if name in chosen}
-
-
-def _fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, str]:
-    if data is None:
-        return {}
-    if isinstance(data, Task):
-        return data.fingerprints
-    if isinstance(data, Examples):
-        return {"pool": data.fingerprint}
-    return {"pool": fingerprint(*(_numpy(a) if isinstance(a, Tensor) else a for a in data))}
-
-
-def _fill(row: NDArray[Any], tensors: Sequence[Tensor]) -> None:
-    target = torch.from_numpy(row)
-    flat = [Ranks.whole(t.to_dense() if t.is_sparse else t).detach().reshape(-1) for t in tensors]
-    if all(t.is_cpu for t in flat):
-        torch.cat(flat, out=target)  # in the row's dtype, whatever theirs
-    else:  # a model may be spread over several devices
-        for place, t in zip(target.split([t.numel() for t in flat]), flat, strict=True):
-            place.copy_(t)
-
-
-def _numpy(tensor: Tensor) -> NDArray[Any]:
-    tensor = tensor.detach().cpu()
-    return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())

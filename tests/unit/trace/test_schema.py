@@ -24,6 +24,8 @@ def test_public_names() -> None:
         "StepInfo",
         "Trace",
         "TraceWriter",
+        "check_indices",
+        "check_membership",
         "fingerprint",
     ]
     assert gmip.trace.FORMAT_VERSION == 2

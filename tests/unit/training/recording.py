@@ -66,7 +66,7 @@ def recorded(path: Any, batches: list[Batch], *, model: Any = None, reduction: s
     """A plain loop with SGD, recorded; returns the model."""
     model = make_model() if model is None else model
     optimizer = sgd(model)
-    with record(model, optimizer, path, **{"dataset_size": N, "batch_size": n, **options}):
+    with record(model, optimizer, path, **{"dataset_size": N, "batch_size": n, "sampling": "fixed", **options}):
         plain_loop(model, optimizer, batches, reduction)
     return model
 

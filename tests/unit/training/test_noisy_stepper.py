@@ -100,7 +100,7 @@ def test_recorder_does_not_count_the_example(tmp_path, mode):
         generator=noise_generator(0),
         grad_sample_mode=mode,
     )
-    with record(stepper.model, stepper.optimizer, tmp_path / "run", dataset_size=10, batch_size=5):
+    with record(stepper.model, stepper.optimizer, tmp_path / "run", dataset_size=10, batch_size=5, sampling="fixed"):
         for _ in range(2):
             stepper.step(torch.randn(5, 6), torch.arange(5) % 3, divisor=5)
     assert [info.batch_size for info in Trace.open(tmp_path / "run").infos] == [5, 5]

@@ -81,7 +81,7 @@ def test_opacus_virtual_batches_are_one_step(path, mode):
     criterion = made[2] if mode == "ghost" else nn.CrossEntropyLoss()
     parts = []
     with (
-        record(model, optimizer, path, dataset_size=24, batch_size=8),
+        record(model, optimizer, path, dataset_size=24, batch_size=8, sampling="fixed"),
         BatchMemoryManager(data_loader=loader, max_physical_batch_size=3, optimizer=optimizer) as split,
     ):
         for x, y in split:
@@ -112,7 +112,7 @@ def test_opacus_gradient_accumulation(path):
     """Two backward passes for a step: Opacus divides by twice the batch size that it expects."""
     model, optimizer, loader = private(make_model(), batch_size=4, poisson_sampling=False)
     (a, b), (c, d) = list(loader)[:2]
-    with record(model, optimizer, path, dataset_size=24, batch_size=8):
+    with record(model, optimizer, path, dataset_size=24, batch_size=8, sampling="fixed"):
         optimizer.zero_grad()
         for batch in ((a, b), (c, d)):
             loss_of(model, batch).backward()
@@ -126,7 +126,7 @@ def test_opacus_beside_the_model(path, options):
     model = make_model()
     wrapped, optimizer, loader = private(model, poisson_sampling=False, **options)
     used = wrapped if isinstance(wrapped, nn.Module) else model
-    with record(model, optimizer, path, dataset_size=24, batch_size=8):
+    with record(model, optimizer, path, dataset_size=24, batch_size=8, sampling="fixed"):
         plain_loop(used, optimizer, list(loader))
     check_trace(path, list(loader), clip_norm=0.8)
 
@@ -137,7 +137,7 @@ def test_opacus_noise(path, multiplier, batch_size):
     model, optimizer, loader = private(
         make_model(), batch_size=batch_size, noise_multiplier=multiplier, poisson_sampling=False
     )
-    with record(model, optimizer, path, dataset_size=24, batch_size=batch_size):
+    with record(model, optimizer, path, dataset_size=24, batch_size=batch_size, sampling="fixed"):
         plain_loop(model, optimizer, list(loader))
     trace = Trace.open(path)
     tau = multiplier * 0.8 / batch_size
@@ -165,7 +165,7 @@ def test_opacus_expects_another_batch_size(path):
 
 def test_clip_norm_that_changes(path):
     model, optimizer, loader = private(make_model(), poisson_sampling=False)
-    with record(model, optimizer, path, dataset_size=24, batch_size=8):
+    with record(model, optimizer, path, dataset_size=24, batch_size=8, sampling="fixed"):
         plain_loop(model, optimizer, list(loader)[:2])
         optimizer.max_grad_norm = 0.5
         with pytest.raises(UnsupportedModel, match=r"clip norm changed from 0\.8 to 0\.5, and a trace has one"):
@@ -178,6 +178,6 @@ def test_opacus_clipping_per_layer(path):
     model, optimizer, loader = private(
         make_model(), poisson_sampling=False, clipping="per_layer", max_grad_norm=[0.3, 0.4, 0.3, 0.4]
     )
-    with record(model, optimizer, path, dataset_size=24, batch_size=8):
+    with record(model, optimizer, path, dataset_size=24, batch_size=8, sampling="fixed"):
         plain_loop(model, optimizer, list(loader))
     assert Trace.open(path).header.clip_norm == pytest.approx(np.sqrt(0.5), rel=1e-6)

@@ -41,7 +41,7 @@ def with_batch_norm() -> Any:
 def test_batch_norm(path):
     model = with_batch_norm()
     with pytest.raises(UnsupportedModel, match=r"Layer norm \(BatchNorm1d\) mixes the examples"):
-        record(model, sgd(model), path, dataset_size=N, batch_size=n)
+        record(model, sgd(model), path, dataset_size=N, batch_size=n, sampling="fixed")
     assert not path.exists()
     model.norm.eval()
     batches = batches_of(8, 8)
@@ -56,7 +56,7 @@ def test_batch_norm_that_wakes_up(path):
     model = with_batch_norm()
     model.norm.eval()
     optimizer = sgd(model)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n):
+    with record(model, optimizer, path, dataset_size=N, batch_size=n, sampling="fixed"):
         plain_loop(model, optimizer, batches_of(8))
         model.train()
         with pytest.raises(UnsupportedModel, match=r"Layer norm \(BatchNorm1d\)"):
@@ -80,13 +80,13 @@ def test_batch_norm_that_wakes_up(path):
 def test_bad_arguments(path, options, match):
     model = make_model()
     with pytest.raises(InvalidArgument, match=match):
-        record(model, sgd(model), path, **{"dataset_size": N, "batch_size": n, **options})
+        record(model, sgd(model), path, **{"dataset_size": N, "batch_size": n, "sampling": "fixed", **options})
     assert not path.exists()
 
 
 def test_optimizer_of_another_model(path):
     with pytest.raises(InvalidArgument, match="optimizer holds no trainable parameter of model"):
-        record(make_model(), sgd(make_model()), path, dataset_size=N, batch_size=n)
+        record(make_model(), sgd(make_model()), path, dataset_size=N, batch_size=n, sampling="fixed")
 
 
 def test_folder_that_holds_a_trace(path):
@@ -94,7 +94,7 @@ def test_folder_that_holds_a_trace(path):
     optimizer = sgd(model)
     with (
         pytest.raises(TraceError, match="already holds a trace"),
-        record(model, optimizer, path, dataset_size=N, batch_size=n),
+        record(model, optimizer, path, dataset_size=N, batch_size=n, sampling="fixed"),
     ):
         pass
     assert Trace.open(path).num_steps == 1
@@ -106,7 +106,7 @@ def test_folder_that_holds_a_trace(path):
 def test_hooks_are_gone_after_the_block(path):
     model = make_model()
     optimizer = sgd(model)
-    with record(model, optimizer, path, dataset_size=N, batch_size=n) as recorder:
+    with record(model, optimizer, path, dataset_size=N, batch_size=n, sampling="fixed") as recorder:
         plain_loop(model, optimizer, batches_of(8))
     plain_loop(model, optimizer, batches_of(8))
     assert recorder.num_steps == Trace.open(path).num_steps == 1
@@ -119,7 +119,7 @@ def test_exception_leaves_an_open_trace(path):
     batches = batches_of(8, 8)
 
     def fail() -> None:
-        with record(model, optimizer, path, dataset_size=N, batch_size=n):
+        with record(model, optimizer, path, dataset_size=N, batch_size=n, sampling="fixed"):
             plain_loop(model, optimizer, batches)
             raise RuntimeError("out of coffee")
 
@@ -136,7 +136,13 @@ def test_resume(path, at):
     model = make_model()
     optimizer = sgd(model)
     batches = batches_of(8, 8, 4, 8, 8)
-    options: dict[str, Any] = {"dataset_size": N, "batch_size": n, "members": [1, 2], "recipe": {"lr": (LR,)}}
+    options: dict[str, Any] = {
+        "dataset_size": N,
+        "batch_size": n,
+        "sampling": "fixed",
+        "members": [1, 2],
+        "recipe": {"lr": (LR,)},
+    }
     checkpoints = []
 
     def interrupted() -> None:
@@ -174,7 +180,7 @@ def test_resume(path, at):
     ],
 )
 def test_resume_of_another_run_changes_nothing(path, changes):
-    options: dict[str, Any] = {"dataset_size": N, "batch_size": n, "members": [1, 2]}
+    options: dict[str, Any] = {"dataset_size": N, "batch_size": n, "sampling": "fixed", "members": [1, 2]}
     model = recorded(path, batches_of(8, 8, 8), **options)
     optimizer = sgd(model)
     before = {file.name: file.read_bytes() for file in path.iterdir()}
@@ -184,7 +190,9 @@ def test_resume_of_another_run_changes_nothing(path, changes):
     ):
         pass
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
-    with record(model, optimizer, path, dataset_size=N, batch_size=n, resume_at=1):  # who is in need not be said again
+    with record(
+        model, optimizer, path, dataset_size=N, batch_size=n, sampling="fixed", resume_at=1
+    ):  # who is in need not be said again
         pass
     assert Trace.open(path).num_steps == 1
 
@@ -194,12 +202,12 @@ def test_resume_beyond_the_end(path):
     optimizer = sgd(model)
     with (
         pytest.raises(InvalidArgument, match="at_step = 2 is beyond the 1 steps"),
-        record(model, optimizer, path, dataset_size=N, batch_size=n, resume_at=2),
+        record(model, optimizer, path, dataset_size=N, batch_size=n, sampling="fixed", resume_at=2),
     ):
         pass
     with (
         pytest.raises(TraceError, match="holds no trace"),
-        record(model, optimizer, path.with_name("other"), dataset_size=N, batch_size=n, resume_at=0),
+        record(model, optimizer, path.with_name("other"), dataset_size=N, batch_size=n, sampling="fixed", resume_at=0),
     ):
         pass
 
@@ -237,6 +245,6 @@ def test_members_that_are_not_indices(path):
     model = make_model()
     with (
         pytest.raises(InvalidArgument, match="members holds the index -1"),
-        record(model, sgd(model), path, dataset_size=N, batch_size=n, members=[-1]),
+        record(model, sgd(model), path, dataset_size=N, batch_size=n, sampling="fixed", members=[-1]),
     ):
         pass

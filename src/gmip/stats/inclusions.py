@@ -1,0 +1,239 @@
+"""Tests of who was in which batch: do the batches look as if they had been drawn as declared? NumPy and SciPy only."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+__all__ = [
+    "Contradiction",
+    "contradiction",
+    "coverage_p_value",
+    "overlap_p_value",
+    "poisson_sizes_p_value",
+    "repeated_within",
+]
+
+Ids = NDArray[np.int64]
+
+
+def repeated_within(batches: Sequence[Ids]) -> int:
+    """How many entries of a batch are there for the second time, over all batches."""
+    return sum(int(ids.size - np.unique(ids).size) for ids in batches)
+
+
+def overlap_p_value(pairs: Sequence[tuple[Ids, Ids]], dataset_size: int) -> tuple[float, float, float]:
+    """(two-sided p-value, overlap found, overlap expected) of pairs of batches, each a uniform subset of its size.
+
+    The overlap of two such subsets is hypergeometric whatever one of them is, so overlaps of successive batches are
+    independent. Exact: the laws are convolved.
+    """
+    kinds: Counter[tuple[int, int]] = Counter()
+    found = 0
+    for first, second in pairs:
+        kinds[first.size, second.size] += 1
+        found += int(np.intersect1d(first, second, assume_unique=False).size)
+    expected = sum(count * a * b / dataset_size for (a, b), count in kinds.items())
+    length = 1 + sum(count * min(kind) for kind, count in kinds.items())
+    law = np.ones(length // 2 + 1, dtype=np.complex128)
+    for (a, b), count in kinds.items():
+        law *= np.fft.rfft(_hypergeometric(dataset_size, a, b), length) ** count
+    chances = np.maximum(np.fft.irfft(law, length), 0.0) if length > 1 else np.ones(1)
+    tail = min(float(chances[: found + 1].sum()), float(chances[found:].sum()))
+    return min(1.0, 2.0 * tail), float(found), float(expected)
+
+
+def coverage_p_value(batches: Sequence[Ids], dataset_size: int) -> tuple[float, int, float]:
+    """(two-sided p-value, records seen, records expected) when every batch is a uniform subset of the data.
+
+    Of a batch of n, those not seen before are hypergeometric given the past, so that their sum minus what was expected
+    is a martingale: normal in the limit. A p-value of 1 where the variance is below 10, too small for that.
+    """
+    seen = np.zeros(0, dtype=np.int64)
+    surprise, variance, expected = 0.0, 0.0, 0.0
+    n_all = float(dataset_size)
+    for ids in batches:
+        new = np.setdiff1d(ids, seen).size
+        unseen, n = max(n_all - seen.size, 0.0), float(ids.size)
+        surprise += new - n * unseen / n_all
+        if n_all > 1.0:
+            variance += n * (unseen / n_all) * (1.0 - unseen / n_all) * (n_all - n) / (n_all - 1.0)
+        expected += n * (n_all - expected) / n_all
+        seen = np.union1d(seen, ids)
+    if seen.size > dataset_size:
+        return 0.0, int(seen.size), expected
+    if variance < 10.0:
+        return 1.0, int(seen.size), expected
+    return float(2.0 * special.ndtr(-abs(surprise) / math.sqrt(variance))), int(seen.size), expected
+
+
+def poisson_sizes_p_value(sizes: NDArray[np.int64], dataset_size: int, batch_size: int) -> float:
+    """Two-sided, the smaller of two tests times 2: the sum of the sizes is binomial, and their variance is right.
+
+    The variance is tested where a size has a variance of at least 5 (chi-squared is an approximation).
+    """
+    rate = batch_size / dataset_size
+    total, trials = int(sizes.sum()), sizes.size * dataset_size
+    low = float(special.bdtr(total, trials, rate))
+    high = 1.0 if total == 0 else float(special.bdtrc(total - 1, trials, rate))
+    sums = min(1.0, 2.0 * min(low, high))
+    variance = dataset_size * rate * (1.0 - rate)
+    if variance < 5.0 or sizes.size < 2:
+        return sums
+    squares = float(np.sum((sizes - batch_size) ** 2)) / variance
+    spread = 2.0 * min(float(special.chdtr(sizes.size, squares)), float(special.chdtrc(sizes.size, squares)))
+    return min(1.0, 2.0 * min(sums, spread))
+
+
+def _hypergeometric(total: int, marked: int, drawn: int) -> NDArray[np.float64]:
+    """Chances of 0, 1, ..., min(marked, drawn) marked ones among `drawn` of `total`."""
+    k = np.arange(min(marked, drawn) + 1, dtype=np.float64)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        log = _log_choose(marked, k) + _log_choose(total - marked, drawn - k) - _log_choose(total, drawn)
+    chances = np.where(drawn - k <= total - marked, np.exp(log), 0.0)
+    return np.asarray(chances / chances.sum())
+
+
+def _log_choose(n: float, k: NDArray[np.float64] | float) -> NDArray[np.float64]:
+    return np.asarray(special.gammaln(n + 1.0) - special.gammaln(np.asarray(k) + 1.0) - special.gammaln(n - k + 1.0))
+
+
+class Contradiction(NamedTuple):
+    """Batches that were not drawn as declared: in words, with the number found and the one expected.
+
+    `p_value` : the chance of that if they were; None where it is impossible.
+    """
+
+    sentence: str
+    value: float
+    expected: float
+    p_value: float | None = None
+
+
+def contradiction(
+    *,
+    sampling: str,
+    dataset_size: int,
+    batch_size: int,
+    sizes: NDArray[np.int64],
+    batches: Sequence[Ids] | None,
+    share: float,
+) -> Contradiction | None:
+    """What speaks against the declared sampling and sizes, if anything does.
+
+    Parameters
+    ----------
+    sizes : of the batch of each step, shape (T,).
+    batches : who was in each step, all of them in their order; None: not known, and only sizes are judged.
+    share : the chance that a sound run is accused.
+    """
+    if sizes.size == 0:
+        return None
+    found = _odd_sizes(sampling, dataset_size, batch_size, sizes, share / 3)
+    if found is None and batches is not None:
+        found = _odd_batches(sampling, dataset_size, batch_size, batches, share / 3)
+    return found
+
+
+def _odd_sizes(sampling: str, total: int, n: int, sizes: NDArray[np.int64], share: float) -> Contradiction | None:
+    low, rest, epoch = int(sizes.min()), total % n, -(-total // n)
+    small = np.flatnonzero(sizes < n)
+    if sampling == "full" and low < total:
+        return Contradiction(
+            f"A step used {low:,} examples, where all {total:,} of `dataset_size` are in every batch", low, total
+        )
+    if sampling == "fixed" and rest and small.size > 1 and small[0] == epoch - 1 and np.all(sizes[small] == rest):
+        later = np.arange(epoch - 1, sizes.size, epoch)
+        if np.array_equal(small, later):
+            return Contradiction(
+                f"Every {epoch} steps comes a batch of {rest:,}, the rest of an epoch: batches are not drawn anew, "
+                "`sampling` = 'fixed' is not what runs, but 'shuffled'",
+                rest,
+                n,
+            )
+    if sampling == "shuffled" and small.size:
+        first = int(small[0])
+        size, seen = int(sizes[first]), first * n + int(sizes[first])
+        if first + 1 < sizes.size and (size != rest or first != epoch - 1):
+            return Contradiction(
+                f"An epoch ends after {seen:,} examples, with a batch of {size:,}, where `dataset_size` = {total:,}",
+                seen,
+                total,
+            )
+    if sampling == "poisson":
+        p = poisson_sizes_p_value(sizes, total, n)
+        if p < share:
+            return Contradiction(
+                f"Batches have {sizes.mean():.4g} examples on average, give or take {sizes.std():.3g}; drawing each of "
+                f"{total:,} records on its own gives {n:,}, give or take {math.sqrt(n * (1.0 - n / total)):.3g}",
+                float(sizes.mean()),
+                float(n),
+                p,
+            )
+    return None
+
+
+def _odd_batches(sampling: str, total: int, n: int, batches: Sequence[Ids], share: float) -> Contradiction | None:
+    if twice := repeated_within(batches):
+        return Contradiction(f"Records are in a batch more than once ({twice:,} times in all)", twice, 0.0)
+    seen = np.unique(np.concatenate(batches)) if batches else np.zeros(0, dtype=np.int64)
+    if seen.size > total:
+        return Contradiction(
+            f"Batches hold {seen.size:,} different records, more than `dataset_size` = {total:,}", seen.size, total
+        )
+    if sampling == "full":
+        return None
+    if sampling == "shuffled":
+        return _odd_epochs(total, n, batches, share)
+    p, found, expected = overlap_p_value(list(itertools.pairwise(batches)), total)
+    if p < share:
+        more = "more" if found > expected else "fewer"
+        return Contradiction(
+            f"Successive batches share {found:,.0f} records in all, {more} than the {expected:,.1f} of batches that "
+            f"are drawn anew from {total:,}",
+            found,
+            expected,
+            p,
+        )
+    p, count, expected = coverage_p_value(batches, total)
+    if p < share:
+        return Contradiction(
+            f"Batches hold {count:,} different records, where {expected:,.0f} of `dataset_size` = {total:,} are "
+            "expected",
+            count,
+            expected,
+            p,
+        )
+    return None
+
+
+def _odd_epochs(total: int, n: int, batches: Sequence[Ids], share: float) -> Contradiction | None:
+    """Shuffled epochs: nobody twice before everybody was once, and in another order each time."""
+    dropped = total % n and all(ids.size == n for ids in batches)
+    epoch = total // n if dropped else -(-total // n)
+    starts = range(0, len(batches), epoch)
+    for start in starts:
+        ids = np.concatenate(batches[start : start + epoch])
+        if again := int(ids.size - np.unique(ids).size):
+            return Contradiction(
+                f"{again:,} records come back before an epoch of `dataset_size` = {total:,} is through", again, 0.0
+            )
+    firsts = [batches[start] for start in starts]
+    if epoch > 1 and len(firsts) > 1:
+        p, found, expected = overlap_p_value(list(itertools.pairwise(firsts)), total)
+        if p < share:
+            return Contradiction(
+                f"The first batches of successive epochs share {found:,.0f} records, where {expected:,.1f} are "
+                "expected: epochs are not shuffled anew",
+                found,
+                expected,
+                p,
+            )
+    return None

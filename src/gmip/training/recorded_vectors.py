@@ -1,0 +1,95 @@
+"""The vectors of a recorded step: which parameters of a model make them up, and how they are copied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from gmip import _validate as check
+from gmip.errors import InvalidArgument
+from gmip.tasks.task import Examples, Task
+from gmip.trace import fingerprint
+from gmip.training.models import trainable_parameters
+from gmip.training.ranks import Ranks
+
+__all__ = ["chosen", "fill", "fingerprints", "is_finite", "numpy_of", "published"]
+
+
+def is_finite(vector: NDArray[Any]) -> bool:
+    """Whether no entry is NaN or infinite."""
+    # A sum is quick and spoilt by any NaN or infinity; a large one may overflow by itself.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(float(vector.sum())) or bool(np.isfinite(vector).all())
+
+
+def published(model: nn.Module, optimizer: Optimizer | None) -> dict[str, nn.Parameter]:
+    """Trainable parameters that this optimizer changes; without one, all."""
+    if optimizer is None:
+        return dict(trainable_parameters(model))
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    found = {name: p for name, p in trainable_parameters(model) if id(p) in held}
+    if not found:
+        raise InvalidArgument(
+            "holds no trainable parameter of `model`",
+            argument="optimizer",
+            remedy="make it from model.parameters(), after any wrapping",
+        )
+    return found
+
+
+def chosen(trained: dict[str, nn.Parameter], names: Iterable[str] | None) -> dict[str, nn.Parameter]:
+    """Those of these names, or with names that begin with one of them; None: all."""
+    if names is None:
+        return trained
+    kept: set[str] = set()
+    for wanted in [names] if isinstance(names, str) else names:
+        found = {name for name in trained if name == wanted or name.startswith(wanted + ".")}
+        if not found:
+            modules = {name.rpartition(".")[0] for name in trained}
+            raise InvalidArgument(
+                f"has {wanted!r}, which is not a trainable parameter"
+                f"{check.did_you_mean(wanted, [*trained, *sorted(modules)])}",
+                argument="parameters",
+                remedy="pass names of model.named_parameters(), or of modules",
+            )
+        kept |= found
+    if not kept:
+        raise InvalidArgument(
+            "is empty", argument="parameters", remedy="name at least one, or leave it out to record all"
+        )
+    return {name: p for name, p in trained.items() if name in kept}
+
+
+def fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, str]:
+    """Of the data, by part."""
+    if data is None:
+        return {}
+    if isinstance(data, Task):
+        return data.fingerprints
+    if isinstance(data, Examples):
+        return {"pool": data.fingerprint}
+    return {"pool": fingerprint(*(numpy_of(a) if isinstance(a, Tensor) else a for a in data))}
+
+
+def fill(row: NDArray[Any], tensors: Sequence[Tensor]) -> None:
+    """Copy the tensors, flat and one after the other, into a row of a trace."""
+    target = torch.from_numpy(row)
+    flat = [Ranks.whole(t.to_dense() if t.is_sparse else t).detach().reshape(-1) for t in tensors]
+    if all(t.is_cpu for t in flat):
+        torch.cat(flat, out=target)  # in the row's dtype, whatever theirs
+    else:  # a model may be spread over several devices
+        for place, t in zip(target.split([t.numel() for t in flat]), flat, strict=True):
+            place.copy_(t)
+
+
+def numpy_of(tensor: Tensor) -> NDArray[Any]:
+    """A tensor from anywhere as an array."""
+    tensor = tensor.detach().cpu()
+    return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())

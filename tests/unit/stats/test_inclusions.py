@@ -1,0 +1,93 @@
+"""Batches that were drawn as declared, and those that were not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gmip.stats.inclusions import contradiction, coverage_p_value, overlap_p_value, poisson_sizes_p_value
+
+TOTAL, SIZE, STEPS = 60, 14, 25
+Batches = list[np.ndarray]
+
+
+def fixed(rng: np.random.Generator, total: int = TOTAL) -> Batches:
+    return [rng.choice(total, SIZE, replace=False) for _ in range(STEPS)]
+
+
+def poisson(rng: np.random.Generator, total: int = TOTAL) -> Batches:
+    return [np.flatnonzero(rng.random(total) < SIZE / TOTAL) for _ in range(STEPS)]
+
+
+def shuffled(rng: np.random.Generator, total: int = TOTAL) -> Batches:
+    orders = [rng.permutation(total) for _ in range(STEPS // 5)]
+    return [order[i : i + SIZE] for order in orders for i in range(0, total, SIZE)]
+
+
+def judged(sampling: str, batches: Batches, *, share: float = 0.001, known: bool = True):
+    sizes = np.array([ids.size for ids in batches])
+    given = {"sampling": sampling, "dataset_size": TOTAL, "batch_size": SIZE, "share": share}
+    return contradiction(sizes=sizes, batches=batches if known else None, **given)
+
+
+@pytest.mark.parametrize(("sampling", "draw"), [("fixed", fixed), ("poisson", poisson), ("shuffled", shuffled)])
+def test_sound_batches_are_accused_as_often_as_said(sampling: str, draw: Callable[..., Batches]) -> None:
+    """At most 5% of 400; five standard deviations above that."""
+    rng = np.random.default_rng(7)
+    accused = sum(judged(sampling, draw(rng), share=0.05) is not None for _ in range(400))
+    assert accused <= 400 * 0.05 + 5 * np.sqrt(400 * 0.05 * 0.95)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "draw", "words"),
+    [
+        ("fixed", lambda rng: [np.arange(SIZE)] * STEPS, "Successive batches share 336 records in all, more"),
+        ("fixed", lambda rng: shuffled(rng), "of an epoch"),
+        ("fixed", lambda rng: fixed(rng, TOTAL // 2), "share|different records"),
+        ("fixed", lambda rng: fixed(rng, 2 * TOTAL), "different records, more than `dataset_size` = 60"),
+        ("fixed", lambda rng: [rng.integers(0, TOTAL, SIZE) for _ in range(STEPS)], "more than once"),
+        ("poisson", fixed, "Batches have 14 examples on average, give or take 0"),
+        ("poisson", lambda rng: [np.arange(k) for k in rng.binomial(TOTAL, SIZE / TOTAL, STEPS)], "Successive"),
+        ("shuffled", fixed, "come back before an epoch"),
+        ("shuffled", lambda rng: [*np.array_split(np.arange(TOTAL), range(SIZE, TOTAL, SIZE))] * 4, "not shuffled"),
+        ("shuffled", lambda rng: shuffled(rng, 2 * TOTAL), "An epoch ends after 120 examples|more than"),
+        ("full", fixed, "A step used 14 examples, where all 60"),
+    ],
+)
+def test_others_are_told(sampling: str, draw: Callable[..., Batches], words: str) -> None:
+    found = judged(sampling, draw(np.random.default_rng(3)))
+    assert found is not None
+    assert re.search(words, found.sentence), found.sentence
+
+
+def test_sizes_alone_tell_epochs_and_their_length() -> None:
+    rng = np.random.default_rng(1)
+    assert judged("fixed", shuffled(rng), known=False) is not None
+    assert judged("shuffled", shuffled(rng, TOTAL - 20), known=False) is not None
+    assert judged("shuffled", shuffled(rng), known=False) is None
+    assert judged("fixed", [np.arange(SIZE)] * STEPS, known=False) is None  # not to be seen without ids
+
+
+def test_overlap_is_hypergeometric() -> None:
+    a, b = np.arange(14), np.arange(4, 18)
+    p, found, expected = overlap_p_value([(a, b)], 60)
+    law = stats.hypergeom(60, 14, 14)
+    assert found == 10.0 and expected == pytest.approx(14 * 14 / 60)
+    assert p == pytest.approx(2 * law.sf(9), rel=1e-9)
+
+
+def test_coverage_counts_the_different_ones() -> None:
+    p, seen, expected = coverage_p_value([np.arange(30), np.arange(30)], 60)
+    assert (seen, expected) == (30, 45.0)
+    p, seen, _ = coverage_p_value([np.arange(61)], 60)
+    assert (p, seen) == (0.0, 61)
+
+
+def test_poisson_sizes_at_the_mean_vary() -> None:
+    assert poisson_sizes_p_value(np.full(30, 30), 100, 30) < 1e-6
+    assert poisson_sizes_p_value(np.array([30]), 100, 30) > 0.5
+    assert poisson_sizes_p_value(np.array([60]), 100, 30) < 1e-6
