@@ -49,6 +49,25 @@ def audit(
             "A recorded run; repeat for several. Without it, gmip trains one by the task's recipe.",
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        options.option(
+            "--model", "FILE|DIR", WHAT, "Weights of a released model (.safetensors, .pt, a folder of save_pretrained)."
+        ),
+    ] = None,
+    members: Annotated[
+        str | None,
+        options.option("--members", "FILE", WHAT, "Its training records: rows of the task's pool, or records."),
+    ] = None,
+    non_members: Annotated[
+        str | None, options.option("--non-members", "FILE", WHAT, "Records that were not in, in the same form.")
+    ] = None,
+    group_by: Annotated[
+        str | None,
+        options.option(
+            "--group-by", "NAME|FILE", HOW, "Who is exposed: by class, by one of the task's groups, or by a file."
+        ),
+    ] = None,
     attacks: Annotated[
         str | None,
         options.option("--attacks", "A,B,...", WHAT, "Attacks; gmip attacks lists them (default: see gmip init)."),
@@ -138,6 +157,8 @@ def audit(
     Examples: gmip audit --task digits
               gmip audit my_project.py:make_task --run runs/a --attacks glir,loss,lira
               gmip audit audit.yaml --fail-above-tpr 0.05@0.01
+              gmip audit my_project.py:make_task --model weights.safetensors
+                  --members members.csv --non-members others.csv
               gmip audit scores.csv --claim-mu 1
               gmip audit predictions.csv --attacks loss,lira
 
@@ -156,6 +177,10 @@ def audit(
         refused = {
             "--task": task,
             "--run": run,
+            "--model": model,
+            "--members": members,
+            "--non-members": non_members,
+            "--group-by": group_by,
             "--target-mu": target_mu,
             "--target-advantage": target_advantage,
             "--notion": notion,
@@ -210,7 +235,8 @@ def audit(
         "device": device,
         "out": out,
         "title": title,
-        "runs": _runs(run, target_mu, target_advantage, notion),
+        "group_by": group_by,
+        "runs": _released(model, members, non_members, run) or _runs(run, target_mu, target_advantage, notion),
     }
     given = {name: value for name, value in given.items() if value is not None}
     trained = cluster.read_cluster(workers, backend, scheduler_address)
@@ -333,6 +359,23 @@ def _columns(given: list[str]) -> dict[str, list[str]]:
 def _limit(option: str, text: str) -> dict[str, float]:
     tpr, fpr = parse.tpr_at_fpr(option, text)
     return {"tpr": tpr, "fpr": fpr}
+
+
+def _released(
+    model: str | None, members: str | None, non_members: str | None, run: list[str] | None
+) -> list[dict[str, Any]] | None:
+    """The one run that is a released model."""
+    given = {"--model": model, "--members": members, "--non-members": non_members}
+    if not any(value is not None for value in given.values()):
+        return None
+    lacking = next((option for option, value in given.items() if value is None), None)
+    if lacking is not None:
+        raise BadRequest(
+            f"An audit of a released model needs {lacking}", remedy="pass --model, --members and --non-members together"
+        )
+    if run:
+        raise BadRequest("--run and --model are both given", remedy="audit one after the other, and gmip compare them")
+    return [{"model": model, "members": members, "non_members": non_members}]
 
 
 def _runs(

@@ -38,6 +38,7 @@ class RunTraits(NamedTuple):
     noisy: bool  # noise was added to gradients
     recorded: bool  # the run existed before the audit, which did not choose its seed
     seeded: bool  # the run is one of `gmip train` on the audited task, so members follow from its seed
+    published: bool = True  # its gradients were published; else there is the trained model alone
 
 
 class Attack(ABC):

@@ -9,12 +9,13 @@ from typing import Any, Final, NamedTuple
 
 from gmip import _validate as check
 from gmip.attacks import ATTACKS, VARIANTS
-from gmip.attacks.attack import NEEDS, Attack, RunTraits
+from gmip.attacks.attack import NEEDS, Attack, Need, RunTraits
 from gmip.errors import InvalidArgument
 
 __all__ = ["NOTE", "Assumption", "default_names", "kind", "make", "markdown", "names", "table", "titles"]
 
 _ALL: Final = ATTACKS | VARIANTS
+_OF_A_MODEL: Final[frozenset[Need]] = frozenset({"query", "weights", "loss", "population", "labels"})
 _ANALYTICAL: Final = "error rates known in closed form"
 
 NOTE: Final = (
@@ -36,8 +37,13 @@ def names() -> tuple[str, ...]:
 
 
 def default_names(runs: Sequence[RunTraits]) -> tuple[str, ...]:
-    """The attacks that an audit of these runs uses when nobody names any."""
-    return tuple(name for name in _ALL if kind(name).runs_by_default(runs))
+    """The attacks that an audit of these runs uses when nobody names any.
+
+    Of a model without its training, all that need nothing else: no gradients, no shadow models, no explanations.
+    """
+    if all(run.published for run in runs):
+        return tuple(name for name in _ALL if kind(name).runs_by_default(runs))
+    return tuple(name for name in _ALL if kind(name).needs <= _OF_A_MODEL)
 
 
 def kind(name: str) -> type[Attack]:

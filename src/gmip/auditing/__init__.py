@@ -24,12 +24,13 @@ from gmip.auditing.promises import claimed_curve, predicted, promise, stacked_ru
 from gmip.auditing.recorded import assemble_run
 from gmip.auditing.schema import AuditResult
 from gmip.auditing.score_audit import audit_score_table, audit_scores
-from gmip.auditing.score_files import SUFFIXES, read_scores
+from gmip.auditing.score_files import SUFFIXES, read_columns, read_scores
 from gmip.auditing.score_table import ROLES, ScoreTable
-from gmip.auditing.verdict import THREAT_MODEL, gate, verdict
+from gmip.auditing.verdict import RELEASED_THREAT_MODEL, THREAT_MODEL, gate, verdict
 
 __all__ = [
     "PREDICTION_ROLES",
+    "RELEASED_THREAT_MODEL",
     "ROLES",
     "SUFFIXES",
     "THREAT_MODEL",
@@ -58,6 +59,7 @@ __all__ = [
     "merged",
     "predicted",
     "promise",
+    "read_columns",
     "read_scores",
     "stacked_run",
     "verdict",

@@ -13,8 +13,8 @@ from gmip.accounting.mechanism import NoisySGD
 from gmip.auditing.advice import advise
 from gmip.auditing.assemble import Attacked, Candidates, Criteria, Labels, assemble
 from gmip.auditing.groups import Groups
-from gmip.auditing.promises import all_promises, claimed_curve, listed_curve
-from gmip.auditing.schema import RunAudit, RunFacts
+from gmip.auditing.promises import all_promises, claimed_curve, given_promise, listed_curve
+from gmip.auditing.schema import Promise, RunAudit, RunFacts
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.trace import Trace
@@ -35,39 +35,31 @@ def assemble_run(
     progress: Progress,
     group_of: Callable[[NDArray[Any]], Groups] | None = None,
     grouped_by: str | None = None,
+    warnings: Sequence[str] = (),
 ) -> tuple[RunAudit, Candidates]:
     """All about one run, and its candidates with their scores by the strongest attack, the most exposed first.
 
     Parameters
     ----------
-    traces : the run and its repetitions, each with members.
+    traces : the run and its repetitions, each with members. A trace without steps is of a released model: nothing is
+        known about its training, so nothing is promised but what `claim_mu` says.
     accuracies : train_accuracy and test_accuracy.
     claim_mu : what was promised, as mu-GMIP; None: what the accountant says about the run.
     group_of : the groups of candidates with these ids, and in `grouped_by` what the groups are.
+    warnings : what else limits the audit.
     """
     trace = traces[0]
     runs = trace.runs()
-    if not runs:
-        raise InvalidArgument(f"{trace.path} has no steps, so there is nothing to audit", remedy="train at least one")
-    largest = max(runs, key=lambda run: run.num_steps)
-    claimed = claimed_curve(runs, claim_mu)
+    largest = max(runs, key=lambda run: run.num_steps) if runs else None
+    claimed = claimed_curve(runs, claim_mu) if runs or claim_mu is not None else None
     knows = max((one.knows for one in attacks), default=0.0)
-    listed = listed_curve(runs, knows) if knows else None
-
-    def label(repeat: int, scores: ScoreSet) -> Labels:
-        groups = None if group_of is None else group_of(scores.ids)
-        return Labels(inside=_inside(traces[repeat], scores), groups=groups)
-
-    return assemble(
-        name=name,
-        task=task,
-        path=path,
-        facts=_facts(trace, largest, accuracies),
-        attacks=attacks,
-        label=label,
-        claimed=claimed,
-        listed=listed,
-        promises=all_promises(
+    listed = listed_curve(runs, knows) if knows and runs else None
+    promises: tuple[Promise, ...]
+    if not runs:
+        promises = () if claimed is None else (given_promise(claimed, criteria.fprs),)
+    else:
+        assert claimed is not None
+        promises = all_promises(
             runs,
             claimed,
             [attack.found[0].scores for attack in attacks],
@@ -76,7 +68,22 @@ def assemble_run(
             listed=listed,
             knows=knows,
             only_listed=all(one.knows for one in attacks),
-        ),
+        )
+
+    def label(repeat: int, scores: ScoreSet) -> Labels:
+        groups = None if group_of is None else group_of(scores.ids)
+        return Labels(inside=_inside(traces[repeat], scores), groups=groups)
+
+    audited, candidates = assemble(
+        name=name,
+        task=task,
+        path=path,
+        facts=_facts(trace, largest, accuracies),
+        attacks=attacks,
+        label=label,
+        claimed=claimed,
+        listed=listed,
+        promises=promises,
         advise=lambda judged, outcomes: advise(
             largest, judged, outcomes, tpr=criteria.goal.tpr, fpr=criteria.goal.fpr, schedule=len(runs) > 1
         ),
@@ -84,6 +91,9 @@ def assemble_run(
         progress=progress,
         grouped_by=None if group_of is None else grouped_by,
     )
+    if warnings:
+        audited = audited.model_copy(update={"warnings": (*audited.warnings, *warnings)})
+    return audited, candidates
 
 
 def _inside(trace: Trace, scores: ScoreSet) -> NDArray[np.bool_]:
@@ -92,8 +102,10 @@ def _inside(trace: Trace, scores: ScoreSet) -> NDArray[np.bool_]:
     return np.isin(scores.ids, trace.members)
 
 
-def _facts(trace: Trace, run: NoisySGD, accuracies: Mapping[str, float | None]) -> RunFacts:
+def _facts(trace: Trace, run: NoisySGD | None, accuracies: Mapping[str, float | None]) -> RunFacts:
     header, known = trace.header, trace.header.recipe
+    if run is None:  # what the header says beyond this is the task's recipe, not what was run
+        return RunFacts(num_params=header.num_params).model_copy(update=dict(accuracies))
     rate = known.get("learning_rate")
     return RunFacts(
         dataset_size=header.dataset_size,

@@ -7,16 +7,18 @@ import csv
 import gc
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+from numpy.typing import NDArray
 
 from gmip._io import reading
 from gmip.auditing.prediction_table import builder_for, table_from_columns
 from gmip.auditing.score_table import ScoreTable
 from gmip.errors import FileError, InvalidArgument
 
-__all__ = ["SUFFIXES", "read_scores"]
+__all__ = ["SUFFIXES", "read_columns", "read_scores"]
 
 _CSV, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson"), (".parquet", ".pq")
 SUFFIXES: Final = (".csv", ".tsv", *_JSON, *_PARQUET)
@@ -29,42 +31,68 @@ def read_scores(
     """The scores in a file, or those of attacks on the predictions in it; arguments as in `builder_for`.
 
     What is wrong is one sentence that names the file."""
-    suffix = path.suffix.lower()
+    with _readable(path):
+        if path.suffix.lower() in _PARQUET:
+            return table_from_columns(_parquet(path), columns, attacks)
+        return _read(path, columns, attacks)
+
+
+def read_columns(path: Path) -> dict[str, Sequence[Any] | NDArray[Any]]:
+    """Every column of a file, by name: text of CSV, what JSON and Parquet hold. Errors name the file."""
+    with _readable(path):
+        if path.suffix.lower() in _PARQUET:
+            return dict(_parquet(path))
+        found: dict[str, list[Any]] = {}
+        with path.open(encoding="utf-8-sig", newline="") as file, _no_garbage_collection():
+            for names, rows in _records(path)(file):
+                repeated = next((name for name in names if names.count(name) > 1), None)
+                if repeated is not None:
+                    raise InvalidArgument(f"The file has two columns {repeated!r}", remedy="rename one of them")
+                for place, name in enumerate(names):
+                    found.setdefault(name, []).extend(row[place] for row in rows)
+        if not found:
+            raise _empty()
+        return dict(found)
+
+
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """What is wrong with a file is one sentence that names it."""
     with reading(path):
+        if path.suffix.lower() not in (*_CSV, *_JSON, *_PARQUET):
+            raise InvalidArgument(f"{path} is not a known kind of file", remedy=f"pass one of {', '.join(SUFFIXES)}")
         if not path.is_file() and path.exists():
-            raise FileError(f"{path} is not a file", remedy=f"pass a file of scores ({', '.join(SUFFIXES)})")
+            raise FileError(f"{path} is not a file", remedy=f"pass a table ({', '.join(SUFFIXES)})")
         try:
-            if suffix in _PARQUET:
-                return table_from_columns(_parquet(path), columns, attacks)
-            if suffix in _JSON:
-                return _read(path, _json_lines, columns, attacks)
-            if suffix in _CSV:
-                return _read(path, _csv_records, columns, attacks)
+            yield
         except InvalidArgument as error:
             if error.argument is not None:
                 raise
             raise type(error)(f"{path}: {error.problem}", remedy=error.remedy) from None
         except UnicodeDecodeError:
             raise InvalidArgument(f"{path} is not text in UTF-8", remedy="save it as UTF-8") from None
-    raise InvalidArgument(f"{path} is not a known kind of file", remedy=f"pass one of {', '.join(SUFFIXES)}")
 
 
-def _read(
-    path: Path, records: Any, columns: Mapping[str, str | Sequence[str]] | None, attacks: Sequence[str] | None
-) -> ScoreTable:
+def _records(path: Path) -> Callable[[Any], Iterator[tuple[list[str], list[Sequence[Any]]]]]:
+    return _json_lines if path.suffix.lower() in _JSON else _csv_records
+
+
+def _read(path: Path, columns: Mapping[str, str | Sequence[str]] | None, attacks: Sequence[str] | None) -> ScoreTable:
     builder: Any = None
     with path.open(encoding="utf-8-sig", newline="") as file, _no_garbage_collection():
-        for names, rows in records(file):
+        for names, rows in _records(path)(file):
             if builder is None:
                 builder = builder_for(names, columns, attacks)
             cells = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
             builder.add({name: cells[name] for name in builder.columns.all()})
     if builder is None:
-        raise InvalidArgument(
-            "The file is empty", remedy="write a line of column names, and a record on each line below"
-        )
+        raise _empty()
     table: ScoreTable = builder.table()
     return table
+
+
+def _empty() -> InvalidArgument:
+    return InvalidArgument("The file is empty", remedy="write a line of column names, and a record on each line below")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,14 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.schema import AttackOutcome, Gate, Verdict
 from gmip.stats import Pooled, RunScores, candidates_needed, tpr_lower_bound
 
-__all__ = ["PREDICTIONS_THREAT_MODEL", "SCORES_THREAT_MODEL", "THREAT_MODEL", "gate", "verdict"]
+__all__ = [
+    "PREDICTIONS_THREAT_MODEL",
+    "RELEASED_THREAT_MODEL",
+    "SCORES_THREAT_MODEL",
+    "THREAT_MODEL",
+    "gate",
+    "verdict",
+]
 
 THREAT_MODEL: Final = (
     "The attacker sees every published mean gradient and the parameters at each step, as in federated learning; the "
@@ -44,6 +51,14 @@ PREDICTIONS_THREAT_MODEL: Final = (
     SCORES_THREAT_MODEL[1].split(",")[0] + ".",
     "Reference models are taken to be trained as the model was, on records of the same distribution; where the table "
     "does not say what they were trained on, on none of these records.",
+    *SCORES_THREAT_MODEL[2:],
+)
+
+RELEASED_THREAT_MODEL: Final = (
+    "The attacker has the released model, or asks it; the table of attacks says what each of them needs beside that. "
+    "How it was trained, and its gradients, were not attacked: an attacker who saw them may find more.",
+    SCORES_THREAT_MODEL[1].split(",")[0] + ".",
+    "Records of the task's pool that are in neither list are taken to be non-members, and attacks may use them.",
     *SCORES_THREAT_MODEL[2:],
 )
 

@@ -25,17 +25,26 @@ from gmip.attacks.attack import NEEDS, Attack, parties
 from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.auditing import Attacked, Scored
-from gmip.errors import GmipWarning
+from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.pipeline.audited_runs import AuditedRun
 from gmip.pipeline.config import AttackConfig, AuditConfig
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 
-__all__ = ["choose_candidates", "default_attacks", "make_attacks", "read_scored", "run_attacks", "write_scored"]
+__all__ = [
+    "check_attacks",
+    "choose_candidates",
+    "default_attacks",
+    "make_attacks",
+    "read_scored",
+    "run_attacks",
+    "write_scored",
+]
 
 _FORMAT: Final = "gmip-scores-2"  # files of another format are computed again
 _OPTIONAL: Final = ("p_values", "susceptibility")
+_OF_TRAINING: Final = frozenset({"gradients", "code"})  # what nobody knows of a released model
 
 
 def make_attacks(config: AuditConfig, wanted: Sequence[AttackConfig]) -> list[Attack]:
@@ -51,10 +60,23 @@ def make_attacks(config: AuditConfig, wanted: Sequence[AttackConfig]) -> list[At
     return made
 
 
-def default_attacks(runs: Sequence[AuditedRun], task: Task) -> list[AttackConfig]:
+def default_attacks(runs: Sequence[AuditedRun]) -> list[AttackConfig]:
     """The attacks that want to run on these runs when nobody names any."""
-    names = attack_table.default_names([run.traits(task) for run in runs])
+    names = attack_table.default_names([run.traits() for run in runs])
     return [AttackConfig(name=name) for name in names]
+
+
+def check_attacks(attacks: Sequence[Attack], runs: Sequence[AuditedRun]) -> None:
+    """Raise for an attack that was asked for and needs what a run does not have."""
+    released = next((run for run in runs if run.released is not None), None)
+    wrong = next((attack for attack in attacks if attack.needs & _OF_TRAINING), None)
+    if released is not None and wrong is not None:
+        lacking = next(words for need, words in NEEDS.items() if need in wrong.needs & _OF_TRAINING)
+        raise InvalidArgument(
+            f"has {wrong.name!r}, which needs {lacking}, and of {released.released} the model alone is known",
+            argument="attacks",
+            remedy="leave it out, or record the training (gmip.record)",
+        )
 
 
 def choose_candidates(trace: Trace, most: int, seed: int) -> NDArray[np.int64]:
@@ -68,10 +90,22 @@ def choose_candidates(trace: Trace, most: int, seed: int) -> NDArray[np.int64]:
 
 
 def run_attacks(
-    task: Task, run: AuditedRun, attacks: Sequence[Attack], config: AuditConfig, folder: Path, seed: int, watch: Watch
-) -> list[Attacked]:
-    """What each attack found in each repetition; what `folder` already holds is not computed again."""
+    run: AuditedRun,
+    attacks: Sequence[Attack],
+    config: AuditConfig,
+    folder: Path,
+    seed: int,
+    watch: Watch,
+    *,
+    unasked: bool = False,
+) -> tuple[list[Attacked], list[str]]:
+    """What each attack found in each repetition; what `folder` already holds is not computed again.
+
+    Of `unasked` attacks on a released model, those that do not apply to it are left out, as sentences say.
+    """
+    task = run.task
     found: dict[str, list[Scored]] = {attack.name: [] for attack in attacks}
+    left_out: dict[str, str] = {}
     for repeat, trace in enumerate(run.traces):
         ids = choose_candidates(trace, config.candidates, seed)
         paths = {attack.name: folder / f"{attack.name}-{_key(trace, ids, attack)}.safetensors" for attack in attacks}
@@ -81,11 +115,18 @@ def run_attacks(
         for attack in attacks:
             scored = known[attack.name]
             if scored is None:
-                scored = _run(task, trace, attack, ids, watch(f"{attack.name} on {which}"))
+                try:
+                    scored = _run(task, trace, attack, ids, watch(f"{attack.name} on {which}"))
+                except (InvalidArgument, UnsupportedModel) as error:
+                    last = len(left_out) + 1 == len(attacks)
+                    if not unasked or run.released is None or last:
+                        raise
+                    left_out[attack.name] = f"The attack {attack.name} was left out: {error}"
+                    continue
                 scored = dataclasses.replace(scored, seconds=scored.seconds + training.get(attack.name, 0.0))
                 write_scored(paths[attack.name], scored)
             found[attack.name].append(scored)
-    return [
+    attacked = [
         Attacked(
             name=attack.name,
             title=attack.title,
@@ -94,7 +135,9 @@ def run_attacks(
             knows=_listed_share(run.traces, found[attack.name]) if "list" in attack.needs else 0.0,
         )
         for attack in attacks
+        if attack.name not in left_out
     ]
+    return attacked, list(left_out.values())
 
 
 def _listed_share(traces: Sequence[Trace], found: Sequence[Scored]) -> float:

@@ -19,6 +19,7 @@ from gmip.attacks.attack import RunTraits
 from gmip.attacks.signals import released_model
 from gmip.errors import InvalidArgument
 from gmip.pipeline.config import AuditConfig, RunConfig
+from gmip.pipeline.released import released_run
 from gmip.tasks import Recipe, Task
 from gmip.trace import Trace
 from gmip.training import count_params, evaluate, initial_model, recipe_of, train
@@ -31,29 +32,37 @@ class AuditedRun:
     """One run of an audit, and further runs of the same recipe with other seeds."""
 
     name: str
+    task: Task
     traces: tuple[Trace, ...]
     recorded: bool  # the first one is the user's, not trained here
+    released: str | None = None  # where the model is from of which nothing was recorded
 
     @property
     def trace(self) -> Trace:
         """The run itself."""
         return self.traces[0]
 
-    def traits(self, task: Task) -> RunTraits:
+    @property
+    def path(self) -> str | None:
+        """Where the run is from; None: it was trained here."""
+        return self.released or (str(self.trace.path) if self.recorded else None)
+
+    def traits(self) -> RunTraits:
         """What attacks may know to decide whether they run unasked."""
         return RunTraits(
             noisy=any(info.noise_std > 0.0 for info in self.trace.infos),
             recorded=self.recorded,
-            seeded=self.trace.header.recipe.get("task") == task.name,
+            seeded=self.released is None and self.trace.header.recipe.get("task") == self.task.name,
+            published=self.released is None,
         )
 
-    def accuracies(self, task: Task) -> dict[str, float | None]:
+    def accuracies(self) -> dict[str, float | None]:
         """Of the trained model; empty where the trace holds none."""
         if self.trace.final_state() is None:
             return {}
-        model = released_model(task, self.trace)
-        parts = {"train_accuracy": task.pool[self.trace.members], "test_accuracy": task.test}
-        return {name: evaluate(task, model, part)[1] if len(part) else None for name, part in parts.items()}
+        model = released_model(self.task, self.trace)
+        parts = {"train_accuracy": self.task.pool[self.trace.members], "test_accuracy": self.task.test}
+        return {name: evaluate(self.task, model, part)[1] if len(part) else None for name, part in parts.items()}
 
 
 def audit_seed(config: AuditConfig, folder: Path) -> int:
@@ -74,6 +83,17 @@ def make_runs(task: Task, config: AuditConfig, folder: Path, seed: int, watch: W
     runs: list[AuditedRun] = []
     names = _names(config.runs)
     for number, (name, wanted) in enumerate(zip(names, config.runs, strict=True)):
+        if wanted.model is not None:
+            if config.repeats > 1:
+                raise InvalidArgument(
+                    "needs runs that can be trained again, and a released model cannot",
+                    argument="repeats",
+                    value=config.repeats,
+                    remedy="leave it out",
+                )
+            own, trace = released_run(task, wanted, folder)
+            runs.append(AuditedRun(name, own, (trace,), recorded=True, released=wanted.model))
+            continue
         if wanted.path is not None:
             first = _recorded(task, wanted.path)
             recipe = None if config.repeats == 1 else recipe_of(task, first)
@@ -88,13 +108,15 @@ def make_runs(task: Task, config: AuditConfig, folder: Path, seed: int, watch: W
                 f"training {name}" if config.repeats == 1 else f"training {name}, {repeat + 1} of {config.repeats}"
             )
             traces.append(_trained(task, recipe, options, folder, name, _seed(seed, number, repeat), stage))
-        runs.append(AuditedRun(name, tuple(traces), wanted.path is not None))
+        runs.append(AuditedRun(name, task, tuple(traces), wanted.path is not None))
     return runs
 
 
 def _recorded(task: Task, path: str) -> Trace:
     trace = Trace.open(path)
     trace.check_data(task.fingerprints)
+    if not trace.num_steps:
+        raise InvalidArgument(f"{trace.path} has no steps, so there is nothing to audit", remedy="train at least one")
     if trace.members is None or trace.non_members is None or not len(trace.members) or not len(trace.non_members):
         raise InvalidArgument(
             f"{path} does not name both members and non-members, by which an audit judges an attack",
@@ -154,6 +176,8 @@ def _names(runs: Sequence[RunConfig]) -> list[str]:
         made = "run"
         if run.path is not None:
             made = Path(run.path).resolve().name
+        elif run.model is not None:
+            made = Path(run.model).resolve().stem or "model"
         elif target is not None:
             made = f"{run.notion.upper()} {target[0].removeprefix('target_')} {target[1]}"
         name = base = run.name or made

@@ -84,10 +84,14 @@ class ShadowConfig(_Strict):
 
 
 class RunConfig(_Strict):
-    """A run to audit: a recorded one (`path`), or one to train, with changes to the task's recipe and a target."""
+    """A run to audit: a recorded one (`path`), a released model (`model`, with files or ids of its members and of
+    non-members), or one to train, with changes to the task's recipe and a target."""
 
     name: str | None = None
     path: str | None = None
+    model: str | None = None
+    members: str | tuple[Annotated[int, Field(ge=0)], ...] | None = None
+    non_members: str | tuple[Annotated[int, Field(ge=0)], ...] | None = None
     recipe: dict[str, Any] = Field(default_factory=dict)
     target_mu: Positive | None = None
     target_tpr: RateConfig | None = None
@@ -105,6 +109,14 @@ class RunConfig(_Strict):
         given = sum(target is not None for target in targets)
         if self.path is not None and (self.recipe or given):
             raise ValueError("has a path, so the run is trained already: leave out recipe and targets")
+        who = (self.members, self.non_members)
+        if self.model is not None:
+            if self.path is not None or self.recipe or given:
+                raise ValueError("has a model, which is trained already: leave out path, recipe and targets")
+            if None in who:
+                raise ValueError("has a model: say who was in with members and non_members, files or ids")
+        elif who != (None, None):
+            raise ValueError("has members or non_members, which are for a released model: add model, or leave them out")
         if given > 1:
             raise ValueError("has more than one target: give one of target_mu, target_tpr, target_advantage")
         if self.notion != "gmip" and not given:
@@ -144,6 +156,7 @@ class AuditConfig(_Strict):
     delta: Rate = 1.0e-5
     fprs: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.001, 0.01, 0.1)
     claim_mu: Positive | None = None
+    group_by: str | None = None
     target_tpr: RateConfig = RateConfig(tpr=0.05, fpr=0.01)
     fail_above_tpr: RateConfig | None = None
     shadows: ShadowConfig = ShadowConfig()
@@ -248,6 +261,8 @@ task: digits
 
 # The runs, compared in one report. A recorded one by its folder (from gmip train or gmip.record):
 #   - {{name: as deployed, path: runs/a}}
+# a released model of which nothing was recorded, and who was in (files with rows of the task's pool, or with records):
+#   - {{model: weights.safetensors, members: members.csv, non_members: others.csv}}
 # or one to train for the audit: the task's recipe, with changes and a privacy target where you want them:
 #   - {{name: no noise}}
 #   - {{name: GMIP, target_mu: 2.0}}
@@ -287,6 +302,10 @@ fprs: [0.001, 0.01, 0.1]
 
 # What was promised, as mu-GMIP. null: what the accountant says about the run.
 claim_mu: null
+
+# Who is exposed: a name in the task's groups, "class", or a file with columns id (row of the pool) and group. null: the
+# first of the task's groups, else its classes.
+group_by: null
 
 # What the advice in the report aims at: it says which noise or batch size gives this TPR at this FPR.
 target_tpr: 0.05@0.01

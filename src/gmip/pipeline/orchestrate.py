@@ -6,27 +6,33 @@ import datetime
 import os
 import platform
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from gmip._progress import Watch, silent
-from gmip.auditing import THREAT_MODEL, Audited, AuditResult, Criteria, Groups, RateLimit, assemble_run, hold_folder
+from gmip.auditing import (
+    RELEASED_THREAT_MODEL,
+    THREAT_MODEL,
+    Audited,
+    AuditResult,
+    Criteria,
+    RateLimit,
+    assemble_run,
+    hold_folder,
+)
 from gmip.auditing.schema import Provenance
 from gmip.errors import InvalidArgument
-from gmip.pipeline.attacking import default_attacks, make_attacks, run_attacks
+from gmip.pipeline.attacking import check_attacks, default_attacks, make_attacks, run_attacks
 from gmip.pipeline.audited_runs import audit_seed, make_runs
 from gmip.pipeline.config import AuditConfig, make_config
+from gmip.pipeline.record_groups import record_groups
 from gmip.tasks import Task, load
 from gmip.training.devices import usable_device
 
 __all__ = ["Audited", "audit", "run_audit"]
 
-_MOST_CLASSES: Final = 1000
 _SHOWN_VERSIONS: Final = ("gmip", "torch", "opacus", "numpy", "scipy")
 
 
@@ -43,13 +49,15 @@ def audit(
     Parameters
     ----------
     task : a task, its name, or path/to/file.py:make_task.
-    runs : folders of recorded runs, or mappings with the settings of a run to train (name, recipe, target_mu, ...);
-        None trains the task's own recipe.
+    runs : folders of recorded runs, or mappings with the settings of a run to train (name, recipe, target_mu, ...), or
+        with a released `model` (weights, a file or folder), its `members` and `non_members` (files, or rows of the
+        task's pool); None trains the task's own recipe.
     attacks : names, or mappings with name and options; None: see `gmip init`.
     watch : called with the name of each stage, returns a function of (done, total).
-    settings : the others of `gmip init`: candidates, repeats, seed, out, confidence, delta, fprs, claim_mu, target_tpr,
-        fail_above_tpr, shadows, device, title. With `out`, work is kept there and an interrupted audit goes on when
-        repeated; without it nothing is kept. No report is written: `gmip.report.write_report(result, folder)` does.
+    settings : the others of `gmip init`: candidates, repeats, seed, out, confidence, delta, fprs, claim_mu, group_by,
+        target_tpr, fail_above_tpr, shadows, device, title. With `out`, work is kept there and an interrupted audit goes
+        on when repeated; without it nothing is kept. No report is written: `gmip.report.write_report(result, folder)`
+        does.
     """
     given: dict[str, Any] = dict(settings)
     if runs is not None:
@@ -83,22 +91,25 @@ def run_audit(
     asked = make_attacks(config, config.attacks)  # what is wrong with them is said before anything is trained
     seed = audit_seed(config, work)
     runs = make_runs(task, config, work / "runs", seed, watch)
-    attacks = asked or make_attacks(config, default_attacks(runs, task))
+    check_attacks(asked, runs)
+    attacks = asked or make_attacks(config, default_attacks(runs))
     audits, candidates = [], {}
     for run in runs:
-        attacked = run_attacks(task, run, attacks, config, work / "scores", seed, watch)
+        groups = record_groups(run.task, config.group_by)
+        scores, left_out = run_attacks(run, attacks, config, work / "scores", seed, watch, unasked=not asked)
         audited, candidates[run.name] = assemble_run(
             name=run.name,
-            task=task.name,
-            path=str(run.trace.path) if run.recorded else None,
+            task=run.task.name,
+            path=run.path,
             traces=run.traces,
-            attacks=attacked,
-            accuracies=run.accuracies(task),
+            attacks=scores,
+            accuracies=run.accuracies(),
             claim_mu=config.claim_mu,
             criteria=_criteria(config, seed),
             progress=watch(f"judging {run.name}"),
-            group_of=_classes(task),
-            grouped_by="class",
+            group_of=None if groups is None else groups.of,
+            grouped_by=None if groups is None else groups.name,
+            warnings=left_out,
         )
         audits.append(audited)
     result = AuditResult(
@@ -107,28 +118,17 @@ def run_audit(
         confidence=config.confidence,
         delta=config.delta,
         runs=tuple(audits),
-        threat_model=THREAT_MODEL,
+        threat_model=THREAT_MODEL if any(run.released is None for run in runs) else RELEASED_THREAT_MODEL,
         provenance=Provenance(
             command=command or f"gmip.audit({config.task!r}, ...)",
             seed=seed,
             versions={name: version(name) for name in _SHOWN_VERSIONS},
             platform=f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
-            fingerprints=task.fingerprints,
+            fingerprints=runs[0].task.fingerprints,
             config=config.model_dump(mode="json"),
         ),
     )
     return Audited(result, candidates)
-
-
-def _classes(task: Task) -> Callable[[NDArray[Any]], Groups] | None:
-    """The class of each record, where the task has classes."""
-    targets = task.pool.targets.detach().cpu().numpy()
-    if targets.ndim != 1 or targets.dtype.kind not in "iub":
-        return None
-    names = np.unique(targets)
-    if not 2 <= names.size <= _MOST_CLASSES:
-        return None
-    return lambda ids: Groups(np.searchsorted(names, targets[ids]), tuple(map(str, names.tolist())))
 
 
 def _criteria(config: AuditConfig, seed: int) -> Criteria:

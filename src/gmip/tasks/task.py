@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -145,6 +145,8 @@ class Task:
     recipe : how to train by default.
     background : further records from the same distribution that no run trains on.
     loss : (outputs, targets) -> loss of each example, shape (n,).
+    groups : what the records of the pool are (site, sex, cohort): name -> the group of each record, len(pool) of them.
+        An audit says who is exposed by the first of them, or by the one that it is asked for; without any, by class.
     """
 
     name: str
@@ -154,6 +156,23 @@ class Task:
     recipe: Recipe
     background: Examples | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
+    groups: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given: object = self.groups
+        if not isinstance(given, Mapping):
+            raise InvalidArgument(
+                f"must map names to one group for each record, not be {type(given).__name__}",
+                argument="groups",
+                remedy="pass such as {'site': sites}",
+            )
+        for name, column in self.groups.items():
+            if len(column) != len(self.pool):
+                raise InvalidArgument(
+                    f"has {len(column)} entries under {name!r}, and the pool has {len(self.pool)} records",
+                    argument="groups",
+                    remedy="name the group of each record of the pool",
+                )
 
     def __repr__(self) -> str:
         return f"<Task {self.name}: {len(self.pool)} records, {len(self.test)} for testing>"

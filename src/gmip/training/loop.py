@@ -189,18 +189,24 @@ def fit(
     device = usable_device(device)
     seed = check.seed(seed)
     with _quiet_opacus(), torch.random.fork_rng():
-        stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device)
+        # Nobody asks for gradients of its records, so BatchNorm may mix them; clipping cannot.
+        checked = recipe.clip_norm is not None
+        stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device, checked)
         _run(members, recipe, seed, 0, stepper, noise, None, device, None, None, _Checkpoints(None, math.inf))
         return stepper.release().eval()
 
 
-def initial_model(task: Task, seed: int, *, fix: bool = False) -> nn.Module:
-    """The untrained model of that seed, in train mode; torch's global random state is left as it was."""
+def initial_model(task: Task, seed: int, *, fix: bool = False, checked: bool = True) -> nn.Module:
+    """The untrained model of that seed, in train mode; torch's global random state is left as it was.
+
+    `checked` : layers that mix examples are refused, because no record has a gradient of its own.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(Stream.WEIGHTS.torch_seed(seed))
         model = task.make_model()
         model = (fix_model(model) if fix else model).train()
-    check_model(model)
+    if checked:
+        check_model(model)
     return model
 
 
@@ -242,9 +248,10 @@ def _begin(
     grad_sample_mode: str,
     max_physical_batch_size: int | None,
     device: str,
+    checked: bool = True,
 ) -> tuple[Stepper, torch.Generator | None]:
     """Model and optimizer before the first step; torch's global generator is left at the start of dropout's stream."""
-    model = initial_model(task, seed, fix=fix).to(device)
+    model = initial_model(task, seed, fix=fix, checked=checked).to(device)
     torch.manual_seed(Stream.DROPOUT.torch_seed(seed))
     noise = None if recipe.clip_norm is None else noise_generator(seed, device)
     optimizer = make_optimizer(recipe, model)

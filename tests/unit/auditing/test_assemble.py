@@ -11,7 +11,6 @@ import pytest
 from gmip import account
 from gmip.auditing import Attacked, Candidates, Criteria, RateLimit, Scored, assemble_run, merged
 from gmip.auditing.schema import RunAudit
-from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.trace import Trace, TraceWriter
 from tests.unit.report import sample
@@ -117,9 +116,11 @@ def test_what_was_not_recorded_is_a_fact(tmp_path: Path) -> None:
     assert not assembled(trace(tmp_path / "b", interrupted=True), attacked("one", 1.0))[0].facts.complete
 
 
-def test_a_run_without_steps(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="has no steps, so there is nothing to audit: train at least one"):
-        assembled(trace(tmp_path / "a", steps=0), attacked("one", 1.0))
+def test_a_released_model_has_no_steps_and_no_promise_of_its_own(tmp_path: Path) -> None:
+    one, _, _ = assembled(trace(tmp_path / "a", steps=0), attacked("one", 1.0))
+    assert [(promise.key, promise.standing) for promise in one.promises] == [("claimed", "given")]  # claim_mu
+    assert one.facts.num_steps is None
+    assert one.facts.batch_size is None and one.facts.num_params == 8 and one.facts.train_accuracy == 0.9
 
 
 def test_merging_needs_equal_confidence() -> None:

@@ -95,7 +95,7 @@ def shadow_set(
     if missing:
         nothing = task.pool[[]]
         work = ShadowTraining(
-            task=dataclasses.replace(task, pool=nothing, test=nothing, background=None),
+            task=dataclasses.replace(task, pool=nothing, test=nothing, background=None, groups={}),
             recipe=recipe,
             options=options,
             plan=plan,
@@ -162,7 +162,7 @@ def _facts(
 def _probe(task: Task, fix: bool, examples: Examples) -> str:
     """A name for what the task's code makes: structure and weights of a model, and its losses on some records."""
     with one_thread(), torch.no_grad(), torch.random.fork_rng():
-        model = initial_model(task, 0, fix=fix).eval()
+        model = initial_model(task, 0, fix=fix, checked=False).eval()
         torch.manual_seed(0)
         losses = task.loss(answer(model, examples.inputs), examples.targets)
         return fingerprint(np.array(repr(model)), *map(_bytes, [*model.state_dict().values(), losses]))

@@ -1,0 +1,133 @@
+"""A released model as a run without steps: its weights and who was in, in a trace that published no gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gmip._io import sha256
+from gmip.errors import GmipError, InvalidArgument
+from gmip.pipeline.config import RunConfig
+from gmip.tasks import Task
+from gmip.tasks.records import RecordTable, read_record_table
+from gmip.trace import Header, ParameterSpec, Trace, TraceWriter
+from gmip.training import check_model, initial_model
+from gmip.training.models import trainable_parameters
+from gmip.training.weights import load_weights, read_weights
+
+__all__ = ["released_run"]
+
+
+def released_run(task: Task, wanted: RunConfig, folder: Path) -> tuple[Task, Trace]:
+    """The task with the records in question, and the released model as a trace in a folder of `folder`.
+
+    The trace has no step: attacks that need gradients have nothing to read, those that need the model do not notice.
+    Where the files hold records, not ids, those are the pool: the members first.
+    """
+    assert wanted.model is not None
+    task, members, non_members = _who(task, wanted)
+    path = Path(wanted.model).expanduser()
+    model = initial_model(task, 0, checked=False)
+    weights = read_weights(path)
+    load_weights(model, weights, path)
+    check_model(model.eval())
+    state = {name: _array(value) for name, value in model.state_dict().items()}
+    parameters = [ParameterSpec(name, tuple(p.shape)) for name, p in trainable_parameters(model) if p.numel()]
+    if not parameters:
+        raise InvalidArgument(f"{path} has no trainable parameters", remedy="leave requires_grad on in make_model")
+    # How many members there are is the recipe's to say, unless more are named.
+    recipe = task.recipe.replace(dataset_size=max(task.recipe.dataset_size, len(members)))
+    header = Header(
+        parameters=tuple(parameters),
+        num_params=sum(p.size for p in parameters),
+        dataset_size=recipe.dataset_size,
+        batch_size=min(recipe.batch_size, recipe.dataset_size),
+        sampling=recipe.sampling,
+        clip_norm=recipe.clip_norm,
+        fingerprints=task.fingerprints,
+        recipe={**dataclasses.asdict(recipe), "task": task.name},
+    )
+    digest = sha256(b"".join(name.encode() + array.tobytes() for name, array in sorted(state.items())))
+    facts = json.dumps([digest, header.recipe, header.fingerprints, members.tolist(), non_members.tolist()])
+    place = folder / f"released-{sha256(facts)[:16]}"
+    try:
+        found = Trace.open(place)
+        if found.complete:
+            return task, found
+    except GmipError:
+        pass  # not there, or cut short by an interruption
+    shutil.rmtree(place, ignore_errors=True)
+    with TraceWriter.create(place, header, members=members, non_members=non_members) as writer:
+        writer.close(state)
+    return task, Trace.open(place)
+
+
+def _array(value: torch.Tensor) -> NDArray[Any]:
+    value = value.detach().cpu()
+    return np.array((value.float() if value.dtype == torch.bfloat16 else value).numpy())
+
+
+def _who(task: Task, wanted: RunConfig) -> tuple[Task, NDArray[np.int64], NDArray[np.int64]]:
+    assert wanted.members is not None and wanted.non_members is not None
+    tables = {
+        name: _read(name, given, task)
+        for name, given in (("members", wanted.members), ("non_members", wanted.non_members))
+    }
+    inside, outside = tables["members"], tables["non_members"]
+    for name, table in tables.items():
+        if len(table) < 2:
+            raise InvalidArgument(f"{table.path} holds {len(table)} records", argument=name, remedy="pass at least 2")
+    if (inside.examples is None) != (outside.examples is None):
+        raise InvalidArgument(
+            f"{inside.path} and {outside.path} are of different kinds", remedy="pass ids in both, or records in both"
+        )
+    if inside.examples is not None and outside.examples is not None:
+        pool = inside.examples.joined(outside.examples)
+        return (
+            dataclasses.replace(task, pool=pool, groups=_groups_of_records(inside, outside)),
+            np.arange(len(inside)),
+            np.arange(len(inside), len(pool)),
+        )
+    assert inside.ids is not None and outside.ids is not None
+    for table in (inside, outside):
+        assert table.ids is not None
+        wrong = table.ids[(table.ids < 0) | (table.ids >= len(task.pool))]
+        if wrong.size:
+            raise InvalidArgument(
+                f"{table.path} has {wrong[0]}, but the pool of task {task.name} has rows 0 to {len(task.pool) - 1}",
+                remedy="write rows of the pool",
+            )
+    both = np.intersect1d(inside.ids, outside.ids)
+    if both.size:
+        raise InvalidArgument(
+            f"{inside.path} and {outside.path} both name record {both[0]}", remedy="name each in one of them"
+        )
+    if inside.groups is not None and outside.groups is not None:
+        column = np.full(len(task.pool), "", dtype=object)
+        for table in (inside, outside):
+            column[table.ids] = np.array(table.groups, dtype=object)
+        task = dataclasses.replace(task, groups={"group": column.tolist()} | dict(task.groups))
+    return task, np.sort(inside.ids), np.sort(outside.ids)
+
+
+def _read(name: str, given: str | Sequence[int], task: Task) -> RecordTable:
+    if isinstance(given, str):
+        return read_record_table(Path(given).expanduser(), task.pool)
+    ids = np.array(given, dtype=np.int64)
+    if np.unique(ids).size != ids.size:
+        raise InvalidArgument("names a record twice", argument=name, remedy="name each once")
+    return RecordTable(Path(name), ids, None)
+
+
+def _groups_of_records(inside: RecordTable, outside: RecordTable) -> dict[str, list[str]]:
+    if inside.groups is None or outside.groups is None:
+        return {}
+    return {"group": [*inside.groups, *outside.groups]}

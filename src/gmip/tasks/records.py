@@ -1,0 +1,203 @@
+"""Records in tables (CSV, JSON lines, Parquet): features and a label as `Examples`, or the ids of records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gmip import _validate as check
+from gmip.auditing import read_columns
+from gmip.errors import InvalidArgument
+from gmip.tasks.task import Examples
+
+__all__ = ["RecordTable", "read_record_table", "read_records"]
+
+_LABELS: Final = ("label", "target", "y", "class")
+_IDS: Final = ("id", "row", "index", "record")
+_GROUPS: Final = ("group",)
+
+
+@dataclass(frozen=True, eq=False)
+class RecordTable:
+    """Some records: `ids`, shape (n,), rows of a pool; or `examples` themselves. `groups` : shape (n,), or None."""
+
+    path: Path
+    ids: NDArray[np.int64] | None
+    examples: Examples | None
+    groups: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.examples) if self.examples is not None else len(self.ids) if self.ids is not None else 0
+
+
+def read_records(*paths: str | os.PathLike[str], label: str | None = None) -> Examples:
+    """The records of one or more tables, one after the other: every column but the label (and id, group) is a feature.
+
+    Parameters
+    ----------
+    paths : CSV, JSON lines or Parquet, with the same columns.
+    label : the column of the label; None: label, target, y or class. Whole numbers are classes (int64) from 0, other
+        numbers targets of a regression (float32). Names of classes are numbered in alphabetical order, over all files.
+
+    Features are float32, in the order of the columns.
+    """
+    if not paths:
+        raise InvalidArgument("is empty", argument="paths", remedy="name a file of records")
+    tables = [(Path(path), read_columns(Path(path))) for path in paths]
+    first = _features(*tables[0], label)
+    for path, table in tables[1:]:
+        if _features(path, table, label) != first:
+            raise InvalidArgument(f"{path} has other columns than {tables[0][0]}", remedy="give both the same")
+    labels = [list(table[_label(path, table, label)]) for path, table in tables]
+    return Examples(
+        torch.from_numpy(np.concatenate([_inputs(path, table, first) for path, table in tables])),
+        _targets([cell for part in labels for cell in part]),
+    )
+
+
+def read_record_table(path: str | os.PathLike[str], like: Examples) -> RecordTable:
+    """Ids of records, or records like those of a task's pool.
+
+    A file with a column of labels holds records: its other columns are the entries of an input, in order. Else it holds
+    ids, in a column id, row, index or record, or in its only one.
+    """
+    file = Path(path)
+    table = read_columns(file)
+    lower = {name.strip().lower(): name for name in table}
+    group = next((lower[name] for name in _GROUPS if name in lower), None)
+    groups = None if group is None else tuple(str(cell) for cell in table[group])
+    if any(name in lower for name in _LABELS):
+        features = _features(file, table, None)
+        return RecordTable(file, None, _like(file, _inputs(file, table, features), table, like), groups)
+    own = next((lower[name] for name in _IDS if name in lower), None)
+    rest = [name for name in table if name != group]
+    if own is None and len(rest) == 1:
+        own = rest[0]
+    if own is None:
+        raise InvalidArgument(
+            f"{file} has neither a column of ids nor one of labels; the columns are {check.listed(list(table)[:12])}",
+            remedy="name one id (rows of the task's pool), or pass records with a column 'label'",
+        )
+    cells = list(table[own])
+    if _whole(own) is not None:  # no header: the first line is a record
+        cells = [own, *cells]
+    return RecordTable(file, _ids(file, own, cells), None, groups)
+
+
+def _ids(file: Path, column: str, cells: Sequence[Any]) -> NDArray[np.int64]:
+    found = [_whole(cell) for cell in cells]
+    if not found or None in found:
+        what = "no records" if not found else f"{str(cells[found.index(None)])[:40]!r} in column {column!r}"
+        raise InvalidArgument(f"{file} has {what}", remedy="write rows of the task's pool, whole numbers from 0")
+    ids = np.array(found, dtype=np.int64)
+    if np.unique(ids).size != ids.size:
+        raise InvalidArgument(f"{file} names a record twice", remedy="name each once")
+    return ids
+
+
+def _whole(cell: Any) -> int | None:
+    try:
+        number = float(cell)
+    except (TypeError, ValueError):
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2**53 else None
+
+
+def _label(path: Path, table: Mapping[str, Any], label: str | None) -> str:
+    if label is not None:
+        if label not in table:
+            raise InvalidArgument(
+                f"{path} has no column {label!r}{check.did_you_mean(label, table)}",
+                argument="label",
+                remedy=f"the columns are {check.listed(list(table)[:12])}",
+            )
+        return label
+    lower = {name.strip().lower(): name for name in table}
+    found = next((lower[name] for name in _LABELS if name in lower), None)
+    if found is None:
+        raise InvalidArgument(f"{path} has no column 'label'", remedy="name the column of the label")
+    return found
+
+
+def _features(path: Path, table: Mapping[str, Any], label: str | None) -> list[str]:
+    own = _label(path, table, label)
+    names = [name for name in table if name != own and name.strip().lower() not in (*_IDS, *_GROUPS)]
+    if not names:
+        raise InvalidArgument(f"{path} has no column but the label", remedy="add the features of the records")
+    return names
+
+
+def _inputs(path: Path, table: Mapping[str, Any], names: Sequence[str]) -> NDArray[np.float32]:
+    columns = []
+    for name in names:
+        try:
+            values = np.asarray([float(cell) for cell in table[name]], dtype=np.float64)
+        except (TypeError, ValueError):
+            wrong = next(i for i, cell in enumerate(table[name]) if not _is_number(cell))
+            raise InvalidArgument(
+                f"{path} has {str(table[name][wrong])[:40]!r} in column {name!r} of record {wrong + 1}, which is not a "
+                "number",
+                remedy="encode categories as numbers",
+            ) from None
+        with np.errstate(over="ignore"):
+            columns.append(values.astype(np.float32))
+        if not np.isfinite(columns[-1]).all():
+            row = int((~np.isfinite(columns[-1])).argmax())
+            raise InvalidArgument(
+                f"{path} has {str(table[name][row])[:40]!r} in column {name!r} of record {row + 1}, which is not a "
+                "finite number of single precision",
+                remedy="leave out the record",
+            )
+    found = np.column_stack(columns)
+    if not len(found):
+        raise InvalidArgument(f"{path} has no records", remedy="write one on each line below the names")
+    return found
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _targets(cells: Sequence[Any]) -> torch.Tensor:
+    whole = [_whole(cell) for cell in cells]
+    if None not in whole:
+        return torch.tensor(whole, dtype=torch.int64)
+    if all(_is_number(cell) for cell in cells):
+        return torch.tensor([float(cell) for cell in cells], dtype=torch.float32)
+    names = sorted({str(cell).strip() for cell in cells})
+    places = {name: place for place, name in enumerate(names)}
+    return torch.tensor([places[str(cell).strip()] for cell in cells], dtype=torch.int64)
+
+
+def _like(path: Path, rows: NDArray[np.float32], table: Mapping[str, Any], like: Examples) -> Examples:
+    """The records in the shape and type of the task's."""
+    inputs = like.inputs
+    if not isinstance(inputs, torch.Tensor):
+        raise InvalidArgument(
+            f"{path} holds records, and the task's have inputs by name", remedy="pass ids of its pool instead"
+        )
+    shape = tuple(inputs.shape[1:])
+    if rows.shape[1] != int(np.prod(shape)):
+        raise InvalidArgument(
+            f"{path} has {rows.shape[1]} columns of features, and an input of the task has shape {shape}",
+            remedy="write a column for each entry, in order",
+        )
+    targets = _targets(list(table[_label(path, table, None)]))
+    if targets.is_floating_point() != like.targets.is_floating_point() or like.targets.ndim != 1:
+        raise InvalidArgument(
+            f"{path} has labels of another kind than the task's, {like.targets.dtype} of shape "
+            f"{tuple(like.targets.shape)}",
+            remedy="pass ids of its pool instead",
+        )
+    return Examples(torch.from_numpy(rows.reshape(-1, *shape)).to(inputs.dtype), targets.to(like.targets.dtype))
