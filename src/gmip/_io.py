@@ -31,8 +31,10 @@ __all__ = [
     "replacing",
     "sha256",
     "sha256_of_file",
+    "sync_folder",
     "unwritable",
     "write",
+    "write_at",
     "writing",
 ]
 
@@ -126,13 +128,21 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def write(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Puts the content (text as UTF-8) in place of the file; see `replacing`."""
     with replacing(path, private=private) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def write_at(descriptor: int, content: bytes | memoryview, offset: int) -> None:
+    """Puts all of the content at a place of an open file; `OSError` if the disk does not take it."""
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def remove_leftovers(folder: Path, belongs: Callable[[str], object]) -> None:
@@ -147,7 +157,7 @@ def remove_leftovers(folder: Path, belongs: Callable[[str], object]) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Makes the names in a folder survive a power cut."""
     if os.name == "nt":  # does not open folders, and keeps their names in a journal
         return

@@ -6,7 +6,6 @@ The journal says how many ids a step has and their checksum. The file names memb
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,10 +14,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from gmip import _io
-from gmip.errors import TraceError
 from gmip.trace._manifest import damaged, reading
 
-__all__ = ["BATCHES", "Batch", "BatchFile", "check_size", "first_bad_batch", "read_batch"]
+__all__ = ["BATCHES", "Batch", "BatchFile", "check_size", "read_batch"]
 
 BATCHES: Final = "batches.bin"
 
@@ -36,35 +34,30 @@ class Batch(NamedTuple):
 class BatchFile:
     """The file as its one writer holds it; made when there is something to write."""
 
-    def __init__(self, path: Path, *, num_ids: int) -> None:
-        """Drops what follows the first `num_ids`."""
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
-        self._num_ids = num_ids
-        with _io.writing(path):
-            if num_ids:
-                self._open()
-            else:
-                path.unlink(missing_ok=True)
 
     def _open(self) -> int:
         if self._descriptor is None:
-            with _io.writing(self._path):
-                self._descriptor = _io.open_file(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-                os.ftruncate(self._descriptor, self._num_ids * _ID.itemsize)
+            self._descriptor = _io.open_file(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         return self._descriptor
 
-    def place(self, ids: NDArray[np.int64]) -> Batch:
-        """Writes the ids where those of the next step go. `accept` makes them stay."""
-        descriptor, content = self._open(), ids.astype(_ID).tobytes()
+    def write(self, ids: NDArray[np.int64], *, start: int) -> Batch:
+        """Puts the ids of a step after the first `start` of the file."""
+        content = ids.astype(_ID).tobytes()
         with _io.writing(self._path):
-            os.lseek(descriptor, self._num_ids * _ID.itemsize, os.SEEK_SET)
-            if os.write(descriptor, content) != len(content):
-                raise _io.unwritable(self._path, "the disk is full")
-        return Batch(self._num_ids, ids.size, xxhash.xxh3_128_hexdigest(content))
+            _io.write_at(self._open(), content, start * _ID.itemsize)
+        return Batch(start, ids.size, xxhash.xxh3_128_hexdigest(content))
 
-    def accept(self, batch: Batch) -> None:
-        self._num_ids = batch.start + batch.num_ids
+    def truncate(self, num_ids: int) -> None:
+        """Drops what follows the first `num_ids`; without any there is no file."""
+        with _io.writing(self._path):
+            if num_ids:
+                os.ftruncate(self._open(), num_ids * _ID.itemsize)
+            else:
+                self.close()
+                self._path.unlink(missing_ok=True)
 
     def sync(self) -> None:
         if self._descriptor is not None:
@@ -99,13 +92,3 @@ def check_size(folder: Path, num_ids: int) -> None:
             size = path.stat().st_size
         if size != num_ids * _ID.itemsize:
             raise damaged(path, f"its {size} bytes are not those of {num_ids} ids")
-
-
-def first_bad_batch(folder: Path, batches: Mapping[int, Batch]) -> int | None:
-    """The first step whose ids are not what was written."""
-    for step, batch in batches.items():
-        try:
-            read_batch(folder, batch)
-        except TraceError:
-            return step
-    return None

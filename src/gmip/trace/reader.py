@@ -20,8 +20,10 @@ from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.trace._accounted_runs import runs_of
 from gmip.trace._batches import read_batch
+from gmip.trace._journal import Journal
 from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, read_membership
-from gmip.trace._steps import Journal, Layout, Shard, load_journal, map_shard, rows_of_shard, shard_path
+from gmip.trace._shards import Layout, Shard, map_shard, rows_of_shard, shard_path
+from gmip.trace._steps import load_journal
 from gmip.trace.schema import Header, StepInfo
 
 __all__ = ["Step", "Trace"]
@@ -55,11 +57,11 @@ class Trace:
 
     Guarantees
     ----------
-    What is returned is what was written, up to SHA-256: opening checks the small files and the layout of the large
+    What is returned is what was written, up to checksums: opening checks the small files and the layout of the large
     ones, and each row is checked when first read. A damaged file is a `TraceError` that names it. In an open trace a
-    last journal line that was cut short is left out; if a row of its last shard is not what was written (a power cut),
-    that step and all after it are left out with a `GmipWarning`. The checksums tell accidents, not forgery: who can
-    write the folder can write them too.
+    last journal line that was cut short is left out; if a row or the ids of a step are not what was written (a power
+    cut), that step and all after it are left out with a `GmipWarning`. The checksums tell accidents, not forgery: who
+    can write the folder can write them too.
     """
 
     def __init__(
@@ -133,7 +135,7 @@ class Trace:
         number, row = divmod(position, self._layout.rows)
         shard = self._shard(number)
         if not self._verified[position]:
-            if shard.digest(row) != self._digests[position]:
+            if not shard.has(row, self._digests[position]):
                 raise damaged(shard_path(self.path, number), f"row {row} is not what was written")
             self._verified[position] = True
         info = self.infos[self.recorded[position]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +17,7 @@ from gmip import _validate as check
 from gmip._io import make_folder, remove_leftovers, writing
 from gmip.errors import FileError, InvalidArgument, TraceError, TraceMismatch
 from gmip.trace._batches import BATCHES, BatchFile
+from gmip.trace._journal import JOURNAL, JournalFile
 from gmip.trace._manifest import (
     FINAL,
     MANIFEST,
@@ -31,25 +31,18 @@ from gmip.trace._manifest import (
     write_manifest,
     write_membership,
 )
-from gmip.trace._steps import (
-    JOURNAL,
-    JournalFile,
+from gmip.trace._shards import (
     Layout,
-    Shard,
     is_shard,
-    load_journal,
-    map_shard,
-    next_line,
     remove_shards,
     rows_per_shard,
     shard_path,
-    write_shard,
 )
-from gmip.trace.schema import Header
+from gmip.trace._step_files import Position, StepFiles
+from gmip.trace._steps import load_journal
+from gmip.trace.schema import Header, StepInfo
 
 __all__ = ["TraceWriter"]
-
-_SYNC_SECONDS = 5.0
 
 
 class TraceWriter:
@@ -67,11 +60,14 @@ class TraceWriter:
 
     Guarantees
     ----------
-    The row is filled first and its journal line written after; the line is the commit. A process that dies, at whatever
-    moment and by whatever signal, loses at most the step in flight. Files are forced to disk when a shard is full, at
-    the end, and in between about every 5 seconds; a power cut loses at most what the operating system had not written,
-    and the checksums in the journal tell which steps those are. Memory does not grow with the number of steps. A second
-    writer of the same folder is refused where the file system can lock files.
+    The row is written first and its journal line after; the line is the commit. Rows of 256 KiB and more are written by
+    another thread while the run goes on, one at a time: `row` waits for the one before. So a process that dies, at
+    whatever moment and by whatever signal, loses at most one step, the last that was committed or is being filled in.
+    What fails in the other thread is tried again, and raised, by the next call; `sync` and `close` wait for it. Files
+    are forced to disk at the end and about every 5 seconds or 256 MiB; a power cut loses at most what the operating
+    system had not written, and the checksums in the journal tell which steps those are. Memory is that of one row,
+    however many steps there are. A second writer of the same folder is refused where the file system can lock files,
+    and so is a copy of the writer in a forked process.
     """
 
     def __init__(
@@ -79,24 +75,13 @@ class TraceWriter:
         folder: Path,
         manifest: Manifest,
         journal: JournalFile,
-        *,
-        chain: str,
-        num_steps: int = 0,
-        num_recorded: int = 0,
-        num_ids: int = 0,
+        position: Position,
     ) -> None:
         """For `create` and `resume`."""
-        self._folder = folder
         self._manifest = manifest
-        self._journal: JournalFile | None = journal
-        self._layout = Layout.of(manifest.header, manifest.rows_per_shard)
-        self._batches = BatchFile(folder / BATCHES, num_ids=num_ids)
-        self._chain = chain
-        self._num_steps = num_steps
-        self._shard_number, self._row = divmod(num_recorded, manifest.rows_per_shard)
-        self._shard: Shard | None = None
-        self._pending = False
-        self._last_sync = time.monotonic()
+        self._files = StepFiles(folder, Layout.of(manifest.header, manifest.rows_per_shard), journal, position)
+        self._folder, self._process = folder, os.getpid()
+        self._open, self._filling = True, False
         self._nominal = float(manifest.header.batch_size)
         self._poisson = manifest.header.sampling == "poisson"
 
@@ -128,7 +113,7 @@ class TraceWriter:
         except BaseException:
             journal.close()
             raise
-        return cls(folder, manifest, journal, chain=manifest.id)
+        return cls(folder, manifest, journal, Position(manifest.id))
 
     @classmethod
     def resume(
@@ -178,19 +163,13 @@ class TraceWriter:
             journal.truncate(steps.size)
             num_recorded = len(steps.digests)
             remove_shards(folder, first=-(-num_recorded // manifest.rows_per_shard))
+            BatchFile(folder / BATCHES).truncate(steps.num_ids)
             remove_leftovers(folder, lambda name: name in (MANIFEST, MEMBERSHIP, FINAL) or is_shard(name))
         except BaseException:
             journal.close()
             raise
-        return cls(
-            folder,
-            manifest,
-            journal,
-            chain=steps.chain,
-            num_steps=len(steps.infos),
-            num_recorded=num_recorded,
-            num_ids=steps.num_ids,
-        )
+        position = Position(steps.chain, steps.size, len(steps.infos), num_recorded, steps.num_ids, steps.synced)
+        return cls(folder, manifest, journal, position)
 
     @property
     def path(self) -> Path:
@@ -203,20 +182,18 @@ class TraceWriter:
     @property
     def num_steps(self) -> int:
         """Steps committed or skipped so far: the index of the next one."""
-        return self._num_steps
+        return self._files.num_steps
 
     def row(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """Where the next step goes: (parameters before it, mean gradient), each of shape (d,), to be filled in place.
 
-        The arrays are the file itself. They are unspecified until filled, must be filled whole, and not be written to
-        after `commit`.
+        The arrays are unspecified until filled, must be filled whole, and not be written to after `commit`.
         """
-        self._opened()
-        if self._row == self._layout.rows:  # the disk refused to sync when the shard became full: once more
-            self._next_shard()
-        shard = self._shard or self._open_shard()
-        self._pending = True
-        return shard.values[self._row, 0], shard.values[self._row, 1]
+        self._check_open()
+        self._files.settle()
+        self._filling = True
+        parameters, gradient = self._files.row()
+        return parameters, gradient
 
     def commit(
         self,
@@ -232,16 +209,10 @@ class TraceWriter:
         `divisor` is the nominal batch size under "poisson", else batch_size, unless given. Only a "poisson" batch may
         be empty. `ids`, of shape (n,), are the rows of the data that were in the batch.
         """
-        if not self._pending or self._shard is None:
-            self._opened()
+        self._check_open()
+        if not self._filling:
             raise InvalidArgument("commit needs a row", remedy="call row() and fill it before each commit")
-        digest = self._shard.digest(self._row).hex()
-        self._append(batch_size, divisor, noise_std, clip_factor, ids, (self._shard_number, self._row, digest))
-        self._row += 1
-        if self._row == self._layout.rows:
-            self._next_shard()
-        else:
-            self._sync_if_due()
+        self._store(batch_size, divisor, noise_std, clip_factor, ids, recorded=True)
 
     def skip(
         self,
@@ -253,22 +224,18 @@ class TraceWriter:
         ids: ArrayLike | None = None,
     ) -> None:
         """Counts a step without storing it; the arguments are those of `commit`."""
-        self._append(batch_size, divisor, noise_std, clip_factor, ids, None)
-        self._sync_if_due()
+        self._check_open()
+        self._files.settle()
+        self._store(batch_size, divisor, noise_std, clip_factor, ids, recorded=False)
 
     def sync(self) -> None:
         """Waits until every step so far is on disk. Worth a call before a checkpoint that relies on them."""
-        journal = self._opened()
-        if self._shard is not None:
-            with writing(shard_path(self._folder, self._shard_number)):
-                self._shard.sync()
-        self._batches.sync()
-        journal.sync()
-        self._last_sync = time.monotonic()
+        self._check_open()
+        self._files.sync()
 
     def close(self, final_state: Mapping[str, NDArray[Any]] | None = None) -> None:
         """Completes the trace, with the final state of the model if given. Closing again does nothing."""
-        if self._journal is None:
+        if not self._open:
             if final_state is not None:
                 raise TraceError(
                     f"The writer of {self._folder} is closed, `final_state` comes too late", remedy="resume the trace"
@@ -278,14 +245,14 @@ class TraceWriter:
         files = {name: checksum for name, checksum in self._manifest.files.items() if name != FINAL}
         if final_state is not None:
             files |= write_final(self._folder, final_state)
-        self._trim_shard()
-        manifest = self._manifest.completed(num_steps=self._num_steps, chain=self._chain, files=files)
-        write_manifest(self._folder, manifest)
+        self._files.trim()
+        end = self._files.position
+        write_manifest(self._folder, self._manifest.completed(num_steps=end.num_steps, chain=end.chain, files=files))
         self._release()
 
     def abandon(self) -> None:
         """Lets go of the files and leaves the trace open: every step so far can be read, and the run resumed."""
-        if self._journal is not None:
+        if self._open and self._process == os.getpid():
             try:
                 self.sync()
             finally:
@@ -306,27 +273,22 @@ class TraceWriter:
 
     # -- private ------------------------------------------------------------------------------------------------------
 
-    def _opened(self) -> JournalFile:
-        if self._journal is None:
+    def _check_open(self) -> None:
+        if not self._open:
             raise TraceError(f"The writer of {self._folder} is closed", remedy="resume the trace to add steps")
-        return self._journal
+        if self._process != os.getpid():
+            raise TraceError(
+                f"The writer of {self._folder} belongs to process {self._process}, and this one was forked from it",
+                remedy="record in the process that began",
+            )
 
     def _release(self) -> None:
-        journal, self._journal = self._opened(), None
-        self._shard, self._pending = None, False
-        self._batches.close()
-        journal.close()
+        self._open = self._filling = False
+        self._files.close()
 
-    def _append(
-        self,
-        batch_size: Any,
-        divisor: Any,
-        noise_std: Any,
-        clip_factor: Any,
-        ids: ArrayLike | None,
-        row: tuple[int, int, str] | None,
+    def _store(
+        self, batch_size: Any, divisor: Any, noise_std: Any, clip_factor: Any, ids: ArrayLike | None, *, recorded: bool
     ) -> None:
-        journal = self._opened()
         # Plain numbers pass quickly: this runs in every step of a training loop.
         if type(batch_size) is not int or batch_size < 1:
             batch_size = (_count_or_zero if self._poisson else check.count)("batch_size", batch_size)
@@ -345,57 +307,16 @@ class TraceWriter:
                     value=clip_factor,
                     remedy="pass 1 where the gradient was not clipped",
                 )
-        batch = None if ids is None else self._batches.place(check_indices("ids", ids))
-        line, chain = next_line(
-            self._chain,
-            index=self._num_steps,
+        info = StepInfo(
+            index=self._files.num_steps,
             batch_size=batch_size,
             divisor=divisor,
             noise_std=noise_std,
+            recorded=recorded,
             clip_factor=clip_factor,
-            batch=batch,
-            row=row,
         )
-        journal.append(line)
-        if batch is not None:
-            self._batches.accept(batch)
-        self._chain = chain
-        self._num_steps += 1
-        self._pending = False
-
-    def _sync_if_due(self) -> None:
-        if time.monotonic() - self._last_sync > _SYNC_SECONDS:
-            self.sync()
-
-    def _next_shard(self) -> None:
-        self.sync()
-        self._shard, self._shard_number, self._row = None, self._shard_number + 1, 0
-
-    def _open_shard(self) -> Shard:
-        path, layout = shard_path(self._folder, self._shard_number), self._layout
-        if self._row:
-            self._resize_shard(path, layout.rows)  # if it was cut to size by a writer that closed the trace
-        else:
-            write_shard(path, layout, layout.rows)
-        self._shard = map_shard(path, layout, rows=range(layout.rows, layout.rows + 1), writable=True)
-        return self._shard
-
-    def _trim_shard(self) -> None:
-        """Gives the last shard exactly its rows."""
-        path, row = shard_path(self._folder, self._shard_number), self._row
-        self._shard, self._pending = None, False
-        if row:
-            self._resize_shard(path, row)
-        else:
-            with writing(path):
-                path.unlink(missing_ok=True)
-
-    def _resize_shard(self, path: Path, rows: int) -> None:
-        found = map_shard(path, self._layout, rows=range(self._row, self._layout.rows + 1))
-        if found.rows != rows:
-            filled = found.raw[: self._row].copy()
-            del found  # Windows does not replace a file that is mapped
-            write_shard(path, self._layout, rows, filled)
+        self._files.store(info, None if ids is None else check_indices("ids", ids))
+        self._filling = False
 
 
 def _refuse_trace(folder: Path) -> None:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gmip.trace import _steps
+from gmip.trace import _shards
 from tests.unit.trace.build import D
 
 
@@ -17,4 +17,4 @@ def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def three_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shards of three rows of the float32 traces in these tests."""
-    monkeypatch.setattr(_steps, "SHARD_BYTES", 3 * 2 * D * 4)
+    monkeypatch.setattr(_shards, "SHARD_BYTES", 3 * 2 * D * 4)

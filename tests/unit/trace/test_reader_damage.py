@@ -294,8 +294,10 @@ FIELDS = {"index": 0, "batch_size": 10, "divisor": 10.0, "noise_std": 0.0, "reco
         {"recorded": 1},
         {"recorded": True},
         {"recorded": True, "shard": 0, "row": 0, "sha256": "zz"},
-        {"recorded": True, "shard": 0, "row": 1, "sha256": "0" * 64},
-        {"recorded": True, "shard": 7, "row": 0, "sha256": "0" * 64},
+        {"recorded": True, "shard": 0, "row": 0, "sha256": "0" * 32},
+        {"recorded": True, "shard": 0, "row": 0, "xxh3": "0" * 64},
+        {"recorded": True, "shard": 0, "row": 1, "xxh3": "0" * 32},
+        {"recorded": True, "shard": 7, "row": 0, "xxh3": "0" * 32},
         {"shard": 0, "row": 0},
         {"clip_factor": 0.0},
         {"clip_factor": 2.0},
@@ -304,6 +306,9 @@ FIELDS = {"index": 0, "batch_size": 10, "divisor": 10.0, "noise_std": 0.0, "reco
         {"ids": -1, "ids_xxh3": "0" * 32},
         {"ids": True, "ids_xxh3": "0" * 32},
         {"ids": 0, "ids_xxh3": "zz"},
+        {"synced": 1},
+        {"synced": -1},
+        {"synced": False},
     ],
 )
 def test_a_forged_line(tmp_path: Path, change: dict[str, Any]) -> None:
@@ -396,12 +401,17 @@ def test_any_flipped_bit_of_an_interrupted_trace(interrupted: Path, name: str) -
         assert name in said or (torn and count == STEPS - 1) or (room and count == STEPS), position
 
 
-@pytest.mark.parametrize("name", ["trace.json", "shard-00000.safetensors", "shard-00001.safetensors"])
-def test_any_truncation_of_an_interrupted_trace(interrupted: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "kept"), [("trace.json", -1), ("shard-00000.safetensors", 0), ("shard-00001.safetensors", 3)]
+)
+def test_any_truncation_of_an_interrupted_trace(interrupted: Path, name: str, kept: int) -> None:
     data = (interrupted / name).read_bytes()
-    for length in (0, 5, 100, 128, 130, len(data) - 1, len(data) - 40):
+    for length in (0, 5, 100, 128, 130, len(data) - 1):
         (interrupted / name).write_bytes(data[:length])
-        assert name in damage_of(interrupted)
+        count, said = read_prefix(interrupted)
+        assert count == kept and name in said
+    (interrupted / name).unlink()
+    assert read_prefix(interrupted)[0] == kept
 
 
 def test_rows_that_a_power_cut_left_unwritten(interrupted: Path) -> None:
@@ -421,6 +431,25 @@ def test_rows_that_a_power_cut_left_unwritten(interrupted: Path) -> None:
         assert writer.num_steps == 3
         write_steps(writer, 4)
     assert_steps(Trace.open(interrupted), 7)
+
+
+def test_what_was_on_disk_is_not_lost_to_a_power_cut(tmp_path: Path) -> None:
+    """Damage to a step that was synced is damage; only later ones may be left out."""
+    writer = TraceWriter.create(tmp_path, header())
+    write_steps(writer, 2)
+    writer.sync()
+    write_steps(writer, 2)
+    writer.abandon()
+    path = tmp_path / "shard-00000.safetensors"
+    data = path.read_bytes()
+    for row, count in [(0, -1), (1, -1), (2, 2), (3, 3)]:
+        altered = bytearray(data)
+        altered[128 + row * 40] ^= 1
+        path.write_bytes(altered)
+        found, said = read_prefix(tmp_path)
+        assert found == count and f"row {row} is not what was written" in said
+    path.write_bytes(data[:-1])
+    assert "bytes are not those of" in damage_of(tmp_path)
 
 
 def test_resume_before_the_unwritten_rows(interrupted: Path) -> None:

@@ -1,0 +1,210 @@
+"""steps.jsonl: one line for each step of a trace, each chained to the one before it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from gmip import _io
+from gmip.errors import TraceError
+from gmip.trace._batches import Batch
+from gmip.trace._manifest import Manifest, damaged, reading
+from gmip.trace.schema import StepInfo
+
+__all__ = ["JOURNAL", "Journal", "JournalFile", "RowDigest", "next_line", "read_journal"]
+
+JOURNAL: Final = "steps.jsonl"
+
+_MAX_LINE: Final = 4096
+_TAIL: Final = re.compile(rb',"chain":"([0-9a-f]{16})"}\n')
+_TAIL_LENGTH: Final = len(',"chain":"0123456789abcdef"}\n')
+_DIGITS: Final = {"xxh3": 32, "sha256": 64}  # hex, of the checksums of rows: now, and in version 1
+_HEX: Final = re.compile(r"[0-9a-f]+")
+
+RowDigest = bytes  # 16 bytes of XXH3, or 32 of SHA-256
+
+
+@dataclass
+class Journal:
+    """The steps read: what they say, the checksum of each recorded row, and where the file stands after them."""
+
+    chain: str
+    size: int = 0
+    infos: list[StepInfo] = field(default_factory=list)
+    digests: list[RowDigest] = field(default_factory=list)
+    batches: dict[int, Batch] = field(default_factory=dict)  # by step
+    num_ids: int = 0
+    synced: int = 0  # steps that were on disk when the last line was written
+
+    @property
+    def recorded(self) -> list[int]:
+        """Indices of the recorded steps."""
+        return [info.index for info in self.infos if info.recorded]
+
+
+def _link(chain: str, body: bytes) -> str:
+    return _io.sha256(chain.encode("ascii") + body)[:16]
+
+
+def next_line(
+    chain: str, info: StepInfo, *, batch: Batch | None, row: tuple[int, int, str] | None, synced: int | None
+) -> tuple[bytes, str]:
+    """The line of a step and its chain value.
+
+    `row` is (shard, row, XXH3) of a recorded step; `synced` how many steps are known to be on disk, if that is news.
+    """
+    # Text put together by hand costs a third of json.dumps, and each of these values is its own JSON.
+    text = (
+        f'{{"index":{info.index},"batch_size":{info.batch_size},"divisor":{info.divisor!r},'
+        f'"noise_std":{info.noise_std!r}'
+    )
+    if info.clip_factor is not None:
+        text += f',"clip_factor":{info.clip_factor!r}'
+    if batch is not None:
+        text += f',"ids":{batch.num_ids},"ids_xxh3":"{batch.digest}"'
+    if row is None:
+        text += ',"recorded":false'
+    else:
+        text += f',"recorded":true,"shard":{row[0]},"row":{row[1]},"xxh3":"{row[2]}"'
+    if synced is not None:
+        text += f',"synced":{synced}'
+    body = text.encode("ascii")
+    chain = _link(chain, body + b"}")
+    return body + b',"chain":"%s"}\n' % chain.encode("ascii"), chain
+
+
+def read_journal(path: Path, manifest: Manifest, *, limit: int | None = None) -> Journal:
+    """The first `limit` steps, or all.
+
+    A last line that was cut short is left out while the trace is open. Whatever else does not follow from the line
+    before it is damage.
+    """
+    journal = Journal(chain=manifest.id)
+    smallest = 0 if manifest.header.sampling == "poisson" else 1
+    with reading(path), path.open("rb") as file:
+        while limit is None or len(journal.infos) < limit:
+            line = file.readline(_MAX_LINE)
+            if not line.endswith(b"\n"):
+                # What follows the last line end is the step in flight when the writer died, or the zeros that some file
+                # systems put there after a power cut.
+                if line and (manifest.complete or b"\n" in file.read()):
+                    raise _damaged_line(path, journal, "is cut short")
+                break
+            tail = _TAIL.fullmatch(line, len(line) - _TAIL_LENGTH) if len(line) > _TAIL_LENGTH else None
+            body = line[:-_TAIL_LENGTH] + b"}"
+            if tail is None or tail[1].decode("ascii") != _link(journal.chain, body):
+                raise _damaged_line(path, journal, "does not follow from the one before it")
+            try:
+                _parse(json.loads(body), journal, smallest, manifest.rows_per_shard)
+            except (ValueError, TypeError, KeyError, RecursionError) as error:
+                raise _damaged_line(path, journal, f"does not describe a step, {error}") from None
+            journal.chain = tail[1].decode("ascii")
+            journal.size += len(line)
+        else:
+            return journal
+    if manifest.complete and (len(journal.infos), journal.chain) != (manifest.num_steps, manifest.chain):
+        raise damaged(path, f"it ends after {len(journal.infos)} steps, not after {manifest.num_steps} as it should")
+    return journal
+
+
+def _damaged_line(path: Path, journal: Journal, what: str) -> TraceError:
+    number = len(journal.infos)
+    return TraceError(
+        f"{path} is damaged (line {number + 1} {what})",
+        remedy=f"restore the folder from a copy, or resume the run at step {number} or before",
+    )
+
+
+def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
+    """Adds a step to the journal; TypeError, ValueError or KeyError if the fields are not those of the next step."""
+    if not isinstance(fields, dict):
+        raise TypeError("it is not a JSON object")
+    index, recorded = len(journal.infos), fields["recorded"]
+    batch_size, divisor, noise_std = fields["batch_size"], fields["divisor"], fields["noise_std"]
+    clip_factor, synced = fields.get("clip_factor"), fields.get("synced", journal.synced)
+    _expect("recorded", recorded, type(recorded) is bool)
+    _expect("index", fields["index"], fields["index"] == index)
+    _expect("batch_size", batch_size, type(batch_size) is int and batch_size >= smallest)
+    _expect("divisor", divisor, type(divisor) is float and 0.0 < divisor < math.inf)
+    _expect("noise_std", noise_std, type(noise_std) is float and 0.0 <= noise_std < math.inf)
+    _expect("synced", synced, type(synced) is int and journal.synced <= synced <= index)
+    if clip_factor is not None:
+        _expect("clip_factor", clip_factor, type(clip_factor) is float and 0.0 < clip_factor <= 1.0)
+    if "ids" in fields:
+        num_ids, digest = fields["ids"], fields["ids_xxh3"]
+        _expect("ids", num_ids, type(num_ids) is int and num_ids >= 0)
+        _expect("ids_xxh3", digest, _is_digest(digest, _DIGITS["xxh3"]))
+        journal.batches[index] = Batch(journal.num_ids, num_ids, digest)
+        journal.num_ids += num_ids
+    position = divmod(len(journal.digests), rows) if recorded else (None, None)
+    _expect("shard and row", fields, (fields.get("shard"), fields.get("row")) == position)
+    if recorded:
+        kind = "sha256" if "sha256" in fields else "xxh3"
+        _expect(kind, fields[kind], _is_digest(fields[kind], _DIGITS[kind]))
+        journal.digests.append(bytes.fromhex(fields[kind]))
+    journal.synced = synced
+    journal.infos.append(
+        StepInfo(
+            index=index,
+            batch_size=batch_size,
+            divisor=divisor,
+            noise_std=noise_std,
+            recorded=recorded,
+            clip_factor=clip_factor,
+        )
+    )
+
+
+def _is_digest(value: object, digits: int) -> bool:
+    return isinstance(value, str) and len(value) == digits and _HEX.fullmatch(value) is not None
+
+
+def _expect(name: str, value: object, sound: bool) -> None:
+    if not sound:
+        raise ValueError(f"{name} = {value!r}")
+
+
+class JournalFile:
+    """steps.jsonl as its one writer holds it, locked against other writers."""
+
+    def __init__(self, path: Path, *, create: bool = False) -> None:
+        self._path = path
+        if not create:
+            with reading(path):
+                path.stat()
+        # Where locks keep readers out too, another file than the one they read.
+        self._lock = _io.Lock(path.with_name(".lock") if os.name == "nt" else path, wait=False)
+        try:
+            with _io.writing(path):
+                flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
+                self._descriptor = _io.open_file(path, flags)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def append(self, line: bytes, *, at: int) -> None:
+        """One write. What a write that failed or was interrupted left behind byte `at` is taken back first."""
+        with _io.writing(self._path):
+            if os.fstat(self._descriptor).st_size != at:
+                self.truncate(at)
+            if os.write(self._descriptor, line) != len(line):
+                self.truncate(at)
+                raise _io.unwritable(self._path, "the disk is full")
+
+    def truncate(self, size: int) -> None:
+        with _io.writing(self._path):
+            os.ftruncate(self._descriptor, size)
+            os.fsync(self._descriptor)
+
+    def sync(self) -> None:
+        with _io.writing(self._path):
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+        self._lock.release()
