@@ -2,9 +2,9 @@
 
     GMIP_DATA=... python benchmarks/released.py [--seeds 5] [SETTING ...]
 
-For each setting, means over the seeds: AUC and TPR at 1% FPR of attacks that see only the released model, beside LiRA with 32
-shadow models; `distance` is how far the model is from an optimum (1 is what chance explains). "null" is a list of two
-halves of strangers. Data that are not on this machine are left out, with a sentence on standard error.
+For each setting, means over the seeds: AUC and TPR at 1% FPR of attacks that see only the released model, beside LiRA
+with 32 shadow models; `distance` is how far the model is from an optimum (1 is what chance explains). "null" is a list
+of two halves of strangers. Data that are not on this machine are left out, with a sentence on standard error.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from gmip.attacks import Attack, Influence, LiRA, Loss, Optimum, OptimumDecode, Shadows
-from gmip.attacks.lira import Moments, likelihood_ratios
 from gmip.errors import DataUnavailable, GmipWarning
+from gmip.stats.reference_models import Moments, likelihood_ratios
 from gmip.stats.roc import auc, tpr_at_fpr
 from gmip.tasks import Examples, Task, load
 from gmip.trace import Header, ParameterSpec, Trace, TraceWriter
@@ -137,14 +137,14 @@ def rates(name: str, ours: Any, theirs: Any) -> Row:
 def games(task: Task, trace: Trace, members: Ids, others: Ids, rest: Ids, l2: Any) -> Row:
     """All attacks on the weights; `rest` are rows of nobody."""
     size = len(members)
-    background = task.pool[rest[2 * size :][:MOST_BACKGROUND]]
     strangers = rest[:size], rest[size : 2 * size]
+    influence = Influence(l2=l2, learning_rate=0.0, hessian_records=500, iterations=20)
     attacks: dict[str, tuple[Attack, Ids, Ids]] = {
         "loss": (Loss(), members, others),
-        "influence": (Influence(l2=l2, learning_rate=0.0), members, others),
+        "influence": (influence, members, others),
         "glir": (Optimum(l2=l2), members, others),
         "decode": (OptimumDecode(l2=l2), members, others),
-        "influence_null": (Influence(l2=l2, learning_rate=0.0), *strangers),
+        "influence_null": (influence, *strangers),
         "glir_null": (Optimum(l2=l2), *strangers),
         "decode_null": (OptimumDecode(l2=l2), *strangers),
     }
@@ -152,7 +152,8 @@ def games(task: Task, trace: Trace, members: Ids, others: Ids, rest: Ids, l2: An
     for name, (attack, ins, outs) in attacks.items():
         start = time.process_time()
         with warnings.catch_warnings(action="ignore", category=GmipWarning):
-            found = attack.run(task, trace, np.concatenate([ins, outs]), background)
+            free = rest[:0] if "list" in attack.needs else rest[2 * size :] if ins is strangers[0] else rest
+            found = attack.run(task, trace, np.concatenate([ins, outs]), task.pool[free[:MOST_BACKGROUND]])
         if name == "glir":
             row["seconds"], row["distance"] = time.process_time() - start, found.facts["distance"]
             if found.prediction is not None:

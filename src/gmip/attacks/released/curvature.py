@@ -14,6 +14,7 @@ from gmip.attacks.memory import rows_that_fit
 from gmip.attacks.model_pass import LossFunction, evaluating
 from gmip.errors import UnsupportedModel
 from gmip.tasks import Examples
+from gmip.tasks.inputs import Inputs, arguments, logits, named, placed, rows_of
 
 __all__ = ["Curvature", "exact_solver", "solve_iteratively"]
 
@@ -47,23 +48,60 @@ class Curvature:
 
     def products(self, vectors: Tensor) -> Tensor:
         """H v for each row, shape (k, d)."""
+        return self._summed(vectors, self._hessian)
+
+    def positive_products(self, vectors: Tensor) -> Tensor:
+        """The same of the generalised Gauss-Newton matrix J'LJ, L the Hessian of the loss by the model's outputs and J
+        their Jacobian: never negative where the loss is convex in the outputs, and the Hessian itself for models that
+        are linear in their parameters or fit perfectly."""
+        return self._summed(vectors, self._gauss_newton)
+
+    def _hessian(self, inputs: Inputs, targets: Tensor) -> Callable[[Tensor], Tensor]:
+        def loss(flat: Tensor) -> Tensor:
+            return self._loss(self._outputs(flat, inputs), targets).sum()
+
+        back = vjp(grad(loss), self._at)[1]  # the Hessian is symmetric: v'H is Hv
+        return lambda v: back(v)[0]
+
+    def _gauss_newton(self, inputs: Inputs, targets: Tensor) -> Callable[[Tensor], Tensor]:
+        def outputs_at(flat: Tensor) -> Tensor:
+            return self._outputs(flat, inputs)
+
+        def loss_of(outputs: Tensor) -> Tensor:
+            return self._loss(outputs, targets).sum()
+
+        outputs, back = vjp(outputs_at, self._at)[:2]
+
+        def transposed(u: Tensor) -> Tensor:  # J'u, linear in u: its own transpose is J
+            found: Tensor = back(u)[0]
+            return found
+
+        forward = vjp(transposed, torch.zeros_like(outputs))[1]
+        middle = vjp(grad(loss_of), outputs)[1]
+        return lambda v: transposed(middle(forward(v)[0])[0])
+
+    def _outputs(self, flat: Tensor, inputs: Inputs) -> Tensor:
+        args, kwargs = arguments(inputs)
+        found: Tensor = logits(functional_call(self._model, {**self._rest, **self._named(flat)}, args, kwargs))
+        return found
+
+    def _summed(self, vectors: Tensor, make: Callable[[Inputs, Tensor], Callable[[Tensor], Tensor]]) -> Tensor:
         total = self._penalty * vectors
         count = len(self._examples)
         for first in range(0, count, _MOST_EXAMPLES):
             rows = slice(first, min(first + _MOST_EXAMPLES, count))
-            inputs, targets = self._wide(self._examples.inputs[rows]), self._wide(self._examples.targets[rows])
-            at_a_time = rows_that_fit(64 * (self.size + len(inputs) * inputs[0].numel()), _WORKING_BYTES, at_most=256)
-
-            def batch_loss(flat: Tensor, x: Tensor = inputs, y: Tensor = targets) -> Tensor:
-                outputs = functional_call(self._model, {**self._rest, **self._named(flat)}, (x,))
-                return self._loss(outputs, y).sum() / count
-
+            inputs, targets = (
+                placed(rows_of(part, rows), self._at.device, self._at.dtype)
+                for part in (self._examples.inputs, self._examples.targets)
+            )
+            entries = self.size + sum(t.numel() for t in named(inputs).values())
+            at_a_time = rows_that_fit(64 * entries, _WORKING_BYTES, at_most=256)
             try:
                 with evaluating(self._model):
-                    back = vjp(grad(batch_loss), self._at)[1]  # the Hessian is symmetric: v'H is Hv
+                    product = make(inputs, targets)
                     for part in range(0, len(vectors), at_a_time):
                         some = slice(part, part + at_a_time)
-                        total[some] += vmap(back)(vectors[some])[0].detach()
+                        total[some] += vmap(product)(vectors[some]).detach() / count
             except _FAILURES as error:
                 why = str(error).splitlines()[0] if str(error) else type(error).__name__
                 raise UnsupportedModel(
@@ -78,17 +116,14 @@ class Curvature:
         return (found + found.T) / 2
 
     def mean_eigenvalue(self, generator: torch.Generator) -> float:
-        """The trace over d, estimated from products with random signs (Hutchinson)."""
+        """Of the Gauss-Newton matrix: its trace over d, estimated from products with random signs (Hutchinson)."""
         signs = torch.randint(0, 2, (_PROBES, self.size), generator=generator).double().to(self._at) * 2.0 - 1.0
-        return float((signs * self.products(signs)).sum()) / signs.numel()
+        return float((signs * self.positive_products(signs)).sum()) / signs.numel()
 
     def _named(self, flat: Tensor) -> Mapping[str, Tensor]:
         sizes = [shape.numel() for shape in self._shapes.values()]
         parts = flat.split(sizes)
         return {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
-
-    def _wide(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self._at) if tensor.is_floating_point() else tensor.to(self._at.device)
 
 
 def exact_solver(matrix: Tensor, damping: float) -> Callable[[Tensor], Tensor]:

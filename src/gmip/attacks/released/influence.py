@@ -57,7 +57,8 @@ class Influence(Attack):
     Guarantees
     ----------
     No label of the run is used. Scores order the candidates; they are no log-odds and there are no p-values. Negative
-    curvature counts as none. Clipped gradients of a run are taken as clipped, their curvature as it is.
+    curvature counts as none; for conjugate gradients H is the generalised Gauss-Newton matrix, which has none. Clipped
+    gradients of a run are taken as clipped, their curvature as it is.
     """
 
     l2: Penalty = None
@@ -106,7 +107,7 @@ class Influence(Attack):
             if exactly is not None:
                 return exactly(vectors)
             found, left = solve_iteratively(
-                curvature.products, vectors, damping, iterations=self.iterations, tolerance=_TOLERANCE
+                curvature.positive_products, vectors, damping, iterations=self.iterations, tolerance=_TOLERANCE
             )
             worst = max(worst, left)
             return found

@@ -24,8 +24,14 @@ __all__ = ["FAR", "OptimumOutcome", "decode_optimum", "distance", "optimum_score
 
 Array = NDArray[np.float64]
 FAR: Final = 2.0  # times what chance explains: more is no optimum
+_FITTED: Final = (
+    0.4,
+    0.6,
+)  # less: members are fitted so well that their gradients are not like others'; of others, of a list
+_RIDGE: Final = 0.01  # where self-play cannot choose one
 _DRAWS: Final = 200  # pseudo-batches
-_LEAST_RESIDUAL: Final = 1.0e-7  # of a typical entry of a sum: what single precision leaves
+_LEAST_RESIDUAL: Final = 1.0e-5  # of a typical entry of a sum: less tells no more, and rounding gets in the way
+_NULL: Final = 1.0e-10  # of the largest variance: directions in which no candidate has a part
 _MOST_RESIDUAL: Final = 10.0
 _LEVELS: Final = 120
 _COVERAGES: Final = (1.0, 0.75, 0.5, 0.25, 0.0)  # tried for the residual, where background tells of the unlisted
@@ -54,6 +60,11 @@ class OptimumOutcome:
     def at_optimum(self) -> bool:
         """Whether chance explains where the model stands."""
         return self.distance <= FAR
+
+    @property
+    def fitted(self) -> bool:
+        """Whether members are fitted so well that their gradients have become smaller than others'."""
+        return self.distance < _FITTED[self.glir is None]
 
 
 def distance(pool: ArrayLike, mean: ArrayLike, *, dataset_size: int, contains_members: bool, seed: int = 0) -> float:
@@ -111,7 +122,8 @@ def optimum_scores(
     penalty_gradient : array of shape (d,), the gradient of the penalty at the weights, for a penalty on the MEAN loss:
         l2 * w for (l2/2)|w|^2, 0 for parameters that are not penalised.
     dataset_size : N, members.
-    play : self-play, as in `glir_scores`; left out where the background is too small for it.
+    play : self-play, as in `glir_scores`; left out where the background is too small for it, with a ridge of .01 then,
+        which was chosen on digits and Adult with labels at hand.
     extra_dims : of the View, where directions were left out.
 
     Guarantees
@@ -130,7 +142,7 @@ def optimum_scores(
     )
     if len(rows) < background_needed(dataset_size):
         play = None
-    found = glir_scores([view], play=play, seed=seed)
+    found = glir_scores([view], play=play, ridge=None if play is not None else _RIDGE, seed=seed)
     far = distance(rows, mean, dataset_size=dataset_size, contains_members=False, seed=seed)
     slope, offset = (1.0, 0.0) if found.calibration is None else found.calibration
     return OptimumOutcome(
@@ -224,11 +236,13 @@ def _residual(
             missing = members - listed
             gap -= missing * (centre if rest_mean is None else rest_mean)
             total = total + missing * (scatter / len(rows) if rest_cov is None else rest_cov)
-        values, axes = np.linalg.eigh(total)
-        spread = np.maximum(values, 0.0)
+        spread, axes = np.linalg.eigh(total)
         squares = (gap @ axes) ** 2
-        for level in levels:
+        kept = spread > _NULL * spread[-1]
+        least = math.sqrt(float(squares[~kept].mean())) if not kept.all() else 0.0  # there nothing but the residual is
+        spread, squares = spread[kept], squares[kept]
+        for level in np.maximum(levels, least):
             variance = spread + level**2
             fit = -0.5 * float(np.sum(np.log(variance) + squares / variance))
-            best = max(best, (fit, float(level), float(level) / math.sqrt(float(spread.mean()) or 1.0)))
+            best = max(best, (fit, float(level), float(level) / math.sqrt(float(spread.mean()))))
     return best[1], best[2]

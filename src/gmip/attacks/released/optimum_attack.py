@@ -42,11 +42,20 @@ class _AtOptimum(Attack):
         order = np.argsort(who.ids)
         found = self._found(task, trace, Parties(who.ids, who.candidates[order], who.background))
         if not found.at_optimum:
+            listed = ", or the list does not contain its members" if "list" in self.needs else ""
             warnings.warn(
-                "the released model is no optimum of its loss and penalty: the mean gradient of the records at hand is "
-                f"{found.distance:.3g} times what chance explains, squared (up to {FAR:g} is an optimum), so attack "
-                f"{self.name!r} is unreliable here and its scores are shrunk. Check `l2`, or attack the gradients of "
-                "training, or use shadow models (lira).",
+                f"the released model is no optimum of its loss and penalty{listed}: the mean gradient of the records "
+                f"at hand is {found.distance:.3g} times what chance explains, squared (up to {FAR:g} is an optimum), "
+                f"so attack {self.name!r} is unreliable here and its scores are shrunk. Check `l2`, or attack the "
+                "gradients of training, or use shadow models (lira).",
+                GmipWarning,
+                stacklevel=3,
+            )
+        elif found.fitted:
+            warnings.warn(
+                "the released model fits its members so well that their gradients are much smaller than others' (the "
+                f"mean gradient of the records at hand is {found.distance:.2g} of what chance gives it, squared), so "
+                f"attack {self.name!r} is weak and its log-odds are too sure. Use shadow models (lira) beside it.",
                 GmipWarning,
                 stacklevel=3,
             )
@@ -57,7 +66,7 @@ class _AtOptimum(Attack):
             if found.glir.p_values is not None:
                 parts["p_values"] = np.empty(len(who.ids))
                 parts["p_values"][order] = found.glir.p_values
-            if found.glir.prediction is not None and found.at_optimum:
+            if found.glir.prediction is not None and found.at_optimum and not found.fitted:
                 parts["prediction"] = found.glir.prediction.expected()
             parts["facts"] |= {"rank": found.glir.ranks[0], "cutoff": found.glir.cutoff, "ridge": found.glir.ridge}
             parts["facts"]["background"] = len(who.background)
