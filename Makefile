@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
+FLOWER := .venv-flower
 PYTEST_ARGS ?=
 
 # Versions come from constraints.txt, those of the build backend too (pip 25.3 and later read the second name).
@@ -27,14 +28,24 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	@touch $@
 
+# Flower's versions do not go with the pinned ones: it has an environment of its own, on top of the other.
+$(FLOWER)/.dev: $(VENV)/.dev constraints-flower.txt
+	test -x $(FLOWER)/bin/python || $(BIN)/python -m venv $(FLOWER)
+	$(BIN)/python -c 'import site; print("import site; site.addsitedir(%r)" % site.getsitepackages()[0])' \
+		> "$$($(FLOWER)/bin/python -c 'import site; print(site.getsitepackages()[0])')/main_environment.pth"
+	PIP_CONSTRAINT=constraints-flower.txt PIP_BUILD_CONSTRAINT=constraints-flower.txt \
+		$(FLOWER)/bin/python -m pip install --quiet --no-warn-conflicts flwr
+	@touch $@
+
 demo: $(VENV)/.dev ## a tour of the accountant; then three runs are trained, attacked and judged, in one report
 	$(BIN)/python examples/accounting.py
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/gmip audit examples/audit.yaml
 	@echo "Open it in a browser: file://$(CURDIR)/runs/demo-audit/report.html"
 
 # One thread for each worker: more of them than cores make every matrix product wait.
-test: $(VENV)/.dev ## all tests; make test PYTEST_ARGS='-m "not slow"' leaves out the long ones
+test: $(VENV)/.dev $(FLOWER)/.dev ## all tests; make test PYTEST_ARGS='-m "not slow"' leaves out the long ones
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal $(PYTEST_ARGS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(FLOWER)/bin/python -m pytest -q tests/unit/integrations/test_flower.py
 
 check: $(VENV)/.dev ## linters, types and import layers
 	$(BIN)/ruff check .
@@ -52,5 +63,5 @@ bench: $(VENV)/.bench ## ratios against peers, measured in the same run
 	$(BIN)/python benchmarks/glir.py
 
 clean: ## remove all that the other targets made, .venv too
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .data .cache runs build dist
+	rm -rf $(VENV) $(FLOWER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .data .cache runs build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

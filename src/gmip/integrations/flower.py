@@ -1,0 +1,211 @@
+"""Flower: record what a federation publishes, and account for its differential-privacy strategies client by client.
+
+with GmipStrategy(FedAvg(), model, "runs/a", unit="clients", dataset_size=400, batch_size=40) as strategy:
+    strategy.start(grid, initial_arrays, num_rounds=20)
+
+The model that a server sends out is seen by every client. Without secure aggregation the server sees each client's own
+reply as well, against which nothing here protects.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+    Strategy,
+)
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from gmip import _validate as check
+from gmip.accounting.mechanism import NoisySGD, Sampling
+from gmip.errors import InvalidArgument, UnsupportedModel
+from gmip.integrations.federated import Clipping, Reply, RoundRecorder, Unit
+from gmip.tasks.task import Examples, Task
+from gmip.training.models import count_params
+
+__all__ = ["GmipStrategy", "clients_run"]
+
+_FIXED = (DifferentialPrivacyServerSideFixedClipping, DifferentialPrivacyClientSideFixedClipping)
+_ADAPTIVE = (DifferentialPrivacyServerSideAdaptiveClipping, DifferentialPrivacyClientSideAdaptiveClipping)
+
+
+def clients_run(
+    strategy: Strategy,
+    *,
+    num_clients: int,
+    num_rounds: int,
+    num_params: int | nn.Module,
+    sampling: Sampling = "fixed",
+) -> NoisySGD:
+    """What a fixed-clipping strategy does to its clients, for `gmip.account`: a record of this run is a client.
+
+    Parameters
+    ----------
+    strategy : DifferentialPrivacyServerSideFixedClipping or DifferentialPrivacyClientSideFixedClipping; clip norm,
+        noise multiplier and clients in a round are read from it.
+    num_clients : N, all clients of the federation.
+    num_rounds : T.
+    num_params : d, trainable parameters; or the model, to count them.
+    sampling : "fixed", as Flower draws the clients of a round; "full" if all of them take part in every round.
+
+    Guarantees
+    ----------
+    Those of `gmip.account`, for the membership of a client with all its data, if every sampled client replies and all
+    weigh the same (num-examples = 1). Flower adds noise for equal weights, so that a client that weighs more is
+    protected less; `GmipStrategy` refuses such rounds, and counts those with fewer replies as what they are.
+    """
+    clipping = _clipping(strategy)
+    if clipping is None:
+        raise InvalidArgument(
+            f"is {type(strategy).__name__}, which neither clips nor adds noise",
+            argument="strategy",
+            remedy="pass a DifferentialPrivacy...FixedClipping",
+        )
+    return NoisySGD(
+        dataset_size=check.count("num_clients", num_clients),
+        batch_size=strategy.num_sampled_clients,
+        num_steps=check.count("num_rounds", num_rounds),
+        num_params=count_params(num_params) if isinstance(num_params, nn.Module) else num_params,
+        clip_norm=clipping.norm,
+        noise_std=clipping.noise_std,
+        sampling=sampling,
+    )
+
+
+class GmipStrategy(Strategy):  # type: ignore[misc]
+    """A strategy that does what the one inside does, and records every round; see `RoundRecorder` for the arguments.
+
+    Parameters
+    ----------
+    strategy : one that averages (FedAvg, FedProx), or a fixed-clipping DifferentialPrivacy strategy around one.
+    client_id : for the unit "clients": the key of a reply's metrics under which a client says which row of `data` it
+        is; then the trace holds who was in each round.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        model: nn.Module,
+        path: str | os.PathLike[str],
+        *,
+        unit: Unit,
+        dataset_size: int,
+        batch_size: int,
+        learning_rate: float = 1.0,
+        sampling: Sampling = "fixed",
+        client_id: str | None = None,
+        members: ArrayLike | None = None,
+        non_members: ArrayLike | None = None,
+        data: Task | Examples | None = None,
+        recipe: Mapping[str, Any] | None = None,
+    ) -> None:
+        clipping = _clipping(strategy)
+        inner = strategy if clipping is None else strategy.strategy
+        if not isinstance(inner, FedAvg) or type(inner).aggregate_train is not FedAvg.aggregate_train:
+            raise UnsupportedModel(
+                f"{type(inner).__name__} does more than average its clients' models, so a round is not a step along "
+                "their mean update",
+                remedy="record FedAvg, FedProx, or a DifferentialPrivacy...FixedClipping around one of them",
+            )
+        self._strategy, self._weight, self._client_id = strategy, inner.weighted_by_key, client_id
+        self._rounds = RoundRecorder(
+            model,
+            path,
+            unit=unit,
+            dataset_size=dataset_size,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            sampling=sampling,
+            clipping=clipping,
+            members=members,
+            non_members=non_members,
+            data=data,
+            recipe={"framework": "flower", "strategy": type(strategy).__name__, **(recipe or {})},
+        )
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Configure the next round of training, and remember the model that it starts from."""
+        self._rounds.begin(_named(arrays))
+        messages: Iterable[Message] = self._strategy.configure_train(server_round, arrays, config, grid)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate, and record what comes of it."""
+        received = list(replies)
+        sent = [self._reply(message) for message in received if not message.has_error()]  # before they are clipped
+        arrays, metrics = self._strategy.aggregate_train(server_round, received)
+        self._rounds.end(None if arrays is None else _named(arrays), sent)
+        return arrays, metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """As the strategy inside does."""
+        messages: Iterable[Message] = self._strategy.configure_evaluate(server_round, arrays, config, grid)
+        return messages
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """As the strategy inside does."""
+        return self._strategy.aggregate_evaluate(server_round, replies)
+
+    def summary(self) -> None:
+        """As the strategy inside does."""
+        self._strategy.summary()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._rounds.__exit__(kind, error, trace)
+
+    def _reply(self, message: Message) -> Reply:
+        metrics: dict[str, Any] = {}
+        for record in message.content.metric_records.values():
+            metrics |= dict(record)
+        arrays = {name: a for record in message.content.array_records.values() for name, a in _named(record).items()}
+        for key in (self._weight, self._client_id):
+            if key is not None and key not in metrics:
+                raise InvalidArgument(
+                    f"A client's reply has no {key!r} among its metrics ({', '.join(metrics) or 'none'})",
+                    remedy="let every client report it",
+                )
+        client = None if self._client_id is None else int(metrics[self._client_id])
+        return Reply(arrays=arrays, weight=float(metrics[self._weight]), client=client)
+
+
+def _named(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
+    return {name: np.asarray(array.numpy()) for name, array in arrays.items()}
+
+
+def _clipping(strategy: Strategy) -> Clipping | None:
+    if isinstance(strategy, _ADAPTIVE):
+        raise UnsupportedModel(
+            "A clip norm that adapts is computed from a noisy count of clipped clients, which is published with it and "
+            "which no accounting here covers",
+            remedy="use a DifferentialPrivacy...FixedClipping",
+        )
+    if not isinstance(strategy, _FIXED):
+        return None
+    return Clipping(
+        norm=float(strategy.clipping_norm),
+        noise_std=float(strategy.noise_multiplier * strategy.clipping_norm / strategy.num_sampled_clients),
+        by_clients=isinstance(strategy, DifferentialPrivacyClientSideFixedClipping),
+    )
