@@ -7,58 +7,36 @@ common, membership, is exact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, lapack, solve_triangular
 from scipy.special import expit, logit, logsumexp
 
 from gmip import _validate as check
+from gmip.attacks.decode.listed_sum import PublishedSum, Solved
 from gmip.errors import InvalidArgument
 
-__all__ = ["MISFIT", "Decoded", "Draw", "PublishedSum", "coordinates", "decode"]
+__all__ = ["MISFIT", "Decoded", "decode"]
 
 Array = NDArray[np.float64]
-Draw = Literal["full", "fixed", "poisson"]
 
-_COUNTED: Final = 10.0  # how exactly the size of a batch enters, in standard deviations of the noise
-_NULL: Final = 1.0e-13  # of the largest squared length: what rounding leaves of linear dependence
-_BLOCK: Final = 1024  # candidates at a time
 _LEAST_SPREAD: Final = 1.0e-9  # of 1 - D s: what rounding leaves of a cavity
 _LEAST_VARIANCE: Final = 1.0e-12  # of b
 _SETTLED: Final = 1.0e-3  # change of a probability
-_COVERAGES: Final = (1.0, 0.95, 0.85, 0.7, 0.5, 0.3, 0.1, 0.0)  # tried, if it is not told
+_COVERAGES: Final = (0.95, 0.8, 0.6, 0.4, 0.2, 0.0)  # of the most there can be, tried if no background tells
+_MOST_BUT_NOT_ALL: Final = 0.95
+_REFUTED: Final = 3.0  # standard errors
 MISFIT: Final = 2.0  # more than this is not explained by the list and the noise
 _VAGUE: Final = 0.05  # standard deviation of a coverage below 1
-_FIRST_SWEEPS: Final = 4  # for each of them
+_GIVE_UP: Final = 4  # sweeps that do not fit, one after the other
+_ROUNDING: Final = 0.1  # of the variance that rounding may have, what it has at least
+_FIRST_SWEEPS: Final = 4  # before one of two coverages is chosen
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)  # of a standard normal
 _WEIGHTS /= _WEIGHTS.sum()
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class PublishedSum:
-    """One published step, in units of its noise.
-
-    Attributes
-    ----------
-    candidates : array of shape (c, r), gradients divided by the standard deviation of the noise on the SUM, in any
-        orthonormal coordinates of (at least) their span.
-    total : array of shape (r,), the published sum in the same units and coordinates.
-    share : p, the chance that a member is in the batch.
-    draw : "full": every member is in; "fixed": a batch of known size; "poisson".
-    rest_mean, rest_cov : of the gradient of a member who is not listed, shapes (r,) and (r, r), from records of the
-        same distribution; None: from the candidates.
-    """
-
-    candidates: Array
-    total: Array
-    share: float
-    draw: Draw
-    rest_mean: Array | None = None
-    rest_cov: Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,32 +64,6 @@ class Decoded:
     gain: float
 
 
-def coordinates(gram: Array, products: Array) -> tuple[Array, Array]:
-    """Candidates and other vectors in orthonormal coordinates of the candidates' span, from inner products.
-
-    Parameters
-    ----------
-    gram : array of shape (c, c), among the candidates; overwritten.
-    products : array of shape (c, k), of the candidates with k other vectors.
-
-    Returns
-    -------
-    (X, Y) of shapes (c, r) and (k, r): X X' = gram up to rounding, and Y are the projections of the others.
-    """
-    scale = float(np.max(np.diag(gram), initial=0.0))
-    if scale == 0.0:
-        return np.zeros((len(gram), 1)), np.zeros((products.shape[1], 1))
-    factor, pivots, rank, _ = lapack.dpstrf(gram.T, tol=_NULL * scale, lower=1, overwrite_a=1)
-    order = pivots - 1
-    for column in range(len(gram)):
-        factor[:column, column] = 0.0
-    lower = factor[:, :rank]
-    others = solve_triangular(lower[:rank], products[order[:rank]], lower=True)
-    points = np.empty((len(gram), rank))
-    points[order] = lower
-    return points, np.ascontiguousarray(others.T)
-
-
 def decode(
     steps: Iterable[PublishedSum],
     *,
@@ -119,6 +71,7 @@ def decode(
     epochs: Sequence[Sequence[int]] | None = None,
     coverage: float | None = None,
     most_sweeps: int = 15,
+    most_work: float = math.inf,
     progress: Callable[[int, int], Any] = lambda done, total: None,
 ) -> Decoded:
     """Log-odds of membership of all candidates, jointly.
@@ -130,100 +83,45 @@ def decode(
     epochs : numbers of steps of which a member is in at most one (shuffled epochs); None: each step is drawn anew.
     coverage : q, the share of the members that is listed; None: estimated.
     most_sweeps : passes over all steps.
-    progress : called with (done, total) sweeps.
+    most_work : floating-point operations of all sweeps, about; the first sweep is always made.
+    progress : called with (done, total).
     """
     check.count("dataset_size", dataset_size)
-    listed = [_Listed(step, dataset_size) for step in steps]
-    if not listed or len({len(step.x) for step in listed}) > 1:
+    listed = list(steps)
+    if not listed or len({step.count for step in listed}) > 1:
         raise InvalidArgument("must hold at least one published sum, all of the same candidates", argument="steps")
     groups = [[t] for t in range(len(listed))] if epochs is None else [list(group) for group in epochs]
     if sorted(t for group in groups for t in group) != list(range(len(listed))):
         raise InvalidArgument("must name every step once", argument="epochs", value=groups)
-    most = min(1.0, len(listed[0].x) / dataset_size)
-    shares = [check.probability("coverage", coverage)] if coverage is not None else [most * q for q in _COVERAGES]
-    found: list[_Beliefs] = []
-    for number, share in enumerate(shares):
-        beliefs = _Beliefs(listed, groups, share)
-        beliefs.settle(most_sweeps if coverage is not None else min(most_sweeps, _FIRST_SWEEPS))
-        found.append(beliefs)
-        progress(number + 1, len(shares))
-        best = max(found, key=lambda one: (one.fits, one.evidence if one.fits else -one.misfit))
-        if best.fits and len(found) - found.index(best) > 2:  # lower coverages fit worse and worse
-            break
-    if coverage is None:
-        best.settle(most_sweeps)
-    progress(len(shares), len(shares))
+    sweep = sum(step.work for step in listed)
+    allowed = 1.0 if sweep == 0.0 else max(1.0, most_work / sweep)  # sweeps
+    if coverage is not None:
+        beliefs = _Beliefs(listed, groups, check.probability("coverage", coverage), dataset_size)
+        beliefs.settle(int(min(most_sweeps, allowed)), progress)
+        return beliefs.answer()
+    most = min(1.0, listed[0].count / dataset_size)
+    share, error = _likely(listed, most, dataset_size)
+    shares = [most, share] if share >= most - _REFUTED * error else [share]
+    found = [_Beliefs(listed, groups, one, dataset_size) for one in shares]
+    for beliefs in found:
+        beliefs.settle(int(max(1, min(most_sweeps, _FIRST_SWEEPS, allowed / 2.0))))
+    best = max(found, key=lambda one: (one.fits, one.evidence if one.fits else -one.misfit))
+    best.settle(int(max(1, min(most_sweeps, allowed - len(found) * (best.sweeps - 1)))), progress)
     return best.answer()
 
 
-class _Listed:
-    """A published sum with its rest, and the Gaussian that stands for who of the list was in its batch."""
-
-    def __init__(self, step: PublishedSum, dataset_size: int) -> None:
-        x, y = step.candidates, step.total
-        if x.ndim != 2 or y.shape != (x.shape[1],) or not (np.isfinite(x).all() and np.isfinite(y).all()):
-            raise InvalidArgument(f"have shapes {x.shape} and {y.shape}, or are not finite", argument="steps")
-        self.share, self.draw, self.members = step.share, step.draw, dataset_size
-        self.mean = x.mean(0) if step.rest_mean is None else step.rest_mean
-        self.cov = step.rest_cov
-        if step.draw != "poisson":  # the size of the batch is known: one more number
-            x = np.column_stack([x, np.full(len(x), _COUNTED)])
-            y = np.append(y, _COUNTED * step.share * dataset_size)
-            self.mean = np.append(self.mean, _COUNTED)
-            if self.cov is not None:
-                self.cov = np.pad(self.cov, (0, 1))
-        self.x, self.y = x, y
-
-    def rest(self, coverage: float) -> tuple[Array, Array | None]:
-        """Mean and covariance of what is not listed, without the noise."""
-        missing = (1.0 - coverage) * self.members * self.share  # in the batch, on average
-        if missing <= 0.0:
-            return np.zeros_like(self.y), None
-        if self.cov is None:
-            own = _own_covariance(self.x if self.draw == "poisson" else self.x[:, :-1])
-            self.cov = np.pad(own, (0, len(self.y) - len(own)))
-        # Who is listed is by chance, and who is in the batch (but for its size): so is the number of those who are not
-        # listed; and the share itself is not known exactly (docs/theory/attackers.md).
-        varies = 1.0 - self.share if self.draw == "poisson" else coverage
-        varies += _VAGUE**2 * self.members * self.share / (1.0 - coverage)
-        return missing * self.mean, missing * (self.cov + varies * np.outer(self.mean, self.mean))
-
-    def factor(self, variances: Array, rest: Array | None) -> Array:
-        """The lower Cholesky factor of the covariance of the published sum, for these variances of b."""
-        total = _weighted(self.x, variances)
-        if rest is not None:
-            total += rest
-        total.flat[:: len(total) + 1] += 1.0
-        lower: Array = cho_factor(total.T, lower=True, overwrite_a=True, check_finite=False)[0]  # in place
-        return lower
-
-
-def _weighted(x: Array, weights: Array) -> Array:
-    """X' diag(weights) X, a block of rows at a time."""
-    total = np.zeros((x.shape[1], x.shape[1]))
-    for first in range(0, len(x), 4 * _BLOCK):
-        rows = slice(first, first + 4 * _BLOCK)
-        total += (x[rows] * weights[rows, None]).T @ x[rows]
-    return total
-
-
-def _own_covariance(x: Array) -> Array:
-    """Of the candidates themselves, x of shape (c, r), as strangers see it.
-
-    The sample covariance of c records is too small for others by 1 - r/c, on average. Where there are as many
-    directions as candidates, each candidate has one of its own, in which a stranger's gradient has little: what the
-    others do not span of a candidate is taken off on average, and the mean stays in.
-    """
-    count, dims = x.shape
-    if dims < 0.95 * count:
-        centred = x - x.mean(0)
-        return np.asarray(centred.T @ centred / max(1.0, count - 1.0 - dims))
-    values, axes = np.linalg.eigh(x @ x.T)
-    kept = values > _NULL * values[-1]
-    own = 1.0 / np.maximum((axes[:, kept] ** 2 / values[kept]).sum(1), np.finfo(float).tiny)
-    norms = np.einsum("ij,ij->i", x, x)
-    shared = 1.0 - np.minimum(own, norms).sum() / max(float(norms.sum()), np.finfo(float).tiny)
-    return np.asarray(x.T @ x * (max(float(shared), 1.0e-3) / count))
+def _likely(steps: Sequence[PublishedSum], most: float, members: int) -> tuple[float, float]:
+    """The coverage, below `most`, and its standard error: by moments if background records tell of the unlisted, else
+    (infinite error) the most likely one if memberships were Gaussian."""
+    told = [(step.share, *step.listed(members * step.share)) for step in steps]
+    weight = sum(share**2 * precision for share, _, precision in told)
+    count = steps[0].count
+    if weight > 0.0:  # of chances p q N/c
+        share = sum(share * precision * chance for share, chance, precision in told) / weight * count / members
+        return float(np.clip(share, 0.0, _MOST_BUT_NOT_ALL * most)), float(count / members / np.sqrt(weight))
+    grid = [most * q for q in _COVERAGES]
+    fits = [_Beliefs(steps[:1], [[0]], share, members).gaussian(0) for share in grid]
+    return grid[int(np.argmax(fits))], math.inf
 
 
 def _left(precision: Array, log_odds: Array) -> Array:
@@ -242,9 +140,11 @@ def _left(precision: Array, log_odds: Array) -> Array:
 class _Beliefs:
     """Expectation propagation: messages between the steps and the candidates."""
 
-    def __init__(self, steps: Sequence[_Listed], groups: Sequence[Sequence[int]], coverage: float) -> None:
-        self.steps, self.coverage = steps, coverage
-        count, members = len(steps[0].x), steps[0].members
+    def __init__(
+        self, steps: Sequence[PublishedSum], groups: Sequence[Sequence[int]], coverage: float, members: int
+    ) -> None:
+        self.steps, self.coverage, self.members = steps, coverage, members
+        count = steps[0].count
         self.prior = float(np.clip(coverage * members / count, 0.5 / count, 1.0 - 0.5 / count))
         self.groups = groups
         self.group_of = {t: g for g, group in enumerate(groups) for t in group}
@@ -257,40 +157,57 @@ class _Beliefs:
         self.chance = self.mean.copy()  # posterior of b
         self.chi = np.ones(len(steps))
         self.fit = np.zeros(len(steps))
-        self.sweeps, self.settled = 0, False
+        self.sweeps, self.settled, self.bad = 0, False, 0
 
-    def settle(self, most: int) -> None:
+    def settle(self, most: int, progress: Callable[[int, int], Any] = lambda done, total: None) -> None:
         """More passes over the steps, until nothing changes or there have been `most`; the first is linear."""
-        while self.sweeps < most and not self.settled:
+        while self.sweeps < most and not self.settled and self.bad < _GIVE_UP:
             damping = max(0.3, 0.95**self.sweeps)
-            changes = [self._update(t, step, damping) for t, step in enumerate(self.steps)]
+            changes = [self._update(t, damping) for t in range(len(self.steps))]
             self.sweeps += 1
             self.settled = max(changes) < _SETTLED
-            if self.sweeps == 1:
-                self.linear = self.misfit, self.llr.copy(), self.says.copy(), self.chance.copy()
+            # A sweep may end in something that does not fit: the last one that did, or the linear one, counts.
+            self.bad = 0 if self.fits else self.bad + 1
+            if self.fits or self.sweeps == 1:
+                self.kept = self.misfit, self.says.copy(), self.chance.copy(), self.evidence
+            progress(self.sweeps, most)
+        progress(1, 1)
 
-    def _update(self, t: int, step: _Listed, damping: float) -> float:
+    def _solve(self, t: int) -> Solved:
+        """What step t says, with b as known by all else; and how well it fits."""
+        step = self.steps[t]
+        drawn = self.members * step.share
+        missing = (1.0 - self.coverage) * drawn
+        # Who is listed is by chance, and who is in the batch (but for its size): so is the number of those who are not
+        # listed; and the share itself is not known exactly (docs/theory/attackers.md).
+        varies = 0.0
+        if missing > 0.0:
+            varies = 1.0 - step.share if step.draw == "poisson" else self.coverage
+            varies += _VAGUE**2 * drawn / (1.0 - self.coverage)
+        found = step.solve(missing, varies, drawn, self.mean[t], self.var[t])
+        # What should be left: by the candidates' part, and by noise; of rounding only the most is known.
+        told = float((1.0 - found.kept).sum())
+        sure = 1.0 if step.noisy or missing > 0.0 else _ROUNDING
+        self.chi[t] = found.misfit / (told + sure * max(0.0, step.dims - told))
+        return found
+
+    def gaussian(self, t: int) -> float:
+        """Log-likelihood of a published sum, if memberships are Gaussian, up to a constant."""
+        found = self._solve(t)
+        return -(found.misfit + found.log_det) / 2.0
+
+    def _update(self, t: int, damping: float) -> float:
         """One step: what it says about each candidate, given all that is known about the others."""
-        missing, cov = step.rest(self.coverage)
-        lower = step.factor(self.var[t], cov)
-        del cov
-        white = solve_triangular(lower, step.y - missing - self.mean[t] @ step.x, lower=True, check_finite=False)
-        self.chi[t] = float(white @ white) / len(white)
-        back = solve_triangular(lower, white, lower=True, trans="T", check_finite=False)
-        along = step.x @ back
-        squared = np.empty(len(along))
-        for first in range(0, len(along), _BLOCK):
-            rows = slice(first, first + _BLOCK)
-            image = solve_triangular(lower, step.x[rows].T, lower=True, check_finite=False)
-            squared[rows] = np.einsum("ij,ij->j", image, image)
-        spread = np.maximum(1.0 - self.var[t] * squared, _LEAST_SPREAD)
-        precision = squared / spread  # of b given all others: N(b; centre, 1/precision)
-        pull = self.mean[t] * precision + along / spread  # precision * centre
+        found = self._solve(t)
+        spread = np.maximum(found.kept, _LEAST_SPREAD)
+        spread *= max(1.0, self.chi[t])  # more is left than should be: all else is less certain than was thought
+        precision = found.squared / spread  # of b given all others: N(b; centre, 1/precision)
+        pull = self.mean[t] * precision + found.pulled / spread  # precision * centre
         self.llr[t] = pull - precision / 2.0
         wider = 1.0 + self.var[t] * precision
         gauss = precision * self.mean[t] ** 2 - 2.0 * self.mean[t] * pull - self.var[t] * pull**2
         self.fit[t] = float((np.log(wider) + gauss / wider).sum() / 2.0)
-        self.fit[t] -= float(np.log(np.diag(lower)).sum() + white @ white / 2.0)
+        self.fit[t] -= (found.misfit + found.log_det) / 2.0
         before = self.chance[t].copy()
         known = self._odds(t)
         after = expit(known + self.llr[t])
@@ -332,15 +249,12 @@ class _Beliefs:
 
     @property
     def misfit(self) -> float:
-        sizes = np.array([len(step.y) for step in self.steps])
+        sizes = np.array([step.dims for step in self.steps])
         return float(self.chi @ sizes / sizes.sum())
 
     def answer(self) -> Decoded:
-        misfit, says, chance = self.misfit, self.says, self.chance
-        if not self.fits and self.linear[0] < misfit:  # it settled on something that does not fit
-            misfit, _, says, chance = self.linear
-        # Where the list does not explain the sums, their noise is larger than was said.
-        evidence = says.sum(0) / (misfit if misfit > MISFIT else 1.0)
+        misfit, says, chance, _ = self.kept
+        evidence = says.sum(0)
         odds = logit(self.prior) + evidence
         return Decoded(
             log_odds=evidence,
