@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from gmip import _validate as check
 from gmip._progress import Progress, silent
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps, parties
 from gmip.attacks.decode.decoding import MISFIT, Decoded, decode
-from gmip.attacks.decode.published_sums import plan, published_sums
+from gmip.attacks.decode.published_sums import Plan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import as_bytes
 from gmip.errors import GmipWarning
@@ -27,8 +26,6 @@ from gmip.training.loop import initial_model
 
 __all__ = ["Decode"]
 
-_MOST_BACKGROUND: Final = 8000  # records: more hardly improves the covariance of those who are not listed
-_BYTES_PER_PRODUCT: Final = 32
 _NOTHING: Final = 0.01  # bits per candidate: less is not decoded
 
 
@@ -40,29 +37,33 @@ class Decode(Attack):
     of them jointly. Full batches: the steps stacked. Mini-batches: one system for each step, joined by expectation
     propagation; shuffled: exactly one batch of an epoch each.
 
-    Background records serve where some members are not listed (1.5 for each candidate or parameter, whichever is less,
-    or none): they tell how the unlisted vary. Without them the candidates do, less well.
+    Background records serve where some members are not listed: they tell how the unlisted vary, and the share of the
+    members that is listed. Without them the candidates tell it, much less well.
 
     Parameters
     ----------
     coverage : q, the share of the members that the candidates contain; None: estimated.
     steps : numbers of the recorded steps to use; None: all.
     most_sweeps : passes over all steps.
-    memory_limit : bytes or "3 GiB"; None: half of what is free. Mini-batches: steps that do not fit are left out, the
-        late ones first, with a GmipWarning.
+    most_work : floating-point operations of its linear algebra, about (2e12: a minute of one core or less). Where all
+        steps would take more, gradients of runs without noise are projected, then late steps are left out, with a
+        GmipWarning; the cost follows from the sizes alone, so the same run gets the same scores on every machine.
+    memory_limit : bytes or "3 GiB"; None: half of what is free. Steps that do not fit are left out, likewise.
     device : where gradients are computed.
 
     Guarantees
     ----------
     Scores are log-odds of membership at even prior odds, without a label of the run, for independent memberships and
-    Gaussian sums of what is not listed: approximate. Unlisted members of mini-batches count as drawn anew in each step.
-    What the list does not explain makes the odds smaller in proportion, and is said in a GmipWarning. This attacker
+    Gaussian sums of what is not listed: approximate. A p-value is exp(-score), at most 1: where the odds are right, at
+    most a share a of the others has p <= a. Unlisted members of mini-batches count as drawn anew in each step. What
+    the list does not explain makes the odds smaller in proportion, and is said in a GmipWarning. This attacker
     holds a list that contains the members: no promise for an attacker who knows nobody speaks about it.
     """
 
     coverage: float | None = None
     steps: Sequence[int] | None = None
-    most_sweeps: int = 15
+    most_sweeps: int = 25
+    most_work: float = 2.0e12
     memory_limit: float | str | None = None
     device: str = "cpu"
 
@@ -80,6 +81,7 @@ class Decode(Attack):
             check.probability("coverage", self.coverage, open_low=True)
         check_step_numbers(self.steps)
         check.count("most_sweeps", self.most_sweeps)
+        check.positive("most_work", self.most_work)
         if self.memory_limit is not None:
             as_bytes("memory_limit", self.memory_limit)
 
@@ -100,7 +102,7 @@ class Decode(Attack):
 
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
         order = np.argsort(who.ids)
-        found, used = self._decoded(task, trace, Parties(who.ids, who.candidates[order], who.background), progress)
+        found, chosen = self._decoded(task, trace, Parties(who.ids, who.candidates[order], who.background), progress)
         scores = np.empty(len(who.ids))
         scores[order] = found.log_odds
         self._say(found)
@@ -108,6 +110,7 @@ class Decode(Attack):
             ids=who.ids,
             scores=scores,
             attack=self.name,
+            p_values=np.exp(-np.maximum(scores, 0.0)),
             calibration=(1.0, 0.0),
             facts={
                 "coverage": found.coverage,
@@ -115,10 +118,11 @@ class Decode(Attack):
                 "decoded": found.sure,
                 "bits": max(0.0, found.gain),
                 "misfit": found.misfit,
-                "steps": used,
+                "steps": chosen.steps,
                 "sweeps": found.sweeps,
                 "settled": found.settled,
-            },
+            }
+            | ({} if chosen.projection is None else {"projected_to": chosen.projection}),
         )
 
     def _say(self, found: Decoded) -> None:
@@ -138,18 +142,23 @@ class Decode(Attack):
                 stacklevel=4,
             )
 
-    def _decoded(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> tuple[Decoded, int]:
-        steps = chosen_steps(trace, self.steps)
+    def _decoded(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> tuple[Decoded, Plan]:
         limit = as_bytes("memory_limit", self.memory_limit)
-        # Inner products of all records, and as much to compute them.
-        most = max(0, min(_MOST_BACKGROUND, math.isqrt(limit // _BYTES_PER_PRODUCT) - len(who.candidates)))
-        if len(who.background) > most:
-            few = np.random.default_rng(0).permutation(len(who.background))[:most]
-            who = who._replace(background=who.background[np.sort(few)])
         device = usable_device(self.device, float64=True)
         model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
-        chosen = plan(trace, steps, len(who.candidates), gradients.num_params, limit)
+        chosen = plan(
+            trace,
+            chosen_steps(trace, self.steps),
+            candidates=len(who.candidates),
+            background=len(who.background),
+            num_params=gradients.num_params,
+            limit=limit,
+            most_work=self.most_work,
+        )
+        if len(who.background) > chosen.background:
+            few = np.random.default_rng(0).permutation(len(who.background))[: chosen.background]
+            who = who._replace(background=who.background[np.sort(few)])
         last, done = 2 * chosen.steps, 0  # decoding counts as much as the gradients
 
         def step_done() -> None:
@@ -158,11 +167,12 @@ class Decode(Attack):
             progress(done, last)
 
         found = decode(
-            published_sums(gradients, trace, who, chosen.sums, step_done),
+            published_sums(gradients, trace, who, chosen, step_done),
             dataset_size=trace.header.dataset_size,
             epochs=chosen.epochs,
             coverage=self.coverage,
             most_sweeps=self.most_sweeps,
+            most_work=self.most_work,
             progress=lambda part, parts: progress(chosen.steps + chosen.steps * part // parts, last),
         )
-        return found, chosen.steps
+        return found, chosen

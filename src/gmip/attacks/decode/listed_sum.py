@@ -67,7 +67,7 @@ class PublishedSum:
     @property
     def work(self) -> float:
         """Floating-point operations of `solve`, about."""
-        c, k = self.count, self.rows.shape[1]
+        c, k = float(self.count), float(self.rows.shape[1])
         if self._primal:
             return 2.0 * c * k**2 + k**3 / 3.0
         return 2.0 / 3.0 * c**3 + 2.0 * c**2 * k
@@ -115,9 +115,11 @@ class PublishedSum:
             own += (np.diag(self.products)[:size] - 2.0 * mean[:size] + mean[-2]) / rest
             pull += (self.products[:size, -1] - mean[-1] - drawn * (mean[:size] - mean[-2])) / rest
         own = np.maximum(own, np.finfo(float).tiny)
-        # Of pull / own: what the others make of it, and that its candidate is in or not.
-        precision = 1.0 / (2.0 / own + 0.25 * self.share**2)
-        return float(precision @ (pull / own) / precision.sum()), float(precision.sum())
+        # The estimated mean enters both sides. Of pull / own: what the others and it make of it, and that its candidate
+        # is in or not.
+        common = drawn / self.learned_from
+        precision = 1.0 / (2.0 * (1.0 + common) / own + 0.25 * self.share**2)
+        return float(precision @ (pull / own) / precision.sum()) - common, float(precision.sum())
 
     def _solve_rows(
         self, along: Array, rest: float, spread: Array, at: Array, off: float | None, log_det: float
@@ -138,12 +140,16 @@ class PublishedSum:
         pulled = z @ solve_triangular(lower, white, lower=True, trans="T", check_finite=False)
         squared = np.empty(len(z))
         for first in range(0, len(z), _BLOCK):
-            part = slice(first, first + _BLOCK)
-            image = solve_triangular(lower, z[part].T, lower=True, check_finite=False)
-            squared[part] = np.einsum("ij,ij->j", image, image)
+            chosen = slice(first, first + _BLOCK)
+            image = solve_triangular(lower, z[chosen].T, lower=True, check_finite=False)
+            squared[chosen] = np.einsum("ij,ij->j", image, image)
         kept = 1.0 - spread**2 * squared
         return Solved(
-            squared[:-1], kept[:-1], pulled[:-1], float(white @ white), log_det + 2.0 * float(np.log(np.diag(lower)).sum())
+            squared[:-1],
+            kept[:-1],
+            pulled[:-1],
+            float(white @ white),
+            log_det + 2.0 * float(np.log(np.diag(lower)).sum()),
         )
 
     def _solve_products(
@@ -213,7 +219,9 @@ def _check(failed: int) -> None:
         raise InvalidArgument("have inner products that are not finite, or of no vectors", argument="steps")
 
 
-def from_rows(candidates: Array, total: Array, background: Array | None = None, *, share: float, draw: Draw, noisy: bool) -> PublishedSum:
+def from_rows(
+    candidates: Array, total: Array, background: Array | None = None, *, share: float, draw: Draw, noisy: bool
+) -> PublishedSum:
     """From gradients themselves: arrays of shapes (c, d), (d,) and (m, d), of members not listed; all in units of the
     noise. Without background, the unlisted vary alike in all directions, as much as candidates do."""
     x, y = candidates, total
@@ -255,7 +263,9 @@ def from_rows(candidates: Array, total: Array, background: Array | None = None, 
     )
 
 
-def from_products(products: Array, candidates: int, *, dims: int, share: float, draw: Draw, noisy: bool) -> PublishedSum:
+def from_products(
+    products: Array, candidates: int, *, dims: int, share: float, draw: Draw, noisy: bool
+) -> PublishedSum:
     """From inner products of the candidates, background records of members not listed (or none), and the total, in this
     order and in units of the noise; overwritten. `dims` : entries of these vectors."""
     if products.ndim != 2 or products.shape[0] != products.shape[1] or not np.isfinite(products).all():
@@ -306,9 +316,7 @@ def from_products(products: Array, candidates: int, *, dims: int, share: float, 
     )
 
 
-def _isotropic(
-    products: Array, c: int, dims: int, share: float, draw: Draw, noisy: bool, vague: float
-) -> PublishedSum:
+def _isotropic(products: Array, c: int, dims: int, share: float, draw: Draw, noisy: bool, vague: float) -> PublishedSum:
     if len(products) > c + 1:
         keep = [*range(c), len(products) - 1]
         products = products[np.ix_(keep, keep)]
@@ -341,9 +349,7 @@ def _held(background: int) -> int:
     return min(_MOST_HELD, int(_HELD * background))
 
 
-def _tuned(
-    held: Array, variance: Array, beyond: Array | None, scale: float, noise: float
-) -> tuple[float, float]:
+def _tuned(held: Array, variance: Array, beyond: Array | None, scale: float, noise: float) -> tuple[float, float]:
     """A ridge on the variances of the unlisted, and by how much log-odds must shrink because these were estimated.
 
     For a record x out of sample and W = 1/(variance + ridge + noise), the log-likelihood ratio of one candidate has

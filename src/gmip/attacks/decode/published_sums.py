@@ -1,36 +1,56 @@
-"""From a recorded run to the sums that decoding solves: the candidates' gradients in coordinates of their span."""
+"""From a recorded run to the sums that decoding solves, at a cost that is known beforehand."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from gmip.attacks.attack import Parties
-from gmip.attacks.decode.decoding import Draw, PublishedSum, coordinates
+from gmip.attacks.decode.listed_sum import Draw, PublishedSum, from_products, from_rows
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import readable
-from gmip.attacks.step_vectors import gram
+from gmip.attacks.step_vectors import Projection, gram
 from gmip.errors import GmipWarning, InvalidArgument
+from gmip.tasks import Examples
 from gmip.trace import Step, StepInfo, Trace
 
 __all__ = ["Plan", "plan", "published_sums"]
 
 Array = NDArray[np.float64]
-_ROUNDING: Final = {"float32": 2.0e-7, "float64": 1.0e-12}  # of a typical entry, for each record of the sum
+_ROUNDING: Final = 2.0e-7  # of a typical entry, for each record of the sum: what float32 leaves at most
 _FLOAT: Final = 8  # bytes
-_WORKING: Final = 3  # matrices of a step's size beside what is kept: inner products, a factor, a product
-_ENOUGH: Final = 1.5  # background records for each direction, to estimate a covariance from
+_SWEEPS: Final = 6  # to plan for; the first ones tell most
+_EIGEN: Final = 7.0  # an eigen-decomposition by n^3 operations
+_ROWS: Final = 10_000  # background records where gradients are kept as they are
+_PRODUCTS: Final = 3_000  # and where inner products are
+_ENOUGH: Final = 4.0  # numbers to keep of a gradient, by those that tell a batch from all others
 
 
 class Plan(NamedTuple):
-    """Which steps make a sum (several: stacked), and the sums of which a member is in one (shuffled epochs)."""
+    """How a run is decoded.
+
+    Attributes
+    ----------
+    sums : which steps make a sum (several: stacked).
+    epochs : numbers of the sums of which a member is in one (shuffled epochs); None: each is drawn anew.
+    projection : to how many numbers each gradient is projected; None: it is not.
+    by_rows : whether gradients are kept as they are; else inner products.
+    background : how many background records are used.
+    work : floating-point operations of the linear algebra, about.
+    """
 
     sums: list[list[Step]]
     epochs: list[list[int]] | None
+    projection: int | None
+    by_rows: bool
+    background: int
+    work: float
 
     @property
     def steps(self) -> int:
@@ -38,35 +58,81 @@ class Plan(NamedTuple):
         return sum(map(len, self.sums))
 
 
-def plan(trace: Trace, steps: list[Step], candidates: int, num_params: int, limit: int) -> Plan:
-    """Full batches stacked; else as many steps as fit into `limit` bytes, the first ones."""
-    if trace.header.sampling == "full" or all(_size(trace, s.info) >= trace.header.dataset_size for s in steps):
-        _room(candidates, min(candidates, len(steps) * num_params), 1, limit)
-        return Plan([steps], None)
-    rank = min(candidates, num_params)
-    fitting = _room(candidates, rank, len(steps), limit)
-    if fitting < len(steps):
+def plan(
+    trace: Trace, steps: list[Step], *, candidates: int, background: int, num_params: int, limit: int, most_work: float
+) -> Plan:
+    """As many steps as fit into `limit` bytes and `most_work` operations, the first ones; full batches stacked.
+
+    Without noise, mini-batch gradients with many more entries than tell a batch from all others are projected before
+    steps are left out. One step is always decoded, if memory allows.
+    """
+    full = trace.header.sampling == "full" or all(_size(trace, s.info) >= trace.header.dataset_size for s in steps)
+    ways: list[int | None] = [None]
+    if not full and not any(step.info.noise_std > 0.0 for step in steps):
+        batch = max(_size(trace, step.info) for step in steps)
+        enough = 64 * math.ceil(_ENOUGH * 2.0 * batch * max(math.log(candidates / batch), 1.0) / 64)
+        if 2 * enough <= min(candidates, num_params):
+            ways.append(enough)
+    for way in ways:
+        size = way or num_params
+        for kept in range(len(steps), 0, -1):
+            sums, dims = (1, kept * size) if full else (kept, size)
+            cost = _cost(candidates, background, dims, sums)
+            if cost.memory <= limit and (cost.work <= most_work or kept == 1):
+                break
+        else:
+            raise InvalidArgument(
+                f"{candidates} candidates need {readable(cost.memory)}, more than `memory_limit` = {readable(limit)} "
+                "allows",
+                remedy="raise it, or pass fewer candidates and their `coverage`",
+            )
+        if kept == len(steps):
+            break
+    if kept < len(steps):
+        whole = _cost(candidates, background, dims * len(steps) // kept if full else dims, 1 if full else len(steps))
+        why = (
+            f"`memory_limit` = {readable(limit)} has room for"
+            if whole.memory > limit
+            else f"`most_work` = {most_work:.3g} operations are enough for (all would take {whole.work:.3g})"
+        )
         warnings.warn(
-            f"decoding uses the first {fitting} of {len(steps)} recorded steps, which is what `memory_limit` = "
-            f"{readable(limit)} has room for.",
+            f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}.",
             GmipWarning,
             stacklevel=2,
         )
-    steps = steps[:fitting]
-    return Plan([[step] for step in steps], _epochs(trace, steps) if trace.header.sampling == "shuffled" else None)
+    used = steps[:kept]
+    shuffled = trace.header.sampling == "shuffled" and not full
+    return Plan(
+        [used] if full else [[step] for step in used],
+        _epochs(trace, used) if shuffled else None,
+        way,
+        cost.by_rows,
+        cost.background,
+        cost.work,
+    )
 
 
-def _room(candidates: int, rank: int, steps: int, limit: int) -> int:
-    """How many steps fit."""
-    one = _FLOAT * rank * (candidates + rank)  # gradients, and the covariance of who is not listed
-    fitting = (limit - _WORKING * _FLOAT * candidates * rank) // max(1, one)
-    if fitting < 1:
-        needed = one + _WORKING * _FLOAT * candidates * rank
-        raise InvalidArgument(
-            f"{candidates} candidates need {readable(needed)}, more than `memory_limit` = {readable(limit)} allows",
-            remedy="raise it, or pass fewer candidates and their `coverage`",
-        )
-    return int(min(steps, fitting))
+class _Cost(NamedTuple):
+    by_rows: bool
+    background: int
+    work: float
+    memory: int
+
+
+def _cost(candidates: int, background: int, dims: int, sums: int) -> _Cost:
+    """Of so many sums: the cheaper form, the background that it uses, operations and bytes."""
+    c = candidates
+    by_rows = dims <= max(c, min(background, _ROWS))
+    m = min(background, _ROWS if by_rows else _PRODUCTS)
+    if by_rows:
+        make = 2.0 * m * dims**2 + _EIGEN * dims**3 if m else 0.0
+        solve = min(2.0 * c * dims**2 + dims**3 / 3.0, 2.0 / 3.0 * c**3 + 2.0 * c**2 * dims)
+        kept, working = c * dims, m * dims + 2 * c * dims + (2 * dims**2 if m else 0)
+    else:
+        make = 2.0 * (c + m) ** 2 * dims + _EIGEN * m**3 + 2.0 * c * m**2
+        solve = 2.0 / 3.0 * c**3 + 2.0 * c**2 * m
+        kept, working = c * (c + m), (c + m) ** 2 + c**2
+    return _Cost(by_rows, m, sums * (make + _SWEEPS * solve), _FLOAT * (sums * kept + working))
 
 
 def _epochs(trace: Trace, steps: Sequence[Step]) -> list[list[int]]:
@@ -84,75 +150,79 @@ def _epochs(trace: Trace, steps: Sequence[Step]) -> list[list[int]]:
 
 
 def published_sums(
-    gradients: PerExampleGradients, trace: Trace, who: Parties, sums: Sequence[Sequence[Step]], done: Callable[[], Any]
+    gradients: PerExampleGradients, trace: Trace, who: Parties, chosen: Plan, done: Callable[[], Any]
 ) -> Iterator[PublishedSum]:
-    """One for each element of `sums`; `done` is called after each step."""
+    """One for each sum of the plan; `done` is called after each step."""
     header = trace.header
-    for steps in sums:
+    way = None if chosen.projection is None else Projection(gradients.num_params, chosen.projection)
+    for steps in chosen.sums:
         share = min(1.0, _size(trace, steps[0].info) / header.dataset_size)
         draw: Draw = "fixed"
         if header.sampling == "poisson" and share < 1.0:
             draw = "poisson"
         elif header.sampling == "full" or share == 1.0:
             share, draw = 1.0, "full"
-        # What is not listed is not the same in every direction: with enough background directions outside the
-        # candidates' span tell of it, too.
-        dims = len(steps) * gradients.num_params
-        small = dims <= len(who.candidates) or _ENOUGH * dims <= len(who.background)
-        made = (_by_rows if small else _by_gram)(gradients, header.dtype, who, steps, done)
-        yield _sum(*made, share, draw)
+        noisy = any(step.info.noise_std > 0.0 for step in steps)
+        if chosen.by_rows:
+            yield from_rows(*_rows(gradients, who, steps, way, done), share=share, draw=draw, noisy=noisy)
+        else:
+            dims = len(steps) * gradients.num_params
+            products = _products(gradients, who, steps, done)
+            yield from_products(products, len(who.ids), dims=dims, share=share, draw=draw, noisy=noisy)
+            del products
 
 
-def _sum(candidates: Array, total: Array, background: Array, share: float, draw: Draw) -> PublishedSum:
-    count, dims = background.shape
-    told = count >= _ENOUGH * dims
-    centred = background - background.mean(0) if told else background
-    return PublishedSum(
-        candidates=candidates,
-        total=total,
-        share=share,
-        draw=draw,
-        rest_mean=background.mean(0) if told else None,
-        # As in a sample of this size others differ from it (see `_own_covariance`).
-        rest_cov=centred.T @ centred / (count - dims - 1) if told and count - dims > 1 else None,
-    )
-
-
-def _by_rows(
-    gradients: PerExampleGradients, dtype: str, who: Parties, steps: Sequence[Step], done: Callable[[], Any]
+def _rows(
+    gradients: PerExampleGradients, who: Parties, steps: Sequence[Step], way: Projection | None, done: Callable[[], Any]
 ) -> tuple[Array, Array, Array]:
-    parts: tuple[list[Array], list[Array], list[Array]] = ([], [], [])
-    for step in steps:
+    width = gradients.num_params if way is None else way.dims
+    records = [np.empty((len(part), len(steps) * width)) for part in (who.candidates, who.background)]
+    total = np.empty(len(steps) * width)
+    scale = None if way is None else torch.from_numpy(1.0 / way.row_norms)
+    for number, step in enumerate(steps):
         here = gradients.at(step.parameters)
-        rows = here.rows(who.candidates).double().cpu().numpy()
-        unit = _unit(step.info, float(np.einsum("ij,ij->", rows, rows)) / rows.size, dtype)
-        parts[0].append(rows / unit)
-        parts[1].append(_total(step) / unit)
-        others = here.rows(who.background).double().cpu().numpy() if len(who.background) else rows[:0]
-        parts[2].append(others / unit)
+        columns = slice(number * width, (number + 1) * width)
+        for examples, rows in zip((who.candidates, who.background), records, strict=True):
+            _fill(here, examples, torch.from_numpy(rows)[:, columns], way, scale)
+        mine = records[0][:, columns]
+        unit = _unit(step.info, float(np.einsum("ij,ij->", mine, mine)) / mine.size)
+        flat = torch.from_numpy(_total(step))
+        total[columns] = (flat if way is None or scale is None else way(flat) * scale).numpy() / unit
+        for rows in records:
+            rows[:, columns] /= unit
         done()
-    return np.hstack(parts[0]), np.concatenate(parts[1]), np.hstack(parts[2])
+    return records[0], total, records[1]
 
 
-def _by_gram(
-    gradients: PerExampleGradients, dtype: str, who: Parties, steps: Sequence[Step], done: Callable[[], Any]
-) -> tuple[Array, Array, Array]:
+def _fill(
+    here: PerExampleGradients, examples: Examples, out: torch.Tensor, way: Projection | None, scale: torch.Tensor | None
+) -> None:
+    if way is None or scale is None:
+        here.rows(examples, out=out)
+        return
+    first = 0
+    for chunk in here.chunks(examples):
+        out[first : first + len(chunk)] = way(chunk).to(out) * scale
+        first += len(chunk)
+
+
+def _products(gradients: PerExampleGradients, who: Parties, steps: Sequence[Step], done: Callable[[], Any]) -> Array:
     count = len(who.candidates)
     sets = [who.candidates, who.background] if len(who.background) else [who.candidates]
     products: Array | None = None
     for step in steps:
         found = gram(gradients.at(step.parameters), sets, _total(step))
-        unit = _unit(step.info, float(np.trace(found[:count, :count])) / (count * gradients.num_params), dtype)
+        unit = _unit(step.info, float(np.trace(found[:count, :count])) / (count * gradients.num_params))
         found /= unit**2
         products = found if products is None else np.add(products, found, out=products)
         done()
     assert products is not None
-    points, others = coordinates(products[:count, :count], products[:count, count:])
-    return points, others[-1], others[:-1]
+    return products
 
 
 def _total(step: Step) -> Array:
-    total = np.asarray(step.gradient, dtype=np.float64) * step.info.divisor
+    """The sum of the gradients, before a mean was clipped as a whole."""
+    total = np.asarray(step.gradient, dtype=np.float64) * (step.info.divisor / (step.info.clip_factor or 1.0))
     if not np.isfinite(total).all():
         raise InvalidArgument(
             "The gradient of a step is not finite", remedy="leave out the steps at which training diverged"
@@ -160,10 +230,10 @@ def _total(step: Step) -> Array:
     return total
 
 
-def _unit(info: StepInfo, mean_square: float, dtype: str) -> float:
+def _unit(info: StepInfo, mean_square: float) -> float:
     """The standard deviation of noise on an entry of the sum, and of the rounding that a trace cannot undo."""
-    rounding = _ROUNDING[dtype] * info.batch_size * np.sqrt(mean_square)
-    return float(np.hypot(info.noise_std * info.divisor, rounding)) or 1.0
+    noise = info.noise_std * info.divisor / (info.clip_factor or 1.0)
+    return float(np.hypot(noise, _ROUNDING * info.batch_size * np.sqrt(mean_square))) or 1.0
 
 
 def _size(trace: Trace, info: StepInfo) -> int:

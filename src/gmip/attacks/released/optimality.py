@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
 from gmip._random import PlayStream
-from gmip.attacks.decode import Decoded, PublishedSum, decode
+from gmip.attacks.decode import Decoded, decode, from_rows
 from gmip.attacks.glir import GlirOutcome, Play, View, background_needed, glir_scores
 from gmip.errors import InvalidArgument
 
@@ -193,13 +193,13 @@ def decode_optimum(
     residual, relative = _residual(rows, mean, count, coverage, rest_mean, rest_cov)
     found = decode(
         [
-            PublishedSum(
-                candidates=rows / residual,
-                total=count * mean / residual,
+            from_rows(
+                rows / residual,
+                count * mean / residual,
+                None if others is None else others / residual,
                 share=1.0,
                 draw="full",
-                rest_mean=None if rest_mean is None else rest_mean / residual,
-                rest_cov=None if rest_cov is None else rest_cov / residual**2,
+                noisy=True,
             )
         ],
         dataset_size=count,

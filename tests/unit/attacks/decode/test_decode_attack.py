@@ -15,13 +15,13 @@ from torch import nn
 from gmip.attacks import Decode
 from gmip.attacks.attack import Parties
 from gmip.attacks.decode import decode
-from gmip.attacks.decode.published_sums import _by_gram, _by_rows, _sum, plan
+from gmip.attacks.decode.published_sums import Plan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
 from gmip.tasks import Task
-from gmip.trace import Trace
+from gmip.trace import Trace, TraceWriter
 from gmip.training import train
 from tests.contracts.attacks import CLASSES, MEMBERS, WIDTH, make_task
 
@@ -37,6 +37,11 @@ def recorded(folder: Any, **changes: Any) -> tuple[Task, Trace]:
     task = make_task(make_model=wide)
     train(task, task.recipe.replace(**RECIPE | changes), seed=1, out=folder)
     return task, Trace.open(folder)
+
+
+def sized(trace: Trace, **changes: Any) -> Plan:
+    sizes = {"candidates": 80, "background": 0, "num_params": 243, "limit": 2**30, "most_work": 1e12}
+    return plan(trace, list(trace), **sizes | changes)
 
 
 def area(found: ScoreSet, trace: Trace) -> float:
@@ -68,7 +73,7 @@ def test_mini_batches(tmp_path, sampling):
 def test_the_last_batch_of_an_epoch_may_be_smaller(tmp_path):
     task, trace = recorded(tmp_path / "a", batch_size=15, sampling="shuffled")
     assert {info.batch_size for info in trace.infos} == {10, 15}
-    assert plan(trace, list(trace), 80, 243, 2**30).epochs == [[0, 1, 2], [3, 4, 5], [6, 7]]
+    assert sized(trace).epochs == [[0, 1, 2], [3, 4, 5], [6, 7]]
     assert area(Decode().run(task, trace), trace) > 0.95
 
 
@@ -94,25 +99,63 @@ def test_rows_and_inner_products_give_the_same(tmp_path):
     rest = np.setdiff1d(np.arange(len(task.pool)), ids)
     who = Parties(ids, task.pool[ids], task.pool[rest])
     gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
+    chosen = sized(trace)
+    assert not chosen.by_rows
     found = [
         decode(
-            [_sum(*way(gradients, "float32", who, list(trace), lambda: None), 1.0, "full")],
+            published_sums(gradients, trace, who, chosen._replace(by_rows=by_rows), lambda: None),
             dataset_size=MEMBERS,
             coverage=1.0,
         ).log_odds
-        for way in (_by_rows, _by_gram)
+        for by_rows in (True, False)
     ]
     np.testing.assert_allclose(found[0], found[1], atol=1e-5 * np.abs(found[0]).max())
 
 
 def test_steps_that_do_not_fit_are_left_out(tmp_path):
     task, trace = recorded(tmp_path / "a", batch_size=10, sampling="fixed")
-    with pytest.warns(GmipWarning, match=r"the first 2 of 8 recorded steps"):
-        chosen = plan(trace, list(trace), 80, 243, 8 * 80 * 80 * (3 + 2 * 2))
-    assert chosen.steps == 2
+    with pytest.warns(GmipWarning, match=r"the first 2 of 8 recorded steps, which is what .memory_limit"):
+        assert sized(trace, limit=8 * 80 * 80 * 4).steps == 2
+    with pytest.warns(GmipWarning, match=r"the first 3 of 8 recorded steps, which is what .most_work"):
+        chosen = sized(trace, most_work=3.5 * sized(trace).work / 8)
+    assert chosen.steps == 3 and chosen.work < 3.5 * sized(trace).work / 8
+    with pytest.warns(GmipWarning, match=r"the first 1 of 8"):
+        assert sized(trace, most_work=1.0).steps == 1
     with pytest.raises(InvalidArgument, match=r"80 candidates need .*more than memory_limit"):
         Decode(memory_limit=1000).run(task, trace)
     assert Decode(steps=[0, 5]).run(task, trace).facts["steps"] == 2
+
+
+def test_gradients_are_projected_before_steps_are_left_out(tmp_path):
+    """Without noise a batch of 4 is told from all others by far fewer numbers than the model has."""
+    task, trace = recorded(tmp_path / "a", batch_size=4, num_steps=10, sampling="shuffled")
+    half = 0.5 * sized(trace, candidates=400, num_params=10_000).work
+    chosen = sized(trace, candidates=400, num_params=10_000, most_work=half)
+    assert chosen.steps == 10 and chosen.projection == 192 and chosen.by_rows and chosen.work < half
+    ids = np.sort(np.concatenate([trace.members, trace.non_members]))
+    who = Parties(ids, task.pool[ids], task.pool[[]])
+    gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
+    found = decode(
+        published_sums(gradients, trace, who, chosen._replace(projection=100), lambda: None),
+        dataset_size=MEMBERS,
+        epochs=chosen.epochs,
+    )
+    inside = np.isin(ids, trace.members)
+    assert auc(found.log_odds[inside], found.log_odds[~inside]) > 0.99
+
+
+def test_a_mean_that_was_clipped_as_a_whole(tmp_path):
+    """The recorded factor undoes it."""
+    task, trace = recorded(tmp_path / "a", num_steps=2)
+    assert trace.members is not None and trace.non_members is not None
+    who = {"members": trace.members, "non_members": trace.non_members}
+    with TraceWriter.create(tmp_path / "b", trace.header, **who) as writer:
+        for step in trace:
+            parameters, gradient = writer.row()
+            parameters[:], gradient[:] = step.parameters, 0.25 * np.asarray(step.gradient)
+            writer.commit(batch_size=step.info.batch_size, clip_factor=0.25)
+    clipped = Trace.open(tmp_path / "b")
+    assert area(Decode().run(task, clipped), clipped) == 1.0
 
 
 def test_background_tells_how_unlisted_members_vary(tmp_path):
@@ -126,7 +169,9 @@ def test_background_tells_how_unlisted_members_vary(tmp_path):
     assert float(found.facts["coverage"]) < 0.9 and float(found.facts["misfit"]) < 2.0 and area(found, trace) > 0.6
 
 
-@pytest.mark.parametrize("options", [{"coverage": 0.0}, {"coverage": 1.5}, {"most_sweeps": 0}, {"steps": "all"}])
+@pytest.mark.parametrize(
+    "options", [{"coverage": 0.0}, {"coverage": 1.5}, {"most_sweeps": 0}, {"most_work": 0.0}, {"steps": "all"}]
+)
 def test_options_are_checked(options):
     with pytest.raises(InvalidArgument, match=next(iter(options))):
         Decode(**options)
