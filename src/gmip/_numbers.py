@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 __all__ = [
     "Rounding",
+    "byte_size",
     "chance",
     "count",
     "duration",
@@ -81,6 +82,15 @@ def interval(lower: float, upper: float, *, share: bool) -> str:
 
 def count(value: int) -> str:
     return f"{value:,}"
+
+
+def byte_size(size: float) -> str:
+    """A number of bytes, such as '1.5 GiB'."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.3g} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
 
 
 def duration(seconds: float) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,10 +14,16 @@ from numpy.typing import ArrayLike, NDArray
 from gmip.errors import InvalidArgument
 
 MAX_COUNT = 10**15
+_BYTES: Final = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for power, prefix in enumerate("KMGT", 1)
+    for suffix, base in (("B", 1000), ("IB", 1024))
+}
 Real = NDArray[np.float32] | NDArray[np.float64]
 
 __all__ = [
     "batch_within",
+    "byte_count",
     "count",
     "did_you_mean",
     "listed",
@@ -73,6 +80,19 @@ def count(name: str, value: Any) -> int:
             "is more than this accountant handles", argument=name, value=value, remedy="pass at most 1e15"
         )
     return int(value)
+
+
+def byte_count(name: str, value: Any) -> int:
+    """A number of bytes from a number, or from a string such as "3 GiB" or "500 MB"."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", value)
+        unit = None if found is None else _BYTES.get(found[2].upper())
+        if found is None or unit is None:
+            raise InvalidArgument(
+                "is not an amount of memory", argument=name, value=value, remedy="write it as '3 GiB' or '500 MB'"
+            )
+        value = float(found[1]) * unit
+    return int(positive(name, value))
 
 
 def batch_within(batch_size: int, dataset_size: int) -> None:

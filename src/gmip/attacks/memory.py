@@ -8,17 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from gmip import _validate as check
-from gmip.errors import InvalidArgument
+from gmip._numbers import byte_size as readable
 
 __all__ = ["as_bytes", "available_bytes", "default_limit", "readable", "rows_that_fit"]
 
 _SHARE: Final = 0.5  # of what is free: the rest is for the caller, and for what others do at the same time
 _UNKNOWN: Final = 2**31  # what to assume on a system that does not tell
-_UNITS: Final = {"": 1, "B": 1} | {
-    f"{prefix}{suffix}": base**power
-    for power, prefix in enumerate("KMGT", 1)
-    for suffix, base in (("B", 1000), ("IB", 1024))
-}
 _MEMINFO: Final = Path("/proc/meminfo")
 _CGROUP: Final = Path("/sys/fs/cgroup")
 
@@ -39,26 +34,7 @@ def default_limit() -> int:
 
 def as_bytes(name: str, value: float | str | None) -> int:
     """A number of bytes from a number, a string such as "3 GiB" or "500 MB", or None for `default_limit`."""
-    if value is None:
-        return default_limit()
-    if isinstance(value, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", value)
-        unit = None if found is None else _UNITS.get(found[2].upper())
-        if found is None or unit is None:
-            raise InvalidArgument(
-                "is not an amount of memory", argument=name, value=value, remedy="write it as '3 GiB' or '500 MB'"
-            )
-        value = float(found[1]) * unit
-    return int(check.positive(name, value))
-
-
-def readable(size: float) -> str:
-    """A number of bytes for people, such as '1.5 GiB'."""
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
+    return default_limit() if value is None else check.byte_count(name, value)
 
 
 def rows_that_fit(bytes_per_row: int, limit: int, *, at_most: int) -> int:

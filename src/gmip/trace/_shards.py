@@ -50,7 +50,7 @@ _SHARD_NAME: Final = re.compile(r"shard-(\d{5,})\.safetensors")
 
 def rows_per_shard(header: Header) -> int:
     """Rows of a full shard in a new trace."""
-    return min(max(SHARD_BYTES // Layout.of(header, 0).row_bytes, 1), MAX_ROWS)
+    return min(max(SHARD_BYTES // header.row_bytes, 1), MAX_ROWS)
 
 
 def shard_path(folder: Path, number: int) -> Path:

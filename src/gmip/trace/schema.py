@@ -101,6 +101,11 @@ class Header:
         """Length d of the flat vectors."""
         return sum(spec.size for spec in self.parameters)
 
+    @property
+    def row_bytes(self) -> int:
+        """What the two vectors of a step take."""
+        return 2 * self.recorded_params * np.dtype(self.dtype).itemsize
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepInfo:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Literal
 
@@ -28,6 +29,7 @@ from gmip.training.clip_watch import ClipWatch
 from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms, unwrapped
 from gmip.training.ranks import Ranks
 from gmip.training.recorded_vectors import chosen, fill, fingerprints, is_finite, numpy_of, published
+from gmip.training.stored_steps import StoredSteps
 
 __all__ = ["Recorder", "record"]
 
@@ -50,6 +52,7 @@ def record(
     on_nan: Literal["stop", "skip", "record"] = "stop",
     loss_reduction: Literal["mean", "sum", "global_mean"] = "mean",
     every: int = 1,
+    budget: float | str | None = None,
     parameters: Iterable[str] | None = None,
     members: ArrayLike | None = None,
     non_members: ArrayLike | None = None,
@@ -90,6 +93,8 @@ def record(
         knows its own reduction. On several ranks (DDP, FSDP2) "mean" and "sum" are those of a rank's own examples;
         "global_mean" says that the loop divides by the examples of all of them, so that shares may differ.
     every : store every k-th step only (the others are still counted).
+    budget : bytes for what is stored, such as "2 GB". Half of it goes to the first steps, the rest to ever fewer later
+        ones, so that it is kept however long the run is; a warning tells when steps begin to be left out.
     parameters : store these only: names or leading parts of names, such as "head" for head.weight and head.bias.
     members, non_members : ids (rows of `data`) of who is in the training set, and of who is known not to be.
     data : the Task, the Examples or the (inputs, targets) that ids refer to; only a fingerprint of it is stored.
@@ -116,6 +121,7 @@ def record(
         on_nan=check.one_of("on_nan", on_nan, _ON_NAN),
         loss_reduction=check.one_of("loss_reduction", loss_reduction, _REDUCTIONS),
         every=check.count("every", every),
+        budget=budget,
         parameters=parameters,
         members=members,
         non_members=non_members,
@@ -144,6 +150,7 @@ class Recorder:
         on_nan: str,
         loss_reduction: str,
         every: int,
+        budget: float | str | None,
         parameters: Iterable[str] | None,
         members: ArrayLike | None,
         non_members: ArrayLike | None,
@@ -171,13 +178,12 @@ class Recorder:
                     "is what Opacus' optimizer says", argument=name, value=value, remedy="leave it out"
                 )
         self._noise_std, self._max_grad_norm, self._on_nan = noise_std or 0.0, max_grad_norm, on_nan
-        self._nominal, self._sampling = batch_size, sampling
-        self._reduction, self._every = loss_reduction, every
+        self._nominal, self._sampling, self._reduction = batch_size, sampling, loss_reduction
         self._members, self._non_members, self._resume_at = members, non_members, resume_at
         trained = published(model, self._optimizer)
         stored = chosen(trained, parameters)
         self._parameters = list(stored.values())
-        self._header = Header(
+        header = Header(
             parameters=tuple(ParameterSpec(name, tuple(p.shape)) for name, p in stored.items()),
             num_params=sum(p.numel() for p in trained.values()),
             dataset_size=dataset_size,
@@ -188,6 +194,8 @@ class Recorder:
             fingerprints=fingerprints(data),
             recipe=recipe,
         )
+        self._stored = StoredSteps(every=every, budget=budget, row_bytes=header.row_bytes)
+        self._header = replace(header, recipe={**header.recipe, **self._stored.facts})
         self._log = BatchLog(
             self._header, members=members, non_members=non_members, data=data, loader=loader, whole=resume_at is None
         )
@@ -372,7 +380,7 @@ class Recorder:
         self._captured = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
         self._captured |= {"ids": ids, "clip_factor": factor}
         self._log.add(size, ids)
-        self._stores = not self._num_steps % self._every
+        self._stores = self._stored.admits(self._num_steps)
         if not self._stores:
             return
         if self._writer is None:
