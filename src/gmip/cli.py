@@ -3,8 +3,8 @@
 Each command is one function in `gmip._cli`; a new command is a new module there and one name here. It is imported when
 it is asked for: `gmip account` does not wait for what only an audit needs. Commands compute first and print last, so
 that an error leaves standard output empty. Exit codes: 0, 1 (what `--fail-above-tpr` forbids was found, and nothing
-else), 2 (one sentence on standard error says what is wrong), 70 (a fault of gmip, with its traceback), 130
-(interrupted, by Ctrl-C or SIGTERM), 141 (the reader of the output left).
+else), 2 (one sentence on standard error says what is wrong with the request, or in the user's own code), 70 (a fault of
+gmip, with its traceback), 130 (interrupted, by Ctrl-C or SIGTERM), 141 (the reader of the output left).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from gmip._cli.errors import CommandLineError, sentence
+from gmip._user_code import said_by, where
 from gmip.errors import GmipError
 
 __all__ = ["app", "main"]
@@ -44,6 +45,7 @@ _COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "The paper": ("reproduce",),
 }
 _OUR_FAULT: Final = 70
+_DEBUG: Final = "--debug"  # with every command: show tracebacks
 _INTERRUPTED: Final = 130
 _READER_LEFT: Final = 141
 _PANELS: Final = {name: panel for panel, names in _COMMANDS.items() for name in names}
@@ -80,6 +82,7 @@ app = typer.Typer(
 def _top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="With any command: show tracebacks of errors.")] = False,
 ) -> None:
     if version:
         from gmip import __version__
@@ -93,22 +96,44 @@ def _top(
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command (of `argv`, or of the process) and return its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
+    debug = _DEBUG in args
+    args = [arg for arg in args if arg != _DEBUG]
     try:
         with _terminate_as_interrupt():
-            code = _run(args)
+            code = _run(args, debug=debug)
     except KeyboardInterrupt:  # between a command and this line
         code = _INTERRUPTED
     return code
 
 
-def _run(args: list[str]) -> int:
+def _run(args: list[str], *, debug: bool) -> int:
+    try:
+        return _tried(args)
+    except (GmipError, CommandLineError) as error:
+        if debug:
+            traceback.print_exc()
+        _say(sentence(error, _options_of(args)))
+        return 2
+    except Exception as error:
+        place = where(error)
+        if debug or place is None:
+            traceback.print_exc()
+        if place is None:
+            return _OUR_FAULT
+        _say(f"Your code raised {said_by(error)}: fix it there, or see all of it with {_DEBUG}.")
+        return 2
+
+
+def _tried(args: list[str]) -> int:
+    """The exit code, but for errors of a request and of code, which are raised."""
     try:
         code = app(args=args, prog_name="gmip", standalone_mode=False, obj=shlex.join(["gmip", *args]))
         sys.stdout.flush()
-    except (GmipError, CommandLineError) as error:
-        _say(sentence(error, _options_of(args)))
-        return 2
-    except (OverflowError, MemoryError):
+    except (GmipError, CommandLineError):
+        raise
+    except (OverflowError, MemoryError) as error:
+        if where(error) is not None:
+            raise
         _say("These numbers are too extreme to compute with: pass more moderate sizes, noise or rates.")
         return 2
     except (KeyboardInterrupt, typer.Abort):
@@ -118,13 +143,12 @@ def _run(args: list[str]) -> int:
         _drop_output()
         return _READER_LEFT
     except OSError as error:  # files have their own errors: this is standard output, on a full disk for instance
+        if where(error) is not None:
+            raise
         _drop_output()
-        where = "Standard output" if error.filename is None else str(error.filename)
-        _say(f"{where} cannot be used ({error.strerror or error}): make room, or write elsewhere.")
+        file = "Standard output" if error.filename is None else str(error.filename)
+        _say(f"{file} cannot be used ({error.strerror or error}): make room, or write elsewhere.")
         return 2
-    except Exception:
-        traceback.print_exc()
-        return _OUR_FAULT
     return code if isinstance(code, int) else 0
 
 

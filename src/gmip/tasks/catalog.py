@@ -13,8 +13,10 @@ from typing import Any
 
 from gmip import _validate as check
 from gmip._io import sha256
+from gmip._user_code import defined_at, ran, said_by, where
 from gmip.errors import GmipError, InvalidArgument
 from gmip.tasks.task import Task
+from gmip.tasks.task_check import check_task
 
 __all__ = ["load", "names"]
 
@@ -38,7 +40,8 @@ def load(spec: str) -> Task:
 
     Raises
     ------
-    InvalidArgument : there is no such task, file or function, or it does not return a Task.
+    InvalidArgument : there is no such task, file or function, or it does not return a Task that can be used: see
+        `gmip.tasks.task_check`. The sentence names the line in the user's file.
     DataUnavailable : the data are not on this machine and could not be fetched.
     """
     if spec in _MODULES:
@@ -65,6 +68,7 @@ def _from_file(spec: str, path: Path, function: str) -> Task:
     if not path.is_file():
         raise _unusable(spec, "names a file that is not there", f"check the path {path}")
     path = path.resolve()
+    ran(path)
     with _on_path(path.parent):
         module = _import(spec, path)
         make = getattr(module, function, None)
@@ -74,8 +78,12 @@ def _from_file(spec: str, path: Path, function: str) -> Task:
         task = _call(spec, f"{function}()", make)
     if not isinstance(task, Task):
         raise _unusable(
-            spec, f"cannot be used, because {function}() returned {type(task).__name__}", "return a gmip.Task"
+            spec,
+            f"cannot be used, because {function}() returned {type(task).__name__}{defined_at(make)}",
+            "return a gmip.Task",
         )
+    with _on_path(path.parent):
+        check_task(task)
     return task
 
 
@@ -97,14 +105,18 @@ def _import(spec: str, path: Path) -> Any:
 
 
 def _call(spec: str, what: str, function: Callable[[], Any]) -> Any:
-    """The result; an error of the user's code becomes one sentence, gmip's own pass as they are."""
+    """The result; an error of the user's code becomes one sentence with its line, gmip's own pass as they are."""
     try:
         return function()
+    except InvalidArgument as error:
+        place = where(error)
+        if place is None:
+            raise
+        raise _unusable(spec, f"cannot be used: {str(error).rstrip('.')} ({place})") from error
     except GmipError:
         raise
     except (Exception, SystemExit) as error:
-        first = next(iter(str(error).splitlines()), "")
-        raise _unusable(spec, f"cannot be used: {what} raised {type(error).__name__}: {first}") from error
+        raise _unusable(spec, f"cannot be used: {what} raised {said_by(error)}") from error
 
 
 def _check_signature(spec: str, function: str, make: Callable[..., Any]) -> None:

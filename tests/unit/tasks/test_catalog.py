@@ -104,8 +104,14 @@ def test_a_relative_path(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("gone.py:make_task", "task = 'gone.py:make_task' names a file that is not there: check the path gone.py."),
         ("own.py:nothing", "task = 'own.py:nothing' cannot be used, because own.py has no function nothing."),
         ("own.py:NOT_A_FUNCTION", "task = 'own.py:NOT_A_FUNCTION' cannot be used, because own.py has no function"),
-        ("own.py:raises", "task = 'own.py:raises' cannot be used: raises() raised KeyError: 'lost\\nand more'"),
-        ("own.py:other", "task = 'own.py:other' cannot be used, because other() returned int: return a gmip.Task."),
+        (
+            "own.py:raises",
+            "task = 'own.py:raises' cannot be used: raises() raised KeyError: 'lost\\nand more' (own.py, line 19)",
+        ),
+        (
+            "own.py:other",
+            "task = 'own.py:other' cannot be used, because other() returned int (own.py, line 28): return a gmip.Task.",
+        ),
         (
             "own.py:wants",
             "task = 'own.py:wants' needs wants to be callable without arguments (missing a required argument: 'rows'): "
@@ -113,9 +119,14 @@ def test_a_relative_path(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             "broken.py:f",
-            "task = 'broken.py:f' cannot be used: importing broken.py raised ZeroDivisionError: division by zero",
+            "task = 'broken.py:f' cannot be used: importing broken.py raised ZeroDivisionError: division by zero "
+            "(broken.py, line 1)",
         ),
-        ("syntax.py:f", "task = 'syntax.py:f' cannot be used: importing syntax.py raised SyntaxError: "),
+        (
+            "syntax.py:f",
+            "task = 'syntax.py:f' cannot be used: importing syntax.py raised SyntaxError: invalid syntax "
+            "(syntax.py, line 1)",
+        ),
         ("own.txt:f", "task = 'own.txt:f' is not a Python file: give it a name that ends in .py."),
     ],
 )

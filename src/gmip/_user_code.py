@@ -1,0 +1,57 @@
+"""Code of the user that gmip runs (task files): where an error in it happened, in one sentence."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["defined_at", "ran", "said_by", "where"]
+
+_OURS: Final = Path(__file__).resolve().parent
+_folders: set[Path] = set()  # of the files that were loaded
+
+
+def ran(path: Path) -> None:
+    """Say that a file of the user is about to run: it, and what is in its folder, is the user's code."""
+    _folders.add(path.resolve().parent)
+
+
+def where(error: BaseException) -> str | None:
+    """The innermost line of the user's code that an error came through ("file.py, line 12"); None: it is not theirs."""
+    if isinstance(error, SyntaxError) and error.filename is not None and _theirs(error.filename):
+        return f"{Path(error.filename).name}, line {error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    last = next((frame for frame in reversed(frames) if _theirs(frame.filename)), None)
+    return None if last is None else f"{Path(last.filename).name}, line {last.lineno}"
+
+
+def said_by(error: BaseException) -> str:
+    """An error of the user's code in a few words: its class, its first line, where it happened."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    place = where(error)
+    words = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return words if place is None else f"{words} ({place})"
+
+
+def defined_at(function: Callable[..., Any]) -> str:
+    """Such as " (file.py, line 12)" of a function or class of the user; empty where that is not known."""
+    try:
+        file = inspect.getsourcefile(function) or ""
+        line = inspect.getsourcelines(function)[1]
+    except (TypeError, OSError):
+        return ""
+    return f" ({Path(file).name}, line {line})" if _theirs(file) else ""
+
+
+def _theirs(filename: str) -> bool:
+    if filename.startswith("<"):
+        return False
+    file = Path(filename).resolve()
+    installed = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
+    if _OURS in file.parents or "site-packages" in file.parts or any(p in file.parents for p in installed):
+        return False
+    return any(folder in file.parents for folder in _folders)
