@@ -5,16 +5,37 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from gmip import _validate as check
 from gmip.accounting.convert import noise_multiplier_from_std, noise_std_from_multiplier
 from gmip.errors import InvalidArgument
 
-__all__ = ["SAMPLINGS", "NoisySGD", "SGDSettings", "Sampling"]
+__all__ = ["SAMPLINGS", "NoisySGD", "SGDSettings", "Sampling", "poisson_sizes"]
 
 Sampling = Literal["fixed", "poisson", "full", "shuffled"]
 SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled")
+# Sample rates are binary fractions (1/49 times 49 is not 1): what is that close to a whole number is one.
+_HAIR: Final = 1.0 + 1.0e-12
+
+
+def poisson_sizes(dataset_size: int, sample_rate: float, *, least_rate: float | None = None) -> tuple[int, int]:
+    """Whole sizes (N', n') that are at most as private as N records, each drawn with probability q.
+
+    One step depends on the rate p, to be rounded up, and on p (N - 1), the others expected beside a record, to be
+    rounded down (Theorem 2 of docs/theory/one-step.md; where noise is in units of a record's part in the sum, the
+    divisor of the mean plays no part). n' <= q N and N' <= n'/q do both: p' = n'/N' >= q, and p' (N' - 1) = n' - p' <=
+    q N - q. Where q is known up to a least value, that one counts for n'.
+    """
+    batch = math.floor(dataset_size * (sample_rate if least_rate is None else least_rate) * _HAIR)
+    if batch < 1:
+        raise InvalidArgument(
+            f"makes batches of less than one record at the recorded sample rate {sample_rate:.6g}",
+            argument="dataset_size",
+            value=dataset_size,
+            remedy="check it",
+        )
+    return min(math.floor(batch / sample_rate * _HAIR), dataset_size), batch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from torch import nn
 from gmip import _validate as check
 from gmip.accounting.account import Composition, Notion, account
 from gmip.accounting.families import Gaussian
-from gmip.accounting.mechanism import NoisySGD, Sampling
+from gmip.accounting.mechanism import NoisySGD, Sampling, poisson_sizes
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import Claim, TradeOff
 from gmip.errors import InvalidArgument
@@ -252,7 +252,7 @@ class GmipAccountant(IAccountant):  # type: ignore[misc]
                         value=batch,
                         remedy="leave `batch_size` out",
                     )
-        return [_poisson_sizes(total, rate) for _, rate, _ in self.history]
+        return [poisson_sizes(total, rate, least_rate=_least_rate(rate)) for _, rate, _ in self.history]
 
     def _rounding_sentences(self, dataset_size: int | None, sizes: list[tuple[int, int]]) -> list[str]:
         return [
@@ -263,24 +263,6 @@ class GmipAccountant(IAccountant):  # type: ignore[misc]
             }.items()
             if dataset_size is not None and total != dataset_size
         ]
-
-
-def _poisson_sizes(dataset_size: int, sample_rate: float) -> tuple[int, int]:
-    """Whole sizes (N', n') that are at most as private as N records sampled at rate q.
-
-    One step depends on the rate p, to be rounded up, and on p (N - 1), the others expected beside a record, to be
-    rounded down (Theorem 2 of docs/theory/one-step.md; with Opacus' noise the divisor of the mean plays no part).
-    n' <= q N and N' <= n'/q do both: p' = n'/N' >= q, and p' (N' - 1) = n' - p' <= q N - q.
-    """
-    batch = math.floor(dataset_size * _least_rate(sample_rate) * _HAIR)
-    if batch < 1:
-        raise InvalidArgument(
-            f"makes batches of less than one record at the recorded sample rate {sample_rate:.6g}",
-            argument="dataset_size",
-            value=dataset_size,
-            remedy="check it",
-        )
-    return min(math.floor(batch / sample_rate * _HAIR), dataset_size), batch
 
 
 def _least_rate(sample_rate: float) -> float:

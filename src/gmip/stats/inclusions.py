@@ -74,7 +74,7 @@ def coverage_p_value(batches: Sequence[Ids], dataset_size: int) -> tuple[float, 
     return float(2.0 * special.ndtr(-abs(surprise) / math.sqrt(variance))), int(seen.size), expected
 
 
-def poisson_sizes_p_value(sizes: NDArray[np.int64], dataset_size: int, batch_size: int) -> float:
+def poisson_sizes_p_value(sizes: NDArray[np.int64], dataset_size: int, batch_size: float) -> float:
     """Two-sided, the smaller of two tests times 2: the sum of the sizes is binomial, and their variance is right.
 
     The variance is tested where a size has a variance of at least 5 (chi-squared is an approximation).
@@ -125,6 +125,7 @@ def contradiction(
     sizes: NDArray[np.int64],
     batches: Sequence[Ids] | None,
     share: float,
+    sample_rate: float | None = None,
 ) -> Contradiction | None:
     """What speaks against the declared sampling and sizes, if anything does.
 
@@ -133,16 +134,20 @@ def contradiction(
     sizes : of the batch of each step, shape (T,).
     batches : who was in each step, all of them in their order; None: not known, and only sizes are judged.
     share : the chance that a sound run is accused.
+    sample_rate : under "poisson", if it is not batch_size/dataset_size.
     """
     if sizes.size == 0:
         return None
-    found = _odd_sizes(sampling, dataset_size, batch_size, sizes, share / 3)
+    mean = batch_size if sample_rate is None else sample_rate * dataset_size
+    found = _odd_sizes(sampling, dataset_size, batch_size, mean, sizes, share / 3)
     if found is None and batches is not None:
         found = _odd_batches(sampling, dataset_size, batch_size, batches, share / 3)
     return found
 
 
-def _odd_sizes(sampling: str, total: int, n: int, sizes: NDArray[np.int64], share: float) -> Contradiction | None:
+def _odd_sizes(
+    sampling: str, total: int, n: int, mean: float, sizes: NDArray[np.int64], share: float
+) -> Contradiction | None:
     low, rest, epoch = int(sizes.min()), total % n, -(-total // n)
     small = np.flatnonzero(sizes < n)
     if sampling == "full" and low < total:
@@ -168,13 +173,14 @@ def _odd_sizes(sampling: str, total: int, n: int, sizes: NDArray[np.int64], shar
                 total,
             )
     if sampling == "poisson":
-        p = poisson_sizes_p_value(sizes, total, n)
+        p = poisson_sizes_p_value(sizes, total, mean)
         if p < share:
+            spread = math.sqrt(mean * (1.0 - mean / total))
             return Contradiction(
                 f"Batches have {sizes.mean():.4g} examples on average, give or take {sizes.std():.3g}; drawing each of "
-                f"{total:,} records on its own gives {n:,}, give or take {math.sqrt(n * (1.0 - n / total)):.3g}",
+                f"{total:,} records on its own gives {mean:,.4g}, give or take {spread:.3g}",
                 float(sizes.mean()),
-                float(n),
+                float(mean),
                 p,
             )
     return None

@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 
-from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.mechanism import NoisySGD, poisson_sizes
 from gmip.errors import GmipWarning
 from gmip.trace.schema import Header, StepInfo
 
@@ -27,10 +27,13 @@ def runs_of(header: Header, infos: Sequence[StepInfo]) -> tuple[NoisySGD, ...]:
     if header.sampling == "shuffled":
         return (_shuffled(header, infos),)
     groups = Counter(_kind(header, info) for info in infos)
+    total = header.dataset_size
+    if header.sample_rate is not None:
+        total, _ = poisson_sizes(total, header.sample_rate)
     return tuple(
         NoisySGD(
             # A "full" loader that left records out leaves the same ones out: no amplification by sampling.
-            dataset_size=n if header.sampling == "full" else header.dataset_size,
+            dataset_size=n if header.sampling == "full" else total,
             batch_size=n,
             num_steps=num_steps,
             num_params=header.num_params,
@@ -49,6 +52,8 @@ def _noise_on_sum(header: Header, info: StepInfo) -> float:
 def _kind(header: Header, info: StepInfo) -> tuple[int, float]:
     """(n, tau) of a step."""
     nominal = header.batch_size
+    if header.sample_rate is not None:
+        _, nominal = poisson_sizes(header.dataset_size, header.sample_rate)
     if header.sampling == "poisson":
         return nominal, _noise_on_sum(header, info) / nominal
     return min(info.batch_size, nominal), _noise_on_sum(header, info) / info.batch_size

@@ -57,6 +57,8 @@ class Header:
     num_params : all trainable parameters of the model; more than the recorded ones if only some are recorded.
     dataset_size, batch_size : nominal sizes; under "poisson" batch_size is the expected number.
     sampling : how batches were drawn, as in `gmip.NoisySGD`.
+    sample_rate : under "poisson", the chance of a record to be in a batch where it is not batch_size/dataset_size:
+        Opacus' is one over the number of batches in an epoch.
     clip_norm : bound on the norm of a per-example gradient; None when gradients were not clipped.
     dtype : of the recorded vectors.
     fingerprints : SHA-256 of each part of the data (see `gmip.trace.fingerprint`), by the name of the part.
@@ -68,6 +70,7 @@ class Header:
     dataset_size: int
     batch_size: int
     sampling: Sampling = "fixed"
+    sample_rate: float | None = None
     clip_norm: float | None = None
     dtype: Dtype = "float32"
     fingerprints: Mapping[str, str] = field(default_factory=dict)
@@ -93,6 +96,16 @@ class Header:
                 remedy="count every trainable parameter of the model",
             )
         check.batch_within(self.batch_size, self.dataset_size)
+        if self.sample_rate is not None:
+            object.__setattr__(self, "sample_rate", check.probability("sample_rate", self.sample_rate, open_low=True))
+            if self.sampling != "poisson" or abs(self.sample_rate * self.dataset_size - self.batch_size) > 1.0:
+                raise InvalidArgument(
+                    f"does not go with `sampling` = {self.sampling!r} and batches of {self.batch_size} out of "
+                    f"{self.dataset_size}",
+                    argument="sample_rate",
+                    value=self.sample_rate,
+                    remedy="leave it out",
+                )
         object.__setattr__(self, "fingerprints", _fingerprints(self.fingerprints))
         object.__setattr__(self, "recipe", _plain_json("recipe", self.recipe))
 

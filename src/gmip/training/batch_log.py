@@ -112,6 +112,7 @@ class BatchLog:
             sizes=np.array(self._sizes if self._whole else [], dtype=np.int64),
             batches=self._batches if len(self._batches) == len(self._sizes) else None,
             share=_ACCUSED,
+            sample_rate=header.sample_rate,
         )
         if found is None:
             return None
@@ -169,7 +170,8 @@ def declared(loader: Any, dataset_size: Any, batch_size: Any, sampling: Any) -> 
                 f"is not what the loader does, {known[name]!r}", argument=name, value=value, remedy="leave it out"
             )
     final: dict[str, Any] = {name: known[name] if value is None else value for name, value in given.items()}
-    return Drawing(**final)
+    same = final["batch_size"] == known.get("batch_size")
+    return Drawing(**final, sample_rate=known.get("sample_rate") if same else None)
 
 
 def _row_count(data: Task | Examples | tuple[Any, ...] | None) -> int | None:

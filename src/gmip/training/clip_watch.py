@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad
 
+from gmip.training.ranks import Ranks
+
 __all__ = ["ClipWatch"]
 
 _NAME = "_clip_grads_with_norm_"  # what clip_grad_norm_ calls, however the loop has imported that
@@ -72,7 +74,7 @@ class ClipWatch:
         if not self._own <= clipped:
             self.partial = True
             return
-        factor = torch.clamp(float(max_norm) / (total_norm.detach() + _EPSILON), max=1.0)
+        factor = torch.clamp(float(max_norm) / (Ranks.whole(total_norm).detach() + _EPSILON), max=1.0)
         self._factor = factor if self._factor is None else self._factor * factor
 
 

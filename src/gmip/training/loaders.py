@@ -39,11 +39,12 @@ _OURS: dict[type[Sampler], Sampling] = {
 
 
 class Drawing(NamedTuple):
-    """How batches are drawn, and the nominal sizes."""
+    """How batches are drawn, and the nominal sizes; `sample_rate` where these do not say it exactly."""
 
     sampling: Sampling
     dataset_size: int
     batch_size: int
+    sample_rate: float | None = None
 
 
 def drawing_of(loader: Any) -> Drawing:
@@ -54,7 +55,7 @@ def drawing_of(loader: Any) -> Drawing:
     rate = getattr(sampler, "sample_rate", None)
     if rate is not None:  # Opacus' samplers: each record on its own
         total = int(getattr(sampler, "total_size", None) or sampler.num_samples)
-        return Drawing("poisson", total, max(1, round(total * float(rate))))
+        return Drawing("poisson", total, max(1, int(total * float(rate) + 1.0e-9)), float(rate))
     if not isinstance(sampler, BatchSampler):
         raise _unknown(f"draws batches with {type(sampler).__name__}, which gmip does not know")
     inner, n = sampler.sampler, int(sampler.batch_size)

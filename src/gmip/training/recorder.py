@@ -114,6 +114,7 @@ def record(
         dataset_size=drawing.dataset_size,
         batch_size=drawing.batch_size,
         sampling=drawing.sampling,
+        sample_rate=drawing.sample_rate,
         loader=loader,
         clip_norm=None if clip_norm is None else check.positive("clip_norm", clip_norm),
         noise_std=None if noise_std is None else check.non_negative("noise_std", noise_std),
@@ -143,6 +144,7 @@ class Recorder:
         dataset_size: int,
         batch_size: int,
         sampling: str,
+        sample_rate: float | None,
         loader: Any,
         clip_norm: float | None,
         noise_std: float | None,
@@ -189,6 +191,7 @@ class Recorder:
             dataset_size=dataset_size,
             batch_size=batch_size,
             sampling=sampling,  # type: ignore[arg-type]
+            sample_rate=sample_rate,
             clip_norm=clip_norm if self._private is None else float(self._private.max_grad_norm),
             dtype="float64" if any(p.dtype == torch.float64 for p in self._parameters) else "float32",
             fingerprints=fingerprints(data),
@@ -490,7 +493,7 @@ class Recorder:
                     f"{type(private).__name__} does not say by what it divides",
                     remedy="clip the whole gradient (clipping='flat')",
                 )
-            if self._sampling == "poisson" and divisor != self._nominal:
+            if self._sampling == "poisson" and divisor != self._nominal and self._header.sample_rate is None:
                 self._warn_once(
                     "divisor",
                     f"Opacus divides by {divisor:g}, the number of examples that it expects in a batch, where "

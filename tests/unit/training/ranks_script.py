@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from opacus import PrivacyEngine
 from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as PrivateDDP
+from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -115,6 +116,20 @@ def sharded(out: Path) -> None:
         plain_loop(model, optimizer, shares(EVEN))
 
 
+def sharded_and_clipped(out: Path) -> None:
+    """With the ids of each rank's examples."""
+    model = make_model()
+    fully_shard(model)
+    optimizer = sgd(model)
+    with record(model, optimizer, out, dataset_size=N, batch_size=n, sampling="shuffled") as recorder:
+        for number, batch in enumerate(shares((8, 8))):
+            recorder.batch(ids=torch.arange(8 * number, 8 * number + 8)[dist.get_rank() :: 2])
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+
+
 def private(out: Path) -> None:
     """Batches of other sizes than Opacus expects."""
     torch.manual_seed(3)
@@ -178,6 +193,7 @@ RECORDED: tuple[Callable[[Path], None], ...] = (
     uneven_sum,
     uneven_global_mean,
     sharded,
+    sharded_and_clipped,
     private,
 )
 REFUSED = (uneven_mean, different_gradients, joined, flattened, folder_in_the_way, one_rank_alone)

@@ -51,7 +51,7 @@ def test_drawing_of_opacus() -> None:
     from opacus.data_loader import DPDataLoader
 
     loader = DPDataLoader.from_data_loader(DataLoader(DATA, batch_size=5))
-    assert drawing_of(loader) == Drawing("poisson", 20, 5)
+    assert drawing_of(loader) == Drawing("poisson", 20, 5, 0.25)
 
 
 class Stream(IterableDataset[int]):

@@ -17,7 +17,16 @@ from gmip.trace import Trace
 from gmip.training.ranks import Ranks
 from tests.unit.training import ranks_script
 from tests.unit.training.ranks_script import CLIP, EVEN, NOISE, UNEVEN
-from tests.unit.training.recording import LR, batches_of, check_same_trace, check_trace, recorded
+from tests.unit.training.recording import (
+    LR,
+    batches_of,
+    check_same_trace,
+    check_trace,
+    loss_of,
+    make_model,
+    recorded,
+    sgd,
+)
 
 ROOT = Path(__file__).parents[3]
 
@@ -65,6 +74,20 @@ def test_fsdp2_records_whole_parameters(ranks, tmp_path):
     recorded(tmp_path / "plain", batches_of(*EVEN), sampling="shuffled", every=2)
     check_same_trace(ranks / "sharded", tmp_path / "plain")
     assert len(Trace.open(ranks / "sharded")) == 2
+
+
+def test_fsdp2_clipped_as_a_whole_by_the_ids_of_all_ranks(ranks):
+    """The factor is that of the whole gradient, not of a rank's part of it."""
+    trace = Trace.open(ranks / "sharded_and_clipped")
+    model = make_model()
+    for number, (batch, step) in enumerate(zip(batches_of(8, 8), trace, strict=True)):
+        model.zero_grad()
+        loss_of(model, batch).backward()
+        norm = float(nn.utils.clip_grad_norm_(model.parameters(), 0.1))
+        assert norm > 0.2 and step.info.clip_factor == pytest.approx(0.1 / norm, rel=1e-4)
+        assert float(np.linalg.norm(step.gradient)) == pytest.approx(0.1, rel=1e-4)
+        sgd(model).step()
+        assert sorted(trace.batch_ids(number)) == list(range(8 * number, 8 * number + 8))
 
 
 def test_opacus_divides_by_what_all_ranks_expect(ranks):

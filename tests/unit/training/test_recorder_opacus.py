@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import gmip
 from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning, UnsupportedModel
+from gmip.integrations.opacus import GmipAccountant
 from gmip.trace import Trace
 from gmip.training import record
 from tests.unit.training.recording import (
@@ -181,3 +184,41 @@ def test_opacus_clipping_per_layer(path):
     with record(model, optimizer, path, dataset_size=24, batch_size=8, sampling="fixed"):
         plain_loop(model, optimizer, list(loader))
     assert Trace.open(path).header.clip_norm == pytest.approx(np.sqrt(0.5), rel=1e-6)
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(24, 8), (50, 16), (54, 14), (93, 1), (99, 1)])
+def test_the_loader_says_how_opacus_samples(path, size, batch_size):
+    """Rates that make no whole batches, and Opacus' epochs that lose a batch (93): accounted as its accountant does."""
+    model, optimizer, loader = private(make_model(), size=size, batch_size=batch_size, noise_multiplier=1.1)
+    accountant = GmipAccountant()
+    optimizer.attach_step_hook(accountant.get_optimizer_hook_fn(sample_rate=loader.sample_rate))
+    batches = list(loader)[:4]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GmipWarning)
+        with record(model, optimizer, path, loader=loader):
+            plain_loop(model, optimizer, batches)
+    trace = Trace.open(path)
+    header = trace.header
+    assert (header.sampling, header.dataset_size, header.sample_rate) == ("poisson", size, loader.sample_rate)
+    expected = optimizer.expected_batch_size
+    assert {info.divisor for info in trace.infos} == {float(expected)}
+    assert [info.noise_std for info in trace.infos] == pytest.approx([1.1 * 0.8 / expected] * len(batches))
+    (run,) = trace.runs()
+    assert run.noise_multiplier == pytest.approx(1.1) and run.sample_rate >= loader.sample_rate * (1 - 1e-12)
+    ours = gmip.account(run)
+    theirs = accountant.get_tradeoff(dataset_size=size, num_params=39)
+    assert ours.tpr_at(0.01) == pytest.approx(theirs.tpr_at(0.01), rel=1e-6)
+
+
+def test_opacus_without_a_wrapped_model_is_the_plain_engine(tmp_path):
+    """wrap_model=False and True on the same batches: the same trace, bit for bit, and the model is the user's own."""
+    for name in ("wrapped", "bare"):
+        model = make_model()
+        made, optimizer, loader = private(model, wrap_model=name == "wrapped")
+        torch.manual_seed(5)
+        with record(model, optimizer, tmp_path / name, loader=loader):
+            plain_loop(made if name == "wrapped" else model, optimizer, list(loader))
+    bare, wrapped = Trace.open(tmp_path / "bare"), Trace.open(tmp_path / "wrapped")
+    assert bare.header == wrapped.header and bare.infos == wrapped.infos and len(bare) == 3
+    for a, b in zip(bare, wrapped, strict=True):
+        assert np.array_equal(a.gradient, b.gradient) and np.array_equal(a.parameters, b.parameters)
