@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = ["PlayStream", "ShadowStream", "Stream"]
+__all__ = ["CanaryStream", "PlayStream", "ShadowStream", "Stream"]
 
 
 class _Streams(IntEnum):
@@ -55,3 +55,13 @@ class ShadowStream(_Streams):
     FILL = 2
     TRAINING = 3
     SIGNAL = 4
+
+
+class CanaryStream(_Streams):
+    """Of the seed of canaries; BATCHES and SIGNS have a part for each step."""
+
+    COINS = 0
+    LABELS = 1
+    DIRECTIONS = 2
+    SIGNS = 3
+    BATCHES = 4

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
@@ -44,10 +44,18 @@ from gmip.training.samplers import make_sampler
 from gmip.training.steppers import GRAD_SAMPLE_MODES, PlainStepper, Stepper, noise_generator
 from gmip.training.train_result import TrainResult, write_result
 
-__all__ = ["CHECKPOINT", "BatchScores", "fit", "initial_model", "make_optimizer", "train"]
+__all__ = ["CHECKPOINT", "BatchScores", "Canaries", "fit", "initial_model", "make_optimizer", "train"]
 
 CHECKPOINT: Final = "checkpoint.safetensors"
 _PROGRESS_SECONDS: Final = 0.1
+
+
+class Canaries(Protocol):
+    """What takes part in the steps of an optimizer, while it is attached."""
+
+    def attached(
+        self, model: nn.Module, optimizer: Optimizer, *, sample_rate: float
+    ) -> contextlib.AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,7 @@ def train(
     progress: Progress | None = None,
     on_batch: Callable[[BatchScores], None] | None = None,
     checkpoint_seconds: float = 5.0,
+    canaries: Canaries | None = None,
 ) -> TrainResult:
     """Train `task` by `recipe` (default: the task's own).
 
@@ -89,6 +98,7 @@ def train(
     progress : called with (steps taken, steps in all) every tenth of a second or so, and after the last step.
     on_batch : called just before `progress` with how the model did on the last batch.
     checkpoint_seconds : time between checkpoints: the most that a resumed run repeats.
+    canaries : take part in every step, such as `gmip.canaries.DirectionCanaries`; the run cannot be resumed.
 
     Guarantees
     ----------
@@ -99,6 +109,12 @@ def train(
     recipe = task.recipe if recipe is None else recipe
     device = usable_device(device)
     folder = None if out is None else Path(out)
+    if canaries is not None and resume:
+        raise InvalidArgument("cannot go on with a run that has canaries", argument="resume", remedy="start it anew")
+    if canaries is not None and recipe.clip_norm is None:
+        raise InvalidArgument(
+            "need a run with a clip norm, which is their length", argument="canaries", remedy="set `clip_norm`"
+        )
     recorded = _recorded_trace(folder) if resume else None
     seed = _seed(recorded, seed)
     split = task.split(recipe.dataset_size, seed)
@@ -137,7 +153,8 @@ def train(
                     resume_at=None if recorded is None else start,
                 )
             checkpoint = _Checkpoints(None if folder is None else folder / CHECKPOINT, checkpoint_seconds)
-            with recorder or contextlib.nullcontext():
+            planted = contextlib.nullcontext() if canaries is None else _planted(canaries, stepper, recipe)
+            with recorder or contextlib.nullcontext(), planted:  # the trace holds what the members sent
                 _run(
                     members,
                     recipe,
@@ -166,6 +183,12 @@ def train(
         write_result(folder, result)
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return result
+
+
+def _planted(canaries: Canaries, stepper: Stepper, recipe: Recipe) -> contextlib.AbstractContextManager[None]:
+    return canaries.attached(
+        stepper.model, stepper.optimizer, sample_rate=min(1.0, recipe.batch_size / recipe.dataset_size)
+    )
 
 
 def fit(
