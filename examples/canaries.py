@@ -3,8 +3,8 @@
     python examples/canaries.py
 
 A model is trained by DP-SGD, written out in plain torch: clip, add noise, average. Once it is sound; once the noise is
-forgotten in one line. 500 canaries take part in both, each by a fair coin. The audit compares what they reveal with what
-was promised, (epsilon, delta) = (4, 1e-5), and says so in a sentence.
+forgotten in one line. 500 canaries take part in both, each by a fair coin. The audit compares what they reveal with
+what was promised, (epsilon, delta) = (4, 1e-5), and says so in a sentence.
 """
 
 from __future__ import annotations
