@@ -111,8 +111,8 @@ class Followed:
     """
 
     def __init__(self, loader: Any, rows: Callable[[Ids], Ids]) -> None:
-        self._loader, self._rows = loader, rows
-        self._own: Any = loader.batch_sampler
+        self._loader, self._rows = getattr(loader, "base_dataloader", loader), rows  # accelerate's loader holds another
+        self._own: Any = self._loader.batch_sampler
         self._drawn: deque[Ids] = deque()
         self._lost = False
 
