@@ -121,7 +121,8 @@ def digits_network(seed: int) -> Row:
         found = train(task, recipe, seed=seed, out=Path(folder) / "run", every=1000)
         trace = Trace.open(Path(folder) / "run")
         members, others = found.split.members, found.split.non_members
-        row = games(task, trace, members, others, found.split.unused, None)
+        rest = np.random.default_rng(seed).permutation(found.split.unused)  # digits are sorted by writer
+        row = games(task, trace, members, others, rest, None)
         start = time.process_time()
         attack = LiRA(shadows=Shadows(count=SHADOWS, workers=1, folder=Path(folder) / "shadows", seed=seed))
         scores = attack.run(task, trace)
