@@ -139,7 +139,7 @@ def games(task: Task, trace: Trace, members: Ids, others: Ids, rest: Ids, l2: An
     """All attacks on the weights; `rest` are rows of nobody."""
     size = len(members)
     strangers = rest[:size], rest[size : 2 * size]
-    influence = Influence(l2=l2, learning_rate=0.0, hessian_records=500, iterations=20)
+    influence = Influence(l2=l2, learning_rate=0.0, hessian_records=500, iterations=20, second_order=True)
     attacks: dict[str, tuple[Attack, Ids, Ids]] = {
         "loss": (Loss(), members, others),
         "influence": (influence, members, others),

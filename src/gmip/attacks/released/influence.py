@@ -29,6 +29,8 @@ _DAMPING: Final = 0.1  # of the mean eigenvalue
 _TOLERANCE: Final = 1.0e-4  # of conjugate gradients
 _UNSOLVED: Final = 0.1  # a residual above this is said
 _AT_A_TIME: Final = 256  # candidates
+_PASSES: Final = 12.0  # operations for each parameter and record, of a product with the curvature
+_MOST_WORK: Final = 2.0e12  # operations: some minutes of one core
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,9 @@ class Influence(Attack):
     learning_rate : weight of the loss in the score; None: the recipe's, or 0 if it has none; 0 leaves it out.
     hessian_records : how many of the background records H is averaged over.
     iterations : of conjugate gradients, for models with more than 1,500 parameters; smaller ones are solved exactly.
+    second_order : whether the term |H^-1 g|^2/N is computed, for which every candidate is solved for; None: where that
+        takes no more than some minutes, else it is left out, with a GmipWarning. The last term needs two solutions in
+        all, since it is g'H^-2 G0.
     device : where the model is.
     seed : of the draw of background records for H.
 
@@ -66,6 +71,7 @@ class Influence(Attack):
     learning_rate: float | None = None
     hessian_records: int = 2000
     iterations: int = 50
+    second_order: bool | None = None
     device: str = "cpu"
     seed: int = 0
 
@@ -116,13 +122,15 @@ class Influence(Attack):
         for chunk in at.gradients.chunks(who.background):
             others += chunk.double().sum(0)
         others = others / len(who.background) + torch.from_numpy(at.penalty).to(others)
-        off = solve(others[None])
+        off = solve(solve(others[None]))[0]
+        second = self._second_order(len(candidates), curvature.size, len(some), exact)
         weights = losses(task, model, candidates) * self._loss_weight(trace)
         scores, first = np.empty(len(candidates)), 0
         for chunk in at.gradients.chunks(candidates):
             for part in chunk.double().split(_AT_A_TIME):
-                moved = solve(part)
-                terms = (moved**2).sum(1) / trace.header.dataset_size + 2.0 * (moved @ off[0])
+                terms = 2.0 * (part @ off)
+                if second:
+                    terms += (solve(part) ** 2).sum(1) / trace.header.dataset_size
                 scores[first : first + len(part)] = weights[first : first + len(part)] - terms.cpu().numpy()
                 first += len(part)
                 progress(first, len(candidates))
@@ -136,8 +144,23 @@ class Influence(Attack):
         limit = np.finfo(np.float64).max
         found = np.empty_like(scores)
         found[order] = np.clip(scores, -limit, limit)
-        facts: dict[str, Any] = {"damping": damping, "exact": exact, "unsolved": worst, "hessian_records": len(some)}
+        facts: dict[str, Any] = {"damping": damping, "exact": exact, "second_order": second, "unsolved": worst}
+        facts["hessian_records"] = len(some)
         return ScoreSet(ids=who.ids, scores=found, attack=self.name, facts=facts)
+
+    def _second_order(self, candidates: int, params: int, records: int, exact: bool) -> bool:
+        if self.second_order is not None or exact:
+            return self.second_order is not False
+        work = float(candidates) * self.iterations * records * params * _PASSES
+        if work <= _MOST_WORK:
+            return True
+        warnings.warn(
+            f"the term of second order of attack {self.name!r} is left out: it takes about {work:.1g} operations for "
+            f"{candidates} candidates. Lower `hessian_records` or `iterations`, or set `second_order`.",
+            GmipWarning,
+            stacklevel=4,
+        )
+        return False
 
     def _loss_weight(self, trace: Trace) -> float:
         recipe = trace.header.recipe

@@ -64,6 +64,11 @@ def test_conjugate_gradients_give_the_same(task, trace, monkeypatch):
     np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-2, atol=1e-3 * np.ptp(exact.scores))
     with pytest.warns(GmipWarning, match="conjugate gradients left"):
         Influence(l2=L2, damping=0.01, iterations=1).run(task, trace)
+    first = Influence(l2=L2, damping=0.01, second_order=False).run(task, trace)
+    assert first.facts["second_order"] is False
+    monkeypatch.setattr(influence, "_MOST_WORK", 1.0)
+    with pytest.warns(GmipWarning, match="second order of attack 'influence' is left out"):
+        np.testing.assert_array_equal(Influence(l2=L2, damping=0.01).run(task, trace).scores, first.scores)
 
 
 def test_what_is_refused():
