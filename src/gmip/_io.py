@@ -1,6 +1,8 @@
 """Files: written whole or not at all, locked between processes, hashed. One place for all packages.
 
-What the operating system refuses becomes one `FileError` that names the file and says what to do.
+Folders and files are made for their owner alone (0700 and 0600) unless they are `shared`: most of them name members.
+Folders that are there already stay as they are. Only regular files are opened, and no link is followed. What the
+operating system refuses becomes one `FileError` that names the file and says what to do.
 """
 
 from __future__ import annotations
@@ -8,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import platform
 import re
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,9 +30,12 @@ __all__ = [
     "Lock",
     "make_folder",
     "open_file",
+    "read",
+    "read_if_there",
     "reading",
     "remove_leftovers",
     "replacing",
+    "safetensors_metadata",
     "sha256",
     "sha256_of_file",
     "sync_folder",
@@ -41,6 +48,7 @@ __all__ = [
 _LEFTOVER: Final = re.compile(r"\.(?P<name>.+?)(\.[0-9a-f]{16,32})?\.tmp")
 _SIGNATURE: Final = re.compile(r"process \d+ on [\w.-]+")
 _MAX_SIGNATURE: Final = 300
+_SPECIAL: Final = "it is a pipe, a socket or a device"
 _MAX_NAME: Final = 50  # characters of a name that its temporary name repeats: at most 200 of the 255 bytes allowed
 # Some network file systems do not lock; better no lock than no work.
 _CANNOT_LOCK: Final = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
@@ -57,9 +65,9 @@ def reading(path: Path) -> Iterator[None]:
     except GmipError:
         raise
     except OSError as error:
-        raise FileError(
-            f"{path} cannot be read ({_why(error)})", remedy="check the path and its permissions"
-        ) from error
+        foreign = error.errno in (errno.ELOOP, errno.ENXIO)
+        remedy = "put the file itself in its place" if foreign else "check the path and its permissions"
+        raise FileError(f"{path} cannot be read ({_why(error)})", remedy=remedy) from error
 
 
 @contextmanager
@@ -81,30 +89,75 @@ def unwritable(path: Path, why: str) -> FileError:
 
 
 def _why(error: OSError) -> str:
-    return "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror or str(error)
+    known = {errno.ELOOP: "it is a symbolic link", errno.ENXIO: _SPECIAL}
+    return known.get(error.errno or 0) or error.strerror or str(error)
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> bytes:
+    """What a regular file holds; see `open_file`."""
+    with reading(path), open(open_file(path, os.O_RDONLY), "rb") as file:
+        return file.read()
+
+
+def read_if_there(path: Path) -> bytes | None:
+    """`read`, and None for a file that is missing."""
+    try:
+        return read(path)
+    except FileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+
+
+def safetensors_metadata(content: bytes) -> dict[str, str]:
+    """What a safetensors file says beside its tensors; ValueError if it is none."""
+    start = 8 + int.from_bytes(content[:8], "little")
+    found = json.loads(content[8:start]) if start <= len(content) else None
+    metadata = found.get("__metadata__", {}) if isinstance(found, dict) else None
+    if not isinstance(metadata, dict):
+        raise ValueError("it has no header of safetensors")
+    return metadata
 
 
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-def make_folder(path: Path) -> None:
-    """The folder, and those above it, if they are not there."""
+def make_folder(path: Path, *, shared: bool = False) -> None:
+    """The folder, and those above it, if they are not there: for their owner alone (0700), unless `shared`."""
     with writing(path):
-        path.mkdir(parents=True, exist_ok=True)
+        if not shared:
+            for folder in reversed([path, *path.parents]):
+                folder.mkdir(mode=0o700, exist_ok=True)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
 
 
-def open_file(path: Path, flags: int, mode: int = 0o666) -> int:
-    """A descriptor of exactly this file: a symbolic link is refused (with ELOOP), and never followed."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0), mode)
+def open_file(path: Path, flags: int, mode: int = 0o600) -> int:
+    """A descriptor of exactly this file, and of a regular one.
+
+    A symbolic link is refused (ELOOP) and not followed, a pipe, socket or device is refused (ENXIO) and not waited for.
+    """
+    careful = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+    descriptor = os.open(path, flags | careful, mode)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    raise OSError(errno.ENXIO, _SPECIAL)
 
 
 @contextmanager
-def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, shared: bool = False) -> Iterator[BinaryIO]:
     """A new file to write to; it takes the place of `path` if the block succeeds, and is removed if not.
 
     Parameters
     ----------
-    private : only its owner can read the file (mode 0600; elsewhere the umask decides).
+    shared : the umask decides who can read the file; else its owner alone (mode 0600).
 
     Guarantees
     ----------
@@ -117,7 +170,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
         raise FileError(f"{str(path)!r} is not the name of a file", remedy="choose another path")
     temporary = path.with_name(f".{path.name[:_MAX_NAME]}.{secrets.token_hex(8)}.tmp")
     with writing(path):
-        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
+        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if shared else 0o600)
         try:
             with open(descriptor, "wb") as file:  # noqa: PTH123, of a descriptor
                 yield file
@@ -131,9 +184,9 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
         sync_folder(path.parent)
 
 
-def write(path: Path, content: str | bytes, *, private: bool = False) -> None:
+def write(path: Path, content: str | bytes, *, shared: bool = False) -> None:
     """Puts the content (text as UTF-8) in place of the file; see `replacing`."""
-    with replacing(path, private=private) as file:
+    with replacing(path, shared=shared) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 

@@ -17,7 +17,18 @@ from pathlib import Path
 import pytest
 
 from gmip import _io
-from gmip._io import Lock, make_folder, remove_leftovers, replacing, sha256, sha256_of_file, write
+from gmip._io import (
+    Lock,
+    make_folder,
+    read,
+    read_if_there,
+    remove_leftovers,
+    replacing,
+    safetensors_metadata,
+    sha256,
+    sha256_of_file,
+    write,
+)
 from gmip.errors import FileError, TraceError
 
 
@@ -56,23 +67,71 @@ def test_a_full_disk_is_one_error_and_leaves_what_was_there(tmp_path, monkeypatc
     assert (tmp_path / "a").read_text() == "before" and names(tmp_path) == ["a"]
 
 
-def test_modes(tmp_path):
-    before = os.umask(0o022)
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_modes(tmp_path, umask):
+    """Whatever is made is its owner's, and what is there stays; where it is shared, the umask decides."""
+    (tmp_path / "mine").mkdir(mode=0o755)
+    before = os.umask(umask)
     try:
-        write(tmp_path / "shared", "")
-        write(tmp_path / "secret", "", private=True)
-        write(tmp_path / "shared", "again", private=True)
+        make_folder(tmp_path / "mine" / "new" / "newer")
+        make_folder(tmp_path / "mine" / "all", shared=True)
+        write(tmp_path / "secret", "")
+        write(tmp_path / "open", "", shared=True)
+        write(tmp_path / "was open", "", shared=True)
+        write(tmp_path / "was open", "")
+        Lock(tmp_path / "lock", wait=False).release()
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
-    assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o600
-    write(tmp_path / "open", "")
-    assert stat.S_IMODE((tmp_path / "open").stat().st_mode) == 0o666 & ~before
+    assert mode(tmp_path / "mine") == 0o755
+    assert mode(tmp_path / "mine" / "new") == mode(tmp_path / "mine" / "new" / "newer") == 0o700
+    assert mode(tmp_path / "mine" / "all") == 0o777 & ~umask
+    assert [mode(tmp_path / name) for name in ("secret", "was open", "lock")] == [0o600] * 3
+    assert mode(tmp_path / "open") == 0o666 & ~umask
 
 
 def test_a_secret_is_secret_while_it_is_written(tmp_path):
-    with replacing(tmp_path / "secret", private=True) as file:
+    with replacing(tmp_path / "secret") as file:
         assert stat.S_IMODE(os.fstat(file.fileno()).st_mode) == 0o600
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_only_regular_files_are_read(tmp_path):
+    """And nobody waits for a pipe."""
+    write(tmp_path / "file", "x")
+    assert read(tmp_path / "file") == read_if_there(tmp_path / "file") == b"x"
+    assert read_if_there(tmp_path / "none") is None
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    (tmp_path / "lost").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    for name, why in {
+        "link": "a symbolic link",
+        "lost": "a symbolic link",
+        "pipe": "a pipe, a socket or a dev",
+    }.items():
+        for reading in (read, read_if_there):
+            with pytest.raises(FileError, match=rf"{name} cannot be read \(it is {why}.*put the file itself"):
+                reading(tmp_path / name)
+    with pytest.raises(FileError, match=r"null cannot be read \(it is a pipe, a socket or a device"):
+        read(Path(os.devnull))
+    with pytest.raises(FileError, match="Is a directory"):
+        read(tmp_path)
+    with pytest.raises(FileError, match="No such file"):
+        read(tmp_path / "none")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 20, b"\x02" + bytes(7) + b"[]", b"\x02" + bytes(7) + b"{{"])
+def test_what_has_no_metadata(content):
+    with pytest.raises(ValueError):  # noqa: PT011, of json or of this function
+        safetensors_metadata(content)
+
+
+# -- replacing --------------------------------------------------------------------------------------------------------
 
 
 def test_a_link_is_replaced_and_its_target_untouched(tmp_path):

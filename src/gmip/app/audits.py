@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from gmip import _numbers
 from gmip._html import Html, join, tag
+from gmip._io import open_file
 from gmip.app.frame import frame
 from gmip.auditing.schema import AuditResult
 
@@ -94,12 +95,11 @@ def _regular(path: Path) -> bool:
 def _text(path: Path) -> str | None:
     """A plain file of a sensible size, no link; None where there is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        descriptor = open_file(path, os.O_RDONLY)
     except OSError:
         return None
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
+        if os.fstat(file.fileno()).st_size > _MOST_BYTES:
             return None
         return file.read(_MOST_BYTES).decode("utf-8", "replace")
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
-from gmip._io import make_folder, sha256, write
+from gmip._io import make_folder, read_if_there, safetensors_metadata, sha256, write
 from gmip._progress import Progress, Watch
 from gmip._random import Stream
 from gmip.attacks import attack_table
@@ -221,10 +221,11 @@ def write_scored(path: Path, found: Scored) -> None:
 
 def read_scored(path: Path) -> Scored | None:
     """What was written; None for a file that is missing, damaged or of another format: then the attack runs again."""
+    content = read_if_there(path)
+    if content is None:
+        return None
     try:
-        with safe_open(path, framework="numpy") as file:
-            metadata: Mapping[str, str] = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata, arrays = safetensors_metadata(content), load(content)
         if metadata.get("format") != _FORMAT or metadata.get("sha256") != _digest(arrays):
             return None
         about = json.loads(metadata["about"])
@@ -241,7 +242,7 @@ def read_scored(path: Path) -> Scored | None:
             facts=about["facts"],
         )
         return Scored(scores=scores, seconds=about["seconds"], warnings=tuple(about["warnings"]))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+    except (SafetensorError, KeyError, TypeError, ValueError):
         return None
 
 

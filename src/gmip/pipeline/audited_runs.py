@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gmip._io import sha256, write
+from gmip._io import read_if_there, sha256, write
 from gmip._progress import Progress, Watch
 from gmip.attacks.attack import RunTraits
 from gmip.attacks.signals import released_model
@@ -71,10 +71,10 @@ def audit_seed(config: AuditConfig, folder: Path) -> int:
         return config.seed
     path = folder / "seed"
     try:
-        return int(path.read_text(encoding="ascii"))
-    except (OSError, ValueError):
+        return int(read_if_there(path) or b"")
+    except ValueError:
         drawn = secrets.randbits(63)
-        write(path, f"{drawn}\n", private=True)
+        write(path, f"{drawn}\n")
         return drawn
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+from gmip._io import make_folder
 from gmip._progress import Watch, silent
 from gmip.auditing import (
     RELEASED_THREAT_MODEL,
@@ -23,7 +24,7 @@ from gmip.auditing import (
     hold_folder,
 )
 from gmip.auditing.schema import Provenance
-from gmip.errors import InvalidArgument
+from gmip.errors import FileError, InvalidArgument
 from gmip.pipeline.attacking import check_attacks, default_attacks, make_attacks, run_attacks
 from gmip.pipeline.audited_runs import audit_seed, make_runs
 from gmip.pipeline.config import AuditConfig, make_config
@@ -82,10 +83,11 @@ def run_audit(
     task = load(config.task) if task is None else task
     work = Path(config.out) / "work"
     try:
-        work.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+        make_folder(work)
+    except FileError as error:
+        why = getattr(error.__cause__, "strerror", None) or "it cannot be written"
         raise InvalidArgument(
-            f"cannot be made a folder ({error.strerror})", argument="out", value=config.out, remedy="name another"
+            f"cannot be made a folder ({why})", argument="out", value=config.out, remedy="name another"
         ) from None
     config = config.model_copy(update={"device": usable_device(config.device)})
     asked = make_attacks(config, config.attacks)  # what is wrong with them is said before anything is trained

@@ -35,7 +35,7 @@ def write_junit(result: AuditResult, path: Path) -> None:
             counts["failures"] += 1
     for name, count in counts.items():
         suite.set(name, str(count))
-    write(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
+    write(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True), shared=True)
 
 
 def _clean(text: str) -> str:

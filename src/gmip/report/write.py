@@ -15,11 +15,11 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from gmip._io import make_folder, write
+from gmip._io import make_folder, read_if_there, write
 from gmip._validate import did_you_mean, listed
 from gmip.auditing import Candidate, Candidates
 from gmip.auditing.schema import FORMAT, VERSION, AuditResult, RunAudit
-from gmip.errors import InvalidArgument
+from gmip.errors import FileError, InvalidArgument
 from gmip.report.html import to_html
 from gmip.report.markdown import to_markdown
 
@@ -165,12 +165,18 @@ def _cell(run: str, key: str, value: Any) -> str:
 def read_result(path: str | PathLike[str]) -> AuditResult:
     """The result in a file, or in the folder of a report. Anything else is refused in one sentence."""
     file = Path(path)
-    if file.is_dir():
+    inside = file.is_dir()
+    if inside:
         file = file / RESULT
     try:
-        data = json.loads(file.read_bytes())
+        content = read_if_there(file) if inside else file.read_bytes()
+        if content is None:
+            raise FileNotFoundError
+        data = json.loads(content)
     except FileNotFoundError:
         raise InvalidArgument(f"{file} does not exist", remedy=f"pass a {RESULT} or the folder of a report") from None
+    except FileError as error:
+        raise InvalidArgument(error.problem, remedy=error.remedy) from None
     except OSError as error:
         raise InvalidArgument(f"{file} cannot be read ({error.strerror})", remedy="check its permissions") from error
     except (ValueError, RecursionError) as error:

@@ -30,7 +30,7 @@ class CellStore:
 
     def __init__(self, out: Path) -> None:
         self.path = out / "work"
-        make_folder(self.path)
+        make_folder(self.path, shared=True)
         write(self.path / ".gitignore", "*\n")  # results are worth committing, the work behind them is not
 
     def file(self, experiment: Experiment, cell: Cell, data: Mapping[str, str]) -> Path:
@@ -65,8 +65,8 @@ class CellStore:
                 remedy="let run return strings, finite numbers and None",
             ) from None
         path = self.file(experiment, cell, data)
-        make_folder(path.parent)
-        write(path, text + "\n")
+        make_folder(path.parent, shared=True)
+        write(path, text + "\n", shared=True)
 
 
 def _facts(experiment: Experiment, cell: Cell, data: Mapping[str, str]) -> dict[str, Any]:

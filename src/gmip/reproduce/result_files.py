@@ -256,8 +256,8 @@ def _value(text: str) -> Any:
 
 
 def _write(path: Path, text: str) -> None:
-    make_folder(path.parent)
-    write(path, text)
+    make_folder(path.parent, shared=True)
+    write(path, text, shared=True)
 
 
 def _versions() -> dict[str, str]:

@@ -31,8 +31,8 @@ def key(*parts: str) -> str:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write the file whole or not at all: readers never see a part of it, even if the writer is interrupted."""
     try:
-        _io.make_folder(path.parent)
-        _io.write(path, content)
+        _io.make_folder(path.parent, shared=True)
+        _io.write(path, content, shared=True)
     except FileError as error:
         raise DataUnavailable(error.problem, remedy="set GMIP_CACHE to a folder that can be written") from error
 

@@ -40,7 +40,7 @@ class BatchFile:
 
     def _open(self) -> int:
         if self._descriptor is None:
-            self._descriptor = _io.open_file(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._descriptor = _io.open_file(self._path, os.O_RDWR | os.O_CREAT)
         return self._descriptor
 
     def write(self, ids: NDArray[np.int64], *, start: int) -> Batch:
@@ -74,7 +74,7 @@ def read_batch(folder: Path, batch: Batch) -> NDArray[np.int64]:
     """The ids of a step, read-only."""
     path, content = folder / BATCHES, b""
     if batch.num_ids:
-        with reading(path), path.open("rb") as file:
+        with reading(path) as file:
             file.seek(batch.start * _ID.itemsize)
             content = file.read(batch.num_ids * _ID.itemsize)
     if xxhash.xxh3_128_hexdigest(content) != batch.digest:
@@ -88,7 +88,7 @@ def check_size(folder: Path, num_ids: int) -> None:
     """Of the file in a complete trace."""
     path = folder / BATCHES
     if num_ids:
-        with reading(path):
-            size = path.stat().st_size
+        with reading(path) as file:
+            size = os.fstat(file.fileno()).st_size
         if size != num_ids * _ID.itemsize:
             raise damaged(path, f"its {size} bytes are not those of {num_ids} ids")

@@ -86,7 +86,7 @@ def read_journal(path: Path, manifest: Manifest, *, limit: int | None = None) ->
     """
     journal = Journal(chain=manifest.id)
     smallest = 0 if manifest.header.sampling == "poisson" else 1
-    with reading(path), path.open("rb") as file:
+    with reading(path) as file:
         while limit is None or len(journal.infos) < limit:
             line = file.readline(_MAX_LINE)
             if not line.endswith(b"\n"):
@@ -176,7 +176,7 @@ class JournalFile:
         self._path = path
         if not create:
             with reading(path):
-                path.stat()
+                pass
         # Where locks keep readers out too, another file than the one they read.
         self._lock = _io.Lock(path.with_name(".lock") if os.name == "nt" else path, wait=False)
         try:

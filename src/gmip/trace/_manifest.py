@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,11 +58,11 @@ def damaged(path: Path, what: str) -> TraceError:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """`gmip._io.reading` for a file that a trace must have."""
+def reading(path: Path) -> Iterator[BinaryIO]:
+    """A file that a trace must have."""
     try:
-        with _io.reading(path):
-            yield
+        with _io.reading(path), open(_io.open_file(path, os.O_RDONLY), "rb") as file:  # noqa: PTH123, of a descriptor
+            yield file
     except FileError as error:
         if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
             raise TraceError(f"{path} is missing", remedy=RESTORE) from None
@@ -140,10 +141,10 @@ def read_manifest(folder: Path) -> Manifest:
     """trace.json of a folder, checked from the outside in: a trace at all, this version, unaltered, of the right
     types."""
     path = folder / MANIFEST
-    with reading(path):
-        if not path.is_file():
-            raise TraceError(f"{folder} holds no trace ({MANIFEST} is missing)", remedy="check the path")
-        data = path.read_bytes()
+    if not path.is_file():
+        raise TraceError(f"{folder} holds no trace ({MANIFEST} is missing)", remedy="check the path")
+    with reading(path) as file:
+        data = file.read()
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
@@ -299,8 +300,8 @@ def read_final(folder: Path, files: Mapping[str, str]) -> dict[str, NDArray[Any]
 
 
 def _read(path: Path, files: Mapping[str, str]) -> dict[str, NDArray[Any]]:
-    with reading(path):
-        content = path.read_bytes()
+    with reading(path) as file:
+        content = file.read()
     if _io.sha256(content) != files[path.name]:
         raise damaged(path, "its checksum is not the one in trace.json")
     try:

@@ -129,7 +129,7 @@ class Shard:
 
 def map_shard(path: Path, layout: Layout, *, rows: range) -> Shard:
     """Maps a shard whose number of rows must be in `rows`; anything that its layout does not foresee is damage."""
-    with reading(path), path.open("rb") as file:
+    with reading(path) as file:
         size = os.fstat(file.fileno()).st_size
         found, rest = divmod(size - DATA_OFFSET, layout.row_bytes)
         if rest or found not in rows:

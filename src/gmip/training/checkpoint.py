@@ -1,4 +1,7 @@
-"""The state of a run between two steps, in one safetensors file that is replaced atomically."""
+"""The state of a run between two steps, in one safetensors file that is replaced atomically.
+
+It is as private as the trace: the state of the noise's generator undoes the noise.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+import xxhash
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -18,7 +22,8 @@ from gmip.training.models import load_state, plain_name
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
 
-_FORMAT: Final = "gmip-checkpoint-1"
+_FORMAT: Final = "gmip-checkpoint-2"  # one of another format is not used: the run starts again
+_NO_CHECKSUM: Final = "?" * 32  # stands in the file while the checksum is computed
 _CPU_STATE, _NOISE_STATE = "random.torch", "random.noise"
 
 
@@ -37,10 +42,11 @@ def save_checkpoint(
     tensors[_CPU_STATE] = torch.get_rng_state()
     if noise is not None:
         tensors[_NOISE_STATE] = noise.get_state()
-    metadata = {"format": _FORMAT, "step": str(step), "optimizer": json.dumps(plain)}
+    metadata = {"format": _FORMAT, "step": str(step), "optimizer": json.dumps(plain), "xxh3": _NO_CHECKSUM}
     content = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata)
+    checksum = xxhash.xxh3_128_hexdigest(content)
     _io.remove_leftovers(path.parent, path.name.__eq__)
-    _io.write(path, content, private=True)  # the state of the noise's generator undoes the noise
+    _io.write(path, content.replace(_NO_CHECKSUM.encode(), checksum.encode(), 1))
 
 
 def load_checkpoint(
@@ -50,14 +56,19 @@ def load_checkpoint(
 
     That is step 0, and nothing is changed, where there is no checkpoint or it is of a step beyond `at_most`.
     """
-    if not path.exists():
+    content = _io.read_if_there(path)
+    if content is None:
         return 0
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if metadata["format"] != _FORMAT or int(metadata["step"]) > at_most:
+        metadata = _io.safetensors_metadata(content)
+        if metadata["format"] != _FORMAT:
             return 0
+        checksum = metadata["xxh3"]
+        if xxhash.xxh3_128_hexdigest(content.replace(checksum.encode(), _NO_CHECKSUM.encode(), 1)) != checksum:
+            raise ValueError("its checksum does not fit its contents")
+        if int(metadata["step"]) > at_most:
+            return 0
+        tensors = load(content)
         state: dict[int, dict[str, Any]] = {}
         for name, tensor in tensors.items():
             if name.startswith("optimizer."):
@@ -72,7 +83,7 @@ def load_checkpoint(
         if noise is not None:
             noise.set_state(tensors[_NOISE_STATE])
         return int(metadata["step"])
-    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise TraceError(
             f"{path} is damaged or of another run ({error})", remedy="remove it to start the run again"
         ) from error

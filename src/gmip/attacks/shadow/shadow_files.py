@@ -14,7 +14,7 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from gmip._io import Lock, make_folder, remove_leftovers, sha256, write
+from gmip._io import Lock, make_folder, read, read_if_there, remove_leftovers, safetensors_metadata, sha256, write
 from gmip.attacks.shadow.shadow_models import Outputs, Parts
 from gmip.errors import DataUnavailable, GmipWarning, InvalidArgument
 from gmip.tasks import Examples
@@ -102,13 +102,12 @@ class ShadowFiles:
 
     def _read(self, index: int) -> tuple[NDArray[np.bool_], dict[str, Parts]]:
         path = self.file(index)
+        content = read_if_there(path)
+        if content is None:
+            raise FileNotFoundError(path)
         try:
-            with safetensors.safe_open(path, framework="numpy") as file:
-                metadata = file.metadata() or {}
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except FileNotFoundError:
-            raise
-        except (OSError, safetensors.SafetensorError) as error:
+            metadata, arrays = safetensors_metadata(content), safetensors.numpy.load(content)
+        except (safetensors.SafetensorError, KeyError, ValueError, TypeError) as error:
             raise _Damaged(" ".join(str(error).split())) from error
         if (metadata.get("set"), metadata.get("model")) != (self.name, str(index)):
             raise _Damaged("it is of another model or set")
@@ -121,7 +120,7 @@ class ShadowFiles:
     def _check(self, facts: Mapping[str, Any]) -> None:
         path = self.path / MANIFEST
         try:
-            found = json.loads(path.read_bytes())
+            found = json.loads(read(path))
         except ValueError:
             found = None
         if found != facts:
