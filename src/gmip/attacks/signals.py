@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks import Examples, Task, cross_entropy
 from gmip.tasks.inputs import answer, one_table, placed, rows_of, rows_per_pass
 from gmip.trace import Trace
+from gmip.training.base_weights import with_base_weights
 from gmip.training.devices import usable_device
 from gmip.training.loop import initial_model
 from gmip.training.models import has_classes, load_state
@@ -28,6 +29,7 @@ __all__ = [
     "confidences",
     "losses",
     "released_model",
+    "run_model",
 ]
 
 Array = NDArray[np.float64]
@@ -58,7 +60,7 @@ def released_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Modul
     # In eval mode BatchNorm does not mix examples, and only then is the model asked.
     model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix")), checked=False)
     try:
-        load_state(model, {name: torch.from_numpy(np.array(value)) for name, value in state.items()})
+        load_state(model, with_base_weights(model, _tensors(state), trace))
     except (KeyError, RuntimeError) as error:
         what = " ".join(str(error).split())
         raise TraceMismatch(
@@ -66,6 +68,27 @@ def released_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Modul
             remedy="pass the run's own task",
         ) from error
     return model.to(usable_device(device, float64=True)).eval()
+
+
+def run_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Module:
+    """The task's model for gradients at the steps of a run: what the run did not train is as the run had it.
+
+    Frozen parameters and buffers are those of the trace's trained model. A run that did not end has none: then they are
+    those that `make_model` gives.
+    """
+    model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix")))
+    state = with_base_weights(model, _tensors(trace.final_state() or {}), trace)
+    trained = {spec.name for spec in trace.header.parameters}
+    with torch.no_grad():
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            known = None if name in trained else state.get(name)
+            if known is not None and known.shape == tensor.shape:
+                tensor.copy_(known)
+    return model.to(usable_device(device, float64=True))
+
+
+def _tensors(state: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(np.array(value)) for name, value in state.items()}
 
 
 def losses(task: Task, model: nn.Module, examples: Examples) -> Array:

@@ -24,9 +24,10 @@ from gmip.accounting.mechanism import Sampling
 from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter
+from gmip.training.base_weights import base_facts, released_state
 from gmip.training.batch_log import BatchLog, declared
 from gmip.training.clip_watch import ClipWatch
-from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms, unwrapped
+from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms
 from gmip.training.ranks import Ranks
 from gmip.training.recorded_vectors import chosen, fill, fingerprints, is_finite, numpy_of, published
 from gmip.training.stored_steps import StoredSteps
@@ -198,7 +199,7 @@ class Recorder:
             recipe=recipe,
         )
         self._stored = StoredSteps(every=every, budget=budget, row_bytes=header.row_bytes)
-        self._header = replace(header, recipe={**header.recipe, **self._stored.facts})
+        self._header = replace(header, recipe={**header.recipe, **self._stored.facts, **base_facts(model)})
         self._log = BatchLog(
             self._header, members=members, non_members=non_members, data=data, loader=loader, whole=resume_at is None
         )
@@ -291,8 +292,7 @@ class Recorder:
             if self._writer is not None:
                 self._writer.abandon()
             return
-        state = unwrapped(self._model).state_dict()
-        final = {name: numpy_of(Ranks.whole(t)) for name, t in state.items() if isinstance(t, Tensor)}
+        final = {name: numpy_of(Ranks.whole(t)) for name, t in released_state(self._model).items()}
         if self._writer is not None:
             self._writer.close(final)
             if (said := self._log.contradiction()) is not None:

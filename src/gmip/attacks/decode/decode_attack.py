@@ -17,12 +17,11 @@ from gmip.attacks.decode.decoding import MISFIT, Decoded, decode
 from gmip.attacks.decode.published_sums import Plan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import as_bytes
+from gmip.attacks.signals import run_model
 from gmip.errors import GmipWarning
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace
-from gmip.training.devices import usable_device
-from gmip.training.loop import initial_model
 
 __all__ = ["Decode"]
 
@@ -144,8 +143,7 @@ class Decode(Attack):
 
     def _decoded(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> tuple[Decoded, Plan]:
         limit = as_bytes("memory_limit", self.memory_limit)
-        device = usable_device(self.device, float64=True)
-        model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(device)
+        model = run_model(task, trace, device=self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
         chosen = plan(
             trace,

@@ -18,14 +18,13 @@ from gmip.attacks.glir.scoring import GlirOutcome, glir_scores
 from gmip.attacks.glir.selfplay import Play, background_needed
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import as_bytes
+from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import collect
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
 from gmip.tasks import Task
 from gmip.trace import Step, Trace
-from gmip.training.devices import usable_device
-from gmip.training.loop import initial_model
 
 __all__ = ["DoubtClipping", "DoubtNoise", "GLiR"]
 
@@ -169,8 +168,7 @@ class GLiR(Attack):
     def _views(
         self, task: Task, trace: Trace, who: Parties, steps: list[Step], method: str, progress: Progress
     ) -> Iterator[View]:
-        device = usable_device(self.device, float64=True)
-        model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix"))).to(device)
+        model = run_model(task, trace, device=self.device)
         header = dataclasses.replace(trace.header, clip_norm=None) if self.doubt == "clipping" else trace.header
         gradients = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=self.memory_limit)
         vectors = len(who.background) + len(who.candidates) + 1

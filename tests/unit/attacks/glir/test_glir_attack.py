@@ -178,9 +178,8 @@ def test_gradients_that_are_not_finite(tmp_path):
     model = task.make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     ids = np.arange(60)
-    with record(
-        model, optimizer, tmp_path / "a", dataset_size=60, batch_size=60, sampling="full", members=ids, data=task
-    ):
+    who = {"dataset_size": 60, "batch_size": 60, "sampling": "full", "members": ids, "data": task}
+    with record(model, optimizer, tmp_path / "a", on_nan="record", **who):
         model.weight.grad, model.bias.grad = torch.full((3, 10), torch.nan), torch.zeros(3)
         optimizer.step()
     with pytest.raises(InvalidArgument, match="not finite"):
