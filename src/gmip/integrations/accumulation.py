@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gmip.errors import GmipWarning
 from gmip.training import Recorder
-from gmip.training.loaders import Drawing, drawing_of
+from gmip.training.loaders import drawing_of
 
 __all__ = ["Accumulation", "loader_facts"]
 
@@ -70,10 +70,10 @@ def loader_facts(loader: Any, accumulated: int, taken: int, *, follow: bool) -> 
     `follow` : it may listen to the loader to know who is in each batch.
     """
     drawing = drawing_of(loader)
-    size = drawing.batch_size * accumulated
-    if size >= drawing.dataset_size:
-        drawing, size = Drawing("full", drawing.dataset_size, drawing.dataset_size), drawing.dataset_size
-    elif follow and not taken:
+    size = min(drawing.batch_size * accumulated, drawing.dataset_size)
+    sampling = "full" if size == drawing.dataset_size else drawing.sampling
+    if follow and not taken and sampling == drawing.sampling:
         return {"loader": loader, "batch_size": size}
     # Frameworks go on by skipping batches, in ways that do not show who is in the others.
-    return {**drawing._asdict(), "batch_size": size, **({"resume_at": taken} if taken else {})}
+    known = {"dataset_size": drawing.dataset_size, "batch_size": size, "sampling": sampling}
+    return {**known, "resume_at": taken} if taken else known
