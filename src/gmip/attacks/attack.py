@@ -50,6 +50,13 @@ class Attack(ABC):
     analytical: ClassVar[bool] = False  # whether its error rates are known in closed form
 
     @classmethod
+    def sees(cls) -> Literal["gradients", "weights", "predictions"]:
+        """What of the training or of the model its attacker must see, by its `needs`."""
+        if cls.needs & {"gradients", "code"}:
+            return "gradients"
+        return "weights" if "weights" in cls.needs else "predictions"
+
+    @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
         """Whether an audit of these runs uses the attack when nobody names attacks."""
         return False

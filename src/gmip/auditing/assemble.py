@@ -14,10 +14,22 @@ from numpy.typing import NDArray
 from gmip._io import Lock, make_folder
 from gmip._progress import Progress
 from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.attacker_answers import attacker_answers
 from gmip.auditing.groups import Groups, group_outcomes
 from gmip.auditing.outcomes import attack_outcome
-from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, Exposed, Promise, RunAudit, RunFacts, Verdict
-from gmip.auditing.verdict import gate, verdict
+from gmip.auditing.schema import (
+    Advice,
+    AttackOutcome,
+    AuditResult,
+    Exposed,
+    Goal,
+    Promise,
+    RunAudit,
+    RunFacts,
+    Sees,
+    Verdict,
+)
+from gmip.auditing.verdict import gate, tpr_lower_bounds, verdict
 from gmip.errors import FileError, InvalidArgument
 from gmip.stats import RunScores, ScoreSet, pool
 
@@ -98,6 +110,7 @@ class Attacked:
     title: str
     needs: tuple[str, ...]
     found: tuple[Scored, ...]
+    sees: Sees = "gradients"
     knows: float = 0.0
 
 
@@ -198,6 +211,7 @@ def assemble(
                 needs=attack.needs,
                 runs=pooled[attack.name],
                 claimed=listed if attack.knows else claimed,
+                sees=attack.sees,
                 attacker_knows=attack.knows,
                 fprs=criteria.fprs,
                 confidence=criteria.confidence,
@@ -217,6 +231,7 @@ def assemble(
     known = labels[strongest.name]
     candidates = _candidates(strongest.found[0].scores, known[0])
     limit = criteria.limit
+    goal = Goal(tpr=criteria.goal.tpr, fpr=criteria.goal.fpr)
     audited = RunAudit(
         name=name,
         path=path,
@@ -225,6 +240,14 @@ def assemble(
         promises=promises,
         attacks=tuple(outcomes),
         verdict=judged,
+        goal=goal,
+        answers=attacker_answers(
+            outcomes,
+            promises,
+            goal=goal,
+            lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=criteria.confidence, seed=criteria.seed),
+            confidence=criteria.confidence,
+        ),
         advice=advise(judged, outcomes),
         exposed=_exposed(candidates),
         exposed_by=outcomes[0].attack,
@@ -242,9 +265,7 @@ def assemble(
         grouped_by=grouped_by,
         gate=None
         if limit is None
-        else gate(
-            list(pooled.items()), limit=limit.tpr, fpr=limit.fpr, confidence=criteria.confidence, seed=criteria.seed
-        ),
+        else gate(pooled, limit=limit.tpr, fpr=limit.fpr, confidence=criteria.confidence, seed=criteria.seed),
         warnings=_once(words for attack in attacks for one in attack.found for words in one.warnings),
     )
     progress(len(attacks) + 1, len(attacks) + 1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gmip._numbers import rate_key
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.promises import GRID, roc_points
-from gmip.auditing.schema import AttackOutcome, Band, Curve, Estimate, MuBound
+from gmip.auditing.schema import AttackOutcome, Band, Curve, Estimate, MuBound, Sees
 from gmip.stats import Pooled, bounds, intervals, pool, roc_curve
 from gmip.stats.intervals import RunScores
 from gmip.stats.scores import Fact
@@ -35,6 +35,7 @@ def attack_outcome(
     facts: Mapping[str, Fact],
     notes: Sequence[str],
     seed: int,
+    sees: Sees = "gradients",
     attacker_knows: float = 0.0,
 ) -> AttackOutcome:
     """What an attack found in the runs of one recipe.
@@ -80,6 +81,7 @@ def attack_outcome(
         mu_lower=all_bounds[0].mu,
         mu_bounds=tuple(MuBound(method=bound.method, mu=bound.mu) for bound in all_bounds),
         epsilon_lower=epsilon.epsilon,
+        sees=sees,
         attacker_knows=attacker_knows,
         claim_p_value=p_value,
         exceeds_claim=p_value is not None and p_value < 1.0 - shared,

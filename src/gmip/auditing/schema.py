@@ -14,18 +14,22 @@ __all__ = [
     "VERSION",
     "Advice",
     "AttackOutcome",
+    "AttackerAnswer",
     "AuditResult",
     "Band",
     "Curve",
     "Estimate",
+    "Evidence",
     "Exposed",
     "Gate",
+    "Goal",
     "GroupOutcome",
     "MuBound",
     "Promise",
     "Provenance",
     "RunAudit",
     "RunFacts",
+    "Sees",
     "Verdict",
     "VerdictKind",
 ]
@@ -36,6 +40,8 @@ VERSION: Literal[1] = 1
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 VerdictKind = Literal["consistent", "exposed", "inconclusive", "measured"]  # measured: nothing was promised
+# What an attacker sees, the most first; "scores" where only the scores of somebody's attack are known.
+Sees = Literal["gradients", "weights", "predictions", "scores"]
 Standing = Literal["proved", "approximation", "given", "measured"]
 
 
@@ -148,6 +154,7 @@ class AttackOutcome(_Frozen):
     mu_lower: Annotated[float, Field(ge=0.0)]  # the default bound
     mu_bounds: tuple[MuBound, ...]  # all of them, each for itself
     epsilon_lower: Annotated[float, Field(ge=0.0)]
+    sees: Sees = "gradients"
     attacker_knows: Share = 0.0  # the share of the members on a list that this attacker holds
     # Of the claim that no such attacker does better than promised: small refutes it. None: nothing was claimed.
     claim_p_value: Share | None = None
@@ -170,6 +177,57 @@ class Verdict(_Frozen):
     candidates_needed: Count | None = None  # inconclusive: members + non-members that would decide
     # Whether an attacker who holds a list finds more than is promised about others; the headline says so.
     list_leak: bool = False
+
+
+class Goal(_Frozen):
+    """What is good enough: at most `tpr` of the members found at a false-alarm rate `fpr`."""
+
+    tpr: Share
+    fpr: Share
+
+
+class Evidence(_Frozen):
+    """The measurement that says most about a leak, and what was promised there."""
+
+    attack: str
+    title: str
+    fpr: Share
+    tpr: Estimate
+    promised: Share | None = None
+
+
+class AttackerAnswer(_Frozen):
+    """What one kind of attacker finds, and whether that is good enough.
+
+    Attributes
+    ----------
+    sees, knows : who it is: what it sees, and the share of the members on a list that it holds.
+    leak : "leak", some attack does better than guessing, at the audit's confidence for all attacks together;
+        "none-seen", none does, and a leak as large as the goal would have been noticed with a chance of 80%; "too-few",
+        it would not have been; "blind", all attacks gave all candidates the same score, or the record of the run is not
+        that of the declared run, so that the attacks looked at the wrong thing.
+    evidence : None if the attacks are blind.
+    noticed : of "none-seen": the TPR at the goal's FPR that would have been noticed.
+    needed : of "too-few": members, and as many non-members, that would be enough.
+    target : "missed", an attack finds more than the goal allows, at the audit's confidence; "guaranteed", a bound of
+        the accountant for such an attacker keeps it, and nothing speaks against that bound; else "not-guaranteed".
+    why : of the target. "measured" (missed), "bound" (guaranteed); not guaranteed, because the bound "exceeds" the
+        goal, the curve is only a "forecast", it was "given" by whoever asked, there is "no-promise", it was "refuted",
+        or the record does not match the run ("record").
+    promised : the TPR at the goal's FPR that is promised to such an attacker; None: nothing is.
+    tpr_lower : the largest lower bound of any of its attacks on the TPR at the goal's FPR.
+    """
+
+    sees: Sees
+    knows: Share = 0.0
+    leak: Literal["leak", "none-seen", "too-few", "blind"]
+    evidence: Evidence | None = None
+    noticed: Share | None = None
+    needed: Count | None = None
+    target: Literal["guaranteed", "not-guaranteed", "missed"]
+    why: Literal["measured", "bound", "exceeds", "forecast", "given", "no-promise", "refuted", "record"]
+    promised: Share | None = None
+    tpr_lower: Share = 0.0
 
 
 class Advice(_Frozen):
@@ -244,6 +302,8 @@ class RunAudit(_Frozen):
     promises: tuple[Promise, ...]  # the first is what the verdict is about; none: nothing was promised
     attacks: tuple[AttackOutcome, ...]  # the strongest first, those who hold a list of members last
     verdict: Verdict
+    goal: Goal | None = None  # None: an older result
+    answers: tuple[AttackerAnswer, ...] = ()  # one for each kind of attacker that was tried, who sees most first
     advice: tuple[Advice, ...] = ()
     exposed: tuple[Exposed, ...] = ()
     exposed_by: str | None = None  # the attack that ranked them

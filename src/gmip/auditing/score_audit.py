@@ -250,6 +250,7 @@ def _attacked(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> li
                 title=_text(about.title),
                 needs=about.needs,
                 found=tuple(Scored(scores=one) for one in sets),
+                sees="predictions" if table.about else "scores",
             )
         )
     return attacked

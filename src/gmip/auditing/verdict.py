@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from scipy.special import ndtr, ndtri
@@ -19,6 +19,7 @@ __all__ = [
     "SCORES_THREAT_MODEL",
     "THREAT_MODEL",
     "gate",
+    "tpr_lower_bounds",
     "verdict",
 ]
 
@@ -239,18 +240,20 @@ def _with_list(attack: AttackOutcome, listed: TradeOff, fpr: float) -> str:
     )
 
 
+def tpr_lower_bounds(
+    scores: Mapping[str, Sequence[RunScores] | Pooled], *, fpr: float, confidence: float, seed: int
+) -> dict[str, float]:
+    """Lower bounds on the TPR of each attack at a rate, which hold together: they share the error."""
+    share = 1.0 - (1.0 - confidence) / max(len(scores), 1)
+    return {name: tpr_lower_bound(runs, fpr, confidence=share, seed=seed) for name, runs in scores.items()}
+
+
 def gate(
-    scores: Sequence[tuple[str, Sequence[RunScores] | Pooled]],
-    *,
-    limit: float,
-    fpr: float,
-    confidence: float,
-    seed: int,
+    scores: Mapping[str, Sequence[RunScores] | Pooled], *, limit: float, fpr: float, confidence: float, seed: int
 ) -> Gate:
-    """Whether no attack finds more than `limit` at `fpr`, beyond doubt: lower bounds share the error."""
-    share = 1.0 - (1.0 - confidence) / len(scores)
-    lower = [(tpr_lower_bound(runs, fpr, confidence=share, seed=seed), name) for name, runs in scores]
-    worst, name = max(lower)
+    """Whether no attack finds more than `limit` at `fpr`, beyond doubt."""
+    lower = tpr_lower_bounds(scores, fpr=fpr, confidence=confidence, seed=seed)
+    worst, name = max((least, name) for name, least in lower.items())
     return Gate(fpr=fpr, limit=limit, tpr_lower=worst, attack=name, passed=worst <= limit)
 
 

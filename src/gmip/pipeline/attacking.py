@@ -132,6 +132,7 @@ def run_attacks(
             title=attack.title,
             needs=tuple(words for need, words in NEEDS.items() if need in attack.needs),
             found=tuple(found[attack.name]),
+            sees=attack.sees(),
             knows=_listed_share(run.traces, found[attack.name]) if "list" in attack.needs else 0.0,
         )
         for attack in attacks

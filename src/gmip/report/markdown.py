@@ -7,40 +7,50 @@ import re
 from gmip import _numbers
 from gmip._html import readable
 from gmip._validate import listed
+from gmip.auditing.attacker_answers import answers_of
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report import sentences, tables
+from gmip.report import answer_words, sentences, tables
+from gmip.report.share import shareable
 from gmip.report.tables import Table
 
 __all__ = ["bullets", "fenced", "plain", "table_markdown", "to_markdown"]
 
 
 def to_markdown(result: AuditResult) -> str:
-    """GitHub-flavoured Markdown. The same result gives the same text; strings of the result cannot form markup."""
+    """GitHub-flavoured Markdown, for a model card: it names no record, no file and no seed.
+
+    The same result gives the same text; strings of the result cannot form markup.
+    """
+    result = shareable(result)
     several = len(result.runs) > 1
+    version = result.provenance.versions.get("gmip")
     parts = [
         f"# {plain(result.title.strip() or 'Membership audit')}",
-        f"Membership-inference audit by gmip, {plain(sentences.moment(result.created))}, "
-        f"{_numbers.rate(f'{result.confidence:.6g}')} confidence.",
+        f"Membership-inference audit by gmip{f' {plain(version)}' if version else ''}, "
+        f"{plain(sentences.moment(result.created))}, {_numbers.rate(f'{result.confidence:.6g}')} confidence.",
     ]
     if several:
-        parts += ["## Overview", table_markdown(tables.overview_table(result))]
+        parts += ["## Which run to ship", plain(answer_words.ship(result).words)]
+        parts.append(table_markdown(tables.overview_table(result)))
     for run in result.runs:
         parts += _run(result, run, several)
+    parts += ["## For a data-protection record", *map(plain, sentences.data_protection(result))]
     parts += ["## Assumptions and threat model", bullets(result.threat_model) or "None are given."]
-    parts += ["## How to repeat this audit"]
-    if result.provenance.command:
-        parts.append(fenced(result.provenance.command))
-    parts.append(table_markdown(tables.version_table(result)))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     sharp = "###" if several else "##"
-    parts = [
-        f"## {plain(run.name)}" if several else "## The answer",
-        f"**{sentences.label(run.verdict)}.** {plain(sentences.headline(run.verdict))}",
-        f"- What was asked: {plain(sentences.question(run))}\n- How sure: {plain(sentences.certainty(result, run))}",
-        bullets(run.verdict.reasons),
+    parts = [f"## {plain(run.name)}" if several else "## The answer"]
+    for answer in answers_of(run, result.confidence):
+        leak, target = answer_words.badges(answer)
+        parts.append(
+            f"**{leak.text}.** {plain(answer_words.leak_sentence(run, answer))}\n"
+            f"**{target.text}.** {plain(answer_words.target_sentence(run, answer))}"
+        )
+    parts += [
+        f"The promise: {sentences.label(run.verdict)}. {plain(sentences.headline(run.verdict))}",
+        f"How sure: {plain(sentences.certainty(result, run))}",
     ]
     if run.gate:
         parts.append(f"Pipeline limit: {plain(sentences.gate(run, run.gate))}")
@@ -54,14 +64,8 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     if run.groups:
         parts += [f"{sharp} Who is exposed: groups", plain(sentences.groups(result, run))]
         parts.append(table_markdown(tables.group_table(run)))
-    if run.exposed:
-        parts += [f"{sharp} Most exposed records", table_markdown(tables.exposed_table(run))]
     if run.advice:
-        parts.append(f"{sharp} What to do")
-        for advice in run.advice:
-            parts.append(f"- {plain(advice.text)}")
-            if advice.command:
-                parts.append(fenced(advice.command))
+        parts += [f"{sharp} What to do", bullets([advice.text for advice in run.advice])]
     parts += [f"{sharp} What is proved, approximate or measured", table_markdown(tables.standing_table(run))]
     if tables.fact_table(run).rows:
         parts += [f"{sharp} {sentences.facts_title(run)}", table_markdown(tables.fact_table(run))]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from gmip._numbers import count, is_rate, number, percent, rate
 from gmip._validate import listed
-from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, Verdict, VerdictKind
+from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, Verdict
+from gmip.report import answer_words
 
 __all__ = [
     "STANDINGS",
@@ -16,6 +16,7 @@ __all__ = [
     "cautions",
     "certainty",
     "comparison_title",
+    "data_protection",
     "facts_title",
     "gate",
     "groups",
@@ -24,10 +25,7 @@ __all__ = [
     "label",
     "meaning",
     "moment",
-    "question",
     "rates",
-    "tally",
-    "tone",
 ]
 
 _MONTHS = (
@@ -139,31 +137,11 @@ def facts_title(run: RunAudit) -> str:
     return "What was audited" if run.facts.num_steps is None else "What ran"
 
 
-def question(run: RunAudit) -> str:
-    better = ", and do so better than promised" if run.promises else ""
-    if run.facts.num_steps is None:
-        return (
-            "An attacker has computed scores that should be higher for records of the training data. Can they tell "
-            f"whether a given record was in the training data{better}?"
-        )
-    named = f" “{run.name}”" if run.name else ""
-    task = f" (task {run.task})" if run.task else ""
-    return (
-        f"An attacker has seen every gradient that the training run{named}{task} published. Can they tell whether a "
-        f"given record was in the training data{better}?"
-    )
-
-
 def label(verdict: Verdict) -> str:
     """The answer in few words: not that a promise holds where an attacker whom it is not about finds more."""
     if verdict.list_leak and verdict.kind != "exposed":
         return "Exposed to an attacker with a list"
     return LABELS[verdict.kind]
-
-
-def tone(verdict: Verdict) -> VerdictKind:
-    """The kind whose colour and sign it has."""
-    return "inconclusive" if verdict.list_leak and verdict.kind == "consistent" else verdict.kind
 
 
 def headline(verdict: Verdict) -> str:
@@ -172,19 +150,18 @@ def headline(verdict: Verdict) -> str:
     return rest[:1].upper() + rest[1:]
 
 
-def tally(verdicts: Sequence[Verdict]) -> str:
-    """Several verdicts in few words, the worst first."""
-    kinds = [one.kind for one in verdicts]
-    parts = [
-        f"{kinds.count(kind)} {'is' if kinds.count(kind) == 1 else 'are'} {LABELS[kind].lower()}"
-        for kind in ("exposed", "inconclusive", "consistent")
-        if kind in kinds
-    ]
-    if untested := kinds.count("measured"):
-        parts.append(f"{untested} {'has' if untested == 1 else 'have'} no promise to test")
-    leaks = sum(one.list_leak for one in verdicts)
-    more = f" In {leaks} an attacker with a list finds more than is promised about others." if leaks else ""
-    return f"Of {len(kinds)} runs, {listed(parts)}.{more}"
+def data_protection(result: AuditResult) -> tuple[str, ...]:
+    """A short text for the record of a data-protection officer."""
+    tried = sorted({attack.title for run in result.runs for attack in run.attacks})
+    sizes = [run.facts.dataset_size for run in result.runs if run.facts.dataset_size]
+    trained = f" The training data hold {count(max(sizes))} records." if sizes else ""
+    return (
+        "Risk examined: that somebody finds out whether a given person's record was used for training (membership "
+        f"inference).{trained} Attacks tried: {listed(tried) if tried else 'none'}.",
+        *(f"{run.name or 'The run'}: {answer_words.headline(result, run)}" for run in result.runs),
+        "What this does not show: that no other attack finds more. It says nothing about the content of records, and "
+        "nothing about attackers who chose or changed training data.",
+    )
 
 
 def attack_title(run: RunAudit, name: str) -> str:

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from gmip import _numbers
+from gmip.auditing.attacker_answers import DEFAULT_GOAL
 from gmip.auditing.overlay import Figure
 from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, Promise, RunAudit
-from gmip.report import sentences
+from gmip.report import answer_words, sentences
 
 __all__ = [
     "Cell",
@@ -69,23 +70,28 @@ def overview_table(result: AuditResult) -> Table:
     """One line for every run."""
     rows: list[list[Cell | str]] = []
     for run in result.runs:
-        key = sentences.headline_rate(run)
-        measured = run.attacks[0].tpr_at.get(key) if run.attacks and key else None
-        promised = run.promises[0].tpr_at.get(key) if run.promises and key else None
+        answer = answer_words.front(result, run)
+        measured, promised = (None, None) if answer is None else answer_words.exposure(run, answer)
+        most = None if answer is None else answer_words.promise_for(run, answer)
+        leak, target = (_NONE, _NONE) if answer is None else (b.text for b in answer_words.badges(answer))
         rows.append(
             [
                 run.name,
                 _noise(run),
                 _NONE if run.facts.test_accuracy is None else _numbers.percent(run.facts.test_accuracy, "nearest"),
+                leak,
+                target,
+                _NONE if promised is None or most is None else f"{_most(most)} {_numbers.percent(promised, 'up')}",
+                _NONE if measured is None else _numbers.percent(min(max(measured, 0.0), 1.0), "nearest"),
                 sentences.label(run.verdict),
-                _NONE if promised is None else f"{_most(run.promises[0])} {_numbers.percent(promised, 'up')}",
-                _estimate(measured, share=True),
             ]
         )
-    keys = {sentences.headline_rate(run) for run in result.runs} - {None}
-    at = f"found at {_numbers.rate(keys.pop() or '0.01')}" if len(keys) == 1 else "found"
-    columns = ("Run", "Noise", "Test accuracy", "Verdict", f"Promised: {at}", f"Measured: {at}")
-    return _table(f"All runs. {_FOUND}", columns, rows, texts=(1, 3))
+    at = f"found at {_numbers.rate((result.runs[0].goal or DEFAULT_GOAL).fpr)}"
+    columns = ("Run", "Noise", "Test accuracy", "Leak", "Target", f"Promised: {at}", f"Measured: {at}", "Promise test")
+    caption = (
+        "All runs, against the strongest attacker that was tried. Found at 1%: the share of members found at a 1% "
+    )
+    return _table(f"{caption}false-alarm rate", columns, rows, texts=(1, 3, 4, 7))
 
 
 def _noise(run: RunAudit) -> Cell:

@@ -22,10 +22,12 @@ from gmip.auditing.schema import FORMAT, VERSION, AuditResult, RunAudit
 from gmip.errors import FileError, InvalidArgument
 from gmip.report.html import to_html
 from gmip.report.markdown import to_markdown
+from gmip.report.share import shareable
 
 __all__ = ["Written", "read_result", "write_report"]
 
 RESULT = "result.json"
+SHARED = "report-to-share.html"
 _ROWS = 65_536  # of a CSV that are written at a time
 _WRITTEN_BY = f"pass a {RESULT} that gmip audit wrote"
 
@@ -39,6 +41,7 @@ class Written:
     markdown: Path
     json: Path
     csv: tuple[Path, ...] = ()
+    shared: Path | None = None
 
 
 def write_report(
@@ -46,14 +49,16 @@ def write_report(
     folder: str | PathLike[str],
     *,
     candidates: Mapping[str, Sequence[Candidate]] | None = None,
+    share: bool = False,
 ) -> Written:
-    """Writes report.html, report.md, result.json, for each run with groups groups-<run>.csv, and for each run in
-    `candidates` exposed-<run>.csv.
+    """Writes report.html, report.md (which names no record), result.json, for each run with groups groups-<run>.csv,
+    and for each run in `candidates` exposed-<run>.csv.
 
     Parameters
     ----------
     folder : made if it is not there; files of an earlier report are replaced.
     candidates : name of a run -> its candidates, as they shall stand in the file.
+    share : also write report-to-share.html, without records, paths and seeds (`shareable`).
 
     Guarantees
     ----------
@@ -70,12 +75,16 @@ def write_report(
         cells = ([_cell(run, name, value) for name, value in row.items()] for row in rows)
         contents[group_names[run]] = _csv_text(list(rows[0]), cells)
     texts = {"report.md": to_markdown(result), "report.html": to_html(result), RESULT: _json(result)}
+    if share:
+        texts = {SHARED: to_html(shareable(result), shared=True)} | texts
     contents |= {name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()}
     make_folder(target)
     for name, content in contents.items():
         write(target / name, content)
     csvs = tuple(target / name for name in (*names.values(), *group_names.values()))
-    return Written(target, target / "report.html", target / "report.md", target / RESULT, csvs)
+    return Written(
+        target, target / "report.html", target / "report.md", target / RESULT, csvs, target / SHARED if share else None
+    )
 
 
 def _json(result: AuditResult) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Section", "to_html", "to_markdown"]
 
 _TITLE: Final = "Experiments of the paper, repeated"
-_TONES: Final = {"yes": "consistent", "no": "exposed", "differs": "inconclusive"}
+_TONES: Final = {"yes": "good", "no": "bad", "differs": "open"}
 _STYLE: Final = """
 .sheet { margin: 0 0 0.8rem; padding: 0.8rem; background: #ffffff; border: 1px solid var(--line); border-radius: 10px; }
 .sheet svg { display: block; width: 100%; height: auto; max-width: 66rem; margin: 0 auto; }

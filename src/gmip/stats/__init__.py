@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from gmip.stats._pooled_scores import Pooled, pool
-from gmip.stats.bounds import candidates_needed, claim_p_value, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
+from gmip.stats._power import noticeable_mu
+from gmip.stats.bounds import (
+    candidates_needed,
+    claim_p_value,
+    epsilon_lower_bound,
+    mu_lower_bound,
+    tpr_lower_bound,
+)
 from gmip.stats.covariance import GaussianModel
 from gmip.stats.intervals import RunScores, clopper_pearson, roc_band, summary
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
@@ -23,6 +30,7 @@ __all__ = [
     "epsilon_lower_bound",
     "logistic_calibration",
     "mu_lower_bound",
+    "noticeable_mu",
     "pool",
     "roc_band",
     "roc_curve",

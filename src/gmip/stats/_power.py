@@ -13,9 +13,11 @@ from gmip.stats._families import GaussianFamily
 from gmip.stats._rank_tests import SUM_SHARE, Fnr, crossing_probability, expected_losses, one_run_design
 from gmip.stats._rates import best_rank, chord
 
-__all__ = ["candidates_needed"]
+__all__ = ["candidates_needed", "noticeable_mu"]
 
 _MOST = 10**8
+_LARGEST_MU = 12.0
+_HALVINGS = 14
 
 
 def candidates_needed(
@@ -48,6 +50,22 @@ def candidates_needed(
         truth = _gaussian(max(float(ndtri(actual) - ndtri(fpr)), 0.0))
         enough = _rate_power(chord(claimed, fpr), truth, fpr, error, power)
     return _smallest(enough)
+
+
+def noticeable_mu(size: int, *, confidence: float = 0.95, power: float = 0.8) -> float:
+    """About the least mu that `size` members and as many non-members tell from guessing with probability `power`.
+
+    As `candidates_needed` with a claim of 0, the other way round; infinite where no mu is noticed.
+    """
+    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
+    power = check.probability("power", power, open_low=True, open_high=True)
+    low, high = 0.0, _LARGEST_MU
+    if size < 2 or not _sum_power(0.0, high, error, power)(size):
+        return math.inf
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if _sum_power(0.0, middle, error, power)(size) else (middle, high)
+    return high
 
 
 def _gaussian(mu: float) -> Fnr:

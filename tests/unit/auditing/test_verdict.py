@@ -116,8 +116,8 @@ def test_nothing_is_promised_against_a_whole_list_without_noise() -> None:
 
 def test_gate() -> None:
     strong, weak = [scores(2.0, 2000)], [scores(0.0, 2000, seed=1)]
-    held = gate([("loss", weak)], limit=0.05, fpr=0.01, confidence=CONFIDENCE, seed=0)
+    held = gate({"loss": weak}, limit=0.05, fpr=0.01, confidence=CONFIDENCE, seed=0)
     assert held.passed and held.tpr_lower < 0.05
-    broken = gate([("loss", weak), ("glir", strong)], limit=0.05, fpr=0.01, confidence=CONFIDENCE, seed=0)
+    broken = gate({"loss": weak, "glir": strong}, limit=0.05, fpr=0.01, confidence=CONFIDENCE, seed=0)
     assert not broken.passed and broken.attack == "glir"
     assert broken.tpr_lower < norm.sf(norm.isf(0.01) - 2.0)

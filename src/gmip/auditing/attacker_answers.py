@@ -1,0 +1,150 @@
+"""Does it leak, and is it good enough? One answer for each kind of attacker that was tried."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from scipy.special import ndtr, ndtri
+
+from gmip._numbers import is_rate, rate_key
+from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Estimate, Evidence, Goal, Promise, RunAudit, Sees
+from gmip.stats import candidates_needed, noticeable_mu
+
+__all__ = ["DEFAULT_GOAL", "answers_of", "attacker_answers"]
+
+DEFAULT_GOAL: Final = Goal(tpr=0.05, fpr=0.01)
+_FALSE_ALARMS: Final = 5  # fewer make a rate that a sentence should not rest on
+_ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
+
+
+def answers_of(run: RunAudit, confidence: float) -> tuple[AttackerAnswer, ...]:
+    """The answers about a run; of an older result as far as what it holds allows."""
+    if run.answers:
+        return run.answers
+    goal = run.goal or DEFAULT_GOAL
+    at = rate_key(goal.fpr)
+    lower = {one.attack: one.tpr_at[at].lower for one in run.attacks if at in one.tpr_at}
+    return attacker_answers(run.attacks, run.promises, goal=goal, lower=lower, confidence=confidence)
+
+
+def attacker_answers(
+    attacks: Sequence[AttackOutcome],
+    promises: Sequence[Promise],
+    *,
+    goal: Goal,
+    lower: Mapping[str, float],
+    confidence: float,
+    sound_record: bool = True,
+) -> tuple[AttackerAnswer, ...]:
+    """One answer for each kind of attacker, who sees and knows most first.
+
+    Parameters
+    ----------
+    promises : the accountant's: "claimed" is about attackers who hold no list, "list" about those who do. A promise to
+        an attacker who sees every gradient covers those who see less.
+    lower : attack -> lower bound on its TPR at the goal's FPR, at `confidence` for all attacks together.
+    sound_record : whether the record of the run is that of the declared run, as far as it was checked.
+
+    Guarantees
+    ----------
+    "leak" where there is none, and "missed" where the goal is kept, have each a chance of at most 1 - confidence for
+    all attacks together, as far as scores are independent given the run. "guaranteed" is the accountant's bound, with
+    its assumptions.
+    """
+    kinds = itertools.groupby(sorted(attacks, key=_kind), key=_kind)
+    shared = 1.0 - (1.0 - confidence) / max(len(attacks), 1)
+    made = []
+    refuted = any(one.exceeds_claim for one in attacks)  # then the run is not what the accountant was told
+    for (rank, without), group in kinds:
+        own = list(group)
+        promise = next((p for p in promises if p.key == ("claimed" if without else "list")), None)
+        found = _leak(own, promise, goal, shared, sound_record)
+        least = max((lower.get(one.attack, 0.0) for one in own), default=0.0)
+        made.append(
+            AttackerAnswer(
+                sees=_ORDER[rank],
+                knows=max(one.attacker_knows for one in own),
+                **found,
+                **_target(promise, goal, least, refuted, sound_record),
+                tpr_lower=least,
+            )
+        )
+    return tuple(made)
+
+
+def _kind(attack: AttackOutcome) -> tuple[int, bool]:
+    return _ORDER.index(attack.sees), attack.attacker_knows == 0.0
+
+
+def _leak(
+    attacks: Sequence[AttackOutcome], promise: Promise | None, goal: Goal, confidence: float, sound_record: bool
+) -> dict[str, Any]:
+    seeing = [one for one in attacks if not one.blind]
+    leaking = [one for one in seeing if one.mu_lower > 0.0]
+    if leaking:
+        return {"leak": "leak", "evidence": _clearest(leaking, promise)}
+    if not seeing or not sound_record:
+        return {"leak": "blind"}
+    best = max(seeing, key=lambda one: one.auc.value)
+    evidence = _at(best, rate_key(goal.fpr), promise) or _clearest([best], promise)
+    size = min(best.members, best.non_members)
+    mu, wanted = noticeable_mu(size, confidence=confidence), float(ndtri(goal.tpr) - ndtri(goal.fpr))
+    if mu <= wanted:
+        noticed = float(ndtr(mu + ndtri(goal.fpr)))
+        return {"leak": "none-seen", "evidence": evidence, "noticed": noticed}
+    needed = candidates_needed(claimed=0.0, actual=wanted, confidence=confidence) if wanted > 0.0 else None
+    return {"leak": "too-few", "evidence": evidence, "needed": needed}
+
+
+def _clearest(attacks: Sequence[AttackOutcome], promise: Promise | None) -> Evidence | None:
+    """The attack and rate whose lower end is farthest from guessing, in mu; rates that rest on enough false alarms."""
+    every = [(one, key, found) for one in attacks for key, found in one.tpr_at.items() if is_rate(key)]
+    if not every:
+        return None
+    points = [point for point in every if float(point[1]) * point[0].non_members >= _FALSE_ALARMS]
+    points = points or [max(every, key=lambda point: float(point[1]) * point[0].non_members)]
+    attack, key, _ = max(points, key=lambda point: _excess(float(point[1]), point[2]))
+    return _at(attack, key, promise)
+
+
+def _excess(fpr: float, tpr: Estimate) -> float:
+    if not 0.0 < fpr < 1.0 or tpr.lower <= 0.0:
+        return -math.inf
+    return float(ndtri(min(tpr.lower, 1.0 - 1.0e-9)) - ndtri(fpr))
+
+
+def _at(attack: AttackOutcome, key: str, promise: Promise | None) -> Evidence | None:
+    if key not in attack.tpr_at:
+        return None
+    promised = None if promise is None else promise.tpr_at.get(key)
+    return Evidence(attack=attack.attack, title=attack.title, fpr=float(key), tpr=attack.tpr_at[key], promised=promised)
+
+
+def _target(promise: Promise | None, goal: Goal, lower: float, refuted: bool, sound_record: bool) -> dict[str, Any]:
+    promised = None if promise is None else _promised(promise, goal.fpr)
+    if lower > goal.tpr:
+        return {"target": "missed", "why": "measured", "promised": promised}
+    why = "bound"
+    if promise is None or promised is None:
+        why = "no-promise"
+    elif refuted:
+        why = "refuted"
+    elif not sound_record:
+        why = "record"
+    elif promised > goal.tpr:
+        why = "exceeds"
+    elif promise.standing == "given":
+        why = "given"
+    elif not promise.is_bound:
+        why = "forecast"
+    return {"target": "guaranteed" if why == "bound" else "not-guaranteed", "why": why, "promised": promised}
+
+
+def _promised(promise: Promise, fpr: float) -> float | None:
+    """The promised TPR at a rate: exact where it is known, else the next point of the curve at a higher rate."""
+    if rate_key(fpr) in promise.tpr_at:
+        return promise.tpr_at[rate_key(fpr)]
+    return next((t for f, t in zip(promise.curve.fpr, promise.curve.tpr, strict=True) if f >= fpr), None)

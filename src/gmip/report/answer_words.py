@@ -1,0 +1,186 @@
+"""The answers of an audit in words: who can find how many, whether that is good enough, and which run to ship."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from gmip._numbers import count, interval, percent, rate
+from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of
+from gmip.auditing.schema import AttackerAnswer, AuditResult, Goal, Promise, RunAudit
+
+__all__ = [
+    "Badge",
+    "Ship",
+    "badges",
+    "exposure",
+    "front",
+    "goal_words",
+    "headline",
+    "leak_sentence",
+    "promise_for",
+    "ship",
+    "target_sentence",
+    "who",
+]
+
+Tone = Literal["good", "bad", "open", "plain"]
+_SEES: Final = {
+    "gradients": "who sees every gradient",
+    "weights": "who sees the released weights",
+    "predictions": "who sees only predictions",
+    "scores": "who computed these scores",
+}
+_LEAKS: Final[dict[str, tuple[str, Tone]]] = {
+    "leak": ("Leak measured", "open"),
+    "none-seen": ("No leak seen", "plain"),
+    "too-few": ("Too few records to tell", "open"),
+    "blind": ("Nothing was measured", "open"),
+}
+_TARGETS: Final[dict[str, tuple[str, Tone]]] = {
+    "guaranteed": ("Target guaranteed", "good"),
+    "not-guaranteed": ("Target not guaranteed", "open"),
+    "missed": ("Target missed", "bad"),
+}
+
+
+class Badge(NamedTuple):
+    """Few words and a tone: good (green, only of a target that a bound keeps), bad, open (amber) or plain."""
+
+    text: str
+    tone: Tone
+
+
+def badges(answer: AttackerAnswer) -> tuple[Badge, Badge]:
+    """Of the leak and of the target."""
+    leak, target = Badge(*_LEAKS[answer.leak]), Badge(*_TARGETS[answer.target])
+    if answer.leak == "leak" and answer.target == "missed":
+        leak = leak._replace(tone="bad")
+    return leak, target
+
+
+def front(result: AuditResult, run: RunAudit) -> AttackerAnswer | None:
+    """The answer about the strongest attacker that was tried."""
+    return next(iter(answers_of(run, result.confidence)), None)
+
+
+def who(answer: AttackerAnswer) -> str:
+    """The attacker, as the subject of a sentence."""
+    words = f"An attacker {_SEES[answer.sees]}"
+    if not answer.knows:
+        return words
+    share = "all members" if answer.knows >= 1.0 else f"{percent(answer.knows, 'nearest')} of the members"
+    return f"{words} and holds a list that contains {share}"
+
+
+def goal_words(goal: Goal) -> str:
+    return f"at most {rate(goal.tpr)} of the members at {rate(goal.fpr)} false alarms"
+
+
+def promise_for(run: RunAudit, answer: AttackerAnswer) -> Promise | None:
+    """What the accountant promises to such an attacker."""
+    return next((one for one in run.promises if one.key == ("list" if answer.knows else "claimed")), None)
+
+
+def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
+    """What this attacker finds."""
+    goal, found = run.goal or DEFAULT_GOAL, answer.evidence
+    if found is None:
+        return f"{who(answer)} could not be tried: the attacks gave no evidence either way."
+    at = f"at {rate(found.fpr)} false alarms"
+    if answer.leak == "leak":
+        between = interval(max(found.tpr.lower, 0.0), min(found.tpr.upper, 1.0), share=True)
+        promise = promise_for(run, answer)
+        promised = ""
+        if found.promised is not None and promise is not None:
+            most = "at most" if promise.is_bound else "about"
+            promised = f", promised {most} {percent(found.promised, 'up')}"
+        return (
+            f"{who(answer)} finds {percent(found.tpr.value, 'nearest')} of the members {at} ({between}){promised}; "
+            f"guessing finds {rate(found.fpr)}."
+        )
+    size = min((a.members, a.non_members) for a in run.attacks if a.attack == found.attack)
+    beaten = f"{who(answer)}: no attack beat guessing"
+    if answer.leak == "none-seen" and answer.noticed is not None:
+        noticed = f"a leak of {percent(answer.noticed, 'up')} at {rate(goal.fpr)} false alarms"
+        return f"{beaten}. {noticed[:1].upper()}{noticed[1:]} would have been noticed with a chance of 80%."
+    few = f"{count(size[0])} members and {count(size[1])} others are too few to notice a leak of the size of the target"
+    needed = "" if answer.needed is None else f"; about {count(answer.needed)} of each are needed"
+    return f"{beaten}, but {few}{needed}."
+
+
+def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
+    """Whether that is good enough."""
+    goal = run.goal or DEFAULT_GOAL
+    target = f"The target is {goal_words(goal)}"
+    promised = "" if answer.promised is None else percent(answer.promised, "up")
+    why = {
+        "measured": f"an attack finds {percent(answer.tpr_lower, 'down')} or more",
+        "bound": f"a bound says at most {promised} for such an attacker",
+        "exceeds": f"the promise to such an attacker allows {promised}",
+        "forecast": f"a forecast expects about {promised}, and a forecast is no bound",
+        "given": f"it would be kept if the promise that was given ({promised}) holds, which an audit cannot prove",
+        "no-promise": "nothing is promised to such an attacker",
+        "refuted": "an attack found more than was promised, so the promise cannot be relied on",
+        "record": "the record does not match the declared run, so the promise may be about another run",
+    }[answer.why]
+    return f"{target}: {why}."
+
+
+def headline(result: AuditResult, run: RunAudit) -> str:
+    """The answer in two sentences: does it leak to the strongest attacker, and is it good enough?"""
+    answer = front(result, run)
+    if answer is None:
+        return "No attack was run: nothing was measured."
+    return f"{leak_sentence(run, answer)} {badges(answer)[1].text}: {_after(target_sentence(run, answer))}"
+
+
+def _after(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def exposure(run: RunAudit, answer: AttackerAnswer) -> tuple[float | None, float | None]:
+    """(measured, promised) TPR at the goal's rate, the highest of this attacker's attacks."""
+    goal = run.goal or DEFAULT_GOAL
+    key = f"{goal.fpr:g}"
+    own = [a for a in run.attacks if a.sees == answer.sees and (a.attacker_knows > 0.0) == (answer.knows > 0.0)]
+    measured = [a.tpr_at[key].value for a in own if key in a.tpr_at]
+    return max(measured, default=None), answer.promised
+
+
+class Ship(NamedTuple):
+    """Which of several runs to ship, and why; `run` None: none of them."""
+
+    run: RunAudit | None
+    words: str
+
+
+def ship(result: AuditResult) -> Ship:
+    """The most accurate run whose target is guaranteed against the strongest attacker that was tried."""
+    kept, possible = [], []
+    for run in result.runs:
+        answer = front(result, run)
+        if answer is None:
+            continue
+        if answer.target == "guaranteed":
+            kept.append(run)
+        elif answer.target == "not-guaranteed" and answer.why not in ("refuted", "record") and answer.leak != "blind":
+            possible.append((exposure(run, answer)[0] or 0.0, run))
+    if kept:
+        best = max(kept, key=lambda run: run.facts.test_accuracy or 0.0)
+        accuracy = "" if best.facts.test_accuracy is None else _accuracy(best, len(kept))
+        return Ship(best, f"Ship {best.name!r}: its target is guaranteed{accuracy}.")
+    goal = goal_words(result.runs[0].goal or DEFAULT_GOAL)
+    if not possible:
+        return Ship(None, f"Ship none of these runs: none keeps the target, {goal}.")
+    _, least = min(possible, key=lambda pair: pair[0])
+    return Ship(
+        None,
+        f"None of these runs guarantees the target, {goal}. Where nothing better is at hand, {least.name!r} has no "
+        "measured violation of it.",
+    )
+
+
+def _accuracy(run: RunAudit, kept: int) -> str:
+    share = percent(run.facts.test_accuracy or 0.0, "nearest")
+    most = ", the most of those that guarantee it" if kept > 1 else ""
+    return f", with {share} test accuracy{most}"
