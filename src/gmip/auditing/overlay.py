@@ -37,12 +37,13 @@ _RUN_COLOURS = ("blue", "vermillion", "green", "purple", "orange", "wine", "oliv
 @dataclass(frozen=True)
 class Figure:
     """Curves on the same axes. `lowest` is the FPR, a power of ten, at which the logarithmic axes begin; `rate` the one
-    that the legend reads out first."""
+    that the legend reads out first; `target` the (FPR, TPR) that should not be exceeded."""
 
     key: str
     series: tuple[Series, ...]
     lowest: float
     rate: float
+    target: tuple[float, float] | None = None
 
     @property
     def first_measured(self) -> float:
@@ -67,7 +68,7 @@ def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
         _promised(promise, promise.name, _PROMISE_LOOKS[promise.key], prominent=promise.key == "claimed")
         for promise in run.promises
     ]
-    return Figure(key, (*attacks, *promises, guessing()), lowest, max(rate, lowest))
+    return Figure(key, (*attacks, *promises, guessing()), lowest, max(rate, lowest), _goal(run))
 
 
 def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
@@ -80,7 +81,11 @@ def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
             series.append(_measured(run.attacks[0], f"{run.name}: measured", f"{colour} solid", marker, banded=False))
         if run.promises:
             series.append(_promised(run.promises[0], f"{run.name}: promised", f"{colour} dash"))
-    return Figure(key, (*series, guessing()), lowest, max(rate, lowest))
+    return Figure(key, (*series, guessing()), lowest, max(rate, lowest), _goal(result.runs[0]))
+
+
+def _goal(run: RunAudit) -> tuple[float, float] | None:
+    return None if run.goal is None else (run.goal.fpr, run.goal.tpr)
 
 
 def _lowest(runs: Sequence[RunAudit]) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from gmip._numbers import count, interval, percent, rate
+from gmip._numbers import count, interval, percent, rate, rate_key
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of
 from gmip.auditing.schema import AttackerAnswer, AuditResult, Goal, Promise, RunAudit
 
@@ -139,12 +139,11 @@ def _after(sentence: str) -> str:
 
 
 def exposure(run: RunAudit, answer: AttackerAnswer) -> tuple[float | None, float | None]:
-    """(measured, promised) TPR at the goal's rate, the highest of this attacker's attacks."""
-    goal = run.goal or DEFAULT_GOAL
-    key = f"{goal.fpr:g}"
-    own = [a for a in run.attacks if a.sees == answer.sees and (a.attacker_knows > 0.0) == (answer.knows > 0.0)]
-    measured = [a.tpr_at[key].value for a in own if key in a.tpr_at]
-    return max(measured, default=None), answer.promised
+    """(measured, promised) TPR at the goal's rate; measured by the attack that the answer rests on."""
+    key = rate_key((run.goal or DEFAULT_GOAL).fpr)
+    found = next((a for a in run.attacks if answer.evidence and a.attack == answer.evidence.attack), None)
+    at = None if found is None else found.tpr_at.get(key)
+    return None if at is None else min(max(at.value, 0.0), 1.0), answer.promised
 
 
 class Ship(NamedTuple):

@@ -78,7 +78,7 @@ def exposure_chart(result: AuditResult, key: str) -> Html | None:
         aria_label=f"Accuracy against members found at {at} false alarms. {told}.",
     )
     note = tag("p", "Full dots are measured, rings promised. Up and to the left is better.", class_="note")
-    return tag("figure", tag("div", drawing, class_="chart-box"), note, class_="roc")
+    return tag("figure", tag("div", drawing, class_="chart-box"), note, class_="drawing")
 
 
 _AXIS: Final[dict[str, str]] = {"class_": "axis-title", "text_anchor": "middle", "fill": "currentColor"}

@@ -53,12 +53,17 @@ def figure_html(figure: Figure, *, title: str, confidence: float) -> Html:
         "curve.",
         class_="note needs-script",
     )
+    axes = [
+        tag("button", f"{name} axes", type="button", data_axes=kind, aria_pressed="true" if kind == "log" else "false")
+        for kind, name in (("log", "Logarithmic"), ("linear", "Linear"))
+    ]
     return tag(
         "figure",
+        tag("div", *axes, class_="switch needs-script", role="group", aria_label="Axes"),
         tag(
             "div",
-            _chart(figure, Axes(None), "linear", title, "Linear axes", stops[first]),
             _chart(figure, Axes(figure.lowest), "log", title, "Logarithmic axes: low false-alarm rates", stops[first]),
+            _chart(figure, Axes(None), "linear", title, "Linear axes", stops[first]),
             class_="charts",
         ),
         tag("div", class_="tooltip", hidden=True),
@@ -68,6 +73,7 @@ def figure_html(figure: Figure, *, title: str, confidence: float) -> Html:
         embedded_json(f"{key}-data", _data(figure, confidence)),
         class_="roc",
         id=key,
+        data_axes="log",
         aria_label=title,
     )
 
@@ -85,8 +91,9 @@ def _chart(figure: Figure, axes: Axes, kind: str, subject: str, title: str, rate
         identifier=f"{figure.key}-{kind}",
         unmeasured=figure.first_measured,
         pointer=True,
+        target=figure.target,
     )
-    return tag("div", tag("p", title, class_="chart-title"), drawing, class_="chart-box")
+    return tag("div", tag("p", title, class_="chart-title"), drawing, class_=f"chart-box {kind}")
 
 
 def _notes(figure: Figure, confidence: float) -> list[Html]:

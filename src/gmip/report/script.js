@@ -17,6 +17,13 @@
       for (const button of root.querySelectorAll(".legend button")) {
         button.addEventListener("click", () => this.toggle(Number(button.dataset.series), button));
       }
+      const axes = [...root.querySelectorAll(".switch button")];
+      for (const button of axes) {
+        button.addEventListener("click", () => {
+          root.dataset.axes = button.dataset.axes;
+          for (const one of axes) one.setAttribute("aria-pressed", String(one === button));
+        });
+      }
       for (const chart of this.charts) {
         const touch = (event) => event.pointerType === "touch";
         chart.addEventListener("pointerdown", (event) => this.point(chart, event, true));
@@ -84,7 +91,14 @@
         ? curve.sentence.replace("{rate}", rates[stop]).replace("{value}", this.value(curve, stop))
           .replace("{interval}", curve.intervals?.[stop] ?? "")
         : "No curve is shown.";
-      this.tooltip.replaceChildren(name, text);
+      const all = document.createElement("ul");
+      series.forEach((one, i) => {
+        if (this.hidden.has(i) || i === marked) return;
+        const item = document.createElement("li");
+        item.textContent = `${one.name}: ${this.value(one, stop)}`;
+        all.append(item);
+      });
+      this.tooltip.replaceChildren(name, text, all);
       this.place(event);
     }
     // Beside the pointer, inside the figure; above a finger.

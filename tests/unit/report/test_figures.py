@@ -48,7 +48,7 @@ def test_chance_runs_from_corner_to_corner(page):
 
 
 def test_promise_where_it_belongs(page):
-    linear, log = paths(page, "look-vermillion")
+    log, linear = paths(page, "look-vermillion")
     claimed = sample.consistent().runs[0].promises[0].tpr_at["0.01"]
     x = LEFT + (1 - math.log10(0.01) / math.log10(1e-4)) * (WIDTH - LEFT - RIGHT)
     y = HEIGHT - BOTTOM - (1 - math.log10(claimed) / math.log10(1e-4)) * (HEIGHT - TOP - BOTTOM)
@@ -58,7 +58,7 @@ def test_promise_where_it_belongs(page):
 
 
 def test_measured_curve_is_a_staircase_that_starts_at_one_false_alarm(page):
-    linear, log = paths(page, "look-blue")
+    log, linear = paths(page, "look-blue")
     assert re.fullmatch(r"M[\d.]+ [\d.]+(V[\d.]+)?(H[\d.]+V[\d.]+)+", linear)
     assert re.fullmatch(r"M[\d.]+ [\d.]+(H[\d.]+V[\d.]+)+", log)
     assert numbers(log)[0] == pytest.approx(LEFT + (1 - 2.69897 / 4) * (WIDTH - LEFT - RIGHT), abs=0.06)  # 1/500

@@ -141,12 +141,12 @@ def test_any_text_survives(title, identifier):
 
 def test_verdict_comes_first(exposed):
     source = " ".join(exposed.all("main")[0][1].split())
-    assert source.index("More exposed than claimed") < source.index("GLiR separates members")
+    assert source.index("An attacker who sees every gradient finds") < source.index("GLiR separates members")
     assert source.index("GLiR separates members") < source.index("The curves") < source.index("What is proved")
-    assert exposed.all("p", class_="verdict-label")[0][1] == "More exposed than claimed"
+    assert exposed.all("p", class_="badges")[0][1] == "Leak measuredTarget missedPromise refutedGate failed"
     tiles = [text for _, text in exposed.all("span", class_="figure")]
-    assert tiles == ["11%", "3.39%", "1%", "87.3%"]
-    assert [text for _, text in exposed.all("dt")][:4] == ["What was asked", "How sure", "What to do", "Pipeline limit"]
+    assert tiles == ["11%", "3.39%", "5%", "87.3%"]
+    assert [text for _, text in exposed.all("dt")][:4] == ["What to do", "The promise", "How sure", "Pipeline limit"]
     assert "All rates were compared at once" in exposed.all("section", id="run-1-promise")[0][1]
     assert "The run has 500 records: intervals are wide." in source
 
@@ -255,15 +255,18 @@ def test_curves_in_numbers(exposed):
 
 def test_several_runs(several):
     assert [text for _, text in several.all("h2")] == [
-        *("Overview", "no noise", "GMIP noise", "GDP noise"),
+        *("Which run to ship", "no noise", "GMIP noise", "GDP noise"),
         *("Assumptions and threat model", "How to repeat this audit"),
     ]
     rows = table(several, "All runs")
-    assert rows[0] == [*("Run", "Noise", "Test accuracy", "Verdict", "Promised: found at 1%", "Measured: found at 1%")]
-    assert rows[1][:5] == ["no noise", "none", "87.3%", "More exposed than claimed", "at most 5.2%"]
+    assert rows[0] == [
+        *("Run", "Noise", "Test accuracy", "Leak", "Target"),
+        *("Promised: found at 1%", "Measured: found at 1%", "Promise test"),
+    ]
+    assert rows[1][:6] == ["no noise", "none", "87.3%", "Leak measured", "Target missed", "at most 5.2%"]
     assert rows[2][1] == "std 0.0132 on the meanmultiplier 6.6"
-    assert several.all("section", id="overview")[0][1].startswith("OverviewOf 3 runs, 1 is more exposed than claimed")
-    assert len(several.all("figure")) == 4
+    assert several.all("section", id="overview")[0][1].startswith("Which run to shipShip 'GMIP noise'")
+    assert len(several.all("figure")) == 5 and len(several.all("svg", id="overview-exposure")) == 1
 
 
 def test_as_little_as_possible():

@@ -46,21 +46,14 @@ def test_sentences():
     assert "never that there is none" in sentences.certainty(sample.consistent(), sample.consistent().runs[0])
     assert sentences.certainty(sample.bare(), sample.bare().runs[0]).startswith("No attack was run")
     assert sentences.gate(run, run.gate).startswith("Failed: at 1% false alarms at least 8.39% of the members")
-    fine, exposed = sample.consistent().runs[0].verdict, run.verdict
-    told = "Of 3 runs, 1 is more exposed than claimed and 2 are consistent with the promise."
-    assert sentences.tally([fine, exposed, fine]) == told
-    leak = fine.model_copy(update={"list_leak": True})
-    assert sentences.tally([fine, exposed, leak]) == (
-        f"{told} In 1 an attacker with a list finds more than is promised about others."
-    )
 
 
 def test_a_label_does_not_hide_what_a_list_finds():
     fine, exposed = sample.consistent().runs[0].verdict, sample.exposed().runs[0].verdict
     leak, both = (one.model_copy(update={"list_leak": True}) for one in (fine, exposed))
-    assert (sentences.label(fine), sentences.tone(fine)) == ("Consistent with the promise", "consistent")
-    assert (sentences.label(leak), sentences.tone(leak)) == ("Exposed to an attacker with a list", "inconclusive")
-    assert (sentences.label(both), sentences.tone(both)) == ("More exposed than claimed", "exposed")
+    assert sentences.label(fine) == "Consistent with the promise"
+    assert sentences.label(leak) == "Exposed to an attacker with a list"
+    assert sentences.label(both) == "More exposed than claimed"
 
 
 def test_repeated_runs_are_said():

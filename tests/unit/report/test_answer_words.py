@@ -1,0 +1,93 @@
+"""The answers in words, and which run to ship."""
+
+from __future__ import annotations
+
+import pytest
+
+from gmip.auditing.schema import AttackerAnswer, AuditResult, Estimate, Evidence, Goal
+from gmip.report import answer_words
+from tests.unit.report import sample
+
+GOAL = Goal(tpr=0.05, fpr=0.01)
+FOUND = Evidence(
+    attack="glir", title="GLiR", fpr=0.1, tpr=Estimate(value=0.648, lower=0.601, upper=0.693), promised=0.39
+)
+
+
+def made(**fields: object) -> AttackerAnswer:
+    known: dict = {"sees": "gradients", "leak": "leak", "evidence": FOUND, "target": "not-guaranteed", "why": "exceeds"}
+    return AttackerAnswer(**(known | fields))
+
+
+def run(*answers: AttackerAnswer, **more: object):
+    one = sample.consistent().runs[0]
+    return one.model_copy(update={"goal": GOAL, "answers": answers} | more)
+
+
+def test_a_leak_is_said_with_its_interval_and_what_was_promised():
+    one = made(promised=0.34)
+    assert answer_words.leak_sentence(run(one), one) == (
+        "An attacker who sees every gradient finds 64.8% of the members at 10% false alarms (60.1% to 69.3%), promised "
+        "at most 39%; guessing finds 10%."
+    )
+    assert answer_words.target_sentence(run(one), one) == (
+        "The target is at most 5% of the members at 1% false alarms: the promise to such an attacker allows 34%."
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"sees": "weights"}, "An attacker who sees the released weights"),
+        ({"sees": "predictions"}, "An attacker who sees only predictions"),
+        ({"knows": 1.0}, "An attacker who sees every gradient and holds a list that contains all members"),
+        ({"knows": 0.5}, "An attacker who sees every gradient and holds a list that contains 50% of the members"),
+    ],
+)
+def test_who(fields, words):
+    assert answer_words.who(made(**fields)) == words
+
+
+def test_no_leak_says_what_would_have_been_noticed_or_how_many_are_missing():
+    seen = made(leak="none-seen", noticed=0.031)
+    assert answer_words.leak_sentence(run(seen), seen).endswith(
+        "no attack beat guessing. A leak of 3.1% at 1% false alarms would have been noticed with a chance of 80%."
+    )
+    few = made(leak="too-few", needed=1200)
+    assert answer_words.leak_sentence(run(few), few).endswith(
+        "500 members and 500 others are too few to notice a leak of the size of the target; about 1,200 of each are "
+        "needed."
+    )
+
+
+def test_green_is_only_for_a_target_that_a_bound_keeps():
+    tones = {
+        (leak, target): [badge.tone for badge in answer_words.badges(made(leak=leak, target=target))]
+        for leak in ("leak", "none-seen", "too-few", "blind")
+        for target in ("guaranteed", "not-guaranteed", "missed")
+    }
+    for (leak, target), (first, second) in tones.items():
+        assert first != "good", leak
+        assert (second == "good") == (target == "guaranteed")
+
+
+def shipped(*pairs: tuple[float, AttackerAnswer]) -> answer_words.Ship:
+    runs = [
+        run(answer, name=f"run {i}", facts=sample.facts(test_accuracy=accuracy))
+        for i, (accuracy, answer) in enumerate(pairs)
+    ]
+    result: AuditResult = sample.result(*runs)
+    return answer_words.ship(result)
+
+
+def test_which_run_to_ship():
+    kept, open_, missed = made(target="guaranteed", why="bound"), made(), made(target="missed", why="measured")
+    best = shipped((0.90, missed), (0.80, kept), (0.85, kept), (0.88, open_))
+    assert best.run is not None and best.run.name == "run 2"
+    assert best.words == (
+        "Ship 'run 2': its target is guaranteed, with 85% test accuracy, the most of those that guarantee it."
+    )
+    none = shipped((0.90, missed), (0.80, made(why="refuted")))
+    assert none.run is None and none.words.startswith("Ship none of these runs")
+    maybe = shipped((0.90, missed), (0.80, open_))
+    assert maybe.run is None and "'run 1' has no measured violation" in maybe.words
