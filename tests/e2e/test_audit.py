@@ -16,7 +16,7 @@ import pytest
 from gmip.auditing import hold_folder
 from gmip.cli import main
 from gmip.errors import FileError
-from gmip.report import read_result
+from gmip.report import answer_words, read_result
 from gmip.trace import Trace
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,8 @@ def test_an_audit_writes_a_report_and_says_where(run: Path, tmp_path: Path, caps
         ".lock",
     }
     result = read_result(out)
-    assert result.runs[0].verdict.headline.split(":")[0] in said.out.replace("\n", " ")
+    assert answer_words.headline(result, result.runs[0]) in said.out.replace("\n", " ")
+    assert "--seed" in result.provenance.command  # repeated, it gives the same numbers
     assert result.provenance.command.startswith(f"gmip audit digits --run deployed={run} --out {out}")
     with (out / "exposed-deployed.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -75,6 +76,20 @@ def test_json(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads((tmp_path / "a" / "result.json").read_text())
     assert (printed["format"], printed["version"]) == ("gmip-audit", 1)
+
+
+def test_who_is_out_there(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["audit", "--run", run, "--out", tmp_path / "a", "--attacker", "predictions", "--seed", "1"]
+    assert gmip(*arguments, "--target-tpr", "0.3@0.1", "--share") == 0
+    result = read_result(tmp_path / "a")
+    (audited,) = result.runs
+    assert [one.attack for one in audited.attacks] == ["loss"]
+    assert [one.sees for one in audited.answers] == ["predictions"]
+    assert audited.goal is not None and (audited.goal.tpr, audited.goal.fpr) == (0.3, 0.1)
+    assert (tmp_path / "a" / "report-to-share.html").exists()
+    capsys.readouterr()
+    assert gmip(*arguments, "--attacks", "glir") == 2
+    assert "--attacks has 'glir', whose attacker sees gradients, more than" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("limit", "code"), [("0.999@0.5", 0), ("0.0001@0.2", 1)])
@@ -153,6 +168,7 @@ def test_the_example_project_is_audited_by_its_path(tmp_path: Path, capsys: pyte
         (["--fail-above-tpr", "0.05"], "--fail-above-tpr must be TPR@FPR"),
         (["--run", "a", "--target-mu", "1"], "leave out the target"),
         (["--notion", "gdp"], "add --target-mu"),
+        (["--attacker", "everybody"], "attacker"),
         (["--backend", "spark"], "--backend"),
         (["--seed", "-1"], "--seed must be"),
         (["--out", "/dev/null/x"], "cannot be made a folder"),

@@ -116,10 +116,23 @@ def audit(
             "group or run; repeat for several.",
         ),
     ] = None,
-    advise_tpr: Annotated[
+    target_tpr: Annotated[
         str | None,
         options.option(
-            "--advise-tpr", "TPR@FPR", HOW, "Privacy target of the advice in the report (default 0.05@0.01)."
+            "--target-tpr",
+            "TPR@FPR",
+            HOW,
+            "What is good enough: at most this share of the members at this false-alarm rate (default 0.05@0.01).",
+        ),
+    ] = None,
+    attacker: Annotated[
+        str | None,
+        options.option(
+            "--attacker",
+            "gradients|weights|predictions",
+            HOW,
+            "Who is out there: somebody who sees every gradient (federated learning; default), the released weights, "
+            "or predictions only. Who sees less is answered for, too.",
         ),
     ] = None,
     shadows: Annotated[
@@ -145,6 +158,12 @@ def audit(
             "Exit with code 1 if an attack finds more than this, with confidence.",
         ),
     ] = None,
+    share: Annotated[
+        bool,
+        options.option(
+            "--share", None, OUTPUT, "Also write report-to-share.html, which names no record, file or seed."
+        ),
+    ] = False,
     junit: Annotated[
         str | None, options.option("--junit", "FILE", OUTPUT, "Also write the verdict as JUnit XML.")
     ] = None,
@@ -186,7 +205,7 @@ def audit(
             "--notion": notion,
             "--candidates": candidates,
             "--repeats": repeats,
-            "--advise-tpr": advise_tpr,
+            "--attacker": attacker,
             "--shadows": shadows,
             "--device": device,
             "--workers": workers,
@@ -204,6 +223,7 @@ def audit(
             "delta": 1.0e-5 if delta is None else parse.probability("--delta", delta),
             "fprs": (0.001, 0.01, 0.1),
             "fail_above_tpr": None if fail_above_tpr is None else parse.tpr_at_fpr("--fail-above-tpr", fail_above_tpr),
+            "target_tpr": (0.05, 0.01) if target_tpr is None else parse.tpr_at_fpr("--target-tpr", target_tpr),
             "seed": 0 if seed is None else parse.seed("--seed", seed),
             "title": title,
             "command": context.obj,
@@ -214,6 +234,7 @@ def audit(
             _names(attacks),
             settings,
             Path(out or "audit"),
+            share=share,
             junit=junit,
             json=json,
         )
@@ -230,7 +251,8 @@ def audit(
         "confidence": confidence and parse.probability("--confidence", confidence),
         "delta": delta and parse.probability("--delta", delta),
         "claim_mu": claim_mu and parse.positive("--claim-mu", claim_mu),
-        "target_tpr": advise_tpr and _limit("--advise-tpr", advise_tpr),
+        "target_tpr": target_tpr and _limit("--target-tpr", target_tpr),
+        "attacker": attacker,
         "fail_above_tpr": fail_above_tpr and _limit("--fail-above-tpr", fail_above_tpr),
         "device": device,
         "out": out,
@@ -260,7 +282,7 @@ def audit(
             except KeyboardInterrupt:
                 print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
                 raise
-        written = report.write_report(audited.result, config.out, candidates=audited.candidates)
+        written = report.write_report(audited.result, config.out, candidates=audited.candidates, share=share)
     _finish(audited.result, written, junit=junit, json=json)
 
 
@@ -275,6 +297,7 @@ def _audit_table(
     settings: dict[str, Any],
     out: Path,
     *,
+    share: bool,
     junit: str | None,
     json: bool,
 ) -> None:
@@ -284,7 +307,7 @@ def _audit_table(
     table = auditing.read_scores(path, columns, attacks)
     with auditing.hold_folder(out), stages() as watch:
         audited = auditing.audit_score_table(table, path=path, watch=watch, **settings)
-        written = report.write_report(audited.result, out, candidates=audited.candidates)
+        written = report.write_report(audited.result, out, candidates=audited.candidates, share=share)
     _finish(audited.result, written, junit=junit, json=json)
 
 
@@ -297,7 +320,7 @@ def _finish(result: AuditResult, written: Written, *, junit: str | None, json: b
     if json:
         print(result.model_dump_json(indent=2))
     else:
-        _print(result, str(written.html))
+        _print(result, written)
     sys.stdout.flush()  # a full disk is not to look like a failed gate
     failed = [f"{one.name}: {_gate(one.gate)}" for one in result.runs if one.gate and not one.gate.passed]
     for line in failed:
@@ -405,16 +428,23 @@ def _runs(
     return runs
 
 
-def _print(result: AuditResult, where: str) -> None:
-    from gmip.report.sentences import cautions
+def _print(result: AuditResult, written: Written) -> None:
+    from gmip.auditing.attacker_answers import answers_of
+    from gmip.report import answer_words
+    from gmip.report.sentences import cautions, label
 
+    if len(result.runs) > 1:
+        print(answer_words.ship(result).words)
     for one in result.runs:
-        beside = "; exposed to an attacker with a list" if one.verdict.list_leak else ""
-        rows = [("run", one.name), ("verdict", f"{one.verdict.kind}{beside}")]
+        rows = [("run", one.name)]
+        for answer in answers_of(one, result.confidence):
+            leak, target = answer_words.badges(answer)
+            rows.append((answer_words.who(answer), f"{leak.text}. {target.text}."))
+        rows.append(("the promise", label(one.verdict)))
         rows += [
             (
                 f"members found at {_numbers.rate(key)} false alarms, "
-                + ("promised at most" if promise.kind == "bound" else "forecast, about"),
+                + ("promised at most" if promise.is_bound else "forecast, about"),
                 _numbers.percent(most, "up"),
             )
             for promise in one.promises[:1]
@@ -426,6 +456,10 @@ def _print(result: AuditResult, where: str) -> None:
                 for key, share in attack.tpr_at.items()
             )
             rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
+        if one.gate is not None:
+            rows.append(("gate", "passed" if one.gate.passed else "FAILED"))
         whose = f"{one.name}: " if len(result.runs) > 1 else ""
-        show.print_people(rows, f"{whose}{one.verdict.headline}", cautions(one))
-    print(f"Report: {where}")
+        show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", cautions(one))
+    print(f"Report: {written.html}")
+    if written.shared is not None:
+        print(f"To share: {written.shared}")

@@ -15,7 +15,17 @@ from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
 from gmip.trace import Step, Trace
 
-__all__ = ["NEEDS", "Attack", "Need", "Parties", "RunTraits", "check_step_numbers", "chosen_steps", "parties"]
+__all__ = [
+    "NEEDS",
+    "Attack",
+    "Attacker",
+    "Need",
+    "Parties",
+    "RunTraits",
+    "check_step_numbers",
+    "chosen_steps",
+    "parties",
+]
 
 Need = Literal["query", "weights", "gradients", "recourse", "loss", "population", "labels", "shadows", "code", "list"]
 NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order, and three more
@@ -30,6 +40,9 @@ NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumption
     "code": "the training code and the whole pool",
     "list": "a list that contains the members",
 }
+
+
+Attacker = Literal["gradients", "weights", "predictions"]  # what an attacker sees, the most first
 
 
 class RunTraits(NamedTuple):
@@ -50,7 +63,7 @@ class Attack(ABC):
     analytical: ClassVar[bool] = False  # whether its error rates are known in closed form
 
     @classmethod
-    def sees(cls) -> Literal["gradients", "weights", "predictions"]:
+    def sees(cls) -> Attacker:
         """What of the training or of the model its attacker must see, by its `needs`."""
         if cls.needs & {"gradients", "code"}:
             return "gradients"

@@ -37,6 +37,7 @@ def audit_predictions(
     confidence: float = 0.95,
     delta: float = 1.0e-5,
     fprs: Sequence[float] = (0.001, 0.01, 0.1),
+    target_tpr: str | tuple[float, float] = (0.05, 0.01),
     fail_above_tpr: str | tuple[float, float] | None = None,
     seed: int = 0,
     title: str | None = None,
@@ -59,7 +60,7 @@ def audit_predictions(
     columns : of a table: which column is "member", "label", "probability" (one for each class), "logit", "loss", "id",
         "group", "run". By default columns of these names, p_CLASS, logit_CLASS, and of reference models ref_NAME_loss,
         ref_NAME_p_CLASS, ref_NAME_logit_CLASS and ref_NAME_in.
-    claim, confidence, delta, fprs, fail_above_tpr, seed, title : as in `gmip.audit_scores`.
+    claim, confidence, delta, fprs, target_tpr, fail_above_tpr, seed, title : as in `gmip.audit_scores`.
 
     Guarantees
     ----------
@@ -92,6 +93,7 @@ def audit_predictions(
         confidence=confidence,
         delta=delta,
         fprs=fprs,
+        target_tpr=target_tpr,
         fail_above_tpr=fail_above_tpr,
         seed=seed,
         title=title,

@@ -35,7 +35,6 @@ __all__ = ["Claim", "audit_score_table", "audit_scores", "read_table"]
 Claim = TradeOff | float | tuple[float, float]
 _VERSIONS: Final = ("gmip", "numpy", "scipy")
 _NEEDS: Final = ("what the scores were computed from",)
-_GOAL: Final = RateLimit(0.05, 0.01)
 _EVEN: Final = 0.05  # by how much shares of members may differ between runs whose scores are compared
 
 
@@ -48,6 +47,7 @@ def audit_scores(
     confidence: float = 0.95,
     delta: float = 1.0e-5,
     fprs: Sequence[float] = (0.001, 0.01, 0.1),
+    target_tpr: str | tuple[float, float] = (0.05, 0.01),
     fail_above_tpr: str | tuple[float, float] | None = None,
     seed: int = 0,
     title: str | None = None,
@@ -64,6 +64,7 @@ def audit_scores(
     columns : of a table: which column is "member" (1 or 0), "score" (one or several), "id", "group", "run". By default
         columns of these names, and as scores also score_NAME and NAME_score.
     confidence, delta, fprs : of intervals and bounds; for epsilon; at which members found are reported.
+    target_tpr : what is good enough: at most this TPR at this FPR, as "0.05@0.01" or (0.05, 0.01).
     fail_above_tpr : a limit for pipelines, such as "0.05@0.01": see `result.runs[0].gate`.
     seed : breaks ties, and draws what the bounds draw.
 
@@ -86,6 +87,7 @@ def audit_scores(
         confidence=confidence,
         delta=delta,
         fprs=fprs,
+        target_tpr=target_tpr,
         fail_above_tpr=fail_above_tpr,
         seed=seed,
         title=title,
@@ -101,6 +103,7 @@ def audit_score_table(
     confidence: float,
     delta: float,
     fprs: Sequence[float],
+    target_tpr: str | tuple[float, float],
     fail_above_tpr: str | tuple[float, float] | None,
     seed: int,
     title: str | None,
@@ -110,12 +113,13 @@ def audit_score_table(
 ) -> Audited:
     """`audit_scores` of a table, from the file `path` if any, else called `name`."""
     curve = _curve(claim)
+    goal = _rate("target_tpr", target_tpr)
     criteria = Criteria(
         confidence=_confidence(confidence),
         delta=check.probability("delta", delta, open_low=True, open_high=True),
         fprs=tuple(check.probability("fprs", fpr, open_low=True, open_high=True) for fpr in fprs),
-        goal=_GOAL,
-        limit=_limit(fail_above_tpr),
+        goal=goal,
+        limit=None if fail_above_tpr is None else _rate("fail_above_tpr", fail_above_tpr),
         seed=check.seed(seed),
     )
     if not criteria.fprs:
@@ -129,7 +133,7 @@ def audit_score_table(
         label=lambda repeat, scores: _labels(table, rows[repeat]),
         claimed=curve,
         promises=() if curve is None else (given_promise(curve, criteria.fprs),),
-        advise=lambda verdict, outcomes: advise(None, verdict, outcomes, tpr=_GOAL.tpr, fpr=_GOAL.fpr, schedule=False),
+        advise=lambda verdict, outcomes: advise(None, verdict, outcomes, tpr=goal.tpr, fpr=goal.fpr, schedule=False),
         criteria=criteria,
         progress=watch(f"judging {name}"),
         grouped_by=table.grouped_by,
@@ -212,18 +216,16 @@ def _confidence(value: float) -> float:
     return confidence
 
 
-def _limit(given: Any) -> RateLimit | None:
-    if given is None:
-        return None
+def _rate(name: str, given: Any) -> RateLimit:
     try:
         tpr, fpr = map(float, given.split("@") if isinstance(given, str) else given)
     except (TypeError, ValueError, AttributeError):
         raise InvalidArgument(
-            "must be TPR@FPR", argument="fail_above_tpr", value=given, remedy="pass one such as '0.05@0.01'"
+            "must be TPR@FPR", argument=name, value=given, remedy="pass one such as '0.05@0.01'"
         ) from None
     return RateLimit(
-        check.probability("fail_above_tpr", tpr, open_low=True),
-        check.probability("fail_above_tpr", fpr, open_low=True, open_high=True),
+        check.probability(name, tpr, open_low=True),
+        check.probability(name, fpr, open_low=True, open_high=True),
     )
 
 

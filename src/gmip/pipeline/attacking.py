@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from gmip._io import make_folder, read_if_there, safetensors_metadata, sha256, w
 from gmip._progress import Progress, Watch
 from gmip._random import Stream
 from gmip.attacks import attack_table
-from gmip.attacks.attack import NEEDS, Attack, parties
+from gmip.attacks.attack import NEEDS, Attack, Attacker, parties
 from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.auditing import Attacked, Scored
@@ -60,14 +60,26 @@ def make_attacks(config: AuditConfig, wanted: Sequence[AttackConfig]) -> list[At
     return made
 
 
-def default_attacks(runs: Sequence[AuditedRun]) -> list[AttackConfig]:
-    """The attacks that want to run on these runs when nobody names any."""
+def default_attacks(runs: Sequence[AuditedRun], attacker: Attacker) -> list[AttackConfig]:
+    """The attacks that want to run on these runs when nobody names any, for an attacker who sees no more than this."""
     names = attack_table.default_names([run.traits() for run in runs])
-    return [AttackConfig(name=name) for name in names]
+    return [AttackConfig(name=name) for name in names if _can(attacker, attack_table.kind(name))]
 
 
-def check_attacks(attacks: Sequence[Attack], runs: Sequence[AuditedRun]) -> None:
-    """Raise for an attack that was asked for and needs what a run does not have."""
+def _can(attacker: Attacker, attack: type[Attack]) -> bool:
+    order = get_args(Attacker)
+    return order.index(attack.sees()) >= order.index(attacker)
+
+
+def check_attacks(attacks: Sequence[Attack], runs: Sequence[AuditedRun], attacker: Attacker) -> None:
+    """Raise for an attack that was asked for and needs what a run does not have, or what the attacker does not see."""
+    beyond = next((attack for attack in attacks if not _can(attacker, type(attack))), None)
+    if beyond is not None:
+        raise InvalidArgument(
+            f"has {beyond.name!r}, whose attacker sees {beyond.sees()}, more than `attacker` = {attacker!r} does",
+            argument="attacks",
+            remedy=f"leave it out, or pass `attacker` = {beyond.sees()!r}",
+        )
     released = next((run for run in runs if run.released is not None), None)
     wrong = next((attack for attack in attacks if attack.needs & _OF_TRAINING), None)
     if released is not None and wrong is not None:

@@ -14,6 +14,7 @@ from gmip import tasks
 from gmip._validate import did_you_mean
 from gmip.accounting.account import Notion
 from gmip.attacks import ATTACKS
+from gmip.attacks.attack import Attacker
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
 from gmip.tasks import Recipe
@@ -158,6 +159,7 @@ class AuditConfig(_Strict):
     claim_mu: Positive | None = None
     group_by: str | None = None
     target_tpr: RateConfig = RateConfig(tpr=0.05, fpr=0.01)
+    attacker: Attacker = "gradients"
     fail_above_tpr: RateConfig | None = None
     shadows: ShadowConfig = ShadowConfig()
     device: Annotated[str, AfterValidator(_device)] = "cpu"
@@ -307,8 +309,12 @@ claim_mu: null
 # first of the task's groups, else its classes.
 group_by: null
 
-# What the advice in the report aims at: it says which noise or batch size gives this TPR at this FPR.
+# What is good enough: at most this TPR at this FPR. The report says whether it is kept, and the advice aims at it.
 target_tpr: 0.05@0.01
+
+# Who is out there: gradients (sees every gradient, as in federated learning), weights (sees the released model), or
+# predictions (can only ask it). Who sees less is answered for, too.
+attacker: gradients
 
 # A gate for pipelines: exit code 1 if the lower bound of the TPR at that FPR exceeds it, such as 0.05@0.01.
 fail_above_tpr: null

@@ -56,9 +56,9 @@ def audit(
     attacks : names, or mappings with name and options; None: see `gmip init`.
     watch : called with the name of each stage, returns a function of (done, total).
     settings : the others of `gmip init`: candidates, repeats, seed, out, confidence, delta, fprs, claim_mu, group_by,
-        target_tpr, fail_above_tpr, shadows, device, title. With `out`, work is kept there and an interrupted audit goes
-        on when repeated; without it nothing is kept. No report is written: `gmip.report.write_report(result, folder)`
-        does.
+        target_tpr, attacker, fail_above_tpr, shadows, device, title. With `out`, work is kept there and an interrupted
+        audit goes on when repeated; without it nothing is kept. No report is written:
+        `gmip.report.write_report(result, folder)` does.
     """
     given: dict[str, Any] = dict(settings)
     if runs is not None:
@@ -93,8 +93,8 @@ def run_audit(
     asked = make_attacks(config, config.attacks)  # what is wrong with them is said before anything is trained
     seed = audit_seed(config, work)
     runs = make_runs(task, config, work / "runs", seed, watch)
-    check_attacks(asked, runs)
-    attacks = asked or make_attacks(config, default_attacks(runs))
+    check_attacks(asked, runs, config.attacker)
+    attacks = asked or make_attacks(config, default_attacks(runs, config.attacker))
     audits, candidates = [], {}
     for run in runs:
         groups = record_groups(run.task, config.group_by)
@@ -122,7 +122,7 @@ def run_audit(
         runs=tuple(audits),
         threat_model=THREAT_MODEL if any(run.released is None for run in runs) else RELEASED_THREAT_MODEL,
         provenance=Provenance(
-            command=command or f"gmip.audit({config.task!r}, ...)",
+            command=_repeatable(command, config, seed),
             seed=seed,
             versions={name: version(name) for name in _SHOWN_VERSIONS},
             platform=f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
@@ -131,6 +131,13 @@ def run_audit(
         ),
     )
     return Audited(result, candidates)
+
+
+def _repeatable(command: str | None, config: AuditConfig, seed: int) -> str:
+    """The command with the seed that was drawn, so that it gives the same numbers again."""
+    if command is None:
+        return f"gmip.audit({config.task!r}, seed={seed}, ...)"
+    return command if config.seed is not None else f"{command} --seed {seed}"
 
 
 def _criteria(config: AuditConfig, seed: int) -> Criteria:

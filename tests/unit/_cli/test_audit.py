@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gmip._cli.audit import _print
+from gmip.report import Written, answer_words
 from tests.unit.report import sample
 
+WRITTEN = Written(Path("audit"), Path("audit/report.html"), Path("audit/report.md"), Path("audit/result.json"))
 
-def test_the_verdict_comes_first(capsys):
-    _print(sample.exposed(), "audit/report.html")
+
+def test_the_answer_comes_first(capsys):
+    result = sample.exposed()
+    _print(result, WRITTEN)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == sample.exposed().runs[0].verdict.headline
+    assert lines[0] == answer_words.headline(result, result.runs[0])
+    assert lines[0].startswith("An attacker who sees every gradient finds") and "Target missed" in lines[0]
     assert lines[-2].strip() == "- The run has 500 records: intervals are wide."
     assert lines[-1] == "Report: audit/report.html"
 
 
-def test_of_several_runs_each_verdict_names_its_run(capsys):
+def test_of_several_runs_the_one_to_ship_comes_first_and_each_answer_names_its_run(capsys):
     result = sample.three_runs()
-    _print(result, "audit/report.html")
+    _print(result, WRITTEN)
     lines = capsys.readouterr().out.splitlines()
-    headlines = [f"{run.name}: {run.verdict.headline}" for run in result.runs]
+    assert lines[0] == answer_words.ship(result).words
+    headlines = [f"{run.name}: {answer_words.headline(result, run)}" for run in result.runs]
     assert [line for line in lines if line in headlines] == headlines
