@@ -6,6 +6,7 @@ torchrun --nproc-per-node 2 ranks_script.py FOLDER
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 import warnings
 from collections.abc import Callable
@@ -199,7 +200,11 @@ RECORDED: tuple[Callable[[Path], None], ...] = (
 REFUSED = (uneven_mean, different_gradients, joined, flattened, folder_in_the_way, one_rank_alone)
 
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "ddp_training.py"
+
+
 def main(folder: Path) -> None:
+    runpy.run_path(str(EXAMPLE))["main"](str(folder / "example"))
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     said: dict[str, str] = {}
     for loop in RECORDED:

@@ -7,13 +7,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import gmip
+from gmip.attacks import GLiR
 from gmip.trace import Trace
+from gmip.training import record
 from gmip.training.ranks import Ranks
 from tests.unit.training import ranks_script
 from tests.unit.training.ranks_script import CLIP, EVEN, NOISE, UNEVEN
@@ -42,9 +46,10 @@ def ranks(tmp_path_factory):
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout == f"2 processes took 12 steps of 20 examples each: {folder / 'example'}\n"
     return folder
 
 
@@ -145,3 +150,31 @@ def test_one_process_is_a_rank_alone():
     assert alone.start(lambda: 7) == 7
     assert alone.sizes(None, []) == [None] and alone.sizes(5, [torch.ones(2)]) == [5]
     assert torch.equal(alone.whole(torch.ones(2)), torch.ones(2))
+
+
+def test_the_example_is_audited_as_a_plain_loop_on_its_batches(ranks, tmp_path):
+    """The batches are those that the trace of the two processes names."""
+    trace, task = Trace.open(ranks / "example"), gmip.tasks.load("breast-cancer")
+    assert trace.header.sampling == "shuffled" and trace.header.dataset_size == 60
+    torch.manual_seed(0)
+    model = task.make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    who: dict[str, Any] = {"members": trace.members, "non_members": trace.non_members, "data": task}
+    sizes: dict[str, Any] = {"dataset_size": 60, "batch_size": 20, "sampling": "shuffled"}
+    with record(model, optimizer, tmp_path / "plain", **sizes, **who) as recorder:
+        for number in range(trace.num_steps):
+            ids = trace.batch_ids(number)
+            assert ids is not None
+            recorder.batch(ids=ids)
+            batch = task.pool[ids]
+            optimizer.zero_grad()
+            task.loss(model(batch.inputs), batch.targets).mean().backward()
+            optimizer.step()
+    check_same_trace(trace.path, tmp_path / "plain", tolerance=2.0e-5)
+    plain = Trace.open(tmp_path / "plain")
+    glir = GLiR(play=None, shrinkage="oas", projection=60)
+    ours, theirs = (glir.run(task, one).scores for one in (trace, plain))
+    np.testing.assert_allclose(ours, theirs, atol=0.01 * float(np.std(theirs)))
+    result = gmip.audit(task, runs=[trace.path, plain.path], attacks=["loss"], seed=0)
+    a, b = result.runs
+    assert a.attacks[0].auc.value == pytest.approx(b.attacks[0].auc.value, abs=1.0e-3) and a.verdict == b.verdict
