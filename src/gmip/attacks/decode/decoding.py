@@ -8,7 +8,7 @@ common, membership, is exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 _LEAST_SPREAD: Final = 1.0e-9  # of 1 - D s: what rounding leaves of a cavity
 _LEAST_VARIANCE: Final = 1.0e-12  # of b
 _SETTLED: Final = 1.0e-3  # change of a probability
-_COVERAGES: Final = (0.95, 0.8, 0.6, 0.4, 0.2, 0.0)  # of the most there can be, tried if no background tells
+_UNTOLD: Final = 0.3  # of the most there can be: if not all are listed and nothing tells how many are
 _MOST_BUT_NOT_ALL: Final = 0.95
 _REFUTED: Final = 3.0  # standard errors
 MISFIT: Final = 2.0  # more than this is not explained by the list and the noise
@@ -111,17 +111,28 @@ def decode(
 
 
 def _likely(steps: Sequence[PublishedSum], most: float, members: int) -> tuple[float, float]:
-    """The coverage, below `most`, and its standard error: by moments if background records tell of the unlisted, else
-    (infinite error) the most likely one if memberships were Gaussian."""
+    """The coverage, below `most`, and its standard error: by moments if background records tell of the unlisted; else
+    one that claims little, with an infinite error."""
     told = [(step.share, *step.listed(members * step.share)) for step in steps]
     weight = sum(share**2 * precision for share, _, precision in told)
     count = steps[0].count
     if weight > 0.0:  # of chances p q N/c
         share = sum(share * precision * chance for share, chance, precision in told) / weight * count / members
         return float(np.clip(share, 0.0, _MOST_BUT_NOT_ALL * most)), float(count / members / np.sqrt(weight))
-    grid = [most * q for q in _COVERAGES]
-    fits = [_Beliefs(steps[:1], [[0]], share, members).gaussian(0) for share in grid]
-    return grid[int(np.argmax(fits))], math.inf
+    return _UNTOLD * most, math.inf
+
+
+def _repeats(steps: Sequence[PublishedSum], group_of: Mapping[int, int]) -> Array:
+    """In how many steps what an unlisted member of a batch says about a candidate is said again, on average.
+
+    They are the same people in all steps: one who was drawn in step t is drawn in step s with the chance p_s (never in
+    another batch of the same epoch), and says the same about a candidate as far as the gradients of two records are as
+    alike as before.
+    """
+    same = np.maximum(np.array([step.alike for step in steps]) @ np.array([step.alike for step in steps]).T, 0.0)
+    of = np.array([group_of[t] for t in range(len(steps))])
+    same[of[:, None] == of] = 0.0
+    return np.asarray(1.0 + same @ np.array([step.share for step in steps]))
 
 
 def _left(precision: Array, log_odds: Array) -> Array:
@@ -148,6 +159,7 @@ class _Beliefs:
         self.prior = float(np.clip(coverage * members / count, 0.5 / count, 1.0 - 0.5 / count))
         self.groups = groups
         self.group_of = {t: g for g, group in enumerate(groups) for t in group}
+        self.repeats = _repeats(steps, self.group_of)
         shape = (len(steps), count)
         self.llr = np.zeros(shape)  # what a step says on b = 1 against b = 0
         chance = self.prior * np.array([[step.share] for step in steps])
@@ -184,17 +196,12 @@ class _Beliefs:
         if missing > 0.0:
             varies = 1.0 - step.share if step.draw == "poisson" else self.coverage
             varies += _VAGUE**2 * drawn / (1.0 - self.coverage)
-        found = step.solve(missing, varies, drawn, self.mean[t], self.var[t])
+        found = step.solve(missing, varies, drawn, self.mean[t], self.var[t], repeats=float(self.repeats[t]))
         # What should be left: by the candidates' part, and by noise; of rounding only the most is known.
         told = float((1.0 - found.kept).sum())
         sure = 1.0 if step.noisy or missing > 0.0 else _ROUNDING
         self.chi[t] = found.misfit / (told + sure * max(0.0, step.dims - told))
         return found
-
-    def gaussian(self, t: int) -> float:
-        """Log-likelihood of a published sum, if memberships are Gaussian, up to a constant."""
-        found = self._solve(t)
-        return -(found.misfit + found.log_det) / 2.0
 
     def _update(self, t: int, damping: float) -> float:
         """One step: what it says about each candidate, given all that is known about the others."""

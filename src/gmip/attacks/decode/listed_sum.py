@@ -26,6 +26,7 @@ _BLOCK: Final = 1024  # rows at a time
 _FEWEST: Final = 40  # background records to learn axes from
 _MOST_HELD: Final = 300  # of them held out, to choose the ridge by
 _HELD: Final = 0.2  # at most this share
+_PAIRED: Final = 60  # whose pairs are compared over steps
 _RIDGES: Final = np.geomspace(1.0e-9, 1.0, 19)  # of the mean variance of a direction
 _NULL: Final = 1.0e-12  # of the largest: no axis
 
@@ -43,6 +44,8 @@ class PublishedSum:
     products : array of shape (c + 2, c + 2), all inner products of the vectors; None: the axes are all there are.
     floor : variance of an unlisted member in every other direction.
     learned_from : how many records tell of the unlisted; 0: none but the candidates.
+    alike : array of shape (pairs,), how alike the gradients of some pairs of records are, standardised: the same pairs
+        in all steps of a run.
     noisy : whether noise was added; else the unit is what rounding may do at most.
     dims : numbers that were published.
     share : p, the chance that a member is in the batch.
@@ -54,6 +57,7 @@ class PublishedSum:
     products: Array | None
     floor: float
     learned_from: int
+    alike: Array
     noisy: bool
     dims: int
     share: float
@@ -76,7 +80,9 @@ class PublishedSum:
     def _primal(self) -> bool:
         return self.products is None and self.rows.shape[1] < self.count
 
-    def solve(self, missing: float, varies: float, members: float, mean: Array, variance: Array) -> Solved:
+    def solve(
+        self, missing: float, varies: float, members: float, mean: Array, variance: Array, *, repeats: float = 1.0
+    ) -> Solved:
         """What the sum says if b_i has this mean and variance, as a Gaussian, for each candidate.
 
         Parameters
@@ -84,9 +90,10 @@ class PublishedSum:
         missing, varies : members in the batch who are not listed, on average, and the variance of their number by it.
         members : in the batch, on average.
         mean, variance : arrays of shape (c,).
+        repeats : in how many steps the unlisted say the same again; their variance counts as much more.
         """
         count = self.draw != "poisson"  # the size of the batch is known: one more number
-        random = missing * (1.0 + missing / (self.learned_from or self.count))  # their mean was estimated, too
+        random = repeats * missing * (1.0 + missing / (self.learned_from or self.count))  # their mean is estimated, too
         along = random * self.variance + 1.0
         rest = random * self.floor + 1.0
         spread = np.sqrt(np.append(variance, missing * varies))
@@ -231,13 +238,14 @@ def from_rows(
     vague = 2.0 / max(1.0, share * len(x))
     if background is None or len(background) < _FEWEST:
         mean = x.mean(0)
-        ridge, heat = _tuned((x - mean)[:_MOST_HELD], np.zeros(dims), None, float(np.var(x, 0).mean()), vague)
+        ridge, heat, alike = _tuned((x - mean)[:_MOST_HELD], np.zeros(dims), None, float(np.var(x, 0).mean()), vague)
         return PublishedSum(
             rows=np.vstack([x, mean, y]),
             variance=np.full(dims, ridge / heat),
             products=None,
             floor=0.0,
             learned_from=0,
+            alike=alike,
             noisy=noisy,
             dims=dims,
             share=share,
@@ -249,13 +257,14 @@ def from_rows(
     centred = fitted - mean
     values, axes = eigh(centred.T @ centred / len(fitted), overwrite_a=True, check_finite=False)
     values = np.maximum(values, 0.0)
-    ridge, heat = _tuned((background[:held] - mean) @ axes, values, None, float(values.mean()), vague)
+    ridge, heat, alike = _tuned((background[:held] - mean) @ axes, values, None, float(values.mean()), vague)
     return PublishedSum(
         rows=np.vstack([x, mean, y]) @ axes,
         variance=(values + ridge) / heat,
         products=None,
         floor=0.0,
         learned_from=len(fitted),
+        alike=alike,
         noisy=noisy,
         dims=dims,
         share=share,
@@ -301,7 +310,7 @@ def from_products(
     strangers = slice(c, c + held)
     centred = rows[strangers] - rows[c + held]
     whole = small[strangers, strangers] - small[strangers, [c + held]] - small[[c + held], strangers] + middle
-    ridge, heat = _tuned(centred, variance, whole - centred @ centred.T, float(variance.sum()) / dims, vague)
+    ridge, heat, alike = _tuned(centred, variance, whole - centred @ centred.T, float(variance.sum()) / dims, vague)
     kept = [*range(c), c + held, c + held + 1]
     return PublishedSum(
         rows=np.ascontiguousarray(rows[kept]),
@@ -309,6 +318,7 @@ def from_products(
         products=small[np.ix_(kept, kept)],
         floor=ridge / heat,
         learned_from=m - held,
+        alike=alike,
         noisy=noisy,
         dims=dims,
         share=share,
@@ -325,7 +335,7 @@ def _isotropic(products: Array, c: int, dims: int, share: float, draw: Draw, noi
     few = slice(0, min(c, _MOST_HELD))
     whole = products[few, few] - mean[few] - mean[few, None] + middle
     scale = max(float(np.trace(products[:c, :c])) / c - middle, 0.0) / dims
-    ridge, heat = _tuned(np.zeros((len(whole), 0)), np.zeros(0), whole, scale, vague)
+    ridge, heat, alike = _tuned(np.zeros((len(whole), 0)), np.zeros(0), whole, scale, vague)
     wide = np.empty((c + 2, c + 2))
     order = [*range(c), c + 1]
     wide[:c, :c], wide[c + 1, :c], wide[:c, c + 1] = products[:c, :c], products[c, :c], products[:c, c]
@@ -338,6 +348,7 @@ def _isotropic(products: Array, c: int, dims: int, share: float, draw: Draw, noi
         products=wide,
         floor=ridge / heat,
         learned_from=0,
+        alike=alike,
         noisy=noisy,
         dims=dims,
         share=share,
@@ -349,12 +360,15 @@ def _held(background: int) -> int:
     return min(_MOST_HELD, int(_HELD * background))
 
 
-def _tuned(held: Array, variance: Array, beyond: Array | None, scale: float, noise: float) -> tuple[float, float]:
+def _tuned(
+    held: Array, variance: Array, beyond: Array | None, scale: float, noise: float
+) -> tuple[float, float, Array]:
     """A ridge on the variances of the unlisted, and by how much log-odds must shrink because these were estimated.
 
     For a record x out of sample and W = 1/(variance + ridge + noise), the log-likelihood ratio of one candidate has
     the mean a/2, a = x' W x, and the variance v = E (x' W x')^2 + noise x' W^2 x. The ridge is the one with the best
-    a^2/v, and a/v the scale at which the ratio is one (docs/theory/attackers.md).
+    a^2/v, and a/v the scale at which the ratio is one (docs/theory/attackers.md). Last, x' W x' of some pairs,
+    standardised.
 
     Parameters
     ----------
@@ -363,9 +377,11 @@ def _tuned(held: Array, variance: Array, beyond: Array | None, scale: float, noi
     noise : by the variance of the unlisted members' sum.
     """
     count = len(held)
+    pairs = np.triu_indices(min(count, _PAIRED), 1)
     if scale <= 0.0 or count < 2:
-        return 0.0, 1.0
+        return 0.0, 1.0, np.zeros(len(pairs[0]))
     best = (-1.0, 0.0, 1.0)
+    alike = np.zeros(len(pairs[0]))
     ridges = _RIDGES if len(variance) and np.any(variance > 0.0) else _RIDGES[-1:]
     for ridge in ridges * scale:
         weight = 1.0 / (variance + ridge + noise)
@@ -380,4 +396,6 @@ def _tuned(held: Array, variance: Array, beyond: Array | None, scale: float, noi
         mean = float(own.mean())
         if spread > 0.0 and mean**2 / spread > best[0]:
             best = (mean**2 / spread, float(ridge), mean / spread)
-    return best[1], best[2]
+            alike = products[pairs]
+    alike = alike - alike.mean()
+    return best[1], best[2], alike / max(float(np.linalg.norm(alike)), np.finfo(float).tiny)
