@@ -146,7 +146,7 @@ def test_the_example_project_is_audited_by_its_path(tmp_path: Path, capsys: pyte
     assert gmip("audit", f"{project}:make_task", "--run", tmp_path / "mine", "--out", tmp_path / "audit") == 0
     (one,) = read_result(tmp_path / "audit").runs
     assert one.task == "my-project"
-    assert {attack.attack for attack in one.attacks} == {"glir", "loss"}
+    assert {attack.attack for attack in one.attacks} == {"glir", "decode", "loss"}
     assert one.attacks[0].attack == "glir" and one.attacks[0].auc.value > 0.55
 
 

@@ -60,7 +60,7 @@ def test_no_leak_is_consistent_and_near_chance(tmp_path: Path) -> None:
     train(task, seed=SECRET, out=tmp_path / "run")
     run = only_run(gmip.audit(task, runs=[tmp_path / "run"], seed=1))
     assert run.verdict.kind == "consistent"
-    assert {one.attack for one in run.attacks} == {"glir", "loss", "seed"}
+    assert {one.attack for one in run.attacks} == {"glir", "decode", "loss", "seed"}
     for one in run.attacks:
         assert abs(one.auc.value - 0.5) < 0.05, one.attack
         assert one.auc.lower < 0.52

@@ -70,6 +70,7 @@ _FACTS = {
     "bits": "Bits found per candidate: {}.",
     "misfit": "Variance left open, in units of what the model leaves: {}.",
     "steps": "{} steps were used.",
+    "projected_to": "Gradients were projected to {} numbers, which saves time and memory.",
     "sweeps": "{} sweeps over them.",
     "settled": "The sweeps settled: {}.",
     "iterations": "Mean number of steps of a search: {}.",

@@ -75,9 +75,14 @@ def test_every_attack_can_be_imported_from_the_package():
     ],
 )
 def test_attacks_that_run_unasked(run, extra):
-    assert attack_table.default_names([run]) == ("glir", "loss", *extra)
+    assert attack_table.default_names([run]) == ("glir", "decode", "loss", *extra)
     own = RunTraits(noisy=False, recorded=False, seeded=True)
-    assert attack_table.default_names([run, own]) == ("glir", "loss", *(name for name in extra if name != "seed"))
+    assert attack_table.default_names([run, own]) == (
+        "glir",
+        "decode",
+        "loss",
+        *(name for name in extra if name != "seed"),
+    )
 
 
 def test_options_are_those_of_the_class():

@@ -144,8 +144,8 @@ def test_default_attacks(task: Task, run: Path, tmp_path: Path) -> None:
         path: {one.attack for one in gmip.audit(of, runs=[path]).runs[0].attacks}
         for of, path in ((task, run), (noisy, tmp_path / "noisy"))
     }
-    assert names[run] == {"glir", "loss", "seed"}
-    assert names[tmp_path / "noisy"] == {"glir", "loss", "seed", "glir-no-noise", "glir-no-clip"}
+    assert names[run] == {"glir", "decode", "loss", "seed"}
+    assert names[tmp_path / "noisy"] == {"glir", "decode", "loss", "seed", "glir-no-noise", "glir-no-clip"}
 
 
 @pytest.mark.parametrize(("candidates", "share"), [(1000, 1.0), (20, 0.5)])

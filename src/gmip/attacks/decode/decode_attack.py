@@ -72,8 +72,8 @@ class Decode(Attack):
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
-        """Not yet: only if asked for."""
-        return False
+        """Always: the candidates of an audit are a list that contains members."""
+        return True
 
     def __post_init__(self) -> None:
         if self.coverage is not None:

@@ -29,6 +29,7 @@ _SWEEPS: Final = 6  # to plan for; the first ones tell most
 _EIGEN: Final = 7.0  # an eigen-decomposition by n^3 operations
 _ROWS: Final = 10_000  # background records where gradients are kept as they are
 _PRODUCTS: Final = 3_000  # and where inner products are
+_SMALLER: Final = (1024, 256, 64)
 _ENOUGH: Final = 4.0  # numbers to keep of a gradient, by those that tell a batch from all others
 
 
@@ -73,21 +74,24 @@ def plan(
         enough = 64 * math.ceil(_ENOUGH * 2.0 * batch * max(math.log(candidates / batch), 1.0) / 64)
         if 2 * enough <= min(candidates, num_params):
             ways.append(enough)
-    for way in ways:
+    # Where not even one step has room, it is projected as far as it takes.
+    smaller = [size for size in _SMALLER if size < num_params]
+    for way in [*ways, *smaller]:
         size = way or num_params
         for kept in range(len(steps), 0, -1):
             sums, dims = (1, kept * size) if full else (kept, size)
             cost = _cost(candidates, background, dims, sums)
             if cost.memory <= limit and (cost.work <= most_work or kept == 1):
                 break
-        else:
-            raise InvalidArgument(
-                f"{candidates} candidates need {readable(cost.memory)}, more than `memory_limit` = {readable(limit)} "
-                "allows",
-                remedy="raise it, or pass fewer candidates and their `coverage`",
-            )
-        if kept == len(steps):
+        fits = cost.memory <= limit
+        if fits and (kept == len(steps) or way == ways[-1] or way in smaller):
             break
+    if not fits:
+        needed = readable(cost.memory)
+        raise InvalidArgument(
+            f"{candidates} candidates need {needed}, more than `memory_limit` = {readable(limit)} allows",
+            remedy="raise it, or pass fewer candidates and their `coverage`",
+        )
     if kept < len(steps):
         whole = _cost(candidates, background, dims * len(steps) // kept if full else dims, 1 if full else len(steps))
         why = (
