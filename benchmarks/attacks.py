@@ -1,13 +1,13 @@
 """What an attacker gains from gradients, and what each attack costs: the tables of docs/attacks.md.
 
-    GMIP_DATA=... python benchmarks/attacks.py [--targets 5] [--shadows 64] [SETTING ...]
+    GMIP_DATA=... python benchmarks/attacks.py [--targets 5] [--shadows 64] [--attack NAME ...] [SETTING ...]
 
 In each setting a few targets are trained on random halves of the same candidates, and all attacks run on each of them.
 Their shadow set is shared, as all have one recipe. The first table has AUC and TPR at 1% FPR, mean and standard error
-over the runs. The second has the CPU seconds of an attack on the first run, the training of its shadow models
-included, in one process and on one thread, and their ratio to GLiR's with self-play. The third has the AUC with fewer
-shadow models, for the ways in which LiRA estimates variances, and for RMIA. Data that are not on this machine are left
-out, with a sentence on standard error.
+over the runs (`--attack` leaves out the others). The second has the CPU seconds of an attack on the first run, the
+training of its shadow models included, in one process and on one thread, and their ratio to the first attack's, which
+is GLiR with self-play. The third has the AUC with fewer shadow models, for the ways in which LiRA estimates variances,
+and for RMIA. Data that are not on this machine are left out, with a sentence on standard error.
 """
 
 from __future__ import annotations
@@ -127,6 +127,8 @@ def compare(name: str, options: argparse.Namespace, folder: Path) -> tuple[list[
     shared = Shadows(count=options.shadows, workers=1, folder=folder / "shared")
     found: list[Row] = []
     for label, make in ATTACKS.items():
+        if options.attack and label not in options.attack:
+            continue
         start = time.process_time()
         runs = [rates(task, traces[0], make(shared))]
         row: Row = {"setting": name, "attack": label, "seconds": time.process_time() - start}
@@ -145,6 +147,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", metavar="SETTING", help=f"of {'; '.join(SETTINGS)} (default all)")
     parser.add_argument("--targets", type=int, default=5)
     parser.add_argument("--shadows", type=int, default=64)
+    parser.add_argument("--attack", action="append", choices=list(ATTACKS), help="of the first tables (default all)")
     options = parser.parse_args()
     torch.set_num_threads(1)
     found: list[Row] = []

@@ -35,13 +35,14 @@ class LiRA(ShadowAttack):
     Parameters
     ----------
     shadows : how many shadow models, and where they are trained.
-    online : True fits two Gaussians to each candidate, over the shadow models with it and without it; the score is the
-        log-likelihood ratio. False uses only models without the candidate; the score is how many spreads the released
+    online : True fits two distributions to each candidate, over the shadow models with it and without it; the score is
+        the log-likelihood ratio. False uses only models without the candidate; the score is how many spreads the released
         model's phi lies above theirs, and there are p-values.
     variance : "pooled", one for all candidates; "per-example", each candidate's own; "auto" weighs a candidate's own by
         the number of its models less 1 and the pooled one by 4, so that few shadow models give nearly the pooled and
-        many the candidate's own. Of 4 to 64 models on three tasks its AUC was never more than .004 below the better of
-        the two, which cross at about 16 models (docs/attacks.md, the runs of 2,000 steps).
+        many the candidate's own. Online, "auto" also compares predictive distributions (Student's t) instead of
+        Gaussians, and lets candidates share what training on a record does to its confidence: see
+        `gmip.stats.reference_models.likelihood_ratios`, and docs/attacks.md for what that gains with few models.
     augmentations : further views of each candidate, see `Confidence`. Online, the log-likelihood ratios of the views
         are averaged; offline, their phi.
     device : where the released model is evaluated.

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr
+from scipy.special import gammaln, stdtr
 
 __all__ = [
     "LogMean",
@@ -65,12 +65,42 @@ class Moments:
 
 
 def likelihood_ratios(phi: Array, inside: Moments, outside: Moments, variance: Variance = "auto") -> Array:
-    """log N(phi; of models with the candidate) - log N(phi; of models without), shape (c,), mean over the columns."""
+    """log p(phi | models with the candidate) - log p(phi | models without), shape (c,), mean over the columns.
+
+    "pooled" and "per-example" are ratios of Gaussians. "auto" is a ratio of predictive distributions, given all models
+    (docs/attacks.md): Student's t, since variances are estimated (as in BaVarIA, arXiv 2603.11799), around means that
+    share what is known. A candidate's level is its own, but the shift that training on it makes is one of many: it has
+    a Gaussian prior, whose mean and variance are those of all candidates' shifts.
+    """
+    if variance != "auto":
+        logs = []
+        for moments in (inside, outside):
+            spread, _ = moments.spread(variance)
+            logs.append(-0.5 * (np.log(spread) + (phi - moments.mean) ** 2 / spread))
+        return np.asarray((logs[0] - logs[1]).mean(axis=1))
+    groups = (inside, outside)
+    counts = [moments.count[:, None] for moments in groups]
+    spreads = [moments.spread(variance) for moments in groups]
+    single = [spread / (1.0 + 1.0 / n) for (spread, _), n in zip(spreads, counts, strict=True)]
+    errors = [one / n for one, n in zip(single, counts, strict=True)]  # of a mean
+    shifts = inside.mean - outside.mean
+    varies = np.maximum(shifts.var(axis=0) - (errors[0] + errors[1]).mean(axis=0), 0.0)
+    weights = 1.0 / (errors[0] + errors[1] + varies)
+    shift = (weights * shifts).sum(axis=0) / weights.sum(axis=0)
     logs = []
-    for moments in (inside, outside):
-        spread, _ = moments.spread(variance)
-        logs.append(-0.5 * (np.log(spread) + (phi - moments.mean) ** 2 / spread))
+    for ours, theirs, sign in ((0, 1, 1.0), (1, 0, -1.0)):
+        # The other group's mean, shifted, is a second measurement of ours.
+        precisions = 1.0 / errors[ours], 1.0 / (errors[theirs] + varies)
+        centre = precisions[0] * groups[ours].mean + precisions[1] * (groups[theirs].mean + sign * shift)
+        total = precisions[0] + precisions[1]
+        logs.append(_log_student(phi - centre / total, single[ours] + 1.0 / total, spreads[ours][1]))
     return np.asarray((logs[0] - logs[1]).mean(axis=1))
+
+
+def _log_student(gap: Array, spread: Array, freedom: Array) -> Array:
+    """log density of Student's t with this squared scale, up to log(pi)/2."""
+    norm = gammaln((freedom + 1.0) / 2.0) - gammaln(freedom / 2.0) - np.log(freedom * spread) / 2.0
+    return np.asarray(norm - (freedom + 1.0) / 2.0 * np.log1p(gap**2 / (freedom * spread)))
 
 
 def standardised(phi: Array, outside: Moments, variance: Variance = "auto") -> tuple[Array, Array]:

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 from gmip.auditing.predictions import Answers, Reference, read_answers, signals
 from gmip.errors import InvalidArgument
+from gmip.stats.reference_models import Moments, likelihood_ratios
 
 
 @pytest.fixture
@@ -104,8 +104,11 @@ def test_lira_and_rmia_record_by_record(online):
         spread = (scatter + 4.0 * pooled) / (counts - 1 + 4.0) * (1 + 1 / counts)
         parts[side] = np.array([v.mean() for v in values]), spread
     if online:
-        ratio = norm.logpdf(phi_of(own), parts[True][0], np.sqrt(parts[True][1]))
-        want = ratio - norm.logpdf(phi_of(own), parts[False][0], np.sqrt(parts[False][1]))
+        groups = Moments((12, 1)), Moments((12, 1))
+        for row, was in zip(losses, inside, strict=True):
+            for group, rows in zip(groups, (was, ~was), strict=True):
+                group.add(phi_of(row)[:, None], rows)
+        want = likelihood_ratios(phi_of(own)[:, None], groups[0], groups[1])
     else:
         want = (phi_of(own) - parts[False][0]) / np.sqrt(parts[False][1])
     np.testing.assert_allclose(scores["lira"], want)
