@@ -36,8 +36,8 @@ class LiRA(ShadowAttack):
     ----------
     shadows : how many shadow models, and where they are trained.
     online : True fits two distributions to each candidate, over the shadow models with it and without it; the score is
-        the log-likelihood ratio. False uses only models without the candidate; the score is how many spreads the released
-        model's phi lies above theirs, and there are p-values.
+        the log-likelihood ratio. False uses only models without the candidate; the score is how many spreads the
+        released model's phi lies above theirs, and there are p-values.
     variance : "pooled", one for all candidates; "per-example", each candidate's own; "auto" weighs a candidate's own by
         the number of its models less 1 and the pooled one by 4, so that few shadow models give nearly the pooled and
         many the candidate's own. Online, "auto" also compares predictive distributions (Student's t) instead of
