@@ -45,6 +45,11 @@ class PlayStream(_Streams):
     GAMES = 2
     P_VALUES = 3
     OPTIMALITY = 4  # how far a released model is from an optimum
+    FIELD = 5  # who of background and candidates plays, where both are in the fit
+    BATCHES = 6  # of games; a part for each step
+    EPOCHS = 7  # the order of a game's members; a part for each epoch
+    GAME_NOISE = 8  # a part for each step
+    PAIRS = 9  # records whose products the temperature of a test is measured on; a part for each step
 
 
 class ShadowStream(_Streams):

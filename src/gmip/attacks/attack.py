@@ -74,6 +74,11 @@ class Attack(ABC):
         """Whether an audit of these runs uses the attack when nobody names attacks."""
         return False
 
+    @property
+    def holds_list(self) -> bool:
+        """Whether the attacker uses a list that contains members: an audit then takes the promise for such a one."""
+        return "list" in self.needs
+
     def run(
         self,
         task: Task,

@@ -6,7 +6,7 @@ projection to few dimensions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -21,7 +21,18 @@ from gmip.attacks.memory import as_bytes, readable
 from gmip.errors import InvalidArgument
 from gmip.tasks import Examples
 
-__all__ = ["ROUTES", "Collected", "Projection", "Published", "Route", "collect", "compress", "gram"]
+__all__ = [
+    "ROUTES",
+    "Collected",
+    "Projection",
+    "Published",
+    "Route",
+    "collect",
+    "compress",
+    "gram",
+    "inner_products",
+    "route_for",
+]
 
 Route = Literal["materialise", "gram", "projection"]
 ROUTES: tuple[Route, ...] = ("materialise", "gram", "projection")
@@ -95,23 +106,41 @@ def collect(
         "materialise" otherwise, and the other of these two where only that fits into memory_limit.
     """
     several = list(steps) if isinstance(steps, Sequence) else [steps]
-    if not several or not len(background) or not len(candidates):
+    means = [_mean(step, gradients.num_params) for step in several]
+    limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
+    if projection is not None:
+        projection = check.count("projection", projection)
+    sizes = len(background), len(candidates), len(several)
+    chosen = route_for(gradients, *sizes, projection=projection, memory_limit=limit, route=route)
+    if chosen == "gram":
+        total = inner_products(gradients, several, background, candidates, memory_limit=limit)
+        points, m = compress(total), len(background)
+        extra = len(several) * gradients.num_params - points.shape[1]
+        return Collected(points[:m], points[m:-1], points[-1], extra, "gram")
+    gradients = gradients.within(limit // _WORKING)
+    project = Projection(gradients.num_params, projection, seed=seed) if projection is not None else None
+    return _by_rows(gradients, several, means, background, candidates, project)
+
+
+def route_for(
+    gradients: PerExampleGradients,
+    background: int,
+    candidates: int,
+    steps: int,
+    *,
+    projection: int | None = None,
+    memory_limit: float | str | None = None,
+    route: Route | None = None,
+) -> Route:
+    """The route that `collect` takes for so many examples and steps."""
+    if not steps or not background or not candidates:
         raise InvalidArgument(
-            f"There are {len(several)} steps, {len(background)} background examples and {len(candidates)} candidates",
+            f"There are {steps} steps, {background} background examples and {candidates} candidates",
             remedy="pass at least one of each (background: records that are neither members nor candidates; name fewer "
             "non-members or enlarge the pool)",
         )
-    means = [_mean(step, gradients.num_params) for step in several]
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
-    vectors = len(background) + len(candidates) + 1
-    if projection is not None:
-        projection = check.count("projection", projection)
-    chosen = _route(vectors, len(several) * gradients.num_params, len(several), projection, limit, route)
-    gradients = gradients.within(limit // _WORKING)
-    if chosen == "gram":
-        return _by_gram(gradients, several, means, background, candidates, limit)
-    project = Projection(gradients.num_params, projection, seed=seed) if projection is not None else None
-    return _by_rows(gradients, several, means, background, candidates, project)
+    return _route(background + candidates + 1, steps * gradients.num_params, steps, projection, limit, route)
 
 
 def _route(vectors: int, size: int, steps: int, projection: int | None, limit: int, asked: Route | None) -> Route:
@@ -177,22 +206,31 @@ def _by_rows(
     return Collected(parts[0].numpy(), parts[1].numpy(), mean.numpy(), 0, route)
 
 
-def _by_gram(
+def inner_products(
     gradients: PerExampleGradients,
     steps: Sequence[Published],
-    means: Sequence[NDArray[np.float64]],
     background: Examples,
     candidates: Examples,
-    limit: int,
-) -> Collected:
-    m, c = len(background), len(candidates)
-    total = np.zeros((m + c + 1, m + c + 1))
-    for step, mean in zip(steps, means, strict=True):
+    *,
+    memory_limit: float | str | None = None,
+    start: NDArray[np.float64] | None = None,
+    after: Callable[[int, NDArray[np.float64]], None] | None = None,
+) -> NDArray[np.float64]:
+    """All inner products of background, candidates and published mean, in this order, summed over the steps.
+
+    start : what they are without these steps. after : called with the number of steps done and the sum so far.
+    """
+    limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
+    gradients = gradients.within(limit // _WORKING)
+    size = len(background) + len(candidates) + 1
+    total = np.zeros((size, size)) if start is None else start
+    for done, step in enumerate(steps, 1):
         here = gradients.at(step.parameters)
+        mean = _mean(step, gradients.num_params)
         total += gram(here, (background, candidates), mean, memory_limit=limit - total.nbytes)
-    points = compress(total)
-    extra = len(steps) * gradients.num_params - points.shape[1]
-    return Collected(points[:m], points[m : m + c], points[-1], extra, "gram")
+        if after is not None:
+            after(done, total)
+    return total
 
 
 def _mean(step: Published, d: int) -> NDArray[np.float64]:

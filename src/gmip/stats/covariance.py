@@ -19,7 +19,7 @@ from scipy.linalg import blas, lapack
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
-__all__ = ["DEFAULT_CUTOFF", "GaussianModel", "Shrinkage", "WhiteModel", "fit_white"]
+__all__ = ["DEFAULT_CUTOFF", "GaussianModel", "Shrinkage", "WhiteModel", "fit_white", "shrinkage_of"]
 
 Array = NDArray[np.float64]
 Shrinkage = Literal["ledoit-wolf", "oas"]
@@ -84,7 +84,8 @@ class GaussianModel:
         mean, directions, spectrum, samples, fourth = sums
         scale, floor = 1.0, 0.0
         if shrinkage is not None:
-            share = _intensity(shrinkage, spectrum, fourth, samples, mean.size + extra_dims)
+            total, squares = float(spectrum.sum()), float(spectrum @ spectrum)
+            share = shrinkage_of(shrinkage, total, squares, fourth, samples, mean.size + extra_dims)
             scale, floor = 1.0 - share, share * float(spectrum.sum()) / (mean.size + extra_dims)
         return cls(
             mean=mean,
@@ -351,10 +352,11 @@ def _needs_variance(largest: float, mean: Array) -> None:
         )
 
 
-def _intensity(kind: Shrinkage, spectrum: Array, fourth: float, samples: int, dimension: int) -> float:
-    """Weight of the identity, from the eigenvalues of the covariance with divisor m, as both papers have it."""
-    values = spectrum * ((samples - 1) / samples)
-    squares, mean = float(values @ values), float(values.sum()) / dimension
+def shrinkage_of(kind: Shrinkage, total: float, squares: float, fourth: float, samples: int, dimension: int) -> float:
+    """Weight of the identity, from the sums of the eigenvalues of the covariance and of their squares, and the sum of
+    |x - mean|^4 over the samples."""
+    divisor = (samples - 1) / samples  # both papers divide by m
+    squares, mean = squares * divisor**2, total * divisor / dimension
     if kind == "oas":  # Chen et al. (2010), equation 23, as scikit-learn writes it
         alpha = squares / dimension**2
         spread = (samples + 1.0) * (alpha - mean**2 / dimension)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal, cast, get_args
 
 import numpy as np
 
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps
-from gmip.attacks.glir.published_step import View
-from gmip.attacks.glir.scoring import GlirOutcome, glir_scores
+from gmip.attacks.glir.played_run import PlayedRun
+from gmip.attacks.glir.published_step import GramView, StepView, View, stack
+from gmip.attacks.glir.scoring import Background, GlirOutcome, grid_of, scores_by_play, scores_without_play
 from gmip.attacks.glir.selfplay import Play, background_needed
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import as_bytes
 from gmip.attacks.signals import run_model
-from gmip.attacks.step_vectors import collect
+from gmip.attacks.step_vectors import collect, inner_products, route_for
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
@@ -46,6 +47,8 @@ class GLiR(Attack):
         None: no self-play.
     cutoff, ridge, shrinkage : of the covariance, see `gmip.stats.GaussianModel.fit`; cutoff and ridge None: by
         self-play.
+    background : "alone" estimates from the background alone. "with-candidates" adds the candidates, unlabelled: an
+        attacker who holds a list that contains members, and judged as such by an audit. It needs self-play.
     steps : numbers of the recorded steps to use; None: all.
     projection : project gradients to this many dimensions, for models too large otherwise; costs power.
     doubt : what the trace says and the attack does not believe: "noise" tests as if there were none, "clipping" as if
@@ -58,8 +61,9 @@ class GLiR(Attack):
     Guarantees
     ----------
     Scores need no label of the run. With self-play a p-value p has P(p <= a | not a member) <= a, whatever the
-    distribution of gradients, for candidates drawn as the background was; without it p-values rest on the Gaussian
-    model of the mean, a CLT approximation.
+    distribution of gradients, for candidates drawn as the background was: exactly with candidates in the background,
+    up to one record in as many as there are without (docs/theory/glir.md, "The whole background"). Without self-play
+    p-values rest on the Gaussian model of the mean, a CLT approximation.
     """
 
     method: Method = "auto"
@@ -67,6 +71,7 @@ class GLiR(Attack):
     cutoff: float | None = None
     ridge: float | None = None
     shrinkage: Shrinkage | None = None
+    background: Background = "alone"
     steps: Sequence[int] | None = None
     projection: int | None = None
     doubt: Doubt | None = None
@@ -93,6 +98,11 @@ class GLiR(Attack):
                 check.non_negative(name, getattr(self, name))
         if self.shrinkage is not None:
             check.one_of("shrinkage", self.shrinkage, get_args(Shrinkage))
+        check.one_of("background", self.background, get_args(Background))
+        if self.background == "with-candidates" and self.play is None:
+            raise InvalidArgument(
+                "needs self-play", argument="background", value=self.background, remedy="leave out `play` = None"
+            )
         check_step_numbers(self.steps)
         if self.projection is not None:
             check.count("projection", self.projection)
@@ -105,17 +115,30 @@ class GLiR(Attack):
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
         steps = chosen_steps(trace, self.steps)
         method = self._method(trace, len(steps))
-        play = self._play(trace.header.dataset_size, len(who.background))
-        outcome = glir_scores(
-            self._views(task, trace, who, steps, method, progress),
-            method=method,
-            play=play,
-            cutoff=self.cutoff,
-            ridge=self.ridge,
-            shrinkage=self.shrinkage,
-            seed=self.seed,
-        )
-        return self._scored(outcome, who)
+        play = self._play(trace.header.dataset_size, who)
+        grid = grid_of(play, self.cutoff, self.ridge)
+        views = self._views(task, trace, who, steps, method, progress, compressed=play is None)
+        if play is None:
+            found = scores_without_play([cast(View, make()) for make in views], method, grid, self.shrinkage, self.seed)
+        else:
+            run = PlayedRun(
+                background=len(who.background),
+                candidates=len(who.candidates),
+                dataset_size=trace.header.dataset_size,
+                method=method,
+                play=play,
+                grid=grid,
+                shrinkage=self.shrinkage,
+                seed=self.seed,
+                listed=self.background == "with-candidates",
+            )
+            found = scores_by_play(views, run)
+        return self._scored(found, who)
+
+    @property
+    def holds_list(self) -> bool:
+        """With candidates in the background."""
+        return self.background == "with-candidates"
 
     def _scored(self, outcome: GlirOutcome, who: Parties) -> ScoreSet:
         """A doubting attack measures and plays another run than the recorded one, so it makes no statement on that."""
@@ -138,7 +161,7 @@ class GLiR(Attack):
             calibration=outcome.calibration,
             prediction=outcome.prediction.expected() if believed and outcome.prediction is not None else None,
             facts={
-                "method": outcome.method,
+                "method": outcome.method + (", candidates in the background" if self.holds_list else ""),
                 "rank": outcome.ranks[0],
                 "cutoff": outcome.cutoff,
                 "ridge": outcome.ridge,
@@ -153,12 +176,14 @@ class GLiR(Attack):
             return "mixture"
         return "joint" if num_steps > 1 else "likelihood-ratio"
 
-    def _play(self, dataset_size: int, count: int) -> Play | None:
-        if self.play is None or count >= background_needed(dataset_size):
+    def _play(self, dataset_size: int, who: Parties) -> Play | None:
+        listed = len(who.candidates) if self.background == "with-candidates" else 0
+        needed = background_needed(dataset_size, listed)
+        if self.play is None or listed or len(who.background) >= needed:
             return self.play
         warnings.warn(
-            f"background has {count} examples and self-play with {dataset_size} members needs "
-            f"{background_needed(dataset_size)}, so the attack runs without self-play: estimates are not tuned and "
+            f"background has {len(who.background)} examples and self-play with {dataset_size} members needs "
+            f"{needed}, so the attack runs without self-play: estimates are not tuned and "
             "p-values rest on the Gaussian model. Pass more background.",
             GmipWarning,
             stacklevel=3,
@@ -166,23 +191,62 @@ class GLiR(Attack):
         return None
 
     def _views(
-        self, task: Task, trace: Trace, who: Parties, steps: list[Step], method: str, progress: Progress
-    ) -> Iterator[View]:
+        self,
+        task: Task,
+        trace: Trace,
+        who: Parties,
+        steps: list[Step],
+        method: str,
+        progress: Progress,
+        *,
+        compressed: bool,
+    ) -> list[Callable[[], StepView]]:
+        """How to get each view; the steps of a full-batch run are one."""
         model = run_model(task, trace, device=self.device)
         header = dataclasses.replace(trace.header, clip_norm=None) if self.doubt == "clipping" else trace.header
         gradients = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=self.memory_limit)
-        vectors = len(who.background) + len(who.candidates) + 1
-        if method == "joint" and gradients.num_params > vectors and self.projection is None:
-            yield self._view(gradients, trace, who, steps)  # inner products of all steps add up
-            progress(len(steps), len(steps))
-            return
-        for done, step in enumerate(steps):
-            view = self._view(gradients, trace, who, [step])
-            yield view.reduced() if method == "joint" else view
-            progress(done + 1, len(steps))
+        sizes = len(who.background), len(who.candidates)
+        joint = method == "joint"
+        route = route_for(gradients, *sizes, len(steps) if joint else 1, projection=self.projection)
+        epochs = _epochs(trace)
 
-    def _view(self, gradients: PerExampleGradients, trace: Trace, who: Parties, steps: list[Step]) -> View:
-        """One step, or several full-batch steps as one."""
+        def made(some: list[Step], done: int) -> StepView:
+            how = self._how(trace, some, epochs)
+            scale = some[0].info.divisor / how["batch_size"]  # where a loop divided by another number than the batch's
+            if route == "gram" and not compressed:
+                count = lambda finished, _: progress(done + finished, len(steps))  # noqa: E731
+                products = inner_products(gradients, some, who.background, who.candidates, after=count)
+                products[-1] *= scale
+                products[:, -1] *= scale
+                dimension = len(some) * gradients.num_params
+                return GramView(products=products, background_size=sizes[0], dimension=dimension, **how)
+            parts = []
+            for together in [some] if route == "gram" else [[step] for step in some]:
+                found = collect(
+                    gradients,
+                    together,
+                    who.background,
+                    who.candidates,
+                    projection=self.projection,
+                    seed=self.seed,
+                    route=route,
+                )
+                part = View(
+                    mean=scale * found.mean,
+                    candidates=found.candidates,
+                    background=found.background,
+                    **{**how, "extra_dims": found.extra_dims},
+                )
+                parts.append(part.reduced() if len(some) > 1 and len(together) == 1 else part)
+                progress(done + len(parts), len(steps))
+            return stack(parts) if joint else parts[0]
+
+        if joint:
+            return [lambda: made(steps, 0)]
+        return [lambda done=done, step=step: made([step], done) for done, step in enumerate(steps)]  # type: ignore[misc]
+
+    def _how(self, trace: Trace, steps: list[Step], epochs: int | None) -> dict[str, Any]:
+        """What `StepView` asks about one step, or several full-batch steps as one."""
         header, info = trace.header, steps[0].info
         poisson = header.sampling == "poisson"
         n = header.batch_size if poisson else info.batch_size
@@ -191,19 +255,28 @@ class GLiR(Attack):
                 f"{trace.path} has steps of different batch sizes or noise, which cannot be joined",
                 remedy="choose `steps` that agree, or `method` = 'likelihood-ratio'",
             )
-        found = collect(gradients, steps, who.background, who.candidates, projection=self.projection, seed=self.seed)
-        scale = info.divisor / n  # where a loop divided by another number than the batch's own
-        return View(
-            mean=scale * found.mean,
-            candidates=found.candidates,
-            background=found.background,
-            batch_size=n,
-            noise_std=0.0 if self.doubt == "noise" else scale * info.noise_std,
-            sample_rate=n / header.dataset_size,
-            sampling="poisson" if poisson else "full" if n == header.dataset_size else "fixed",
-            extra_dims=found.extra_dims,
-            length_counts=self.doubt != "noise" or info.noise_std == 0.0,
-        )
+        how: dict[str, Any] = {
+            "batch_size": n,
+            "noise_std": 0.0 if self.doubt == "noise" else info.divisor / n * info.noise_std,
+            "sample_rate": n / header.dataset_size,
+            "sampling": "poisson" if poisson else "full" if n == header.dataset_size else "fixed",
+            "length_counts": self.doubt != "noise" or info.noise_std == 0.0,
+        }
+        if epochs is not None and how["sampling"] == "fixed":
+            epoch, place = divmod(info.index, epochs)
+            how |= {"sampling": "shuffled", "epoch": epoch, "drawn": place * header.batch_size}
+        return how
+
+
+def _epochs(trace: Trace) -> int | None:
+    """Batches in an epoch of a shuffled run; None where its batches are not those of shuffled epochs."""
+    n, size = trace.header.batch_size, trace.header.dataset_size
+    rest = size % n
+    sizes = {info.batch_size for info in trace.infos}
+    if trace.header.sampling != "shuffled" or not sizes <= ({n, rest} if rest else {n}):
+        return None
+    dropped = rest > 0 and rest not in sizes and len(trace.infos) > size // n
+    return size // n + (rest > 0 and not dropped)
 
 
 @dataclass(frozen=True, kw_only=True)

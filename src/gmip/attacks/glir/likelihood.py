@@ -179,17 +179,6 @@ class StepTest:
         shift = self.offset * (-p / ((1.0 - p) * n))
         return np.asarray(means @ (shift / self.v1) - 0.5 * shift @ (shift / self.v1) + self._variance_part(means))
 
-    def mixture(self, published: Array, coordinates: Array) -> Array:
-        """Log-likelihood ratio "a member" against "not a member", when a member is in the batch with chance p: (g, c).
-
-        log(1 - p + p exp(llr)), docs/theory/glir.md, "Mini-batches".
-        """
-        inside = self.llr(published, coordinates)
-        if self.sample_rate == 1.0:
-            return inside
-        out = np.log1p(-self.sample_rate) + self.absent(published)[:, None]
-        return np.asarray(np.logaddexp(out, math.log(self.sample_rate) + inside))
-
     def log_p_value(self, published: Array, coordinates: Array) -> Array:
         """The paper's test: log P(U <= observed) if not in the batch, shape (g, c); low for members.
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +18,18 @@ from scipy import special
 
 from gmip import _validate as check
 from gmip._random import PlayStream
-from gmip.attacks.glir import selfplay
 from gmip.attacks.glir.likelihood import FittedStep, StepTest, llr_p_values
-from gmip.attacks.glir.published_step import View, same_run, stack
-from gmip.attacks.glir.selfplay import DEFAULT_GRID, Games, Ground, Play, Prediction, step_scores
+from gmip.attacks.glir.metrics import Setting
+from gmip.attacks.glir.played_run import Kept, PlayedRun, Total
+from gmip.attacks.glir.published_step import StepView, View, same_run, stack
+from gmip.attacks.glir.selfplay import DEFAULT_GRID, Play, Prediction
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, Shrinkage, WhiteModel
 
-__all__ = ["METHODS", "GlirOutcome", "glir_scores"]
+__all__ = ["METHODS", "Background", "GlirOutcome", "glir_scores", "grid_of", "scores_by_play", "scores_without_play"]
 
 Array = NDArray[np.float64]
-Setting = tuple[float, float]  # cutoff, ridge
+Background = Literal["alone", "with-candidates"]
 METHODS = ("likelihood-ratio", "paper", "mixture", "joint")
 _DRAWS = 1999  # published means simulated for a p-value that has no formula
 _BLOCK = 100
@@ -88,6 +89,7 @@ def glir_scores(
     cutoff: float | None = None,
     ridge: float | None = None,
     shrinkage: Shrinkage | None = None,
+    background: Background = "alone",
     seed: int = 0,
 ) -> GlirOutcome:
     """Score every candidate by what the published means say about its membership (docs/theory/glir.md).
@@ -106,19 +108,55 @@ def glir_scores(
     cutoff, ridge : relative eigenvalue cut-off and ridge; None leaves them to self-play (without it: the first of its
         grid that there are enough samples for).
     shrinkage : of the covariance, see `GaussianModel.fit`.
+    background : "with-candidates" fits on background and candidates alike (docs/glir.md, "Candidates as background"):
+        for an attacker who holds a list that contains members.
     seed : of everything random here; the same seed gives the same answer.
     """
     check.one_of("method", method, METHODS)
+    check.one_of("background", background, get_args(Background))
+    if background == "with-candidates" and (models is not None or play is None):
+        raise InvalidArgument(
+            "= 'with-candidates' needs self-play, which makes its p-values valid",
+            argument="background",
+            remedy="leave out `play` = None and `models`",
+        )
     if method == "joint":
         views = [stack(list(views))]
-    pairs = DEFAULT_GRID if play is None else play.grid
-    grid = list(dict.fromkeys((c if cutoff is None else cutoff, r if ridge is None else ridge) for c, r in pairs))
+    grid = grid_of(play, cutoff, ridge)
     if models is None and play is not None:
-        return _scores_by_play(views, method=method, play=play, grid=grid, shrinkage=shrinkage, seed=seed)
+        rest = iter(views)
+        first = next(rest, None)
+        if first is None:
+            raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
+        run = PlayedRun(
+            background=first.num_background,
+            candidates=first.num_candidates,
+            dataset_size=first.dataset_size,
+            method=method,
+            play=play,
+            grid=grid,
+            shrinkage=shrinkage,
+            seed=seed,
+            listed=background == "with-candidates",
+        )
+        return scores_by_play(_checked(rest, first), run)
     steps = list(views)
     same_run(steps)
     if models is not None:
         return _from_models([FittedStep.of(v, m) for v, m in _paired(steps, models)], method, seed)
+    return scores_without_play(steps, method, grid, shrinkage, seed)
+
+
+def grid_of(play: Play | None, cutoff: float | None, ridge: float | None) -> list[Setting]:
+    """The settings that compete, those that are given being fixed."""
+    pairs = DEFAULT_GRID if play is None else play.grid
+    return list(dict.fromkeys((c if cutoff is None else cutoff, r if ridge is None else ridge) for c, r in pairs))
+
+
+def scores_without_play(
+    steps: Sequence[View], method: str, grid: Sequence[Setting], shrinkage: Shrinkage | None, seed: int
+) -> GlirOutcome:
+    """Scores by the first setting of the grid that there are enough samples for."""
     # Then every rank has samples enough, and the first setting is the one.
     plenty = all(v.background is not None and v.mean.size < v.background.shape[0] - 2 for v in steps)
     fitted = [FittedStep.fitted(view, slice(None), grid[0], shrinkage, final=plenty) for view in steps]
@@ -144,13 +182,20 @@ def _paired(steps: list[View], models: Sequence[GaussianModel]) -> list[tuple[Vi
     return list(zip(steps, models, strict=True))
 
 
-def _scored(
-    tests: Sequence[StepTest], means: Sequence[Array], places: Sequence[Array], method: str
+def _totals(
+    tests: Sequence[StepTest], means: Sequence[Array], places: Sequence[Array], views: Sequence[StepView], method: str
 ) -> tuple[Array, Array]:
-    """Scores and log-likelihood ratios of the candidates, each of shape (c,), summed over the steps."""
-    rows = list(zip(tests, means, places, strict=True))
-    scores = np.sum([step_scores(t, m, p, method)[0] for t, m, p in rows], axis=0)
-    return scores, scores if method != "paper" else np.sum([t.llr(m, p)[0] for t, m, p in rows], axis=0)
+    """Scores and log-likelihood ratios of c candidates against g published means, each of shape (g, c)."""
+    scores, ratios = Total(mixture=method == "mixture"), Total(mixture=False)
+    for test, published, at, view in zip(tests, means, places, views, strict=True):
+        how = np.array([view.sample_rate, view.sampling == "shuffled", view.epoch])
+        if method == "paper":
+            scores.add(-test.log_p_value(published, at), 0.0, how)
+            ratios.add(test.llr(published, at), 0.0, how)
+        else:
+            scores.add(test.llr(published, at), test.absent(published)[:, None], how)
+    found = scores.value()
+    return found, ratios.value() if method == "paper" else found
 
 
 def _from_models(steps: list[FittedStep], method: str, seed: int) -> GlirOutcome:
@@ -158,7 +203,8 @@ def _from_models(steps: list[FittedStep], method: str, seed: int) -> GlirOutcome
     tests = [step.test() for step in steps]
     places = [step.embed(step.view.candidates, [test]) for step, test in zip(steps, tests, strict=True)]
     means = [step.embed(step.view.mean[None], [test]) for step, test in zip(steps, tests, strict=True)]
-    scores, llr = _scored(tests, means, places, method)
+    views = [step.view for step in steps]
+    scores, llr = (found[0] for found in _totals(tests, means, places, views, method))
     known = all(step.gradients.num_samples == math.inf for step in steps)
     always = all(step.view.sample_rate == 1.0 for step in steps)
     p_values: Array | None = None
@@ -168,7 +214,7 @@ def _from_models(steps: list[FittedStep], method: str, seed: int) -> GlirOutcome
         elif method != "mixture" or always:
             p_values = llr_p_values(tests, places, llr)
         elif known:
-            p_values = _simulated(tests, places, scores, PlayStream.P_VALUES.rng(seed))
+            p_values = _simulated(tests, places, views, scores, PlayStream.P_VALUES.rng(seed))
     return _outcome(
         steps,
         places,
@@ -196,133 +242,43 @@ def _outcome(steps: list[FittedStep], places: list[Array], **found: Any) -> Glir
     )
 
 
-def _simulated(tests: Sequence[StepTest], places: Sequence[Array], scores: Array, rng: np.random.Generator) -> Array:
+def _simulated(
+    tests: Sequence[StepTest],
+    places: Sequence[Array],
+    views: Sequence[StepView],
+    scores: Array,
+    rng: np.random.Generator,
+) -> Array:
     """Monte Carlo p-values of the mixture under known parameters: valid at any number of draws."""
     above = np.zeros(scores.size)
     for size in [_BLOCK] * (_DRAWS // _BLOCK) + [_DRAWS % _BLOCK]:
-        total = np.zeros((size, scores.size))
-        for test, at in zip(tests, places, strict=True):
-            total += test.mixture(np.sqrt(test.v0) * rng.standard_normal((size, test.v0.size)), at)
-        above += (total >= scores).sum(axis=0)
+        means = [np.sqrt(test.v0) * rng.standard_normal((size, test.v0.size)) for test in tests]
+        above += (_totals(tests, means, places, views, "mixture")[0] >= scores).sum(axis=0)
     return np.asarray((1.0 + above) / (1.0 + _DRAWS))
 
 
-def _scores_by_play(
-    views: Iterable[View],
-    *,
-    method: str,
-    play: Play,
-    grid: list[Setting],
-    shrinkage: Shrinkage | None,
-    seed: int,
-) -> GlirOutcome:
-    """Every setting of the grid scores the candidates, the held-out examples and the games, step by step; then the
-    games choose one. p-values are ranks among the held-out examples."""
-    rest = iter(views)
-    first = next(rest, None)
-    if first is None:
-        raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
-    count = 0 if first.background is None else first.background.shape[0]
-    estimation, held_out = selfplay.split(count, first.dataset_size, share=play.share, seed=seed)
-    tally = _Tally(first, grid, held_out, method, play, seed)
-    for view in itertools.chain([first], rest):
-        same_run([first, view])
-        tally.add(FittedStep.fitted(view, estimation, grid[0], shrinkage))
-    return tally.outcome()
-
-
-class _Tally:
-    """Sums over the steps so far, one for each setting."""
-
-    def __init__(
-        self, view: View, grid: list[Setting], held_out: NDArray[np.intp], method: str, play: Play, seed: int
-    ) -> None:
-        self.grid, self.held_out, self.method = grid, held_out, method
-        self.usable = np.ones(len(grid), dtype=np.bool_)
-        self.scores = np.zeros((len(grid), view.candidates.shape[0]))
-        self.llr = np.zeros_like(self.scores)
-        self.null = np.zeros((len(grid), held_out.size))
-        self.susceptibility = np.zeros_like(self.scores)  # NaN where there are too few samples for one
-        self.ranks: list[list[int]] = [[] for _ in grid]
-        self.eigenvalues: list[Array] = []
-        self.most = 0  # the largest rank that was asked for
-        self.samples = 0.0
-        self.games = [
-            Games(held_out.size, view.dataset_size, number, len(grid), stream.rng(seed))
-            for stream, number in ((PlayStream.TUNING_GAMES, play.tuning_games), (PlayStream.GAMES, play.games))
-        ]
-
-    def add(self, base: FittedStep) -> None:
-        view = base.view
-        assert view.background is not None
-        steps = [base.retuned(setting) for setting in self.grid]
-        self.most = max(self.most, *(step.gradients.rank for step in steps))
-        self.samples = base.gradients.num_samples
-        self.usable &= [step.usable() for step in steps]
-        self._check()
-        tests = {i: step.test() for i, step in enumerate(steps) if self.usable[i]}
-        ground = _ground(base, self.held_out, list(tests.values()))
-        mean = base.embed(view.mean[None], list(tests.values()))
-        candidates = base.embed(view.candidates, list(tests.values()))
-        tests = {i: selfplay.measured(test, ground.places) for i, test in tests.items()}
-        # Not positive: the estimates are so poor that the test would take members for others.
-        self.usable &= [i in tests and tests[i].temperature > 0.0 for i in range(len(self.grid))]
-        self._check()
-        tests = {i: test for i, test in tests.items() if self.usable[i]}
-        for i in tests:
-            self._score(i, tests[i], mean, candidates, ground.places)
-            found = steps[i].susceptibility(candidates)
-            self.susceptibility[i] += np.nan if found is None else found
-            self.ranks[i].append(steps[i].gradients.rank)
-        self.eigenvalues.append(base.gradients.spectrum)
-        for games in self.games:
-            games.step(ground, tests, self.method)
-
-    def _check(self) -> None:
-        if not self.usable.any():
-            raise InvalidArgument(
-                f"leaves {self.samples:.0f} examples for estimates of rank {self.most}, too few for every `cutoff` and "
-                "`ridge` of the grid",
-                argument="background",
-                remedy="pass more examples or a larger `ridge`",
-            )
-
-    def _score(self, i: int, test: StepTest, mean: Array, candidates: Array, places: Array) -> None:
-        self.scores[i] += step_scores(test, mean, candidates, self.method)[0]
-        self.null[i] += step_scores(test, mean, places, self.method)[0]
-        if self.method == "paper":
-            self.llr[i] += test.llr(mean, candidates)[0]
-
-    def outcome(self) -> GlirOutcome:
-        tuning, games = self.games
-        areas = [tuning.mean_auc(i) if self.usable[i] else -np.inf for i in range(len(self.grid))]
-        best = int(np.argmax(areas))
-        cutoff, ridge = self.grid[best]
-        scores, null = self.scores[best], np.sort(self.null[best])
-        at_least = null.size - np.searchsorted(null, scores, side="left")
-        prediction = Prediction.of(games.scores[best], games.inside)
-        mean_k = self.susceptibility[best] / len(self.eigenvalues)
-        return GlirOutcome(
-            method=self.method,
-            scores=scores,
-            llr=self.llr[best] if self.method == "paper" else scores,
-            p_values=(1.0 + at_least) / (1.0 + null.size),
-            susceptibility=None if np.isnan(mean_k).any() else mean_k,
-            ranks=tuple(self.ranks[best]),
-            spectra=tuple(self.eigenvalues),
-            cutoff=cutoff,
-            ridge=ridge,
-            calibration=prediction.calibration,
-            null_scores=null,
-            prediction=prediction,
-        )
-
-
-def _ground(step: FittedStep, held_out: NDArray[np.intp], tests: list[StepTest]) -> Ground:
-    assert step.view.background is not None
-    return Ground(
-        view=step.view,
-        places=step.embed(step.view.background[held_out], tests),
-        centre=step.embed(step.batches.mean[None], tests, centred=False)[0],
-        directions=step.batches.directions if step.needs_residual(tests) else None,
+def scores_by_play(steps: Iterable[Callable[[], StepView]], run: PlayedRun, kept: Kept | None = None) -> GlirOutcome:
+    """The scores of a setting that games choose. p-values are ranks among background records."""
+    found = run.run(steps, kept)
+    null = np.sort(found.null)
+    at_least = null.size - np.searchsorted(null, found.scores, side="left")
+    return GlirOutcome(
+        method=run.method,
+        scores=found.scores,
+        llr=found.llr if run.method == "paper" else found.scores,
+        p_values=np.asarray((1.0 + at_least) / (1.0 + null.size), dtype=np.float64),
+        susceptibility=found.susceptibility,
+        ranks=found.ranks,
+        spectra=found.spectra,
+        cutoff=found.setting[0],
+        ridge=found.setting[1],
+        calibration=found.prediction.calibration,
+        null_scores=null,
+        prediction=found.prediction,
     )
+
+
+def _checked(views: Iterator[StepView], first: StepView) -> Iterator[Callable[[], StepView]]:
+    for view in itertools.chain([first], views):
+        same_run([first, view])
+        yield lambda view=view: view  # type: ignore[misc]

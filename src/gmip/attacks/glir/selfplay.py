@@ -1,15 +1,14 @@
 """Self-play: the attacker plays the membership game with background examples, whose membership is known.
 
-The background is split in two. One part estimates the model. From the other a game draws a pseudo-data set as large as
-the real one, its batches as the run drew them, averages their gradients at each step and scores everybody in that part.
-No label of the real run is used, and games are unlimited: cut-off and ridge are chosen here, the ROC of the real
-attack is predicted to low FPRs, and scores are calibrated to log-odds (docs/theory/glir.md, "Self-play").
+A game draws a pseudo-data set as large as the real one from a part of the background (the field), its batches as the
+run drew them, averages their gradients at each step and scores everybody in the field. No label of the real run is
+used, and games are unlimited: cut-off and ridge are chosen here, the ROC of the real attack is predicted to low FPRs,
+and scores are calibrated to log-odds (docs/theory/glir.md, "Self-play"). Where candidates are not part of the fit, the
+field is not either; where they are, unlabelled, it is.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,8 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
 from gmip._random import PlayStream
-from gmip.attacks.glir.likelihood import StepTest
-from gmip.attacks.glir.published_step import View
+from gmip.accounting import noncentral_chi2
+from gmip.attacks.glir.metrics import Drawn, Evidence, Metric, Rows
+from gmip.attacks.glir.published_step import StepView
 from gmip.errors import InvalidArgument
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
 from gmip.stats.scores import ExpectedRoc, logistic_calibration
@@ -27,14 +27,13 @@ from gmip.stats.scores import ExpectedRoc, logistic_calibration
 __all__ = [
     "DEFAULT_GRID",
     "Games",
-    "Ground",
     "Play",
     "Prediction",
+    "StepScale",
     "background_needed",
     "game_aucs",
-    "measured",
+    "mixed_field",
     "split",
-    "step_scores",
 ]
 
 Array = NDArray[np.float64]
@@ -43,9 +42,10 @@ DEFAULT_GRID: tuple[tuple[float, float], ...] = (
     *((cutoff, 0.0) for cutoff in (1.0e-12, 1.0e-10, 1.0e-8, 1.0e-6, 1.0e-4)),
     *((1.0e-12, ridge) for ridge in (1.0e-6, 1.0e-5, 1.0e-4, 1.0e-3, 1.0e-2, 1.0e-1)),
 )
-_ENOUGH = 2000  # play examples: p-values down to 1/2001
-_SPARE = 200  # pseudo-non-members that a game has at least
-_PAIRS = 1000  # held-out examples at most that the temperature is measured on, in pairs
+_ENOUGH = 1000  # records of a field, or half as many again as the data set
+_SPARE = 80  # pseudo-non-members that a game has at least
+_NEEDED = 200  # and more of the background, before self-play is worth its estimates
+_PAIRS = 200  # records that the temperature is measured on, each against the whole field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,16 +58,18 @@ class Play:
     tuning_games : games, others than those, in which the settings of `grid` compete by their mean AUC.
     grid : pairs (cutoff, ridge).
     share : of the background that is kept for play: more if a pseudo-data set and some non-members need it, and at most
-        2,000 or twice the data set, since the estimates have more use for the rest.
+        1,000 or half as many again as the data set, since the estimates have more use for the rest.
+    tuning_steps : steps, spread over the run, on which the settings compete; the best of them is used for all.
     """
 
     games: int = 60
     tuning_games: int = 12
     grid: tuple[tuple[float, float], ...] = DEFAULT_GRID
-    share: float = 0.25
+    share: float = 0.15
+    tuning_steps: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("games", "tuning_games"):
+        for name in ("games", "tuning_games", "tuning_steps"):
             check.count(name, getattr(self, name))
         check.probability("share", self.share, open_low=True, open_high=True)
         if not self.grid:
@@ -120,9 +122,12 @@ def game_aucs(scores: Array, inside: NDArray[np.bool_]) -> Array:
     return np.array([auc(row[mask], row[~mask]) for row, mask in zip(scores, inside, strict=True)])
 
 
-def background_needed(dataset_size: int) -> int:
-    """How many background examples self-play needs: a game's worth, and at least as many for the estimates."""
-    return 2 * (dataset_size + _SPARE)
+def background_needed(dataset_size: int, listed: int = 0) -> int:
+    """How many background examples self-play needs: a game's worth, and at least as many for the estimates.
+
+    listed : candidates that are part of the background; then all of it plays, and estimates too.
+    """
+    return max(dataset_size + _SPARE - listed, 0) if listed else 2 * (dataset_size + _NEEDED)
 
 
 def split(count: int, dataset_size: int, *, share: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -133,113 +138,144 @@ def split(count: int, dataset_size: int, *, share: float, seed: int) -> tuple[ND
             argument="background",
             remedy="pass more, or `play` = None to do without",
         )
-    size = min(int(share * count), max(_ENOUGH, 2 * dataset_size))
-    size = max(dataset_size + max(_SPARE, dataset_size // 4), size)
+    size = min(_field_size(count, dataset_size, share), count // 2)
     order = PlayStream.SPLIT.rng(seed).permutation(count)
-    size = min(size, count // 2)
     return np.sort(order[size:]), np.sort(order[:size])
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Ground:
-    """One step as the games see it.
+def _field_size(count: int, dataset_size: int, share: float) -> int:
+    size = min(int(share * count), max(_ENOUGH, dataset_size + dataset_size // 2))
+    return max(dataset_size + max(_SPARE, dataset_size // 4), size)
+
+
+def mixed_field(background: int, candidates: int, dataset_size: int, *, share: float, seed: int) -> Rows:
+    """Who plays where candidates are in the fit: positions among background and candidates, which are treated alike."""
+    count = background + candidates
+    if background < background_needed(dataset_size, candidates):
+        raise InvalidArgument(
+            f"has {background} examples, and self-play with {dataset_size} members and {candidates} candidates needs "
+            f"{background_needed(dataset_size, candidates)}",
+            argument="background",
+            remedy="pass more, or `play` = None to do without",
+        )
+    size = _field_size(count, dataset_size, share)
+    return np.sort(PlayStream.FIELD.rng(seed).permutation(count)[:size])
+
+
+class Games:
+    """Games that are played together, step by step.
 
     Attributes
     ----------
-    view : the real step, for its sizes, sampling and noise.
-    places : array of shape (P, w), coordinates of the play part minus the background mean.
-    centre : array of shape (w,), coordinates of the background mean.
-    directions : array of shape (D, R) if the last D of the w coordinates are what is left outside these; else None.
+    rows : array of shape (h,), positions of the field's records among those that a fit scores.
+    inside : array of shape (games, h), who of them is a pseudo-member.
+    tuning : how many games, the first ones, are for choosing a setting; the others predict and calibrate.
     """
 
-    view: View
-    places: Array
-    centre: Array
-    directions: Array | None
+    def __init__(self, rows: Rows, dataset_size: int, play: Play, seed: int) -> None:
+        parts = []
+        for stream, count in ((PlayStream.TUNING_GAMES, play.tuning_games), (PlayStream.GAMES, play.games)):
+            chosen = np.argpartition(stream.rng(seed).random((count, rows.size)), dataset_size - 1, axis=1)
+            inside = np.zeros((count, rows.size), dtype=np.bool_)
+            np.put_along_axis(inside, chosen[:, :dataset_size], True, axis=1)
+            parts.append(inside)
+        self.rows, self.inside, self.tuning, self._seed = rows, np.concatenate(parts), play.tuning_games, seed
 
-    def publish(self, inside: NDArray[np.bool_], rng: np.random.Generator) -> Array:
-        """Published means minus the background mean, (games, w), of batches drawn from the members (games, P)."""
-        weight = self._batches(inside, rng) / self.view.batch_size
-        means = weight @ self.places
-        if self.view.sampling == "poisson":  # the number drawn is not the divisor
-            means += np.outer(weight.sum(axis=1) - 1.0, self.centre)
-        if self.view.noise_std > 0.0:
-            means += self.view.noise_std * self._noise(means.shape[0], rng)
-        return means
+    def draw(self, view: StepView, number: int) -> Drawn:
+        """What the games publish at a step of this number."""
+        weights = self._batches(view, number) / view.batch_size
+        return Drawn(self.rows, weights, PlayStream.GAME_NOISE.sequence(self._seed, number))
 
-    def _batches(self, inside: NDArray[np.bool_], rng: np.random.Generator) -> Array:
-        """1 for every example in a game's batch, 0 for the others, shape (games, P)."""
-        games = inside.shape[0]
-        drawn = np.zeros(inside.shape)
-        members = np.nonzero(inside)[1].reshape(games, -1)
-        if self.view.sampling == "poisson":
-            drawn[inside] = rng.random(members.size) < self.view.sample_rate
-        elif self.view.batch_size == members.shape[1]:
-            drawn[inside] = 1.0
+    def pairs(self, number: int, rows: Rows) -> Drawn:
+        """Some of these records, each alone."""
+        rng = PlayStream.PAIRS.rng(self._seed, number)
+        chosen = rng.permutation(rows.size)[:_PAIRS]
+        weights = np.zeros((chosen.size, rows.size))
+        weights[np.arange(chosen.size), chosen] = 1.0
+        return Drawn(rows, weights, PlayStream.PAIRS.sequence(self._seed, number, 1))
+
+    def _batches(self, view: StepView, number: int) -> Array:
+        """1 for every record in a game's batch, 0 for the others, shape (games, h)."""
+        games, n = self.inside.shape[0], view.batch_size
+        drawn = np.zeros(self.inside.shape)
+        members = np.nonzero(self.inside)[1].reshape(games, -1)
+        if view.sampling == "poisson":
+            rng = PlayStream.BATCHES.rng(self._seed, number)
+            drawn[self.inside] = rng.random(members.size) < view.sample_rate
+        elif n >= members.shape[1]:
+            drawn[self.inside] = 1.0
+        elif view.sampling == "shuffled":
+            order = np.argsort(PlayStream.EPOCHS.rng(self._seed, view.epoch).random(members.shape), axis=1)
+            batch = order[:, view.drawn : view.drawn + n]
+            np.put_along_axis(drawn, np.take_along_axis(members, batch, axis=1), 1.0, axis=1)
         else:
-            n = self.view.batch_size
+            rng = PlayStream.BATCHES.rng(self._seed, number)
             first = np.argpartition(rng.random(members.shape), n - 1, axis=1)[:, :n]
             np.put_along_axis(drawn, np.take_along_axis(members, first, axis=1), 1.0, axis=1)
         return drawn
 
-    def _noise(self, rows: int, rng: np.random.Generator) -> Array:
-        if self.directions is None:
-            return rng.standard_normal((rows, self.places.shape[1]))
-        noise = rng.standard_normal((rows, self.directions.shape[0]))
-        along = noise @ self.directions
-        return np.concatenate([along, noise - along @ self.directions.T], axis=1)
 
-
-class Games:
-    """Games that are played together, step by step, under several settings at once.
+@dataclass(frozen=True)
+class StepScale:
+    """What turns evidence into log-likelihood ratios; measured on records that are not in the run.
 
     Attributes
     ----------
-    inside : array of shape (games, P), who of the P play examples is a pseudo-member.
-    scores : array of shape (settings, games, P), summed over the steps so far.
+    temperature : factor of the candidate's part; not positive where the estimates are so poor that the test would take
+        members for others.
+    shift : mean of `cross` for a record that is not in the batch, from the error that it shares with the mean.
+    dof : mean of y'Wy if it is not.
     """
 
-    def __init__(self, count: int, dataset_size: int, games: int, num_settings: int, rng: np.random.Generator) -> None:
-        chosen = np.argpartition(rng.random((games, count)), dataset_size - 1, axis=1)[:, :dataset_size]
-        self.inside = np.zeros((games, count), dtype=np.bool_)
-        np.put_along_axis(self.inside, chosen, True, axis=1)
-        self.scores = np.zeros((num_settings, games, count))
-        self._rng = rng
+    batch_size: float
+    sample_rate: float
+    temperature: float
+    shift: float
+    dof: float
 
-    def step(self, ground: Ground, tests: Mapping[int, StepTest], method: str) -> None:
-        """Play a step; `tests` has one for each setting that is still in the game. All settings face the same games."""
-        published = ground.publish(self.inside, self._rng)
-        for setting, test in tests.items():
-            self.scores[setting] += step_scores(test, published, ground.places, method)
+    @classmethod
+    def measured(cls, metric: Metric, view: StepView, pairs: Drawn, *, inside: bool, both: bool) -> StepScale:
+        """Records in pairs: the spread of their products is what the weights really produce, whatever the distribution
+        and however the model was regularised. `inside`, `both`: as in `Metric.pairs`."""
+        if inside:  # records that alone span a direction have no such products
+            known = ~metric.lone(pairs.rows)
+            weights = pairs.weights[:, known]
+            pairs = Drawn(pairs.rows[known], weights[weights.any(axis=1)], pairs.seed)
+        products, noise = metric.pairs(pairs, inside=inside, both=both)
+        others = products[pairs.weights == 0.0]
+        drawn = float(others @ others) / max(others.size, 1)
+        evidence = metric.real(pairs.rows, inside=inside)
+        length = float(evidence.length.mean())
+        if metric.anchor < 1.0:  # Poisson: the number of the others varies too
+            towards = metric.offset[0][pairs.rows] + metric.offset[2]
+            drawn += float(np.mean(towards**2)) / (1.0 - metric.anchor)
+        variance = metric.share * drawn + float(np.mean(noise**2))
+        # Where the published records are in the fit too, the errors of both means cancel.
+        shift = length / (metric.samples + 1.0) if both or not inside else 0.0
+        return cls(
+            batch_size=float(view.batch_size),
+            sample_rate=view.sample_rate,
+            temperature=(length - metric.anchor**2 * shift) / variance,
+            shift=metric.anchor * shift,
+            dof=metric.share * length + metric.noise_std**2 * metric.total,
+        )
 
-    def mean_auc(self, setting: int) -> float:
-        """Mean over the games of the AUC within a game."""
-        return float(game_aucs(self.scores[setting], self.inside).mean())
+    def llr(self, found: Evidence) -> Array:
+        """Log-likelihood ratio "in the batch" against "not in it", shape (g, c)."""
+        n = self.batch_size
+        return np.asarray((self.temperature / n) * (found.cross - self.shift - (0.5 / n) * found.length))
 
+    def absent(self, found: Evidence) -> Array:
+        """Log-likelihood ratio "a member, but not in this batch" against "not a member": (g,), 0 unless Poisson."""
+        p = self.sample_rate
+        if not found.offset.any() or p == 1.0:
+            return np.zeros(found.offset.shape)
+        moved = p / ((1.0 - p) * self.batch_size)
+        return np.asarray(-self.temperature * moved * (found.offset + 0.5 * moved * found.offset_length))
 
-def step_scores(test: StepTest, published: Array, coordinates: Array, method: str) -> Array:
-    """One step's part of the score, higher = member, shape (g, c)."""
-    if method == "paper":
-        return -test.log_p_value(published, coordinates)
-    return test.mixture(published, coordinates) if method == "mixture" else test.llr(published, coordinates)
-
-
-def measured(test: StepTest, coordinates: Array) -> StepTest:
-    """The test with its temperature measured on held-out examples, coordinates of shape (P, >= w).
-
-    Each example as a candidate meets every other as a batch: the spread of their products is what the weights really
-    produce, whatever the distribution and however the model was regularised.
-    """
-    every = -(-coordinates.shape[0] // _PAIRS)  # from all over the play part, which may come in some order
-    places = coordinates[::every, : test.v1.size]
-    shifts = test.shifts(places)
-    weighted = shifts / test.v1
-    products = weighted @ places.T
-    np.fill_diagonal(products, 0.0)
-    pairs = float(np.einsum("ij,ij->", products, products)) / max(places.shape[0] - 1, 1)
-    if test.anchor < 1.0:  # Poisson: the number of the others varies too
-        pairs += float(np.sum((weighted @ test.offset) ** 2)) / (1.0 - test.sample_rate)
-    noise = test.noise_std**2 * float(np.einsum("ij,ij->", weighted, weighted))
-    expected = float(np.einsum("ij,ij->", shifts, weighted)) - places.shape[0] * test.anchor**2 * test.trace
-    variance = test.others * pairs + noise
-    return dataclasses.replace(test, temperature=expected / variance)
+    def log_p_value(self, found: Evidence) -> Array:
+        """The paper's test, as `StepTest.log_p_value`."""
+        dof = max(self.temperature * self.dof, 1.0)
+        centre = np.maximum(self.temperature * (found.length - 2.0 * self.shift), 0.0)
+        seen = np.maximum(self.temperature * found.distance, 0.0)
+        return noncentral_chi2.log_cdf(seen, dof, np.broadcast_to(centre, seen.shape))

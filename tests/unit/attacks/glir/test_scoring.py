@@ -311,7 +311,7 @@ class TestBadInput:
             ({"noise_std": -1.0}, "noise_std"),
             ({"sample_rate": 0.0, "sampling": "fixed"}, "sample_rate"),
             ({"sample_rate": 0.5}, "sample_rate = 0.5 does not fit sampling = 'full'"),
-            ({"sampling": "shuffled"}, "sampling = 'shuffled' is not known"),
+            ({"sampling": "sorted"}, "sampling = 'sorted' is not known"),
         ],
     )
     def test_views(self, changes: dict[str, Any], words: str) -> None:

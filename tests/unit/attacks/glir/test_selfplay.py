@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gmip.attacks.glir import METHODS, Play, View, background_needed, glir_scores, selfplay
-from gmip.attacks.glir.likelihood import StepTest
-from gmip.attacks.glir.selfplay import Ground, measured, split
+from gmip.attacks.glir import METHODS, Play, View, background_needed, glir_scores
+from gmip.attacks.glir.likelihood import StepTest, inflation
+from gmip.attacks.glir.metrics import fit_step
+from gmip.attacks.glir.selfplay import Games, StepScale, split
 from gmip.errors import InvalidArgument
 from gmip.stats import GaussianModel
 from gmip.stats.roc import auc
@@ -42,13 +43,13 @@ class TestSelfPlay:
         np.testing.assert_array_equal(one.prediction.members, again.prediction.members)
         assert not np.array_equal(one.scores, other.scores)
 
-    def test_p_values_are_ranks_among_the_held_out(self) -> None:
+    def test_p_values_are_ranks_among_the_background(self) -> None:
         found = played()
         above = [(1 + np.sum(found.null_scores >= s)) / (1 + found.null_scores.size) for s in found.scores]
         np.testing.assert_allclose(found.p_values, above)
-        assert found.null_scores.size == max(30 + 200, 600 // 4)
+        assert found.null_scores.size == 600
         assert found.prediction.members.size == 6 * 30
-        assert found.prediction.non_members.size == 6 * (found.null_scores.size - 30)
+        assert found.prediction.non_members.size == 6 * 80
 
     def test_given_settings_are_kept(self) -> None:
         rng = np.random.default_rng(5)
@@ -66,75 +67,65 @@ class TestSelfPlay:
         assert found.ridge > 0.0 or found.cutoff > 1.0e-12
 
     def test_split(self) -> None:
-        estimation, held_out = split(1000, 100, share=0.25, seed=3)
-        assert held_out.size == 300 and np.intersect1d(estimation, held_out).size == 0
+        estimation, held_out = split(1000, 100, share=0.15, seed=3)
+        assert held_out.size == 180 and np.intersect1d(estimation, held_out).size == 0
         assert np.union1d(estimation, held_out).size == 1000
-        assert split(4_000, 100, share=0.25, seed=3)[1].size == 1000
-        assert split(100_000, 100, share=0.25, seed=3)[1].size == 2000  # enough is enough
-        assert split(100_000, 3_000, share=0.25, seed=3)[1].size == 6000  # or twice the data set
-        assert split(600, 100, share=0.25, seed=3)[1].size == 300  # never more than half
+        assert split(4_000, 100, share=0.15, seed=3)[1].size == 600
+        assert split(100_000, 100, share=0.15, seed=3)[1].size == 1000  # enough is enough
+        assert split(100_000, 3_000, share=0.15, seed=3)[1].size == 4500  # or half as many again as the data set
+        assert split(600, 100, share=0.9, seed=3)[1].size == 300  # never more than half
         assert background_needed(100) == 600
         with pytest.raises(InvalidArgument, match="599 examples, and self-play with 100 members needs 600"):
             split(599, 100, share=0.25, seed=3)
 
     @pytest.mark.parametrize("sampling", ["full", "fixed", "poisson"])
-    def test_published_means_are_those_of_the_batches(self, sampling: Any) -> None:
-        """A game without noise publishes sums of the play examples' gradients over n: solve for who was in."""
-        rng = np.random.default_rng(8)
+    def test_batches_are_drawn_from_the_members_of_a_game(self, sampling: Any) -> None:
         n, p = (12, 1.0) if sampling == "full" else (3, 0.25)
-        x = rng.standard_normal((20, 40)) + 2.0
-        centre = np.full(40, 2.0)
-        step = view(40, background=None, batch_size=n, sample_rate=p, sampling=sampling)
-        ground = Ground(view=step, places=x - centre, centre=centre, directions=None)
-        inside = np.zeros((300, 20), dtype=np.bool_)
-        inside[:, :12] = True
-        means = ground.publish(inside, rng) + centre
-        drawn = n * np.linalg.lstsq(x.T, means.T, rcond=None)[0].T
-        np.testing.assert_allclose(drawn, np.round(drawn), atol=1.0e-8)
-        assert set(np.unique(np.round(drawn))) <= {0.0, 1.0}
-        assert not np.round(drawn[:, 12:]).any()
-        sizes = np.round(drawn).sum(axis=1)
+        games = Games(np.arange(20), 12, Play(games=150, tuning_games=150), seed=8)
+        np.testing.assert_array_equal(games.inside.sum(axis=1), 12)
+        drawn = n * games.draw(view(4, batch_size=n, sample_rate=p, sampling=sampling), 0).weights
+        assert set(np.unique(drawn)) <= {0.0, 1.0}
+        assert not drawn[~games.inside].any()
+        sizes = drawn.sum(axis=1)
         if sampling == "poisson":
             assert sizes.mean() == pytest.approx(3.0, abs=4.0 * math.sqrt(12 * 0.25 * 0.75 / 300))
             assert np.unique(sizes).size > 3
         else:
             np.testing.assert_array_equal(sizes, n)
-        if sampling == "fixed":  # every member as often as the others
-            np.testing.assert_allclose(drawn[:, :12].mean(axis=0), p, atol=4.5 * math.sqrt(p * (1.0 - p) / 300))
+        again = n * games.draw(view(4, batch_size=n, sample_rate=p, sampling=sampling), 1).weights
+        assert np.array_equal(drawn, again) == (sampling == "full")  # another step, another batch
 
-    @pytest.mark.parametrize("residual", [True, False])
-    def test_noise_has_unit_variance_in_every_direction(self, residual: bool) -> None:
-        rng = np.random.default_rng(9)
-        model = GaussianModel.fit(rng.standard_normal((10, 15)))
-        step = view(15, background=None, noise_std=0.5)
-        vectors = rng.standard_normal((6, 15))
-        places = model.embed(vectors, residual=residual)
-        ground = Ground(
-            view=step,
-            places=places,
-            centre=np.zeros(places.shape[1]),
-            directions=model.directions if residual else None,
-        )
-        noise = ground._noise(40_000, rng) @ places.T  # along the vectors, as a test sees it
-        np.testing.assert_allclose(np.cov(noise.T), places @ places.T, atol=0.05 * np.abs(places @ places.T).max())
+    def test_shuffled_epochs_have_every_member_once(self) -> None:
+        games = Games(np.arange(30), 12, Play(games=20, tuning_games=5), seed=8)
 
-    def test_measured_temperature_is_the_formula_for_gaussian_gradients(self) -> None:
-        rng = np.random.default_rng(10)
-        model = GaussianModel.fit(rng.standard_normal((300, 100)))
-        for noise_std in (0.0, 0.1):
-            test = StepTest.of(model, view(100, background=None, noise_std=noise_std))
-            found = measured(test, model.embed(rng.standard_normal((1500, 100))))
-            assert found.temperature == pytest.approx(test.temperature, rel=0.04)
+        def batch(n: int, drawn: int, epoch: int) -> Any:
+            step = view(4, batch_size=n, sample_rate=n / 12, sampling="shuffled", epoch=epoch, drawn=drawn)
+            return n * games.draw(step, 0).weights
+
+        for epoch in range(2):
+            np.testing.assert_array_equal(batch(5, 0, epoch) + batch(5, 5, epoch) + batch(2, 10, epoch), games.inside)
+        assert not np.array_equal(batch(5, 0, 0), batch(5, 0, 1))
 
     @pytest.mark.parametrize("decay", [0.0, 1.0, 2.0])
-    @pytest.mark.parametrize("samples", [150, 260])
-    @pytest.mark.parametrize("ridge", [0.1, 1.0, 10.0, 100.0])
-    def test_it_is_with_a_ridge_and_few_samples_too(self, samples: int, ridge: float, decay: float) -> None:
+    @pytest.mark.parametrize(("samples", "ridge"), [(300, 0.0), (150, 0.1), (150, 1.0), (260, 10.0)])
+    def test_measured_temperature_is_the_formula_for_gaussian_gradients(
+        self, samples: int, ridge: float, decay: float
+    ) -> None:
+        """For records that were held out, and for those of the fit as if they had been."""
         rng, scales = np.random.default_rng(11), np.arange(1, 201) ** (-0.5 * decay)
-        model = GaussianModel.fit(rng.standard_normal((samples, 200)) * scales, ridge=ridge)
-        test = StepTest.of(model, view(200, background=None))
-        places = model.embed(rng.standard_normal((1000, 200)) * scales, residual=samples < 200)
-        assert measured(test, places).temperature == pytest.approx(test.temperature, rel=0.15)
+        drawn = rng.standard_normal((samples + 900, 200)) * scales
+        step = view(200, background=drawn, candidates=drawn[:2])
+        model = GaussianModel.fit(drawn[:samples], ridge=ridge)
+        test, phi = StepTest.of(model, step), inflation(model, noise=0.0)
+        for rows, inside in ((np.arange(samples, samples + 900), False), (np.arange(samples), True)):
+            metric = fit_step(step, np.arange(samples), rows, shrinkage=None, dual=samples <= 200).metric(
+                (1e-12, ridge)
+            )
+            assert metric is not None and phi is not None
+            pairs = Games(np.arange(rows.size), 20, QUICK, seed=0).pairs(0, np.arange(rows.size))
+            found = StepScale.measured(metric, step, pairs, inside=inside, both=inside)
+            # The formula's weights are smaller by phi.
+            assert found.temperature * phi == pytest.approx(test.temperature, rel=0.15)
 
     @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
     def test_it_is_positive_whatever_the_sizes(self, sampling: Any) -> None:
@@ -154,15 +145,18 @@ class TestSelfPlay:
         assert tried > 400
 
     def test_a_setting_that_would_take_members_for_others_is_not_used(self, monkeypatch: Any) -> None:
-        signs = iter([1.0, -1.0])  # of the settings of the grid
+        right = StepScale.measured
+        signs = iter([1.0, -1.0, 1.0])  # of the settings of the grid, and of the scores by the first
 
-        def wrong(test: StepTest, places: np.ndarray) -> StepTest:
-            return dataclasses.replace(test, temperature=next(signs) * measured(test, places).temperature)
+        def wrong(*given: Any, **how: Any) -> StepScale:
+            found = right(*given, **how)
+            return dataclasses.replace(found, temperature=next(signs) * found.temperature)
 
-        monkeypatch.setattr(selfplay, "measured", wrong)
+        monkeypatch.setattr(StepScale, "measured", wrong)
         game = simulated(width=20, n=30, background=1000)
         assert glir_scores([game], play=QUICK).ridge == QUICK.grid[0][1]
-        monkeypatch.setattr(selfplay, "measured", lambda test, places: dataclasses.replace(test, temperature=np.nan))
+        broken = lambda *given, **how: dataclasses.replace(right(*given, **how), temperature=np.nan)  # noqa: E731
+        monkeypatch.setattr(StepScale, "measured", broken)
         with pytest.raises(InvalidArgument, match="too few for every cutoff and ridge of the grid"):
             glir_scores([game], play=QUICK)
 
