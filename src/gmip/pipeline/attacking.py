@@ -146,12 +146,8 @@ def run_attacks(
                 w for need, w in NEEDS.items() if need in attack.needs or (need == "list" and attack.holds_list)
             ),
             found=tuple(found[attack.name]),
-<<<<<<< HEAD
             sees=attack.sees(),
-            knows=_listed_share(run.traces, found[attack.name]) if "list" in attack.needs else 0.0,
-=======
             knows=_listed_share(run.traces, found[attack.name]) if attack.holds_list else 0.0,
->>>>>>> 68a3fa2 (GLiR II: the whole background, candidates as background, shuffled epochs)
         )
         for attack in attacks
         if attack.name not in left_out

@@ -22,7 +22,7 @@ from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
 from gmip.tasks import Examples, Recipe, Task
 from gmip.trace import Trace
-from gmip.training import train
+from gmip.training import record, train
 
 QUICK = Play(games=10, tuning_games=3, grid=((1e-12, 0.0), (1e-12, 1e-2)))
 
@@ -173,7 +173,6 @@ def test_other_data_and_other_models_are_refused(tmp_path):
         GLiR().run(wide, trace)
 
 
-<<<<<<< HEAD
 def test_gradients_that_are_not_finite(tmp_path):
     task = make_task()
     model = task.make_model()
@@ -187,8 +186,6 @@ def test_gradients_that_are_not_finite(tmp_path):
         GLiR().run(task, Trace.open(tmp_path / "a"))
 
 
-=======
->>>>>>> 68a3fa2 (GLiR II: the whole background, candidates as background, shuffled epochs)
 @pytest.mark.parametrize(
     ("candidates", "words"),
     [([], "non-empty"), ([0.5], "whole numbers"), ([900], "rows 0 to 899"), ([-1], "rows 0 to 899"), ([3, 3], "twice")],
