@@ -21,6 +21,7 @@ from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter
 from gmip.training.models import check_model, trainable_parameters
+from gmip.training.recorded_vectors import fingerprints
 
 __all__ = ["Clipping", "Reply", "RoundRecorder", "Unit"]
 
@@ -120,7 +121,7 @@ class RoundRecorder:
             batch_size=batch_size,
             sampling=sampling,
             clip_norm=None if clipping is None else clipping.norm / self._rate,
-            fingerprints=_fingerprints(data),
+            fingerprints=fingerprints(data),
             recipe={
                 "unit": unit,
                 "learning_rate": self._rate,
@@ -234,9 +235,3 @@ class RoundRecorder:
                 "clipped and the promised privacy does not hold",
                 remedy="add Flower's fixedclipping_mod to the clients, or clip on the server",
             )
-
-
-def _fingerprints(data: Task | Examples | None) -> dict[str, str]:
-    if isinstance(data, Examples):
-        return {"pool": data.fingerprint}
-    return {} if data is None else data.fingerprints

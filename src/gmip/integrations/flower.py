@@ -16,15 +16,10 @@ from typing import Any, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.common import parameters_to_ndarrays
+from flwr.server import strategy as fit
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideAdaptiveClipping,
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideAdaptiveClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-    FedAvg,
-    Strategy,
-)
+from flwr.serverapp import strategy as train
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
@@ -35,14 +30,20 @@ from gmip.integrations.federated import Clipping, Reply, RoundRecorder, Unit
 from gmip.tasks.task import Examples, Task
 from gmip.training.models import count_params
 
-__all__ = ["GmipStrategy", "clients_run"]
+__all__ = ["GmipFitStrategy", "GmipStrategy", "clients_run"]
 
-_FIXED = (DifferentialPrivacyServerSideFixedClipping, DifferentialPrivacyClientSideFixedClipping)
-_ADAPTIVE = (DifferentialPrivacyServerSideAdaptiveClipping, DifferentialPrivacyClientSideAdaptiveClipping)
+# Each in two makes: flwr.serverapp.strategy, and the older flwr.server.strategy of configure_fit and aggregate_fit.
+_BY_SERVER: tuple[Any, ...] = tuple(make.DifferentialPrivacyServerSideFixedClipping for make in (train, fit))
+_BY_CLIENTS: tuple[Any, ...] = tuple(make.DifferentialPrivacyClientSideFixedClipping for make in (train, fit))
+_ADAPTIVE: tuple[Any, ...] = (
+    *(make.DifferentialPrivacyServerSideAdaptiveClipping for make in (train, fit)),
+    *(make.DifferentialPrivacyClientSideAdaptiveClipping for make in (train, fit)),
+)
+_FORMER = (fit.DPFedAvgFixed, fit.DPFedAvgAdaptive)
 
 
 def clients_run(
-    strategy: Strategy,
+    strategy: train.Strategy | fit.Strategy,
     *,
     num_clients: int,
     num_rounds: int,
@@ -84,7 +85,7 @@ def clients_run(
     )
 
 
-class GmipStrategy(Strategy):  # type: ignore[misc]
+class GmipStrategy(train.Strategy):  # type: ignore[misc]
     """A strategy that does what the one inside does, and records every round; see `RoundRecorder` for the arguments.
 
     Parameters
@@ -96,7 +97,7 @@ class GmipStrategy(Strategy):  # type: ignore[misc]
 
     def __init__(
         self,
-        strategy: Strategy,
+        strategy: train.Strategy,
         model: nn.Module,
         path: str | os.PathLike[str],
         *,
@@ -111,14 +112,11 @@ class GmipStrategy(Strategy):  # type: ignore[misc]
         data: Task | Examples | None = None,
         recipe: Mapping[str, Any] | None = None,
     ) -> None:
-        clipping = _clipping(strategy)
-        inner = strategy if clipping is None else strategy.strategy
-        if not isinstance(inner, FedAvg) or type(inner).aggregate_train is not FedAvg.aggregate_train:
-            raise UnsupportedModel(
-                f"{type(inner).__name__} does more than average its clients' models, so a round is not a step along "
-                "their mean update",
-                remedy="record FedAvg, FedProx, or a DifferentialPrivacy...FixedClipping around one of them",
+        if isinstance(strategy, fit.Strategy):
+            raise InvalidArgument(
+                "is one of flwr.server.strategy", argument="strategy", remedy="wrap it in GmipFitStrategy"
             )
+        clipping, inner = _clipping(strategy), _averaging(strategy, train.FedAvg, "aggregate_train")
         self._strategy, self._weight, self._client_id = strategy, inner.weighted_by_key, client_id
         self._rounds = RoundRecorder(
             model,
@@ -181,31 +179,124 @@ class GmipStrategy(Strategy):  # type: ignore[misc]
         for record in message.content.metric_records.values():
             metrics |= dict(record)
         arrays = {name: a for record in message.content.array_records.values() for name, a in _named(record).items()}
-        for key in (self._weight, self._client_id):
-            if key is not None and key not in metrics:
-                raise InvalidArgument(
-                    f"A client's reply has no {key!r} among its metrics ({', '.join(metrics) or 'none'})",
-                    remedy="let every client report it",
-                )
-        client = None if self._client_id is None else int(metrics[self._client_id])
-        return Reply(arrays=arrays, weight=float(metrics[self._weight]), client=client)
+        client = None if self._client_id is None else int(_said(self._client_id, metrics))
+        return Reply(arrays=arrays, weight=float(_said(self._weight, metrics)), client=client)
+
+
+class GmipFitStrategy(fit.Strategy):  # type: ignore[misc]
+    """`GmipStrategy` for strategies of flwr.server.strategy, with configure_fit and aggregate_fit; the same arguments.
+
+    Clients send arrays in the order of the model's state_dict(); `num_examples` is the weight, and `client_id` a key of
+    the metrics of a FitRes.
+    """
+
+    def __init__(
+        self,
+        strategy: fit.Strategy,
+        model: nn.Module,
+        path: str | os.PathLike[str],
+        *,
+        client_id: str | None = None,
+        recipe: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        clipping = _clipping(strategy)
+        _averaging(strategy, fit.FedAvg, "aggregate_fit")
+        self._strategy, self._client_id, self._names = strategy, client_id, list(model.state_dict())
+        recipe = {"framework": "flower", "strategy": type(strategy).__name__, **(recipe or {})}
+        self._rounds = RoundRecorder(model, path, clipping=clipping, recipe=recipe, **settings)
+
+    def initialize_parameters(self, client_manager: Any) -> Any:
+        """As the strategy inside does."""
+        return self._strategy.initialize_parameters(client_manager)
+
+    def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
+        """Configure the next round of training, and remember the model that it starts from."""
+        self._rounds.begin(self._arrays(parameters))
+        return self._strategy.configure_fit(server_round, parameters, client_manager)
+
+    def aggregate_fit(self, server_round: int, results: list[Any], failures: list[Any]) -> Any:
+        """Aggregate, and record what comes of it."""
+        sent = [
+            Reply(
+                arrays=self._arrays(result.parameters),
+                weight=float(result.num_examples),
+                client=None if self._client_id is None else int(_said(self._client_id, result.metrics)),
+            )
+            for _, result in results
+        ]
+        parameters, metrics = self._strategy.aggregate_fit(server_round, results, failures)
+        self._rounds.end(None if parameters is None else self._arrays(parameters), sent)
+        return parameters, metrics
+
+    def configure_evaluate(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
+        """As the strategy inside does."""
+        return self._strategy.configure_evaluate(server_round, parameters, client_manager)
+
+    def aggregate_evaluate(self, server_round: int, results: list[Any], failures: list[Any]) -> Any:
+        """As the strategy inside does."""
+        return self._strategy.aggregate_evaluate(server_round, results, failures)
+
+    def evaluate(self, server_round: int, parameters: Any) -> Any:
+        """As the strategy inside does."""
+        return self._strategy.evaluate(server_round, parameters)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._rounds.__exit__(kind, error, trace)
+
+    def _arrays(self, parameters: Any) -> dict[str, NDArray[Any]]:
+        arrays = parameters_to_ndarrays(parameters)
+        if len(arrays) != len(self._names):
+            raise InvalidArgument(
+                f"{len(arrays)} arrays were sent, where the state_dict() of `model` has {len(self._names)}",
+                remedy="send all of them, in its order",
+            )
+        return dict(zip(self._names, arrays, strict=True))
+
+
+def _said(key: str, metrics: Mapping[str, Any]) -> Any:
+    """What a client reports under this key."""
+    if key not in metrics:
+        raise InvalidArgument(
+            f"A client's reply has no {key!r} among its metrics ({', '.join(metrics) or 'none'})",
+            remedy="let every client report it",
+        )
+    return metrics[key]
 
 
 def _named(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(array.numpy()) for name, array in arrays.items()}
 
 
-def _clipping(strategy: Strategy) -> Clipping | None:
-    if isinstance(strategy, _ADAPTIVE):
+def _averaging(strategy: Any, kind: Any, method: str) -> Any:
+    """The strategy itself, or the one inside that averages."""
+    inner = strategy.strategy if isinstance(strategy, (*_BY_SERVER, *_BY_CLIENTS)) else strategy
+    if not isinstance(inner, kind) or getattr(type(inner), method) is not getattr(kind, method):
         raise UnsupportedModel(
-            "A clip norm that adapts is computed from a noisy count of clipped clients, which is published with it and "
-            "which no accounting here covers",
-            remedy="use a DifferentialPrivacy...FixedClipping",
+            f"{type(inner).__name__} does more than average its clients' models, so a round is not a step along their "
+            "mean update",
+            remedy="record FedAvg, FedProx, or a DifferentialPrivacy...FixedClipping around one of them",
         )
-    if not isinstance(strategy, _FIXED):
+    return inner
+
+
+def _clipping(strategy: Any) -> Clipping | None:
+    if isinstance(strategy, (*_ADAPTIVE, *_FORMER)):
+        why = "computes its clip norm from a noisy count of clipped clients, which no accounting here covers"
+        if isinstance(strategy, _FORMER):
+            why = "is Flower's former strategy for differential privacy, which is not accounted for here"
+        raise UnsupportedModel(
+            f"{type(strategy).__name__} {why}", remedy="use a DifferentialPrivacy...FixedClipping around FedAvg"
+        )
+    if not isinstance(strategy, (*_BY_SERVER, *_BY_CLIENTS)):
         return None
     return Clipping(
         norm=float(strategy.clipping_norm),
         noise_std=float(strategy.noise_multiplier * strategy.clipping_norm / strategy.num_sampled_clients),
-        by_clients=isinstance(strategy, DifferentialPrivacyClientSideFixedClipping),
+        by_clients=isinstance(strategy, _BY_CLIENTS),
     )

@@ -19,6 +19,10 @@ pytest.importorskip("flwr", reason="Flower has an environment of its own: .venv-
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
+from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.server import SimpleClientManager
+from flwr.server import strategy as fit
+from flwr.server.client_proxy import ClientProxy
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideFixedClipping,
     DifferentialPrivacyServerSideAdaptiveClipping,
@@ -31,7 +35,7 @@ from flwr.serverapp.strategy import (
 import gmip
 from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import InvalidArgument, UnsupportedModel
-from gmip.integrations.flower import GmipStrategy, clients_run
+from gmip.integrations.flower import GmipFitStrategy, GmipStrategy, clients_run
 from gmip.trace import Trace
 from gmip.training import record
 from tests.unit.training.recording import (
@@ -180,7 +184,7 @@ def test_the_accountant_is_that_of_the_described_run(sampling):
         (lambda: DifferentialPrivacyServerSideFixedClipping(FedAdam(), 1.0, 1.0, 3), "FedAdam does more than average"),
         (
             lambda: DifferentialPrivacyServerSideAdaptiveClipping(FedAvg(), 1.0, 100),
-            "A clip norm that adapts is computed from a noisy count",
+            "ServerSideAdaptiveClipping computes its clip norm from a noisy count",
         ),
     ],
 )
@@ -188,6 +192,68 @@ def test_strategies_that_are_refused(tmp_path, make, match):
     with pytest.raises(UnsupportedModel, match=match):
         GmipStrategy(make(), make_model(), tmp_path / "a", **CLIENTS)
     assert not (tmp_path / "a").exists()
+
+
+def test_strategies_of_the_other_make(tmp_path):
+    with pytest.raises(InvalidArgument, match=r"strategy is one of flwr\.server\.strategy: wrap it in GmipFitStrategy"):
+        GmipStrategy(fit.FedAvg(), make_model(), tmp_path / "a", **CLIENTS)
+    for strategy in (FedAvg(), fit.FedAdam(initial_parameters=ndarrays_to_parameters([]))):
+        with pytest.raises(UnsupportedModel, match="does more than average"):
+            GmipFitStrategy(strategy, make_model(), tmp_path / "a", **CLIENTS)
+    with pytest.raises(UnsupportedModel, match=r"DPFedAvgFixed is Flower's former strategy.*FixedClipping"):
+        GmipFitStrategy(fit.DPFedAvgFixed(fit.FedAvg(), 3, 1.0), make_model(), tmp_path / "a", **CLIENTS)
+
+
+def fitted(path: Any, strategy: Any, *, weight: int | None = None, rounds: int = 3, **options: Any) -> None:
+    """Rounds of the older interface: what the server's loop does with three clients."""
+    model = make_model()
+    sizes = {"unit": "examples", "dataset_size": 20, "batch_size": 20, "sampling": "full", "learning_rate": LR}
+    with GmipFitStrategy(strategy, model, path, **{**sizes, **options}) as recorded:
+        parameters = ndarrays_to_parameters([value.numpy() for value in model.state_dict().values()])
+        manager = SimpleClientManager()
+        for k in range(3):
+            manager.register(LocalClient(str(k)))
+        for number in range(1, rounds + 1):
+            results = []
+            for proxy, asked in recorded.configure_fit(number, parameters, manager):
+                x, y = dataset()
+                k = int(proxy.cid)
+                own = x.split(SIZES)[k], y.split(SIZES)[k]
+                arrays = [torch.from_numpy(a) for a in parameters_to_ndarrays(asked.parameters)]
+                model.load_state_dict(dict(zip(model.state_dict(), arrays, strict=True)))
+                plain_loop(model, sgd(model), [own])
+                sent = ndarrays_to_parameters([value.numpy().copy() for value in model.state_dict().values()])
+                count = len(own[0]) if weight is None else weight
+                results.append((proxy, FitRes(Status(Code.OK, ""), sent, count, {"row": 7 + k})))
+            parameters, _ = recorded.aggregate_fit(number, results, [])
+
+
+class LocalClient(ClientProxy):  # type: ignore[misc]
+    """Only its name is used."""
+
+    def get_properties(self, *args: Any) -> Any: ...
+    def get_parameters(self, *args: Any) -> Any: ...
+    def fit(self, *args: Any) -> Any: ...
+    def evaluate(self, *args: Any) -> Any: ...
+    def reconnect(self, *args: Any) -> Any: ...
+
+
+def test_fedsgd_by_fit(example, tmp_path):
+    """The older interface gives the trace of the newer one."""
+    fitted(tmp_path / "fit", fit.FedAvg(min_fit_clients=3, min_available_clients=3))
+    federation(example, tmp_path / "train")
+    check_same_trace(tmp_path / "fit", tmp_path / "train", tolerance=2.0e-5)
+
+
+def test_private_rounds_by_fit(tmp_path):
+    inner = fit.FedAvg(min_fit_clients=3, min_available_clients=3)
+    strategy = fit.DifferentialPrivacyServerSideFixedClipping(inner, 1.5, 0.2, 3)
+    fitted(tmp_path / "a", strategy, weight=1, client_id="row", **CLIENTS)
+    trace = Trace.open(tmp_path / "a")
+    (found,) = trace.runs()
+    run = clients_run(strategy, num_clients=3, num_rounds=3, num_params=39, sampling="full")
+    assert found.noise_multiplier == pytest.approx(1.5) and run.noise_multiplier == pytest.approx(1.5)
+    assert sorted(trace.batch_ids(0)) == [7, 8, 9]
 
 
 def test_no_private_strategy_no_account():
