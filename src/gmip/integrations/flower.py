@@ -35,6 +35,7 @@ __all__ = ["GmipFitStrategy", "GmipStrategy", "clients_run"]
 # Each in two makes: flwr.serverapp.strategy, and the older flwr.server.strategy of configure_fit and aggregate_fit.
 _BY_SERVER: tuple[Any, ...] = tuple(make.DifferentialPrivacyServerSideFixedClipping for make in (train, fit))
 _BY_CLIENTS: tuple[Any, ...] = tuple(make.DifferentialPrivacyClientSideFixedClipping for make in (train, fit))
+_FIXED: tuple[Any, ...] = (*_BY_SERVER, *_BY_CLIENTS)
 _ADAPTIVE: tuple[Any, ...] = (
     *(make.DifferentialPrivacyServerSideAdaptiveClipping for make in (train, fit)),
     *(make.DifferentialPrivacyClientSideAdaptiveClipping for make in (train, fit)),
@@ -275,7 +276,7 @@ def _named(arrays: ArrayRecord) -> dict[str, NDArray[Any]]:
 
 def _averaging(strategy: Any, kind: Any, method: str) -> Any:
     """The strategy itself, or the one inside that averages."""
-    inner = strategy.strategy if isinstance(strategy, (*_BY_SERVER, *_BY_CLIENTS)) else strategy
+    inner = strategy.strategy if isinstance(strategy, _FIXED) else strategy
     if not isinstance(inner, kind) or getattr(type(inner), method) is not getattr(kind, method):
         raise UnsupportedModel(
             f"{type(inner).__name__} does more than average its clients' models, so a round is not a step along their "
@@ -293,7 +294,7 @@ def _clipping(strategy: Any) -> Clipping | None:
         raise UnsupportedModel(
             f"{type(strategy).__name__} {why}", remedy="use a DifferentialPrivacy...FixedClipping around FedAvg"
         )
-    if not isinstance(strategy, (*_BY_SERVER, *_BY_CLIENTS)):
+    if not isinstance(strategy, _FIXED):
         return None
     return Clipping(
         norm=float(strategy.clipping_norm),
