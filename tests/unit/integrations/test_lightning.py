@@ -14,7 +14,7 @@ from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.integrations.lightning import GmipCallback
 from gmip.tasks import Examples, Recipe, Task
 from gmip.trace import Trace
-from tests.unit.integrations.trainers import Noted, check_same_run, drawn_batches, joined_in, plain_run
+from tests.unit.integrations.trainers import Noted, check_example, check_same_run, drawn_batches, joined_in, plain_run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*is deprecated:FutureWarning"),  # Lightning 2.6 with torch 2.13
@@ -180,3 +180,7 @@ def test_what_cannot_be_recorded_gets_a_sentence(tmp_path):
         recording.on_train_start(type("Two", (), {"world_size": 2}), Module())
     with pytest.raises(InvalidArgument, match="optimizer must be said: the module has 2 optimizers"):
         recording.on_train_start(type("Two", (), {"world_size": 1, "optimizers": [1, 2]}), Module())
+
+
+def test_example(tmp_path):
+    check_example("lightning_trainer.py", tmp_path / "run")

@@ -28,7 +28,7 @@ from gmip.errors import GmipWarning, UnsupportedModel
 from gmip.integrations.transformers import GmipCallback, Records, next_token_loss
 from gmip.tasks import Examples, Recipe, Task, cross_entropy
 from gmip.trace import Trace
-from tests.unit.integrations.trainers import Noted, check_same_run, drawn_batches, joined_in, plain_run
+from tests.unit.integrations.trainers import Noted, check_example, check_same_run, drawn_batches, joined_in, plain_run
 
 # peft 0.21 asks transformers 5.23 for a name of before.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")
@@ -246,3 +246,8 @@ def test_several_processes_are_refused(tmp_path):
     recording = GmipCallback(tmp_path / "run", task=make_task(bert))
     with pytest.raises(UnsupportedModel, match="records one process, and this Trainer uses 2"):
         recording.on_train_begin(SimpleNamespace(world_size=2, n_gpu=0), None, None)
+
+
+@pytest.mark.parametrize("name", ["transformers_trainer.py", "lora_language_model.py"])
+def test_examples(name, tmp_path):
+    check_example(name, tmp_path / "run")

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 from gmip.tasks.task import Examples
 from gmip.trace import Trace
 from gmip.training import record
+from tests.unit.integrations.trainers import check_example
 from tests.unit.training.recording import N, check_same_trace, dataset, loss_of, make_model, sgd
 
 
@@ -53,3 +54,7 @@ def test_the_trace_of_a_prepared_loop_is_that_of_a_plain_one(path, tmp_path, acc
         ids = trace.batch_ids(i)
         assert ids is not None and torch.equal(x[ids.tolist()], torch.cat([batch for batch, _ in step]))
         assert trace.infos[i].clip_factor is not None
+
+
+def test_example(tmp_path):
+    check_example("accelerate_loop.py", tmp_path / "run")
