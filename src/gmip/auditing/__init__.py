@@ -17,6 +17,7 @@ from gmip.auditing.assemble import (
     merged,
 )
 from gmip.auditing.groups import Groups, group_outcomes
+from gmip.auditing.individual_promises import OwnNorms
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.prediction_audit import audit_predictions
 from gmip.auditing.prediction_table import PREDICTION_ROLES
@@ -42,6 +43,7 @@ __all__ = [
     "Criteria",
     "Groups",
     "Labels",
+    "OwnNorms",
     "RateLimit",
     "ScoreTable",
     "Scored",

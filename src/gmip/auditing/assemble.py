@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -16,6 +17,7 @@ from gmip._progress import Progress
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.attacker_answers import attacker_answers
 from gmip.auditing.groups import Groups, group_outcomes
+from gmip.auditing.individual_promises import OwnMu, summarised
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.schema import (
     Advice,
@@ -96,6 +98,7 @@ class Candidate(NamedTuple):
     posterior: float | None = None  # at even prior odds
     susceptibility: float | None = None
     group: str | None = None
+    own_mu: float | None = None  # by its own gradients along the run
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -182,6 +185,7 @@ def assemble(
     grouped_by: str | None = None,
     same_scale: bool = True,
     listed: TradeOff | None = None,
+    own: OwnMu | None = None,
 ) -> tuple[RunAudit, Candidates]:
     """All about one run, and its candidates with their scores by the strongest attack, the most exposed first.
 
@@ -193,6 +197,7 @@ def assemble(
     grouped_by : what the groups are, where `label` knows any.
     same_scale : whether scores of different repetitions can be compared.
     listed : what is promised to attackers who hold a list of members, by which alone they are judged.
+    own : the mu of each candidate by its own gradients.
     """
     labels = {one.name: [label(i, found.scores) for i, found in enumerate(one.found)] for one in attacks}
     pooled = {
@@ -229,7 +234,8 @@ def assemble(
     judged = verdict(outcomes, claimed, listed=listed, fpr=criteria.goal.fpr, confidence=criteria.confidence)
     strongest = next(attack for attack in attacks if attack.name == outcomes[0].attack)
     known = labels[strongest.name]
-    candidates = _candidates(strongest.found[0].scores, known[0])
+    candidates = _candidates(strongest.found[0].scores, known[0], own)
+    inside = strongest.found[0].scores.ids[known[0].inside]
     limit = criteria.limit
     goal = Goal(tpr=criteria.goal.tpr, fpr=criteria.goal.fpr)
     audited = RunAudit(
@@ -263,6 +269,7 @@ def assemble(
             same_scale=same_scale,
         ),
         grouped_by=grouped_by,
+        individual=None if own is None else summarised(own, inside, promises),
         gate=None
         if limit is None
         else gate(pooled, limit=limit.tpr, fpr=limit.fpr, confidence=criteria.confidence, seed=criteria.seed),
@@ -280,7 +287,7 @@ def _split(found: Scored, known: Labels) -> RunScores:
     return RunScores(found.scores.scores[known.inside], found.scores.scores[~known.inside])
 
 
-def _candidates(one: ScoreSet, known: Labels) -> Candidates:
+def _candidates(one: ScoreSet, known: Labels, own: OwnMu | None) -> Candidates:
     order = np.argsort(-one.scores, kind="stable")
     optional = {
         "p_value": one.p_values,
@@ -295,6 +302,8 @@ def _candidates(one: ScoreSet, known: Labels) -> Candidates:
     }
     if known.groups is not None:
         columns["group"] = known.groups.of(order)
+    if own is not None:
+        columns["own_mu"] = own.of(one.ids[order]).tolist()
     return Candidates(columns)
 
 
@@ -308,6 +317,7 @@ def _exposed(candidates: Candidates) -> tuple[Exposed, ...]:
             posterior=one.posterior,
             susceptibility=one.susceptibility,
             group=one.group,
+            own_mu=one.own_mu if one.own_mu is not None and math.isfinite(one.own_mu) else None,
         )
         for one in some
     )

@@ -13,6 +13,7 @@ from gmip.accounting.mechanism import NoisySGD
 from gmip.auditing.advice import advise
 from gmip.auditing.assemble import Attacked, Candidates, Criteria, Labels, assemble
 from gmip.auditing.groups import Groups
+from gmip.auditing.individual_promises import OwnNorms, own_mus
 from gmip.auditing.promises import all_promises, claimed_curve, given_promise, listed_curve
 from gmip.auditing.schema import Promise, RunAudit, RunFacts
 from gmip.errors import InvalidArgument
@@ -36,6 +37,7 @@ def assemble_run(
     group_of: Callable[[NDArray[Any]], Groups] | None = None,
     grouped_by: str | None = None,
     warnings: Sequence[str] = (),
+    norms: OwnNorms | None = None,
 ) -> tuple[RunAudit, Candidates]:
     """All about one run, and its candidates with their scores by the strongest attack, the most exposed first.
 
@@ -47,6 +49,7 @@ def assemble_run(
     claim_mu : what was promised, as mu-GMIP; None: what the accountant says about the run.
     group_of : the groups of candidates with these ids, and in `grouped_by` what the groups are.
     warnings : what else limits the audit.
+    norms : how large the gradients of the candidates were along the first of the runs.
     """
     trace = traces[0]
     runs = trace.runs()
@@ -83,6 +86,7 @@ def assemble_run(
         label=label,
         claimed=claimed,
         listed=listed,
+        own=own_mus(runs, [attack.found[0].scores for attack in attacks], norms),
         promises=promises,
         advise=lambda judged, outcomes: advise(
             largest, judged, outcomes, tpr=criteria.goal.tpr, fpr=criteria.goal.fpr, schedule=len(runs) > 1

@@ -24,6 +24,7 @@ __all__ = [
     "Gate",
     "Goal",
     "GroupOutcome",
+    "IndividualPromises",
     "MuBound",
     "Promise",
     "Provenance",
@@ -246,6 +247,7 @@ class Exposed(_Frozen):
     posterior: Share | None = None  # at even prior odds
     susceptibility: Annotated[float, Field(ge=0.0)] | None = None
     group: str | None = None
+    own_mu: Annotated[float, Field(ge=0.0)] | None = None  # by its own gradients; None: not known, or not finite
 
 
 class GroupOutcome(_Frozen):
@@ -261,6 +263,28 @@ class GroupOutcome(_Frozen):
     auc: Estimate | None = None
     tpr_at: dict[str, Estimate] = Field(default_factory=dict)  # FPR in the group as a string -> TPR
     mu_lower: Annotated[float, Field(ge=0.0)] | None = None
+
+
+class IndividualPromises(_Frozen):
+    """How the mus of the audited members, each by its own gradients along the run, compare with the promise.
+
+    Attributes
+    ----------
+    members : how many were looked at.
+    promised_mu : of the claim (of noise alone, if they are by noise alone); None: it has none.
+    beyond : the share of them whose own mu is above `promised_mu`; None without one.
+    median_mu, largest_mu : None: not finite.
+    kind : "bound", or "forecast" where it rests on measured susceptibilities.
+    for_whom : against which attacker.
+    """
+
+    members: Count
+    promised_mu: float | None
+    beyond: Share | None
+    median_mu: float | None
+    largest_mu: float | None
+    kind: Literal["bound", "forecast"]
+    for_whom: str
 
 
 class Gate(_Frozen):
@@ -309,6 +333,7 @@ class RunAudit(_Frozen):
     exposed_by: str | None = None  # the attack that ranked them
     groups: tuple[GroupOutcome, ...] = ()  # the most exposed first
     grouped_by: str | None = None  # what the groups are, such as "class"
+    individual: IndividualPromises | None = None  # None: nothing is known about single records
     gate: Gate | None = None
     warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
 

@@ -19,15 +19,17 @@ from gmip.auditing import (
     Audited,
     AuditResult,
     Criteria,
+    OwnNorms,
     RateLimit,
     assemble_run,
     hold_folder,
 )
 from gmip.auditing.schema import Provenance
 from gmip.errors import FileError, InvalidArgument
-from gmip.pipeline.attacking import check_attacks, default_attacks, make_attacks, run_attacks
-from gmip.pipeline.audited_runs import audit_seed, make_runs
+from gmip.pipeline.attacking import check_attacks, choose_candidates, default_attacks, make_attacks, run_attacks
+from gmip.pipeline.audited_runs import AuditedRun, audit_seed, make_runs
 from gmip.pipeline.config import AuditConfig, make_config
+from gmip.pipeline.own_gradients import own_norms
 from gmip.pipeline.record_groups import record_groups
 from gmip.tasks import Task, load
 from gmip.training.devices import usable_device
@@ -112,6 +114,7 @@ def run_audit(
             group_of=None if groups is None else groups.of,
             grouped_by=None if groups is None else groups.name,
             warnings=left_out,
+            norms=_norms(run, config, work / "scores", seed, watch),
         )
         audits.append(audited)
     result = AuditResult(
@@ -138,6 +141,12 @@ def _repeatable(command: str | None, config: AuditConfig, seed: int) -> str:
     if command is None:
         return f"gmip.audit({config.task!r}, seed={seed}, ...)"
     return command if config.seed is not None else f"{command} --seed {seed}"
+
+
+def _norms(run: AuditedRun, config: AuditConfig, folder: Path, seed: int, watch: Watch) -> OwnNorms | None:
+    ids = choose_candidates(run.trace, config.candidates, seed)
+    found = own_norms(run.task, run.trace, ids, folder, watch(f"own gradients in {run.name}"))
+    return None if found is None else OwnNorms(ids, found)
 
 
 def _criteria(config: AuditConfig, seed: int) -> Criteria:

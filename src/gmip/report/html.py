@@ -347,6 +347,7 @@ def _exposed(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
             "record contains." + (f" {_numbers.count(left)} more are in result.json." if left > 0 else ""),
         ),
         table_html(tables.exposed_table(run), key, "exposed-table"),
+        None if (own := sentences.individual(run)) is None else tag("p", own),
     ]
 
 

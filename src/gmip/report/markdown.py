@@ -64,6 +64,8 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     if run.groups:
         parts += [f"{sharp} Who is exposed: groups", plain(sentences.groups(result, run))]
         parts.append(table_markdown(tables.group_table(run)))
+    if (own := sentences.individual(run)) is not None:
+        parts += [f"{sharp} Individual promises", plain(own)]
     if run.advice:
         parts += [f"{sharp} What to do", bullets([advice.text for advice in run.advice])]
     parts += [f"{sharp} What is proved, approximate or measured", table_markdown(tables.standing_table(run))]

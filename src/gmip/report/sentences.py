@@ -22,6 +22,7 @@ __all__ = [
     "groups",
     "headline",
     "headline_rate",
+    "individual",
     "label",
     "meaning",
     "moment",
@@ -190,6 +191,21 @@ def groups(result: AuditResult, run: RunAudit) -> str:
     )
     small = sum(1 for one in run.groups if one.auc is None)
     return f"{text} Not measured: {small} with fewer than 2 members or 2 non-members." if small else text
+
+
+def individual(run: RunAudit) -> str | None:
+    """How many records the promise does not cover, by their own gradients."""
+    own = run.individual
+    if own is None or not own.members:
+        return None
+    about = "forecast, " if own.kind == "forecast" else ""
+    median, largest = ("not finite" if mu is None else number(mu, "up") for mu in (own.median_mu, own.largest_mu))
+    text = f"Own mu is the mu of a record by its own gradients along the run ({about}{own.for_whom}): median {median}, "
+    text += f"largest {largest} of {count(own.members)} members."
+    if own.beyond is None or own.promised_mu is None:
+        return text
+    promise = f"the promise{'' if own.kind == 'forecast' else ' of noise alone'}, mu = {number(own.promised_mu, 'up')}"
+    return f"{text} Beyond {promise}: {percent(own.beyond, 'up')} of them."
 
 
 def meaning(attack: AttackOutcome, key: str) -> str:

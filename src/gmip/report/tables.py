@@ -274,6 +274,7 @@ def exposed_table(run: RunAudit) -> Table:
         ("Probability that a non-member scores as high", "p_value", _numbers.chance),
         ("Probability of membership (prior 50%)", "posterior", partial(_numbers.percent, rounding="nearest")),
         ("Susceptibility", "susceptibility", partial(_numbers.number, rounding="nearest")),
+        ("Own mu", "own_mu", partial(_numbers.number, rounding="up")),
         ("Group", "group", str),
     ]
     used = [(title, name, write) for title, name, write in optional if any(getattr(e, name) is not None for e in shown)]

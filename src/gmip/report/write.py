@@ -29,6 +29,7 @@ __all__ = ["Written", "read_result", "write_report"]
 RESULT = "result.json"
 SHARED = "report-to-share.html"
 _ROWS = 65_536  # of a CSV that are written at a time
+_OPTIONAL = ("group", "own_mu")  # columns that not every audit has
 _WRITTEN_BY = f"pass a {RESULT} that gmip audit wrote"
 
 
@@ -128,7 +129,11 @@ def _csv(run: str, records: Sequence[Candidate]) -> bytes:
     if isinstance(records, Candidates):
         columns = records.columns
     else:
-        names = [name for name in Candidate._fields if name != "group" or any(record.group for record in records)]
+        names = [
+            name
+            for name in Candidate._fields
+            if name not in _OPTIONAL or any(getattr(record, name) is not None for record in records)
+        ]
         columns = {name: [getattr(record, name) for record in records] for name in names}
     cells = [_column(run, name, values, len(records)) for name, values in columns.items()]
     return _csv_text(list(columns), zip(*cells, strict=True))
