@@ -101,6 +101,7 @@ def run_audit(
     for run in runs:
         groups = record_groups(run.task, config.group_by)
         scores, left_out = run_attacks(run, attacks, config, work / "scores", seed, watch, unasked=not asked)
+        norms = _norms(run, config, work / "scores", seed, watch)
         audited, candidates[run.name] = assemble_run(
             name=run.name,
             task=run.task.name,
@@ -114,7 +115,7 @@ def run_audit(
             group_of=None if groups is None else groups.of,
             grouped_by=None if groups is None else groups.name,
             warnings=left_out,
-            norms=_norms(run, config, work / "scores", seed, watch),
+            norms=norms,
         )
         audits.append(audited)
     result = AuditResult(
@@ -145,7 +146,7 @@ def _repeatable(command: str | None, config: AuditConfig, seed: int) -> str:
 
 def _norms(run: AuditedRun, config: AuditConfig, folder: Path, seed: int, watch: Watch) -> OwnNorms | None:
     ids = choose_candidates(run.trace, config.candidates, seed)
-    found = own_norms(run.task, run.trace, ids, folder, watch(f"own gradients in {run.name}"))
+    found = own_norms(run.task, run.trace, ids, folder, lambda: watch(f"own gradients in {run.name}"))
     return None if found is None else OwnNorms(ids, found)
 
 

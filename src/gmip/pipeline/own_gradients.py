@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,11 @@ _ROUNDING = 1.0 + 1.0e-5  # single precision, on the safe side
 
 
 def own_norms(
-    task: Task, trace: Trace, ids: NDArray[np.int64], folder: Path, progress: Progress
+    task: Task, trace: Trace, ids: NDArray[np.int64], folder: Path, begin: Callable[[], Progress]
 ) -> GradientNorms | None:
     """Of records of the task's pool, at the parameters of every step; None where the trace does not tell: no noise, no
-    clipping, or steps or parameters that were not recorded. What `folder` already holds is not computed again."""
+    clipping, or steps or parameters that were not recorded. What `folder` already holds is not computed again; `begin` is
+    called if something has to be."""
     header = trace.header
     noisy = trace.num_steps > 0 and all(info.noise_std > 0.0 for info in trace.infos)
     whole = len(trace) == trace.num_steps and header.recorded_params == header.num_params
@@ -40,6 +42,7 @@ def own_norms(
         return GradientNorms(known["largest"], known["replaced"])
     except (OSError, SafetensorError, KeyError):
         pass  # not computed yet
+    progress = begin()
     model = initial_model(task, 0, fix=bool(header.recipe.get("fix")))
     gradients = PerExampleGradients.for_trace(model, task.loss, header, dtype=torch.float32)
     records = task.pool[ids]

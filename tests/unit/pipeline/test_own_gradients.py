@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gmip
-from gmip._progress import silent
+from gmip._progress import Progress, silent
 from gmip.accounting.individual import mu_by_noise
 from gmip.pipeline.own_gradients import own_norms
 from gmip.report.sentences import individual
@@ -19,6 +19,10 @@ from gmip.trace import Trace
 from gmip.training import train
 
 RECIPE = {"dataset_size": 40, "batch_size": 40, "sampling": "full", "num_steps": 3, "clip_norm": 2.5, "noise_std": 0.01}
+
+
+def begin() -> Progress:
+    return silent("")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,7 @@ def run(task: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_norms_are_autograds(task: Task, run: Path, tmp_path: Path) -> None:
     trace, ids = Trace.open(run), np.array([3, 17, 200])
-    found = own_norms(task, trace, ids, tmp_path, silent(""))
+    found = own_norms(task, trace, ids, tmp_path, begin)
     assert found is not None
     model = task.make_model()
     want = np.empty((3, len(trace)))
@@ -51,7 +55,7 @@ def test_norms_are_autograds(task: Task, run: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(found.largest, want.max(axis=1), rtol=1e-4)
     np.testing.assert_allclose(found.replaced, np.sqrt((((want + 2.5) / (40 * 0.01)) ** 2).sum(axis=1)), rtol=1e-4)
     assert (found.largest >= want.max(axis=1)).all()
-    again = own_norms(task, trace, ids, tmp_path, lambda done, total: pytest.fail("computed twice"))
+    again = own_norms(task, trace, ids, tmp_path, lambda: pytest.fail("computed twice"))
     assert again is not None and np.array_equal(again.largest, found.largest)
 
 
@@ -66,7 +70,7 @@ def test_in_results_and_tables(task: Task, run: Path, tmp_path: Path) -> None:
     assert own is not None and own.kind == "bound" and own.members == 40 and own.beyond == 0.0
     assert trace.members is not None and trace.non_members is not None
     ids = np.sort(np.concatenate([trace.members, trace.non_members]))
-    norms = own_norms(task, trace, ids, tmp_path, silent(""))
+    norms = own_norms(task, trace, ids, tmp_path, begin)
     assert norms is not None
     mu = mu_by_noise(trace.runs(), norms)
     assert mu is not None
@@ -87,6 +91,6 @@ def test_in_results_and_tables(task: Task, run: Path, tmp_path: Path) -> None:
 def test_what_a_trace_does_not_tell(task: Task, tmp_path: Path) -> None:
     quiet = task.recipe.replace(noise_std=0.0)
     train(task, quiet, seed=5, out=tmp_path / "quiet")
-    assert own_norms(task, Trace.open(tmp_path / "quiet"), np.array([0]), tmp_path, silent("")) is None
+    assert own_norms(task, Trace.open(tmp_path / "quiet"), np.array([0]), tmp_path, begin) is None
     train(task, seed=5, out=tmp_path / "some", every=2)
-    assert own_norms(task, Trace.open(tmp_path / "some"), np.array([0]), tmp_path, silent("")) is None
+    assert own_norms(task, Trace.open(tmp_path / "some"), np.array([0]), tmp_path, begin) is None
