@@ -16,11 +16,21 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST)
 
-$(VENV)/.dev: pyproject.toml constraints.txt
+define python_there
 	@test -n "$(PYTHON)" || { echo "No python3 on PATH: install Python 3.11 or later." >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "$(PYTHON) is older than Python 3.11: install a newer one or pass PYTHON=/path/to/python." >&2; exit 1; }
 	test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+endef
+
+# What the demo needs, and no more: no cluster engines, linters or browsers.
+$(VENV)/.demo: pyproject.toml constraints.txt
+	$(python_there)
+	$(BIN)/python -m pip install --quiet -e '.[audit]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt
+	$(python_there)
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	@touch $@
 
@@ -37,10 +47,9 @@ $(FLOWER)/.dev: $(VENV)/.dev constraints-flower.txt
 		$(FLOWER)/bin/python -m pip install --quiet --no-warn-conflicts flwr
 	@touch $@
 
-demo: $(VENV)/.dev ## a tour of the accountant; then three runs are trained, attacked and judged, in one report
-	$(BIN)/python examples/accounting.py
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/gmip audit examples/audit.yaml
-	@echo "Open it in a browser: file://$(CURDIR)/runs/demo-audit/report.html"
+demo: $(VENV)/.demo ## a model that leaks, the noise that stops it, and what that costs; writes a report
+	@rm -rf runs/demo
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python examples/demo.py
 
 # One thread for each worker: more of them than cores make every matrix product wait.
 test: $(VENV)/.dev $(FLOWER)/.dev ## all tests; make test PYTEST_ARGS='-m "not slow"' leaves out the long ones

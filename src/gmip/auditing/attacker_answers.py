@@ -16,6 +16,7 @@ from gmip.stats import candidates_needed, noticeable_mu
 __all__ = ["DEFAULT_GOAL", "answers_of", "attacker_answers"]
 
 DEFAULT_GOAL: Final = Goal(tpr=0.05, fpr=0.01)
+_NO_PROMISE: Final = 0.999  # a TPR beyond which a curve excludes nothing
 _FALSE_ALARMS: Final = 5  # fewer make a rate that a sentence should not rest on
 _ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
 
@@ -63,12 +64,14 @@ def attacker_answers(
         promise = next((p for p in promises if p.key == ("claimed" if without else "list")), None)
         found = _leak(own, promise, goal, shared, sound_record)
         least = max((lower.get(one.attack, 0.0) for one in own), default=0.0)
+        # What holds against whoever knows more, or against anybody, holds against this attacker, too.
+        covering = [p for p in promises if p is promise or p.key in ("gdp", "list")]
         made.append(
             AttackerAnswer(
                 sees=_ORDER[rank],
                 knows=max(one.attacker_knows for one in own),
                 **found,
-                **_target(promise, goal, least, refuted, sound_record),
+                **_target(promise, covering, goal, least, refuted, sound_record),
                 tpr_lower=least,
             )
         )
@@ -123,24 +126,27 @@ def _at(attack: AttackOutcome, key: str, promise: Promise | None) -> Evidence | 
     return Evidence(attack=attack.attack, title=attack.title, fpr=float(key), tpr=attack.tpr_at[key], promised=promised)
 
 
-def _target(promise: Promise | None, goal: Goal, lower: float, refuted: bool, sound_record: bool) -> dict[str, Any]:
-    promised = None if promise is None else _promised(promise, goal.fpr)
+def _target(
+    own: Promise | None, covering: Sequence[Promise], goal: Goal, lower: float, refuted: bool, sound_record: bool
+) -> dict[str, Any]:
+    promised = None if own is None else _promised(own, goal.fpr)
     if lower > goal.tpr:
         return {"target": "missed", "why": "measured", "promised": promised}
-    why = "bound"
-    if promise is None or promised is None:
-        why = "no-promise"
-    elif refuted:
+    bounds = [_promised(p, goal.fpr) for p in covering if p.is_bound and p.standing != "given"]
+    least = min((bound for bound in bounds if bound is not None), default=1.0)
+    if refuted:
         why = "refuted"
     elif not sound_record:
         why = "record"
+    elif least <= goal.tpr:
+        return {"target": "guaranteed", "why": "bound", "promised": least}
+    elif own is None or promised is None or promised > _NO_PROMISE:
+        why = "no-promise"
     elif promised > goal.tpr:
         why = "exceeds"
-    elif promise.standing == "given":
-        why = "given"
-    elif not promise.is_bound:
-        why = "forecast"
-    return {"target": "guaranteed" if why == "bound" else "not-guaranteed", "why": why, "promised": promised}
+    else:
+        why = "given" if own.standing == "given" else "forecast"
+    return {"target": "not-guaranteed", "why": why, "promised": promised}
 
 
 def _promised(promise: Promise, fpr: float) -> float | None:

@@ -30,6 +30,7 @@ _SEES: Final = {
     "predictions": "who sees only predictions",
     "scores": "who computed these scores",
 }
+_NO_PROMISE: Final = 0.999
 _LEAKS: Final[dict[str, tuple[str, Tone]]] = {
     "leak": ("Leak measured", "open"),
     "none-seen": ("No leak seen", "plain"),
@@ -94,6 +95,8 @@ def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
         if found.promised is not None and promise is not None:
             most = "at most" if promise.is_bound else "about"
             promised = f", promised {most} {percent(found.promised, 'up')}"
+            if found.promised > _NO_PROMISE:
+                promised = ", and nothing is promised to such an attacker"
         return (
             f"{who(answer)} finds {percent(found.tpr.value, 'nearest')} of the members {at} ({between}){promised}; "
             f"guessing finds {rate(found.fpr)}."

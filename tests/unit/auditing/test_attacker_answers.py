@@ -103,6 +103,11 @@ def test_what_speaks_against_a_bound():
     assert why([fine], ()) == ("not-guaranteed", "no-promise", "none-seen")
     given = promised(0.3).model_copy(update={"standing": "given"})
     assert why([fine], (given,)) == ("not-guaranteed", "given", "none-seen")
+    forecast = promised(0.3, "forecast")
+    assert why([fine], (forecast,)) == ("not-guaranteed", "forecast", "none-seen")
+    for key in ("gdp", "list"):  # a bound for whoever knows more covers who knows less
+        assert why([fine], (forecast, promised(0.4, key=key)))[:2] == ("guaranteed", "bound")
+    assert why([fine], (forecast, promised(0.4, "forecast", key="gdp")))[:2] == ("not-guaranteed", "forecast")
     refuted = fine.model_copy(update={"exceeds_claim": True})
     assert why([refuted], (promised(0.3),))[:2] == ("not-guaranteed", "refuted")
     # A record that is not that of the declared run: neither the bound nor the silence of the attacks counts.
@@ -123,7 +128,7 @@ def test_one_answer_for_each_attacker_the_strongest_first():
     ]
     assert [one.evidence.attack for one in found if one.evidence] == ["decode", "glir", "influence", "loss"]
     # Who holds a list is compared with the promise for such an attacker alone.
-    assert found[0].promised == pytest.approx(Gaussian(9.0).tpr_at(0.01)) and found[0].why == "exceeds"
+    assert found[0].promised == pytest.approx(Gaussian(9.0).tpr_at(0.01)) and found[0].why == "no-promise"
     assert found[3].target == "guaranteed"  # what is promised to who sees everything covers who sees less
 
 

@@ -1,0 +1,43 @@
+"""The story of `make demo`, on an audit whose numbers are known; the demo itself takes longer than a test may."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from gmip.auditing.schema import Goal
+from gmip.pipeline.config import make_config, read_yaml
+from gmip.tasks import load
+from tests.unit.report import sample
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_the_story_names_everyone_and_the_run_to_ship():
+    result = sample.three_runs()
+    runs = tuple(run.model_copy(update={"goal": Goal(tpr=0.05, fpr=0.01)}) for run in result.runs)
+    told = "\n".join(module("demo").story(result.model_copy(update={"runs": runs})))
+    assert "Without noise: 87.3% of the test digits are read" in told
+    assert "An attacker who sees every gradient finds 13.6% at 1%. Leak measured; target missed." in told
+    assert "Ship 'GMIP noise'" in told and "needs no noise for this target" in told
+
+
+def test_its_settings_are_seeded_and_its_task_loads(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(EXAMPLES.parent)
+    config = make_config(read_yaml("examples/demo.yaml"), "examples/demo.yaml")
+    assert config.seed is not None and config.runs[0].name == "no noise"
+    assert Path(config.out) == module("demo").OUT
+    task = load(config.task)
+    assert len(task.pool) == 2 * task.recipe.dataset_size  # as many others: 1% is six of them
+    assert sum(p.numel() for p in task.make_model().parameters()) == 170
