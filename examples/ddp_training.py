@@ -43,6 +43,7 @@ def main(folder: str) -> None:
         steps = recorder.num_steps
     if dist.get_rank() == 0:
         print(f"{dist.get_world_size()} processes took {steps} steps of {BATCH_SIZE} examples each: {folder}")
+    dist.barrier()  # nobody hangs up on the others
     dist.destroy_process_group()
 
 

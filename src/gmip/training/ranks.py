@@ -150,7 +150,16 @@ def _group(model: nn.Module) -> Any:
         )
     from torch.distributed.fsdp import FSDPModule
 
-    if meshes and not any(isinstance(module, FSDPModule) for module in model.modules()):
+    sharded: list[Any] = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    for module in sharded:
+        for group in getattr(module._get_fsdp_state(), "_fsdp_param_groups", ()):
+            if getattr(group, "gradient_divide_factor", None) not in (None, dist.get_world_size()):
+                raise UnsupportedModel(
+                    f"Gradients are divided by {group.gradient_divide_factor:g} (set_gradient_divide_factor), not by "
+                    f"the {dist.get_world_size()} ranks, so they are not the mean over these",
+                    remedy="leave the factor as it is",
+                )
+    if meshes and not sharded:
         raise UnsupportedModel(
             "Parameters are sharded without fully_shard (tensor parallelism), where ranks share examples, not batches",
             remedy="shard with fully_shard",
