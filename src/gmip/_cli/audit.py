@@ -89,6 +89,15 @@ def audit(
             "variation between runs.",
         ),
     ] = None,
+    budget: Annotated[
+        str | None,
+        options.option(
+            "--budget",
+            "TIME",
+            HOW,
+            "Time for the attacks on a run, such as 5min; the report says what was left out (default 10min; none).",
+        ),
+    ] = None,
     seed: Annotated[str | None, options.option("--seed", "SEED", HOW, "Seed of the audit (default: random).")] = None,
     confidence: Annotated[
         str | None, options.option("--confidence", "P", HOW, "Confidence of intervals and verdict (default 0.95).")
@@ -205,6 +214,7 @@ def audit(
             "--notion": notion,
             "--candidates": candidates,
             "--repeats": repeats,
+            "--budget": budget,
             "--attacker": attacker,
             "--shadows": shadows,
             "--device": device,
@@ -247,6 +257,7 @@ def audit(
         "attacks": _names(attacks),
         "candidates": candidates and parse.count("--candidates", candidates),
         "repeats": repeats and parse.count("--repeats", repeats),
+        "budget": budget,
         "seed": None if seed is None else parse.seed("--seed", seed),
         "confidence": confidence and parse.probability("--confidence", confidence),
         "delta": delta and parse.probability("--delta", delta),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from gmip._progress import Progress, Watch, bars
 from gmip.errors import GmipWarning
 
 __all__ = ["stages", "warnings_in_one_line"]
+
+_EVERY: Final = 30.0  # seconds
 
 
 def stages() -> contextlib.AbstractContextManager[Watch]:
@@ -20,8 +23,23 @@ def stages() -> contextlib.AbstractContextManager[Watch]:
 
 
 def _line(stage: str, /) -> Progress:
+    """One line for a stage, and how far it is every half minute."""
     print(stage, file=sys.stderr, flush=True)
-    return lambda done, total: None
+    begun = said = time.monotonic()
+
+    def tell(done: int, total: int, /) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if done and now - said >= _EVERY:
+            said = now
+            left = (now - begun) / done * (total - done)
+            print(f"{stage}: {done} of {total}, about {_span(left)} left", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90.0 else f"{seconds / 60.0:.0f} min"
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip._progress import Progress, silent
+from gmip.attacks.work import Budget, Parts, Work, as_seconds
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
@@ -87,6 +88,8 @@ class Attack(ABC):
         background: Examples | None = None,
         *,
         progress: Progress | None = None,
+        budget: float | str | None = None,
+        parts: Parts | None = None,
     ) -> ScoreSet:
         """A score for every candidate, higher = member.
 
@@ -97,13 +100,17 @@ class Attack(ABC):
         background : records of the same distribution that are not in the run, for attacks that need a population; None:
             the rows of the pool that are neither members nor non-members nor candidates, and the task's own background.
         progress : called with (done, total).
+        budget : seconds, or "5min", in which to be done. An attack whose cost grows with steps and records leaves out
+            what does not fit, and warns; others take the time they take. None: no limit.
+        parts : where finished parts are kept, and found by an attempt that goes on after an interruption.
         """
         if background is None and "population" not in self.needs:
             background = task.pool[[]]
-        return self._score(task, trace, parties(task, trace, candidates, background), progress or silent(self.name))
+        work = Work(progress or silent(self.name), Budget(as_seconds("budget", budget)), parts)
+        return self._score(task, trace, parties(task, trace, candidates, background), work)
 
     @abstractmethod
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
         """The scores, in the order of `who.ids`."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from gmip.attacks import attack_table
 from gmip.attacks.attack import NEEDS, Attack, Attacker, parties
 from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
+from gmip.attacks.work import CUT_SHORT, Budget, Parts
 from gmip.auditing import Attacked, Scored
 from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.pipeline.audited_runs import AuditedRun
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 _FORMAT: Final = "gmip-scores-2"  # files of another format are computed again
+_LEAST_SECONDS: Final = 10.0  # for an attack, however late it is
 _OPTIONAL: Final = ("p_values", "susceptibility")
 _OF_TRAINING: Final = frozenset({"gradients", "code"})  # what nobody knows of a released model
 
@@ -121,14 +124,18 @@ def run_attacks(
     for repeat, trace in enumerate(run.traces):
         ids = choose_candidates(trace, config.candidates, seed)
         paths = {attack.name: folder / f"{attack.name}-{_key(trace, ids, attack)}.safetensors" for attack in attacks}
-        known = {name: read_scored(path) for name, path in paths.items()}
+        known = {name: _unless_cut(read_scored(path), config.budget) for name, path in paths.items()}
+        budget = Budget(math.inf if config.budget is None else config.budget)
         which = run.name if len(run.traces) == 1 else f"{run.name}, {repeat + 1} of {len(run.traces)}"
         training = _train_shadows(task, trace, ids, [a for a in attacks if known[a.name] is None], which, watch)
-        for attack in attacks:
+        for place, attack in enumerate(attacks):
             scored = known[attack.name]
             if scored is None:
+                waiting = sum(known[other.name] is None for other in attacks[place:])
+                share = max(budget.left() / waiting, _LEAST_SECONDS) if budget.limited else None
+                parts = Parts(folder / f"{paths[attack.name].stem}.parts")
                 try:
-                    scored = _run(task, trace, attack, ids, watch(f"{attack.name} on {which}"))
+                    scored = _run(task, trace, attack, ids, watch(f"{attack.name} on {which}"), share, parts)
                 except (InvalidArgument, UnsupportedModel) as error:
                     last = len(left_out) + 1 == len(attacks)
                     if not unasked or run.released is None or last:
@@ -136,7 +143,12 @@ def run_attacks(
                     left_out[attack.name] = f"The attack {attack.name} was left out: {error}"
                     continue
                 scored = dataclasses.replace(scored, seconds=scored.seconds + training.get(attack.name, 0.0))
+                if scored.scores.facts.get(CUT_SHORT) and config.budget is not None:
+                    facts = {**scored.scores.facts, "budget": config.budget}
+                    scored = dataclasses.replace(scored, scores=dataclasses.replace(scored.scores, facts=facts))
                 write_scored(paths[attack.name], scored)
+                if not scored.scores.facts.get(CUT_SHORT):
+                    parts.clear()
             found[attack.name].append(scored)
     attacked = [
         Attacked(
@@ -184,11 +196,27 @@ def _train_shadows(
     return seconds
 
 
-def _run(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64], progress: Progress) -> Scored:
+def _unless_cut(scored: Scored | None, budget: float | None) -> Scored | None:
+    """None for what was cut short under a smaller budget: it goes on from what it has."""
+    if scored is None or not scored.scores.facts.get(CUT_SHORT):
+        return scored
+    return scored if budget is not None and float(scored.scores.facts.get("budget", 0.0)) >= budget else None
+
+
+def _run(
+    task: Task,
+    trace: Trace,
+    attack: Attack,
+    ids: NDArray[np.int64],
+    progress: Progress,
+    seconds: float | None,
+    parts: Parts,
+) -> Scored:
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GmipWarning)
-        scores = attack.run(task, trace, ids, _background(task, trace, attack, ids), progress=progress)
+        background = _background(task, trace, attack, ids)
+        scores = attack.run(task, trace, ids, background, progress=progress, budget=seconds, parts=parts)
     said = []
     for warning in caught:
         if issubclass(warning.category, GmipWarning):

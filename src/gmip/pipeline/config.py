@@ -15,6 +15,7 @@ from gmip._validate import did_you_mean
 from gmip.accounting.account import Notion
 from gmip.attacks import ATTACKS
 from gmip.attacks.attack import Attacker
+from gmip.attacks.work import as_seconds
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
 from gmip.tasks import Recipe
@@ -65,6 +66,17 @@ def _known_backend(given: str) -> str:
     if given not in BACKENDS:
         raise ValueError(f"is not known{did_you_mean(given, BACKENDS)}: pass one of {', '.join(BACKENDS)}")
     return given
+
+
+def _budget(given: Any) -> Any:
+    """Seconds, or None for no limit."""
+    if given is not None and not isinstance(given, (int, float, str)):
+        return given
+    try:
+        seconds = as_seconds("budget", given)
+    except InvalidArgument:
+        raise ValueError("should be a length of time, such as 5min, 90s, 2h or none") from None
+    return None if seconds == float("inf") else seconds
 
 
 def _device(given: str) -> str:
@@ -162,6 +174,7 @@ class AuditConfig(_Strict):
     attacker: Attacker = "gradients"
     fail_above_tpr: RateConfig | None = None
     shadows: ShadowConfig = ShadowConfig()
+    budget: Annotated[float | None, BeforeValidator(_budget)] = 600.0
     device: Annotated[str, AfterValidator(_device)] = "cpu"
     title: str | None = None
 
@@ -327,6 +340,10 @@ shadows:
   workers: null
   backend: local
   scheduler_address: null
+
+# Time for the attacks on a run, such as 5min, 90s or 2h; null: no limit. Attacks on gradients leave out what does not
+# fit (steps first, then background, then dimensions of gradients); the report says what. Shadow models take their time.
+budget: 10min
 
 # Where runs are trained and gradients computed: cpu, cuda or mps. Where there is none, the CPU is used, with a warning.
 device: cpu

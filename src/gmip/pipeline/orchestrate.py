@@ -57,9 +57,9 @@ def audit(
         task's pool); None trains the task's own recipe.
     attacks : names, or mappings with name and options; None: see `gmip init`.
     watch : called with the name of each stage, returns a function of (done, total).
-    settings : the others of `gmip init`: candidates, repeats, seed, out, confidence, delta, fprs, claim_mu, group_by,
-        target_tpr, attacker, fail_above_tpr, shadows, device, title. With `out`, work is kept there and an interrupted
-        audit goes on when repeated; without it nothing is kept. No report is written:
+    settings : the others of `gmip init`: candidates, repeats, budget, seed, out, confidence, delta, fprs, claim_mu,
+        group_by, target_tpr, attacker, fail_above_tpr, shadows, device, title. With `out`, work is kept there and an
+        interrupted audit goes on when repeated; without it nothing is kept. No report is written:
         `gmip.report.write_report(result, folder)` does.
     """
     given: dict[str, Any] = dict(settings)

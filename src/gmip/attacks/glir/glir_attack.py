@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, cast, get_args
+from typing import ClassVar, Final, Literal, cast, get_args
 
 import numpy as np
 
 from gmip import _validate as check
-from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps
 from gmip.attacks.glir.played_run import PlayedRun
-from gmip.attacks.glir.published_step import GramView, StepView, View, stack
+from gmip.attacks.glir.published_step import View
 from gmip.attacks.glir.scoring import Background, GlirOutcome, grid_of, scores_by_play, scores_without_play
 from gmip.attacks.glir.selfplay import Play, background_needed
+from gmip.attacks.glir.step_source import Cost, Plan, StepSource, cut_to_fit
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import as_bytes
 from gmip.attacks.signals import run_model
-from gmip.attacks.step_vectors import collect, inner_products, route_for
+from gmip.attacks.work import CUT_SHORT, Work
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
+from gmip.stats.scores import Fact
 from gmip.tasks import Task
-from gmip.trace import Step, Trace
+from gmip.trace import Trace
 
 __all__ = ["DoubtClipping", "DoubtNoise", "GLiR"]
 
@@ -112,14 +113,36 @@ class GLiR(Attack):
             as_bytes("memory_limit", self.memory_limit)
         check.seed(self.seed)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
         steps = chosen_steps(trace, self.steps)
         method = self._method(trace, len(steps))
         play = self._play(trace.header.dataset_size, who)
         grid = grid_of(play, self.cutoff, self.ridge)
-        views = self._views(task, trace, who, steps, method, progress, compressed=play is None)
+        all_background = who.background
+        model = run_model(task, trace, device=self.device)
+        header = dataclasses.replace(trace.header, clip_norm=None) if self.doubt == "clipping" else trace.header
+        gradients = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=self.memory_limit)
+        plan, cost = Plan(len(who.background), self.projection), None
+        if progress.budget.limited and len(who.background):
+            cost = Cost.measured(gradients, steps[0], who, listed=self.holds_list)
+            plan = self._plan(plan, cost, trace.header.dataset_size, play, len(steps), method, progress)
+        who = who._replace(background=who.background[: plan.background])
+        source = StepSource(
+            gradients,
+            trace,
+            who,
+            steps,
+            plan,
+            cost,
+            progress,
+            self.seed,
+            believed_noise=self.doubt != "noise",
+            joint=method == "joint",
+            compressed=play is None,
+        )
         if play is None:
-            found = scores_without_play([cast(View, make()) for make in views], method, grid, self.shrinkage, self.seed)
+            views = [cast(View, make()) for make in source.each()]
+            found = scores_without_play(views, method, grid, self.shrinkage, self.seed)
         else:
             run = PlayedRun(
                 background=len(who.background),
@@ -130,17 +153,51 @@ class GLiR(Attack):
                 grid=grid,
                 shrinkage=self.shrinkage,
                 seed=self.seed,
-                listed=self.background == "with-candidates",
+                listed=self.holds_list,
             )
-            found = scores_by_play(views, run)
-        return self._scored(found, who)
+            kept = None if source.joint else progress.parts
+            found = scores_by_play(source.each(), run, kept, progress.budget)
+        used = len(steps) - max(found.left_out, source.left_out)
+        cuts = self._cuts(plan, len(all_background), used, len(steps))
+        if cuts:
+            warnings.warn(
+                f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and left out {cuts}. "
+                "Raise `budget` for more.",
+                GmipWarning,
+                stacklevel=3,
+            )
+        return self._scored(found, who, used, bool(cuts))
+
+    def _plan(self, plan: Plan, cost: Cost, size: int, play: Play | None, steps: int, method: str, work: Work) -> Plan:
+        """With less background or a projection, if not even the steps that choose a setting fit into the time.
+
+        An attempt that goes on keeps its plan, as what it has depends on it.
+        """
+        kept = None if work.parts is None else work.parts.get("plan")
+        if kept is not None:
+            background, projection = (int(value) for value in kept["plan"])
+            return Plan(background, projection or None)
+        tuning = 1 if method == "joint" or play is None else min(play.tuning_steps, steps)
+        floor = background_needed(size, cost.candidates if self.holds_list else 0) if play is not None else 2
+        plan = cut_to_fit(cost, plan, seconds=work.budget.left(), tuning=tuning, floor=min(floor, plan.background))
+        if work.parts is not None:
+            work.parts.put("plan", {"plan": np.array([plan.background, plan.projection or 0])})
+        return plan
+
+    def _cuts(self, plan: Plan, background: int, used: int, steps: int) -> str:
+        cuts = [f"{steps - used} of {steps} steps"] if used < steps else []
+        if plan.background < background:
+            cuts.append(f"{background - plan.background} of {background} background records")
+        if plan.projection != self.projection:
+            cuts.append(f"all but {plan.projection} dimensions of gradients, at random")
+        return ", ".join(cuts)
 
     @property
     def holds_list(self) -> bool:
         """With candidates in the background."""
         return self.background == "with-candidates"
 
-    def _scored(self, outcome: GlirOutcome, who: Parties) -> ScoreSet:
+    def _scored(self, outcome: GlirOutcome, who: Parties, steps: int, cut: bool) -> ScoreSet:
         """A doubting attack measures and plays another run than the recorded one, so it makes no statement on that."""
         if len(who.ids) > 1 and np.ptp(outcome.scores) == 0.0:
             warnings.warn(
@@ -151,6 +208,16 @@ class GLiR(Attack):
             )
         believed = self.doubt is None
         told = believed and outcome.susceptibility is not None
+        facts: dict[str, Fact] = {
+            "method": outcome.method + (", candidates in the background" if self.holds_list else ""),
+            "rank": outcome.ranks[0],
+            "cutoff": outcome.cutoff,
+            "ridge": outcome.ridge,
+            "background": len(who.background),
+            "steps": steps,
+        }
+        if cut:
+            facts[CUT_SHORT] = True
         return ScoreSet(
             ids=who.ids,
             scores=outcome.scores,
@@ -160,13 +227,7 @@ class GLiR(Attack):
             susceptibility_of=("run" if outcome.method == "joint" else "step") if told else None,
             calibration=outcome.calibration,
             prediction=outcome.prediction.expected() if believed and outcome.prediction is not None else None,
-            facts={
-                "method": outcome.method + (", candidates in the background" if self.holds_list else ""),
-                "rank": outcome.ranks[0],
-                "cutoff": outcome.cutoff,
-                "ridge": outcome.ridge,
-                "background": len(who.background),
-            },
+            facts=facts,
         )
 
     def _method(self, trace: Trace, num_steps: int) -> str:
@@ -189,94 +250,6 @@ class GLiR(Attack):
             stacklevel=3,
         )
         return None
-
-    def _views(
-        self,
-        task: Task,
-        trace: Trace,
-        who: Parties,
-        steps: list[Step],
-        method: str,
-        progress: Progress,
-        *,
-        compressed: bool,
-    ) -> list[Callable[[], StepView]]:
-        """How to get each view; the steps of a full-batch run are one."""
-        model = run_model(task, trace, device=self.device)
-        header = dataclasses.replace(trace.header, clip_norm=None) if self.doubt == "clipping" else trace.header
-        gradients = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=self.memory_limit)
-        sizes = len(who.background), len(who.candidates)
-        joint = method == "joint"
-        route = route_for(gradients, *sizes, len(steps) if joint else 1, projection=self.projection)
-        epochs = _epochs(trace)
-
-        def made(some: list[Step], done: int) -> StepView:
-            how = self._how(trace, some, epochs)
-            scale = some[0].info.divisor / how["batch_size"]  # where a loop divided by another number than the batch's
-            if route == "gram" and not compressed:
-                count = lambda finished, _: progress(done + finished, len(steps))  # noqa: E731
-                products = inner_products(gradients, some, who.background, who.candidates, after=count)
-                products[-1] *= scale
-                products[:, -1] *= scale
-                dimension = len(some) * gradients.num_params
-                return GramView(products=products, background_size=sizes[0], dimension=dimension, **how)
-            parts = []
-            for together in [some] if route == "gram" else [[step] for step in some]:
-                found = collect(
-                    gradients,
-                    together,
-                    who.background,
-                    who.candidates,
-                    projection=self.projection,
-                    seed=self.seed,
-                    route=route,
-                )
-                part = View(
-                    mean=scale * found.mean,
-                    candidates=found.candidates,
-                    background=found.background,
-                    **{**how, "extra_dims": found.extra_dims},
-                )
-                parts.append(part.reduced() if len(some) > 1 and len(together) == 1 else part)
-                progress(done + len(parts), len(steps))
-            return stack(parts) if joint else parts[0]
-
-        if joint:
-            return [lambda: made(steps, 0)]
-        return [lambda done=done, step=step: made([step], done) for done, step in enumerate(steps)]  # type: ignore[misc]
-
-    def _how(self, trace: Trace, steps: list[Step], epochs: int | None) -> dict[str, Any]:
-        """What `StepView` asks about one step, or several full-batch steps as one."""
-        header, info = trace.header, steps[0].info
-        poisson = header.sampling == "poisson"
-        n = header.batch_size if poisson else info.batch_size
-        if any((step.info.batch_size, step.info.noise_std) != (info.batch_size, info.noise_std) for step in steps):
-            raise InvalidArgument(
-                f"{trace.path} has steps of different batch sizes or noise, which cannot be joined",
-                remedy="choose `steps` that agree, or `method` = 'likelihood-ratio'",
-            )
-        how: dict[str, Any] = {
-            "batch_size": n,
-            "noise_std": 0.0 if self.doubt == "noise" else info.divisor / n * info.noise_std,
-            "sample_rate": n / header.dataset_size,
-            "sampling": "poisson" if poisson else "full" if n == header.dataset_size else "fixed",
-            "length_counts": self.doubt != "noise" or info.noise_std == 0.0,
-        }
-        if epochs is not None and how["sampling"] == "fixed":
-            epoch, place = divmod(info.index, epochs)
-            how |= {"sampling": "shuffled", "epoch": epoch, "drawn": place * header.batch_size}
-        return how
-
-
-def _epochs(trace: Trace) -> int | None:
-    """Batches in an epoch of a shuffled run; None where its batches are not those of shuffled epochs."""
-    n, size = trace.header.batch_size, trace.header.dataset_size
-    rest = size % n
-    sizes = {info.batch_size for info in trace.infos}
-    if trace.header.sampling != "shuffled" or not sizes <= ({n, rest} if rest else {n}):
-        return None
-    dropped = rest > 0 and rest not in sizes and len(trace.infos) > size // n
-    return size // n + (rest > 0 and not dropped)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,9 @@ are part of it, unlabelled, one model of background and candidates serves both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +24,7 @@ from gmip.attacks.glir.selfplay import Games, Play, Prediction, StepScale, game_
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import Shrinkage
 
-__all__ = ["Kept", "PlayedRun", "Total"]
+__all__ = ["Kept", "PlayedRun", "Time", "Total"]
 
 Array = NDArray[np.float64]
 _RANKED = 2000  # background records that p-values are ranks among, at most
@@ -34,6 +36,12 @@ class Kept(Protocol):
     def get(self, number: int, /) -> Mapping[str, NDArray[Any]] | None: ...
 
     def put(self, number: int, arrays: Mapping[str, NDArray[Any]], /) -> None: ...
+
+
+class Time(Protocol):
+    """How many seconds are left."""
+
+    def left(self) -> float: ...
 
 
 class StepFound(NamedTuple):
@@ -101,6 +109,7 @@ class Played(NamedTuple):
     ranks: tuple[int, ...]
     spectra: tuple[Array, ...]
     setting: Setting
+    left_out: int  # steps for which there was no time
 
 
 @dataclass
@@ -152,59 +161,62 @@ class PlayedRun:
         self._asked = np.searchsorted(self._scored, asked)
         self.games = Games(places, self.dataset_size, self.play, seed)
 
-    def run(self, steps: Iterable[Callable[[], StepView]], kept: Kept | None = None) -> Played:
+    def run(
+        self, steps: Iterable[Callable[[], StepView]], kept: Kept | None = None, time: Time | None = None
+    ) -> Played:
         """Score the steps; what is kept of an earlier attempt is not computed again.
 
-        steps : how to get each view; a sequence, of which the steps that choose the setting can be taken first, or an
-            iterable, whose first ones do.
+        steps : how to get each view. Of a sequence, steps that are spread over the run choose the setting, as gradients
+            change while it trains; of another iterable, the first ones do.
+        time : the most telling steps come first, and those that do not fit are left out.
         """
-        known = steps if isinstance(steps, Sequence) else None
         found: dict[int, StepFound] = {}
-        for number in range(0 if known is None or kept is None else len(known)):
-            saved = kept.get(number) if kept is not None else None
+        if not isinstance(steps, Sequence):
+            todo = enumerate(steps)
+            first = [self._played(make(), number) for number, make in itertools.islice(todo, self.play.tuning_steps)]
+            if not first:
+                raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
+            best = self._settle(first, found, None)
+            for number, make in todo:
+                self._keep(found, number, self._finish(self._played(make(), number, best), best), None)
+            return self._put_together(found, len(found))
+        for number in range(len(steps)):
+            saved = None if kept is None else kept.get(number)
             if saved is not None:
                 found[number] = StepFound(**saved)
-        best: int | None = None
+        tuning = np.linspace(0, len(steps) - 1, min(self.play.tuning_steps, len(steps))).round().astype(int).tolist()
         if found:
             how = next(iter(found.values())).how
             best = self.grid.index((float(how[3]), float(how[4])))
-        waiting: list[_Waiting] = []
-        for number, make in enumerate(steps) if known is None else self._in_order(known):
-            if number in found:
-                continue
-            fresh: list[tuple[int, StepFound]] = []
-            if best is None:
-                waiting.append(self._played(make(), number, list(range(len(self.grid)))))
-                last = known is not None and len(waiting) == len(known)
-                if len(waiting) == self.play.tuning_steps or last:
-                    best, fresh = self._settle(waiting)
-                    waiting = []
-            else:
-                fresh = [(number, self._finish(self._played(make(), number, [best]), best))]
-            self._keep(found, fresh, kept)
-        if waiting:
-            self._keep(found, self._settle(waiting)[1], kept)
-        if not found:
-            raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
-        return self._put_together([found[number] for number in sorted(found)])
+        else:
+            best = self._settle([self._played(steps[number](), number) for number in tuning], found, kept)
+        longest = 0.0
+        for number in self._by_weight(len(steps), found, tuning):
+            start = math.inf if time is None else time.left()
+            if start < longest:
+                break
+            self._keep(found, number, self._finish(self._played(steps[number](), number, best), best), kept)
+            longest = 0.0 if time is None else max(longest, start - time.left())
+        return self._put_together(found, len(steps))
 
-    def _in_order(self, steps: Sequence[Callable[[], StepView]]) -> Iterator[tuple[int, Callable[[], StepView]]]:
-        """Those that choose the setting first: spread over the run, as gradients change while it trains."""
-        count = min(self.play.tuning_steps, len(steps))
-        first = np.unique(np.linspace(0, len(steps) - 1, count).round().astype(int)).tolist()
-        for number in (*first, *(i for i in range(len(steps)) if i not in first)):
-            yield number, steps[number]
+    def _by_weight(self, count: int, found: Mapping[int, StepFound], tuning: list[int]) -> list[int]:
+        """The steps that are left, the most telling first: by what the games found at those that chose the setting."""
+        known = [number for number in tuning if number in found]
+        areas = [float(game_aucs(found[number].games, self.games.inside).mean()) for number in known]
+        weight = np.interp(np.arange(count), known, areas) if known else np.zeros(count)
+        rest = [number for number in range(count) if number not in found]
+        return sorted(rest, key=lambda number: (-weight[number], number))
 
-    def _keep(self, found: dict[int, StepFound], fresh: list[tuple[int, StepFound]], kept: Kept | None) -> None:
-        for number, one in fresh:
-            found[number] = one
-            if kept is not None:
-                kept.put(number, one._asdict())
+    def _keep(self, found: dict[int, StepFound], number: int, one: StepFound, kept: Kept | None) -> None:
+        found[number] = one
+        if kept is not None:
+            kept.put(number, one._asdict())
 
     # -- games --
 
-    def _played(self, view: StepView, number: int, settings: list[int]) -> _Waiting:
-        """The games of a step under these settings."""
+    def _played(self, view: StepView, number: int, setting: int | None = None) -> _Waiting:
+        """The games of a step under one setting, or all."""
+        settings = range(len(self.grid)) if setting is None else (setting,)
         drawn = self.games.draw(view, number)
         if self.listed:
             fit = self._fit(view, self._estimation, self._scored)
@@ -229,7 +241,7 @@ class PlayedRun:
             waiting.games[i] = self._inside(scale, evidence), scale.absent(evidence)
         return waiting
 
-    def _settle(self, waiting: list[_Waiting]) -> tuple[int, list[tuple[int, StepFound]]]:
+    def _settle(self, waiting: list[_Waiting], found: dict[int, StepFound], kept: Kept | None) -> int:
         """Choose the setting by the tuning games, and finish the steps with it."""
         usable = [i for i in range(len(self.grid)) if all(i in step.games for step in waiting)]
         if not usable:
@@ -248,7 +260,9 @@ class PlayedRun:
                 total.add(inside[tuning], absent[tuning, None], self._how(step.view, self.grid[i], 0))
             areas.append(float(game_aucs(total.value(), self.games.inside[tuning]).mean()))
         best = usable[int(np.argmax(areas))]
-        return best, [(step.number, self._finish(step, best)) for step in waiting]
+        for step in waiting:
+            self._keep(found, step.number, self._finish(step, best), kept)
+        return best
 
     # -- the run itself --
 
@@ -283,7 +297,8 @@ class PlayedRun:
             spectrum=fit.spectrum,
         )
 
-    def _put_together(self, found: list[StepFound]) -> Played:
+    def _put_together(self, by_number: Mapping[int, StepFound], count: int) -> Played:
+        found = [by_number[number] for number in sorted(by_number)]
         mixture = self.method == "mixture"
         scores, null, games, llr = (Total(mixture=mixture) for _ in range(4))
         for step in found:
@@ -302,6 +317,7 @@ class PlayedRun:
             ranks=tuple(int(step.how[5]) for step in found),
             spectra=tuple(step.spectrum for step in found),
             setting=(float(found[0].how[3]), float(found[0].how[4])),
+            left_out=count - len(found),
         )
 
     # -- parts --

@@ -20,7 +20,7 @@ from gmip import _validate as check
 from gmip._random import PlayStream
 from gmip.attacks.glir.likelihood import FittedStep, StepTest, llr_p_values
 from gmip.attacks.glir.metrics import Setting
-from gmip.attacks.glir.played_run import Kept, PlayedRun, Total
+from gmip.attacks.glir.played_run import Kept, PlayedRun, Time, Total
 from gmip.attacks.glir.published_step import StepView, View, same_run, stack
 from gmip.attacks.glir.selfplay import DEFAULT_GRID, Play, Prediction
 from gmip.errors import InvalidArgument
@@ -59,6 +59,7 @@ class GlirOutcome:
     calibration : (a, b) such that a * score + b is the log-odds of membership at even prior odds; None if unknown.
     null_scores : array, scores of the held-out play examples against the real run; empty without self-play.
     prediction : what self-play expects of this attack, or None.
+    left_out : steps that were left out because there was no time for them.
     """
 
     method: str
@@ -73,6 +74,7 @@ class GlirOutcome:
     calibration: tuple[float, float] | None
     null_scores: Array
     prediction: Prediction | None
+    left_out: int = 0
 
     @cached_property
     def eigenvalues(self) -> tuple[Array, ...]:
@@ -257,9 +259,11 @@ def _simulated(
     return np.asarray((1.0 + above) / (1.0 + _DRAWS))
 
 
-def scores_by_play(steps: Iterable[Callable[[], StepView]], run: PlayedRun, kept: Kept | None = None) -> GlirOutcome:
+def scores_by_play(
+    steps: Iterable[Callable[[], StepView]], run: PlayedRun, kept: Kept | None = None, time: Time | None = None
+) -> GlirOutcome:
     """The scores of a setting that games choose. p-values are ranks among background records."""
-    found = run.run(steps, kept)
+    found = run.run(steps, kept, time)
     null = np.sort(found.null)
     at_least = null.size - np.searchsorted(null, found.scores, side="left")
     return GlirOutcome(
@@ -275,6 +279,7 @@ def scores_by_play(steps: Iterable[Callable[[], StepView]], run: PlayedRun, kept
         calibration=found.prediction.calibration,
         null_scores=null,
         prediction=found.prediction,
+        left_out=found.left_out,
     )
 
 

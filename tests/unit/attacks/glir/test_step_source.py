@@ -1,0 +1,122 @@
+"""Within the time that there is, and on from where an attempt was killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
+
+from gmip.attacks import GLiR
+from gmip.attacks.glir import Play, step_source
+from gmip.attacks.glir.step_source import Cost, Plan, cut_to_fit
+from gmip.attacks.work import Parts
+from gmip.errors import GmipWarning
+from gmip.stats.roc import auc
+from gmip.tasks import load
+from gmip.trace import Trace
+from gmip.training import train
+
+QUICK = Play(games=6, tuning_games=4, grid=((1.0e-12, 1.0e-3), (1.0e-12, 1.0e-1)))
+MINI = {"dataset_size": 80, "batch_size": 20, "num_steps": 10, "sampling": "shuffled", "learning_rate": 0.5}
+FULL = {"dataset_size": 80, "batch_size": 80, "num_steps": 4, "sampling": "full", "learning_rate": 0.5}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder, task = tmp_path_factory.mktemp("runs"), load("digits")
+    for name, changes in (("mini", MINI), ("full", FULL)):
+        train(task, task.recipe.replace(**changes, clip_norm=None), seed=3, out=folder / name)
+    return {name: folder / name for name in ("mini", "full")}
+
+
+def attack(path: Path, **options: Any) -> Any:
+    task, trace = load("digits"), Trace.open(path)
+    background = task.pool[np.setdiff1d(np.arange(len(task.pool)), np.concatenate([trace.members, trace.non_members]))]
+    return GLiR(play=QUICK).run(task, trace, background=background[:600], **options)
+
+
+def area(scores: Any, path: Path) -> float:
+    inside = np.isin(scores.ids, Trace.open(path).members)
+    return auc(scores.scores[inside], scores.scores[~inside])
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize(("name", "stop"), [("mini", 6), ("full", 3)])
+def test_an_attempt_goes_on_where_it_stopped(
+    runs: dict[str, Path], tmp_path: Path, name: str, stop: int, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(step_source, "_KEEP_AFTER", 0.0)
+    whole = attack(runs[name])
+    seen: list[int] = []
+
+    def interrupt(done: int, total: int) -> None:
+        seen.append(done)
+        if done == stop:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        attack(runs[name], progress=interrupt, parts=Parts(tmp_path))
+    assert seen == list(range(1, stop + 1))
+    again: list[int] = []
+    found = attack(runs[name], progress=lambda done, total: again.append(done), parts=Parts(tmp_path))
+    assert len(again) <= len(Trace.open(runs[name])) - stop + 1
+    np.testing.assert_array_equal(found.scores, whole.scores)
+    np.testing.assert_array_equal(found.p_values, whole.p_values)
+    assert found.prediction.auc == whole.prediction.auc
+
+
+def test_a_killed_attempt_keeps_its_steps(runs: dict[str, Path], tmp_path: Path) -> None:
+    script = (
+        "import sys, tests.unit.attacks.glir.test_step_source as t; "
+        "t.attack(t.Path(sys.argv[1]), parts=t.Parts(t.Path(sys.argv[2])), progress=t.slow)"
+    )
+    parts = tmp_path / "parts"
+    job = subprocess.Popen([sys.executable, "-c", script, str(runs["mini"]), str(parts)])
+    for _ in range(1200):
+        if len(list(parts.glob("part-*.safetensors"))) >= 5:
+            break
+        time.sleep(0.05)
+    job.send_signal(signal.SIGKILL)
+    assert job.wait() == -signal.SIGKILL
+    kept = len(list(parts.glob("part-*.safetensors")))
+    assert 5 <= kept < 10  # the three that chose the setting, and more
+    again: list[int] = []
+    found = attack(runs["mini"], progress=lambda done, total: again.append(done), parts=Parts(parts))
+    assert len(again) == 10 - kept
+    np.testing.assert_array_equal(found.scores, attack(runs["mini"]).scores)
+
+
+def slow(done: int, total: int) -> None:
+    time.sleep(0.3)
+
+
+def test_no_time_leaves_out_steps_and_says_so(runs: dict[str, Path]) -> None:
+    for name, used in (("mini", 4), ("full", 1)):  # one more than chose the setting shows how long a step takes
+        with pytest.warns(GmipWarning, match="left out .* steps"):
+            found = attack(runs[name], budget=1.0e-3)
+        assert int(found.facts["steps"]) <= used and found.facts["cut_short"] is True
+        assert area(found, runs[name]) > 0.6
+        assert np.mean(found.p_values[~np.isin(found.ids, Trace.open(runs[name]).members)] <= 0.05) <= 0.15
+    assert "cut_short" not in attack(runs["mini"], budget="1h").facts
+
+
+def test_background_goes_before_dimensions() -> None:
+    cost = Cost(record=1.0e-3, rate=1.0e10, params=20_000, candidates=1000, listed=False)
+    plan = Plan(8000, None)
+    assert cut_to_fit(cost, plan, seconds=1.0e6, tuning=3, floor=1000) == plan
+    some = cut_to_fit(cost, plan, seconds=300.0, tuning=3, floor=1000)
+    assert 1000 < some.background < 8000 and some.projection is None
+    assert cost.least(some, 3) <= 300.0
+    most = cut_to_fit(cost, plan, seconds=1.0, tuning=3, floor=1000)
+    assert most.background == 1000 and most.projection == 2048
