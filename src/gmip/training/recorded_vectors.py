@@ -24,9 +24,9 @@ __all__ = ["chosen", "fill", "fingerprints", "is_finite", "numpy_of", "published
 
 def is_finite(vector: NDArray[Any]) -> bool:
     """Whether no entry is NaN or infinite."""
-    # A sum is quick and spoilt by any NaN or infinity; a large one may overflow by itself.
+    # A product is quick and spoilt by any NaN or infinity; a large one may overflow by itself.
     with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(float(vector.sum())) or bool(np.isfinite(vector).all())
+        return math.isfinite(float(np.dot(vector, vector))) or bool(np.isfinite(vector).all())
 
 
 def published(model: nn.Module, optimizer: Optimizer | None) -> dict[str, nn.Parameter]:
