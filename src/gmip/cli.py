@@ -49,7 +49,7 @@ _DEBUG: Final = "--debug"  # with every command: show tracebacks
 _INTERRUPTED: Final = 130
 _READER_LEFT: Final = 141
 _PANELS: Final = {name: panel for panel, names in _COMMANDS.items() for name in names}
-_MODULES: Final = {"compare": "report", "init": "audit"}  # where it is not the command's own name
+_MODULES: Final = {"compare": "report"}  # where it is not the command's own name
 
 
 class _Commands(TyperGroup):

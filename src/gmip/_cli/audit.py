@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, Gate
     from gmip.report import Written
 
-__all__ = ["audit", "init"]
+__all__ = ["audit"]
 
 WHAT, HOW, SHADOWS, OUTPUT = "What to audit", "How to audit", "Shadow models (for attacks that need them)", "Output"
 YAML = (".yaml", ".yml")
@@ -57,7 +56,12 @@ def audit(
     ] = None,
     members: Annotated[
         str | None,
-        options.option("--members", "FILE", WHAT, "Its training records: rows of the task's pool, or records."),
+        options.option(
+            "--members",
+            "FILE",
+            WHAT,
+            "Its training records: a table of rows of the task's pool or of records, or rows such as 0:250.",
+        ),
     ] = None,
     non_members: Annotated[
         str | None, options.option("--non-members", "FILE", WHAT, "Records that were not in, in the same form.")
@@ -345,22 +349,6 @@ def _gate(gate: Gate) -> str:
         f"{gate.attack} finds at least {_numbers.percent(gate.tpr_lower, 'down')} of the members at "
         f"{_numbers.rate(gate.fpr)} false alarms, more than the limit of {_numbers.rate(gate.limit)}."
     )
-
-
-def init(
-    path: Annotated[str, typer.Argument(metavar="FILE", help="The file to write.")] = "audit.yaml",
-) -> None:
-    """Write a settings file for gmip audit, with explanations."""
-    from gmip.pipeline.config import TEMPLATE
-
-    try:
-        with Path(path).open("x", encoding="utf-8") as file:
-            file.write(TEMPLATE)
-    except FileExistsError:
-        raise BadRequest(f"{path} already exists", remedy="remove it, or pass another file name") from None
-    except OSError as error:
-        raise BadRequest(f"{path} cannot be written ({error.strerror})", remedy="pass another file name") from None
-    print(f"Wrote {path}. Next: gmip audit {shlex.quote(path)}")
 
 
 def _framework() -> tuple[Any, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -24,6 +25,8 @@ from gmip.training.models import trainable_parameters
 from gmip.training.weights import load_weights, read_weights
 
 __all__ = ["released_run"]
+
+_RANGE: Final = re.compile(r"(\d{1,15}):(\d{1,15})")  # rows of the pool, the last one not among them
 
 
 def released_run(task: Task, wanted: RunConfig, folder: Path) -> tuple[Task, Trace]:
@@ -119,6 +122,8 @@ def _who(task: Task, wanted: RunConfig) -> tuple[Task, NDArray[np.int64], NDArra
 
 
 def _read(name: str, given: str | Sequence[int], task: Task) -> RecordTable:
+    if isinstance(given, str) and (rows := _RANGE.fullmatch(given)):
+        return RecordTable(Path(given), np.arange(int(rows[1]), min(int(rows[2]), len(task.pool) + 1)), None)
     if isinstance(given, str):
         return read_record_table(Path(given).expanduser(), task.pool)
     ids = np.array(given, dtype=np.int64)

@@ -193,7 +193,12 @@ def _like(path: Path, rows: NDArray[np.float32], table: Mapping[str, Any], like:
             f"{path} has {rows.shape[1]} columns of features, and an input of the task has shape {shape}",
             remedy="write a column for each entry, in order",
         )
-    targets = _targets(list(table[_label(path, table, None)]))
+    labels = list(table[_label(path, table, None)])
+    if not all(_is_number(cell) for cell in labels):
+        raise InvalidArgument(
+            f"{path} has names of classes, and the task numbers them", remedy="write their numbers, or pass ids instead"
+        )
+    targets = _targets(labels)
     if targets.is_floating_point() != like.targets.is_floating_point() or like.targets.ndim != 1:
         raise InvalidArgument(
             f"{path} has labels of another kind than the task's, {like.targets.dtype} of shape "

@@ -1,0 +1,156 @@
+"""The ten lines of a task file, from tables of records and from weights or code of a model."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from gmip.errors import InvalidArgument
+from gmip.tasks import read_records
+from gmip.training.weights import read_weights
+
+__all__ = ["ModelCode", "TaskFile", "draft", "guessed_model", "named_model"]
+
+_CODE = re.compile(r"([\w./\\-]+?)(?:\.py)?:([A-Za-z_]\w*)")
+_EPOCHS, _BATCH, _TEST = 10, 64, 0.2
+
+
+@dataclass(frozen=True)
+class TaskFile:
+    """The text of a task file, how many records it has, and how many members among them."""
+
+    text: str
+    records: int
+    members: int
+
+
+@dataclass(frozen=True)
+class ModelCode:
+    """Code of a model: lines above the task, and what makes it; `sure` : nothing of it was guessed."""
+
+    code: str
+    make: str
+    sure: bool
+
+
+def draft(folder: Path, records: Sequence[Path], model: ModelCode, *, label: str | None, name: str) -> TaskFile:
+    """A task file in `folder`.
+
+    records : one table, of which a fifth is for testing; or two, the members of a released model and others.
+    """
+    sizes = [len(read_records(path, label=label)) for path in records]
+    read_records(*records, label=label)  # and that they belong together
+    places = ", ".join(f'HERE / "{_relative(path, folder)}"' for path in records)
+    given = "" if label is None else f", label={label!r}"
+    if len(records) == 1:
+        last = sizes[0] - max(1, round(_TEST * sizes[0]))
+        members = max(1, last // 3)
+        parts = (f"records[range({last})]", f"records[range({last}, {sizes[0]})]")
+        about = "a third of the pool are members: the others are non-members and background"
+    else:
+        members = sizes[0]
+        parts = ("records", f"records[range({members}, {sum(sizes)})]")
+        about = f"the first {members} are the members; for shadow models, say how it was trained"
+    batch = min(_BATCH, members)
+    steps = max(1, _EPOCHS * members // batch)
+    guess = "" if model.sure else "  # <- check the activations: weights do not tell them"
+    text = f'''"""What gmip audits. Written by gmip init: check the lines with an arrow."""
+
+from pathlib import Path
+
+from torch import nn
+
+from gmip import Recipe, Task
+from gmip.tasks import read_records
+
+HERE = Path(__file__).parent
+{model.code}
+
+def make_task() -> Task:
+    records = read_records({places}{given})
+    return Task(
+        name={name!r},
+        make_model={model.make},{guess}
+        pool={parts[0]},
+        test={parts[1]},
+        # <- {about}
+        recipe=Recipe(
+            dataset_size={members}, batch_size={batch}, num_steps={steps}, learning_rate=0.1
+        ),
+    )
+'''
+    return TaskFile(text, sum(sizes), members)
+
+
+def _relative(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+
+
+def named_model(text: str) -> ModelCode:
+    """From module:function, or file.py:Class."""
+    match = _CODE.fullmatch(text)
+    module = match[1].replace("\\", "/").strip("/").replace("/", ".") if match else ""
+    if match is None or not all(part.isidentifier() for part in module.split(".")):
+        raise InvalidArgument(
+            "must be MODULE:NAME", argument="make_model", value=text, remedy="pass such as net.py:Net"
+        )
+    return ModelCode(
+        f"\n\ndef make_model() -> nn.Module:\n    from {module} import {match[2]}\n\n    return {match[2]}()\n",
+        "make_model",
+        True,
+    )
+
+
+def guessed_model(path: Path) -> ModelCode:
+    """Linear layers one after the other, with ReLU in between; other architectures are refused."""
+    weights = read_weights(path)
+    layers = _layers(weights)
+    if not layers:
+        some = ", ".join(list(weights)[:4])
+        raise InvalidArgument(
+            f"{path} is not a chain of linear layers ({some}), so its model cannot be guessed",
+            remedy="pass `make_model`, such as net.py:Net",
+        )
+    made = {name: f"nn.Linear({shape[1]}, {shape[0]}{'' if bias else ', bias=False'})" for name, shape, bias in layers}
+    names = list(made)
+    if names == [""]:
+        body = f"    return {made['']}\n"
+        return ModelCode(f"\n\ndef make_model() -> nn.Module:\n{body}", "make_model", True)
+    if all(name.isdigit() for name in names):
+        parts = []
+        for place in range(int(names[-1]) + 1):
+            activation = "nn.ReLU()" if str(place - 1) in made else "nn.Identity()"
+            parts.append(made.get(str(place), activation))
+        body = f"    return nn.Sequential({', '.join(parts)})\n"
+        return ModelCode(f"\n\ndef make_model() -> nn.Module:\n{body}", "make_model", len(names) == 1)
+    lines = [f"        self.{name} = {layer}" for name, layer in made.items()]
+    steps = [f"        x = self.{name}(x).relu()" for name in names[:-1]]
+    code = "\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n" + "\n".join(lines)
+    code += "\n\n    def forward(self, x):\n" + "\n".join([*steps, f"        return self.{names[-1]}(x)"]) + "\n"
+    return ModelCode(code, "Net", len(names) == 1)
+
+
+def _layers(weights: dict[str, Tensor]) -> list[tuple[str, tuple[int, ...], bool]]:
+    """(name, shape of the weight, whether there is a bias) of a chain; empty if the weights are anything else."""
+    found = []
+    for name, tensor in weights.items():
+        layer, _, kind = name.rpartition(".")
+        if kind == "weight" and tensor.ndim == 2 and (not layer or layer.isidentifier() or layer.isdigit()):
+            bias = weights.get(f"{layer}.bias" if layer else "bias")
+            if bias is not None and bias.shape != tensor.shape[:1]:
+                return []
+            found.append((layer, tuple(tensor.shape), bias is not None))
+        elif kind != "bias":
+            return []
+    if all(name.isdigit() for name, _, _ in found):
+        found.sort(key=lambda one: int(one[0]))
+    if sum(1 + bias for _, _, bias in found) != len(weights):
+        return []
+    chained = all(b[1][1] == a[1][0] for a, b in itertools.pairwise(found))
+    return found if chained else []
