@@ -63,6 +63,13 @@ def drawing_of(loader: Any) -> Drawing:
         total, n = len(loader.dataset), n * inner.num_replicas
         if not inner.shuffle:
             raise _in_order()
+        if total % inner.num_replicas and not inner.drop_last:
+            raise InvalidArgument(
+                f"repeats records to share {total} of them out evenly among {inner.num_replicas} ranks, so that some "
+                "are in an epoch twice, which no accounting here covers",
+                argument="loader",
+                remedy="pass drop_last=True to DistributedSampler, or train on a multiple of the ranks",
+            )
         return Drawing("shuffled", total, n) if n < total else Drawing("full", total, total)
     if not isinstance(inner, (RandomSampler, SubsetRandomSampler, SequentialSampler)):
         raise _unknown(f"orders records with {type(inner).__name__}, which gmip does not know")

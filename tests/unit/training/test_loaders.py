@@ -17,6 +17,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
     TensorDataset,
 )
+from torch.utils.data.distributed import DistributedSampler
 
 from gmip.errors import InvalidArgument
 from gmip.tasks import Examples
@@ -54,6 +55,17 @@ def test_drawing_of_opacus() -> None:
     assert drawing_of(loader) == Drawing("poisson", 20, 5, 0.25)
 
 
+def shared(ranks: int, *, size: int = 2, **options: Any) -> DataLoader[Any]:
+    return DataLoader(DATA, batch_size=size, sampler=DistributedSampler(DATA, num_replicas=ranks, rank=0, **options))
+
+
+def test_drawing_of_several_ranks() -> None:
+    """Sizes of all ranks together."""
+    assert drawing_of(shared(4)) == Drawing("shuffled", 20, 8)
+    assert drawing_of(shared(3, drop_last=True)) == Drawing("shuffled", 20, 6)
+    assert drawing_of(shared(4, size=5)) == Drawing("full", 20, 20)
+
+
 class Stream(IterableDataset[int]):
     def __iter__(self):
         return iter(())
@@ -68,9 +80,11 @@ class Stream(IterableDataset[int]):
         (DataLoader(DATA, batch_size=None, sampler=SequentialSampler(DATA)), "no batches of its own"),
         (DataLoader(DATA, batch_size=8, sampler=list(range(20))), "orders records with list"),
         (DataLoader(Stream(), batch_size=8), "IterableDataset"),
+        (shared(3), "repeats records to share 20 of them out evenly among 3 ranks.*drop_last=True"),
+        (shared(4, shuffle=False), "the same order in every epoch"),
         ([1, 2], "must be a DataLoader"),
     ],
-    ids=["sequential", "replacement", "part", "none", "list", "stream", "no loader"],
+    ids=["sequential", "replacement", "part", "none", "list", "stream", "padded", "ranks in order", "no loader"],
 )
 def test_what_cannot_be_said_is_an_error(loader: Any, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
