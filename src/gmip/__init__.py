@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from gmip.errors import UnreachableTarget as UnreachableTarget
     from gmip.errors import UnsupportedModel as UnsupportedModel
     from gmip.pipeline import audit as audit
+    from gmip.pipeline import check_run as check_run
     from gmip.stats import ScoreSet as ScoreSet
     from gmip.tasks import Examples as Examples
     from gmip.tasks import Recipe as Recipe
@@ -79,7 +80,7 @@ _PUBLIC = {
         *("DataUnavailable", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
         *("TraceMismatch", "UnreachableTarget", "UnsupportedModel"),
     ),
-    "gmip.pipeline": ("audit",),
+    "gmip.pipeline": ("audit", "check_run"),
     "gmip.stats": ("ScoreSet",),
     "gmip.tasks": ("Examples", "Recipe", "Task"),
     "gmip.trace": ("Trace",),

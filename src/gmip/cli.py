@@ -2,9 +2,10 @@
 
 Each command is one function in `gmip._cli`; a new command is a new module there and one name here. It is imported when
 it is asked for: `gmip account` does not wait for what only an audit needs. Commands compute first and print last, so
-that an error leaves standard output empty. Exit codes: 0, 1 (what `--fail-above-tpr` forbids was found, and nothing
-else), 2 (one sentence on standard error says what is wrong with the request, or in the user's own code), 70 (a fault of
-gmip, with its traceback), 130 (interrupted, by Ctrl-C or SIGTERM), 141 (the reader of the output left).
+that an error leaves standard output empty. Exit codes: 0, 1 (what `--fail-above-tpr` forbids was found, or `gmip check`
+found a fault, and nothing else), 2 (one sentence on standard error says what is wrong with the request, or in the
+user's own code), 70 (a fault of gmip, with its traceback), 130 (interrupted, by Ctrl-C or SIGTERM), 141 (the reader of
+the output left).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 _COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "Before training: how private will it be?": ("account", "calibrate", "convert", "app"),
     "Training": ("train",),
-    "After training: does the model leak?": ("audit", "report", "compare"),
+    "After training: does the model leak?": ("check", "audit", "report", "compare"),
     "More for audits": ("init", "attacks", "shadows"),
     "The paper": ("reproduce",),
 }

@@ -14,7 +14,7 @@ from gmip._cli.errors import BadRequest, needs_extra
 from gmip._cli.stages import stages, warnings_in_one_line
 
 if TYPE_CHECKING:
-    from gmip.auditing.schema import AuditResult, Gate
+    from gmip.auditing.schema import AuditResult, Gate, RunCheck
     from gmip.report import Written
 
 __all__ = ["audit"]
@@ -427,6 +427,12 @@ def _runs(
     return runs
 
 
+def _record(check: RunCheck) -> str:
+    if not check.passed:
+        return "does not match the declared run"
+    return f"matches; {len(check.unchecked)} of {len(check.outcomes)} not checked" if check.unchecked else "matches"
+
+
 def _print(result: AuditResult, written: Written) -> None:
     from gmip.auditing.attacker_answers import answers_of
     from gmip.report import answer_words
@@ -440,6 +446,8 @@ def _print(result: AuditResult, written: Written) -> None:
             leak, target = answer_words.badges(answer)
             rows.append((answer_words.who(answer), f"{leak.text}. {target.text}."))
         rows.append(("the promise", label(one.verdict)))
+        if one.check is not None:
+            rows.append(("the record", _record(one.check)))
         rows += [
             (
                 f"members found at {_numbers.rate(key)} false alarms, "

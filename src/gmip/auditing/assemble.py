@@ -27,11 +27,12 @@ from gmip.auditing.schema import (
     Goal,
     Promise,
     RunAudit,
+    RunCheck,
     RunFacts,
     Sees,
     Verdict,
 )
-from gmip.auditing.verdict import gate, tpr_lower_bounds, verdict
+from gmip.auditing.verdict import gate, tpr_lower_bounds, unmatched, verdict
 from gmip.errors import FileError, InvalidArgument
 from gmip.stats import RunScores, ScoreSet, pool
 
@@ -186,6 +187,7 @@ def assemble(
     same_scale: bool = True,
     listed: TradeOff | None = None,
     own: OwnMu | None = None,
+    check: RunCheck | None = None,
 ) -> tuple[RunAudit, Candidates]:
     """All about one run, and its candidates with their scores by the strongest attack, the most exposed first.
 
@@ -198,6 +200,7 @@ def assemble(
     same_scale : whether scores of different repetitions can be compared.
     listed : what is promised to attackers who hold a list of members, by which alone they are judged.
     own : the mu of each candidate by its own gradients.
+    check : of the record, where there is one.
     """
     labels = {one.name: [label(i, found.scores) for i, found in enumerate(one.found)] for one in attacks}
     pooled = {
@@ -232,6 +235,9 @@ def assemble(
     # Whom the claimed promise is about, then those who hold a list.
     outcomes.sort(key=lambda one: (one.attacker_knows > 0.0, one.blind, -one.mu_lower, -one.auc.value, one.attack))
     judged = verdict(outcomes, claimed, listed=listed, fpr=criteria.goal.fpr, confidence=criteria.confidence)
+    sound = check is None or check.passed
+    if check is not None and not check.passed:
+        judged = unmatched(judged, check)
     strongest = next(attack for attack in attacks if attack.name == outcomes[0].attack)
     known = labels[strongest.name]
     candidates = _candidates(strongest.found[0].scores, known[0], own)
@@ -253,6 +259,7 @@ def assemble(
             goal=goal,
             lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=criteria.confidence, seed=criteria.seed),
             confidence=criteria.confidence,
+            sound_record=sound,
         ),
         advice=advise(judged, outcomes),
         exposed=_exposed(candidates),
@@ -269,6 +276,7 @@ def assemble(
             same_scale=same_scale,
         ),
         grouped_by=grouped_by,
+        check=check,
         individual=None if own is None else summarised(own, inside, promises),
         gate=None
         if limit is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,17 @@ from gmip.auditing.assemble import Attacked, Candidates, Criteria, Labels, assem
 from gmip.auditing.groups import Groups
 from gmip.auditing.individual_promises import OwnNorms, own_mus
 from gmip.auditing.promises import all_promises, claimed_curve, given_promise, listed_curve
-from gmip.auditing.schema import Promise, RunAudit, RunFacts
+from gmip.auditing.schema import Advice, AttackOutcome, Promise, RunAudit, RunCheck, RunFacts, Verdict
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.trace import Trace
 
 __all__ = ["assemble_run"]
+
+_MEND: Final = (
+    "Fix what the check of the record found, in the training loop or in what was declared, and record the run again: "
+    "until then no attack that goes by the record can clear it."
+)
 
 
 def assemble_run(
@@ -38,6 +43,7 @@ def assemble_run(
     grouped_by: str | None = None,
     warnings: Sequence[str] = (),
     norms: OwnNorms | None = None,
+    check: RunCheck | None = None,
 ) -> tuple[RunAudit, Candidates]:
     """All about one run, and its candidates with their scores by the strongest attack, the most exposed first.
 
@@ -50,6 +56,7 @@ def assemble_run(
     group_of : the groups of candidates with these ids, and in `grouped_by` what the groups are.
     warnings : what else limits the audit.
     norms : how large the gradients of the candidates were along the first of the runs.
+    check : of the record; where it fails, no verdict says that the promise holds.
     """
     trace = traces[0]
     runs = trace.runs()
@@ -77,6 +84,13 @@ def assemble_run(
         groups = None if group_of is None else group_of(scores.ids)
         return Labels(inside=_inside(traces[repeat], scores), groups=groups)
 
+    def advice(judged: Verdict, outcomes: Sequence[AttackOutcome]) -> tuple[Advice, ...]:
+        mend = (Advice(text=_MEND),) if judged.unmatched else ()
+        if judged.unmatched and judged.kind != "exposed":
+            return mend
+        goal = criteria.goal
+        return (*mend, *advise(largest, judged, outcomes, tpr=goal.tpr, fpr=goal.fpr, schedule=len(runs) > 1))
+
     audited, candidates = assemble(
         name=name,
         task=task,
@@ -88,12 +102,11 @@ def assemble_run(
         listed=listed,
         own=own_mus(runs, [attack.found[0].scores for attack in attacks], norms),
         promises=promises,
-        advise=lambda judged, outcomes: advise(
-            largest, judged, outcomes, tpr=criteria.goal.tpr, fpr=criteria.goal.fpr, schedule=len(runs) > 1
-        ),
+        advise=advice,
         criteria=criteria,
         progress=progress,
         grouped_by=None if group_of is None else grouped_by,
+        check=check,
     )
     if warnings:
         audited = audited.model_copy(update={"warnings": (*audited.warnings, *warnings)})

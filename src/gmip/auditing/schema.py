@@ -17,6 +17,8 @@ __all__ = [
     "AttackerAnswer",
     "AuditResult",
     "Band",
+    "CheckOutcome",
+    "CheckStatus",
     "Curve",
     "Estimate",
     "Evidence",
@@ -29,6 +31,7 @@ __all__ = [
     "Promise",
     "Provenance",
     "RunAudit",
+    "RunCheck",
     "RunFacts",
     "Sees",
     "Verdict",
@@ -44,6 +47,7 @@ VerdictKind = Literal["consistent", "exposed", "inconclusive", "measured"]  # me
 # What an attacker sees, the most first; "scores" where only the scores of somebody's attack are known.
 Sees = Literal["gradients", "weights", "predictions", "scores"]
 Standing = Literal["proved", "approximation", "given", "measured"]
+CheckStatus = Literal["passed", "failed", "unchecked"]  # unchecked: the sentence says why
 
 
 class _Frozen(BaseModel):
@@ -178,6 +182,7 @@ class Verdict(_Frozen):
     candidates_needed: Count | None = None  # inconclusive: members + non-members that would decide
     # Whether an attacker who holds a list finds more than is promised about others; the headline says so.
     list_leak: bool = False
+    unmatched: bool = False  # the check of the record failed; the headline begins with that
 
 
 class Goal(_Frozen):
@@ -316,6 +321,66 @@ class RunFacts(_Frozen):
     recorded_params: Count | None = None  # None: all of num_params
 
 
+class CheckOutcome(_Frozen):
+    """One question about a record: does it look as the declared run must look?
+
+    Attributes
+    ----------
+    check : its key, such as "scale" or "noise-size"; title : for people.
+    sentence : the answer in words.
+    value, expected : the number that was found and the one that the declared run has, where there is one.
+    p_value : the chance of such a number if the run is as declared, where chance plays a part; for all that the check
+        looked at together.
+    """
+
+    check: str
+    title: str
+    status: CheckStatus
+    sentence: str
+    value: float | None = None
+    expected: float | None = None
+    p_value: Share | None = None
+
+
+class RunCheck(_Frozen):
+    """Whether the record of a run is what the declared run would have left.
+
+    Attributes
+    ----------
+    steps : numbers of the steps whose gradient was computed again.
+    level : the chance that a sound run fails, for all checks together.
+    """
+
+    outcomes: tuple[CheckOutcome, ...]
+    steps: tuple[int, ...] = ()
+    level: Share = 0.01
+
+    @property
+    def failed(self) -> tuple[CheckOutcome, ...]:
+        return tuple(one for one in self.outcomes if one.status == "failed")
+
+    @property
+    def unchecked(self) -> tuple[CheckOutcome, ...]:
+        return tuple(one for one in self.outcomes if one.status == "unchecked")
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing failed. What was not checked is in `unchecked`."""
+        return not self.failed
+
+    @property
+    def headline(self) -> str:
+        """The answer in one sentence, or two."""
+        failed, open_ = self.failed, self.unchecked
+        if failed:
+            first = failed[0].sentence
+            return f"The record does not match the declared run: {first[:1].lower()}{first[1:]}"
+        if len(open_) == len(self.outcomes):
+            return "The record could not be checked against the declared run."
+        rest = f" {len(open_)} of {len(self.outcomes)} checks could not be made." if open_ else ""
+        return f"The record matches the declared run in all that could be checked.{rest}"
+
+
 class RunAudit(_Frozen):
     """All about one run."""
 
@@ -335,6 +400,7 @@ class RunAudit(_Frozen):
     grouped_by: str | None = None  # what the groups are, such as "class"
     individual: IndividualPromises | None = None  # None: nothing is known about single records
     gate: Gate | None = None
+    check: RunCheck | None = None  # of the record; None: there was none to check, or an earlier gmip audited
     warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from scipy.special import ndtr, ndtri
 
 from gmip._numbers import chance, count, interval, number, percent, rate, rate_key
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.schema import AttackOutcome, Gate, Verdict
+from gmip.auditing.schema import AttackOutcome, Gate, RunCheck, Verdict
 from gmip.stats import Pooled, RunScores, candidates_needed, tpr_lower_bound
 
 __all__ = [
@@ -104,6 +104,24 @@ def verdict(
         whom = "Judged by the promise for such an attacker" if alone else "Without a list"
         headline = f"{words} {whom}: {judged.headline[:1].lower()}{judged.headline[1:]}"
     return judged.model_copy(update={"headline": headline, "list_leak": True})
+
+
+def unmatched(judged: Verdict, check: RunCheck) -> Verdict:
+    """The verdict on a run whose record fails its check: that comes first, and nothing is consistent after it."""
+    rest = "What the attacks found says nothing about the promise until that is fixed."
+    if judged.kind == "exposed":
+        rest = judged.headline
+    elif judged.list_leak:
+        rest = judged.headline.split(" Without a list: ")[0].split(" Judged by the promise")[0]
+    return judged.model_copy(
+        update={
+            "kind": judged.kind if judged.kind in ("exposed", "measured") else "inconclusive",
+            "headline": f"{check.headline} {rest}",
+            "reasons": (*(f"{one.title}: {one.sentence}" for one in check.failed), *judged.reasons),
+            "candidates_needed": None,
+            "unmatched": True,
+        }
+    )
 
 
 def _beyond(attack: AttackOutcome, claimed: TradeOff, fpr: float) -> bool:

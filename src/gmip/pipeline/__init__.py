@@ -5,5 +5,16 @@ from __future__ import annotations
 from gmip.auditing import Audited, hold_folder
 from gmip.pipeline.config import TEMPLATE, AuditConfig, make_config, read_yaml
 from gmip.pipeline.orchestrate import audit, run_audit
+from gmip.pipeline.recompute import check_run
 
-__all__ = ["TEMPLATE", "AuditConfig", "Audited", "audit", "hold_folder", "make_config", "read_yaml", "run_audit"]
+__all__ = [
+    "TEMPLATE",
+    "AuditConfig",
+    "Audited",
+    "audit",
+    "check_run",
+    "hold_folder",
+    "make_config",
+    "read_yaml",
+    "run_audit",
+]

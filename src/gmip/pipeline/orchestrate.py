@@ -30,6 +30,7 @@ from gmip.pipeline.attacking import check_attacks, choose_candidates, default_at
 from gmip.pipeline.audited_runs import AuditedRun, audit_seed, make_runs
 from gmip.pipeline.config import AuditConfig, make_config
 from gmip.pipeline.own_gradients import own_norms
+from gmip.pipeline.recompute import check_run
 from gmip.pipeline.record_groups import record_groups
 from gmip.tasks import Task, load
 from gmip.training.devices import usable_device
@@ -100,6 +101,11 @@ def run_audit(
     audits, candidates = [], {}
     for run in runs:
         groups = record_groups(run.task, config.group_by)
+        checked = None
+        if run.trace.num_steps:  # of a released model nothing is recorded
+            checked = check_run(
+                run.task, run.trace, device=config.device, progress=watch(f"checking the record of {run.name}")
+            )
         scores, left_out = run_attacks(run, attacks, config, work / "scores", seed, watch, unasked=not asked)
         norms = _norms(run, config, work / "scores", seed, watch)
         audited, candidates[run.name] = assemble_run(
@@ -116,6 +122,7 @@ def run_audit(
             grouped_by=None if groups is None else groups.name,
             warnings=left_out,
             norms=norms,
+            check=checked,
         )
         audits.append(audited)
     result = AuditResult(

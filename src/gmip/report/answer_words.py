@@ -130,11 +130,13 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
 
 
 def headline(result: AuditResult, run: RunAudit) -> str:
-    """The answer in two sentences: does it leak to the strongest attacker, and is it good enough?"""
+    """The answer in two sentences: does it leak to the strongest attacker, and is it good enough? A record that does
+    not match the declared run comes first."""
     answer = front(result, run)
     if answer is None:
         return "No attack was run: nothing was measured."
-    return f"{leak_sentence(run, answer)} {badges(answer)[1].text}: {_after(target_sentence(run, answer))}"
+    unlike = "" if run.check is None or run.check.passed else f"{run.check.headline} "
+    return f"{unlike}{leak_sentence(run, answer)} {badges(answer)[1].text}: {_after(target_sentence(run, answer))}"
 
 
 def _after(sentence: str) -> str:

@@ -232,6 +232,7 @@ def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
     return tag(
         "div",
         tag("p", *map(_badge, _badges(run, first)), class_="badges"),
+        None if run.check is None or run.check.passed else tag("p", run.check.headline, class_="headline"),
         tag("p", "No attack was run." if first is None else answer_words.leak_sentence(run, first), class_="headline"),
         None if first is None else tag("p", answer_words.target_sentence(run, first), class_="target"),
         _tiles(result, run),
@@ -245,6 +246,8 @@ def _verdict(result: AuditResult, run: RunAudit, key: str) -> Html:
 
 def _badges(run: RunAudit, answer: AttackerAnswer | None) -> list[answer_words.Badge]:
     shown = [] if answer is None else list(answer_words.badges(answer))
+    if run.check is not None and not run.check.passed:
+        shown.insert(0, answer_words.Badge("The record does not match the run", "bad"))
     if run.verdict.kind == "exposed":
         shown.append(answer_words.Badge("Promise refuted", "bad"))
     if run.gate is not None:
@@ -330,6 +333,16 @@ def _comparison(result: AuditResult, run: RunAudit, key: str) -> list[Html | Non
     return [_folded("Promise and measurement in numbers", bullets(run.verdict.reasons), table, nothing)]
 
 
+def _check(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    if run.check is None:
+        return []
+    marks = {
+        tables.CHECKED["failed"]: tag("span", tables.CHECKED["failed"], class_="mark tone-exposed"),
+        tables.CHECKED["passed"]: tag("span", tables.CHECKED["passed"], class_="mark tone-consistent"),
+    }
+    return [tag("p", run.check.headline), table_html(tables.check_table(run), key, "check-table", marks=marks)]
+
+
 def _groups(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     if not run.groups:
         return []
@@ -393,6 +406,7 @@ class Part(NamedTuple):
 
 # A new chart or table of a run is a line here.
 _PARTS: Final = (
+    Part("check", "Record", "The record and the declared run", _check),
     Part("curves", "Curves", "The curves", _curves),
     Part("advice", "What to do", "What to do", _advice),
     Part("attacks", "Attacks", "Attacks", _attacks),

@@ -14,7 +14,7 @@ __all__ = ["write_junit"]
 
 def write_junit(result: AuditResult, path: Path) -> None:
     """One test for each run's verdict (inconclusive, nothing promised, or a leak to an attacker with a list: skipped,
-    not passed), one for each gate."""
+    not passed), one for the check of its record (what could not be checked: skipped), one for each gate."""
     suite = ElementTree.Element("testsuite", name=_clean(result.title))
     counts = {"tests": 0, "failures": 0, "skipped": 0}
     for run in result.runs:
@@ -26,6 +26,15 @@ def write_junit(result: AuditResult, path: Path) -> None:
         elif run.verdict.kind in ("inconclusive", "measured") or run.verdict.list_leak:
             ElementTree.SubElement(case, "skipped", message=_clean(run.verdict.headline))
             counts["skipped"] += 1
+        if run.check is not None:
+            case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: record"))
+            counts["tests"] += 1
+            if not run.check.passed:
+                ElementTree.SubElement(case, "failure", message=_clean(run.check.headline))
+                counts["failures"] += 1
+            elif run.check.unchecked:
+                ElementTree.SubElement(case, "skipped", message=_clean(" ".join(sentences.unchecked(run))))
+                counts["skipped"] += 1
         if run.gate is None:
             continue
         case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: gate"))

@@ -42,6 +42,8 @@ def to_markdown(result: AuditResult) -> str:
 def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     sharp = "###" if several else "##"
     parts = [f"## {plain(run.name)}" if several else "## The answer"]
+    if run.check is not None and not run.check.passed:
+        parts.append(f"**The record does not match the run.** {plain(run.check.headline)}")
     for answer in answers_of(run, result.confidence):
         leak, target = answer_words.badges(answer)
         parts.append(
@@ -56,6 +58,9 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
         parts.append(f"Pipeline limit: {plain(sentences.gate(run, run.gate))}")
     if said := sentences.cautions(run):
         parts += ["Warnings:", bullets(said)]
+    if run.check is not None:
+        parts += [f"{sharp} The record and the declared run", plain(run.check.headline)]
+        parts.append(table_markdown(tables.check_table(run)))
     if run.attacks or run.promises:
         parts += [f"{sharp} {sentences.comparison_title(run)}", table_markdown(tables.comparison_table(run))]
     if run.attacks:

@@ -27,6 +27,7 @@ __all__ = [
     "meaning",
     "moment",
     "rates",
+    "unchecked",
 ]
 
 _MONTHS = (
@@ -103,7 +104,16 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
         said.append("The run was not finished when it was audited: only its first steps were attacked.")
     if run.facts.recorded_params is not None:
         said.append("Only some of the parameters were recorded: an attacker who sees all of them may find more.")
+    said += unchecked(run)
     return tuple(dict.fromkeys(said))
+
+
+def unchecked(run: RunAudit) -> list[str]:
+    """What of the record could not be checked, the same reason once."""
+    reasons: dict[str, list[str]] = {}
+    for one in run.check.unchecked if run.check is not None and run.check.passed else ():
+        reasons.setdefault(one.sentence, []).append(one.title.lower())
+    return [f"The record was not checked for {listed(titles)}. {why}" for why, titles in reasons.items()]
 
 
 def rates(run: RunAudit) -> tuple[str, ...]:
@@ -141,6 +151,8 @@ def facts_title(run: RunAudit) -> str:
 
 def label(verdict: Verdict) -> str:
     """The answer in few words: not that a promise holds where an attacker whom it is not about finds more."""
+    if verdict.unmatched and verdict.kind != "exposed":
+        return "The record does not match the run"
     if verdict.list_leak and verdict.kind != "exposed":
         return "Exposed to an attacker with a list"
     return LABELS[verdict.kind]
@@ -226,6 +238,8 @@ def certainty(result: AuditResult, run: RunAudit) -> str:
     over = f" over {count(repeats)} repeated runs" if repeats > 1 else ""
     tested = f"{count(members)} members and {count(others)} non-members were tested{over}."
     chance = rate(f"{1 - result.confidence:.6g}")
+    if run.check is not None and not run.check.passed and run.verdict.kind != "exposed":
+        return f"The record is not that of the declared run, by which the attacks go: they may miss a leak. {tested}"
     if run.verdict.kind == "exposed":
         return f"If the promise held, at most {chance} of audits would reach this verdict by chance. {tested}"
     if run.verdict.kind == "measured":

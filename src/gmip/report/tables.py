@@ -17,6 +17,7 @@ __all__ = [
     "Cell",
     "Table",
     "attack_table",
+    "check_table",
     "comparison_table",
     "curve_table",
     "exposed_table",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 SHOWN_RECORDS = 50
+CHECKED = {"failed": "does not match", "unchecked": "not checked", "passed": "matches"}
 ABOVE, BELOW = "above the promise", "below the promise"
 _FOUND = "Found at 1%: the share of members found at a 1% false-alarm rate"
 _NONE = "\u2013"
@@ -350,6 +352,17 @@ def _grounds(promise: Promise) -> Cell:
     caveat = () if promise.caveat is None else (promise.caveat,)
     said = (*whom, *kind, *caveat, *promise.assumptions)
     return Cell(" ".join(said) or _NONE, sentences=said)
+
+
+def check_table(run: RunAudit) -> Table:
+    """What the check of the record found, faults first."""
+    outcomes = () if run.check is None else run.check.outcomes
+    order = list(CHECKED)
+    rows: list[list[Cell | str]] = [
+        [one.title, CHECKED[one.status], one.sentence]
+        for one in sorted(outcomes, key=lambda one: order.index(one.status))
+    ]
+    return _table("The record against the declared run", ("Check", "Result", "What was found"), rows, texts=(1, 2))
 
 
 def version_table(result: AuditResult) -> Table:

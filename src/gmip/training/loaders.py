@@ -196,6 +196,8 @@ def _pool(data: Task | Examples | tuple[Any, ...] | None) -> tuple[Any, ...] | E
 def _same(item: Any, pool: Any, row: int) -> bool:
     """Whether a record of a data set is that row of the data."""
     theirs = item if isinstance(item, (tuple, list)) else (item,)
+    if isinstance(pool, Examples) and not isinstance(pool.inputs, Tensor):
+        return False
     ours = (pool.inputs, pool.targets) if isinstance(pool, Examples) else pool
     if len(theirs) != len(ours) or row >= len(ours[0]):
         return False

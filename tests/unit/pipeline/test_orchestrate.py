@@ -81,6 +81,7 @@ def test_an_interrupted_audit_goes_on_where_it_was(task: Task, tmp_path: Path) -
     again = Stages()
     resumed = run_audit(config, task=task, watch=again)
     assert [words for words in again.words if not words.startswith("training")] == [
+        "checking the record of run",
         "glir on run, 2 of 2",
         "judging run",
     ]

@@ -1,0 +1,354 @@
+"""The run check: compute the members' gradients at recorded steps again, and judge the record by them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gmip import _validate as check
+from gmip._numbers import count
+from gmip._progress import Progress, silent
+from gmip._random import Stream
+from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.signals import run_model
+from gmip.attacks.step_vectors import gram
+from gmip.auditing.evidence import LEVEL, SHARE, TITLES, Compared, Layer, Recomputed, unchecked
+from gmip.auditing.run_check import judge
+from gmip.auditing.sampled_check import Sampled, judge_sampled
+from gmip.auditing.schema import CheckOutcome, RunCheck
+from gmip.errors import GmipWarning, InvalidArgument
+from gmip.stats.inclusions import contradiction
+from gmip.tasks import Task, load
+from gmip.trace import Header, Step, Trace
+from gmip.training.models import dropouts
+
+__all__ = ["check_run"]
+
+Ids = NDArray[np.int64]
+STEPS: Final = 8
+_ROUNDING: Final = 2.0e-5  # of the summed norms: some hundred roundings of float32
+_COMPARED: Final = 300  # members whose gradients are compared with the noise
+_MOST_MEMBERS: Final = 5000  # whose mean stands for that of all, where batches are not known
+_MOST_WORK: Final = 2.0e10  # members times parameters times steps
+_RANDOM_FACTOR: Final = 10.0  # a scale that no dropout explains
+
+
+def check_run(
+    task: str | Task,
+    run: str | os.PathLike[str] | Trace,
+    *,
+    steps: int = STEPS,
+    device: str = "cpu",
+    memory_limit: float | str | None = None,
+    progress: Progress | None = None,
+) -> RunCheck:
+    """Does the record of a run match what was declared about it?
+
+    The members' mean gradient is computed again at a few recorded steps, clipped as declared, and compared with the
+    record: scale, clipping, who was in, and what is left against the declared noise.
+
+    Parameters
+    ----------
+    task : a task, its name, or path/to/file.py:make_task: the model, the loss and the data of the run.
+    run : folder of a recorded run, or its trace.
+    steps : at most so many recorded steps are computed again; fewer where the model and the data are large.
+    device, memory_limit : of the computation.
+
+    Guarantees
+    ----------
+    A sound run fails with a probability of at most 1% for all checks together, where batches are known: the tests are
+    exact for normal noise, up to the approximations of `gmip.stats.residuals`. What cannot be checked is "unchecked"
+    and says why. A record that passes is not proved sound: docs/check.md has a table of faults that are found, and of
+    those that cannot be.
+    """
+    task = load(task) if isinstance(task, str) else task
+    trace = run if isinstance(run, Trace) else Trace.open(run)
+    steps = check.count("steps", steps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GmipWarning)  # that there is no fingerprint is said below
+        trace.check_data(task.fingerprints)
+    if trace.members is not None and trace.members.size and int(trace.members.max()) >= len(task.pool):
+        raise InvalidArgument(
+            f"{trace.path} names member {int(trace.members.max())}, but the pool of task {task.name!r} has rows 0 to "
+            f"{len(task.pool) - 1}",
+            remedy="pass the run's own task",
+        )
+    outcomes = [_sizes(task, trace), _batches(trace)]
+    found, used = _recomputed(task, trace, steps, device, memory_limit, progress or silent("checking the record"))
+    return RunCheck(outcomes=(*outcomes, *found), steps=used, level=LEVEL)
+
+
+# -- what needs no gradients ------------------------------------------------------------------------------------------
+
+
+def _sizes(task: Task, trace: Trace) -> CheckOutcome:
+    header, members = trace.header, trace.members
+    if members is None:
+        return unchecked("sizes", "The record names no members, so that their number is not known.")
+    given: dict[str, Any] = {"check": "sizes", "title": TITLES["sizes"], "value": float(members.size)}
+    given["expected"] = float(header.dataset_size)
+    listed, total = count(members.size), count(header.dataset_size)
+    if members.size > header.dataset_size:
+        return CheckOutcome(**given, status="failed", sentence=f"{listed} members are listed, dataset_size is {total}.")
+    if members.size < header.dataset_size:
+        return CheckOutcome(
+            **given,
+            status="unchecked",
+            sentence=f"{listed} of {total} members are listed: nobody can say whether there are others.",
+        )
+    words = f"{listed} members are listed, as many as dataset_size says."
+    if copies := _copies(task, members):
+        words += f" {count(copies)} of them are copies of others: a promise about one record does not cover two."
+    if not header.fingerprints:
+        words += " The record does not say which data they are rows of."
+    return CheckOutcome(**given, status="passed", sentence=words)
+
+
+def _copies(task: Task, members: Ids) -> int:
+    """Members whose record is that of another one, bit for bit."""
+    inputs = task.pool.inputs
+    if not isinstance(inputs, torch.Tensor):
+        return 0
+    rows = inputs[torch.from_numpy(members.copy())].detach().cpu().reshape(members.size, -1).contiguous().numpy()
+    return members.size - len({row.tobytes() for row in rows})
+
+
+def _batches(trace: Trace) -> CheckOutcome:
+    header = trace.header
+    drawn = [trace.batch_ids(info.index) for info in trace.infos]
+    known = [ids for ids in drawn if ids is not None]
+    if trace.members is not None and known:
+        everyone = np.unique(np.concatenate(known))
+        strangers = np.setdiff1d(everyone, trace.members)
+        if strangers.size and trace.members.size == header.dataset_size:
+            return CheckOutcome(
+                check="batches",
+                title=TITLES["batches"],
+                status="failed",
+                sentence=f"{count(strangers.size)} records were in batches and are not listed as members.",
+                value=float(strangers.size),
+                expected=0.0,
+            )
+    found = contradiction(
+        sampling=header.sampling,
+        dataset_size=header.dataset_size,
+        batch_size=header.batch_size,
+        sizes=np.array([info.batch_size for info in trace.infos], dtype=np.int64),
+        batches=known if len(known) == len(drawn) else None,
+        share=SHARE,
+    )
+    if found is not None:
+        return CheckOutcome(
+            check="batches",
+            title=TITLES["batches"],
+            status="failed",
+            sentence=f"{found.sentence.replace('`', '')}.",
+            value=found.value,
+            expected=found.expected,
+            p_value=found.p_value,
+        )
+    if header.sampling == "full":
+        words = f"Every step used all {count(header.dataset_size)} records."
+    elif len(known) == len(drawn):
+        words = f"{count(len(drawn))} batches look as if drawn as declared ({header.sampling})."
+    else:
+        return unchecked(
+            "batches",
+            "The sizes of the batches fit, but the record does not say who was in them "
+            "(recorder.batch(ids=...) does): whether they were drawn as declared is not known.",
+        )
+    return CheckOutcome(check="batches", title=TITLES["batches"], status="passed", sentence=words)
+
+
+# -- what does --------------------------------------------------------------------------------------------------------
+
+
+def _recomputed(
+    task: Task, trace: Trace, most: int, device: str, memory_limit: float | str | None, progress: Progress
+) -> tuple[list[CheckOutcome], tuple[int, ...]]:
+    header, members = trace.header, trace.members
+    why = None
+    if len(trace) == 0:
+        why = "No step was recorded."
+    elif members is None or not members.size:
+        why = "The record names no members, so that no gradient can be computed again."
+    elif header.recorded_params < header.num_params:
+        why = "Only some of the parameters were recorded, and the gradient depends on all of them."
+    if why is not None or members is None:
+        return _nothing(trace, why or ""), ()
+    model = run_model(task, trace, device=device)
+    plain = PerExampleGradients.for_trace(
+        model, task.loss, dataclasses.replace(header, clip_norm=None), memory_limit=memory_limit
+    )
+    clipped = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=memory_limit)
+    chosen = _chosen(trace, most)
+    batches = [_batch(trace, members, step) for step in chosen]
+    ready = [(step, ids) for step, ids in zip(chosen, batches, strict=True) if ids is not None and ids.size]
+    layers = _layers(header)
+    used = tuple(step.info.index for step in chosen)
+    if not ready:
+        if members.size < header.dataset_size:
+            few = f"Only {count(members.size)} of {count(header.dataset_size)} members are listed, and the record does "
+            return _nothing(trace, few + "not say who was in each batch."), ()
+        some = []
+        for done, step in enumerate(chosen):
+            some.append(_sampled(task, plain, clipped, trace, members, step))
+            progress(done + 1, len(chosen))
+        return judge_sampled(some, clip_norm=header.clip_norm), used
+    evidence = []
+    for done, (step, ids) in enumerate(ready):
+        evidence.append(_evidence(task, plain, clipped, header, step, ids))
+        progress(done + 1, len(ready))
+    outcomes = judge(evidence, layers=layers, clip_norm=header.clip_norm, sampling=header.sampling)
+    if any(one.status == "failed" for one in outcomes) and (random := dropouts(model)):
+        outcomes = _excused(outcomes, random[0])
+    return outcomes, tuple(step.info.index for step, _ in ready)
+
+
+def _nothing(trace: Trace, why: str) -> list[CheckOutcome]:
+    keys = ["scale", "whole-clip", *(["clipping"] if trace.header.clip_norm is not None else []), "members"]
+    if any(info.noise_std > 0.0 for info in trace.infos):
+        keys += ["noise-size", "noise-layers", "noise-rows", "noise-steps"]
+    return [unchecked(key, why) for key in keys]
+
+
+def _excused(outcomes: Sequence[CheckOutcome], layer: str) -> list[CheckOutcome]:
+    """A model that draws random numbers has another gradient each time; only a scale beyond that is a fault."""
+    why = (
+        f"The model drops units at random (layer {layer}), so that its gradients cannot be computed again: attacks on "
+        "gradients find less than is there, and so does this check."
+    )
+    kept = []
+    for one in outcomes:
+        gross = one.check == "scale" and one.value is not None and one.value > 0.0
+        if gross and abs(math.log(one.value or 1.0)) > math.log(_RANDOM_FACTOR):
+            kept.append(one)
+        else:
+            kept.append(unchecked(one.check, why))
+    return kept
+
+
+def _chosen(trace: Trace, most: int) -> list[Step]:
+    """Steps next to each other, an epoch apart, and spread over the run: repeated noise repeats at such distances."""
+    header, recorded = trace.header, trace.recorded
+    work = header.batch_size * header.recorded_params
+    most = min(len(trace), max(2, min(most, int(_MOST_WORK / max(work, 1)))))
+    epoch = -(-header.dataset_size // header.batch_size)
+    place = {int(index): position for position, index in enumerate(recorded)}
+    first = int(recorded[0])
+    wanted = [0, 1, place.get(first + epoch, 0), len(trace) - 1, 2, place.get(first + epoch + 1, 0)]
+    wanted += np.linspace(0, len(trace) - 1, most).astype(int).tolist()
+    positions = [p for p in dict.fromkeys(wanted) if p < len(trace)][:most]
+    return [trace[position] for position in sorted(positions)]
+
+
+def _batch(trace: Trace, members: Ids, step: Step) -> Ids | None:
+    ids = trace.batch_ids(step.info.index)
+    if ids is not None:
+        return ids
+    whole = trace.header.sampling == "full" and members.size == trace.header.dataset_size
+    return members if whole and step.info.batch_size == members.size else None
+
+
+def _layers(header: Header) -> list[Layer]:
+    found, start = [], 0
+    for spec in header.parameters:
+        found.append(Layer(name=spec.name, place=slice(start, start + spec.size), shape=spec.shape))
+        start += spec.size
+    return [layer for layer in found if layer.place.stop > layer.place.start]
+
+
+def _published(step: Step) -> NDArray[np.float64]:
+    return np.asarray(step.gradient, dtype=np.float64) / (step.info.clip_factor or 1.0)
+
+
+def _evidence(
+    task: Task, plain: PerExampleGradients, clipped: PerExampleGradients, header: Header, step: Step, ids: Ids
+) -> Recomputed:
+    here, limit, info = plain.at(step.parameters), header.clip_norm, step.info
+    expected = torch.zeros(plain.num_params, dtype=torch.float64)
+    unclipped = torch.zeros_like(expected)
+    total, largest = 0.0, 0.0
+    examples = task.pool[ids]
+    for rows in here.chunks(examples):
+        norms = torch.linalg.vector_norm(rows, dim=1)
+        factor = torch.ones_like(norms) if limit is None else (limit / norms).clamp(max=1.0)
+        expected += (factor @ rows).cpu()
+        unclipped += rows.sum(0).cpu()
+        total += float((factor * norms).sum())
+        largest = max(largest, float((factor * norms).max()))
+    published = _published(step)
+    mean = (expected / info.divisor).numpy()
+    compared = None
+    if info.noise_std > 0.0:
+        some = ids[Stream.CANDIDATES.rng(0).permutation(ids.size)[:_COMPARED]]
+        products = gram(clipped.at(step.parameters), task.pool[some], np.stack([published - mean, mean]))
+        products /= info.noise_std**2
+        centring = np.eye(some.size) - 1.0 / some.size
+        compared = Compared(
+            ids=some,
+            inner=centring @ products[:-2, :-2] @ centring,
+            against=centring @ products[:-2, -2],
+            toward=centring @ products[:-2, -1],
+            batch_size=info.batch_size,
+        )
+    contribution = total / info.divisor
+    rounding = _ROUNDING + (1.0e-6 / limit if limit is not None else 0.0)  # Opacus clips to C/(norm + 1e-6)
+    return Recomputed(
+        index=info.index,
+        published=published,
+        expected=mean,
+        unclipped=(unclipped / info.divisor).numpy(),
+        noise_std=info.noise_std,
+        size=info.batch_size,
+        divisor=info.divisor,
+        contribution=contribution,
+        largest=largest / info.divisor,
+        tolerance=max(rounding * contribution + 1.0e-6 * float(np.linalg.norm(published)), 1.0e-30),
+        compared=compared,
+    )
+
+
+def _sampled(
+    task: Task, plain: PerExampleGradients, clipped: PerExampleGradients, trace: Trace, members: Ids, step: Step
+) -> Sampled:
+    """Where batches are not known: moments of the members' gradients at a step."""
+    header, info = trace.header, step.info
+    rng = Stream.CANDIDATES.rng(0)
+    some = members if members.size <= _MOST_MEMBERS else rng.choice(members, _MOST_MEMBERS, replace=False)
+    here = clipped.at(step.parameters)
+    total, squares = torch.zeros(plain.num_params, dtype=torch.float64), 0.0
+    for rows in here.chunks(task.pool[some]):
+        total += rows.sum(0).cpu()
+        squares += float(rows.square().sum())
+    centre = (total / some.size).numpy()
+    few = some[rng.permutation(some.size)[:_COMPARED]]
+    products = gram(here, task.pool[few], centre)
+    inner, projections = products[:-1, :-1], products[:-1, -1]
+    poisson = header.sampling == "poisson"
+    n, rate = float(info.divisor), header.batch_size / header.dataset_size
+    length = float(centre @ centre)
+    share = (1.0 - rate) / n + (0.0 if some.size == members.size else 1.0 / some.size)
+    if not poisson:  # a batch of fixed size scatters by the covariance, one of random size by the second moment
+        centring = np.eye(few.size) - 1.0 / few.size
+        inner = centring @ inner @ centring
+        projections = projections - projections.mean()
+    spread = squares / some.size - (0.0 if poisson else length)
+    return Sampled(
+        index=info.index,
+        published=_published(step),
+        centre=centre,
+        along=share * float(np.mean(projections**2)) / max(length, 1.0e-300),
+        spread=share * spread,
+        spread_squares=share**2 * float(np.sum(inner**2)) / few.size**2,
+        noise_std=info.noise_std,
+        size=info.batch_size,
+    )

@@ -1,0 +1,77 @@
+"""gmip check, and what an audit says about a record that fails it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import gmip
+from gmip.cli import main
+from gmip.report import write_junit, write_report
+from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, make_task, record_run
+
+TASK = f"{Path(__file__).parents[1] / 'unit' / 'pipeline' / 'faulty_runs.py'}:make_task"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    task = make_task()
+    for name, fault in (("sound", Fault()), ("reused", FAULTS["reused noise"])):
+        record_run(task, folder / name, SETTINGS["full, noise"], fault, seed=3)
+    record_run(task, folder / "sum", SETTINGS["full"], FAULTS["sum for mean"], seed=3)
+    return {path.name: path for path in folder.iterdir()}
+
+
+def test_exit_codes_and_words(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(runs["sound"]), "--task", TASK]) == 0
+    assert "The record matches the declared run" in capsys.readouterr().out
+    assert main(["check", str(runs["sum"]), "--task", TASK]) == 1
+    told = capsys.readouterr().out
+    assert told.startswith("The record does not match the declared run: the recorded gradient is 120 times")
+    assert "Scale of the gradient" in told and "FAILED" in told
+
+
+def test_json(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(runs["reused"]), "--task", TASK, "--json", "--steps", "4"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert not told["passed"] and len(told["steps"]) == 4
+    (failed,) = [one for one in told["outcomes"] if one["status"] == "failed"]
+    assert failed["check"] == "noise-steps" and failed["value"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["nowhere", "--task", TASK], "holds no trace"),
+        (["RUN", "--task", "adult-census"], "adult"),
+        (["RUN", "--task", TASK, "--steps", "none"], "--steps"),
+        (["RUN", "--task", "digits"], "other data"),
+        (["RUN"], "TASK is missing"),
+    ],
+)
+def test_mistakes(runs: dict[str, Path], capsys: pytest.CaptureFixture[str], args: list[str], words: str) -> None:
+    assert main(["check", *(str(runs["sound"]) if arg == "RUN" else arg for arg in args)]) == 2
+    told = capsys.readouterr()
+    assert words in told.err.splitlines()[-1] and told.out == ""
+
+
+def test_an_audit_begins_with_it(runs: dict[str, Path], tmp_path: Path) -> None:
+    """Reused noise escapes likelihood-ratio attacks, and used to be "consistent"."""
+    result = gmip.audit(make_task(), runs=[runs["reused"], runs["sound"]], attacks=["loss"], seed=1)
+    faulty, sound = result.runs
+    assert faulty.check is not None and not faulty.check.passed
+    assert faulty.verdict.kind != "consistent" and faulty.verdict.unmatched
+    assert faulty.verdict.headline.startswith("The record does not match the declared run: the noise of steps")
+    assert "record the run again" in faulty.advice[0].text
+    assert sound.check is not None and sound.check.passed and not sound.verdict.unmatched
+    written = write_report(result, tmp_path / "report")
+    page, text = written.html.read_text(), (tmp_path / "report" / "report.md").read_text()
+    for shown in (page, text):
+        assert "does not match the declared run" in shown and "Noise of different steps" in shown
+    write_junit(result, tmp_path / "junit.xml")
+    assert 'name="reused: record"><failure' in (tmp_path / "junit.xml").read_text()
+    again = gmip.report.read_result(tmp_path / "report")
+    assert again.runs[0].check == faulty.check

@@ -1,0 +1,187 @@
+"""The run check: planted faults are found and named, sound runs are not accused, what cannot be checked is said.
+
+The whole table of docs/check.md, and 200 sound runs: benchmarks/check.py; with GMIP_SOUND_RUNS=40 the latter run here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gmip
+from gmip.auditing.schema import RunCheck
+from gmip.errors import InvalidArgument, TraceMismatch
+from gmip.pipeline import check_run
+from gmip.tasks import Task
+from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
+
+NOISY, PLAIN = SETTINGS["full, noise"], SETTINGS["mini-batches"]
+BLIND = SETTINGS["mini-batches, noise, ids not recorded"]
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return make_task()
+
+
+def checked(task: Task, folder: Path, setting: Setting, fault: Fault, seed: int = 100) -> RunCheck:
+    record_run(task, folder, setting, fault, seed=seed)
+    return check_run(task, folder)
+
+
+def outcome(check: RunCheck, key: str):
+    return next(one for one in check.outcomes if one.check == key)
+
+
+@pytest.mark.parametrize(
+    ("fault", "setting", "by", "words"),
+    [
+        ("reused noise", NOISY, "noise-steps", "correlation of 1"),
+        ("re-seeded noise", SETTINGS["mini-batches, noise"], "noise-steps", "drawn once"),
+        ("noise off by n", NOISY, "noise-size", "divided by the batch size once more"),
+        ("noise on the first layer only", NOISY, "noise-layers", r"2\.weight"),
+        ("noise on the last layer only", NOISY, "noise-layers", r"0\.weight"),
+        ("zero noise", NOISY, "noise-size", "no noise"),
+        ("clipping after averaging", NOISY, "clipping", "not at all, or only their mean"),
+        ("no clipping", NOISY, "clipping", "not clipped"),
+        ("sum for mean", PLAIN, "scale", "30 times .* like the sum over a batch of 30 instead of its mean"),
+        ("sum for mean", BLIND, "scale", "times the mean gradient of all members"),
+        ("wrong world size", PLAIN, "scale", "divided once too often by 2 processes"),
+        ("clip_grad_norm_", PLAIN, "whole-clip", r"clipped to norm 0\.3"),
+        ("clip_grad_norm_", NOISY, "whole-clip", r"clipped to norm 0\.3"),
+        ("batches always the first n", SETTINGS["mini-batches, noise"], "batches", "Successive batches share"),
+        ("duplicates", PLAIN, "batches", "more than once"),
+        ("half of the member labels wrong", PLAIN, "members", "times the largest contribution"),
+        ("half of the member labels wrong", NOISY, "members", "looks like gradients of such records"),
+        ("wrong dataset_size", SETTINGS["mini-batches, noise"], "batches", "share|different records"),
+        ("wrong dataset_size", NOISY, "batches", "A step used 120 examples, where all 240"),
+        ("reused noise", BLIND, "noise-steps", "agrees"),
+        ("zero noise", BLIND, "noise-size", "times as large as"),
+    ],
+)
+def test_faults_are_found_and_named(
+    task: Task, tmp_path: Path, fault: str, setting: Setting, by: str, words: str
+) -> None:
+    found = checked(task, tmp_path / "run", setting, FAULTS[fault])
+    assert found.failed and found.failed[0].check == by
+    assert re.search(words, found.failed[0].sentence), found.failed[0].sentence
+    assert found.headline.startswith("The record does not match the declared run: ")
+
+
+@pytest.mark.parametrize("name", list(SETTINGS))
+def test_sound_runs_are_not_accused(task: Task, tmp_path: Path, name: str) -> None:
+    """Each fails with a chance of 1% at most: three times in a row would be one in a million."""
+    runs = int(os.environ.get("GMIP_SOUND_RUNS", "3"))
+    accused = sum(not checked(task, tmp_path / str(i), SETTINGS[name], Fault(), 500 + i).passed for i in range(runs))
+    assert accused <= max(1, 0.05 * runs)
+
+
+def test_what_cannot_be_checked_is_said(task: Task, tmp_path: Path) -> None:
+    found = checked(task, tmp_path / "run", BLIND, Fault())
+    assert found.passed
+    for key in ("batches", "clipping", "members", "noise-layers"):
+        assert outcome(found, key).status == "unchecked"
+        assert "recorder.batch(ids=...)" in outcome(found, key).sentence
+    assert "could not be made" in found.headline
+
+
+def test_noise_that_hides_who_was_in_is_said(task: Task, tmp_path: Path) -> None:
+    found = checked(
+        task, tmp_path / "run", dataclasses.replace(NOISY, noise_std=1.0), FAULTS["half of the member labels wrong"]
+    )
+    assert found.passed
+    assert {one.check for one in found.unchecked} >= {"scale", "clipping", "members"}
+    assert "hides" in outcome(found, "members").sentence
+
+
+def record(task: Task, folder: Path, model: nn.Module, **options) -> None:
+    """Three plain steps on rows 0 to 59."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    given = {"dataset_size": 60, "batch_size": 60, "sampling": "full", "members": np.arange(60), "data": task}
+    with gmip.record(model, optimizer, folder, **{**given, "non_members": np.arange(60, 120), **options}):
+        for _ in range(3):
+            optimizer.zero_grad()
+            task.loss(model(task.pool.inputs[:60]), task.pool.targets[:60]).mean().backward()
+            optimizer.step()
+
+
+def test_members_and_parameters_that_were_not_recorded(task: Task, tmp_path: Path) -> None:
+    record(task, tmp_path / "nobody", task.make_model(), members=None)
+    found = check_run(task, tmp_path / "nobody")
+    assert found.passed and "names no members" in outcome(found, "scale").sentence
+    assert found.headline.endswith("5 of 5 checks could not be made.") or "could not" in found.headline
+    record(task, tmp_path / "part", task.make_model(), parameters=["2"])
+    found = check_run(task, tmp_path / "part")
+    assert "Only some of the parameters" in outcome(found, "members").sentence
+    record(task, tmp_path / "few", task.make_model(), members=np.arange(30))
+    found = check_run(task, tmp_path / "few")
+    assert outcome(found, "sizes").status == outcome(found, "scale").status == "unchecked"
+
+
+@pytest.mark.filterwarnings("ignore:The model drops units at random")
+def test_dropout_is_said_and_a_sum_seen_all_the_same(task: Task, tmp_path: Path) -> None:
+    def dropping() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 10))
+
+    random = dataclasses.replace(task, make_model=dropping)
+    torch.manual_seed(0)
+    record(random, tmp_path / "sound", random.make_model())
+    found = check_run(random, tmp_path / "sound")
+    assert found.passed and "drops units at random" in outcome(found, "members").sentence
+    summed = dataclasses.replace(random, loss=lambda outputs, targets: 60 * task.loss(outputs, targets))
+    record(summed, tmp_path / "sum", random.make_model())
+    found = check_run(random, tmp_path / "sum")
+    assert not found.passed or outcome(found, "members").status == "unchecked"
+
+
+def test_frozen_parts_are_those_of_the_run(task: Task, tmp_path: Path) -> None:
+    """A random body that is not trained: the trace's last state has it, a fresh model of the task does not."""
+
+    def frozen() -> nn.Module:
+        model = task.make_model()
+        model[0].requires_grad_(False)  # type: ignore[index]
+        return model
+
+    half = dataclasses.replace(task, make_model=frozen)
+    torch.manual_seed(77)
+    record(half, tmp_path / "run", half.make_model())
+    assert check_run(half, tmp_path / "run").passed
+
+
+def test_another_model_of_the_same_shape_does_not_match(task: Task, tmp_path: Path) -> None:
+    def relu() -> nn.Module:
+        return nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+
+    record(task, tmp_path / "run", task.make_model())
+    found = check_run(dataclasses.replace(task, make_model=relu), tmp_path / "run")
+    assert [one.check for one in found.failed] == ["members"]
+
+
+def test_other_data_and_bad_requests(task: Task, tmp_path: Path) -> None:
+    record(task, tmp_path / "run", task.make_model())
+    other = dataclasses.replace(task, pool=task.pool[np.arange(1, 700)])
+    with pytest.raises(TraceMismatch, match="other data"):
+        check_run(other, tmp_path / "run")
+    with pytest.raises(InvalidArgument, match="steps"):
+        check_run(task, tmp_path / "run", steps=0)
+
+
+def test_steps_that_are_skipped_and_clips_that_are_recorded(task: Task, tmp_path: Path) -> None:
+    model = task.make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sizes = {"dataset_size": 60, "batch_size": 60, "sampling": "full", "members": np.arange(60), "data": task}
+    with gmip.record(model, optimizer, tmp_path / "run", **sizes, every=2):
+        for _ in range(5):
+            optimizer.zero_grad()
+            task.loss(model(task.pool.inputs[:60]), task.pool.targets[:60]).mean().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+    found = check_run(task, tmp_path / "run")
+    assert found.passed and found.steps == (0, 2, 4)

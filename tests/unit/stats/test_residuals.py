@@ -1,0 +1,48 @@
+"""p-values of residuals: uniform for noise, against SciPy and simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from gmip.stats.residuals import cosine_p_value, normal_p_value, quadratic_form_p_value, shared_noise, size_p_value
+
+
+def test_normal_and_size() -> None:
+    assert normal_p_value(-1.96) == pytest.approx(2 * stats.norm.sf(1.96))
+    assert float(size_p_value(5.0, 10.0)) == pytest.approx(2 * stats.chi2.cdf(5.0, 10))
+    assert float(size_p_value(30.0, 10.0)) == pytest.approx(2 * stats.chi2.sf(30.0, 10))
+    assert float(size_p_value(10.0, 10.0)) <= 1.0
+
+
+@pytest.mark.parametrize("dimension", [3, 50])
+def test_cosine_of_independent_vectors(dimension: int) -> None:
+    """Pearson's correlation of d + 1 pairs has the law of a cosine in d dimensions."""
+    t = 0.4 * np.sqrt((dimension - 1) / (1 - 0.16))
+    assert float(cosine_p_value(0.4, dimension)) == pytest.approx(2 * stats.t.sf(t, dimension - 1), rel=1e-9)
+    assert float(cosine_p_value(1.0, dimension)) == 0.0
+    assert float(cosine_p_value(0.9, 1)) == 1.0
+
+
+@pytest.mark.parametrize("weights", [np.ones(8), np.array([5.0, 1.0, 0.5, 0.1]), np.geomspace(1, 1e-4, 40)])
+def test_quadratic_form(weights: np.ndarray) -> None:
+    """100,000 draws: five standard deviations of a share, and a tenth for the saddle-point formula."""
+    draws = np.random.default_rng(1).chisquare(1, (100_000, weights.size)) @ weights
+    for share in (0.5, 0.1, 0.01, 0.001):
+        found = quadratic_form_p_value(float(np.quantile(draws, 1 - share)), weights)
+        assert abs(found - share) < 0.1 * share + 5 * np.sqrt(share / 100_000)
+    assert quadratic_form_p_value(0.0, weights) == 1.0
+
+
+def test_quadratic_form_of_one_weight_is_chi_squared() -> None:
+    assert quadratic_form_p_value(12.0, np.array([3.0])) == pytest.approx(stats.chi2.sf(4.0, 1))
+
+
+def test_shared_noise() -> None:
+    rng = np.random.default_rng(2)
+    own = [shared_noise(rng.standard_normal((6, 30)))[0] for _ in range(400)]
+    assert 0.02 < np.mean(np.array(own) < 0.05) < 0.1
+    p, strength = shared_noise(np.tile(rng.standard_normal((1, 300)), (6, 1)))
+    assert p < 1e-30 and strength == pytest.approx(1.0, abs=0.3)
+    assert shared_noise(np.ones((1, 5))) == (1.0, 0.0)
