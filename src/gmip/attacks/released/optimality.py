@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.linalg import solve_triangular
 
 from gmip import _validate as check
 from gmip._random import PlayStream
@@ -23,16 +24,15 @@ from gmip.errors import InvalidArgument
 __all__ = ["FAR", "OptimumOutcome", "decode_optimum", "distance", "optimum_scores"]
 
 Array = NDArray[np.float64]
-FAR: Final = 2.0  # times what chance explains: more is no optimum
-_FITTED: Final = (
-    0.4,
-    0.6,
-)  # less: members are fitted so well that their gradients are not like others'; of others, of a list
+FAR: Final = (2.0, 3.0)  # times what chance explains, of other records and of a list: more is no optimum
+_FITTED: Final = 0.4  # less: members are fitted so well that their gradients are not like those of others
 _RIDGE: Final = 0.01  # where self-play cannot choose one
 _DRAWS: Final = 200  # pseudo-batches
 _LEAST_RESIDUAL: Final = 1.0e-5  # of a typical entry of a sum: less tells no more, and rounding gets in the way
 _NULL: Final = 1.0e-10  # of the largest variance: directions in which no candidate has a part
 _MOST_RESIDUAL: Final = 10.0
+_EXPLAINED: Final = 0.1  # a residual, relative to what chance gives, at which the list holds the members
+_SLACK: Final = 2.0  # residuals that decoding allows for: it approximates
 _LEVELS: Final = 120
 _COVERAGES: Final = (1.0, 0.75, 0.5, 0.25, 0.0)  # tried for the residual, where background tells of the unlisted
 
@@ -42,7 +42,7 @@ class OptimumOutcome:
     """Attributes
     ----------
     log_odds : array of shape (c,), the score: log-odds of membership at even prior odds, divided by `distance` where
-        that is above 2.
+        the model is at no optimum.
     distance : squared length of the pool's mean gradient, penalty included, in units of what chance explains: about 1
         or less at an optimum.
     residual : standard deviation of what the members' sum of gradients lacks to an optimum, relative to the spread that
@@ -59,12 +59,13 @@ class OptimumOutcome:
     @property
     def at_optimum(self) -> bool:
         """Whether chance explains where the model stands."""
-        return self.distance <= FAR
+        return self.distance <= FAR[self.glir is None]
 
     @property
     def fitted(self) -> bool:
-        """Whether members are fitted so well that their gradients have become smaller than others'."""
-        return self.distance < _FITTED[self.glir is None]
+        """Whether members are fitted so well that their gradients have become smaller than others' (`optimum_scores`
+        alone can tell)."""
+        return self.glir is not None and self.distance < _FITTED
 
 
 def distance(pool: ArrayLike, mean: ArrayLike, *, dataset_size: int, contains_members: bool, seed: int = 0) -> float:
@@ -79,7 +80,7 @@ def distance(pool: ArrayLike, mean: ArrayLike, *, dataset_size: int, contains_me
     pool : array of shape (m, d), gradients of records at the model's weights.
     mean : array of shape (d,), the members' mean gradient if the model is at an optimum: minus the penalty's gradient.
     dataset_size : N, members.
-    contains_members : whether the members are in the pool (a list of candidates), or it is of other records.
+    contains_members : whether the members are in the pool (a list of candidates, more than N), or it is of others.
     """
     rows = check.matrix("pool", pool).astype(np.float64, copy=False)
     target, n = check.vector("mean", mean, length=rows.shape[1]), check.count("dataset_size", dataset_size)
@@ -89,18 +90,22 @@ def distance(pool: ArrayLike, mean: ArrayLike, *, dataset_size: int, contains_me
     rng = PlayStream.OPTIMALITY.rng(seed)
     centre = rows.mean(0)
     centred = rows - centre
-    # What is estimated on one half is tried on the other: else it would be too small there.
-    order = rng.permutation(count)
-    fit, rest = centred[order[: count // 2]], centred[order[count // 2 :]]
+    if contains_members and count > n:  # batches like that of the members: N of the list, which is also the measure
+        fit = rest = centred
+        drawn = (np.argsort(rng.random((_DRAWS, count)), axis=1) < n) / n
+        factor = 1.0
+    else:  # what is estimated on one half is tried on the other, for the members are strangers, too
+        order = rng.permutation(count)
+        fit, rest = centred[order[: count // 2]], centred[order[count // 2 :]]
+        rest = rest - rest.mean(0)
+        drawn = rng.multinomial(n, np.full(len(rest), 1.0 / len(rest)), size=_DRAWS) / n
+        factor = (1.0 + n / count) * len(rest) / max(1, len(rest) - 1)  # the others' mean varies, too
     covariance = fit.T @ fit / len(fit)
     covariance.flat[:: len(covariance) + 1] += max(float(np.trace(covariance)) / len(covariance), 1.0e-300)
     root = np.linalg.cholesky(covariance)
-    gap = np.linalg.solve(root, np.column_stack([target - centre, (rest - rest.mean(0)).T]))
-    drawn = rng.multinomial(n, np.full(len(rest), 1.0 / len(rest)), size=_DRAWS) / n
-    by_chance = float(np.mean(np.sum((gap[:, 1:] @ drawn.T) ** 2, axis=0))) * len(rest) / max(1, len(rest) - 1)
-    # The others' mean varies, too; and what remains of a list is no chance.
-    by_chance *= max(1.0 - n / count, 1.0 / n) if contains_members else 1.0 + n / count
-    return float(gap[:, 0] @ gap[:, 0]) / max(by_chance, 1.0e-300)
+    gaps = solve_triangular(root, np.vstack([target - centre, drawn @ rest]).T, lower=True)
+    squares = np.sum(gaps**2, axis=0)
+    return float(squares[0]) / max(factor * float(squares[1:].mean()), 1.0e-300)
 
 
 def optimum_scores(
@@ -145,9 +150,8 @@ def optimum_scores(
     found = glir_scores([view], play=play, ridge=None if play is not None else _RIDGE, seed=seed)
     far = distance(rows, mean, dataset_size=dataset_size, contains_members=False, seed=seed)
     slope, offset = (1.0, 0.0) if found.calibration is None else found.calibration
-    return OptimumOutcome(
-        log_odds=_shrunk(slope * found.scores + offset if slope > 0.0 else found.scores, far), distance=far, glir=found
-    )
+    odds = slope * found.scores + offset if slope > 0.0 else found.scores
+    return OptimumOutcome(log_odds=_shrunk(odds, far, FAR[0]), distance=far, glir=found)
 
 
 def decode_optimum(
@@ -158,6 +162,7 @@ def decode_optimum(
     background: ArrayLike | None = None,
     coverage: float | None = None,
     most_sweeps: int = 15,
+    extra_dims: int = 0,
     seed: int = 0,
 ) -> OptimumOutcome:
     """Decoding of a model at an optimum: all candidates of a list that contains the members, jointly.
@@ -168,8 +173,10 @@ def decode_optimum(
     penalty_gradient, dataset_size : as in `optimum_scores`.
     background : array of shape (m, d), for lists that lack members: records that show how those vary; None or too few
         (less than 1.5 d): the candidates do.
-    coverage : q, the share of the members that is listed; None: estimated.
+    coverage : q, the share of the members that is listed; None: estimated, and without background all that can be if
+        the list explains the weights.
     most_sweeps : of `gmip.attacks.decode.decode`.
+    extra_dims : parameters less d, if the d coordinates are those of the span of all vectors.
 
     Guarantees
     ----------
@@ -189,8 +196,11 @@ def decode_optimum(
     rest_cov = None
     if others is not None and rest_mean is not None:
         rest_cov = (others - rest_mean).T @ (others - rest_mean) / (len(others) - rows.shape[1] - 1)
-    far = distance(rows, mean, dataset_size=count, contains_members=len(rows) > count, seed=seed)
-    residual, relative = _residual(rows, mean, count, coverage, rest_mean, rest_cov)
+    far = distance(rows, mean, dataset_size=count, contains_members=True, seed=seed)
+    level, relative = _residual(rows, mean, count, coverage, rest_mean, rest_cov, extra_dims)
+    if coverage is None and others is None and relative < _EXPLAINED:
+        coverage = min(1.0, len(rows) / count)
+    residual = _SLACK * level
     found = decode(
         [
             from_rows(
@@ -206,15 +216,21 @@ def decode_optimum(
         coverage=coverage,
         most_sweeps=most_sweeps,
     )
-    return OptimumOutcome(log_odds=_shrunk(found.log_odds, far), distance=far, residual=relative, decoded=found)
+    return OptimumOutcome(log_odds=_shrunk(found.log_odds, far, FAR[1]), distance=far, residual=relative, decoded=found)
 
 
-def _shrunk(log_odds: Array, far: float) -> Array:
-    return log_odds / far if far > FAR else log_odds
+def _shrunk(log_odds: Array, far: float, limit: float) -> Array:
+    return log_odds / far if far > limit else log_odds
 
 
 def _residual(
-    rows: Array, mean: Array, members: int, coverage: float | None, rest_mean: Array | None, rest_cov: Array | None
+    rows: Array,
+    mean: Array,
+    members: int,
+    coverage: float | None,
+    rest_mean: Array | None,
+    rest_cov: Array | None,
+    extra_dims: int,
 ) -> tuple[float, float]:
     """Standard deviation of what an entry of the sum lacks to an optimum, and that relative to what chance gives.
 
@@ -239,7 +255,8 @@ def _residual(
         spread, axes = np.linalg.eigh(total)
         squares = (gap @ axes) ** 2
         kept = spread > _NULL * spread[-1]
-        least = math.sqrt(float(squares[~kept].mean())) if not kept.all() else 0.0  # there nothing but the residual is
+        # Where no candidate has a part, there is nothing but the residual.
+        least = math.sqrt(float(squares[~kept].sum()) / max(1, int(np.sum(~kept)) + extra_dims))
         spread, squares = spread[kept], squares[kept]
         for level in np.maximum(levels, least):
             variance = spread + level**2

@@ -43,9 +43,10 @@ class _AtOptimum(Attack):
         found = self._found(task, trace, Parties(who.ids, who.candidates[order], who.background))
         if not found.at_optimum:
             listed = ", or the list does not contain its members" if "list" in self.needs else ""
+            limit = FAR["list" in self.needs]
             warnings.warn(
                 f"the released model is no optimum of its loss and penalty{listed}: the mean gradient of the records "
-                f"at hand is {found.distance:.3g} times what chance explains, squared (up to {FAR:g} is an optimum), "
+                f"at hand is {found.distance:.3g} times what chance explains, squared (up to {limit:g} is an optimum), "
                 f"so attack {self.name!r} is unreliable here and its scores are shrunk. Check `l2`, or attack the "
                 "gradients of training, or use shadow models (lira).",
                 GmipWarning,
@@ -107,7 +108,7 @@ class Optimum(_AtOptimum):
     No label of the run is used. With self-play p-values hold whatever the model, as GLiR's do. Scores are log-odds at
     even prior odds at an optimum, approximately; how far the model is from one is measured (`distance` in facts: the
     pool's mean gradient, squared, in units of what chance explains), and where that is above 2 scores are divided by it
-    and a GmipWarning says so.
+    and a GmipWarning says so; another says where the model fits its members too well for the test.
     """
 
     play: Play | None = field(default_factory=Play)
@@ -187,6 +188,7 @@ class OptimumDecode(_AtOptimum):
             background=at.background,
             coverage=self.coverage,
             most_sweeps=self.most_sweeps,
+            extra_dims=at.extra_dims,
             seed=self.seed,
         )
         if found.at_optimum and found.decoded is not None and found.decoded.gain < _NOTHING:
