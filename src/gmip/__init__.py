@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from gmip.errors import UnreachableTarget as UnreachableTarget
     from gmip.errors import UnsupportedModel as UnsupportedModel
     from gmip.pipeline import audit as audit
+    from gmip.pipeline import audit_estimator as audit_estimator
     from gmip.pipeline import check_run as check_run
     from gmip.stats import ScoreSet as ScoreSet
     from gmip.tasks import Examples as Examples
@@ -80,7 +81,7 @@ _PUBLIC = {
         *("DataUnavailable", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
         *("TraceMismatch", "UnreachableTarget", "UnsupportedModel"),
     ),
-    "gmip.pipeline": ("audit", "check_run"),
+    "gmip.pipeline": ("audit", "audit_estimator", "check_run"),
     "gmip.stats": ("ScoreSet",),
     "gmip.tasks": ("Examples", "Recipe", "Task"),
     "gmip.trace": ("Trace",),

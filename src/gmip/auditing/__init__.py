@@ -19,14 +19,14 @@ from gmip.auditing.assemble import (
 from gmip.auditing.groups import Groups, group_outcomes
 from gmip.auditing.individual_promises import OwnNorms
 from gmip.auditing.outcomes import attack_outcome
-from gmip.auditing.prediction_audit import audit_predictions
+from gmip.auditing.prediction_audit import audit_predictions, prediction_scores
 from gmip.auditing.prediction_table import PREDICTION_ROLES
 from gmip.auditing.promises import claimed_curve, predicted, promise, stacked_run
 from gmip.auditing.recorded import assemble_run
 from gmip.auditing.schema import AuditResult
-from gmip.auditing.score_audit import audit_score_table, audit_scores
+from gmip.auditing.score_audit import Claim, audit_score_table, audit_scores
 from gmip.auditing.score_files import SUFFIXES, read_columns, read_scores
-from gmip.auditing.score_table import ROLES, ScoreTable
+from gmip.auditing.score_table import ROLES, About, ScoreTable
 from gmip.auditing.verdict import RELEASED_THREAT_MODEL, THREAT_MODEL, gate, verdict
 
 __all__ = [
@@ -35,11 +35,13 @@ __all__ = [
     "ROLES",
     "SUFFIXES",
     "THREAT_MODEL",
+    "About",
     "Attacked",
     "AuditResult",
     "Audited",
     "Candidate",
     "Candidates",
+    "Claim",
     "Criteria",
     "Groups",
     "Labels",
@@ -60,6 +62,7 @@ __all__ = [
     "hold_folder",
     "merged",
     "predicted",
+    "prediction_scores",
     "promise",
     "read_columns",
     "read_scores",

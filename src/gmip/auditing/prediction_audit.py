@@ -17,7 +17,7 @@ from gmip.auditing.score_audit import Claim, audit_score_table, read_table
 from gmip.auditing.score_table import ScoreTable
 from gmip.errors import InvalidArgument
 
-__all__ = ["audit_predictions"]
+__all__ = ["audit_predictions", "prediction_scores"]
 
 
 def audit_predictions(
@@ -114,6 +114,35 @@ def _table(
     ids: Any,
     groups: Any,
 ) -> ScoreTable:
+    others = None if references is None else _numbers("references", references, (None, *np.shape(values)))
+    if others is None and references_members is not None:
+        raise InvalidArgument("needs `references`", argument="references_members")
+    inside = None
+    if others is not None and references_members is not None:
+        inside = _numbers("references_members", references_members, others.shape[:2])
+        if not np.isin(inside, (0.0, 1.0)).all():
+            raise InvalidArgument("must hold 1 and 0 only", argument="references_members")
+    pairs = [
+        (one, None if inside is None else inside[i] == 1.0) for i, one in enumerate(() if others is None else others)
+    ]
+    return prediction_scores(
+        members, form=form, values=values, labels=labels, references=pairs, attacks=attacks, ids=ids, groups=groups
+    )
+
+
+def prediction_scores(
+    members: Any,
+    *,
+    form: str,
+    values: Any,
+    labels: Any,
+    references: Sequence[tuple[NDArray[np.float64], NDArray[np.bool_] | None]],
+    attacks: Sequence[str] | None,
+    ids: Any = None,
+    groups: Any = None,
+) -> ScoreTable:
+    """Scores of the attacks on predictions: `form` and `values` as in `audit_predictions`, reference models one by one,
+    each with who was in it (None: nobody)."""
     cells = {"member": members, "score": np.zeros(len(np.asarray(members).reshape(-1)))}
     cells |= {name: value for name, value in (("id", ids), ("group", groups)) if value is not None}
     if groups is None and labels is not None:
@@ -124,22 +153,8 @@ def _table(
     shape = (len(raw),) if form == "losses" else (len(raw), None)
     own = _numbers(form, values, shape)
     found = None if labels is None or form == "losses" else _labels(labels, len(raw), own.shape[1])
-    model = _answers(form, own, found)
-    if references is None:
-        if references_members is not None:
-            raise InvalidArgument("needs `references`", argument="references_members")
-        return scores_of(raw, signals(model, (), attacks))
-    others = _numbers("references", references, (None, *own.shape))
-    inside = None
-    if references_members is not None:
-        inside = _numbers("references_members", references_members, others.shape[:2])
-        if not np.isin(inside, (0.0, 1.0)).all():
-            raise InvalidArgument("must hold 1 and 0 only", argument="references_members")
-    models = [
-        Reference(_answers(form, one, found), None if inside is None else inside[i] == 1.0)
-        for i, one in enumerate(others)
-    ]
-    return scores_of(raw, signals(model, models, attacks))
+    models = [Reference(_answers(form, one, found), inside) for one, inside in references]
+    return scores_of(raw, signals(_answers(form, own, found), models, attacks))
 
 
 def _answers(form: str, values: NDArray[np.float64], labels: NDArray[np.intp] | None) -> Answers:

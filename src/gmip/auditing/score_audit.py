@@ -242,7 +242,7 @@ def _runs(table: ScoreTable) -> list[NDArray[np.intp] | slice]:
 def _attacked(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> list[Attacked]:
     attacked = []
     for attack, scores in table.scores.items():
-        about = table.about.get(attack, About(attack, _NEEDS, {}))
+        about = table.about.get(attack, About(attack, _NEEDS, {}, sees="scores"))
         sets = [
             ScoreSet(ids=table.ids[chosen], scores=scores[chosen], attack=attack, facts=about.facts) for chosen in rows
         ]
@@ -252,7 +252,8 @@ def _attacked(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> li
                 title=_text(about.title),
                 needs=about.needs,
                 found=tuple(Scored(scores=one) for one in sets),
-                sees="predictions" if table.about else "scores",
+                sees=about.sees,
+                knows=about.knows,
             )
         )
     return attacked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,8 @@ class About(NamedTuple):
     title: str
     needs: tuple[str, ...]
     facts: Mapping[str, Fact]
+    sees: Literal["gradients", "weights", "predictions", "scores"] = "predictions"
+    knows: float = 0.0  # the share of the members on a list that its attacker holds
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

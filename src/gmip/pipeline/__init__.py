@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gmip.auditing import Audited, hold_folder
 from gmip.pipeline.config import TEMPLATE, AuditConfig, make_config, read_yaml
+from gmip.pipeline.estimators import audit_estimator
 from gmip.pipeline.orchestrate import audit, run_audit
 from gmip.pipeline.recompute import check_run
 
@@ -12,6 +13,7 @@ __all__ = [
     "AuditConfig",
     "Audited",
     "audit",
+    "audit_estimator",
     "check_run",
     "hold_folder",
     "make_config",

@@ -1,0 +1,298 @@
+"""Estimators of scikit-learn's kind: fitted on half of the records, attacked with refits on other halves."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from gmip import _validate as check
+from gmip._progress import Watch, silent
+from gmip._random import Stream
+from gmip.attacks.attack import NEEDS
+from gmip.attacks.released import decode_optimum
+from gmip.auditing import (
+    RELEASED_THREAT_MODEL,
+    About,
+    AuditResult,
+    Claim,
+    ScoreTable,
+    audit_score_table,
+    prediction_scores,
+)
+from gmip.errors import GmipError, InvalidArgument
+from gmip.parallel import Workers, compute
+from gmip.pipeline.linear_optimum import LinearOptimum, linear_optimum
+
+__all__ = ["audit_estimator"]
+
+Array = NDArray[np.float64]
+_DECODE: Final = "optimum-decode"
+
+
+def audit_estimator(
+    make: Callable[[], Any] | Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    shadows: int = 32,
+    attacks: Sequence[str] | None = None,
+    ids: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    workers: int | Workers | None = 1,
+    claim: Claim | None = None,
+    confidence: float = 0.95,
+    delta: float = 1.0e-5,
+    fprs: Sequence[float] = (0.001, 0.01, 0.1),
+    target_tpr: str | tuple[float, float] = (0.05, 0.01),
+    fail_above_tpr: str | tuple[float, float] | None = None,
+    seed: int = 0,
+    title: str | None = None,
+    watch: Watch | None = None,
+) -> AuditResult:
+    """Does an estimator, trained as you train it, reveal who was in its training data?
+
+    A random half of the records trains the estimator under attack, the other half are non-members; shadow models are
+    refits on other random halves. For a linear model at a known optimum (LogisticRegression, Ridge; at the end of a
+    Pipeline, too) the weights are attacked as well.
+
+    Parameters
+    ----------
+    make : returns a new estimator with `fit`, and `predict_proba`, `decision_function` or (regression) `predict`; or an
+        estimator, which is copied. scikit-learn, XGBoost, LightGBM, CatBoost and others of that kind.
+    X, y : records, of shape (n, ...) (array, data frame, sparse matrix), and labels or values of shape (n,).
+    shadows : how many shadow models LiRA and RMIA compare with (16 or more are worth it); 0: attacks without any.
+    attacks : some of lira, rmia, loss, margin, entropy, confidence, optimum-decode; None: all that is possible.
+    ids, groups : array-likes of shape (n,): who the records are, and to which group they belong (by default, classes).
+    workers : refits at once, or `gmip.parallel.Workers` for a cluster. The result does not depend on it.
+    claim, confidence, delta, fprs, target_tpr, fail_above_tpr, seed, title : as in `gmip.audit_scores`.
+    watch : called with the name of each stage, returns a function of (done, total).
+
+    Guarantees
+    ----------
+    Those of `gmip.audit_scores`, about an estimator trained on half of these records. One that is trained on all of
+    them leaks less as a rule, not always.
+    """
+    watch = watch or silent
+    data = _data(X, y)
+    count = check.count("shadows", shadows) if shadows else 0
+    if count == 1:
+        raise InvalidArgument("compares with nothing", argument="shadows", value=1, remedy="pass 0, or 2 and more")
+    settings = workers if isinstance(workers, Workers) else Workers(workers=workers)
+    refits = _Refits(make=make, X=data.X, y=data.y, classes=data.classes, seed=check.seed(seed))
+    target = refits.fit(0)
+    told = _fitted_references(refits, count, settings, watch)
+    scores = prediction_scores(
+        target.inside,
+        form=target.form,
+        values=target.values,
+        labels=data.places,
+        references=[(one.values, one.inside) for one in told],
+        attacks=None if attacks is None else [name for name in attacks if name != _DECODE] or None,
+        ids=ids,
+        groups=groups,
+    )
+    known = linear_optimum(target.model, data.X, data.y, int(target.inside.sum()))
+    if attacks is not None and _DECODE in attacks and known is None:
+        raise InvalidArgument(
+            f"has {_DECODE!r}, and the optimum that {type(target.model).__name__} is trained to is not known",
+            argument="attacks",
+            remedy="leave it out",
+        )
+    linear = known is not None and (attacks is None or _DECODE in attacks)
+    if linear and known is not None:
+        scores = _with_decoding(scores, known, target.inside, alone=attacks is not None and set(attacks) == {_DECODE})
+    result = audit_score_table(
+        scores,
+        path=None,
+        claim=claim,
+        confidence=confidence,
+        delta=delta,
+        fprs=fprs,
+        target_tpr=target_tpr,
+        fail_above_tpr=fail_above_tpr,
+        seed=seed,
+        title=title or f"Membership audit of {_title(target.model)}",
+        command=f"gmip.audit_estimator(..., shadows={count}, seed={seed})",
+        watch=watch,
+        name=_title(target.model),
+    ).result
+    (run,) = result.runs
+    sizes = {"dataset_size": int(target.inside.sum()), "train_accuracy": target.accuracy[0]}
+    facts = run.facts.model_copy(update=sizes | {"test_accuracy": target.accuracy[1]})
+    threats = RELEASED_THREAT_MODEL if linear else result.threat_model
+    return result.model_copy(update={"runs": (run.model_copy(update={"facts": facts}),), "threat_model": threats})
+
+
+class _Data(NamedTuple):
+    X: Any
+    y: NDArray[Any]
+    classes: NDArray[Any] | None  # None: values, not classes
+    places: NDArray[np.intp] | None  # of the labels among the classes
+
+
+def _data(X: Any, y: ArrayLike) -> _Data:
+    targets = np.asarray(y)
+    rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    if targets.ndim != 1 or len(targets) != rows:
+        raise InvalidArgument(
+            f"has shape {targets.shape} for {rows} records", argument="y", remedy="pass one label or value per record"
+        )
+    if rows < 8:
+        raise InvalidArgument(f"has {rows} records", argument="X", remedy="pass more: half of them are trained on")
+    if targets.dtype.kind == "f" and not np.isfinite(targets).all():
+        raise InvalidArgument("has entries that are not finite", argument="y", remedy="leave out these records")
+    if targets.dtype.kind == "f" and np.any(targets != np.round(targets)):
+        return _Data(X, targets, None, None)
+    classes, places = np.unique(targets, return_inverse=True)
+    return _Data(X, targets, classes, places.reshape(-1).astype(np.intp))
+
+
+class _Answered(NamedTuple):
+    """What a fitted model says about all records, and who was in its training data, both of n rows."""
+
+    inside: NDArray[np.bool_]
+    form: str
+    values: Array
+    model: Any
+    accuracy: tuple[float | None, float | None]  # on those who were in, and on the others
+
+
+@dataclass(frozen=True, eq=False)
+class _Refits:
+    """Model `number` of an audit: 0 is attacked, the others are its shadows. A `gmip.parallel.Work`."""
+
+    make: Any
+    X: Any
+    y: NDArray[Any]
+    classes: NDArray[Any] | None
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return "The estimator"
+
+    def title(self, job: int) -> str:
+        return f"shadow model {job}"
+
+    def compute(self, job: int) -> _Answered:
+        return self.fit(job)._replace(model=None)
+
+    def fit(self, number: int) -> _Answered:
+        # Shadow models come in pairs, one on the records that the other leaves out: each record is in half of them.
+        rng = Stream.MEMBERS.rng(self.seed, (number + 1) // 2)
+        inside = np.zeros(len(self.y), dtype=np.bool_)
+        inside[rng.permutation(len(self.y))[: len(self.y) // 2]] = True
+        if number and number % 2 == 0:
+            inside = ~inside
+        model = _new(self.make)
+        _theirs("fit", model, lambda: model.fit(_rows(self.X, inside), self.y[inside]))
+        form, values = _answers(model, self.X, self.classes, self.y)
+        return _Answered(inside, form, values, model, _accuracies(self.classes, self.y, values, inside))
+
+
+def _fitted_references(refits: _Refits, count: int, settings: Workers, watch: Watch) -> list[_Answered]:
+    told: dict[int, _Answered] = {}
+    progress = watch("shadow models")
+
+    def take(job: int, answered: _Answered) -> None:
+        told[job] = answered
+        progress(len(told), count)
+
+    if count:
+        compute(refits, range(1, count + 1), settings, take)
+    return [told[job] for job in sorted(told)]
+
+
+def _new(make: Any) -> Any:
+    if hasattr(make, "fit") and not isinstance(make, type):
+        return copy.deepcopy(make)  # unfitted, as it was given; clone() asks for scikit-learn's own base class
+    if not callable(make):
+        raise InvalidArgument(
+            "must be an estimator or return one", argument="make", value=make, remedy="pass lambda: YourEstimator(...)"
+        )
+    model = _theirs("make", None, make)
+    if not hasattr(model, "fit"):
+        raise InvalidArgument(f"returned {type(model).__name__}, which has no fit", argument="make")
+    return model
+
+
+def _title(model: Any) -> str:
+    """Of a Pipeline, that of its last step."""
+    return type(model.steps[-1][1] if hasattr(model, "steps") else model).__name__
+
+
+def _theirs(what: str, model: Any, call: Callable[[], Any]) -> Any:
+    """An error in the user's estimator is told as theirs."""
+    try:
+        return call()
+    except GmipError:
+        raise
+    except Exception as error:
+        whose = "make()" if model is None else f"{type(model).__name__}.{what}"
+        raise InvalidArgument(
+            f"{whose} raised {type(error).__name__}: {' '.join(str(error).split())[:200]}",
+            remedy="try it on half of the records first",
+        ) from error
+
+
+def _rows(X: Any, chosen: NDArray[np.bool_]) -> Any:
+    return X.iloc[np.flatnonzero(chosen)] if hasattr(X, "iloc") else X[np.flatnonzero(chosen)]
+
+
+def _answers(model: Any, X: Any, classes: NDArray[Any] | None, y: NDArray[Any]) -> tuple[str, Array]:
+    """("probabilities" or "logits", (n, k)) of all classes, those that the model never saw included; or ("losses",
+    (n,)), squared errors."""
+    if classes is None:
+        predicted = np.asarray(_theirs("predict", model, lambda: model.predict(X)), dtype=np.float64).reshape(-1)
+        return "losses", (predicted - y) ** 2
+    if hasattr(model, "predict_proba"):
+        given = np.asarray(_theirs("predict_proba", model, lambda: model.predict_proba(X)), dtype=np.float64)
+        return "probabilities", _placed(given, model, classes, 0.0)
+    if hasattr(model, "decision_function"):
+        given = np.asarray(_theirs("decision_function", model, lambda: model.decision_function(X)), dtype=np.float64)
+        if given.ndim == 1:
+            given = np.column_stack([-given / 2.0, given / 2.0])
+        return "logits", _placed(given, model, classes, float(given.min()) - 10.0)
+    raise InvalidArgument(
+        f"makes a {type(model).__name__}, which has neither predict_proba nor decision_function", argument="make"
+    )
+
+
+def _placed(given: Array, model: Any, classes: NDArray[Any], absent: float) -> Array:
+    seen = np.asarray(getattr(model, "classes_", classes))
+    if given.shape[1] != len(seen):
+        raise InvalidArgument(f"{type(model).__name__} answers {given.shape[1]} classes, and y has {len(classes)}")
+    values = np.full((len(given), len(classes)), absent)
+    values[:, np.searchsorted(classes, seen)] = given
+    return values
+
+
+def _accuracies(
+    classes: NDArray[Any] | None, y: NDArray[Any], values: Array, inside: NDArray[np.bool_]
+) -> tuple[float | None, float | None]:
+    if classes is None:
+        return None, None
+    right = classes[values.argmax(axis=1)] == y
+    return float(right[inside].mean()), float(right[~inside].mean())
+
+
+def _with_decoding(table: ScoreTable, known: LinearOptimum, inside: NDArray[np.bool_], *, alone: bool) -> ScoreTable:
+    found = decode_optimum(
+        known.gradients, penalty_gradient=known.penalty_gradient, dataset_size=int(inside.sum()), coverage=1.0
+    )
+    about = About(
+        "Decoding of a list at an optimum",
+        tuple(NEEDS[need] for need in ("weights", "loss", "labels", "list")),
+        {"distance": found.distance, "parameters": known.gradients.shape[1]},
+        sees="weights",
+        knows=1.0,
+    )
+    scores = {} if alone else dict(table.scores)
+    abouts = {} if alone else dict(table.about)
+    return dataclasses.replace(table, scores=scores | {_DECODE: found.log_odds}, about=abouts | {_DECODE: about})

@@ -1,0 +1,36 @@
+"""Exposure beside accuracy in scikit-learn's own search."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.neighbors import KNeighborsClassifier
+
+import gmip
+from gmip.integrations.sklearn import privacy_scorer
+
+RNG = np.random.default_rng(1)
+X = RNG.normal(size=(120, 4))
+Y = RNG.integers(0, 2, 120)
+
+
+def test_a_search_sees_which_neighbours_memorise():
+    grid = {"weights": ["distance", "uniform"]}  # by distance, a member is its own nearest neighbour
+    search = GridSearchCV(KNeighborsClassifier(30), grid, scoring=privacy_scorer(X, Y), refit="privacy", cv=3).fit(X, Y)
+    memorised, smooth = search.cv_results_["mean_test_privacy"]
+    assert memorised < -0.9 < -0.6 < smooth
+    assert search.best_params_ == {"weights": "uniform"}
+    assert all(0.3 < share < 0.7 for share in search.cv_results_["mean_test_accuracy"])
+
+
+def test_regressors():
+    told = cross_validate(Ridge(), X, X[:, 0], scoring=privacy_scorer(X, X[:, 0]), cv=3)
+    assert set(told) >= {"test_r2", "test_privacy"} and (told["test_r2"] > 0.9).all()
+
+
+def test_other_records_are_refused():
+    model = KNeighborsClassifier(1).fit(X, Y)
+    with pytest.raises(gmip.InvalidArgument, match="does not hold the records of the search"):
+        privacy_scorer(X, Y)(model, X + 1.0, Y)
