@@ -12,6 +12,7 @@ import contextlib
 import math
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -302,7 +303,8 @@ class Capture:
             return self._losses({**self._fresh(state), **dense}, one, y[None]).sum(), watch.seen()
 
         wanted = ({name: state[name] for name in plan.dense}, watch.zeros)
-        with evaluating(self._model), watch.attached(self._model):
+        with evaluating(self._model), watch.attached(self._model), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop")  # torch, of operations it loops over
             (dense, errors), seen = vmap(grad(loss_of_one, has_aux=True), in_dims=(None, 0, 0))(wanted, inputs, targets)
         mine: list[Piece] = []
         rest: list[Piece] = []
