@@ -1,6 +1,7 @@
 """Canaries against DP-SGD of a known epsilon: the table of docs/canaries.md.
 
     python benchmarks/canaries.py [--seeds 5] [--canaries 1000]
+    python benchmarks/canaries.py --sound 25    # only: how many of so many sound runs (a smaller network) are accused
 
 A network of 76,810 parameters is trained on digits by DP-SGD (Poisson batches, a tenth of 1,000 records in each of 100
 steps) at epsilon 1, 4 and 8 for delta = 1e-5, as dp-accounting has it for adding or removing a record; once more with
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -36,9 +38,9 @@ from torch import nn
 from gmip.accounting.convert import epsilon_from_mu
 from gmip.accounting.families import PiecewiseLinear
 from gmip.canaries import DirectionCanaries, RecordCanaries
-from gmip.stats.bounds import epsilon_lower_bound, mu_lower_bound
+from gmip.stats.bounds import claim_p_value, epsilon_lower_bound, mu_lower_bound
 from gmip.stats.intervals import RunScores
-from gmip.tasks import Task, load
+from gmip.tasks import Recipe, Task, load
 from gmip.training import train
 
 DELTA = 1.0e-5
@@ -46,8 +48,8 @@ SIZE, BATCH, STEPS = 1000, 100, 100
 SETTINGS = {"epsilon 1": (1.0, 1.0), "epsilon 4": (4.0, 1.0), "epsilon 8": (8.0, 1.0), "4, half the noise": (4.0, 0.5)}
 
 
-def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 10))
+def network(width: int = 1024) -> nn.Module:
+    return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))
 
 
 def losses(noise: float) -> Any:
@@ -86,10 +88,8 @@ def as_epsilon(mu: float) -> float:
     return float(epsilon_from_mu(mu, delta=DELTA)) if mu > 0.0 else 0.0
 
 
-def run(task: Task, epsilon: float, share: float, count: int, seed: int) -> Row:
-    promised = multiplier(epsilon)
-    noise = share * promised
-    recipe = task.recipe.replace(
+def dp_sgd(task: Task, noise: float) -> Recipe:
+    return task.recipe.replace(
         dataset_size=SIZE,
         batch_size=BATCH,
         num_steps=STEPS,
@@ -99,6 +99,27 @@ def run(task: Task, epsilon: float, share: float, count: int, seed: int) -> Row:
         learning_rate=1.0,
         optimizer="SGD",
     )
+
+
+def sound(task: Task, count: int, canaries: int) -> None:
+    """How many sound runs are accused."""
+    task = dataclasses.replace(task, make_model=partial(network, 256))
+    for epsilon in (1.0, 4.0):
+        noise = multiplier(epsilon)
+        curve, chances = PiecewiseLinear.from_dp_accounting(losses(noise)), []
+        for seed in range(20, 20 + count):
+            planted = DirectionCanaries(canaries, seed=5000 + seed)
+            train(task, dp_sgd(task, noise), seed=seed, canaries=planted)
+            scores, inside = planted.scores, planted.inside
+            chances.append(claim_p_value(RunScores(scores[inside], scores[~inside]), curve))
+        accused = sum(chance <= 0.05 for chance in chances)
+        print(f"epsilon {epsilon:g}: {accused} of {count} sound runs accused", flush=True)
+
+
+def run(task: Task, epsilon: float, share: float, count: int, seed: int) -> Row:
+    promised = multiplier(epsilon)
+    noise = share * promised
+    recipe = dp_sgd(task, noise)
     canaries = DirectionCanaries(count, seed=1000 + seed)
     trained = train(task, recipe, seed=seed, canaries=canaries)
     scores, inside = canaries.scores, canaries.inside
@@ -129,9 +150,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--canaries", type=int, default=1000)
+    parser.add_argument("--sound", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
     task = dataclasses.replace(load("digits"), make_model=network)
+    if options.sound:
+        sound(task, options.sound, options.canaries)
+        return
     rows: list[Row] = []
     for name, (epsilon, share) in SETTINGS.items():
         runs = [run(task, epsilon, share, options.canaries, seed) for seed in range(options.seeds)]
