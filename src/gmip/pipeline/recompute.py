@@ -144,6 +144,7 @@ def _batches(trace: Trace) -> CheckOutcome:
         sizes=np.array([info.batch_size for info in trace.infos], dtype=np.int64),
         batches=known if len(known) == len(drawn) else None,
         share=SHARE,
+        sample_rate=header.sample_rate,
     )
     if found is not None:
         return CheckOutcome(
