@@ -210,7 +210,7 @@ class TableBuilder:
             read = self._flags(name, cells[name]).astype(np.float64) if flag else self._floats(name, cells[name])
             self._scores.setdefault(attack, []).append(read)
         if columns.id is not None:
-            self._ids.append(np.array(self._texts(columns.id, cells[columns.id]), dtype=np.str_))
+            self._ids.append(_plain_ids(self._texts(columns.id, cells[columns.id])))
         for coded in dict.fromkeys((columns.group, columns.run, columns.label)):
             if coded is not None:
                 self._codes.setdefault(coded, []).append(self._coded(coded, cells[coded]))
@@ -231,7 +231,7 @@ class TableBuilder:
                 )
         columns = self.columns
         runs = self._groups(columns.run)
-        ids = np.arange(1, self._count + 1) if columns.id is None else _plain_ids(np.concatenate(self._ids))
+        ids = np.arange(1, self._count + 1) if columns.id is None else _joined_ids(self._ids)
         _check_runs(runs, member, ids, columns)
         return ScoreTable(
             member=member,
@@ -258,7 +258,10 @@ class TableBuilder:
     def _flags(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.bool_]:
         if isinstance(cells, np.ndarray) and cells.dtype == np.bool_:
             return cells
-        found = [_WORDS.get(cell) if isinstance(cell, str) else _WORDS.get(str(cell).lower()) for cell in cells]
+        try:
+            found = list(map(_WORDS.get, cells))  # text as most write it
+        except TypeError:  # a cell that has no hash
+            found = [None]
         if None in found:
             found = [_WORDS.get(str(cell).strip().lower()) for cell in cells]
         if None in found:
@@ -316,13 +319,21 @@ def _is_number(cell: Any) -> bool:
     return True
 
 
-def _plain_ids(texts: NDArray[np.str_]) -> NDArray[Any]:
+def _plain_ids(texts: Sequence[str]) -> NDArray[Any]:
     """As whole numbers where all are written like one."""
     try:
-        numbers = texts.astype(np.int64)
+        numbers = list(map(int, texts))
+        if list(map(str, numbers)) == list(texts):
+            return np.array(numbers, dtype=np.int64)
     except (ValueError, OverflowError):
-        return texts
-    return numbers if (numbers.astype(np.str_) == texts).all() else texts
+        pass
+    return np.array(texts, dtype=np.str_)
+
+
+def _joined_ids(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Names, unless all are numbers."""
+    numbers = all(part.dtype.kind == "i" for part in parts)
+    return np.concatenate(parts if numbers else [part.astype(np.str_) for part in parts])
 
 
 def _check_runs(runs: Groups | None, member: NDArray[np.bool_], ids: NDArray[Any], columns: Columns) -> None:
@@ -336,7 +347,8 @@ def _check_runs(runs: Groups | None, member: NDArray[np.bool_], ids: NDArray[Any
             )
         if columns.id is None:
             continue
-        repeated = int(np.count_nonzero(here)) - np.unique(ids[here]).size
+        ordered = np.sort(ids[here])
+        repeated = int(np.count_nonzero(ordered[1:] == ordered[:-1]))
         if repeated:
             raise InvalidArgument(
                 f"The {columns.what}{of} have {repeated:,} repeated entries in column {columns.id!r}",

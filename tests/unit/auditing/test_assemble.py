@@ -11,7 +11,7 @@ import pytest
 from gmip import account
 from gmip.auditing import Attacked, Candidates, Criteria, RateLimit, Scored, assemble_run, merged
 from gmip.auditing.schema import RunAudit
-from gmip.stats import ScoreSet
+from gmip.stats import RunScores, ScoreSet, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
 from gmip.trace import Trace, TraceWriter
 from tests.unit.report import sample
 from tests.unit.trace.build import header, write_steps
@@ -140,3 +140,19 @@ def test_an_attack_that_gave_one_score_comes_last(tmp_path: Path) -> None:
     assert one.attacks[1].auc.value > one.attacks[0].auc.value
     alone, _, _ = assembled(trace(tmp_path / "b"), blind)
     assert alone.verdict.kind == "inconclusive"
+
+
+def test_bounds_of_a_run_hold_for_the_strongest_of_five_attacks(tmp_path: Path) -> None:
+    """Each attack gets a fifth of the error: in the bounds on mu and epsilon, in the test of the claim, in the gate."""
+    names = [f"a{i}" for i in range(5)]
+    attacks = [attacked(name, 1.0 + 0.1 * i) for i, name in enumerate(names)]
+    limit = {"limit": RateLimit(0.01, 0.1)}
+    one, _, _ = assembled(trace(tmp_path / "a"), *attacks, **limit)
+    strongest = one.attacks[0]
+    assert strongest.attack == "a4" and one.gate is not None
+    scores = attacks[4].found[0].scores.scores
+    split = [RunScores(scores[:60], scores[60:])]
+    assert strongest.mu_lower == mu_lower_bound(split, confidence=0.99, seed=0).mu
+    assert strongest.mu_lower < mu_lower_bound(split, confidence=0.95, seed=0).mu
+    assert strongest.epsilon_lower == epsilon_lower_bound(split, delta=1e-5, confidence=0.99, seed=0).epsilon
+    assert one.gate.tpr_lower == tpr_lower_bound(split, 0.1, confidence=0.99, seed=0)
