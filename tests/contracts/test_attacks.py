@@ -47,9 +47,9 @@ class TestDecode(AttackContract):
 
 
 class TestOptimum(AttackContract):
-    """The scene's network is not at an optimum, which is said; what it takes to be right is in tests of its own."""
+    """The scene's network interpolates, which is said; what it takes to be right is in tests of its own."""
 
-    pytestmark = pytest.mark.filterwarnings("ignore:the released model is no optimum")
+    pytestmark = pytest.mark.filterwarnings("ignore:the released model")
     exact = False
 
     def make(self, shadows: Shadows) -> Attack:
