@@ -15,9 +15,9 @@ from gmip._io import make_folder, sha256, write
 from gmip._progress import Progress
 from gmip.accounting.individual import GradientNorms
 from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.signals import run_model
 from gmip.tasks import Task
 from gmip.trace import Trace
-from gmip.training.loop import initial_model
 
 __all__ = ["own_norms"]
 
@@ -43,8 +43,7 @@ def own_norms(
     except (OSError, SafetensorError, KeyError):
         pass  # not computed yet
     progress = begin()
-    model = initial_model(task, 0, fix=bool(header.recipe.get("fix")))
-    gradients = PerExampleGradients.for_trace(model, task.loss, header, dtype=torch.float32)
+    gradients = PerExampleGradients.for_trace(run_model(task, trace), task.loss, header, dtype=torch.float32)
     records = task.pool[ids]
     largest, squares = np.zeros(len(ids)), np.zeros(len(ids))
     for done, step in enumerate(trace):
