@@ -39,6 +39,7 @@ from gmip.training import train
 
 ATTACKS: dict[str, Callable[[Shadows], Attack]] = {
     "glir": lambda _: GLiR(steps=range(5)),
+    "glir, with candidates": lambda _: GLiR(steps=range(5), background="with-candidates"),
     "glir, no self-play": lambda _: GLiR(steps=range(5), play=None, ridge=1.0e-2),
     "loss": lambda _: Loss(),
     "lira": lambda shadows: LiRA(shadows=shadows),
@@ -47,7 +48,7 @@ ATTACKS: dict[str, Callable[[Shadows], Attack]] = {
     "cfd": lambda _: CFD(),
     "cfd-lrt": lambda shadows: CFDLRT(shadows=shadows),
 }
-COSTED = ("glir", "glir, no self-play", "lira", "cfd-lrt")  # rmia takes what lira has trained
+COSTED = ("glir", "glir, with candidates", "glir, no self-play", "lira", "cfd-lrt")  # rmia takes what lira has trained
 
 
 @dataclass(frozen=True)

@@ -218,6 +218,7 @@ def inner_products(
 ) -> NDArray[np.float64]:
     """All inner products of background, candidates and published mean, in this order, summed over the steps.
 
+    Products are of the precision of `gradients`, their sums over layers and steps of double precision.
     start : what they are without these steps. after : called with the number of steps done and the sum so far.
     """
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
@@ -227,7 +228,9 @@ def inner_products(
     for done, step in enumerate(steps, 1):
         here = gradients.at(step.parameters)
         mean = _mean(step, gradients.num_params)
-        total += gram(here, (background, candidates), mean, memory_limit=limit - total.nbytes)
+        total += gram(
+            here, (background, candidates), mean, memory_limit=limit - total.nbytes, precision=gradients.dtype
+        )
         if after is not None:
             after(done, total)
     return total
@@ -252,6 +255,7 @@ def gram(
     vectors: ArrayLike | None = None,
     *,
     memory_limit: float | str | None = None,
+    precision: torch.dtype = torch.float64,
 ) -> NDArray[np.float64]:
     """All inner products among the gradients of the examples (set after set) and then `vectors`, shape (P, P).
 
@@ -260,6 +264,7 @@ def gram(
     gradients : at the parameters of one step. For several steps jointly, add their matrices.
     vectors : flat vectors of shape (d,) or (s, d), such as published means; P = number of examples + s.
     memory_limit : bytes, or "3 GiB"; None: that of `gradients`.
+    precision : of the products.
 
     Guarantees
     ----------
@@ -273,6 +278,7 @@ def gram(
     flat = _vectors(vectors, gradients.num_params).to(gradients.device)
     result = torch.zeros(total + len(flat), total + len(flat), dtype=torch.float64)
     _put(result, slice(total, None), slice(total, None), flat @ flat.T)
+    flat = flat.to(precision)
     room = max(limit - limit // _WORKING - 2 * result.nbytes, limit // _LEAST)
     gradients = gradients.within(limit // _WORKING)
     start = 0
@@ -325,7 +331,7 @@ def _fill_block(
     held: list[_Block] = []
     used, full, end = 0, False, start
     others = slice(len(result) - len(flat), None)
-    for rows, pieces in _blocks(gradients, sets, start):
+    for rows, pieces in _blocks(gradients, sets, start, flat.dtype):
         for place, ours in held:
             _put(result, place, rows, _products(ours, pieces))
         size = sum(piece.nbytes for piece in pieces)
@@ -339,15 +345,17 @@ def _fill_block(
     return end
 
 
-def _blocks(gradients: PerExampleGradients, sets: Sequence[Examples], start: int) -> Iterator[_Block]:
-    """Pieces of the examples from number `start` on, in float64."""
+def _blocks(
+    gradients: PerExampleGradients, sets: Sequence[Examples], start: int, precision: torch.dtype
+) -> Iterator[_Block]:
+    """Pieces of the examples from number `start` on."""
     first = 0
     for examples in sets:
         skip = min(max(0, start - first), len(examples))
         rest = examples[skip:]
         for rows, pieces in gradients.pieces(rest):
             place = slice(first + skip + rows.start, first + skip + rows.stop)
-            yield place, [piece.to(torch.float64) for piece in pieces]
+            yield place, [piece.to(precision) for piece in pieces]
         first += len(examples)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, cast, get_args
 
 import numpy as np
+import torch
 
 from gmip import _validate as check
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps
@@ -32,6 +33,8 @@ __all__ = ["DoubtClipping", "DoubtNoise", "GLiR"]
 
 Method = Literal["auto", "paper", "likelihood-ratio", "mixture", "joint"]
 Doubt = Literal["noise", "clipping"]
+_LARGE: Final = 3.0e10  # products of gradient entries: from here on in single precision
+_COARSE: Final = 1.0e-4  # and with ridges of at least this
 _METHODS: Final = ("auto", "paper", "likelihood-ratio", "mixture", "joint")
 
 
@@ -121,7 +124,19 @@ class GLiR(Attack):
         all_background = who.background
         model = run_model(task, trace, device=self.device)
         header = dataclasses.replace(trace.header, clip_norm=None) if self.doubt == "clipping" else trace.header
-        gradients = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=self.memory_limit)
+        # Rounding is like noise of 1e-5 of the mean variance: nothing beside a ridge of 1e-4 or more.
+        vectors = len(who.background) + len(who.candidates) + 1
+        single = header.num_params > vectors and vectors**2 * header.num_params > _LARGE
+        single = single and play is not None and self.ridge is None and self.projection is None
+        if single:
+            grid = [setting for setting in grid if setting[1] == 0.0 or setting[1] >= _COARSE]
+        gradients = PerExampleGradients.for_trace(
+            model,
+            task.loss,
+            header,
+            memory_limit=self.memory_limit,
+            dtype=torch.float32 if single else torch.float64,
+        )
         plan, cost = Plan(len(who.background), self.projection), None
         if progress.budget.limited and len(who.background):
             cost = Cost.measured(gradients, steps[0], who, listed=self.holds_list)
