@@ -30,6 +30,8 @@ from tests.unit.attacks.shadow.helpers import (
     times,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:The model drops units:gmip.GmipWarning")  # dropout is part of the case
+
 # -- what is computed --------------------------------------------------------------------------------------------------
 
 
