@@ -25,7 +25,7 @@ from gmip.auditing import (
     hold_folder,
 )
 from gmip.auditing.schema import Provenance
-from gmip.errors import FileError, InvalidArgument
+from gmip.errors import FileError, InvalidArgument, UnsupportedModel
 from gmip.pipeline.attacking import check_attacks, choose_candidates, default_attacks, make_attacks, run_attacks
 from gmip.pipeline.audited_runs import AuditedRun, audit_seed, make_runs
 from gmip.pipeline.config import AuditConfig, make_config
@@ -107,7 +107,11 @@ def run_audit(
                 run.task, run.trace, device=config.device, progress=watch(f"checking the record of {run.name}")
             )
         scores, left_out = run_attacks(run, attacks, config, work / "scores", seed, watch, unasked=not asked)
-        norms = _norms(run, config, work / "scores", seed, watch)
+        try:
+            norms = _norms(run, config, work / "scores", seed, watch)
+        except (InvalidArgument, UnsupportedModel) as error:  # of gradients, which the attacks may have done without
+            norms = None
+            left_out.append(f"Own mus by noise alone are not known: {error}")
         audited, candidates[run.name] = assemble_run(
             name=run.name,
             task=run.task.name,

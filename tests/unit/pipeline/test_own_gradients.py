@@ -88,6 +88,17 @@ def test_in_results_and_tables(task: Task, run: Path, tmp_path: Path) -> None:
         assert "Own mu" in (tmp_path / "report" / name).read_text(encoding="utf-8")
 
 
+def test_an_audit_does_without_gradients_that_cannot_be_computed(
+    task: Task, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*args: object, **options: object) -> None:
+        raise gmip.UnsupportedModel("No record has a gradient of its own")
+
+    monkeypatch.setattr("gmip.pipeline.own_gradients.PerExampleGradients.for_trace", fails)
+    (one,) = gmip.audit(task, runs=[run], attacks=["loss"], seed=0).runs
+    assert one.individual is None and "Own mus by noise alone are not known: No record" in one.warnings[-1]
+
+
 def test_what_a_trace_does_not_tell(task: Task, tmp_path: Path) -> None:
     quiet = task.recipe.replace(noise_std=0.0)
     train(task, quiet, seed=5, out=tmp_path / "quiet")
