@@ -69,7 +69,7 @@ def test_all_is_sorted_and_true():
         *("NoisySGD", "account", "calibrate", "mu_per_step", "TradeOff", "Gaussian", "EpsilonDelta", "PiecewiseLinear"),
         *("ChiSquared", "GaussianPair", "spectral_step", "stochastic_composition", "compose"),
         *("Task", "Recipe", "Examples", "Trace", "record", "train", "audit", "AuditResult", "ScoreSet"),
-        *("audit_predictions", "audit_scores"),
+        *("audit_estimator", "audit_predictions", "audit_scores", "check_run"),
         *("Attack", "GLiR", "DoubtNoise", "DoubtClipping", "Loss", "LiRA", "RMIA", "CFD", "CFDLRT", "Seed", "Shadows"),
         *gmip.attacks.__all__,
         *(*errors.__all__, "__version__"),
