@@ -67,6 +67,7 @@ def test_all_is_sorted_and_true():
     assert sorted(set(gmip.__all__)) == gmip.__all__ == dir(gmip)
     assert set(gmip.__all__) == {
         *("NoisySGD", "account", "calibrate", "mu_per_step", "TradeOff", "Gaussian", "EpsilonDelta", "PiecewiseLinear"),
+        "check_run",
         *("ChiSquared", "GaussianPair", "spectral_step", "stochastic_composition", "compose"),
         *("Task", "Recipe", "Examples", "Trace", "record", "train", "audit", "AuditResult", "ScoreSet"),
         *("audit_estimator", "audit_predictions", "audit_scores", "check_run"),

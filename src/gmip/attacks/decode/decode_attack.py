@@ -18,6 +18,7 @@ from gmip.attacks.decode.published_sums import Plan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import as_bytes
 from gmip.attacks.signals import run_model
+from gmip.attacks.whole_clip import unclipped
 from gmip.errors import GmipWarning
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
@@ -147,7 +148,7 @@ class Decode(Attack):
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
         chosen = plan(
             trace,
-            chosen_steps(trace, self.steps),
+            unclipped(trace, chosen_steps(trace, self.steps), gradients, who.background),
             candidates=len(who.candidates),
             background=len(who.background),
             num_params=gradients.num_params,

@@ -21,6 +21,7 @@ from gmip.attacks.glir.step_source import Cost, Plan, StepSource, cut_to_fit
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import as_bytes
 from gmip.attacks.signals import run_model
+from gmip.attacks.whole_clip import unclipped
 from gmip.attacks.work import CUT_SHORT, Work
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
@@ -137,6 +138,7 @@ class GLiR(Attack):
             memory_limit=self.memory_limit,
             dtype=torch.float32 if single else torch.float64,
         )
+        steps = unclipped(trace, steps, gradients, who.background)
         plan, cost = Plan(len(who.background), self.projection), None
         if progress.budget.limited and len(who.background):
             cost = Cost.measured(gradients, steps[0], who, listed=self.holds_list)
