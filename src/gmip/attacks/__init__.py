@@ -47,6 +47,7 @@ ATTACKS: Final = {
 VARIANTS: Final = {
     "glir-no-noise": ("gmip.attacks.glir.glir_attack", "DoubtNoise"),
     "glir-no-clip": ("gmip.attacks.glir.glir_attack", "DoubtClipping"),
+    "differences": ("gmip.attacks.differences", "Differences"),
 }
 _HOMES: Final = {
     "Attack": "gmip.attacks.attack",

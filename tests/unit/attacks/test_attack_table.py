@@ -46,7 +46,7 @@ def test_names_and_classes():
         made = attack_table.make(name)
         assert type(made) is attack_table.kind(name) and made.name == name
         assert attack_table.titles()[name] == made.title
-    assert set(attack_table.titles()) - set(attack_table.names()) == {"glir-no-noise", "glir-no-clip"}
+    assert set(attack_table.titles()) - set(attack_table.names()) == {"glir-no-noise", "glir-no-clip", "differences"}
     assert all(
         attack_table.kind(name).needs == attack_table.kind("glir").needs for name in ("glir-no-noise", "glir-no-clip")
     )
@@ -71,7 +71,7 @@ def test_every_attack_can_be_imported_from_the_package():
         (RunTraits(noisy=False, recorded=True, seeded=True), ("seed",)),
         (RunTraits(noisy=False, recorded=True, seeded=False), ()),
         (RunTraits(noisy=True, recorded=False, seeded=True), ("glir-no-noise", "glir-no-clip")),
-        (RunTraits(noisy=True, recorded=True, seeded=True), ("seed", "glir-no-noise", "glir-no-clip")),
+        (RunTraits(noisy=True, recorded=True, seeded=True), ("seed", "glir-no-noise", "glir-no-clip", "differences")),
     ],
 )
 def test_attacks_that_run_unasked(run, extra):

@@ -146,7 +146,15 @@ def test_default_attacks(task: Task, run: Path, tmp_path: Path) -> None:
         for of, path in ((task, run), (noisy, tmp_path / "noisy"))
     }
     assert names[run] == {"glir", "decode", "loss", "seed"}
-    assert names[tmp_path / "noisy"] == {"glir", "decode", "loss", "seed", "glir-no-noise", "glir-no-clip"}
+    assert names[tmp_path / "noisy"] == {
+        "glir",
+        "decode",
+        "loss",
+        "seed",
+        "glir-no-noise",
+        "glir-no-clip",
+        "differences",
+    }
 
 
 @pytest.mark.parametrize(("candidates", "share"), [(1000, 1.0), (20, 0.5)])
