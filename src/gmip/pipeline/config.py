@@ -289,7 +289,8 @@ runs:
 # Attacks: {", ".join(ATTACKS)} (gmip attacks says what each needs). With options:
 #   - {{name: glir, options: {{method: likelihood-ratio}}}}
 # Empty: glir, decode (which holds the candidates as a list) and loss; on noisy runs also glir-no-noise and
-# glir-no-clip, which find noise and clipping that do not do what they should; on recorded runs of gmip train also seed.
+# glir-no-clip, which find noise and clipping that do not do what they should, and on recorded ones differences, which
+# finds noise that repeats; on recorded runs of gmip train also seed.
 attacks: []
 
 # The most members that are attacked, and the most non-members.
