@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gmip.errors import GmipError, UnsupportedModel
 
-__all__ = ["Ranks"]
+__all__ = ["Ranks", "uneven_shares"]
 
 _PATIENCE: Final = timedelta(seconds=120)  # for ranks that are late, until they are taken for missing
 _SAME: Final = 1.0e-4  # relative: gradients after a reduction are the same up to the order of a norm's sum
@@ -165,3 +165,13 @@ def _group(model: nn.Module) -> Any:
             remedy="shard with fully_shard",
         )
     return getattr(model, "process_group", None)
+
+
+def uneven_shares(shares: Sequence[int]) -> UnsupportedModel:
+    """The error for ranks whose mean losses are averaged though they saw different numbers of examples."""
+    return UnsupportedModel(
+        f"The ranks saw {', '.join(map(str, shares))} examples in a step and their mean losses are averaged, so that "
+        "examples of the smaller shares weigh more, which no accounting here covers",
+        remedy="drop what does not fill the ranks evenly (`drop_last`=True), or sum the loss on each rank and pass "
+        "`loss_reduction` = 'sum', or pass 'global_mean' if the loop divides by the examples of all ranks",
+    )

@@ -28,7 +28,7 @@ from gmip.training.base_weights import base_facts, released_state
 from gmip.training.batch_log import BatchLog, declared
 from gmip.training.clip_watch import ClipWatch
 from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms
-from gmip.training.ranks import Ranks
+from gmip.training.ranks import Ranks, uneven_shares
 from gmip.training.recorded_vectors import chosen, fill, fingerprints, is_finite, numpy_of, published
 from gmip.training.stored_steps import StoredSteps
 
@@ -446,12 +446,7 @@ class Recorder:
             return self._nominal
         size = sum(shares)
         if len(set(shares)) > 1 and self._reduction == "mean" and self._private is None and self._sampling != "poisson":
-            raise UnsupportedModel(
-                f"The ranks saw {', '.join(map(str, shares))} examples in a step and their mean losses are averaged, "
-                "so that examples of the smaller shares weigh more, which no accounting here covers",
-                remedy="drop what does not fill the ranks evenly (`drop_last`=True), or sum the loss on each rank and "
-                "pass `loss_reduction` = 'sum', or pass 'global_mean' if the loop divides by the examples of all ranks",
-            )
+            raise uneven_shares(shares)
         if size == 0 and self._sampling != "poisson":
             raise InvalidArgument(
                 f"A step saw no example, which `sampling` = {self._sampling!r} does not do",
