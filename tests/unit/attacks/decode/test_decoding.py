@@ -2,110 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from gmip import NoisySGD, account
-from gmip.attacks.decode import Decoded, PublishedSum, decode, from_products, from_rows
+from gmip.attacks.decode import decode, from_rows
 from gmip.errors import InvalidArgument
-from gmip.stats.roc import auc, tpr_at_fpr
-
-N, C = 50, 100
-
-
-class Game(NamedTuple):
-    found: Decoded
-    inside: NDArray[np.bool_]
-    batches: NDArray[np.bool_]
-
-    @property
-    def auc(self) -> float:
-        return auc(self.found.log_odds[self.inside], self.found.log_odds[~self.inside])
-
-    def tpr(self, fpr: float) -> float:
-        return float(tpr_at_fpr(self.found.log_odds[self.inside], self.found.log_odds[~self.inside], fpr))
-
-
-def _run(
-    seed: int,
-    *,
-    dims: int,
-    batch: int = N,
-    steps: int = 1,
-    sampling: str = "full",
-    noise: float = 0.0,
-    listed: float = 1.0,
-    null: bool = False,
-    background: int = 0,
-    clip: float | None = None,
-) -> tuple[list[PublishedSum], NDArray[np.bool_], list[NDArray[np.bool_]], list[list[int]]]:
-    """Fresh gradients in every step, as if the parameters moved far; stacked for full batches."""
-    rng = np.random.default_rng(seed)
-    inside = np.zeros(C, dtype=bool)
-    inside[rng.permutation(C)[: round(listed * N)]] = True
-    who = np.concatenate([np.flatnonzero(inside), np.arange(C, C + N - inside.sum())])
-    if null:
-        who = np.arange(C, C + N)
-    sums: list[PublishedSum] = []
-    batches: list[NDArray[np.bool_]] = []
-    epochs: list[list[int]] = []
-    order = who
-    for t in range(steps):
-        all_gradients = rng.normal(size=(C + N + background, dims))
-        if clip is not None:
-            all_gradients *= np.minimum(1.0, clip / np.linalg.norm(all_gradients, axis=1))[:, None]
-        if sampling == "shuffled":
-            if t % (N // batch) == 0:
-                order = rng.permutation(who)
-                epochs.append([])
-            epochs[-1].append(t)
-            drawn = order[(t % (N // batch)) * batch :][:batch]
-        elif sampling == "poisson":
-            drawn = who[rng.random(N) < batch / N]
-        else:
-            drawn = rng.permutation(who)[:batch]
-        std = max(noise * batch, 1e-5)
-        total = all_gradients[drawn].sum(0) + noise * batch * rng.normal(size=dims)
-        x, rest = all_gradients[:C] / std, all_gradients[C + N :] / std
-        kind: Any = {
-            "share": batch / N,
-            "draw": {"full": "full", "poisson": "poisson"}.get(sampling, "fixed"),
-            "noisy": noise > 0.0,
-        }
-        if dims > C + background:
-            all_of_them = np.vstack([x, rest, total / std])
-            sums.append(from_products(all_of_them @ all_of_them.T, C, dims=dims, **kind))
-        else:
-            sums.append(from_rows(x, total / std, rest if background else None, **kind))
-        batches.append(np.isin(np.arange(C), drawn))
-    return sums, inside, batches, epochs
-
-
-def play(
-    seed: int,
-    *,
-    coverage: float | None = None,
-    most_sweeps: int = 15,
-    most_work: float = np.inf,
-    **run: Any,
-) -> Game:
-    sums, inside, batches, epochs = _run(seed, **run)
-    found = decode(
-        sums,
-        dataset_size=N,
-        epochs=epochs or None,
-        coverage=coverage,
-        most_sweeps=most_sweeps,
-        most_work=most_work,
-    )
-    return Game(found, inside, np.array(batches))
-
-
-def sums_of(seed: int, **run: Any) -> list[PublishedSum]:
-    return _run(seed, **run)[0]
+from tests.unit.attacks.decode.listed_games import C, N, play, sums_of
 
 
 def test_more_numbers_than_candidates_give_everybody_away() -> None:
@@ -185,26 +89,6 @@ def test_half_of_the_members_are_listed(sampling: str) -> None:
     assert all(game.found.misfit < 2.0 for game in games)
     whole = np.mean([play(seed, **options).auc for seed in range(3)])
     assert 0.6 < np.mean([game.auc for game in games]) < whole + 0.1
-
-
-@pytest.mark.parametrize("listed", [1.0, 0.5])
-@pytest.mark.parametrize("multiplier", [0.7, 2.0])
-def test_noise_holds_what_it_promises(multiplier: float, listed: float) -> None:
-    """Never more than differential privacy allows, nor than is promised to one who knows that share."""
-    dims, runs = 20, 30
-    run = NoisySGD(dataset_size=N, batch_size=N, num_steps=1, num_params=dims, clip_norm=1.0, sampling="full")
-    run = run.with_noise_multiplier(multiplier)
-    games = [
-        play(seed, dims=dims, clip=1.0, noise=run.noise_std, listed=listed, coverage=listed) for seed in range(runs)
-    ]
-    members = np.concatenate([game.found.log_odds[game.inside] for game in games])
-    others = np.concatenate([game.found.log_odds[~game.inside] for game in games])
-    for fpr in (0.01, 0.1, 0.5):
-        rate = float(tpr_at_fpr(members, others, fpr))
-        error = np.sqrt(0.25 / len(members) + 4.0 * fpr * (1.0 - fpr) / len(others))  # of the TPR and the threshold
-        assert rate <= account(run, notion="gdp").tpr_at(fpr) + 3.0 * error
-        assert rate <= account(run, attacker_knows=listed).tpr_at(fpr) + 3.0 * error
-    assert auc(members, others) > 0.5  # and yet it is an attack
 
 
 def test_what_is_refused() -> None:

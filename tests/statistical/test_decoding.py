@@ -1,0 +1,71 @@
+"""Decoding keeps within what noise promises, and finds nothing where there is nothing. The larger sweep is
+`benchmarks/decoding_map.py`, on real data `benchmarks/decoding.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gmip import NoisySGD, account
+from gmip.stats.roc import auc, tpr_at_fpr
+from tests.unit.attacks.decode.listed_games import C, N, play
+
+SAMPLINGS: dict[str, tuple[int, int]] = {"full": (N, 1), "fixed": (10, 4), "poisson": (10, 4), "shuffled": (10, 5)}
+
+
+@pytest.mark.parametrize("listed", [1.0, 0.5])
+@pytest.mark.parametrize("multiplier", [0.5, 1.5])
+@pytest.mark.parametrize("sampling", list(SAMPLINGS))
+def test_noise_holds_what_it_promises(sampling: Any, multiplier: float, listed: float) -> None:
+    """Never more than differential privacy allows, nor than is promised to one who knows that share; and yet it is an
+    attack."""
+    (batch, steps), dims, runs = SAMPLINGS[sampling], 20, 20
+    run = NoisySGD(
+        dataset_size=N, batch_size=batch, num_steps=steps, num_params=dims, clip_norm=1.0, sampling=sampling
+    ).with_noise_multiplier(multiplier)
+    games = [
+        play(
+            seed,
+            dims=dims,
+            batch=batch,
+            steps=steps,
+            sampling=sampling,
+            clip=1.0,
+            noise=run.noise_std,
+            listed=listed,
+            background=0 if listed == 1.0 else 200,
+            most_sweeps=6,
+        )
+        for seed in range(runs)
+    ]
+    members = np.concatenate([game.found.log_odds[game.inside] for game in games])
+    others = np.concatenate([game.found.log_odds[~game.inside] for game in games])
+    promises = [account(run, attacker_knows=listed), account(run, notion="gdp")]
+    for fpr in (0.01, 0.1, 0.5):
+        rate = float(tpr_at_fpr(members, others, fpr))
+        for promise in promises:
+            slope = (float(promise.tpr_at(1.2 * fpr)) - float(promise.tpr_at(0.8 * fpr))) / (0.4 * fpr)
+            error = np.sqrt(0.25 / len(members) + slope**2 * fpr * (1.0 - fpr) / len(others))  # and of the threshold
+            assert rate <= float(promise.tpr_at(fpr)) + 3.0 * error
+    assert auc(members, others) > 0.5
+
+
+@pytest.mark.parametrize("background", [0, 300])
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize("sampling", list(SAMPLINGS))
+def test_strangers_are_not_found(sampling: str, noise: float, background: int) -> None:
+    """Members are fresh records: AUC 1/2, and p-values, exp(-log-odds), at their level."""
+    batch, steps = SAMPLINGS[sampling]
+    games = [
+        play(seed, dims=40, batch=batch, steps=steps, sampling=sampling, noise=noise, background=background, null=True)
+        for seed in range(8)
+    ]
+    error = np.sqrt((2.0 / N) / 12.0 / len(games))
+    assert abs(np.mean([game.auc for game in games]) - 0.5) < 4.0 * error
+    odds = np.concatenate([game.found.log_odds for game in games])
+    assert np.isfinite(odds).all()
+    for level in (0.05, 0.01):
+        # Candidates of one run have the same strangers to blame: count runs, not candidates.
+        assert np.mean(odds >= -np.log(level)) <= level + 3.0 * np.sqrt(level / (C * len(games)) * 4.0)
