@@ -277,7 +277,7 @@ def test_a_forecast_never_says_at_most(run):
 
 def test_the_caveat_is_always_shown(run):
     out = " ".join(run("account", *RUN, "--params", "100000").out.split())
-    assert "an attacker who holds a list of candidates can decode who is in which batch" in out
+    assert "An attacker who holds a list of candidates that contains the members could decode who is in which" in out
 
 
 # -- schedules ---------------------------------------------------------------------------------------------------------

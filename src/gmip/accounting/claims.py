@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from gmip import _numbers
+from gmip.accounting.decodability import list_caveat
 from gmip.accounting.mechanism import NoisySGD, Sampling
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, Adjacency, Claim, Kind, TradeOff
 from gmip.errors import InvalidArgument
 
-__all__ = ["ADJACENCY", "at_most", "decodable", "found", "gdp_claim", "gmip_claim", "standing"]
+__all__ = ["ADJACENCY", "at_most", "found", "gdp_claim", "gmip_claim", "standing"]
 
 ADJACENCY: Final[dict[Sampling, Adjacency]] = {
     "fixed": "replace-one",
@@ -61,13 +61,6 @@ def standing(curve: TradeOff) -> str:
     if curve.claim.not_a_member is not None:
         kind = f"{kind} Not a member means: {curve.claim.not_a_member}."
     return kind if curve.claim.caveat is None else f"{kind} {curve.claim.caveat}"
-
-
-def decodable(run: NoisySGD) -> bool:
-    """Whether a list of candidates is likely to give away who is in a batch: no noise, and more parameters than the
-    2 n log(N/n) numbers that tell one batch from all others (docs/theory/attackers.md)."""
-    bits = run.batch_size * max(math.log(run.dataset_size / run.batch_size), 1.0)
-    return run.noise_std == 0.0 and run.num_params > 2.0 * bits
 
 
 def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
@@ -145,17 +138,11 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
         sentences += _reuse(samplings, mixed, epochs)
     sentences.append("Membership-inference privacy is weaker than differential privacy, which also covers chosen data.")
     kind: Kind = "forecast" if typical or approximate or unproved else "bound"
-    caveat = None
-    if not noise_only and any(decodable(r) for r in runs):
-        caveat = (
-            "Without noise and with so many parameters, an attacker who holds a list of candidates can decode who is "
-            "in which batch; this answer is not about that attacker."
-        )
     return Claim(
         kind,
         f"{record} and {_attacker(known)}",
         tuple(sentences + _common(runs, composition)),
-        caveat,
+        None if noise_only else list_caveat(runs),
         not_a_member="; or ".join(games),
     )
 

@@ -178,9 +178,8 @@ class TestClaims:
 
     def test_many_parameters_without_noise_can_be_decoded(self) -> None:
         quiet = RUN.replace(noise_std=0.0, num_params=1000)
-        assert "decode" in str(account(quiet).claim.caveat)
-        assert account(quiet.replace(num_params=50)).claim.caveat is None
-        assert account(RUN.replace(num_params=1000)).claim.caveat is None
+        assert "could decode" in str(account(quiet).claim.caveat)
+        assert "not expected to decode" in str(account(quiet.replace(num_params=2)).claim.caveat)
 
 
 @pytest.mark.parametrize(
