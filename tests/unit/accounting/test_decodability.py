@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +18,13 @@ QUIET = NoisySGD(dataset_size=1000, batch_size=100, num_steps=20, num_params=100
 
 
 def as_run(cell: dict[str, str]) -> NoisySGD:
+    sampling: Any = cell["sampling"]
     run = NoisySGD(
         dataset_size=int(cell["size"]),
         batch_size=int(cell["batch"]),
         num_steps=int(cell["steps"]),
         num_params=int(cell["dims"]),
-        sampling=cell["sampling"],  # type: ignore[arg-type]
+        sampling=sampling,
         clip_norm=1.0,
     )
     noise = float(cell["noise"])

@@ -30,7 +30,7 @@ _EIGEN: Final = 7.0  # an eigen-decomposition by n^3 operations
 _ROWS: Final = 10_000  # background records where gradients are kept as they are
 _PRODUCTS: Final = 3_000  # and where inner products are
 _SMALLER: Final = (1024, 256, 64)
-_ENOUGH: Final = 4.0  # numbers to keep of a gradient, by those that tell a batch from all others
+_ENOUGH: Final = 2.0  # numbers to keep of a gradient, by those that tell a batch from all others
 
 
 class Plan(NamedTuple):
@@ -72,7 +72,7 @@ def plan(
     if not full and not any(step.info.noise_std > 0.0 for step in steps):
         batch = max(_size(trace, step.info) for step in steps)
         enough = 64 * math.ceil(_ENOUGH * 2.0 * batch * max(math.log(candidates / batch), 1.0) / 64)
-        if 2 * enough <= min(candidates, num_params):
+        if 4 * enough <= 3 * min(candidates, num_params):
             ways.append(enough)
     # Where not even one step has room, it is projected as far as it takes.
     smaller = [size for size in _SMALLER if size < num_params]

@@ -131,7 +131,7 @@ def test_gradients_are_projected_before_steps_are_left_out(tmp_path):
     task, trace = recorded(tmp_path / "a", batch_size=4, num_steps=10, sampling="shuffled")
     half = 0.5 * sized(trace, candidates=400, num_params=10_000).work
     chosen = sized(trace, candidates=400, num_params=10_000, most_work=half)
-    assert chosen.steps == 10 and chosen.projection == 192 and chosen.by_rows and chosen.work < half
+    assert chosen.steps == 10 and chosen.projection == 128 and chosen.by_rows and chosen.work < half
     ids = np.sort(np.concatenate([trace.members, trace.non_members]))
     who = Parties(ids, task.pool[ids], task.pool[[]])
     gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
