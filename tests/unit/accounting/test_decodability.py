@@ -38,20 +38,21 @@ def test_the_map_is_whole() -> None:
 
 
 def test_never_reassuring_beyond_what_was_measured() -> None:
-    """Where it says "not expected", no measured batch was decoded by half beyond chance; and with a list that holds all
-    members, all that were decoded by half are said to be at risk."""
+    """Where it says "not expected", a quarter of a batch at most was decoded beyond chance; where nearly all of it was,
+    it says "could"."""
     for cell in CELLS:
         said, decoded = outlook(as_run(cell)), float(cell["decoded"])
         if said == "unlikely":
-            assert decoded < 0.5, cell
-        if decoded > 0.9:
+            assert decoded < 0.25, cell
+        if decoded > 0.8:
             assert said == "likely", cell
 
 
 def test_likely_is_what_was_decoded() -> None:
     whole = [cell for cell in CELLS if cell["share"] == "1" and outlook(as_run(cell)) == "likely"]
     assert len(whole) > 20
-    assert all(float(cell["decoded"]) > 0.5 for cell in whole)
+    decoded = sorted(float(cell["decoded"]) for cell in whole)
+    assert decoded[0] > 0.1 and decoded[len(decoded) // 4] > 0.7
 
 
 def test_noisy_runs_kept_their_promises() -> None:
