@@ -16,9 +16,7 @@ __all__ = ["Outlook", "list_caveat", "outlook"]
 
 Outlook = Literal["likely", "unclear", "unlikely"]
 
-_LIKELY: Final = (
-    0.5  # of the numbers and of the signal that tell one batch from all others: part was decoded, or all
-)
+_LIKELY: Final = 0.5  # of the numbers and of the signal that tell one batch from all others: part was decoded, or all
 _UNLIKELY: Final = 0.1  # of them, all steps that a member takes part in together: they were not
 _WORST: Final[dict[Outlook, int]] = {"unlikely": 0, "unclear": 1, "likely": 2}
 
