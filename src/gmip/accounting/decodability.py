@@ -45,7 +45,7 @@ def list_caveat(runs: Sequence[NoisySGD]) -> str:
     which they learn most."""
     found = max((outlook(run) for run in runs), key=_WORST.__getitem__)
     noisy = all(run.noise_std > 0.0 for run in runs)
-    bounded = " With `attacker_knows` = 1 the answer is about them, too." if noisy else ""
+    bounded = " The answer for an attacker who knows all other members covers them, too." if noisy else ""
     if found == "likely":
         how = "could decode who is in which batch"
     elif found == "unclear":

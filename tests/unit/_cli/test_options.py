@@ -64,7 +64,9 @@ def test_what_is_wrong_is_data():
 def test_one_line_says_what_the_numbers_are(how, kind):
     curve = gmip.account(CLIPPED.replace(noise_std=2.0), **how)
     game = "" if how.get("notion") == "gdp" else f" Not a member means: {curve.claim.not_a_member}."
-    assert show.one_line(curve) == f"{kind}{game} --explain lists what it assumes."
+    caveat = "" if curve.claim.caveat is None else f" {curve.claim.caveat}"
+    assert (caveat == "") == (how.get("notion") == "gdp" or how.get("attacker_knows") == 1.0)
+    assert show.one_line(curve) == f"{kind}{game}{caveat} --explain lists what it assumes."
     assert show.one_line(curve, explained=True) == f"{kind}{game} It assumes:"
     assert ("at most" in found(curve, "0.01")) == (at_most(curve) == "at most") == (kind == "A bound.")
 

@@ -81,7 +81,7 @@ def test_sentences() -> None:
     assert "could decode who is in which batch; this answer is not about that attacker" in list_caveat([QUIET])
     assert "is not expected to decode" in list_caveat([few]) and "not proved" in list_caveat([few])
     assert "could decode" in list_caveat([few, QUIET])  # the phase that tells most
-    assert "`attacker_knows` = 1" in list_caveat([noisy]) and "`attacker_knows`" not in list_caveat([few, noisy])
+    assert "knows all other members" in list_caveat([noisy]) and "knows all" not in list_caveat([few, noisy])
     assert account(QUIET).claim.caveat == list_caveat([QUIET])
     assert account(noisy, attacker_knows=1.0).claim.caveat is None
     assert account(noisy, notion="gdp").claim.caveat is None
