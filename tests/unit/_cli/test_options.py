@@ -67,7 +67,7 @@ def test_one_line_says_what_the_numbers_are(how, kind):
     caveat = "" if curve.claim.caveat is None else f" {curve.claim.caveat}"
     assert (caveat == "") == (how.get("notion") == "gdp" or how.get("attacker_knows") == 1.0)
     assert show.one_line(curve) == f"{kind}{game}{caveat} --explain lists what it assumes."
-    assert show.one_line(curve, explained=True) == f"{kind}{game} It assumes:"
+    assert show.one_line(curve, explained=True) == f"{kind}{game}{caveat} It assumes:"
     assert ("at most" in found(curve, "0.01")) == (at_most(curve) == "at most") == (kind == "A bound.")
 
 
