@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -24,12 +24,13 @@ from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
 from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks.sequences import next_token_loss
 from gmip.trace import Trace
 from gmip.training import record
 
-__all__ = ["AttackContract", "Scene", "make_task", "record_run"]
+__all__ = ["AttackContract", "Scene", "make_task", "make_text_task", "record_run"]
 
-WIDTH, CLASSES, MEMBERS, ROWS = 8, 3, 40, 900
+WIDTH, CLASSES, MEMBERS, ROWS, TOKENS = 8, 3, 40, 900, 12
 
 
 def make_model() -> nn.Module:
@@ -52,6 +53,19 @@ def make_task(seed: int = 0, rows: int = ROWS, **changes: Any) -> Task:
         "recipe": recipe,
     }
     return Task(**parts | changes)
+
+
+def make_text_task() -> Task:
+    """Sequences of tokens, and a model that predicts each from the one before."""
+    generator = torch.Generator().manual_seed(2)
+    tokens = torch.randint(0, TOKENS, (ROWS + 50, WIDTH), generator=generator)
+    return make_task(
+        name="text",
+        make_model=lambda: nn.Sequential(nn.Embedding(TOKENS, 6), nn.Linear(6, TOKENS)),
+        pool=Examples(tokens[:ROWS], tokens[:ROWS]),
+        test=Examples(tokens[ROWS:], tokens[ROWS:]),
+        loss=next_token_loss,
+    )
 
 
 def record_run(
@@ -95,9 +109,9 @@ class Scene:
     outside: NDArray[np.int64]
 
     @classmethod
-    def at(cls, folder: Path) -> Scene:
+    def at(cls, folder: Path, task: Task | None = None) -> Scene:
         order = np.random.default_rng(3).permutation(ROWS)
-        return cls(folder, make_task(), np.sort(order[:MEMBERS]), np.sort(order[MEMBERS : 2 * MEMBERS]))
+        return cls(folder, task or make_task(), np.sort(order[:MEMBERS]), np.sort(order[MEMBERS : 2 * MEMBERS]))
 
     @cached_property
     def trace(self) -> Trace:
@@ -216,7 +230,7 @@ class AttackContract:
             self.make(scene.shadows()).run(make_task(seed=1), scene.trace)
 
     def test_another_model(self, scene: Scene) -> None:
-        wide = make_task(make_model=lambda: nn.Linear(WIDTH, CLASSES))
+        wide = replace(scene.task, make_model=lambda: nn.Linear(WIDTH, CLASSES))
         with pytest.raises(TraceMismatch, match=r"model|parameter"):
             self.make(scene.shadows()).run(wide, scene.trace)
 

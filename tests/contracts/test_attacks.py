@@ -8,11 +8,26 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 
 import torch
 
-from gmip.attacks import CFD, CFDLRT, RMIA, Attack, Decode, GLiR, Influence, LiRA, Loss, Optimum, OptimumDecode, Shadows
+from gmip.attacks import (
+    CFD,
+    CFDLRT,
+    RMIA,
+    Attack,
+    Decode,
+    GLiR,
+    Influence,
+    LiRA,
+    Loss,
+    MinK,
+    Optimum,
+    OptimumDecode,
+    Reference,
+    Shadows,
+)
 from gmip.attacks.attack_table import names
 from gmip.attacks.glir import Play
 from gmip.attacks.shadow import shadow_set
-from tests.contracts.attacks import AttackContract, Scene, ShadowAttackContract
+from tests.contracts.attacks import AttackContract, Scene, ShadowAttackContract, make_text_task
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +90,23 @@ class TestInfluence(AttackContract):
 class TestLoss(AttackContract):
     def make(self, shadows: Shadows) -> Attack:
         return Loss()
+
+
+class TestReference(AttackContract):
+    def make(self, shadows: Shadows) -> Attack:
+        return Reference()
+
+
+class TestMinK(AttackContract):
+    """It is about tokens, and so has a scene of its own."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def scene(cls, tmp_path_factory):
+        return Scene.at(tmp_path_factory.mktemp("text"), make_text_task())
+
+    def make(self, shadows: Shadows) -> Attack:
+        return MinK()
 
 
 class TestLiRA(ShadowAttackContract):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # for readers and type checkers; what is missing here is Any 
     from gmip.attacks.glir.glir_attack import DoubtClipping as DoubtClipping
     from gmip.attacks.glir.glir_attack import DoubtNoise as DoubtNoise
     from gmip.attacks.glir.glir_attack import GLiR as GLiR
+    from gmip.attacks.language import MinK as MinK
+    from gmip.attacks.language import Reference as Reference
     from gmip.attacks.lira import LiRA as LiRA
     from gmip.attacks.loss import Loss as Loss
     from gmip.attacks.released.influence import Influence as Influence
@@ -36,6 +38,8 @@ ATTACKS: Final = {
     "loss": ("gmip.attacks.loss", "Loss"),
     "lira": ("gmip.attacks.lira", "LiRA"),
     "rmia": ("gmip.attacks.rmia", "RMIA"),
+    "min-k": ("gmip.attacks.language", "MinK"),
+    "reference": ("gmip.attacks.language", "Reference"),
     "cfd": ("gmip.attacks.counterfactual", "CFD"),
     "cfd-lrt": ("gmip.attacks.counterfactual", "CFDLRT"),
     "influence": ("gmip.attacks.released.influence", "Influence"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
@@ -28,9 +28,24 @@ __all__ = [
     "parties",
 ]
 
-Need = Literal["query", "weights", "gradients", "recourse", "loss", "population", "labels", "shadows", "code", "list"]
-NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order, and three more
+Need = Literal[
+    "query",
+    "tokens",
+    "base",
+    "weights",
+    "gradients",
+    "recourse",
+    "loss",
+    "population",
+    "labels",
+    "shadows",
+    "code",
+    "list",
+]
+NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order, and some more
     "query": "query access to the model",
+    "tokens": "probabilities of single tokens (language models)",
+    "base": "the model that training began with",
     "weights": "the weights of the released model",
     "gradients": "the gradients that training published",
     "recourse": "counterfactual explanations (recourse)",
@@ -145,6 +160,14 @@ class Parties(NamedTuple):
     ids: NDArray[np.int64]
     candidates: Examples
     background: Examples
+
+    def by_id(self, measure: Callable[[Examples], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """A number for each candidate, measured in the order of ids: batches, and so the last bits, do not depend on
+        the order of candidates."""
+        order = np.argsort(self.ids)
+        found = np.empty(len(self.ids))
+        found[order] = measure(self.candidates[order])
+        return found
 
 
 def parties(task: Task, trace: Trace, candidates: ArrayLike | None, background: Examples | None) -> Parties:

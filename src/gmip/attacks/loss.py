@@ -43,9 +43,7 @@ class Loss(Attack):
 
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
         model = released_model(task, trace, device=self.device)
-        order = np.argsort(who.ids)  # batches, and so the last bits, do not depend on the order of candidates
-        found = np.empty(len(who.ids))
-        found[order] = losses(task, model, who.candidates[order])
+        found = who.by_id(lambda examples: losses(task, model, examples))
         progress(len(found), len(found))
         limit = np.finfo(np.float64).max  # a score is finite, a loss need not be
         return ScoreSet(ids=who.ids, scores=-np.clip(found, -limit, limit), attack=self.name)

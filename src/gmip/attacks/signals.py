@@ -26,6 +26,7 @@ __all__ = [
     "AUGMENTATIONS",
     "Augmentation",
     "Confidence",
+    "answers",
     "confidences",
     "losses",
     "released_model",
@@ -94,7 +95,7 @@ def _tensors(state: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
 def losses(task: Task, model: nn.Module, examples: Examples) -> Array:
     """The task's loss of each example, shape (n,)."""
     found = np.empty(len(examples))
-    for rows, outputs, targets in _outputs(model, examples, None):
+    for rows, outputs, targets in answers(model, examples):
         found[rows] = _loss(task, outputs, targets).double().cpu().numpy()
     return _checked(task, found)
 
@@ -109,7 +110,7 @@ def confidences(
     """
     found = np.empty(len(examples))
     margins: bool | None = None
-    for rows, outputs, targets in _outputs(model, examples, augmentation):
+    for rows, outputs, targets in answers(model, examples, augmentation):
         if margins is None:
             margins = _is_cross_entropy(task, outputs, targets)
         if margins:
@@ -223,8 +224,8 @@ def _augmentation_key(one: object) -> str:
     return f"own:{key}"
 
 
-def _outputs(
-    model: nn.Module, examples: Examples, augmentation: Callable[[Tensor], Tensor] | None
+def answers(
+    model: nn.Module, examples: Examples, augmentation: Callable[[Tensor], Tensor] | None = None
 ) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """(rows, outputs, targets) batch by batch; the model is left in the mode it was in."""
     device = next((p.device for p in model.parameters()), torch.device("cpu"))

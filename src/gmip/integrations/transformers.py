@@ -24,10 +24,10 @@ from gmip.errors import GmipWarning, UnsupportedModel
 from gmip.integrations.accumulation import Accumulation, loader_facts
 from gmip.tasks import Examples, Task, load
 from gmip.tasks.inputs import logits, rows_of
-from gmip.tasks.sequences import IGNORED, next_token_loss
+from gmip.tasks.sequences import IGNORED, masked_token_loss, next_token_loss
 from gmip.training import Recorder, record
 
-__all__ = ["GmipCallback", "Records", "next_token_loss"]
+__all__ = ["GmipCallback", "Records", "masked_token_loss", "next_token_loss"]
 
 _SAME: Final = 0.01  # relative difference of two losses that are the same but for rounding
 _SMALL: Final = 1.0e-5  # a loss below is mostly rounding

@@ -64,7 +64,7 @@ class Examples:
 
     def __getitem__(self, ids: Any) -> Examples:
         """Those with these ids; with a slice, a view of these rows."""
-        rows = ids if isinstance(ids, slice) else torch.from_numpy(np.array(ids, dtype=np.int64))
+        rows = ids if isinstance(ids, slice) else torch.from_numpy(np.array(np.asarray(ids), dtype=np.int64))
         return Examples(rows_of(self.inputs, rows), self.targets[rows])
 
     def joined(self, other: Examples) -> Examples:
