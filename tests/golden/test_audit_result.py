@@ -23,7 +23,8 @@ def test_it_is_rendered(tmp_path):
     result = read_result(FILE)
     page = Page(to_html(result))
     assert page.all("h1")[0][1] == "CIFAR-10 classifier, release 3"
-    assert page.all("p", class_="verdict-label")[0][1] == "More exposed than claimed"
+    badges = page.all("p", class_="badges")[0][1]
+    assert badges.startswith("Leak measuredTarget") and "Promise refuted" in badges
     assert "tells members from others better than the promise allows" in page.texts[0]  # its words are its own
     assert "| Found at 1% | at most 3.39% |" in to_markdown(result)
     again = write_report(result, tmp_path)
