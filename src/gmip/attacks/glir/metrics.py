@@ -4,9 +4,9 @@ Every test of a step needs x'Wy only, for centred gradients x and published mean
 
     W = V^-1,   V = share (S + ridge) + tau^2,   S the sample covariance of the m records of the fit,
 
-share being 1/n + 1/m nearly (v1 of `likelihood.py`; v0 for the paper's test). Two ways give the same numbers: `_Primal`
-by the eigenvectors of S, for fewer dimensions than records, and `_Dual` by a Cholesky factor of the records' inner
-products, for more. Estimation makes W too large; the temperature of a test, which is measured, makes up for that.
+share being 1/n + 1/m nearly (v1 of `likelihood.py`; v0 for the paper's test). `step_fits.py` has two ways to
+the same numbers: by the eigenvectors of S, for fewer dimensions than records, and by a Cholesky factor of the records'
+inner products, for more. Estimation makes W too large; the temperature of a test, which is measured, makes up for that.
 
 A record of the fit is not like one outside it: W has seen it. `Evidence.left_out` gives what W would be without it, in
 closed form (docs/theory/glir.md, "The whole background"). With u = x - mean and beta = share/(m - 1),
@@ -19,19 +19,14 @@ and the mean without it moves by u/(m - 1).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
-from gmip.attacks.glir.published_step import GramView, StepView, View
-from gmip.errors import InvalidArgument
-from gmip.stats.covariance import GaussianModel, Shrinkage, shrinkage_of
+from gmip.attacks.glir.published_step import StepView
 
-__all__ = ["Drawn", "Evidence", "Metric", "Setting", "StepFit", "fit_step"]
+__all__ = ["Drawn", "Evidence", "Metric", "Setting", "StepFit", "anchor_of", "shares", "unbiased", "without_own"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -201,22 +196,7 @@ class StepFit(ABC):
         """How many directions the setting keeps."""
 
 
-def fit_step(
-    view: StepView,
-    fit: Rows,
-    scored: Rows,
-    *,
-    shrinkage: Shrinkage | None,
-    dual: bool,
-) -> StepFit:
-    """The fit of a step on some records of the pool (background, then candidates), and others to score."""
-    if dual:
-        return _Dual(view.inner() if isinstance(view, View) else view, fit, scored, shrinkage)  # type: ignore[arg-type]
-    assert isinstance(view, View)
-    return _Primal(view, fit, scored, shrinkage)
-
-
-def _shares(view: StepView, samples: float, *, in_batch: bool) -> float:
+def shares(view: StepView, samples: float, *, in_batch: bool) -> float:
     """Variance of the mean minus the background mean, as a multiple of Sigma and without noise."""
     n = view.batch_size
     if not in_batch:
@@ -225,312 +205,15 @@ def _shares(view: StepView, samples: float, *, in_batch: bool) -> float:
     return (1.0 - q) / n + (1.0 - q) ** 2 / samples
 
 
-def _anchor(view: StepView) -> float:
+def anchor_of(view: StepView) -> float:
     return view.sample_rate if view.sampling == "poisson" else 1.0
 
 
-def _unbiased(lengths: Array, samples: float, free: float) -> Array | None:
+def unbiased(lengths: Array, samples: float, free: float) -> Array | None:
     """Lengths under S^-1 as under Sigma^-1; `free` : m - 2 less the (effective) number of directions."""
     return None if free <= 0.0 else np.asarray(lengths * (free / (samples - 1.0)))
 
 
-def _without(k: Array, samples: float, beta: float) -> Array:
+def without_own(k: Array, samples: float, beta: float) -> Array:
     """u'Wu of records of the fit as if they had not been in it."""
     return np.asarray((1.0 / _left(k, samples, beta) - samples / (samples - 1.0)) / beta)
-
-
-# -- fewer dimensions than records ------------------------------------------------------------------------------------
-
-
-class _Primal(StepFit):
-    def __init__(self, view: View, fit: Rows, scored: Rows, shrinkage: Shrinkage | None) -> None:
-        self.view = view
-        rows = list(_pool_parts(view, fit))
-        few = sum(map(len, rows)) <= view.mean.size
-        samples: Any = np.concatenate(rows) if few or len(rows) == 1 else rows
-        model = GaussianModel.fit(samples, shrinkage=shrinkage, extra_dims=view.extra_dims)
-        self.samples, self.spectrum = model.num_samples, model.spectrum
-        self.plain = model
-        self.model = model.plus_mean(1.0 - view.sample_rate) if view.sampling == "poisson" else model
-        self.rank = int(
-            np.count_nonzero(model.spectrum > np.finfo(np.float64).eps * view.mean.size * model.spectrum[0])
-        )
-        self.scored = scored
-        self.places = np.concatenate([self.model.embed(part) for part in _pool_parts(view, scored, ordered=True)])
-        self.mean = self.model.embed(view.mean[None])[0]
-        self.centre = self.model.embed(model.mean[None], centred=False)[0]
-
-    def _variances(self, model: GaussianModel, setting: Setting, noise: float) -> tuple[Array, float] | None:
-        """Of a record in each direction kept, with noise as a part of it, and the degrees of freedom that are left."""
-        tuned = model.retuned(cutoff=setting[0], ridge=setting[1])
-        lift = tuned.outside + noise
-        kept = model.spectrum.size if lift > 0.0 else tuned.rank
-        if lift > 0.0 and model.spectrum.size < model.dimension:
-            return None  # parts of records outside these directions would count: a matter for `_Dual`
-        values = np.asarray(model.scale * model.spectrum[:kept] + lift)
-        return values, self.samples - 2.0 - float(np.sum(model.scale * model.spectrum[:kept] / values))
-
-    def directions(self, setting: Setting) -> int:
-        return self.plain.retuned(cutoff=setting[0], ridge=setting[1]).rank
-
-    def metric(self, setting: Setting, *, in_batch: bool = True) -> Metric | None:
-        share = _shares(self.view, self.samples, in_batch=in_batch)
-        found = self._variances(self.model, setting, self.view.noise_std**2 / share)
-        return None if found is None or found[1] <= 0.0 else _PrimalMetric(self, share * found[0], share, found[1])
-
-    def susceptibility(self, setting: Setting, rows: Rows, *, inside: bool) -> Array | None:
-        found = self._variances(self.plain, setting, 0.0)
-        if found is None:
-            return None
-        values, free = found
-        if self.plain is self.model:
-            places = self.places[rows]
-        else:
-            places = np.concatenate(
-                [self.plain.embed(p) for p in _pool_parts(self.view, self.scored[rows], ordered=True)]
-            )
-        k = (places[:, : values.size] ** 2) @ (1.0 / values)
-        if inside:
-            k = _without(k, self.samples, self.plain.scale / (self.samples - 1.0))
-        return _unbiased(k, self.samples, free)
-
-
-class _PrimalMetric(Metric):
-    def __init__(self, fit: _Primal, variances: Array, share: float, free: float) -> None:
-        view, kept = fit.view, variances.size
-        self.free = free
-        self.fit, self.inverse = fit, 1.0 / variances
-        self.total = float(self.inverse.sum())
-        self.samples, self.anchor, self.share, self.noise_std = fit.samples, _anchor(view), share, view.noise_std
-        self.beta = share * fit.plain.scale / (fit.samples - 1.0)
-        self.places, mean = fit.places[:, :kept], fit.mean[:kept]
-        self.length = (self.places * self.places) @ self.inverse
-        self.cross = self.places @ (mean * self.inverse)
-        self.own = float(mean @ (mean * self.inverse))
-        self.shift = (1.0 - self.anchor) * fit.centre[:kept]
-        self.offset = (
-            self.places @ (self.shift * self.inverse),
-            float(mean @ (self.shift * self.inverse)),
-            float(self.shift @ (self.shift * self.inverse)),
-        )
-
-    def mixed(self, drawn: Drawn) -> tuple[Array, Array, Array, Array]:
-        places, kept = self.places[drawn.rows], self.inverse.size
-        y = drawn.weights @ places
-        if self.anchor < 1.0:  # the number drawn is not the divisor
-            y += np.outer(drawn.weights.sum(axis=1) - 1.0, self.fit.centre[:kept])
-        noise = np.zeros((1, 1))
-        if self.noise_std > 0.0:
-            rng = np.random.default_rng(drawn.seed)
-            added = self.noise_std * rng.standard_normal((y.shape[0], self.fit.mean.size))[:, :kept]
-            noise = (added * self.inverse) @ places.T
-            y += added
-        weighted = y * self.inverse
-        return weighted @ places.T, np.einsum("ij,ij->i", y, weighted), weighted @ self.shift, noise
-
-
-def _pool_parts(view: View, rows: Rows, *, ordered: bool = False) -> Sequence[NDArray[Any]]:
-    """Vectors of these positions of the pool: background, then candidates, for which rows are to be in rising order."""
-    assert view.background is not None
-    if ordered and rows.size and (np.diff(rows) < 0).any():
-        raise AssertionError("rows of the pool are in rising order")
-    m = view.num_background
-    parts = []
-    for group, own in ((view.background, rows[rows < m]), (view.candidates, rows[rows >= m] - m)):
-        if own.size == len(group):
-            parts.append(group)
-        elif own.size:
-            parts.append(group[own])
-    return parts
-
-
-# -- more dimensions than records -------------------------------------------------------------------------------------
-
-
-class _Dual(StepFit):
-    def __init__(self, view: GramView, fit: Rows, scored: Rows, shrinkage: Shrinkage | None) -> None:
-        self.view, self.samples = view, float(fit.size)
-        nu = self.samples - 1.0
-        g = view.products
-        along = g[:, fit].mean(axis=1)  # <x, mean>
-        square = float(along[fit].mean())
-        every = np.concatenate([scored, [g.shape[0] - 1]])
-        self.inner = g[np.ix_(fit, fit)] - along[fit][:, None] - along[fit][None, :] + square
-        self.outer = g[np.ix_(fit, every)] - along[fit][:, None] - along[every][None, :] + square
-        self.norms = np.diagonal(g)[every] - 2.0 * along[every] + square
-        self._gram, self._along, self._square, self._every = g, along, square, every
-        places = np.full(g.shape[0], -1)
-        places[fit] = np.arange(fit.size)
-        self.place = places[scored]  # of a scored record in the fit, or -1
-        total = float(np.trace(self.inner)) / nu
-        if not total > 64.0 * np.finfo(np.float64).eps * square:
-            raise InvalidArgument(
-                "does not vary: all its vectors are the same",
-                argument="background",
-                remedy="pass gradients that differ",
-            )
-        self.rank = int(min(nu, view.dimension))
-        self.unit, self.spectrum = total / self.rank, np.empty(0)
-        self.scale, self.floor = 1.0, 0.0
-        if shrinkage is not None:
-            squares = float(np.einsum("ij,ij->", self.inner, self.inner)) / nu**2
-            norms = np.diagonal(self.inner)
-            weight = shrinkage_of(shrinkage, total, squares, float(norms @ norms), int(self.samples), view.dimension)
-            self.scale, self.floor = 1.0 - weight, weight * total / view.dimension
-        self.extra = 0.0
-        if view.sampling == "poisson":  # the mean is one more record of the fit: Sigma + (1-p) mean mean'
-            self.extra = float(np.sqrt(nu * (1.0 - view.sample_rate)))
-            row = self.extra * (along[fit] - square)
-            self.inner = np.block([[self.inner, row[:, None]], [row[None, :], np.array([[self.extra**2 * square]])]])
-            self.outer = np.concatenate([self.outer, self.extra * (along[every] - square)[None, :]])
-        self._root: Array | None = None
-
-    def among(self, rows: Rows, columns: Rows) -> Array:
-        """Inner products, centred, of scored records (and the mean, which comes after them)."""
-        these, those = self._every[rows], self._every[columns]
-        centred = self._gram[np.ix_(these, those)] - self._along[these][:, None] - self._along[those][None, :]
-        return np.asarray(centred + self._square)
-
-    def directions(self, setting: Setting) -> int:
-        return self.rank
-
-    def lift(self, setting: Setting, noise: float) -> float:
-        """kappa of S + kappa, in units of the scaled S."""
-        return (self.floor + setting[1] * self.unit + noise) / self.scale if self.scale > 0.0 else 0.0
-
-    def metric(self, setting: Setting, *, in_batch: bool = True) -> Metric | None:
-        share = _shares(self.view, self.samples, in_batch=in_batch)
-        kappa = self.lift(setting, self.view.noise_std**2 / share)
-        if kappa <= 0.0:
-            return None
-        try:
-            return _DualMetric(self, kappa, share)
-        except linalg.LinAlgError:  # a ridge so small that rounding swallows it
-            return None
-
-    def susceptibility(self, setting: Setting, rows: Rows, *, inside: bool) -> Array | None:
-        kappa = self.lift(setting, 0.0)
-        if kappa <= 0.0:
-            return None
-        try:
-            metric = _DualMetric(self, kappa, 1.0 / self.scale, plain=True)
-        except linalg.LinAlgError:
-            return None
-        k = metric.length[rows]
-        if inside:
-            k = _without(k, self.samples, metric.beta)
-        return _unbiased(k / self.scale, self.samples, metric.free)
-
-    def noise(self, count: int, seed: np.random.SeedSequence) -> Array:
-        """Inner products of noise vectors with the records of the fit and with the scored ones: (count, F + R)."""
-        if self._root is None:
-            new = np.flatnonzero(self.place < 0)
-            size, fitted = self.inner.shape[0] + new.size, self.inner.shape[0]
-            joint = np.empty((size, size))
-            joint[:fitted, :fitted] = self.inner
-            joint[:fitted, fitted:] = self.outer[:, :-1][:, new]
-            joint[fitted:, :fitted] = joint[:fitted, fitted:].T
-            joint[fitted:, fitted:] = self.among(new, new)
-            joint[np.diag_indices(size)] += 1.0e-12 * float(np.trace(joint)) / size * size**0.5
-            self._root = np.linalg.cholesky(joint)
-            self._new = new
-        drawn = np.random.default_rng(seed).standard_normal((count, self._root.shape[0])) @ self._root.T
-        fitted = self.inner.shape[0]
-        every = np.empty((count, self.place.size))
-        old = self.place >= 0
-        every[:, old] = drawn[:, self.place[old]]
-        every[:, self._new] = drawn[:, fitted:]
-        return np.concatenate([drawn[:, :fitted], every], axis=1)
-
-
-class _DualMetric(Metric):
-    def __init__(self, fit: _Dual, kappa: float, share: float, *, plain: bool = False) -> None:
-        view, nu = fit.view, fit.samples - 1.0
-        self.fit, self.kappa, self.nu = fit, kappa, nu
-        self.samples, self.anchor, self.share, self.noise_std = fit.samples, _anchor(view), share, view.noise_std
-        self.unit = share * fit.scale  # V = unit (S + kappa)
-        self.beta = self.unit / nu
-        size = fit.inner.shape[0] - (plain and fit.extra > 0.0)  # K is about the data: without the mean's own row
-        outer = fit.outer[:size]
-        system = fit.inner[:size, :size].copy()
-        system[np.diag_indices_from(system)] += nu * kappa
-        self.factor = linalg.cholesky(system, lower=True, overwrite_a=True, check_finite=False)
-        old = np.flatnonzero(fit.place >= 0)
-        inverse = linalg.lapack.dtrtri(self.factor, lower=1)[0]
-        free = np.einsum("ij,ij->j", inverse, inverse)  # the diagonal of the inverse
-        self.held = float(np.sum(1.0 - nu * kappa * free))
-        self.free = fit.samples - 2.0 - self.held
-        self.total = (view.dimension - self.held) / (kappa * self.unit)
-        self.length = np.empty(fit.place.size)
-        # Centred records have a direction of length 0, which the inverse gives 1/(m nu kappa) of.
-        self.length[old] = nu * (1.0 - nu * kappa * free[fit.place[old]]) / self.unit
-        self.new = np.flatnonzero(fit.place < 0)
-        self.solved = self._solve(outer[:, self.new])
-        seen = np.einsum("ij,ij->j", outer[:, self.new], self.solved)
-        self.length[self.new] = (fit.norms[self.new] - seen) / (kappa * self.unit)
-        if plain:
-            return
-        mean = fit.outer[:, -1]
-        weighted = self._solve(mean)
-        self.cross = np.empty(fit.place.size)
-        self.cross[old] = nu * weighted[fit.place[old]] / self.unit
-        direct = fit.among(self.new, np.array([fit.place.size]))[:, 0]
-        self.cross[self.new] = (direct - fit.outer[:, self.new].T @ weighted) / (kappa * self.unit)
-        self.own = float(fit.norms[-1] - mean @ weighted) / (kappa * self.unit)
-        self.offset = (np.zeros(fit.place.size), 0.0, 0.0)
-        self.ratio = 0.0
-        if fit.extra > 0.0:
-            self.ratio = (1.0 - self.anchor) / fit.extra  # o is this times the record that stands for the mean
-            last = inverse.T @ inverse[:, -1]
-            ou = np.empty(fit.place.size)
-            ou[old] = -nu * nu * kappa * last[fit.place[old]] / self.unit
-            ou[self.new] = nu * self.solved[-1] / self.unit
-            self.offset = (
-                self.ratio * ou,
-                self.ratio * nu * float(weighted[-1]) / self.unit,
-                self.ratio**2 * nu * (1.0 - nu * kappa * float(last[-1])) / self.unit,
-            )
-
-    def _solve(self, right: Array) -> Array:
-        if right.size == 0:
-            return np.zeros_like(right)
-        return np.asarray(linalg.cho_solve((self.factor, True), right, check_finite=False))
-
-    def mixed(self, drawn: Drawn) -> tuple[Array, Array, Array, Array]:
-        fit, rows = self.fit, drawn.rows
-        weights = drawn.weights
-        along = weights @ fit.outer[:, rows].T  # (g, F): y with the records of the fit
-        place = fit.place[rows]
-        # (g, h): y with the records of the field
-        field = along[:, place] if (place >= 0).all() else weights @ fit.among(rows, rows)
-        own = np.einsum("ij,ij->i", field, weights)
-        if fit.extra > 0.0:
-            more = (weights.sum(axis=1) - 1.0) / fit.extra  # of the record that stands for the mean
-            own = own + 2.0 * more * along[:, -1] + more**2 * fit.inner[-1, -1]
-            along = along + np.outer(more, fit.inner[-1])
-            field = field + np.outer(more, fit.outer[-1, rows])
-        noise = np.zeros((1, 1))
-        if self.noise_std > 0.0:
-            added = self.noise_std * fit.noise(weights.shape[0], drawn.seed)
-            theirs, ours = added[:, : along.shape[1]], added[:, along.shape[1] :][:, rows]
-            noise = self._under(theirs, ours, rows)
-            # what the noise has outside all records, and twice its product with y, which is small beside that
-            own = own + self.noise_std**2 * fit.view.dimension
-            along, field = along + theirs, field + ours
-        found = self._under(along, field, rows)
-        weighted = self._solve(along.T)
-        own = (own - np.einsum("ij,ji->i", along, weighted)) / (self.kappa * self.unit)
-        oy = self.ratio * self.nu * weighted[-1] / self.unit if fit.extra > 0.0 else np.zeros(weights.shape[0])
-        return found, own, oy, noise
-
-    def _under(self, along: Array, field: Array, rows: Rows) -> Array:
-        """u'Wy (g, h) from the products of y with the fit (g, F) and with the field (g, h)."""
-        weighted = self._solve(along.T)
-        place = self.fit.place[rows]
-        old = place >= 0
-        found = np.empty(field.shape)
-        found[:, old] = self.nu * weighted[place[old]].T / self.unit
-        if not old.all():
-            new = field[:, ~old] - weighted.T @ self.fit.outer[:, rows[~old]]
-            found[:, ~old] = new / (self.kappa * self.unit)
-        return found

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from gmip._random import PlayStream
 from gmip.attacks.glir import selfplay
-from gmip.attacks.glir.metrics import Evidence, Metric, Rows, Setting, StepFit, fit_step
+from gmip.attacks.glir.metrics import Evidence, Metric, Rows, Setting, StepFit
 from gmip.attacks.glir.published_step import GramView, StepView, View
 from gmip.attacks.glir.selfplay import Games, Play, Prediction, StepScale, game_aucs
+from gmip.attacks.glir.step_fits import fit_step
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import Shrinkage
 

@@ -12,8 +12,8 @@ import pytest
 
 from gmip.attacks.glir import METHODS, Play, View, background_needed, glir_scores
 from gmip.attacks.glir.likelihood import StepTest, inflation
-from gmip.attacks.glir.metrics import fit_step
 from gmip.attacks.glir.selfplay import Games, StepScale, split
+from gmip.attacks.glir.step_fits import fit_step
 from gmip.errors import InvalidArgument
 from gmip.stats import GaussianModel
 from gmip.stats.roc import auc
