@@ -56,7 +56,7 @@ def _answer(question: Question) -> dict[str, Any]:
         "sentence": f"{found(curve, question.fpr)}, for {curve.for_whom}.",
         "badge": ("good" if curve.kind == "bound" else "open") if met else "bad",
         "target": _target_sentence(question, curve, met),
-        "standing": standing(curve),
+        "standing": standing(curve) if gdp is None or gdp.claim.caveat is None else f"{standing(curve)} {_beside(gdp)}",
         "assumptions": list(curve.assumptions),
         "rows": _rows(question, run, curve, gdp, gdp_run),
         "fields": {
@@ -77,6 +77,10 @@ def _with_noise_for_gdp(run: NoisySGD, goal: dict[str, Any]) -> NoisySGD | None:
         return calibrate(run.replace(noise_std=0.0), **goal, notion="gdp")
     except UnreachableTarget:
         return None
+
+
+def _beside(gdp: TradeOff) -> str:
+    return f"Differential privacy here: {gdp.claim.caveat}"
 
 
 def _target_sentence(question: Question, curve: TradeOff, met: bool) -> str:

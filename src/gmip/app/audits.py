@@ -13,7 +13,8 @@ from gmip import _numbers
 from gmip._html import Html, join, tag
 from gmip._io import open_file
 from gmip.app.frame import frame
-from gmip.auditing.schema import AuditResult
+from gmip.auditing.attacker_answers import LEAKS, TARGETS, answers_of
+from gmip.auditing.schema import AuditResult, Evidence
 
 __all__ = ["FoundAudit", "audits_page", "find_audits", "read_report"]
 
@@ -21,12 +22,6 @@ _RESULT, _REPORT = "result.json", "report.html"
 _DEPTH: Final = 4
 _MOST_FOLDERS: Final = 5_000
 _MOST_BYTES: Final = 64 * 2**20
-_VERDICTS: Final = {
-    "consistent": "Consistent with the promise",
-    "exposed": "More exposed than promised",
-    "inconclusive": "Inconclusive",
-    "measured": "Measured, nothing was promised",
-}
 
 
 class FoundAudit(NamedTuple):
@@ -106,7 +101,7 @@ def _text(path: Path) -> str | None:
 
 def audits_page(audits: Sequence[FoundAudit]) -> str:
     """One line for each run of each audit."""
-    columns = ("Audit", "Run", "Answer", "Strongest attack", "Found at 1% false alarms", "Test accuracy", "When")
+    columns = ("Audit", "Run", "Leak", "Target", "Clearest evidence", "Test accuracy", "When")
     head = tag("tr", *(tag("th", name, scope="col") for name in columns))
     rows = [row for audit in audits for row in _rows(audit)]
     table = tag(
@@ -129,16 +124,21 @@ def _rows(audit: FoundAudit) -> list[Html]:
         return [tag("tr", first, tag("td", "result.json cannot be read", colspan=6))]
     rows = []
     for run in audit.result.runs:
-        strongest = run.attacks[0] if run.attacks else None
-        share = None if strongest is None else strongest.tpr_at.get("0.01")
+        answer = next(iter(answers_of(run, audit.result.confidence)), None)  # about the strongest attacker
+        found = None if answer is None else answer.evidence
         accuracy = run.facts.test_accuracy
         cells = (
             run.name,
-            _VERDICTS[run.verdict.kind],
-            "none" if strongest is None else strongest.title,
-            "not measured" if share is None else _numbers.percent(min(max(share.value, 0.0), 1.0), "nearest"),
+            "No attack was run" if answer is None else LEAKS[answer.leak],
+            "not known" if answer is None else TARGETS[answer.target],
+            "none" if found is None else _evidence(found),
             "not known" if accuracy is None else _numbers.percent(accuracy, "nearest"),
             audit.result.created[:16].replace("T", " "),
         )
         rows.append(tag("tr", first, *(tag("td", cell) for cell in cells)))
     return rows
+
+
+def _evidence(found: Evidence) -> str:
+    share = _numbers.percent(min(max(found.tpr.value, 0.0), 1.0), "nearest")
+    return f"{found.title}: {share} at {_numbers.rate(found.fpr)} false alarms"

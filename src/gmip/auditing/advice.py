@@ -96,7 +96,12 @@ def _towards(run: NoisySGD, tpr: float, fpr: float, schedule: bool) -> list[Advi
         except UnreachableTarget as why:
             said.append(Advice(text=f"No amount of noise gives {goal}: {why}"))
     else:
-        said.append(Advice(text=f"Clip the gradients: without a clip norm no amount of noise gives {goal}."))
+        said.append(
+            Advice(
+                text="Clip the gradient of each record and add noise: without a clip norm no amount of noise gives "
+                f"{goal}. (clip_grad_norm_ clips the mean of a batch, which bounds nobody's part in it.)"
+            )
+        )
     if run.sampling == "full":
         return said  # the batch is all there is
     try:

@@ -32,7 +32,7 @@ from gmip.auditing.schema import (
     Sees,
     Verdict,
 )
-from gmip.auditing.verdict import gate, tpr_lower_bounds, unmatched, verdict
+from gmip.auditing.verdict import gate, tpr_lower_bounds, unmatched, unverified, verdict
 from gmip.errors import FileError, InvalidArgument
 from gmip.stats import RunScores, ScoreSet, pool
 
@@ -236,6 +236,9 @@ def assemble(
     outcomes.sort(key=lambda one: (one.attacker_knows > 0.0, one.blind, -one.mu_lower, -one.auc.value, one.attack))
     judged = verdict(outcomes, claimed, listed=listed, fpr=criteria.goal.fpr, confidence=criteria.confidence)
     sound = check is None or check.passed
+    noise_checked = check is None or not check.noise_unchecked or (facts is not None and facts.num_steps == 1)
+    if not noise_checked:
+        judged = unverified(judged)
     if check is not None and not check.passed:
         judged = unmatched(judged, check)
     strongest = next(attack for attack in attacks if attack.name == outcomes[0].attack)
@@ -260,6 +263,7 @@ def assemble(
             lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=criteria.confidence, seed=criteria.seed),
             confidence=criteria.confidence,
             sound_record=sound,
+            noise_checked=noise_checked,
         ),
         advice=advise(judged, outcomes),
         exposed=_exposed(candidates),

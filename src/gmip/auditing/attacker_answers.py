@@ -13,9 +13,20 @@ from gmip._numbers import is_rate, rate_key
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Estimate, Evidence, Goal, Promise, RunAudit, Sees
 from gmip.stats import candidates_needed, noticeable_mu
 
-__all__ = ["DEFAULT_GOAL", "answers_of", "attacker_answers"]
+__all__ = ["DEFAULT_GOAL", "LEAKS", "TARGETS", "answers_of", "attacker_answers"]
 
 DEFAULT_GOAL: Final = Goal(tpr=0.05, fpr=0.01)
+LEAKS: Final = {  # what badges say, wherever they are shown
+    "leak": "Leak measured",
+    "none-seen": "No leak seen",
+    "too-few": "Too few records to tell",
+    "blind": "Nothing was measured",
+}
+TARGETS: Final = {
+    "guaranteed": "Target guaranteed",
+    "not-guaranteed": "Target not guaranteed",
+    "missed": "Target missed",
+}
 _NO_PROMISE: Final = 0.999  # a TPR beyond which a curve excludes nothing
 _FALSE_ALARMS: Final = 5  # fewer make a rate that a sentence should not rest on
 _ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
@@ -39,6 +50,7 @@ def attacker_answers(
     lower: Mapping[str, float],
     confidence: float,
     sound_record: bool = True,
+    noise_checked: bool = True,
 ) -> tuple[AttackerAnswer, ...]:
     """One answer for each kind of attacker, who sees and knows most first.
 
@@ -48,6 +60,7 @@ def attacker_answers(
         an attacker who sees every gradient covers those who see less.
     lower : attack -> lower bound on its TPR at the goal's FPR, at `confidence` for all attacks together.
     sound_record : whether the record of the run is that of the declared run, as far as it was checked.
+    noise_checked : whether declared noise, on which bounds rest, was found in the record.
 
     Guarantees
     ----------
@@ -71,7 +84,7 @@ def attacker_answers(
                 sees=_ORDER[rank],
                 knows=max(one.attacker_knows for one in own),
                 **found,
-                **_target(promise, covering, goal, least, refuted, sound_record),
+                **_target(promise, covering, goal, least, refuted, sound_record, noise_checked),
                 tpr_lower=least,
             )
         )
@@ -127,7 +140,13 @@ def _at(attack: AttackOutcome, key: str, promise: Promise | None) -> Evidence | 
 
 
 def _target(
-    own: Promise | None, covering: Sequence[Promise], goal: Goal, lower: float, refuted: bool, sound_record: bool
+    own: Promise | None,
+    covering: Sequence[Promise],
+    goal: Goal,
+    lower: float,
+    refuted: bool,
+    sound_record: bool,
+    noise_checked: bool,
 ) -> dict[str, Any]:
     promised = None if own is None else _promised(own, goal.fpr)
     if lower > goal.tpr:
@@ -138,6 +157,8 @@ def _target(
         why = "refuted"
     elif not sound_record:
         why = "record"
+    elif least <= goal.tpr and not noise_checked:
+        why, promised = "unchecked", least
     elif least <= goal.tpr:
         return {"target": "guaranteed", "why": "bound", "promised": least}
     elif own is None or promised is None or promised > _NO_PROMISE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -18,6 +19,8 @@ from gmip.stats.residuals import cosine_p_value, normal_p_value, shared_noise, s
 __all__ = ["between_steps", "judge_noise", "left_over"]
 
 Array = NDArray[np.float64]
+_FEW_ENTRIES: Final = 8  # of a parameter: fewer cannot be compared with another's
+_MOST_LAYERS: Final = 40
 _LEAST: Final = 0.005  # relative error of the noise that is worth a word, however sure
 
 
@@ -26,7 +29,9 @@ def left_over(steps: Sequence[Recomputed], vectors: Sequence[Array]) -> Array:
     return np.stack([(s.published - v) / s.noise_std for s, v in zip(steps, vectors, strict=True)])
 
 
-def judge_noise(steps: Sequence[Recomputed], vectors: Sequence[Array], layers: Sequence[Layer]) -> list[CheckOutcome]:
+def judge_noise(
+    steps: Sequence[Recomputed], vectors: Sequence[Array], layers: Sequence[Layer], compared: int = 0
+) -> list[CheckOutcome]:
     """Steps, layers, size and rows of what is left when these vectors are taken away."""
     z = left_over(steps, vectors)
     pairs = list(zip(steps, vectors, strict=True))
@@ -35,7 +40,7 @@ def judge_noise(steps: Sequence[Recomputed], vectors: Sequence[Array], layers: S
         silent = "There is no noise to be looked at."
         others = [unchecked(key, silent) for key in ("noise-steps", "noise-layers", "noise-rows")]
         return [_size(z, steps, none), *others]
-    between = between_steps(z, steps, layers)
+    between = between_steps(z, steps, layers, compared)
     if between.status == "failed":
         z = z[:1]  # the others are no news
     size = _size(z, steps, none)
@@ -119,12 +124,11 @@ def _rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
             p, strength = shared_noise(block.transpose(2, 0, 1).reshape(block.shape[2], -1))
             words = f"Columns of {layer.name} share their noise (correlation {number(strength, 'nearest')})"
             tests.append((p, words, strength))
-        dof = float(by_row.shape[1])
-        own = size_p_value(np.sum(by_row**2, axis=1), dof) * len(by_row)
-        row = int(np.argmin(own))
-        size = math.sqrt(float(np.mean(by_row[row] ** 2)))
-        words = f"Row {row} of {layer.name} has {number(size, 'nearest')} times the noise of the others"
-        tests.append((min(1.0, float(own[row])), words, size))
+            tests.append(
+                _odd_line(block.transpose(2, 0, 1).reshape(block.shape[2], -1), f"Column {{}} of {layer.name}")
+            )
+        tests.append(_odd_line(by_row, f"Row {{}} of {layer.name}"))
+    tests += _same_seed(z, layers)
     if not tests:
         return unchecked("noise-rows", "There is no weight matrix with several rows.")
     p, words, value = min(tests)
@@ -141,8 +145,37 @@ def _rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
     return passed("noise-rows", "Rows and columns of weight matrices have noise of their own.", p=p)
 
 
-def between_steps(z: Array, steps: Sequence[Recomputed], layers: Sequence[Layer]) -> CheckOutcome:
-    """Whether what is left of different steps is uncorrelated."""
+def _odd_line(lines: Array, name: str) -> tuple[float, str, float]:
+    """The row (or column) whose noise is least of the common size: p-value for all of them, words, its size."""
+    own = size_p_value(np.sum(lines**2, axis=1), float(lines.shape[1])) * len(lines)
+    odd = int(np.argmin(own))
+    size = math.sqrt(float(np.mean(lines[odd] ** 2)))
+    words = f"{name.format(odd)} has {number(size, 'nearest')} times the noise of the others"
+    return min(1.0, float(own[odd])), words, size
+
+
+def _same_seed(z: Array, layers: Sequence[Layer]) -> list[tuple[float, str, float]]:
+    """Parameters whose noise begins alike, as if each was drawn from the same seed."""
+    some = [layer for layer in layers if layer.place.stop - layer.place.start >= _FEW_ENTRIES][:_MOST_LAYERS]
+    found = []
+    for first, second in itertools.combinations(some, 2):
+        size = min(layer.place.stop - layer.place.start for layer in (first, second))
+        one, two = (z[:, layer.place.start : layer.place.start + size].reshape(-1) for layer in (first, second))
+        cosine = float(one @ two) / max(float(np.linalg.norm(one) * np.linalg.norm(two)), 1.0e-300)
+        p = float(cosine_p_value(np.array([cosine]), one.size)[0])
+        words = f"{first.name} and {second.name} share their noise (correlation {number(cosine, 'nearest')})"
+        found.append((p, words, cosine))
+    return found
+
+
+def _looks(chosen: int, compared: int) -> float:
+    """How many pairs of steps stand behind each of those that are tested."""
+    return max(1.0, compared * (compared - 1.0) / max(chosen * (chosen - 1.0), 1.0))
+
+
+def between_steps(z: Array, steps: Sequence[Recomputed], layers: Sequence[Layer], compared: int = 0) -> CheckOutcome:
+    """Whether what is left of different steps is uncorrelated. `compared` : steps among which these were chosen, those
+    that look alike among them."""
     if len(steps) < 2:
         return unchecked("noise-steps", "One step is not enough to compare the noise of different steps.")
     # Where layers differ in noise, fewer entries count.
@@ -155,7 +188,7 @@ def between_steps(z: Array, steps: Sequence[Recomputed], layers: Sequence[Layer]
     p_pair = float(np.min(cosine_p_value(cosines, d)))
     # Noise that is a little alike everywhere: all pairs together, nearly normal with variance 1/d each.
     p_all = normal_p_value(float(cosines.sum()) * math.sqrt(d / cosines.size))
-    p = min(1.0, min(p_pair, p_all) * tests)
+    p = min(1.0, min(p_pair * _looks(len(steps), compared), p_all) * tests)
     i = int(np.argmax(np.abs(cosines)))
     first, second = (int(axis[i]) for axis in np.triu_indices(len(steps), 1))
     if p < SHARE:
@@ -166,7 +199,7 @@ def between_steps(z: Array, steps: Sequence[Recomputed], layers: Sequence[Layer]
             sentence=(
                 f"The noise of steps {steps[first].index} and {steps[second].index} has a correlation of "
                 f"{number(float(cosines[i]), 'nearest')}: it was drawn once and used again, or from the same seed, and "
-                "the difference of two steps is free of it."
+                f"the {'difference' if cosines[i] > 0 else 'sum'} of two steps is free of it."
             ),
             value=float(cosines[i]),
             expected=0.0,
@@ -174,7 +207,8 @@ def between_steps(z: Array, steps: Sequence[Recomputed], layers: Sequence[Layer]
         )
     return passed(
         "noise-steps",
-        f"The noise of {count(len(steps))} steps is uncorrelated (at most {number(abs(float(cosines[i])), 'up')}).",
+        f"The noise of {count(len(steps))} steps is uncorrelated (at most {number(abs(float(cosines[i])), 'up')})"
+        + (f"; they include the most alike of {count(compared)}." if compared > len(steps) else "."),
         float(cosines[i]),
         0.0,
         p,

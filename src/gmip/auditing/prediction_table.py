@@ -112,6 +112,11 @@ def _prediction_columns(names: Sequence[str], given: Given) -> PredictionColumns
         references.append(dataclasses.replace(answers, inside=inside))
     numbers = [name for one in (model, *references) for name in (*one.columns, *([one.inside] if one.inside else []))]
     label = found["label"]
+    if label is not None and model.form == "label probabilities":
+        raise InvalidArgument(
+            f"Column {model.columns[0]!r} is one probability beside a label: of class 1, or of the true label?",
+            remedy="pass one column for each class, p_0 and p_1; or leave out the labels if it is of the true one",
+        )
     table = Columns(
         member=str(found["member"]),
         scores={name: name for name in numbers},

@@ -42,44 +42,41 @@ class Explanation:
 
 
 def judge(
-    steps: Sequence[Recomputed], *, layers: Sequence[Layer], clip_norm: float | None, sampling: str
+    steps: Sequence[Recomputed], *, layers: Sequence[Layer], clip_norm: float | None, sampling: str, compared: int = 0
 ) -> list[CheckOutcome]:
-    """All that the steps say, one outcome for each check that applies. Steps with noise and without are told apart."""
+    """All that the steps say, one outcome for each check that applies. Steps with noise and without are told apart.
+
+    `compared` : steps among which these were chosen, if they were chosen for looking alike."""
     quiet = [step for step in steps if step.noise_std == 0.0]
     noisy = [step for step in steps if step.noise_std > 0.0]
     found: dict[str, CheckOutcome] = {}
-    for group, look in ((noisy, _judge_noisy), (quiet, _judge_plain)):
-        for one in look(group, layers, clip_norm, sampling) if group else ():
-            if one.check not in found or one.status == "failed":
-                found[one.check] = one
+    judged = [*(_judge_noisy(noisy, layers, clip_norm, compared) if noisy else ())]
+    judged += _direct(quiet, _plain_fault(quiet, clip_norm, sampling), clip_norm) if quiet else ()
+    for one in judged:
+        if one.check not in found or one.status == "failed":
+            found[one.check] = one
     return [found[key] for key in TITLES if key in found]
 
 
-def _judge_plain(
-    steps: Sequence[Recomputed], layers: Sequence[Layer], clip_norm: float | None, sampling: str
-) -> list[CheckOutcome]:
-    return _direct(steps, _plain_fault(steps, clip_norm, sampling), clip_norm)
-
-
 def _judge_noisy(
-    steps: Sequence[Recomputed], layers: Sequence[Layer], clip_norm: float | None, sampling: str
+    steps: Sequence[Recomputed], layers: Sequence[Layer], clip_norm: float | None, compared: int
 ) -> list[CheckOutcome]:
     why = _noisy_fault(steps, clip_norm)
     vectors = [s.expected for s in steps] if why is None else why.vectors
-    repeats = between_steps(left_over(steps, vectors), steps, layers)
+    repeats = between_steps(left_over(steps, vectors), steps, layers, compared)
     if repeats.status == "failed" and abs(repeats.value or 0.0) >= _REPEATED:
         # Tests over several steps count the same noise several times; what one step says holds.
         alone = _noisy_fault(steps[:1], clip_norm)
         others = _members_test(steps[:1], 1.0)
         if alone is None and (others is None or others[0] >= SHARE):
-            noise = judge_noise(steps, [s.expected for s in steps], layers)
+            noise = judge_noise(steps, [s.expected for s in steps], layers, compared)
             return [*_direct(steps[:1], None, clip_norm), *noise]
     direct = _direct(steps, why, clip_norm)
     fails = next((one for one in direct if one.status == "failed"), None)
     if fails is not None and fails.check in ("members", "whole-clip"):  # then what is left is more than noise
         words = f"Not judged, since another check fails: {TITLES[fails.check].lower()}."
         return [*direct, *(unchecked(key, words) for key in TITLES if key.startswith("noise-"))]
-    return [*direct, *judge_noise(steps, vectors, layers)]
+    return [*direct, *judge_noise(steps, vectors, layers, compared)]
 
 
 # -- what the published gradients are ---------------------------------------------------------------------------------

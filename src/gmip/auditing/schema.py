@@ -219,7 +219,8 @@ class AttackerAnswer(_Frozen):
         the accountant for such an attacker keeps it, and nothing speaks against that bound; else "not-guaranteed".
     why : of the target. "measured" (missed), "bound" (guaranteed); not guaranteed, because the bound "exceeds" the
         goal, the curve is only a "forecast", it was "given" by whoever asked, there is "no-promise", it was "refuted",
-        or the record does not match the run ("record").
+        the record does not match the run ("record"), or the noise that a bound rests on could not be checked
+        ("unchecked").
     promised : the TPR at the goal's FPR that is promised to such an attacker; None: nothing is.
     tpr_lower : the largest lower bound of any of its attacks on the TPR at the goal's FPR.
     """
@@ -231,7 +232,7 @@ class AttackerAnswer(_Frozen):
     noticed: Share | None = None
     needed: Count | None = None
     target: Literal["guaranteed", "not-guaranteed", "missed"]
-    why: Literal["measured", "bound", "exceeds", "forecast", "given", "no-promise", "refuted", "record"]
+    why: Literal["measured", "bound", "exceeds", "forecast", "given", "no-promise", "refuted", "record", "unchecked"]
     promised: Share | None = None
     tpr_lower: Share = 0.0
 
@@ -367,6 +368,11 @@ class RunCheck(_Frozen):
     def passed(self) -> bool:
         """Whether nothing failed. What was not checked is in `unchecked`."""
         return not self.failed
+
+    @property
+    def noise_unchecked(self) -> bool:
+        """Whether noise was declared, and its size, or whether it is drawn anew, could not be checked."""
+        return any(one.check in ("noise-size", "noise-steps") for one in self.unchecked)
 
     @property
     def headline(self) -> str:

@@ -106,6 +106,19 @@ def verdict(
     return judged.model_copy(update={"headline": headline, "list_leak": True})
 
 
+def unverified(judged: Verdict) -> Verdict:
+    """The verdict where noise was declared and could not be checked: then nothing is consistent."""
+    if judged.kind != "consistent":
+        return judged
+    said = judged.headline.replace("Consistent with the promise: no attack", "no attack")
+    return judged.model_copy(
+        update={
+            "kind": "inconclusive",
+            "headline": f"Inconclusive: the declared noise could not be checked, and {said[:1].lower()}{said[1:]}",
+        }
+    )
+
+
 def unmatched(judged: Verdict, check: RunCheck) -> Verdict:
     """The verdict on a run whose record fails its check: that comes first, and nothing is consistent after it."""
     rest = "What the attacks found says nothing about the promise until that is fixed."
@@ -223,7 +236,7 @@ def _judged(
 
 def _measured(attacks: Sequence[AttackOutcome], *, fpr: float) -> Verdict:
     """Nothing was promised: what was found, and whether it is more than guessing finds."""
-    strongest = attacks[0]
+    strongest = max(attacks, key=lambda one: one.mu_lower)  # the first of those that find nothing
     finds = (
         f"{percent(_tpr(strongest, fpr), 'nearest')} of the members at {rate(fpr)} false alarms (guessing: {rate(fpr)})"
     )

@@ -34,6 +34,10 @@ __all__ = ["check_run"]
 
 Ids = NDArray[np.int64]
 STEPS: Final = 8
+_FLOOR: Final = 1.0e-6  # of the largest summed norms among the checked steps
+_MOST_ENTRIES: Final = 100_000_000  # of recorded gradients that are compared with each other
+_ALIKE: Final = 2  # pairs of steps, and
+_ODD: Final = 2  # steps, that are looked at because of what they look like
 _ROUNDING: Final = 2.0e-5  # of the summed norms: some hundred roundings of float32
 _COMPARED: Final = 300  # members whose gradients are compared with the noise
 _MOST_MEMBERS: Final = 5000  # whose mean stands for that of all, where batches are not known
@@ -208,7 +212,10 @@ def _recomputed(
     for done, (step, ids) in enumerate(ready):
         evidence.append(_evidence(task, plain, clipped, header, step, ids))
         progress(done + 1, len(ready))
-    outcomes = judge(evidence, layers=layers, clip_norm=header.clip_norm, sampling=header.sampling)
+    # Rounding follows the activations, not gradients that have become tiny near an optimum.
+    floor = _FLOOR * max(one.contribution for one in evidence)
+    evidence = [dataclasses.replace(one, tolerance=max(one.tolerance, floor)) for one in evidence]
+    outcomes = judge(evidence, layers=layers, clip_norm=header.clip_norm, sampling=header.sampling, compared=len(trace))
     if any(one.status == "failed" for one in outcomes) and (random := dropouts(model)):
         outcomes = _excused(outcomes, random[0])
     return outcomes, tuple(step.info.index for step, _ in ready)
@@ -248,7 +255,29 @@ def _chosen(trace: Trace, most: int) -> list[Step]:
     wanted = [0, 1, place.get(first + epoch, 0), len(trace) - 1, 2, place.get(first + epoch + 1, 0)]
     wanted += np.linspace(0, len(trace) - 1, most).astype(int).tolist()
     positions = [p for p in dict.fromkeys(wanted) if p < len(trace)][:most]
-    return [trace[position] for position in sorted(positions)]
+    if len(trace) > len(positions):
+        positions += _conspicuous(trace)
+    return [trace[position] for position in sorted(set(positions))]
+
+
+def _conspicuous(trace: Trace) -> list[int]:
+    """Steps whose gradients look most alike, as repeated noise makes them, and those of the oddest norms.
+
+    What changes slowly is taken away by second differences; steps next to each other share terms of these.
+    """
+    stride = -(-len(trace) * trace.header.recorded_params // _MOST_ENTRIES)
+    places = np.arange(0, len(trace), max(1, stride))
+    if places.size < 8:
+        return []
+    rows = np.stack([np.asarray(trace[int(place)].gradient, dtype=np.float32) for place in places])
+    norms = np.linalg.norm(rows, axis=1)
+    odd = np.argsort(-np.abs(np.log(np.maximum(norms, 1.0e-30) / max(float(np.median(norms)), 1.0e-30))))[:_ODD]
+    changes = rows[1:-1] - 0.5 * (rows[:-2] + rows[2:])
+    changes /= np.maximum(np.linalg.norm(changes, axis=1, keepdims=True), 1.0e-30)
+    alike = np.triu(np.abs(changes @ changes.T), 3)
+    pairs = np.unravel_index(np.argsort(-alike, axis=None)[:_ALIKE], alike.shape)
+    chosen = [*odd.tolist(), *(int(place) + 1 for axis in pairs for place in axis)]
+    return [int(places[place]) for place in dict.fromkeys(chosen)]
 
 
 def _batch(trace: Trace, members: Ids, step: Step) -> Ids | None:

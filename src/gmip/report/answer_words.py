@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from gmip._numbers import count, interval, percent, rate, rate_key
-from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of
-from gmip.auditing.schema import AttackerAnswer, AuditResult, Goal, Promise, RunAudit
+from gmip._numbers import count, interval, number, percent, rate, rate_key
+from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of
+from gmip.auditing.schema import AttackerAnswer, AuditResult, Evidence, Goal, Promise, RunAudit
 
 __all__ = [
     "Badge",
@@ -31,17 +31,11 @@ _SEES: Final = {
     "scores": "who computed these scores",
 }
 _NO_PROMISE: Final = 0.999
-_LEAKS: Final[dict[str, tuple[str, Tone]]] = {
-    "leak": ("Leak measured", "open"),
-    "none-seen": ("No leak seen", "plain"),
-    "too-few": ("Too few records to tell", "open"),
-    "blind": ("Nothing was measured", "open"),
-}
-_TARGETS: Final[dict[str, tuple[str, Tone]]] = {
-    "guaranteed": ("Target guaranteed", "good"),
-    "not-guaranteed": ("Target not guaranteed", "open"),
-    "missed": ("Target missed", "bad"),
-}
+_LEAK_TONES: Final[dict[str, Tone]] = {"leak": "open", "none-seen": "plain", "too-few": "open", "blind": "open"}
+_TARGET_TONES: Final[dict[str, Tone]] = {"guaranteed": "good", "not-guaranteed": "open", "missed": "bad"}
+_WEAK: Final = frozenset(
+    {"loss", "margin", "entropy", "confidence"}
+)  # attacks on predictions that compare with nothing
 
 
 class Badge(NamedTuple):
@@ -53,7 +47,8 @@ class Badge(NamedTuple):
 
 def badges(answer: AttackerAnswer) -> tuple[Badge, Badge]:
     """Of the leak and of the target."""
-    leak, target = Badge(*_LEAKS[answer.leak]), Badge(*_TARGETS[answer.target])
+    leak = Badge(LEAKS[answer.leak], _LEAK_TONES[answer.leak])
+    target = Badge(TARGETS[answer.target], _TARGET_TONES[answer.target])
     if answer.leak == "leak" and answer.target == "missed":
         leak = leak._replace(tone="bad")
     return leak, target
@@ -87,28 +82,48 @@ def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     goal, found = run.goal or DEFAULT_GOAL, answer.evidence
     if found is None:
         return f"{who(answer)} could not be tried: the attacks gave no evidence either way."
-    at = f"at {rate(found.fpr)} false alarms"
     if answer.leak == "leak":
-        between = interval(max(found.tpr.lower, 0.0), min(found.tpr.upper, 1.0), share=True)
-        promise = promise_for(run, answer)
-        promised = ""
-        if found.promised is not None and promise is not None:
-            most = "at most" if promise.is_bound else "about"
-            promised = f", promised {most} {percent(found.promised, 'up')}"
-            if found.promised > _NO_PROMISE:
-                promised = ", and nothing is promised to such an attacker"
-        return (
-            f"{who(answer)} finds {percent(found.tpr.value, 'nearest')} of the members {at} ({between}){promised}; "
-            f"guessing finds {rate(found.fpr)}."
-        )
+        return _leaking(run, answer, found)
     size = min((a.members, a.non_members) for a in run.attacks if a.attack == found.attack)
     beaten = f"{who(answer)}: no attack beat guessing"
     if answer.leak == "none-seen" and answer.noticed is not None:
-        noticed = f"a leak of {percent(answer.noticed, 'up')} at {rate(goal.fpr)} false alarms"
-        return f"{beaten}. {noticed[:1].upper()}{noticed[1:]} would have been noticed with a chance of 80%."
+        return (
+            f"{beaten}. A leak that concerns all members, of {percent(answer.noticed, 'up')} at {rate(goal.fpr)} false "
+            "alarms, would have been noticed with a chance of 80%; one that concerns a few of them may not."
+            f"{_tried(run, answer)}"
+        )
     few = f"{count(size[0])} members and {count(size[1])} others are too few to notice a leak of the size of the target"
     needed = "" if answer.needed is None else f"; about {count(answer.needed)} of each are needed"
     return f"{beaten}, but {few}{needed}."
+
+
+def _leaking(run: RunAudit, answer: AttackerAnswer, found: Evidence) -> str:
+    promise, promised = promise_for(run, answer), ""
+    if found.promised is not None and promise is not None:
+        promised = f", promised {'at most' if promise.is_bound else 'about'} {percent(found.promised, 'up')}"
+        if found.promised > _NO_PROMISE:
+            promised = ", and nothing is promised to such an attacker"
+    if found.tpr.lower > found.fpr:
+        between = interval(max(found.tpr.lower, 0.0), min(found.tpr.upper, 1.0), share=True)
+        return (
+            f"{who(answer)} finds {percent(found.tpr.value, 'nearest')} of the members at {rate(found.fpr)} false "
+            f"alarms ({between}){promised}; guessing finds {rate(found.fpr)}."
+        )
+    # No one rate shows it (ties, few records): all of them together do.
+    attack = next(one for one in run.attacks if one.attack == found.attack)
+    between = interval(attack.auc.lower, attack.auc.upper, share=False)
+    return (
+        f"{who(answer)} tells members from others better than guessing: the area under the curve of {found.title} is "
+        f"{number(attack.auc.value, 'nearest')} ({between}), guessing has 0.5."
+    )
+
+
+def _tried(run: RunAudit, answer: AttackerAnswer) -> str:
+    """That stronger attacks were not tried, where that is so."""
+    own = {one.attack for one in run.attacks if one.sees == answer.sees}
+    if answer.sees != "predictions" or not own <= _WEAK:
+        return ""
+    return " Only attacks without shadow models were tried: LiRA and RMIA (--attacks lira,rmia) are stronger."
 
 
 def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
@@ -124,6 +139,7 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
         "given": f"it would be kept if the promise that was given ({promised}) holds, which an audit cannot prove",
         "no-promise": "nothing is promised to such an attacker",
         "refuted": "an attack found more than was promised, so the promise cannot be relied on",
+        "unchecked": f"a bound says at most {promised}, but the declared noise that it rests on could not be checked",
         "record": "the record does not match the declared run, so the promise may be about another run",
     }[answer.why]
     return f"{target}: {why}."

@@ -134,7 +134,8 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
         for a in run.attacks
     ]
     caption = (
-        "Attacks, the strongest first. Below each name: members + non-members tested, computing time. Below each "
+        "Attacks, the strongest first, those who hold a list last. Below each name: members + non-members tested, "
+        "computing time. Below each "
         f"estimate: its {_numbers.rate(f'{result.confidence:.6g}')} interval. {_FOUND}. "
         f"ε is for δ = {_numbers.setting(result.delta)}"
     )

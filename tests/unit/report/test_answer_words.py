@@ -51,7 +51,8 @@ def test_who(fields, words):
 def test_no_leak_says_what_would_have_been_noticed_or_how_many_are_missing():
     seen = made(leak="none-seen", noticed=0.031)
     assert answer_words.leak_sentence(run(seen), seen).endswith(
-        "no attack beat guessing. A leak of 3.1% at 1% false alarms would have been noticed with a chance of 80%."
+        "no attack beat guessing. A leak that concerns all members, of 3.1% at 1% false alarms, would have been "
+        "noticed with a chance of 80%; one that concerns a few of them may not."
     )
     few = made(leak="too-few", needed=1200)
     assert answer_words.leak_sentence(run(few), few).endswith(
@@ -91,3 +92,21 @@ def test_which_run_to_ship():
     assert none.run is None and none.words.startswith("Ship none of these runs")
     maybe = shipped((0.90, missed), (0.80, open_))
     assert maybe.run is None and "'run 1' has no measured violation" in maybe.words
+
+
+def test_a_leak_that_no_single_rate_shows_is_said_by_its_area():
+    tied = FOUND.model_copy(update={"tpr": Estimate(value=0.0, lower=0.0, upper=0.27)})
+    one = made(evidence=tied)
+    told = answer_words.leak_sentence(run(one), one)
+    assert "finds 0%" not in told and "the area under the curve of GLiR is" in told and "guessing has 0.5" in told
+
+
+def test_weak_attacks_on_predictions_are_said_to_be_weak():
+    one = made(sees="predictions", leak="none-seen", noticed=0.03, evidence=FOUND.model_copy(update={"attack": "loss"}))
+    attacks = tuple(
+        attack.model_copy(update={"sees": "predictions" if attack.attack == "loss" else "gradients"})
+        for attack in sample.consistent().runs[0].attacks
+    )
+    assert "LiRA and RMIA (--attacks lira,rmia) are stronger" in answer_words.leak_sentence(
+        run(one, attacks=attacks), one
+    )

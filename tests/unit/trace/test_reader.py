@@ -77,7 +77,6 @@ def test_in_a_notebook(tmp_path: Path) -> None:
     ("fingerprints", "message"),
     [
         ({"train": "aa"}, "'test' that is not given"),
-        ({"train": "aa", "test": "bb", "extra": "cc"}, "without a part 'extra'"),
         ({"train": "aa", "test": "cc"}, "'test' has fingerprint cc and not bb"),
         ({}, "'train' that is not given"),
     ],
