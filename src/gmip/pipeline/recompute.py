@@ -33,7 +33,7 @@ from gmip.training.models import dropouts
 __all__ = ["check_run"]
 
 Ids = NDArray[np.int64]
-STEPS: Final = 8
+STEPS: Final = 12
 _FLOOR: Final = 1.0e-6  # of the largest summed norms among the checked steps
 _MOST_ENTRIES: Final = 100_000_000  # of recorded gradients that are compared with each other
 _ALIKE: Final = 2  # pairs of steps, and
@@ -254,10 +254,9 @@ def _chosen(trace: Trace, most: int) -> list[Step]:
     first = int(recorded[0])
     wanted = [0, 1, place.get(first + epoch, 0), len(trace) - 1, 2, place.get(first + epoch + 1, 0)]
     wanted += np.linspace(0, len(trace) - 1, most).astype(int).tolist()
-    positions = [p for p in dict.fromkeys(wanted) if p < len(trace)][:most]
-    if len(trace) > len(positions):
-        positions += _conspicuous(trace)
-    return [trace[position] for position in sorted(set(positions))]
+    odd = _conspicuous(trace)[: most // 2] if len(trace) > most else []
+    positions = [p for p in dict.fromkeys([*odd, *wanted]) if p < len(trace)][:most]
+    return [trace[position] for position in sorted(positions)]
 
 
 def _conspicuous(trace: Trace) -> list[int]:
@@ -276,7 +275,7 @@ def _conspicuous(trace: Trace) -> list[int]:
     changes /= np.maximum(np.linalg.norm(changes, axis=1, keepdims=True), 1.0e-30)
     alike = np.triu(np.abs(changes @ changes.T), 3)
     pairs = np.unravel_index(np.argsort(-alike, axis=None)[:_ALIKE], alike.shape)
-    chosen = [*odd.tolist(), *(int(place) + 1 for axis in pairs for place in axis)]
+    chosen = [*(int(place) + 1 for pair in zip(*pairs, strict=True) for place in pair), *odd.tolist()]
     return [int(places[place]) for place in dict.fromkeys(chosen)]
 
 

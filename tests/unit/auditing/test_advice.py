@@ -32,7 +32,7 @@ def test_advice_where_nothing_is_needed() -> None:
 
 def test_advice_without_clipping() -> None:
     run = NoisySGD(dataset_size=2000, batch_size=200, num_steps=50, num_params=650)
-    assert any("Clip the gradients" in text for text in advice(run))
+    assert any("Clip the gradient of each record" in text for text in advice(run))
 
 
 def test_advice_about_exposure_and_seeds() -> None:

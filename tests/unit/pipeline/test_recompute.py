@@ -185,3 +185,54 @@ def test_steps_that_are_skipped_and_clips_that_are_recorded(task: Task, tmp_path
             optimizer.step()
     found = check_run(task, tmp_path / "run")
     assert found.passed and found.steps == (0, 2, 4)
+
+
+def run_of_many(task: Task, folder: Path, noise, steps: int = 80, **options) -> RunCheck:
+    """A hand-written noisy loop of full batches; `noise(step, shape)` is what it adds."""
+    members = np.arange(40)
+    torch.manual_seed(0)
+    model = task.make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    options = {"noise_std": 0.1, "clip_norm": 1.0} | options
+    sizes = {"dataset_size": 40, "batch_size": 40, "sampling": "full", "members": members, "data": task}
+    rows = torch.from_numpy(members)
+    with gmip.record(model, optimizer, folder, **sizes, **options) as recorder:
+        for step in range(steps):
+            optimizer.zero_grad()
+            total = [torch.zeros_like(p) for p in model.parameters()]
+            for row in rows:
+                loss = task.loss(model(task.pool.inputs[row : row + 1]), task.pool.targets[row : row + 1]).sum()
+                own = torch.autograd.grad(loss, list(model.parameters()))
+                length = torch.sqrt(sum((g**2).sum() for g in own))
+                for sum_, g in zip(total, own, strict=True):
+                    sum_ += g * min(1.0, 1.0 / float(length))
+            recorder.batch(40)
+            for parameter, sum_, z in zip(model.parameters(), total, noise(step, total), strict=True):
+                parameter.grad = sum_ / 40 + z
+            optimizer.step()
+    return check_run(task, folder)
+
+
+def seeded(seed: int, like: list[torch.Tensor]) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [0.1 * torch.randn(one.shape, generator=generator) for one in like]
+
+
+def test_noise_that_repeats_after_many_steps_is_found(task: Task, tmp_path: Path) -> None:
+    sound = run_of_many(task, tmp_path / "sound", lambda step, like: seeded(step, like))
+    assert sound.passed and not sound.noise_unchecked
+    assert "the most alike of 80" in outcome(sound, "noise-steps").sentence
+    again = run_of_many(task, tmp_path / "again", lambda step, like: seeded(step % 37, like))
+    assert outcome(again, "noise-steps").status == "failed"
+
+
+def test_noise_that_cannot_be_checked_is_said(task: Task, tmp_path: Path) -> None:
+    none = [torch.zeros(1)]
+    found = run_of_many(task, tmp_path / "a", lambda step, like: none * len(like), steps=2, parameters=["0.weight"])
+    assert found.passed and found.noise_unchecked
+
+
+def test_steps_of_an_odd_size_are_looked_at(task: Task, tmp_path: Path) -> None:
+    silent = {41, 42, 43}
+    found = run_of_many(task, tmp_path / "a", lambda step, like: [z * (step not in silent) for z in seeded(step, like)])
+    assert not found.passed and set(found.steps) & silent
