@@ -23,6 +23,8 @@ Ids = NDArray[np.int64]
 _ACCUSED: Final = 0.001  # chance that a sound loop is told that it contradicts its sampling
 _MOST_IDS: Final = 5_000_000  # that are kept in memory to judge how batches are drawn; the first ones do
 
+_LARGEST_ID = 10**10  # a table of all rows up to it must fit into memory
+
 
 class BatchLog:
     """The batches of a recorded run. `whole` : it sees all steps from the first one on.
@@ -57,6 +59,10 @@ class BatchLog:
         self._sizes: list[int] = []
         self._batches: list[Ids] = []
         self._whole, self._kept = whole, 0
+        if self._members is not None and self._members.max(initial=0) > _LARGEST_ID:
+            raise InvalidArgument(
+                f"names row {int(self._members.max())}", argument="members", remedy="pass rows of the data, from 0"
+            )
         self._known = None if self._members is None else np.zeros(int(self._members.max(initial=0)) + 1, dtype=np.bool_)
         if self._known is not None:
             self._known[self._members] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,7 +20,24 @@ from gmip.trace import fingerprint
 from gmip.training.models import trainable_parameters
 from gmip.training.ranks import Ranks
 
-__all__ = ["chosen", "fill", "fingerprints", "is_finite", "numpy_of", "published"]
+__all__ = ["check_kinds", "chosen", "fill", "fingerprints", "is_finite", "numpy_of", "published"]
+
+
+def check_kinds(model: object, path: object, parameters: object, data: object) -> None:
+    """Raise for what is of another kind than `gmip.record` takes."""
+    if not isinstance(model, nn.Module):
+        raise InvalidArgument(f"must be a torch.nn.Module, not {type(model).__name__}", argument="model")
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "\0" in str(path):
+        raise InvalidArgument("must name a folder", argument="path", value=path, remedy="pass one such as 'runs/a'")
+    listed = [parameters] if isinstance(parameters, str) else parameters
+    odd = isinstance(listed, (list, tuple, set)) and not all(isinstance(name, str) for name in listed)
+    if odd or (listed is not None and not isinstance(listed, Iterable)):
+        raise InvalidArgument("must be names of parameters", argument="parameters", value=parameters)
+    pair = isinstance(data, tuple) and len(data) == 2
+    if data is not None and not pair and not isinstance(data, (Task, Examples)):
+        raise InvalidArgument(
+            f"must be a Task, Examples or (inputs, targets), not {type(data).__name__}", argument="data"
+        )
 
 
 def is_finite(vector: NDArray[Any]) -> bool:

@@ -29,7 +29,7 @@ from gmip.training.batch_log import BatchLog, declared
 from gmip.training.clip_watch import ClipWatch
 from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms
 from gmip.training.ranks import Ranks, uneven_shares
-from gmip.training.recorded_vectors import chosen, fill, fingerprints, is_finite, numpy_of, published
+from gmip.training.recorded_vectors import check_kinds, chosen, fill, fingerprints, is_finite, numpy_of, published
 from gmip.training.stored_steps import StoredSteps
 
 __all__ = ["Recorder", "record"]
@@ -107,6 +107,7 @@ def record(
     Without clipping the recorded vector is the mean of the per-example gradients to float32 precision, with it the mean
     of the clipped ones plus the noise. The folder names the members: it is as sensitive as the data.
     """
+    check_kinds(model, path, parameters, data)
     drawing = declared(loader, dataset_size, batch_size, sampling)
     return Recorder(
         model,

@@ -248,3 +248,24 @@ def test_members_that_are_not_indices(path):
         record(model, sgd(model), path, dataset_size=N, batch_size=n, sampling="fixed", members=[-1]),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": None}, "model must be a torch.nn.Module, not NoneType"),
+        ({"path": 3}, "path = 3 must name a folder"),
+        ({"path": ""}, "path = '' must name a folder"),
+        ({"path": "a\0b"}, "must name a folder"),
+        ({"parameters": [3]}, "parameters = [3] must be names of parameters"),
+        ({"parameters": 3}, "parameters = 3 must be names of parameters"),
+        ({"data": 3}, "data must be a Task, Examples or (inputs, targets), not int"),
+        ({"data": (1,)}, "data must be a Task, Examples or (inputs, targets), not tuple"),
+    ],
+)
+def test_other_kinds_of_arguments_are_one_sentence(tmp_path, change, words):
+    model = nn.Linear(2, 2)
+    given = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "path": tmp_path / "a"} | change
+    with pytest.raises(InvalidArgument) as caught:
+        record(**given, dataset_size=4, batch_size=2, sampling="fixed")
+    assert words in str(caught.value)
