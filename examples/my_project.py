@@ -53,7 +53,7 @@ def main(folder: str) -> None:
 
     model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
-    about = {"dataset_size": MEMBERS, "batch_size": BATCH, "sampling": "shuffled", "data": task}  # one
+    about = {"loader": loader, "data": task}  # one: how batches are drawn, and of which records
     who = {"members": members, "non_members": others}  # two
     with gmip.record(model, optimizer, folder, **about, **who):  # three
         for _ in range(EPOCHS):

@@ -210,7 +210,9 @@ def _from_models(steps: list[FittedStep], method: str, seed: int) -> GlirOutcome
     known = all(step.gradients.num_samples == math.inf for step in steps)
     always = all(step.view.sample_rate == 1.0 for step in steps)
     p_values: Array | None = None
-    if known or len(steps) == 1 or not always:  # the steps of a full-batch run share their data
+    # From few background records the model is too sure of itself; and the steps of a full-batch run share their data.
+    enough = all(step.gradients.num_samples >= 2 * step.gradients.rank for step in steps)
+    if known or (enough and (len(steps) == 1 or not always)):
         if method == "paper":
             p_values = np.asarray(special.gammaincc(len(steps), scores))  # Fisher: each -log p is exponential
         elif method != "mixture" or always:
