@@ -27,6 +27,7 @@ from gmip.trace import Trace
 from gmip.training import train
 from tests.unit.attacks.shadow.helpers import Outputs, Slow, Troubled, bits, load_own_task, make_task, times
 
+pytestmark = pytest.mark.filterwarnings("ignore:The model drops units:gmip.GmipWarning")  # dropout is part of the case
 COUNT = 10
 ROOT = Path(__file__).parents[2]
 

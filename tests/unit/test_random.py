@@ -24,9 +24,12 @@ def test_values_never_change() -> None:
         "CANDIDATES": 5,
         "EXPERIMENT_CANDIDATES": 7,
     }
-    assert [stream.name for stream in sorted(PlayStream)] == ["SPLIT", "TUNING_GAMES", "GAMES", "P_VALUES"]
+    assert [stream.name for stream in sorted(PlayStream)] == [
+        *("SPLIT", "TUNING_GAMES", "GAMES", "P_VALUES", "OPTIMALITY"),
+        *("FIELD", "BATCHES", "EPOCHS", "GAME_NOISE", "PAIRS"),
+    ]
     assert [stream.name for stream in sorted(ShadowStream)] == ["POPULATION", "MEMBERS", "FILL", "TRAINING", "SIGNAL"]
-    assert set(PlayStream) == set(range(4)) and set(ShadowStream) == set(range(5))
+    assert set(PlayStream) == set(range(10)) and set(ShadowStream) == set(range(5))
     assert (
         ShadowStream.TRAINING.torch_seed(7, 2) == np.random.SeedSequence([7, 3, 2]).generate_state(1, np.uint64)[0] // 2
     )

@@ -32,7 +32,7 @@ def outlook(run: NoisySGD) -> Outlook:
     numbers = run.num_params / (run.batch_size * reach)
     signal = math.inf
     if run.noise_std > 0.0 and run.clip_norm is not None:
-        signal = (run.clip_norm / (run.noise_std * run.batch_size)) ** 2 / reach
+        signal = min(run.clip_norm / (run.noise_std * run.batch_size), 1.0e100) ** 2 / reach
     least = min(numbers, signal)
     if least >= _LIKELY:
         return "likely"

@@ -125,6 +125,8 @@ class Manifest:
             "header": dataclasses.asdict(self.header),
             "files": dict(self.files),
         }
+        if self.header.sample_rate is None:  # as headers were before they could say it
+            del content["header"]["sample_rate"]
         if self.complete:
             content |= {"num_steps": self.num_steps, "chain": self.chain}
         return content

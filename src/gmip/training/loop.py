@@ -151,6 +151,7 @@ def train(
                     data=task,
                     recipe=facts,
                     resume_at=None if recorded is None else start,
+                    on_nan="record",  # the loss is looked at below, in the words of who trains
                 )
             checkpoint = _Checkpoints(None if folder is None else folder / CHECKPOINT, checkpoint_seconds)
             planted = contextlib.nullcontext() if canaries is None else _planted(canaries, stepper, recipe)
