@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip._numbers import count
+from gmip._numbers import count, number
 from gmip._progress import Progress, silent
 from gmip._random import Stream
 from gmip.attacks.gradients import PerExampleGradients
@@ -27,7 +26,7 @@ from gmip.auditing.schema import CheckOutcome, RunCheck
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats.inclusions import contradiction
 from gmip.tasks import Task, load
-from gmip.trace import Header, Step, Trace
+from gmip.trace import Header, Step, StepInfo, Trace
 from gmip.training.models import dropouts
 
 __all__ = ["check_run"]
@@ -42,7 +41,9 @@ _ROUNDING: Final = 2.0e-5  # of the summed norms: some hundred roundings of floa
 _COMPARED: Final = 300  # members whose gradients are compared with the noise
 _MOST_MEMBERS: Final = 5000  # whose mean stands for that of all, where batches are not known
 _MOST_WORK: Final = 2.0e10  # members times parameters times steps
-_RANDOM_FACTOR: Final = 10.0  # a scale that no dropout explains
+_RANDOM_FACTOR: Final = 10.0  # a scale that no dropout explains, and
+_REDUCED_FACTOR: Final = 1.5  # one that no reduced precision does
+_REPEATED: Final = 0.5  # cosine of noise that neither explains
 
 
 def check_run(
@@ -216,8 +217,8 @@ def _recomputed(
     floor = _FLOOR * max(one.contribution for one in evidence)
     evidence = [dataclasses.replace(one, tolerance=max(one.tolerance, floor)) for one in evidence]
     outcomes = judge(evidence, layers=layers, clip_norm=header.clip_norm, sampling=header.sampling, compared=len(trace))
-    if any(one.status == "failed" for one in outcomes) and (random := dropouts(model)):
-        outcomes = _excused(outcomes, random[0])
+    if any(one.status == "failed" for one in outcomes):
+        outcomes = _excused(outcomes, evidence, dropouts(model), [step.info for step, _ in ready])
     return outcomes, tuple(step.info.index for step, _ in ready)
 
 
@@ -228,20 +229,43 @@ def _nothing(trace: Trace, why: str) -> list[CheckOutcome]:
     return [unchecked(key, why) for key in keys]
 
 
-def _excused(outcomes: Sequence[CheckOutcome], layer: str) -> list[CheckOutcome]:
-    """A model that draws random numbers has another gradient each time; only a scale beyond that is a fault."""
-    why = (
-        f"The model drops units at random (layer {layer}), so that its gradients cannot be computed again: attacks on "
-        "gradients find less than is there, and so does this check."
-    )
-    kept = []
-    for one in outcomes:
-        gross = one.check == "scale" and one.value is not None and one.value > 0.0
-        if gross and abs(math.log(one.value or 1.0)) > math.log(_RANDOM_FACTOR):
-            kept.append(one)
-        else:
-            kept.append(unchecked(one.check, why))
+def _excused(
+    outcomes: list[CheckOutcome], evidence: Sequence[Recomputed], drops: Sequence[str], steps: Sequence[StepInfo]
+) -> list[CheckOutcome]:
+    """What a sound run could show, too, if its gradients cannot be computed again to rounding."""
+    reduced = next((info.precision for info in steps if info.precision is not None), None)
+    if drops:
+        most, why = (
+            _RANDOM_FACTOR,
+            (
+                f"The model drops units at random (layer {drops[0]}), so that its gradients cannot be computed again: "
+                "attacks on gradients find less than is there, and so does this check."
+            ),
+        )
+    elif reduced is not None:
+        most, why = (
+            _REDUCED_FACTOR,
+            (
+                f"The model computed in {reduced}, whose rounding is larger than what is looked for here. Check a run "
+                "in float32 that is otherwise the same."
+            ),
+        )
+    else:
+        return outcomes
+    kept = [one if _repeats(one) else unchecked(one.check, why) for one in outcomes]
+    length = sum(float(step.expected @ step.expected) for step in evidence)
+    factor = sum(float(step.published @ step.expected) for step in evidence) / max(length, 1.0e-300)
+    if not 1.0 / most <= factor <= most:
+        words = f"The recorded gradient is about {number(factor, 'nearest')} times the members' mean gradient. {why}"
+        gross = CheckOutcome(
+            check="scale", title=TITLES["scale"], status="failed", sentence=words, value=factor, expected=1.0
+        )
+        kept = [gross if one.check == "scale" else one for one in kept]
     return kept
+
+
+def _repeats(one: CheckOutcome) -> bool:
+    return one.check == "noise-steps" and one.status == "failed" and abs(one.value or 0.0) >= _REPEATED
 
 
 def _chosen(trace: Trace, most: int) -> list[Step]:
@@ -330,7 +354,8 @@ def _evidence(
             batch_size=info.batch_size,
         )
     contribution = total / info.divisor
-    rounding = _ROUNDING + (1.0e-6 / limit if limit is not None else 0.0)  # Opacus clips to C/(norm + 1e-6)
+    rounding = _ROUNDING if info.precision is None else 2.0 * torch.finfo(getattr(torch, info.precision)).eps
+    rounding += 1.0e-6 / limit if limit is not None else 0.0  # Opacus clips to C/(norm + 1e-6)
     return Recomputed(
         index=info.index,
         published=published,

@@ -14,7 +14,7 @@ from gmip import _io
 from gmip.errors import TraceError
 from gmip.trace._batches import Batch
 from gmip.trace._manifest import Manifest, damaged, reading
-from gmip.trace.schema import StepInfo
+from gmip.trace.schema import PRECISIONS, StepInfo
 
 __all__ = ["JOURNAL", "Journal", "JournalFile", "RowDigest", "next_line", "read_journal"]
 
@@ -65,6 +65,8 @@ def next_line(
     )
     if info.clip_factor is not None:
         text += f',"clip_factor":{info.clip_factor!r}'
+    if info.precision is not None:
+        text += f',"precision":"{info.precision}"'
     if batch is not None:
         text += f',"ids":{batch.num_ids},"ids_xxh3":"{batch.digest}"'
     if row is None:
@@ -126,7 +128,8 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
         raise TypeError("it is not a JSON object")
     index, recorded = len(journal.infos), fields["recorded"]
     batch_size, divisor, noise_std = fields["batch_size"], fields["divisor"], fields["noise_std"]
-    clip_factor, synced = fields.get("clip_factor"), fields.get("synced", journal.synced)
+    clip_factor, precision = fields.get("clip_factor"), fields.get("precision")
+    synced = fields.get("synced", journal.synced)
     _expect("recorded", recorded, type(recorded) is bool)
     _expect("index", fields["index"], fields["index"] == index)
     _expect("batch_size", batch_size, type(batch_size) is int and batch_size >= smallest)
@@ -135,6 +138,7 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
     _expect("synced", synced, type(synced) is int and journal.synced <= synced <= index)
     if clip_factor is not None:
         _expect("clip_factor", clip_factor, type(clip_factor) is float and 0.0 < clip_factor <= 1.0)
+    _expect("precision", precision, precision in (None, *PRECISIONS))
     if "ids" in fields:
         num_ids, digest = fields["ids"], fields["ids_xxh3"]
         _expect("ids", num_ids, type(num_ids) is int and num_ids >= 0)
@@ -156,6 +160,7 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
             noise_std=noise_std,
             recorded=recorded,
             clip_factor=clip_factor,
+            precision=precision,
         )
     )
 

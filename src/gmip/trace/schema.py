@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,11 +16,12 @@ from gmip import _validate as check
 from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import InvalidArgument
 
-__all__ = ["FORMAT_VERSION", "Dtype", "Header", "ParameterSpec", "StepInfo", "fingerprint"]
+__all__ = ["FORMAT_VERSION", "PRECISIONS", "Dtype", "Header", "ParameterSpec", "StepInfo", "fingerprint"]
 
 FORMAT_VERSION = 2
 
 Dtype = Literal["float32", "float64"]
+PRECISIONS: Final = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,7 @@ class StepInfo:
     recorded : False for a step that was counted but whose vectors were not stored.
     clip_factor : s, in (0, 1], where the mean gradient m was clipped as a whole and s m was recorded; 1 if it was left
         as it is, None if nobody knows.
+    precision : "float16" or "bfloat16" where the model computed in it, as under autocast; None for float32 and float64.
     """
 
     index: int
@@ -141,6 +143,7 @@ class StepInfo:
     noise_std: float
     recorded: bool
     clip_factor: float | None = None
+    precision: str | None = None
 
 
 def fingerprint(*arrays: ArrayLike) -> str:

@@ -40,7 +40,7 @@ from gmip.trace._shards import (
 )
 from gmip.trace._step_files import Position, StepFiles
 from gmip.trace._steps import load_journal
-from gmip.trace.schema import Header, StepInfo
+from gmip.trace.schema import PRECISIONS, Header, StepInfo
 
 __all__ = ["TraceWriter"]
 
@@ -202,6 +202,7 @@ class TraceWriter:
         divisor: float | None = None,
         noise_std: float = 0.0,
         clip_factor: float | None = None,
+        precision: str | None = None,
         ids: ArrayLike | None = None,
     ) -> None:
         """The row just filled becomes step `num_steps`. See `StepInfo` for the arguments.
@@ -212,7 +213,7 @@ class TraceWriter:
         self._check_open()
         if not self._filling:
             raise InvalidArgument("commit needs a row", remedy="call row() and fill it before each commit")
-        self._store(batch_size, divisor, noise_std, clip_factor, ids, recorded=True)
+        self._store(batch_size, divisor, noise_std, clip_factor, precision, ids, recorded=True)
 
     def skip(
         self,
@@ -221,12 +222,13 @@ class TraceWriter:
         divisor: float | None = None,
         noise_std: float = 0.0,
         clip_factor: float | None = None,
+        precision: str | None = None,
         ids: ArrayLike | None = None,
     ) -> None:
         """Counts a step without storing it; the arguments are those of `commit`."""
         self._check_open()
         self._files.settle()
-        self._store(batch_size, divisor, noise_std, clip_factor, ids, recorded=False)
+        self._store(batch_size, divisor, noise_std, clip_factor, precision, ids, recorded=False)
 
     def sync(self) -> None:
         """Waits until every step so far is on disk. Worth a call before a checkpoint that relies on them."""
@@ -287,7 +289,15 @@ class TraceWriter:
         self._files.close()
 
     def _store(
-        self, batch_size: Any, divisor: Any, noise_std: Any, clip_factor: Any, ids: ArrayLike | None, *, recorded: bool
+        self,
+        batch_size: Any,
+        divisor: Any,
+        noise_std: Any,
+        clip_factor: Any,
+        precision: Any,
+        ids: ArrayLike | None,
+        *,
+        recorded: bool,
     ) -> None:
         # Plain numbers pass quickly: this runs in every step of a training loop.
         if type(batch_size) is not int or batch_size < 1:
@@ -307,6 +317,8 @@ class TraceWriter:
                     value=clip_factor,
                     remedy="pass 1 where the gradient was not clipped",
                 )
+        if precision is not None:
+            check.one_of("precision", precision, PRECISIONS)
         info = StepInfo(
             index=self._files.num_steps,
             batch_size=batch_size,
@@ -314,6 +326,7 @@ class TraceWriter:
             noise_std=noise_std,
             recorded=recorded,
             clip_factor=clip_factor,
+            precision=precision,
         )
         self._files.store(info, None if ids is None else check_indices("ids", ids))
         self._filling = False

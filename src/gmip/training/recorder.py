@@ -28,6 +28,7 @@ from gmip.training.base_weights import base_facts, released_state
 from gmip.training.batch_log import BatchLog, declared
 from gmip.training.clip_watch import ClipWatch
 from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms
+from gmip.training.precision_watch import PrecisionWatch
 from gmip.training.ranks import Ranks, uneven_shares
 from gmip.training.recorded_vectors import check_kinds, chosen, fill, fingerprints, is_finite, numpy_of, published
 from gmip.training.stored_steps import StoredSteps
@@ -204,7 +205,7 @@ class Recorder:
         self._log = BatchLog(
             self._header, members=members, non_members=non_members, data=data, loader=loader, whole=resume_at is None
         )
-        self._clips = ClipWatch(self._parameters)
+        self._clips, self._precision = ClipWatch(self._parameters), PrecisionWatch(model)
         self._seen: int | None = None
         self._told: int | None = None
         self._times = 1.0
@@ -267,8 +268,8 @@ class Recorder:
         if self._optimizer is not None:
             self._hooks.append(self._optimizer.register_step_pre_hook(self._before_step))
             self._hooks.append(self._optimizer.register_step_post_hook(self._after_step))
-        self._clips.start()
-        self._log.start()
+        for watch in (self._clips, self._precision, self._log):
+            watch.start()
         return self
 
     def _open(self) -> TraceWriter:
@@ -287,8 +288,8 @@ class Recorder:
     ) -> None:
         for hook in self._hooks:
             hook.remove()
-        self._clips.stop()
-        self._log.stop()
+        for watch in (self._clips, self._precision, self._log):
+            watch.stop()
         if kind is not None:
             if self._writer is not None:
                 self._writer.abandon()
@@ -382,7 +383,7 @@ class Recorder:
         if loss_scale is not None:
             scale /= float(loss_scale)
         self._captured = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
-        self._captured |= {"ids": ids, "clip_factor": factor}
+        self._captured |= {"ids": ids, "clip_factor": factor, "precision": self._precision.take()}
         self._log.add(size, ids)
         self._stores = self._stored.admits(self._num_steps)
         if not self._stores:

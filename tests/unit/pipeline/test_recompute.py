@@ -20,6 +20,7 @@ from gmip.auditing.schema import RunCheck
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.pipeline import check_run
 from gmip.tasks import Task
+from gmip.trace import Trace
 from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
 
 NOISY, PLAIN = SETTINGS["full, noise"], SETTINGS["mini-batches"]
@@ -138,7 +139,25 @@ def test_dropout_is_said_and_a_sum_seen_all_the_same(task: Task, tmp_path: Path)
     summed = dataclasses.replace(random, loss=lambda outputs, targets: 60 * task.loss(outputs, targets))
     record(summed, tmp_path / "sum", random.make_model())
     found = check_run(random, tmp_path / "sum")
-    assert not found.passed or outcome(found, "members").status == "unchecked"
+    assert outcome(found, "scale").status == "failed" and "59.2 times" in outcome(found, "scale").sentence
+
+
+@pytest.mark.parametrize("times", [1.0, 2.0])
+def test_reduced_precision_is_no_fault_but_a_factor_is(task: Task, tmp_path: Path, times: float) -> None:
+    model = task.make_model()
+    forward = model.forward
+
+    def cast(inputs: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return forward(inputs).float()
+
+    model.forward = cast
+    scaled = dataclasses.replace(task, loss=lambda outputs, targets: times * task.loss(outputs, targets))
+    record(scaled, tmp_path / "run", model)
+    assert {info.precision for info in Trace.open(tmp_path / "run").infos} == {"bfloat16"}
+    found = check_run(task, tmp_path / "run")
+    assert found.passed == (times == 1.0)
+    assert outcome(found, "scale").status == ("passed" if times == 1.0 else "failed")
 
 
 def test_frozen_parts_are_those_of_the_run(task: Task, tmp_path: Path) -> None:

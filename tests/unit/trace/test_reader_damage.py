@@ -302,6 +302,7 @@ FIELDS = {"index": 0, "batch_size": 10, "divisor": 10.0, "noise_std": 0.0, "reco
         {"clip_factor": 0.0},
         {"clip_factor": 2.0},
         {"clip_factor": 1},
+        {"precision": "float32"},
         {"ids": 3},
         {"ids": -1, "ids_xxh3": "0" * 32},
         {"ids": True, "ids_xxh3": "0" * 32},

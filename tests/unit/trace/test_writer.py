@@ -168,6 +168,7 @@ def test_an_empty_batch_is_for_poisson_only(tmp_path: Path) -> None:
         {"batch_size": 3, "clip_factor": 0.0},
         {"batch_size": 3, "clip_factor": 1.5},
         {"batch_size": 3, "clip_factor": "1"},
+        {"batch_size": 3, "precision": "float32"},
         {"batch_size": 3, "ids": [0, -1]},
         {"batch_size": 3, "ids": [0.0]},
         {"batch_size": 3, "ids": [True]},
