@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -198,18 +197,6 @@ def test_a_port_in_use_is_one_sentence(port: int, folder: Path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith(f"--port = {port} cannot be used") and done.stderr.count("\n") == 1
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("chromium is not on PATH: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @contextlib.contextmanager

@@ -1,10 +1,12 @@
-"""The story of `make demo`, on an audit whose numbers are known; the demo itself takes longer than a test may."""
+"""`make demo`: its story on an audit whose numbers are known, and the report that it writes."""
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -41,3 +43,22 @@ def test_its_settings_are_seeded_and_its_task_loads(monkeypatch: pytest.MonkeyPa
     task = load(config.task)
     assert len(task.pool) == 2 * task.recipe.dataset_size  # as many others: 1% is six of them
     assert sum(p.numel() for p in task.make_model().parameters()) == 170
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the demo writes: a few seconds."""
+    folder = tmp_path_factory.mktemp("demo")
+    shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert module("demo").main() == 0
+    return folder / module("demo").OUT
+
+
+@pytest.mark.slow
+def test_its_report_is_short(report: Path, browser: Any):
+    page = browser.new_page()
+    page.goto((report / "report.html").as_uri())
+    assert 300 < len(page.inner_text("body").split()) <= 2_500
+    page.close()

@@ -21,11 +21,6 @@ from tests.unit.report import sample
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Dialog, Locator, Page
 
-playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
-CHROMIUM = shutil.which("chromium")
-if CHROMIUM is None:
-    pytest.skip("chromium is not on PATH: apt-get install chromium", allow_module_level=True)
-
 pytestmark = pytest.mark.slow
 MAKERS = {
     "exposed": sample.exposed,
@@ -38,14 +33,6 @@ MAKERS = {
 RESULTS = Path(__file__).parents[2] / "results"
 LINEAR, LOG = "#run-1-figure-linear", "#run-1-figure-log"
 Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +157,8 @@ def test_the_switch_between_axes(opened):
 @pytest.mark.parametrize("scripts", [True, False])
 def test_charts_are_drawn(opened, name, scripts):
     with opened(name, java_script_enabled=scripts) as page:
+        for summary in page.locator(".whole > summary").all():  # of several runs each is folded
+            summary.click()
         charts = page.locator("figure.roc svg.chart")
         assert charts.count() == (2 if name == "exposed" else 8)
         for i in range(charts.count()):
@@ -348,6 +337,15 @@ def test_legend_buttons_hide_and_show(opened):
         assert "LiRA" not in page.locator("#run-1-figure .tooltip").inner_text()
         button.press("Enter")
         assert button.get_attribute("aria-pressed") == "true" and curves.nth(0).is_visible()
+
+
+def test_links_unfold_what_they_lead_to(opened):
+    with opened("three_runs") as page:
+        place = page.locator("#run-2-advice")
+        assert not place.is_visible()
+        page.evaluate("location.hash = '#run-2-advice'")
+        place.wait_for()
+        assert not page.locator("#run-1-advice").is_visible()
 
 
 def test_copy(opened):

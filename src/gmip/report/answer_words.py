@@ -11,6 +11,7 @@ from gmip.auditing.schema import AttackerAnswer, AuditResult, Evidence, Goal, Pr
 __all__ = [
     "Badge",
     "Ship",
+    "all_badges",
     "badges",
     "exposure",
     "front",
@@ -52,6 +53,18 @@ def badges(answer: AttackerAnswer) -> tuple[Badge, Badge]:
     if answer.leak == "leak" and answer.target == "missed":
         leak = leak._replace(tone="bad")
     return leak, target
+
+
+def all_badges(run: RunAudit, answer: AttackerAnswer | None) -> list[Badge]:
+    """Those of the answer, of a record that does not match, of a refuted promise and of the gate."""
+    shown = [] if answer is None else list(badges(answer))
+    if run.check is not None and not run.check.passed:
+        shown.insert(0, Badge("The record does not match the run", "bad"))
+    if run.verdict.kind == "exposed":
+        shown.append(Badge("Promise refuted", "bad"))
+    if run.gate is not None:
+        shown.append(Badge("Gate passed", "plain") if run.gate.passed else Badge("Gate failed", "bad"))
+    return shown
 
 
 def front(result: AuditResult, run: RunAudit) -> AttackerAnswer | None:

@@ -36,6 +36,7 @@ def to_markdown(result: AuditResult) -> str:
         parts += _run(result, run, several)
     parts += ["## For a data-protection record", *map(plain, sentences.data_protection(result))]
     parts += ["## Assumptions and threat model", bullets(result.threat_model) or "None are given."]
+    parts += ["### What is proved, approximate or measured", table_markdown(tables.standing_table(result))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -73,7 +74,6 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
         parts += [f"{sharp} Individual promises", plain(own)]
     if run.advice:
         parts += [f"{sharp} What to do", bullets([advice.text for advice in run.advice])]
-    parts += [f"{sharp} What is proved, approximate or measured", table_markdown(tables.standing_table(run))]
     if tables.fact_table(run).rows:
         parts += [f"{sharp} {sentences.facts_title(run)}", table_markdown(tables.fact_table(run))]
     return parts

@@ -9,7 +9,7 @@ from importlib.resources import files
 from gmip._html import Html, join, tag, theme
 from gmip.report.tables import Cell, Table
 
-__all__ = ["asset", "bullets", "page", "scroll", "table_html"]
+__all__ = ["asset", "bullets", "command", "folded", "page", "scroll", "table_html"]
 
 
 def asset(name: str) -> str:
@@ -49,6 +49,16 @@ def _digest(text: str) -> str:
 
 def bullets(items: tuple[str, ...] | list[str]) -> Html | None:
     return tag("ul", *(tag("li", item) for item in items)) if items else None
+
+
+def folded(summary: str, *children: Html | None, unfolded: bool = False, class_: str | None = None) -> Html:
+    return tag("details", tag("summary", summary), *children, open=unfolded, class_=class_)
+
+
+def command(text: str) -> Html:
+    """A command with a button that copies it."""
+    button = tag("button", "Copy", type="button", class_="copy needs-script", aria_label=f"Copy the command {text}")
+    return tag("div", tag("code", text), button, tag("span", role="status", class_="copied"), class_="command")
 
 
 def scroll(child: Html, named_by: str) -> Html:

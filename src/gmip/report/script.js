@@ -126,6 +126,22 @@
     for (const figure of figures) if (!figure.root.contains(event.target)) figure.tooltip.hidden = true;
   });
 
+  // What a link leads to is unfolded first; so is all about each run for the printer.
+  const unfold = () => {
+    const place = location.hash && document.getElementById(location.hash.slice(1));
+    if (!place) return;
+    for (let one = place.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
+    place.scrollIntoView();
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details.whole:not([open])")];
+    for (const one of folded) one.open = true;
+  });
+  addEventListener("afterprint", () => { for (const one of folded) one.open = false; });
+
   for (const button of document.querySelectorAll(".copy")) {
     const code = button.parentElement.querySelector("code"), status = button.parentElement.querySelector(".copied");
     button.addEventListener("click", async () => {

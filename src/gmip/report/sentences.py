@@ -18,6 +18,7 @@ __all__ = [
     "comparison_title",
     "data_protection",
     "facts_title",
+    "first_rate",
     "gate",
     "groups",
     "headline",
@@ -126,6 +127,11 @@ def headline_rate(run: RunAudit) -> str | None:
     """The rate that the first page speaks about: 1% where it was measured."""
     strongest = [key for key in rates(run) if not run.attacks or key in run.attacks[0].tpr_at]
     return "0.01" if "0.01" in strongest else strongest[0] if strongest else None
+
+
+def first_rate(run: RunAudit) -> float:
+    """The rate that a figure reads out first."""
+    return float(headline_rate(run) or 0.01) or 0.01
 
 
 def moment(created: str) -> str:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from gmip import _numbers
+from gmip._validate import listed
 from gmip.auditing.attacker_answers import DEFAULT_GOAL
 from gmip.auditing.overlay import Figure
 from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, Promise, RunAudit
@@ -33,6 +34,7 @@ CHECKED = {"failed": "does not match", "unchecked": "not checked", "passed": "ma
 ABOVE, BELOW = "above the promise", "below the promise"
 _FOUND = "Found at 1%: the share of members found at a 1% false-alarm rate"
 _NONE = "\u2013"
+_SAMPLING = "An estimate: its interval shows the sampling error."
 
 
 @dataclass(frozen=True)
@@ -328,22 +330,26 @@ def _count(value: int | None) -> str | None:
     return None if value is None else _numbers.count(value)
 
 
-def standing_table(run: RunAudit) -> Table:
-    """How far each curve can be trusted, the proved ones first."""
+def standing_table(result: AuditResult) -> Table:
+    """How far each curve can be trusted, the proved ones first; what several runs share stands once."""
     order = list(sentences.STANDINGS)
+    shared: dict[tuple[str, str, Cell], list[str]] = {}
+    for run in result.runs:
+        for p in run.promises:
+            shared.setdefault((p.name, p.standing, _grounds(p)), []).append(run.name)
+    for run in result.runs:
+        for a in run.attacks:
+            shared.setdefault((f"ROC of {a.title}", "measured", Cell(_SAMPLING)), []).append(run.name)
     rows: list[list[Cell | str]] = [
-        [p.name, sentences.STANDINGS[p.standing], _grounds(p)]
-        for p in sorted(run.promises, key=lambda p: order.index(p.standing))
+        [name, sentences.STANDINGS[standing], grounds, *([_runs(named, result)] if len(result.runs) > 1 else [])]
+        for (name, standing, grounds), named in sorted(shared.items(), key=lambda item: order.index(item[0][1]))
     ]
-    rows += [
-        [
-            f"ROC of {a.title}",
-            sentences.STANDINGS["measured"],
-            "An estimate: its interval shows the sampling error.",
-        ]
-        for a in run.attacks
-    ]
-    return _table("What is proved, approximate or measured", ("Curve", "Status", "Assumptions"), rows, texts=(1, 2))
+    columns = ("Curve", "Status", "Assumptions", *(["Runs"] if len(result.runs) > 1 else []))
+    return _table("What is proved, approximate or measured", columns, rows, texts=(1, 2, 3))
+
+
+def _runs(names: Sequence[str], result: AuditResult) -> str:
+    return "all" if len(names) == len(result.runs) else listed(names)
 
 
 def _grounds(promise: Promise) -> Cell:
