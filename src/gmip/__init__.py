@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gmip.auditing import audit_predictions as audit_predictions
     from gmip.auditing import audit_scores as audit_scores
     from gmip.errors import DataUnavailable as DataUnavailable
+    from gmip.errors import Diverged as Diverged
     from gmip.errors import FileError as FileError
     from gmip.errors import GmipError as GmipError
     from gmip.errors import GmipWarning as GmipWarning
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from gmip.trace import Trace as Trace
     from gmip.training import record as record
     from gmip.training import train as train
+    from gmip.tuning import PrivacyTarget as PrivacyTarget
 
     __version__: str
 
@@ -78,7 +80,7 @@ _PUBLIC = {
     "gmip.accounting.tradeoff": ("TradeOff",),
     "gmip.auditing": ("AuditResult", "audit_predictions", "audit_scores"),
     "gmip.errors": (
-        *("DataUnavailable", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
+        *("DataUnavailable", "Diverged", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
         *("TraceMismatch", "UnreachableTarget", "UnsupportedModel"),
     ),
     "gmip.pipeline": ("audit", "audit_estimator", "check_run"),
@@ -86,11 +88,12 @@ _PUBLIC = {
     "gmip.tasks": ("Examples", "Recipe", "Task"),
     "gmip.trace": ("Trace",),
     "gmip.training": ("record", "train"),
+    "gmip.tuning": ("PrivacyTarget",),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 _HOMES |= dict.fromkeys(attacks.__all__, "gmip.attacks")
 # Packages that `import gmip` is enough for, as in gmip.tasks.load("digits").
-_PACKAGES = ("accounting", "auditing", "errors", "report", "stats", "tasks", "trace", "training")
+_PACKAGES = ("accounting", "auditing", "errors", "report", "stats", "tasks", "trace", "training", "tuning")
 
 __all__ = sorted(["__version__", *_HOMES])
 

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = ["CanaryStream", "PlayStream", "ShadowStream", "Stream"]
+__all__ = ["CanaryStream", "PlayStream", "ShadowStream", "Stream", "TuningStream"]
 
 
 class _Streams(IntEnum):
@@ -70,3 +70,9 @@ class CanaryStream(_Streams):
     DIRECTIONS = 2
     SIGNS = 3
     BATCHES = 4
+
+
+class TuningStream(_Streams):
+    """Of the seed of a search, or of one of its trials."""
+
+    RECORDS = 20  # of a trial, whose seed serves `Stream` too: who is trained on and who is measured on

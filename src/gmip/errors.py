@@ -2,6 +2,7 @@
 
 GmipError
 ├── InvalidArgument (also ValueError)   an argument is outside its domain
+│   └── Diverged                        training ended in a loss that is no number
 ├── UnreachableTarget (also ValueError) a calibration target that no setting of the run can meet: the message says why
 ├── UnsupportedModel (also ValueError)  a model or optimizer whose examples cannot be separated: names layer and fix
 ├── DataUnavailable (also OSError)      a data set that is not here and could not be fetched: says how to get it
@@ -25,6 +26,7 @@ import numpy as np
 
 __all__ = [
     "DataUnavailable",
+    "Diverged",
     "FileError",
     "GmipError",
     "GmipWarning",
@@ -76,6 +78,10 @@ def _shown(value: object) -> str:
 
 class InvalidArgument(GmipError, ValueError):
     """An argument is outside its domain."""
+
+
+class Diverged(InvalidArgument):
+    """Training ended in a loss that is no number."""
 
 
 class UnreachableTarget(GmipError, ValueError):

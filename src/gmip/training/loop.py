@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip._random import Stream
-from gmip.errors import InvalidArgument, TraceMismatch
+from gmip.errors import Diverged, InvalidArgument, TraceMismatch
 from gmip.tasks.catalog import load
 from gmip.tasks.inputs import placed, rows_of
 from gmip.tasks.task import Examples, Recipe, Task
@@ -401,7 +401,7 @@ def _batch_scores(step: int, last: bool, seen: tuple[Tensor, Tensor] | None, tar
     loss = float(losses.mean())
     # An infinite loss may pass, a NaN stays: so a run ends the same way whenever it is looked at.
     if math.isnan(loss) or (last and math.isinf(loss)):
-        raise InvalidArgument(f"The loss is {loss} at step {step}", remedy="lower `learning_rate`, or `noise_std`")
+        raise Diverged(f"The loss is {loss} at step {step}", remedy="lower `learning_rate`, or `noise_std`")
     accuracy = float((outputs.argmax(-1) == targets).float().mean()) if has_classes(targets) else None
     return BatchScores(loss, accuracy)
 
