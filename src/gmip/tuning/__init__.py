@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gmip.tuning.metrics import METRICS, Metric, measure
+from gmip.tuning.model_metrics import METRICS, Metric, measure
 from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.search_records import SearchRecords, search_records
 from gmip.tuning.trials import Trial, num_params_of, train_once, trial

@@ -9,7 +9,7 @@ from gmip.errors import Diverged
 from gmip.tasks.task import Recipe, Task
 from gmip.training.loop import fit, initial_model
 from gmip.training.models import count_params
-from gmip.tuning.metrics import Metric, measure
+from gmip.tuning.model_metrics import Metric, measure
 from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.search_records import On, SearchRecords, search_records
 
