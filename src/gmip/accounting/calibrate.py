@@ -335,23 +335,35 @@ def _smallest_batch(run: NoisySGD, target: Target, measured: Callable[[NoisySGD]
         steps = run.num_steps if hold == "steps" else max(1, math.ceil(run.num_steps * run.batch_size / size))
         return run.replace(batch_size=size, num_steps=steps)
 
-    # The exposure first falls with the batch (each record weighs less) and, with the steps held, rises again (each
-    # record is seen more often): look at sizes spread evenly in the logarithm, then close in.
-    sizes = sorted({min(run.dataset_size, math.ceil(run.dataset_size ** (i / 24))) for i in range(25)})
+    size, best, least = smallest_that_meets(
+        lambda size: measured(at(size)), target.value, lowest=1, highest=run.dataset_size
+    )
+    if size is None:
+        raise UnreachableTarget(
+            f"{target.words} is met by no batch size (the best, {best}, gives {least:.4g})",
+            remedy="add noise or take fewer steps",
+        )
+    return at(size)
+
+
+def smallest_that_meets(
+    measured: Callable[[int], float], limit: float, *, lowest: int, highest: int
+) -> tuple[int | None, int, float]:
+    """The smallest batch size whose exposure is at most `limit` (None: none is), the best size seen, and its exposure.
+
+    The exposure first falls with the batch (each record weighs less) and, with the steps held, rises again (each record
+    is seen more often): look at sizes spread evenly in the logarithm, then close in.
+    """
+    sizes = sorted({min(highest, math.ceil(lowest * (highest / lowest) ** (i / 24))) for i in range(25)})
     values: dict[int, float] = {}
 
     def value(size: int) -> float:
         if size not in values:
-            values[size] = measured(at(size))
+            values[size] = measured(size)
         return values[size]
 
-    previous = 0
-    for size in sizes:
-        if value(size) <= target.value:
-            low, high = previous, size
-            break
-        previous = size
-    else:
+    high = next((size for size in sizes if value(size) <= limit), None)
+    if high is None:
         best = min(sizes, key=value)
         i = sizes.index(best)
         left, right = sizes[max(i - 1, 0)], sizes[min(i + 1, len(sizes) - 1)]
@@ -359,13 +371,12 @@ def _smallest_batch(run: NoisySGD, target: Target, measured: Callable[[NoisySGD]
             a, b = left + (right - left) // 3, right - (right - left) // 3
             left, right = (left, b) if value(a) <= value(b) else (a, right)
         best = min(range(left, right + 1), key=value)
-        if value(best) > target.value:
-            raise UnreachableTarget(
-                f"{target.words} is met by no batch size (the best, {best}, gives {value(best):.4g})",
-                remedy="add noise or take fewer steps",
-            )
+        if value(best) > limit:
+            return None, best, value(best)
         low, high = sizes[max(i - 1, 0)], best
+    else:
+        low = max((size for size in sizes if size < high), default=lowest - 1)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if value(middle) <= target.value else (middle, high)
-    return at(high)
+        low, high = (low, middle) if value(middle) <= limit else (middle, high)
+    return high, high, value(high)

@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from gmip._numbers import count, number, rate, setting
-from gmip.accounting.account import account
-from gmip.accounting.calibrate import calibrate
+from gmip._numbers import count, rate
+from gmip.accounting.alternative_words import (
+    NAMES,
+    calculator_command,
+    closed_sentence,
+    reached,
+    setting_words,
+    typed,
+)
+from gmip.accounting.alternatives import Alternative, Ways, alternatives
 from gmip.accounting.mechanism import NoisySGD
-from gmip.auditing.schema import Advice, AttackOutcome, Verdict
-from gmip.errors import UnreachableTarget
+from gmip.auditing.schema import Advice, AttackOutcome, Verdict, Way
 from gmip.stats.scores import GUESSED_SEED
 
-__all__ = ["advise"]
+__all__ = ["advise", "ranked"]
+
+_SECONDS: Final = 20.0  # for all ways to the target: shuffled epochs of long runs are left out one by one
+_TRAINED: Final = ("noise_std", "clip_norm", "batch_size", "num_steps")  # what gmip train changes on the same data
 
 
 def advise(
-    run: NoisySGD | None, verdict: Verdict, attacks: Sequence[AttackOutcome], *, tpr: float, fpr: float, schedule: bool
+    runs: Sequence[NoisySGD],
+    verdict: Verdict,
+    attacks: Sequence[AttackOutcome],
+    *,
+    tpr: float,
+    fpr: float,
+    recipe: Mapping[str, Any] | None = None,
 ) -> tuple[Advice, ...]:
-    """Sentences in the order of what matters. `schedule`: the run has several phases, of which `run` is the largest.
+    """Sentences in the order of what matters.
 
-    `run` None: how the model was trained is not known."""
+    Parameters
+    ----------
+    runs : what ran, phase after phase; empty: how the model was trained is not known.
+    tpr, fpr : the goal.
+    recipe : as in the trace of `gmip train`, with the `task` as the command line names it; None: it was not trained by
+        that command.
+    """
     said: list[Advice] = []
     if verdict.kind == "exposed":
         said.append(
@@ -28,7 +53,7 @@ def advise(
                 text="Do not rely on the promise: the training differs from what the accountant was told. Check that "
                 "the noise is independent in every entry, that each gradient is clipped before averaging, that "
                 "the batch and data sizes are right, and that the seed is secret. Then train and audit again."
-                if run is not None
+                if runs
                 else "Do not rely on the promise. Check that members and non-members differ in nothing but their "
                 "membership; if so, the training does not do what was promised: find out why, train and audit again."
             )
@@ -40,13 +65,13 @@ def advise(
                 "is drawn."
             )
         )
-    said += _unknown_training(verdict, attacks) if run is None else _towards(run, tpr, fpr, schedule)
+    said += _towards(runs, tpr, fpr, recipe) if runs else _unknown_training(verdict, attacks)
     if verdict.kind == "inconclusive" and verdict.candidates_needed is not None:
         said.append(
             Advice(
                 text=f"Audit more candidates: about {count(verdict.candidates_needed)} in all, half of them members. "
                 "Repeated runs add up.",
-                command=None if run is None else "gmip audit ... --repeats 5",
+                command="gmip audit ... --repeats 5" if runs else None,
             )
         )
     return tuple(said)
@@ -70,44 +95,83 @@ def _unknown_training(verdict: Verdict, attacks: Sequence[AttackOutcome]) -> lis
     return said
 
 
-def _towards(run: NoisySGD, tpr: float, fpr: float, schedule: bool) -> list[Advice]:
+def _towards(runs: Sequence[NoisySGD], tpr: float, fpr: float, recipe: Mapping[str, Any] | None) -> list[Advice]:
+    """The ways to the goal, by the accountant."""
     goal = f"at most {rate(tpr)} of the members at {rate(fpr)} false alarms"
-    most = account(run).tpr_at(fpr)
-    if most <= tpr and not schedule:
-        return [Advice(text=f"The run already promises {goal}: that needs no more noise.")]
+    target: dict[str, Any] = {"target_tpr": (tpr, fpr)}
+    ways = alternatives(runs, seconds=_SECONDS, **target)
     said = []
-    sizes = (
-        f"--dataset-size {run.dataset_size} --batch-size {run.batch_size} --steps {run.num_steps} "
-        f"--params {run.num_params} --sampling {run.sampling} --target-tpr {tpr:g}@{fpr:g}"
-    )
-    if run.clip_norm is not None:
-        try:
-            least = calibrate(run, target_tpr=(tpr, fpr))
-            multiplier = least.noise_multiplier
-            assert multiplier is not None  # gradients are clipped
-            said.append(
-                Advice(
-                    text=f"For {goal}: train with noise_std = {number(least.noise_std, 'up', 5)} on the mean gradient, "
-                    f"clipped at {setting(run.clip_norm)} (noise multiplier "
-                    f"{number(multiplier, 'up', 5)}); it is {setting(run.noise_std)} now.",
-                    command=f"gmip calibrate {sizes} --clip {run.clip_norm:g}",
-                )
-            )
-        except UnreachableTarget as why:
-            said.append(Advice(text=f"No amount of noise gives {goal}: {why}"))
-    else:
+    if ways.met:
+        forecast = "" if ways.curve.kind == "bound" else f" (a forecast, for {ways.curve.for_whom})"
+        said.append(Advice(text=f"The run already promises {goal}{forecast}: that needs no more noise."))
+    said += [_advice(way, ways, target, recipe) for way in ways.open]
+    if any(one.change == "noise" for one in ways.closed) and any(run.clip_norm is None for run in runs):
         said.append(
             Advice(
                 text="Clip the gradient of each record and add noise: without a clip norm no amount of noise gives "
                 f"{goal}. (clip_grad_norm_ clips the mean of a batch, which bounds nobody's part in it.)"
             )
         )
-    if run.sampling == "full":
-        return said  # the batch is all there is
-    try:
-        batch = calibrate(run, target_tpr=(tpr, fpr), solve_for="batch_size")
-    except UnreachableTarget:
-        return said  # the batch is one way of several, and this one is closed
-    sizes = f"{count(batch.batch_size)} instead of {count(run.batch_size)}"
-    text = f"Or keep the noise and use batches of {sizes}, for as many steps."
-    return [*said, Advice(text=text)]
+    if ways.closed:
+        said.append(Advice(text=closed_sentence(ways.closed)))
+    return said
+
+
+def _advice(way: Alternative, ways: Ways, target: dict[str, Any], recipe: Mapping[str, Any] | None) -> Advice:
+    name, what = NAMES[way.change], setting_words(way, ways.runs)
+    proved = " and any record" if way.change == "noise-alone" else ""
+    changes = {}
+    if len(ways.runs) == 1:
+        before, after = (dataclasses.asdict(run) for run in (ways.runs[0], way.runs[0]))
+        changes = {name: value for name, value in after.items() if value != before[name] and name != "rank"}
+    command = None
+    if recipe is not None and changes and set(changes) <= set(_TRAINED):
+        command = _train_command(recipe, changes, way.change)
+    return Advice(
+        text=f"{name}{proved}: {what}. {reached(way, target).capitalize()}.",
+        command=command or calculator_command(way, ways, target),
+        way=Way(
+            change=way.change,
+            name=name,
+            setting=what,
+            changes=changes,
+            tpr=way.value,
+            kind=way.curve.kind,
+            for_whom=way.curve.for_whom,
+        ),
+    )
+
+
+def _train_command(recipe: Mapping[str, Any], changes: Mapping[str, Any], out: str) -> str:
+    """The same training with these changes; the seed is left out, so that a secret one is drawn."""
+    now = {**recipe, **changes}
+    options = {
+        "task": shlex.quote(str(now["task"])),
+        "dataset-size": now["dataset_size"],
+        "batch-size": now["batch_size"],
+        "steps": now["num_steps"],
+        "sampling": now["sampling"],
+        "optimizer": now["optimizer"],
+        "learning-rate": typed(now["learning_rate"]),
+        "clip": "none" if now["clip_norm"] is None else typed(now["clip_norm"]),
+        "noise-std": typed(now["noise_std"]),
+    }
+    said = [f"--{name} {value}" for name, value in options.items()]
+    for name, value in now["optimizer_options"].items():
+        said.append(f"--optimizer-option {shlex.quote(f'{name}={json.dumps(value)}')}")
+    if now.get("fix"):
+        said.append("--fix-model")
+    return f"gmip train {' '.join(said)} --out runs/{out}"
+
+
+def ranked(advice: Sequence[Advice]) -> tuple[Advice, ...]:
+    """The ways to the goal by their measured accuracy, the best first, then those that were not measured; other advice
+    keeps its place around them."""
+    ways = [one for one in advice if one.way is not None]
+    best = iter(sorted(ways, key=_loss))
+    return tuple(one if one.way is None else next(best) for one in advice)
+
+
+def _loss(advice: Advice) -> float:
+    tried = None if advice.way is None else advice.way.accuracy
+    return 2.0 if tried is None else 1.0 - tried.mean  # what was not measured comes last

@@ -10,6 +10,7 @@ from typing import Any, Final
 from scipy.special import ndtr, ndtri
 
 from gmip._numbers import is_rate, rate_key
+from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Estimate, Evidence, Goal, Promise, RunAudit, Sees
 from gmip.stats import candidates_needed, noticeable_mu
 
@@ -27,7 +28,6 @@ TARGETS: Final = {
     "not-guaranteed": "Target not guaranteed",
     "missed": "Target missed",
 }
-_NO_PROMISE: Final = 0.999  # a TPR beyond which a curve excludes nothing
 _FALSE_ALARMS: Final = 5  # fewer make a rate that a sentence should not rest on
 _ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
 
@@ -161,7 +161,7 @@ def _target(
         why, promised = "unchecked", least
     elif least <= goal.tpr:
         return {"target": "guaranteed", "why": "bound", "promised": least}
-    elif own is None or promised is None or promised > _NO_PROMISE:
+    elif own is None or promised is None or excludes_nothing(promised):
         why = "no-promise"
     elif promised > goal.tpr:
         why = "exceeds"

@@ -24,6 +24,7 @@ __all__ = [
     "GRID",
     "all_promises",
     "claimed_curve",
+    "excludes_nothing",
     "given_promise",
     "listed_curve",
     "predicted",
@@ -38,6 +39,7 @@ GRID: Final[Array] = np.unique(
 )  # FPRs: a logarithmic part for the left, an even one for the rest
 GIVEN_CLAIM: Final = Claim("bound", "whoever it was promised to")  # of a curve that somebody names
 _MOST_POINTS: Final = 1500
+_NO_PROMISE: Final = 0.999  # a TPR beyond which a curve excludes nothing
 # Where an ROC of more points stays exact.
 _KEPT_RATES: Final[Array] = np.concatenate(
     [np.linspace(0.0, 1.0, _MOST_POINTS // 2), np.geomspace(1.0e-6, 1.0, _MOST_POINTS // 2)]
@@ -91,6 +93,11 @@ def claimed_curve(runs: Sequence[NoisySGD], claim_mu: float | None) -> TradeOff:
     curve = Gaussian(claim_mu)
     curve.claim = GIVEN_CLAIM
     return curve
+
+
+def excludes_nothing(tpr: float) -> bool:
+    """Whether a promised TPR is so high that it is no promise."""
+    return tpr > _NO_PROMISE
 
 
 def given_promise(claim: TradeOff, fprs: Sequence[float]) -> Promise:

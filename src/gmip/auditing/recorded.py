@@ -44,6 +44,7 @@ def assemble_run(
     warnings: Sequence[str] = (),
     norms: OwnNorms | None = None,
     check: RunCheck | None = None,
+    source: str | None = None,
 ) -> tuple[RunAudit, Candidates]:
     """All about one run, and its candidates with their scores by the strongest attack, the most exposed first.
 
@@ -57,6 +58,7 @@ def assemble_run(
     warnings : what else limits the audit.
     norms : how large the gradients of the candidates were along the first of the runs.
     check : of the record; where it fails, no verdict says that the promise holds.
+    source : the task as the command line names it, for commands to copy.
     """
     trace = traces[0]
     runs = trace.runs()
@@ -80,6 +82,10 @@ def assemble_run(
             only_listed=all(one.knows for one in attacks),
         )
 
+    known = trace.header.recipe  # of `gmip train`; another loop may have left anything
+    trained = source is not None and known.get("task") == task and "learning_rate" in known
+    recipe = {**known, "task": source} if trained else None
+
     def label(repeat: int, scores: ScoreSet) -> Labels:
         groups = None if group_of is None else group_of(scores.ids)
         return Labels(inside=_inside(traces[repeat], scores), groups=groups)
@@ -89,7 +95,7 @@ def assemble_run(
         if judged.unmatched and judged.kind != "exposed":
             return mend
         goal = criteria.goal
-        return (*mend, *advise(largest, judged, outcomes, tpr=goal.tpr, fpr=goal.fpr, schedule=len(runs) > 1))
+        return (*mend, *advise(runs, judged, outcomes, tpr=goal.tpr, fpr=goal.fpr, recipe=recipe))
 
     audited, candidates = assemble(
         name=name,

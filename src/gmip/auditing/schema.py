@@ -34,8 +34,10 @@ __all__ = [
     "RunCheck",
     "RunFacts",
     "Sees",
+    "TriedAccuracy",
     "Verdict",
     "VerdictKind",
+    "Way",
 ]
 
 FORMAT: Literal["gmip-audit"] = "gmip-audit"
@@ -237,11 +239,44 @@ class AttackerAnswer(_Frozen):
     tpr_lower: Share = 0.0
 
 
+class TriedAccuracy(_Frozen):
+    """Test accuracy of short trainings: their mean, its standard error, and what they were trained on."""
+
+    mean: Share
+    error: Annotated[float, Field(ge=0.0)]
+    seeds: Annotated[int, Field(ge=1)]
+    trained_on: str
+
+
+class Way(_Frozen):
+    """One way to the goal, found and checked by the accountant.
+
+    Attributes
+    ----------
+    change : what changes; nothing else does. "noise-alone": by noise alone (differential privacy), for any record.
+    name, setting : what it is called, and what to set, in words.
+    changes : fields of the run -> their new values; empty for a schedule.
+    tpr : the share of the members found at the goal's FPR then: at most (kind "bound"), or about ("forecast").
+    for_whom : the record and the attacker that this is about.
+    accuracy : what the model is then good for; None: not measured.
+    """
+
+    change: Literal["noise", "noise-alone", "batch", "steps", "clip", "parameters", "data"]
+    name: str
+    setting: str
+    changes: dict[str, float | int] = Field(default_factory=dict)
+    tpr: Share
+    kind: Literal["bound", "forecast"]
+    for_whom: str
+    accuracy: TriedAccuracy | None = None
+
+
 class Advice(_Frozen):
-    """Something to do, with the command that does it where there is one."""
+    """Something to do, with the command that does it, or shows it, where there is one."""
 
     text: str
     command: str | None = None
+    way: Way | None = None  # None: advice of another kind
 
 
 class Exposed(_Frozen):

@@ -133,7 +133,7 @@ def audit_score_table(
         label=lambda repeat, scores: _labels(table, rows[repeat]),
         claimed=curve,
         promises=() if curve is None else (given_promise(curve, criteria.fprs),),
-        advise=lambda verdict, outcomes: advise(None, verdict, outcomes, tpr=goal.tpr, fpr=goal.fpr, schedule=False),
+        advise=lambda verdict, outcomes: advise((), verdict, outcomes, tpr=goal.tpr, fpr=goal.fpr),
         criteria=criteria,
         progress=watch(f"judging {name}"),
         grouped_by=table.grouped_by,

@@ -10,6 +10,7 @@ from scipy.special import ndtr, ndtri
 
 from gmip._numbers import chance, count, interval, number, percent, rate, rate_key
 from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, Gate, RunCheck, Verdict
 from gmip.stats import Pooled, RunScores, candidates_needed, tpr_lower_bound
 
@@ -64,7 +65,6 @@ RELEASED_THREAT_MODEL: Final = (
 )
 
 _HARDLY_A_PROMISE: Final = 3.0  # mu beyond which a claimed curve excludes next to nothing
-_NO_PROMISE: Final = 0.999  # a TPR beyond which a curve excludes nothing
 _LEAST_EXCESS: Final = 0.5  # in mu: an audit should notice this much more than claimed, or twice the claim
 
 
@@ -263,7 +263,7 @@ def _with_list(attack: AttackOutcome, listed: TradeOff, fpr: float) -> str:
     promised = listed.tpr_at(fpr)
     most = "at most" if listed.kind == "bound" else "about"
     against = f"promised against such an attacker: {most} {percent(promised, 'up')}"
-    if promised > _NO_PROMISE:
+    if excludes_nothing(promised):
         against = "nothing is promised against such an attacker, so the list can give everything away"
     return (
         f"An attacker who holds a list that contains {share} of the members ({attack.title}) finds "

@@ -83,6 +83,7 @@ def run_audit(
 ) -> Audited:
     """The audit of a configuration; work in progress is in `config.out`/work, where a second call finds it."""
     watch = watch or silent
+    source = config.task if task is None else None  # a task that was made elsewhere has no name for a command
     task = load(config.task) if task is None else task
     work = Path(config.out) / "work"
     try:
@@ -127,6 +128,7 @@ def run_audit(
             warnings=left_out,
             norms=norms,
             check=checked,
+            source=source,
         )
         audits.append(audited)
     result = AuditResult(

@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple
 
 from gmip._numbers import count, interval, number, percent, rate, rate_key
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of
+from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, Evidence, Goal, Promise, RunAudit
 
 __all__ = [
@@ -31,7 +32,6 @@ _SEES: Final = {
     "predictions": "who sees only predictions",
     "scores": "who computed these scores",
 }
-_NO_PROMISE: Final = 0.999
 _LEAK_TONES: Final[dict[str, Tone]] = {"leak": "open", "none-seen": "plain", "too-few": "open", "blind": "open"}
 _TARGET_TONES: Final[dict[str, Tone]] = {"guaranteed": "good", "not-guaranteed": "open", "missed": "bad"}
 _WEAK: Final = frozenset(
@@ -114,7 +114,7 @@ def _leaking(run: RunAudit, answer: AttackerAnswer, found: Evidence) -> str:
     promise, promised = promise_for(run, answer), ""
     if found.promised is not None and promise is not None:
         promised = f", promised {'at most' if promise.is_bound else 'about'} {percent(found.promised, 'up')}"
-        if found.promised > _NO_PROMISE:
+        if excludes_nothing(found.promised):
             promised = ", and nothing is promised to such an attacker"
     if found.tpr.lower > found.fpr:
         between = interval(max(found.tpr.lower, 0.0), min(found.tpr.upper, 1.0), share=True)

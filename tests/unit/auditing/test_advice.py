@@ -1,40 +1,114 @@
 from __future__ import annotations
 
+import json
+import shlex
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from gmip import Gaussian, NoisySGD, account
 from gmip.auditing import advise, verdict
+from gmip.auditing.advice import ranked
+from gmip.auditing.schema import Advice, TriedAccuracy, Way
+from gmip.cli import main
 from gmip.stats.scores import GUESSED_SEED
 from tests.unit.auditing.scored import CONFIDENCE, measured
 
-RUN = NoisySGD(dataset_size=2000, batch_size=200, num_steps=50, num_params=650, clip_norm=1.0, noise_std=0.0)
+RUN = NoisySGD(dataset_size=600, batch_size=100, num_steps=20, num_params=170, clip_norm=1.0, noise_std=0.01)
+RECIPE = {
+    "task": "digits",
+    "dataset_size": 250,
+    "batch_size": 25,
+    "num_steps": 5,
+    "sampling": "fixed",
+    "clip_norm": 1.0,
+    "noise_std": 0.0,
+    "learning_rate": 2.0,
+    "optimizer": "SGD",
+    "optimizer_options": {"momentum": 0.5},
+    "seed": 3,
+}
+GOAL = {"tpr": 0.05, "fpr": 0.01}
 
 
-def advice(run: NoisySGD, kind: str = "consistent", **changes: Any) -> list[str]:
+def advice(*runs: NoisySGD, kind: str = "consistent", **changes: Any) -> tuple[Advice, ...]:
     one = measured(0.5, 200, 1.0, **changes)
     judged = verdict([one], Gaussian(1.0), fpr=0.01, confidence=CONFIDENCE).model_copy(update={"kind": kind})
-    return [said.text for said in advise(run, judged, [one], tpr=0.05, fpr=0.01, schedule=False)]
+    return advise(runs, judged, [one], **GOAL)
 
 
-def test_advice_meets_its_target() -> None:
-    (noise, *rest) = advice(RUN)
-    value = float(noise.partition("noise_std = ")[2].split()[0])
-    assert account(RUN.replace(noise_std=value * 1.001)).tpr_at(0.01) <= 0.05
-    assert account(RUN.replace(noise_std=value * 0.98)).tpr_at(0.01) > 0.05
-    assert all("batches of" in text for text in rest)
+def printed(command: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    words = shlex.split(command)
+    assert words[0] == "gmip" and main([*words[1:], "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    "runs", [(RUN,), (RUN.replace(sampling="poisson"),), (RUN, RUN.replace(batch_size=50, num_steps=7, noise_std=0.02))]
+)
+def test_every_command_prints_what_the_advice_says(runs: tuple[NoisySGD, ...], capsys: Any) -> None:
+    ways = [one for one in advice(*runs) if one.way is not None]
+    assert len(ways) == 7
+    for one in ways:
+        assert one.way is not None and one.command is not None and "\n" not in one.command
+        answer = printed(one.command, capsys)
+        found = answer["achieved"] if one.command.startswith("gmip calibrate") else answer["tpr_at_fpr"]["0.01"]
+        assert found == pytest.approx(one.way.tpr, rel=1e-3)  # settings are rounded to five digits
+        assert one.way.tpr <= 0.05 and answer["kind"] == one.way.kind and answer["for_whom"] == one.way.for_whom
+        said = "Proved: at most 5%" if one.way.kind == "bound" else "Forecast: about"
+        assert said in one.text
+
+
+def test_changes_are_those_of_the_run() -> None:
+    for one in advice(RUN):
+        if one.way is not None:
+            notion: Any = "gdp" if one.way.change == "noise-alone" else "gmip"
+            assert account(RUN.replace(**one.way.changes), notion=notion).tpr_at(0.01) == one.way.tpr
+
+
+def test_the_command_trains_what_it_says(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    pytest.importorskip("torch", reason="training needs the extra gmip[train]")
+    run = NoisySGD(dataset_size=250, batch_size=25, num_steps=5, num_params=650, clip_norm=1.0)
+    one = measured(0.5, 200, 1.0)
+    judged = verdict([one], Gaussian(1.0), fpr=0.01, confidence=CONFIDENCE)
+    (noise, *others) = advise([run], judged, [one], **GOAL, recipe=RECIPE)
+    monkeypatch.chdir(tmp_path)
+    assert noise.command is not None and noise.way is not None and noise.command.startswith("gmip train --task digits ")
+    assert "--seed" not in noise.command  # a secret one is drawn
+    answer = printed(noise.command, capsys)
+    assert answer["recipe"] == {key: RECIPE[key] for key in answer["recipe"]} | noise.way.changes
+    assert answer["privacy"]["gmip"]["tpr_at_fpr"]["0.01"] == pytest.approx(noise.way.tpr, rel=1e-6)
+    for other in others:  # what the same training cannot do is shown by the accountant
+        if other.way is not None and other.way.change in ("parameters", "data"):
+            assert other.command is not None and other.command.startswith("gmip account ")
 
 
 def test_advice_where_nothing_is_needed() -> None:
-    assert advice(RUN.replace(noise_std=1.0)) == [
-        "The run already promises at most 5% of the members at 1% false alarms: that needs no more noise."
-    ]
+    (only,) = advice(RUN.replace(noise_std=1.0))
+    assert only.text.startswith("The run already promises at most 5% of the members at 1% false alarms (a forecast, ")
+    assert only.way is None
 
 
 def test_advice_without_clipping() -> None:
     run = NoisySGD(dataset_size=2000, batch_size=200, num_steps=50, num_params=650)
-    assert any("Clip the gradient of each record" in text for text in advice(run))
+    texts = [one.text for one in advice(run)]
+    assert any("Clip the gradient of each record" in text for text in texts)
+    assert texts[-1].startswith("These alone are not enough: ")
 
 
 def test_advice_about_exposure_and_seeds() -> None:
-    assert any("Do not rely on the promise" in text for text in advice(RUN, "exposed"))
-    assert any("seed can be guessed" in text for text in advice(RUN, facts={GUESSED_SEED: 7}))
+    assert any("Do not rely on the promise" in one.text for one in advice(RUN.replace(noise_std=1.0), kind="exposed"))
+    assert any("seed can be guessed" in one.text for one in advice(RUN.replace(noise_std=1.0), facts={GUESSED_SEED: 7}))
+
+
+def test_the_best_model_comes_first_and_what_was_not_measured_last() -> None:
+    def way(name: str, accuracy: float | None) -> Advice:
+        tried = None if accuracy is None else TriedAccuracy(mean=accuracy, error=0.01, seeds=3, trained_on="others")
+        found = Way(change="noise", name=name, setting="", tpr=0.05, kind="bound", for_whom="anybody", accuracy=tried)
+        return Advice(text=name, way=found)
+
+    other = Advice(text="first of all")
+    given = [other, way("none", None), way("good", 0.8), way("bad", 0.2), way("best", 0.9), Advice(text="last")]
+    assert [one.text for one in ranked(given)] == ["first of all", "best", "good", "bad", "none", "last"]

@@ -1,0 +1,181 @@
+"""The ways to a privacy target in words, and as commands that can be copied."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from gmip._numbers import count, number, percent, rate, setting
+from gmip.accounting.alternatives import Alternative, Change, Closed, Ways
+from gmip.accounting.mechanism import NoisySGD
+
+__all__ = ["NAMES", "calculator_command", "closed_sentence", "reached", "run_options", "setting_words", "typed"]
+
+NAMES: Final[dict[Change, str]] = {
+    "noise": "More noise",
+    "noise-alone": "Noise alone",
+    "batch": "Larger batches",
+    "steps": "Fewer steps",
+    "clip": "Smaller clipping norm",
+    "parameters": "Fewer trainable parameters",
+    "data": "More data",
+}
+
+
+def setting_words(way: Alternative, before: Sequence[NoisySGD]) -> str:
+    """What to set, and what it is now, as a clause."""
+    new, old = way.runs, tuple(before)
+    if way.change in ("noise", "noise-alone"):
+        return _noise(new, old)
+    if way.change == "batch":
+        return _batch(new, old)
+    if way.change == "steps":
+        fewer = f"{count(_steps(new))} steps instead of {count(_steps(old))}"
+        return fewer if len(old) == 1 else f"{fewer}, in every phase in proportion"
+    if way.change == "clip":
+        if len(old) > 1:
+            return f"clip at {setting(_ratio(new, old))} times the norm, with the same noise_std"
+        return f"clip at {setting(_clip(new[0]))} instead of {setting(_clip(old[0]))}, with the same noise_std"
+    if way.change == "parameters":
+        most = max(run.num_params for run in old)
+        return f"at most {count(max(run.num_params for run in new))} instead of {count(most)} (freeze layers, or adapt)"
+    return f"{count(new[0].dataset_size)} records instead of {count(old[0].dataset_size)}, for as many steps"
+
+
+def _noise(new: Sequence[NoisySGD], old: Sequence[NoisySGD]) -> str:
+    if len(new) > 1:
+        if any(run.noise_std for run in old):
+            factor = max(a.noise_std / b.noise_std for a, b in zip(new, old, strict=True) if b.noise_std > 0.0)
+            return f"the noise of all phases times {number(factor, 'up', 5)}"
+        return f"noise multiplier {number(max(run.noise_multiplier or 0.0 for run in new), 'up', 5)} in all phases"
+    run = new[0]
+    return (
+        f"noise_std = {setting(run.noise_std)} on the mean gradient, clipped at {setting(_clip(run))} (noise "
+        f"multiplier {number(run.noise_multiplier or 0.0, 'up', 5)}); it is {setting(old[0].noise_std)} now"
+    )
+
+
+def _batch(new: Sequence[NoisySGD], old: Sequence[NoisySGD]) -> str:
+    if len(old) > 1:
+        larger = f"batches {number(new[0].batch_size / old[0].batch_size, 'up')} times as large"
+    else:
+        larger = f"batches of {count(new[0].batch_size)} instead of {count(old[0].batch_size)}"
+    noise = ", with the same noise_std" if any(run.noise_std for run in old) else ""
+    if _steps(new) == _steps(old):
+        return f"{larger}, for as many steps{noise}"
+    return f"{larger}, for as many epochs ({count(_steps(new))} steps instead of {count(_steps(old))}){noise}"
+
+
+def _steps(runs: Sequence[NoisySGD]) -> int:
+    return sum(run.num_steps for run in runs)
+
+
+def _clip(run: NoisySGD) -> float:
+    return math.inf if run.clip_norm is None else run.clip_norm
+
+
+def _ratio(new: Sequence[NoisySGD], old: Sequence[NoisySGD]) -> float:
+    return min(_clip(a) / _clip(b) for a, b in zip(new, old, strict=True) if b.clip_norm is not None)
+
+
+def reached(way: Alternative, target: Mapping[str, Any]) -> str:
+    """What then holds, in the words that its kind allows."""
+    kind = "proved: at most" if way.curve.kind == "bound" else "forecast: about"
+    if target.get("target_tpr") is not None:
+        fpr = target["target_tpr"][1]
+        return f"{kind} {percent(way.value, 'up')} of the members at {rate(fpr)} false alarms"
+    name = next(name for name, value in target.items() if name != "delta" and value is not None)
+    return f"{kind} {name.removeprefix('target_')} {number(way.value, 'up')}"
+
+
+def closed_sentence(closed: Sequence[Closed]) -> str:
+    """The ways that lead nowhere; empty if all lead to the target."""
+    if not closed:
+        return ""
+    return (
+        "These alone are not enough: " + "; ".join(f"{NAMES[one.change].lower()} ({one.why})" for one in closed) + "."
+    )
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+
+def calculator_command(way: Alternative, ways: Ways, options: Mapping[str, Any]) -> str | None:
+    """The command that shows it: `gmip calibrate` for noise, else `gmip account`. `options` are those of
+    `alternatives`; None where the command line cannot say them."""
+    accounting = _accounting(options)
+    if accounting is None:
+        return None
+    if way.change in ("noise", "noise-alone"):
+        quiet = [run.replace(noise_std=0.0) for run in ways.runs] if len(ways.runs) == 1 else ways.runs
+        sizes, notion = run_options(quiet), " --notion gdp" if way.notion == "gdp" else ""
+        if sizes is None:
+            return None
+        whom = "" if way.notion == "gdp" else accounting
+        return f"gmip calibrate {sizes}{whom}{notion} {_target(options)}"
+    sizes = run_options(way.runs)
+    if sizes is None or way.notion == "gdp":
+        return None
+    fpr = options.get("target_tpr")
+    return f"gmip account {sizes}{accounting}" + ("" if fpr is None else f" --fpr {typed(fpr[1])}")
+
+
+def run_options(runs: Sequence[NoisySGD]) -> str | None:
+    """A run or schedule as options of `gmip account`."""
+    dropping = {run.drop_last for run in runs}
+    if len(dropping) > 1 or (dropping == {True} and any(run.sampling != "shuffled" for run in runs)):
+        return None
+    parts = [_options(run) for run in runs]
+    last = " --drop-last" if dropping == {True} else ""
+    size = f"--dataset-size {runs[0].dataset_size}"
+    if len(runs) == 1:
+        return f"{size} " + " ".join(f"--{name} {value}" for name, value in parts[0].items()) + last
+    if len({run.dataset_size for run in runs}) > 1:
+        return None
+    phases = (f"--phase {','.join(f'{name}={value}' for name, value in part.items())}" for part in parts)
+    return f"{size} {' '.join(phases)}{last}"
+
+
+def _options(run: NoisySGD) -> dict[str, str]:
+    known = {
+        "batch-size": str(run.batch_size),
+        "steps": str(run.num_steps),
+        "params": str(run.num_params),
+        "sampling": run.sampling,
+        "rank": None if run.rank is None else str(run.rank),
+        "clip": None if run.clip_norm is None else typed(run.clip_norm),
+        "noise-std": None if run.noise_std == 0.0 else typed(run.noise_std),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _target(options: Mapping[str, Any]) -> str:
+    if options.get("target_tpr") is not None:
+        tpr, fpr = options["target_tpr"]
+        return f"--target-tpr {typed(tpr)}@{typed(fpr)}"
+    names = ("target_mu", "target_advantage", "target_epsilon", "delta")
+    given = {name: options[name] for name in names if options.get(name) is not None}
+    return " ".join(f"--{name.replace('_', '-')} {typed(value)}" for name, value in given.items())
+
+
+def _accounting(options: Mapping[str, Any]) -> str | None:
+    whom = options.get("susceptibility")
+    if whom is not None and not isinstance(whom, str) and np.size(whom) > 1:
+        return None  # a file, whose name is not known here
+    said = ""
+    if whom is not None:
+        said += f" --susceptibility {whom if isinstance(whom, str) else typed(float(np.ravel(whom)[0]))}"
+    defaults = {"attacker_knows": 0.0, "bound": "tight", "composition": "exact"}
+    for name, default in defaults.items():
+        value = options.get(name, default)
+        if value != default:
+            said += f" --{name.replace('_', '-')} {value if isinstance(value, str) else typed(value)}"
+    return said
+
+
+def typed(value: float) -> str:
+    """A number as somebody would type it, exactly."""
+    return repr(float(value)).removesuffix(".0")

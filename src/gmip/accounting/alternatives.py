@@ -1,0 +1,301 @@
+"""The ways to a privacy target: noise, larger batches, fewer steps, a smaller C, fewer parameters, more data."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from gmip._numbers import count, number, percent
+from gmip.accounting._epoch import coarsely
+from gmip.accounting.account import Notion, account, as_runs
+from gmip.accounting.calibrate import Target, calibrate, smallest_that_meets
+from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.tradeoff import TradeOff
+from gmip.errors import InvalidArgument, UnreachableTarget
+
+__all__ = ["Alternative", "Change", "Closed", "Ways", "alternatives"]
+
+Change = Literal["noise", "noise-alone", "batch", "steps", "clip", "parameters", "data"]
+Schedule = tuple[NoisySGD, ...]
+MOST_DATA: Final = 1_000  # times as many records: beyond that more data is no advice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """One way to a target: what to run instead, which nothing but `change` tells from the run as it is.
+
+    value : what the target measures (a TPR, a mu, ...), at most the target; of `curve`, the answer of `account`.
+    notion : of that answer: "noise-alone" counts on noise alone, whatever was asked for.
+    """
+
+    change: Change
+    runs: Schedule
+    value: float
+    curve: TradeOff
+    notion: Notion
+
+
+@dataclass(frozen=True)
+class Closed:
+    """A way that does not reach the target, and why, as a clause."""
+
+    change: Change
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways:
+    """All ways from a run to a target.
+
+    now, curve : what the target measures of the run as it is.
+    met : whether that is within the target already; the only way beyond is then "noise-alone", where it is not.
+    """
+
+    runs: Schedule
+    now: float
+    curve: TradeOff
+    met: bool
+    open: tuple[Alternative, ...]
+    closed: tuple[Closed, ...]
+
+
+class _TooSlow(Exception):
+    """The time for all ways is used up."""
+
+
+def alternatives(
+    run: NoisySGD | Sequence[NoisySGD], *, seconds: float | None = None, notion: Notion = "gmip", **options: Any
+) -> Ways:
+    """Every way to reach a target from a run, one change at a time.
+
+    Parameters
+    ----------
+    run : a run or a schedule, as in `account`.
+    seconds : the time for all of it; ways that do not fit are closed, with that reason. None: no limit.
+    notion, options : one of the targets of `calibrate`, and options of `account`.
+
+    Returns
+    -------
+    `Ways`. "noise": the least noise (of a schedule, one factor for all phases). "noise-alone": the least noise that
+    keeps the target by differential privacy, so for any record and any attacker; where that is a bound and the answer
+    for "noise" is not. "batch": the smallest larger batch, for as many steps, else for as many epochs; the noise on the
+    mean stays. "steps": the most steps (of a schedule: in all phases in proportion). "clip": the largest clipping norm
+    at which the noise is enough. "parameters": the most trainable parameters. "data": the fewest more records, for as
+    many steps.
+
+    Guarantees
+    ----------
+    Each open way was checked with `account`: its value is at most the target, as far as its curve's `kind` says: a
+    forecast stays a forecast. Values are rounded to five digits on the safe side before that.
+    """
+    runs = tuple(as_runs(run))
+    target = Target.of(**{name: value for name, value in options.items() if name in _TARGETS})
+    accounting = {name: value for name, value in options.items() if name not in _TARGETS} | {"notion": notion}
+    search = _Search(
+        runs, target, options | accounting, accounting, None if seconds is None else time.monotonic() + seconds
+    )
+    now = account(runs, **accounting)
+    value = target.measure(now)
+    met = value <= target.value
+    ways: list[tuple[Change, Callable[[], Schedule | None]]] = [] if met else search.ways()
+    found: list[Alternative] = []
+    closed: list[Closed] = []
+    for change, find in ways:
+        _take(found, closed, change, search, find, accounting)
+    if notion == "gmip" and not any(one.change == "noise" and one.curve.kind == "bound" for one in found):
+        proved = now.kind == "bound" and met
+        if not proved and not any(one.change == "noise" for one in closed):
+            alone: list[Alternative] = []
+            _take(alone, [], "noise-alone", search, search.noise_alone, {"notion": "gdp"})
+            found[1:1] = [one for one in alone if one.curve.kind == "bound"]
+    return Ways(runs=runs, now=value, curve=now, met=met, open=tuple(found), closed=tuple(closed))
+
+
+_TARGETS: Final = ("target_mu", "target_tpr", "target_advantage", "target_epsilon", "delta")
+
+
+def _take(
+    found: list[Alternative],
+    closed: list[Closed],
+    change: Change,
+    search: _Search,
+    find: Callable[[], Schedule | None],
+    accounting: dict[str, Any],
+) -> None:
+    """Go one way; None is one that does not apply to the run."""
+    try:
+        runs = find()
+        if runs is None:
+            return
+        curve = account(runs, **accounting)
+        value = search.target.measure(curve)
+        if value > search.target.value:
+            raise UnreachableTarget("it is missed by a hair wherever it was looked for")
+    except _TooSlow:
+        closed.append(Closed(change, "not computed: it takes too long"))
+    except (UnreachableTarget, InvalidArgument) as error:
+        closed.append(Closed(change, _clause(error)))
+    else:
+        found.append(Alternative(change=change, runs=runs, value=value, curve=curve, notion=accounting["notion"]))
+
+
+def _clause(error: UnreachableTarget | InvalidArgument) -> str:
+    if error.argument == "clip_norm":
+        return "without a clip norm no amount of noise is enough: clip the gradient of each record"
+    return error.problem[:1].lower() + error.problem[1:]
+
+
+@dataclass(frozen=True)
+class _Search:
+    runs: Schedule
+    target: Target
+    options: dict[str, Any]  # of `calibrate`: the target and the accounting
+    accounting: dict[str, Any]  # of `account`
+    deadline: float | None
+
+    def ways(self) -> list[tuple[Change, Callable[[], Schedule | None]]]:
+        return [
+            ("noise", self.noise),
+            ("batch", self.batch),
+            ("steps", self.steps),
+            ("clip", self.clip),
+            ("parameters", self.parameters),
+            ("data", self.data),
+        ]
+
+    def measured(self, runs: Schedule) -> float:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            raise _TooSlow
+        with coarsely():  # which only shuffled epochs take notice of: on the attacker's side, in a tenth of the time
+            return self.target.measure(account(runs, **self.accounting))
+
+    def meets(self, runs: Schedule) -> bool:
+        return self.measured(runs) <= self.target.value
+
+    @cached_property
+    def _calibrated(self) -> Schedule:
+        return tuple(calibrate(list(self.runs), **self.options))
+
+    def noise(self) -> Schedule:
+        return tuple(run.replace(noise_std=_rounded(run.noise_std, "up")) for run in self._calibrated)
+
+    def noise_alone(self) -> Schedule | None:
+        targets = {name: value for name, value in self.options.items() if name in _TARGETS}
+        try:
+            least = calibrate(list(self.runs), **targets, notion="gdp")
+        except (InvalidArgument, UnreachableTarget):  # not clipped, or phases whose neighbours differ
+            return None
+        if all(new.noise_std <= old.noise_std for new, old in zip(least, self.runs, strict=True)):
+            return None
+        return tuple(run.replace(noise_std=_rounded(run.noise_std, "up")) for run in least)
+
+    def clip(self) -> Schedule | None:
+        """As much noise as there is, in the units that count: those of C/n."""
+        if not any(run.noise_std > 0.0 for run in self.runs):
+            return None
+        least = self._calibrated
+        factor = max(
+            new.noise_std / old.noise_std for new, old in zip(least, self.runs, strict=True) if old.noise_std > 0.0
+        )
+        return tuple(
+            run if run.clip_norm is None else run.replace(clip_norm=_rounded(run.clip_norm / factor, "down"))
+            for run in self.runs
+        )
+
+    def batch(self) -> Schedule | None:
+        if all(run.batch_size == run.dataset_size for run in self.runs):
+            return None
+        first = min(self.runs, key=lambda run: run.batch_size)
+
+        def at(size: int, *, epochs: bool) -> Schedule:
+            made = []
+            for run in self.runs:
+                n = min(run.dataset_size, math.ceil(run.batch_size * size / first.batch_size))
+                steps = max(1, math.ceil(run.num_steps * run.batch_size / n)) if epochs else run.num_steps
+                made.append(run.replace(batch_size=n, num_steps=steps))
+            return tuple(made)
+
+        best: list[tuple[float, int]] = []
+        for epochs in (False, True):
+            size, nearest, least = smallest_that_meets(
+                lambda n, epochs=epochs: self.measured(at(n, epochs=epochs)),  # type: ignore[misc]
+                self.target.value,
+                lowest=first.batch_size + 1,
+                highest=first.dataset_size,
+            )
+            if size is not None:
+                return at(size, epochs=epochs)
+            best.append((least, nearest))
+        least, nearest = min(best)
+        raise UnreachableTarget(f"the best size, {count(nearest)}, gives {self._shown(least)}")
+
+    def steps(self) -> Schedule:
+        total = sum(run.num_steps for run in self.runs)
+
+        def first(steps: int) -> Schedule:
+            """All phases in proportion: those of a record may be kinds of steps that take turns."""
+            return tuple(run.replace(num_steps=-(-run.num_steps * steps // total)) for run in self.runs)
+
+        if not self.meets(first(1)):
+            raise UnreachableTarget(f"one step gives {self._shown(self.measured(first(1)))}")
+        return first(_last(lambda steps: self.meets(first(steps)), 1, total))
+
+    def parameters(self) -> Schedule | None:
+        susceptibility = self.accounting.get("susceptibility")
+        if self.accounting["notion"] == "gdp" or self.accounting.get("attacker_knows", 0.0) == 1.0:
+            return None
+        if susceptibility is not None and not isinstance(susceptibility, str):
+            return None  # what was measured, or assumed, is about this model
+        most = max(run.num_params for run in self.runs)
+        if most == 1:
+            return None
+
+        def at(params: int) -> Schedule:
+            return tuple(
+                run.replace(
+                    num_params=min(run.num_params, params), rank=None if run.rank is None else min(run.rank, params)
+                )
+                for run in self.runs
+            )
+
+        if not self.meets(at(1)):
+            raise UnreachableTarget(f"one parameter gives {self._shown(self.measured(at(1)))}")
+        return at(_last(lambda params: self.meets(at(params)), 1, most))
+
+    def data(self) -> Schedule:
+        size = max(run.dataset_size for run in self.runs)
+
+        def at(records: int) -> Schedule:
+            return tuple(
+                run.replace(dataset_size=records, batch_size=records if run.sampling == "full" else run.batch_size)
+                for run in self.runs
+            )
+
+        low, high = size, 2 * size
+        while not self.meets(at(high)):
+            low, high = high, 2 * high
+            if high > MOST_DATA * size:
+                raise UnreachableTarget(
+                    f"{count(low // size)} times as many records give {self._shown(self.measured(at(low)))}"
+                )
+        return at(1 + _last(lambda records: not self.meets(at(records)), low, high))
+
+    def _shown(self, value: float) -> str:
+        return percent(value, "up") if self.options.get("target_tpr") is not None else number(value, "up")
+
+
+def _last(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The last number below `high` for which something holds that holds for `low`, and then no more."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _rounded(value: float, rounding: Literal["up", "down"]) -> float:
+    """Five digits, to be copied."""
+    return float(number(value, rounding, 5))
