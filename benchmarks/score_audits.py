@@ -3,6 +3,7 @@ two million scores take?
 
     python benchmarks/score_audits.py nulls 1000      # files of noise: ties, constants, heavy tails, 10 against 1,000
     python benchmarks/score_audits.py five 1000       # five attacks on one run, mu = 0 and 0.5
+    python benchmarks/score_audits.py five 250 750    # the last 250 of them
     python benchmarks/score_audits.py million         # 1e6 + 1e6 scores in a CSV, against reading it alone
 
 The last one prints ratios, because absolute times mean little on a shared machine, and peak memory.
@@ -39,14 +40,14 @@ def noise(rng: np.random.Generator, kind: str) -> tuple[np.ndarray, np.ndarray]:
     return draw(ins), draw(outs)
 
 
-def nulls(count: int) -> None:
+def nulls(count: int, first: int = 0) -> None:
     """Through files and the command line, as users do; claims of mu = 0, which noise keeps."""
     kinds = ("normal", "ties", "constant", "heavy tails", "10 against 1,000")
     accused, gates = dict.fromkeys(kinds, 0), dict.fromkeys(kinds, 0)
     tried = dict.fromkeys(kinds, 0)
     with tempfile.TemporaryDirectory() as folder:
         path, out = Path(folder) / "scores.csv", Path(folder) / "out"
-        for i in range(count):
+        for i in range(first, first + count):
             kind = kinds[i % len(kinds)]
             ins, outs = noise(np.random.default_rng([i, 11]), kind)
             rows = [*((1, x) for x in ins.tolist()), *((0, x) for x in outs.tolist())]
@@ -66,14 +67,14 @@ def nulls(count: int) -> None:
     print(f", failed gates {sum(gates.values())} ({sum(gates.values()) / count:.1%})")
 
 
-def five(count: int) -> None:
+def five(count: int, first: int = 0) -> None:
     """The largest bound of five attacks against the truth, the verdict on a claim that holds, and its gate."""
     for mu in (0.0, 0.5):
         tpr = float(norm.sf(norm.isf(0.01) - mu))
         over = epsilons = exposed = gates = 0
         curve = gmip.Gaussian(mu)
         epsilon = curve.epsilon(1.0e-5) if mu else 0.0
-        for i in range(count):
+        for i in range(first, first + count):
             rng = np.random.default_rng([i, 7])
             ins, outs = ({f"a{k}": rng.normal(shift, 1.0, 80) for k in range(5)} for shift in (mu, 0.0))
             run = gmip.audit_scores(ins, outs, claim=mu, fail_above_tpr=(tpr, 0.01), seed=i).runs[0]
@@ -82,8 +83,9 @@ def five(count: int) -> None:
             exposed += run.verdict.kind == "exposed"
             gates += run.gate is not None and not run.gate.passed
         print(
-            f"mu = {mu}: of {count} audits with five attacks, mu bound too high {over / count:.1%}, epsilon bound "
-            f"{epsilons / count:.1%}, accused {exposed / count:.1%}, failed gates {gates / count:.1%}"
+            f"mu = {mu}: of {count} audits with five attacks, mu bound too high {over} ({over / count:.1%}), epsilon "
+            f"bound {epsilons} ({epsilons / count:.1%}), accused {exposed} ({exposed / count:.1%}), failed gates "
+            f"{gates} ({gates / count:.1%})"
         )
 
 
@@ -116,4 +118,4 @@ if __name__ == "__main__":
     if what == "million":
         million()
     else:
-        {"nulls": nulls, "five": five}[what](int(rest[0]) if rest else 1000)
+        {"nulls": nulls, "five": five}[what](*(int(number) for number in rest or ["1000"]))

@@ -67,6 +67,15 @@ def test_without_a_claim(run, scores: Path, tmp_path: Path) -> None:
     assert compared.code == 0 and "No promise" not in compared.err and "mine (2)" in compared.out
 
 
+def test_a_gate_with_too_few_records_says_that_it_cannot_fail(run, tmp_path: Path) -> None:
+    path = tmp_path / "few.csv"
+    path.write_text("member,score\n" + "".join(f"{i % 2},{i % 2}\n" for i in range(20)))
+    done = run("audit", str(path), "--fail-above-tpr", "0.3@0.01", "--out", str(tmp_path / "out"))
+    assert done.code == 0 and "could not fail" in done.out
+    assert "passed only because there are too few candidates" in done.err
+    assert "Gate could not fail" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+
+
 def test_an_epsilon_and_other_columns(run, scores: Path, tmp_path: Path) -> None:
     scores.write_text(scores.read_text().replace("id,member,score", "record,in_train,likelihood"))
     arguments = ["audit", str(scores), "--out", str(tmp_path / "out"), "--claim-epsilon", "0.1@1e-5"]

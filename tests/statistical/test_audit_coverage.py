@@ -14,6 +14,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from gmip.accounting.families import Gaussian
+from gmip.stats import noticeable_tpr
 from gmip.stats.bounds import METHODS, candidates_needed, claim_p_value, mu_lower_bound, tpr_lower_bound
 from gmip.stats.intervals import RunScores, roc_band, summary
 
@@ -293,6 +294,19 @@ def test_the_power_that_was_planned():
     rng = np.random.default_rng(24)
     rates = np.array([tpr_lower_bound(gaussian(rng, mu, size, size), 0.01) for _ in range(300)])
     assert 0.7 < np.mean(rates > 0.05) < 0.9
+
+
+def test_what_a_limit_notices():
+    noticed = noticeable_tpr(150, 400, limit=0.05, fpr=0.01)
+    assert noticed is not None and 0.05 < noticed < 0.5
+    mu = float(ndtri(noticed) - ndtri(0.01))
+    rng = np.random.default_rng(25)
+    rates = np.array([tpr_lower_bound(gaussian(rng, mu, 150, 400), 0.01) for _ in range(300)])
+    assert 0.7 < np.mean(rates > 0.05) < 0.9
+    # Perfect scores: the bound that the limit is compared with.
+    perfect = tpr_lower_bound([RunScores(np.ones(10), np.zeros(12))], 0.01)
+    assert noticeable_tpr(10, 12, limit=perfect + 0.01, fpr=0.01) is None
+    assert noticeable_tpr(10, 12, limit=perfect - 0.01, fpr=0.01) is not None
 
 
 def _report(simulations):

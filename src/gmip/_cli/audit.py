@@ -329,6 +329,7 @@ def _audit_table(
 def _finish(result: AuditResult, written: Written, *, junit: str | None, json: bool) -> None:
     """Say what was found; exit code 1 if it is more than the gate lets through."""
     from gmip.report import write_junit
+    from gmip.report.sentences import blind_gate
 
     if junit is not None:
         write_junit(result, Path(junit))
@@ -337,6 +338,9 @@ def _finish(result: AuditResult, written: Written, *, junit: str | None, json: b
     else:
         _print(result, written)
     sys.stdout.flush()  # a full disk is not to look like a failed gate
+    for one in result.runs:
+        if one.gate is not None and one.gate.blind:
+            print(f"{one.name}: the gate passed only because {blind_gate(one, one.gate)}.", file=sys.stderr)
     failed = [f"{one.name}: {_gate(one.gate)}" for one in result.runs if one.gate and not one.gate.passed]
     for line in failed:
         print(line, file=sys.stderr)
@@ -464,7 +468,7 @@ def _print(result: AuditResult, written: Written) -> None:
             )
             rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
         if one.gate is not None:
-            rows.append(("gate", "passed" if one.gate.passed else "FAILED"))
+            rows.append(("gate", "could not fail" if one.gate.blind else "passed" if one.gate.passed else "FAILED"))
         whose = f"{one.name}: " if len(result.runs) > 1 else ""
         show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", cautions(one))
     print(f"Report: {written.html}")

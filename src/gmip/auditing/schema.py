@@ -336,6 +336,8 @@ class Gate(_Frozen):
     tpr_lower: Share  # the highest of all attacks
     attack: str
     passed: bool
+    blind: bool = False  # it could not fail: too few candidates, or no attack told any two of them apart
+    noticeable_tpr: Share | None = None  # about the least TPR with which it fails with a chance of 80%
 
 
 class RunFacts(_Frozen):

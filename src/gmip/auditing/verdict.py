@@ -12,7 +12,7 @@ from gmip._numbers import chance, count, interval, number, percent, rate, rate_k
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, Gate, RunCheck, Verdict
-from gmip.stats import Pooled, RunScores, candidates_needed, tpr_lower_bound
+from gmip.stats import Pooled, RunScores, candidates_needed, noticeable_tpr, pool, tpr_lower_bound
 
 __all__ = [
     "PREDICTIONS_THREAT_MODEL",
@@ -285,7 +285,28 @@ def gate(
     """Whether no attack finds more than `limit` at `fpr`, beyond doubt."""
     lower = tpr_lower_bounds(scores, fpr=fpr, confidence=confidence, seed=seed)
     worst, name = max((least, name) for name, least in lower.items())
-    return Gate(fpr=fpr, limit=limit, tpr_lower=worst, attack=name, passed=worst <= limit)
+    pooled = {attack: runs if isinstance(runs, Pooled) else pool(runs) for attack, runs in scores.items()}
+    noticeable = [
+        noticeable_tpr(
+            runs.members.size,
+            runs.non_members.size,
+            limit=limit,
+            fpr=fpr,
+            confidence=1.0 - (1.0 - confidence) / len(scores),
+        )
+        for runs in pooled.values()
+        if min(runs.members.min(), runs.non_members.min()) < max(runs.members.max(), runs.non_members.max())
+    ]
+    seen = [tpr for tpr in noticeable if tpr is not None]
+    return Gate(
+        fpr=fpr,
+        limit=limit,
+        tpr_lower=worst,
+        attack=name,
+        passed=worst <= limit,
+        blind=worst <= limit and not seen,
+        noticeable_tpr=min(seen, default=None),
+    )
 
 
 def _found(one: AttackOutcome) -> str:

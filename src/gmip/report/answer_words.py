@@ -62,7 +62,9 @@ def all_badges(run: RunAudit, answer: AttackerAnswer | None) -> list[Badge]:
         shown.insert(0, Badge("The record does not match the run", "bad"))
     if run.verdict.kind == "exposed":
         shown.append(Badge("Promise refuted", "bad"))
-    if run.gate is not None:
+    if run.gate is not None and run.gate.blind:
+        shown.append(Badge("Gate could not fail", "open"))
+    elif run.gate is not None:
         shown.append(Badge("Gate passed", "plain") if run.gate.passed else Badge("Gate failed", "bad"))
     return shown
 

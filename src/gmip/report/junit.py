@@ -14,7 +14,8 @@ __all__ = ["write_junit"]
 
 def write_junit(result: AuditResult, path: Path) -> None:
     """One test for each run's verdict (inconclusive, nothing promised, or a leak to an attacker with a list: skipped,
-    not passed), one for the check of its record (what could not be checked: skipped), one for each gate."""
+    not passed), one for the check of its record (what could not be checked: skipped), one for each gate (that could not
+    fail: skipped)."""
     suite = ElementTree.Element("testsuite", name=_clean(result.title))
     counts = {"tests": 0, "failures": 0, "skipped": 0}
     for run in result.runs:
@@ -42,6 +43,9 @@ def write_junit(result: AuditResult, path: Path) -> None:
         if not run.gate.passed:
             ElementTree.SubElement(case, "failure", message=_clean(sentences.gate(run, run.gate)))
             counts["failures"] += 1
+        elif run.gate.blind:
+            ElementTree.SubElement(case, "skipped", message=_clean(sentences.gate(run, run.gate)))
+            counts["skipped"] += 1
     for name, count in counts.items():
         suite.set(name, str(count))
     write(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True), shared=True)

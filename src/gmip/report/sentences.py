@@ -13,6 +13,7 @@ __all__ = [
     "STANDINGS",
     "attack_notes",
     "attack_title",
+    "blind_gate",
     "cautions",
     "certainty",
     "comparison_title",
@@ -190,10 +191,26 @@ def attack_title(run: RunAudit, name: str) -> str:
 
 
 def gate(run: RunAudit, found: Gate) -> str:
-    return (
+    if found.blind:
+        return f"Passed only because it could not fail: {blind_gate(run, found)}."
+    text = (
         f"{'Passed' if found.passed else 'Failed'}: at {rate(found.fpr)} false alarms at least "
         f"{percent(found.tpr_lower, 'down')} of the members are found ({attack_title(run, found.attack)}); "
         f"the limit is {rate(found.limit)}."
+    )
+    if not found.passed or found.noticeable_tpr is None:
+        return text
+    least = percent(found.noticeable_tpr, "up")
+    return f"{text} With these candidates it fails (with a chance of 80%) where {least} or more can be found."
+
+
+def blind_gate(run: RunAudit, found: Gate) -> str:
+    """Why a gate could not fail."""
+    if all(one.blind for one in run.attacks):
+        return "no attack told any two candidates apart"
+    return (
+        "there are too few candidates for a limit of "
+        f"{rate(found.limit)} at {rate(found.fpr)} false alarms, so an attack that finds every member would pass, too"
     )
 
 

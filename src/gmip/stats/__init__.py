@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gmip.stats._pooled_scores import Pooled, pool
-from gmip.stats._power import noticeable_mu
+from gmip.stats._power import noticeable_mu, noticeable_tpr
 from gmip.stats.bounds import (
     candidates_needed,
     claim_p_value,
@@ -31,6 +31,7 @@ __all__ = [
     "logistic_calibration",
     "mu_lower_bound",
     "noticeable_mu",
+    "noticeable_tpr",
     "pool",
     "roc_band",
     "roc_curve",

@@ -13,7 +13,7 @@ from gmip.stats._families import GaussianFamily
 from gmip.stats._rank_tests import SUM_SHARE, Fnr, crossing_probability, expected_losses, one_run_design
 from gmip.stats._rates import best_rank, chord
 
-__all__ = ["candidates_needed", "noticeable_mu"]
+__all__ = ["candidates_needed", "noticeable_mu", "noticeable_tpr"]
 
 _MOST = 10**8
 _LARGEST_MU = 12.0
@@ -65,6 +65,34 @@ def noticeable_mu(size: int, *, confidence: float = 0.95, power: float = 0.8) ->
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         low, high = (low, middle) if _sum_power(0.0, middle, error, power)(size) else (middle, high)
+    return high
+
+
+def noticeable_tpr(
+    members: int, non_members: int, *, limit: float, fpr: float, confidence: float = 0.95, power: float = 0.8
+) -> float | None:
+    """About the least TPR at `fpr` that `tpr_lower_bound` puts above `limit` with probability `power`; None: none, not
+    even scores that tell everybody apart would do.
+
+    The true curve is taken to be Gaussian, as in `candidates_needed`.
+    """
+    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
+    power = check.probability("power", power, open_low=True, open_high=True)
+    limit, fpr = check.probability("limit", limit), check.probability("fpr", fpr, open_low=True, open_high=True)
+    rank, claim = best_rank(non_members, fpr), chord(limit, fpr)
+
+    def refuted(above: int) -> bool:
+        return crossing_probability(above, members, rank, non_members, claim) <= error
+
+    if not refuted(members):
+        return None
+    critical = _bisect(refuted, 0, members)
+    low, high = max(limit, fpr), 1.0
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        truth = _gaussian(max(float(ndtri(middle) - ndtri(fpr)), 0.0))
+        seen = crossing_probability(critical, members, rank, non_members, truth) >= power
+        low, high = (low, middle) if seen else (middle, high)
     return high
 
 

@@ -121,3 +121,12 @@ def test_gate() -> None:
     broken = gate({"loss": weak, "glir": strong}, limit=0.05, fpr=0.01, confidence=CONFIDENCE, seed=0)
     assert not broken.passed and broken.attack == "glir"
     assert broken.tpr_lower < norm.sf(norm.isf(0.01) - 2.0)
+    assert not broken.blind and not held.blind
+    assert held.noticeable_tpr is not None and 0.05 < held.noticeable_tpr < 0.15
+
+
+@pytest.mark.parametrize("found", [RunScores(np.ones(10), np.zeros(10)), RunScores(np.ones(2000), np.ones(2000))])
+def test_a_gate_that_cannot_fail_says_so(found: RunScores) -> None:
+    """Ten of each, all told apart; and one score for all."""
+    held = gate({"loss": [found]}, limit=0.3, fpr=0.01, confidence=CONFIDENCE, seed=0)
+    assert held.passed and held.blind and held.noticeable_tpr is None

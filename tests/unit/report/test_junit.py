@@ -23,6 +23,15 @@ def test_what_holds_passes(tmp_path: Path) -> None:
     assert suite.attrib == {"name": 'a "title" <b>', "tests": "2", "failures": "0", "skipped": "0"}
 
 
+def test_a_gate_that_could_not_fail_is_skipped(tmp_path: Path) -> None:
+    (run,) = sample.consistent().runs
+    gate = Gate(fpr=0.01, limit=0.9, tpr_lower=0.2, attack=run.attacks[0].attack, passed=True, blind=True)
+    suite = written(tmp_path / "j.xml", run.model_copy(update={"gate": gate}))
+    (skipped,) = suite.iter("skipped")
+    assert str(skipped.get("message")).startswith("Passed only because it could not fail: there are too few candidates")
+    assert suite.get("failures") == "0"
+
+
 def test_a_leak_to_an_attacker_with_a_list_does_not_pass(tmp_path: Path) -> None:
     (run,) = sample.consistent().runs
     leaking = run.model_copy(update={"verdict": run.verdict.model_copy(update={"list_leak": True}), "gate": None})
