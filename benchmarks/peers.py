@@ -15,7 +15,7 @@ What each attack is given:
 - gmip's `reference` (text model): the base model's answers. `optimum-decode` (logistic regression): the weights, and a
   list that holds all members; that is no black box, and counts for nobody.
 
-With --folder finished seeds are kept as JSON, and the same command goes on there. Results do not depend on it.
+With --folder finished seeds (and shadow models of the unfinished one) are kept, and the same command goes on there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shutil
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -43,6 +45,7 @@ from gmip.stats.roc import auc, tpr_at_fpr
 
 Scores = dict[str, np.ndarray]
 _WHITE_BOX = ("gmip optimum-decode",)
+_FIRST = 10  # of the seeds: smaller ones were looked at while attacks were written
 
 
 @dataclass(frozen=True)
@@ -157,11 +160,10 @@ def ours(case: Case, folder: Path, shadows: int) -> list[Scores]:
     return [{name: values[judged] for name, values in everybody.items()} for _, judged in case.halves()]
 
 
-def compared(setting: Setting, seed: int, shadows: int) -> Row:
-    """(AUC, TPR at 1%) of each attack, means over the two halves; and accuracies."""
+def compared(setting: Setting, seed: int, shadows: int, place: Path) -> Row:
+    """(AUC, TPR at 1%) of each attack, means over the two halves; and accuracies. Shadow models are kept in `place`."""
     case = trained(setting, seed)
-    with tempfile.TemporaryDirectory() as place:
-        parts = [art(case), sacro(case, Path(place), shadows), ours(case, Path(place), shadows)]
+    parts = [art(case), sacro(case, place, shadows), ours(case, place, shadows)]
     rates: dict[str, list[tuple[float, float]]] = {}
     for number, (_, judged) in enumerate(case.halves()):
         inside = case.inside[judged]
@@ -205,15 +207,14 @@ def duel(title: str, runs: list[Row], rows: list[Row]) -> Row:
     return row
 
 
-def kept(folder: Path | None, name: str, compute: Callable[[], Row]) -> Row:
-    path = None if folder is None else folder / f"{name}.json"
-    if path is not None and path.is_file():
-        return dict(json.loads(path.read_text()))
-    row = compute()
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(row))
-    return row
+def kept(folder: Path, name: str, compute: Callable[[Path], Row]) -> Row:
+    """What was computed before, or is now; an interrupted computation finds its shadow models again."""
+    path, shadow_models = folder / f"{name}.json", folder / name
+    if not path.is_file():
+        shadow_models.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(compute(shadow_models)))
+        shutil.rmtree(shadow_models)
+    return dict(json.loads(path.read_text()))
 
 
 def main() -> None:
@@ -225,6 +226,11 @@ def main() -> None:
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")  # of the peers' dependencies
+    with tempfile.TemporaryDirectory() as scratch:
+        show(*measured(options, options.folder or Path(scratch)))
+
+
+def measured(options: argparse.Namespace, folder: Path) -> tuple[list[Row], list[Row]]:
     found: list[Row] = []
     duels: list[Row] = []
     for name in options.settings or SETTINGS:
@@ -232,8 +238,9 @@ def main() -> None:
         shadows = options.shadows or setting.shadows
         runs = []
         try:
-            for seed in range(options.seeds):
-                runs.append(kept(options.folder, f"{name}-{shadows}-{seed}", lambda: compared(setting, seed, shadows)))  # noqa: B023
+            for seed in range(_FIRST, _FIRST + options.seeds):
+                compute = partial(compared, setting, seed, shadows)
+                runs.append(kept(folder, f"{name}-{shadows}-{seed}", compute))
                 print(name, seed, runs[-1], file=sys.stderr, flush=True)
         except DataUnavailable as missing:
             print(missing, file=sys.stderr)
@@ -241,6 +248,10 @@ def main() -> None:
         rows = rows_of(name, runs)
         found += rows
         duels.append(duel(name, runs, rows))
+    return found, duels
+
+
+def show(found: list[Row], duels: list[Row]) -> None:
     columns = {"setting": "setting|s", "attack": "attack|s", "auc": "AUC|.3f", "auc_error": "+-|.3f"}
     columns |= {"tpr": "TPR at 1%|.3f", "tpr_error": "+-|.3f", "seeds": "seeds|d"}
     table("Attacks on the same models and records", columns, found)

@@ -25,6 +25,7 @@ Form = Literal["losses", "label probabilities", "probabilities", "logits"]
 _LEAST: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
 _SUM_ERROR: Final = 0.02  # by which rounded probabilities of a record may miss 1
 _OFFLINE_SCALE: Final = 0.3  # of RMIA, as in `gmip.attacks.RMIA`
+_VOTES: Final = 1.0e-5  # probabilities of 0 and 1 and none nearer to them than this are shares of votes
 
 _QUERY, _LABELS = "query access to the model", "true labels of the candidates"
 _SHADOWS: Final = "reference models"
@@ -47,8 +48,8 @@ class Answers:
     Attributes
     ----------
     log_p : shape (c,), log of the probability of the true label; minus the loss.
-    phi : shape (c,), logit-scaled confidence log(p/(1 - p)) in the true label; of losses that are negative, which come
-        from densities, minus the loss.
+    phi : shape (c,), logit-scaled confidence log(p/(1 - p)) in the true label, infinite where p is 0 or 1; of losses
+        that are negative, which come from densities, minus the loss.
     logs, labels : shapes (c, k) and (c,), log-probabilities of all classes, and the place of the true one.
     densities : losses are of densities, not of probabilities.
     """
@@ -87,8 +88,8 @@ def read_answers(form: Form, values: Array, labels: NDArray[np.intp] | None) -> 
     if form == "label probabilities":
         _check_probabilities(values)
         with np.errstate(divide="ignore"):
-            log_p = np.maximum(np.log(values), _LEAST)
-            return Answers(log_p, log_p - np.maximum(np.log1p(-values), _LEAST))
+            logs = np.log(values)
+            return Answers(np.maximum(logs, _LEAST), logs - np.log1p(-values))
     if form == "probabilities":
         _check_probabilities(values)
         total = values.sum(axis=1)
@@ -108,7 +109,12 @@ def read_answers(form: Form, values: Array, labels: NDArray[np.intp] | None) -> 
     others = logs.copy()
     others[rows, labels] = -np.inf
     log_p = logs[rows, labels]
-    return Answers(log_p, log_p - logsumexp(others, axis=1), logs, labels)
+    if form == "logits":
+        return Answers(log_p, log_p - logsumexp(others, axis=1), logs, labels)
+    rest = values.copy()
+    rest[rows, labels] = 0.0
+    with np.errstate(divide="ignore"):
+        return Answers(log_p, np.log(values[rows, labels]) - np.log(rest.sum(axis=1)), logs, labels)
 
 
 def _check_probabilities(values: Array) -> None:
@@ -123,7 +129,7 @@ def _check_probabilities(values: Array) -> None:
 
 def _logit_scaled(log_p: Array) -> Array:
     with np.errstate(divide="ignore"):
-        return np.asarray(log_p - np.maximum(np.log(-np.expm1(log_p)), _LEAST))
+        return np.asarray(log_p - np.log(-np.expm1(log_p)))
 
 
 def signals(model: Answers, references: Sequence[Reference] = (), attacks: Sequence[str] | None = None) -> list[Signal]:
@@ -208,14 +214,13 @@ def _with_references(model: Answers, references: Sequence[Reference]) -> list[Si
             remedy="add a reference model without it",
         )
     online = bool(np.min(inside_count) >= 1.0)
-    low, high = finite_range([model.phi, *(one.answers.phi for one in references if one.answers.phi is not None)])
-    phi = np.clip(model.phi, low, high)[:, None]
+    phi, *theirs = _comparable([model, *(one.answers for one in references)])
     moments, means = (Moments((size, 1)), Moments((size, 1))), (LogMean(size), LogMean(size))
-    for answers, inside in references:
-        assert answers.phi is not None and answers.log_p is not None
+    for (answers, inside), values in zip(references, theirs, strict=True):
+        assert answers.log_p is not None
         out = np.ones(size, dtype=np.bool_) if inside is None else ~inside
         for side, rows in enumerate((~out, out)):
-            moments[side].add(np.clip(answers.phi, low, high)[:, None], rows)
+            moments[side].add(values, rows)
             means[side].add(answers.log_p, rows)
     facts: dict[str, Fact] = {"online": online, "reference_models": len(references)}
     found = []
@@ -231,3 +236,17 @@ def _with_references(model: Answers, references: Sequence[Reference]) -> list[Si
         usual = blended(means[1].value, _OFFLINE_SCALE)
     found.append(_signal("rmia", model.log_p - usual, facts))
     return found
+
+
+def _comparable(models: Sequence[Answers]) -> list[Array]:
+    """The confidences of each model on a scale on which LiRA may take them to be nearly Gaussian, shapes (c, 1).
+
+    That is phi, and where it is infinite the largest finite one of any model. But a forest's probabilities are shares of
+    votes, of which many are 0 or 1: there it is the angle arcsin(sqrt(p)), which stabilises their variance.
+    """
+    phis = [one.phi for one in models if one.phi is not None]
+    low, high = finite_range(phis)
+    edge = any(np.isinf(phi).any() for phi in phis)
+    if edge and max(-low, high) < -np.log(_VOTES):
+        return [np.arcsin(np.sqrt(np.exp(one.log_p)))[:, None] for one in models if one.log_p is not None]
+    return [np.clip(phi, low, high)[:, None] for phi in phis]

@@ -10,6 +10,7 @@ import pytest
 from gmip.auditing.predictions import Answers, Reference, read_answers, signals
 from gmip.errors import InvalidArgument
 from gmip.stats.reference_models import Moments, likelihood_ratios
+from gmip.stats.roc import auc
 
 
 @pytest.fixture
@@ -69,6 +70,25 @@ def test_certain_models_have_finite_scores():
     for name, scores in found(answers, [Reference(answers), Reference(answers)]).items():
         assert np.isfinite(scores).all(), name
     assert found(answers)["loss"][0] > found(answers)["loss"][2] > found(answers)["loss"][1]
+
+
+def test_lira_on_shares_of_votes():
+    """Forests answer 0 and 1 often, where log(p/(1 - p)) is infinite. The optimum knows the chance of each vote."""
+    rng = np.random.default_rng(0)
+    size, votes, models = 1500, 30, 16
+    out = rng.uniform(0.6, 0.99, size)
+    chance = np.stack([out, out + 0.5 * (1.0 - out)])  # of a vote for the true label, without and with the record
+    inside = np.array([rng.permutation(size) % 2 == 0 for _ in range(1 + models)])
+    shares = np.array([rng.binomial(votes, chance[who.astype(int), np.arange(size)]) / votes for who in inside])
+    assert np.mean(shares == 1.0) > 0.1
+    answers = [read_answers("probabilities", np.column_stack([1.0 - p, p]), np.ones(size, dtype=int)) for p in shares]
+    lira = found(answers[0], [Reference(a, who) for a, who in zip(answers[1:], inside[1:], strict=True)])["lira"]
+    with np.errstate(divide="ignore"):
+        best = votes * (
+            shares[0] * np.log(chance[1] / chance[0]) + (1 - shares[0]) * np.log((1 - chance[1]) / (1 - chance[0]))
+        )
+    areas = [auc(scores[inside[0]], scores[~inside[0]]) for scores in (lira, best)]
+    assert areas[1] - 0.03 < areas[0] < areas[1] + 0.01
 
 
 def references(rng: np.random.Generator, size: int, models: int) -> tuple[np.ndarray, np.ndarray]:
