@@ -241,8 +241,8 @@ def _with_references(model: Answers, references: Sequence[Reference]) -> list[Si
 def _comparable(models: Sequence[Answers]) -> list[Array]:
     """The confidences of each model on a scale on which LiRA may take them to be nearly Gaussian, shapes (c, 1).
 
-    That is phi, and where it is infinite the largest finite one of any model. But a forest's probabilities are shares of
-    votes, of which many are 0 or 1: there it is the angle arcsin(sqrt(p)), which stabilises their variance.
+    That is phi, and where it is infinite the largest finite one of any model. But a forest's probabilities are shares
+    of votes, of which many are 0 or 1: there it is the angle arcsin(sqrt(p)), which stabilises their variance.
     """
     phis = [one.phi for one in models if one.phi is not None]
     low, high = finite_range(phis)
