@@ -54,6 +54,7 @@ def test_an_audit_writes_a_report_and_says_where(run: Path, tmp_path: Path, caps
     assert names == {
         "report.html",
         "report.md",
+        "summary.html",
         "result.json",
         "exposed-deployed.csv",
         "groups-deployed.csv",
@@ -124,7 +125,7 @@ def test_report_again(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     (audited / "report.html").unlink()
     assert gmip("report", audited / "result.json") == 0
     assert (audited / "report.html").read_bytes() == before
-    assert gmip("report", audited, "--out", tmp_path / "b") == 0
+    assert gmip("report", audited, "--out", tmp_path / "b", "--share") == 0
     assert (tmp_path / "b" / "report.html").read_bytes() == before
 
 

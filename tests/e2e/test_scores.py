@@ -16,7 +16,7 @@ from gmip.report import read_result
 from tests.e2e.cli import assert_one_sentence
 
 ROOT = Path(__file__).parents[2]
-REPORT = {"report.html", "report.md", "result.json", ".lock"}
+REPORT = {"report.html", "report.md", "summary.html", "result.json", ".lock"}
 
 
 @pytest.fixture(scope="module")

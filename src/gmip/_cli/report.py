@@ -25,13 +25,18 @@ Out = Annotated[str | None, typer.Option("--out", metavar="DIR", show_default=Fa
 def report(
     result: Annotated[str, typer.Argument(metavar="RESULT.json", help="A result.json of gmip audit, or its folder.")],
     out: Out = None,
+    share: Annotated[
+        bool, typer.Option("--share", help="Also write report-to-share.html, which names no record, file or seed.")
+    ] = False,
 ) -> None:
     """Write the report of a finished audit again."""
     reports = _reports()
     audited = reports.read_result(result)
     beside = Path(result) if Path(result).is_dir() else Path(result).parent
-    written = reports.write_report(audited, out or beside)
+    written = reports.write_report(audited, out or beside, share=share)
     print(f"Report: {written.html}")
+    if written.shared is not None:
+        print(f"To share: {written.shared}")
 
 
 def compare(

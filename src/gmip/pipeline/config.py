@@ -304,7 +304,7 @@ repeats: 1
 # the folder.
 seed: null
 
-# Where report.html, report.md, result.json and the work in progress go.
+# Where report.html, report.md, summary.html, result.json and the work in progress go.
 out: audit
 
 # Confidence of intervals, bounds and verdict.

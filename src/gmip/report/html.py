@@ -15,6 +15,7 @@ from gmip.report.exposure_chart import exposure_chart
 from gmip.report.figures import figure_html
 from gmip.report.page import asset, bullets, command, folded, page, scroll, table_html
 from gmip.report.run_parts import PARTS, Part, part_html
+from gmip.report.summary import summary_section
 
 __all__ = ["to_html"]
 
@@ -50,6 +51,7 @@ def to_html(result: AuditResult, *, shared: bool = False) -> str:
             tabindex="-1",
         ),
         tag("footer", tag("p", "Written by gmip. " + (_SHARED if shared else _PRIVATE))),
+        summary_section(result),
         style=asset("style.css"),
         script=asset("script.js"),
     )
@@ -81,7 +83,11 @@ def _contents(result: AuditResult, parts: Sequence[Part], shared: bool) -> Html:
     else:
         there = [part for part in parts if part.name and part.content(result, result.runs[0], "run-1")]
         entries = [("run-1-verdict", "Answer"), *((f"run-1-{part.key}", part.name) for part in there)]
-    entries += [("threat-model", "Assumptions"), *([] if shared else [("repeat", "Repeat it")])]
+    entries += [
+        ("threat-model", "Assumptions"),
+        *([] if shared else [("repeat", "Repeat it")]),
+        ("summary", "One-page summary"),
+    ]
     items = [tag("li", tag("a", name, href=f"#{key}")) for key, name in entries]
     return tag("nav", tag("ul", *items), aria_label="On this page")
 

@@ -28,6 +28,7 @@ __all__ = [
     "label",
     "meaning",
     "moment",
+    "not_shown",
     "rates",
     "unchecked",
 ]
@@ -180,8 +181,14 @@ def data_protection(result: AuditResult) -> tuple[str, ...]:
         "Risk examined: that somebody finds out whether a given person's record was used for training (membership "
         f"inference).{trained} Attacks tried: {listed(tried) if tried else 'none'}.",
         *(f"{run.name or 'The run'}: {answer_words.headline(result, run)}" for run in result.runs),
+        not_shown(),
+    )
+
+
+def not_shown() -> str:
+    return (
         "What this does not show: that no other attack finds more. It says nothing about the content of records, and "
-        "nothing about attackers who chose or changed training data.",
+        "nothing about attackers who chose or changed training data."
     )
 
 

@@ -23,11 +23,13 @@ from gmip.errors import FileError, InvalidArgument
 from gmip.report.html import to_html
 from gmip.report.markdown import to_markdown
 from gmip.report.share import shareable
+from gmip.report.summary import to_summary
 
 __all__ = ["Written", "read_result", "write_report"]
 
 RESULT = "result.json"
 SHARED = "report-to-share.html"
+SUMMARY = "summary.html"
 _ROWS = 65_536  # of a CSV that are written at a time
 _OPTIONAL = ("group", "own_mu")  # columns that not every audit has
 _WRITTEN_BY = f"pass a {RESULT} that gmip audit wrote"
@@ -41,6 +43,7 @@ class Written:
     html: Path
     markdown: Path
     json: Path
+    summary: Path
     csv: tuple[Path, ...] = ()
     shared: Path | None = None
 
@@ -52,8 +55,8 @@ def write_report(
     candidates: Mapping[str, Sequence[Candidate]] | None = None,
     share: bool = False,
 ) -> Written:
-    """Writes report.html, report.md (which names no record), result.json, for each run with groups groups-<run>.csv,
-    and for each run in `candidates` exposed-<run>.csv.
+    """Writes report.html, report.md and summary.html (which name no record), result.json, for each run with groups
+    groups-<run>.csv, and for each run in `candidates` exposed-<run>.csv.
 
     Parameters
     ----------
@@ -75,7 +78,12 @@ def write_report(
     for run, rows in grouped.items():
         cells = ([_cell(run, name, value) for name, value in row.items()] for row in rows)
         contents[group_names[run]] = _csv_text(list(rows[0]), cells)
-    texts = {"report.md": to_markdown(result), "report.html": to_html(result), RESULT: _json(result)}
+    texts = {
+        SUMMARY: to_summary(result),
+        "report.md": to_markdown(result),
+        "report.html": to_html(result),
+        RESULT: _json(result),
+    }
     if share:
         texts = {SHARED: to_html(shareable(result), shared=True)} | texts
     contents |= {name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()}
@@ -84,7 +92,13 @@ def write_report(
         write(target / name, content)
     csvs = tuple(target / name for name in (*names.values(), *group_names.values()))
     return Written(
-        target, target / "report.html", target / "report.md", target / RESULT, csvs, target / SHARED if share else None
+        folder=target,
+        html=target / "report.html",
+        markdown=target / "report.md",
+        json=target / RESULT,
+        summary=target / SUMMARY,
+        csv=csvs,
+        shared=target / SHARED if share else None,
     )
 
 

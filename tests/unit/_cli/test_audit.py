@@ -8,7 +8,8 @@ from gmip._cli.audit import _print
 from gmip.report import Written, answer_words
 from tests.unit.report import sample
 
-WRITTEN = Written(Path("audit"), Path("audit/report.html"), Path("audit/report.md"), Path("audit/result.json"))
+FILES = {"html": "report.html", "markdown": "report.md", "json": "result.json", "summary": "summary.html"}
+WRITTEN = Written(folder=Path("audit"), **{name: Path("audit") / file for name, file in FILES.items()})
 
 
 def test_the_answer_comes_first(capsys):

@@ -94,7 +94,8 @@ def test_nothing_leaves_the_page_and_nothing_else_runs(make):
 @pytest.mark.parametrize("make", EVERY)
 def test_structure(make):
     page = page_of(make)
-    assert len(page.all("h1")) == len(page.all("main")) == len(page.all("title")) == 1
+    assert len(page.all("title")) == len(page.all("main", id="summary")) == 1
+    assert len(page.all("h1")) == len(page.all("main")) == 2  # one of them is the summary's: either is hidden
     levels = [int(name[1]) for name, _ in page.elements if name in ("h1", "h2", "h3")]
     assert levels[0] == 1 and all(b - a <= 1 for a, b in pairwise(levels))
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
@@ -115,7 +116,7 @@ def test_the_same_every_time(make):
 
 
 def test_small_enough_to_mail():
-    assert len(to_html(sample.consistent())) < 150_000
+    assert len(to_html(sample.consistent())) < 200_000
 
 
 def test_hostile_strings_are_text():
@@ -145,7 +146,7 @@ def test_verdict_comes_first(exposed):
     assert source.index("GLiR separates members") < source.index("The curves") < source.index("What is proved")
     assert exposed.all("p", class_="badges")[0][1] == "Leak measuredTarget missedPromise refutedGate failed"
     tiles = [text for _, text in exposed.all("span", class_="figure")]
-    assert tiles == ["11%", "3.39%", "5%", "87.3%"]
+    assert tiles[:4] == ["11%", "3.39%", "5%", "87.3%"]
     assert [text for _, text in exposed.all("dt")][:4] == ["What to do", "The promise", "How sure", "Pipeline limit"]
     assert "All rates were compared at once" in exposed.all("section", id="run-1-promise")[0][1]
     assert "The run has 500 records: intervals are wide." in source
@@ -266,7 +267,7 @@ def test_several_runs(several):
     assert rows[1][:6] == ["no noise", "none", "87.3%", "Leak measured", "Target missed", "at most 5.2%"]
     assert rows[2][1] == "std 0.0132 on the meanmultiplier 6.6"
     assert several.all("section", id="overview")[0][1].startswith("Which run to shipShip 'GMIP noise'")
-    assert len(several.all("figure")) == 5 and len(several.all("svg", id="overview-exposure")) == 1
+    assert len(several.all("figure", class_="roc")) == 4 and len(several.all("svg", id="overview-exposure")) == 1
 
 
 def test_as_little_as_possible():

@@ -24,7 +24,7 @@ def names(folder):
 def test_written_and_read_back(tmp_path, make):
     result = make()
     written = write_report(result, tmp_path / "a" / "b")
-    assert names(written.folder) == ["report.html", "report.md", "result.json"] and written.csv == ()
+    assert names(written.folder) == ["report.html", "report.md", "result.json", "summary.html"] and written.csv == ()
     assert read_result(written.json) == read_result(str(written.folder)) == result
     assert to_html(read_result(written.json)) == to_html(result)
     assert written.html.read_text(encoding="utf-8") == to_html(result)
@@ -35,7 +35,7 @@ def test_an_earlier_report_is_replaced(tmp_path):
     write_report(sample.exposed(), tmp_path)
     write_report(sample.consistent(), tmp_path)
     assert read_result(tmp_path) == sample.consistent()
-    assert len(names(tmp_path)) == 3
+    assert len(names(tmp_path)) == 4
 
 
 def test_candidates(tmp_path):
@@ -103,7 +103,7 @@ def test_result_is_the_last(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "write", write_in_order)
     write_report(sample.consistent(), tmp_path, candidates={"cifar10-head": []})
-    assert order == ["exposed-cifar10-head.csv", "report.md", "report.html", "result.json"]
+    assert order == ["exposed-cifar10-head.csv", "summary.html", "report.md", "report.html", "result.json"]
 
 
 def test_folder_that_is_a_file(tmp_path):
@@ -136,7 +136,7 @@ def test_two_reports_at_once_and_a_planted_link(tmp_path):
     for thread in threads:
         thread.join()
     assert not failures and target.read_text() == "precious"
-    assert names(folder) == [".result.json.tmp", "report.html", "report.md", "result.json"]
+    assert names(folder) == [".result.json.tmp", "report.html", "report.md", "result.json", "summary.html"]
     assert read_result(folder) == sample.consistent()
 
 
