@@ -47,14 +47,15 @@ class RMIA(ShadowAttack):
     online : True takes p(x) as the mean of models with x and models without; False of those without alone, where the
         others are guessed by `offline_scale`.
     offline_scale : a in p_in(x) = a p_out(x) + 1 - a, from 0 (models learn members by heart) to 1 (not at all). Online
-        it is used for population records only.
+        it is used for p-values only.
     device : where the released model is evaluated.
 
     Guarantees
     ----------
-    Offline, ratios of non-members and of the population are computed alike, each from as many models, so that the
-    p-value of a candidate drawn as the background was is valid up to shadow models being unlike the released model
-    in its records. Online, ratio_z rests on the guess of `offline_scale`, and the p-value with it.
+    Models without the record alone make its p-value, online too: no model has seen a population record, so only these
+    ratios can be compared. Those of non-members and of the population are computed alike, each from as many models, so
+    that the p-value of a candidate drawn as the background was is valid up to shadow models being unlike the released
+    model in its records. Online, p-values therefore do not follow the order of the scores.
     """
 
     online: bool = True
@@ -88,17 +89,16 @@ class RMIA(ShadowAttack):
             self._check_counts(
                 found.shadows.candidates, count, inside=is_inside, needed=1, spread=False, online=self.online
             )
+        without = _log_p(found.candidates) - blended(outside.value, self.offline_scale)
+        scores = without
         if self.online:
-            known = np.logaddexp(inside.value, outside.value) - np.log(2.0)
-        else:
-            known = blended(outside.value, self.offline_scale)
-        scores = (_log_p(found.candidates) - known)[found.back]
+            scores = _log_p(found.candidates) - (np.logaddexp(inside.value, outside.value) - np.log(2.0))
         ratios = _log_p(found.population) - blended(others.value, self.offline_scale)
         return ScoreSet(
             ids=found.ids,
-            scores=scores,
+            scores=scores[found.back],
             attack=self.name,
-            p_values=ranks_among(scores, ratios) if z else None,
+            p_values=ranks_among(without, ratios)[found.back] if z else None,
             facts={
                 "online": self.online,
                 "population": z,

@@ -86,20 +86,21 @@ def test_online_is_the_mean_over_all_models(monkeypatch, drawn):
 
 @pytest.mark.parametrize("online", [True, False])
 def test_the_papers_score_has_the_same_order(monkeypatch, drawn, online):
-    """The share of population records with ratio_x >= gamma ratio_z, for some gamma; the p-value of gamma = 1."""
+    """The share of population records with ratio_x >= gamma ratio_z, for some gamma; the p-value, of ratios by models
+    without the record in both modes, is that of gamma = 1."""
     phi, others, models = drawn
     found = attacked(monkeypatch, phi, others, models, online=online, offline_scale=0.4)
     out = ~models.inside
     p_out = np.where(out, expit(models.values), 0.0).sum(0) / out.sum(0)
-    known = expit(models.values).mean(0) if online else 0.5 * (1.4 * p_out + 0.6)
-    ratios = expit(phi) / known
+    without = expit(phi) / (0.5 * (1.4 * p_out + 0.6))
+    ratios = expit(phi) / expit(models.values).mean(0) if online else without
     twins = out[:, np.arange(300) % 10]  # population records have as many models without them as candidates do
     p_z = np.where(twins, expit(models.others), 0.0).sum(0) / twins.sum(0)
     ratios_z = expit(others) / (0.5 * (1.4 * p_z + 0.6))
     for gamma in (0.5, 1.0, 2.0):
         share = (ratios[:, None] >= gamma * ratios_z).mean(1)
         assert np.all(np.diff(share[np.argsort(found.scores)]) >= 0.0)
-    expected = (1 + (ratios_z >= ratios[:, None]).sum(1)) / 301
+    expected = (1 + (ratios_z >= without[:, None]).sum(1)) / 301
     np.testing.assert_allclose(found.p_values, expected)
     assert found.facts["population"] == 300
 
@@ -111,7 +112,8 @@ def test_offline_never_looks_at_models_with_the_candidate(monkeypatch, drawn):
     np.testing.assert_array_equal(attacked(monkeypatch, phi, others, models, online=False).scores, usual.scores)
 
 
-def test_offline_p_values_are_valid(monkeypatch):
+@pytest.mark.parametrize("online", [True, False])
+def test_p_values_are_valid(monkeypatch, online):
     """Candidates that are not members, with their own difficulty: population records are like them."""
     rng = np.random.default_rng(2)
     c, z = 1500, 800
@@ -119,7 +121,7 @@ def test_offline_p_values_are_valid(monkeypatch):
     level_c, level_z = rng.normal(0.0, 2.0, c), rng.normal(0.0, 2.0, z)
     inside = np.stack([half, ~half])
     models = Models(level_c + 3.0 * inside + rng.normal(size=(2, c)), level_z + rng.normal(size=(2, z)), inside)
-    found = attacked(monkeypatch, level_c + rng.normal(size=c), level_z + rng.normal(size=z), models, online=False)
+    found = attacked(monkeypatch, level_c + rng.normal(size=c), level_z + rng.normal(size=z), models, online=online)
     assert found.p_values is not None
     for rate in (0.01, 0.1, 0.5):
         assert abs(np.mean(found.p_values <= rate) - rate) < 4.0 * np.sqrt(rate * (1 - rate) * (1 / c + 1 / z)) + 2 / z

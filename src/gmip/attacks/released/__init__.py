@@ -4,6 +4,7 @@
 (in `optimum_attack`) and `Influence` (in `influence`) are the attacks on a model.
 """
 
-from gmip.attacks.released.optimality import OptimumOutcome, decode_optimum, distance, optimum_scores
+from gmip.attacks.released.listed_optimum import decode_optimum
+from gmip.attacks.released.optimality import OptimumOutcome, distance, optimum_scores
 
 __all__ = ["OptimumOutcome", "decode_optimum", "distance", "optimum_scores"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, get_args
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from gmip import _validate as check
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties
 from gmip.attacks.glir import Play, background_needed
+from gmip.attacks.glir.scoring import Background
 from gmip.attacks.memory import as_bytes
-from gmip.attacks.released.optimality import FAR, OptimumOutcome, decode_optimum, optimum_scores
+from gmip.attacks.released.listed_optimum import decode_optimum, decode_optimum_products, enough_background
+from gmip.attacks.released.optimality import FAR, OptimumOutcome, optimum_scores
 from gmip.attacks.released.released_gradients import Penalty, check_penalty, released
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
@@ -42,8 +44,8 @@ class _AtOptimum(Attack):
         order = np.argsort(who.ids)
         found = self._found(task, trace, Parties(who.ids, who.candidates[order], who.background))
         if not found.at_optimum:
-            listed = ", or the list does not contain its members" if "list" in self.needs else ""
-            limit = FAR["list" in self.needs]
+            listed = ", or the list does not contain its members" if found.decoded is not None else ""
+            limit = FAR[found.decoded is not None]
             warnings.warn(
                 f"the released model is no optimum of its loss and penalty{listed}: the mean gradient of the records "
                 f"at hand is {found.distance:.3g} times what chance explains, squared (up to {limit:g} is an optimum), "
@@ -57,6 +59,15 @@ class _AtOptimum(Attack):
                 "the released model fits its members so well that their gradients are much smaller than others' (the "
                 f"mean gradient of the records at hand is {found.distance:.2g} of what chance gives it, squared), so "
                 f"attack {self.name!r} is weak and its log-odds are too sure. Use shadow models (lira) beside it.",
+                GmipWarning,
+                stacklevel=3,
+            )
+        elif not found.explained:
+            warnings.warn(
+                "a random draw from the list does not explain the released weights (the members' sum of gradients "
+                f"varies {found.excess:.3g} times as much): the list does not contain the members, or the model fits "
+                "them so well that their gradients are unlike others'. So nobody counts as decided. Check the list, "
+                "or pass `coverage` and background records, or use shadow models (lira).",
                 GmipWarning,
                 stacklevel=3,
             )
@@ -75,10 +86,12 @@ class _AtOptimum(Attack):
             parts["facts"] |= {
                 "residual": float(found.residual or 0.0),
                 "coverage": found.decoded.coverage,
-                "decoded": found.decoded.sure,
-                "bits": max(0.0, found.decoded.gain),
+                "decoded": found.sure,
+                "explained": found.explained,
+                "bits": max(0.0, found.decoded.gain) if found.explained else 0.0,
                 "misfit": found.decoded.misfit,
             }
+            parts["p_values"] = np.exp(-np.maximum(scores, 0.0))
         progress(len(scores), len(scores))
         return ScoreSet(ids=who.ids, scores=scores, attack=self.name, calibration=(1.0, 0.0), **parts)
 
@@ -99,6 +112,8 @@ class Optimum(_AtOptimum):
         not named are not penalised); None: the weight decay of the run's recipe, or 0. For scikit-learn's
         LogisticRegression it is 1/(C N), of the weights and not of the bias.
     play : self-play, as of GLiR; None: none.
+    background : "with-candidates" fits on background and candidates alike, as of GLiR: an attacker who holds a list
+        that contains members, and judged as such by an audit. It needs self-play.
     memory_limit : bytes or "3 GiB"; None: half of what is free.
     device : where gradients are computed.
     seed : of self-play; the same seed gives the same scores.
@@ -112,6 +127,7 @@ class Optimum(_AtOptimum):
     """
 
     play: Play | None = field(default_factory=Play)
+    background: Background = "alone"
 
     name: ClassVar[str] = "optimum"
     title: ClassVar[str] = "GLiR on released weights at an optimum"
@@ -121,12 +137,22 @@ class Optimum(_AtOptimum):
         super().__post_init__()
         if self.play is not None and not isinstance(self.play, Play):
             raise InvalidArgument("must be a gmip.attacks.glir.Play or None", argument="play", value=self.play)
+        check.one_of("background", self.background, get_args(Background))
+        if self.holds_list and self.play is None:
+            raise InvalidArgument(
+                "needs self-play", argument="background", value=self.background, remedy="leave out `play` = None"
+            )
+
+    @property
+    def holds_list(self) -> bool:
+        """With candidates in the background."""
+        return self.background == "with-candidates"
 
     def _found(self, task: Task, trace: Trace, who: Parties) -> OptimumOutcome:
         size, count = trace.header.dataset_size, len(who.background)
         if not count:
             raise InvalidArgument("has no records", argument="background", remedy="pass some that are not members")
-        if self.play is not None and count < background_needed(size):
+        if self.play is not None and not self.holds_list and count < background_needed(size):
             warnings.warn(
                 f"background has {count} examples and self-play with {size} members needs {background_needed(size)}, "
                 "so the attack runs without self-play. Pass more background.",
@@ -140,6 +166,7 @@ class Optimum(_AtOptimum):
             penalty_gradient=at.penalty,
             dataset_size=size,
             play=self.play,
+            with_candidates=self.holds_list,
             extra_dims=at.extra_dims,
             seed=self.seed,
         )
@@ -162,8 +189,10 @@ class OptimumDecode(_AtOptimum):
     Guarantees
     ----------
     As of `Decode`: log-odds at even prior odds, without a label of the run, approximate. How exactly training met its
-    optimum is estimated. This attacker holds a list that contains the members: no promise for an attacker who knows
-    nobody speaks about it. Away from an optimum scores are shrunk, with a GmipWarning.
+    optimum is estimated. A p-value is exp(-score), at most 1. This attacker holds a list that contains the members: no
+    promise for an attacker who knows nobody speaks about it. Away from an optimum, and where members drawn from the
+    list do not explain the weights (strangers, a model that interpolates), scores are shrunk, with a GmipWarning. For c
+    candidates memory is about four c x c matrices, 3 GiB for 10,000.
     """
 
     coverage: float | None = None
@@ -180,18 +209,20 @@ class OptimumDecode(_AtOptimum):
         check.count("most_sweeps", self.most_sweeps)
 
     def _found(self, task: Task, trace: Trace, who: Parties) -> OptimumOutcome:
-        at = released(task, trace, l2=self.l2, device=self.device, memory_limit=self.memory_limit).vectors(who)
-        found = decode_optimum(
-            at.candidates,
-            penalty_gradient=at.penalty,
-            dataset_size=trace.header.dataset_size,
-            background=at.background,
-            coverage=self.coverage,
-            most_sweeps=self.most_sweeps,
-            extra_dims=at.extra_dims,
-            seed=self.seed,
-        )
-        if found.at_optimum and found.decoded is not None and found.decoded.gain < _NOTHING:
+        model = released(task, trace, l2=self.l2, device=self.device, memory_limit=self.memory_limit)
+        params = model.gradients.num_params
+        how: dict[str, Any] = {
+            "dataset_size": trace.header.dataset_size,
+            "coverage": self.coverage,
+            "most_sweeps": self.most_sweeps,
+            "seed": self.seed,
+        }
+        if 2 * params > len(who.candidates) and not enough_background(len(who.background), params):
+            found = decode_optimum_products(model.products(who.candidates), dims=params, **how)
+        else:
+            at = model.vectors(who)
+            found = decode_optimum(at.candidates, penalty_gradient=at.penalty, background=at.background, **how)
+        if found.at_optimum and found.explained and found.decoded is not None and found.decoded.gain < _NOTHING:
             warnings.warn(
                 "the released weights do not tell the listed candidates apart: decoding finds less than "
                 f"{_NOTHING:g} bits per candidate.",

@@ -49,13 +49,16 @@ class Released(NamedTuple):
     def vectors(self, who: Parties) -> AtWeights:
         """Of candidates and background: the entries, or where there are more of them than records, coordinates in the
         span of all vectors."""
-        sets = [one for one in (who.candidates, who.background) if len(one)]
         cut = len(who.candidates)
-        if self.gradients.num_params <= sum(map(len, sets)) + 1:
+        if self.gradients.num_params <= cut + len(who.background) + 1:
             rows = [self._rows(one) for one in (who.candidates, who.background)]
             return AtWeights(rows[0], rows[1], self.penalty, 0)
-        points = compress(gram(self.gradients, sets, self.penalty))
+        points = compress(self.products(who.candidates, who.background))
         return AtWeights(points[:cut], points[cut:-1], points[-1], self.gradients.num_params - points.shape[1])
+
+    def products(self, *sets: Examples) -> Array:
+        """All inner products of the records' gradients, set after set, and the penalty's."""
+        return gram(self.gradients, [one for one in sets if len(one)], self.penalty)
 
     def _rows(self, examples: Examples) -> Array:
         if not len(examples):

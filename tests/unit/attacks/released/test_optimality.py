@@ -1,53 +1,18 @@
-"""Attacks at an optimum on arrays: ridge regression, whose optimum is known in closed form."""
+"""Attacks at an optimum on arrays, one candidate at a time."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.stats import norm
 
 from gmip.attacks.glir import Play
-from gmip.attacks.released import decode_optimum, distance, optimum_scores
+from gmip.attacks.released import distance, optimum_scores
+from gmip.attacks.released.optimality import inner_distance
 from gmip.errors import InvalidArgument
-from gmip.stats.roc import auc
+from tests.unit.attacks.released.ridge_regression import areas, ridge
 
-Array = NDArray[np.float64]
 PLAY = Play(games=8, tuning_games=4, grid=((1e-12, 0.0), (1e-12, 1e-2)))
-
-
-class Ridge(NamedTuple):
-    """Gradients of members, others and background at the weights, and the penalty's gradient."""
-
-    members: Array
-    others: Array
-    background: Array
-    penalty: Array
-
-    @property
-    def listed(self) -> Array:
-        return np.vstack([self.members, self.others])
-
-
-def ridge(
-    seed: int, members: int, dims: int, *, l2: float = 0.05, background: int = 1000, stop: float = 0.0, spare: int = 0
-) -> Ridge:
-    """Least squares + (l2/2)|w|^2 on `members` records; `stop` of 1 leaves the weights at 0, of 0 at the optimum."""
-    rng = np.random.default_rng(seed)
-    count = 2 * members + background + spare
-    x = rng.standard_normal((count, dims))
-    y = x @ rng.standard_normal(dims) / np.sqrt(dims) + 0.5 * rng.standard_normal(count)
-    ours = slice(0, members)
-    hessian = x[ours].T @ x[ours] / members + l2 * np.eye(dims)
-    w = (1.0 - stop) * np.linalg.solve(hessian, x[ours].T @ y[ours] / members)
-    rows = x * (x @ w - y)[:, None]
-    return Ridge(rows[ours], rows[members : 2 * members], rows[2 * members : 2 * members + background], l2 * w)
-
-
-def areas(scores: Array, members: int) -> float:
-    return auc(scores[:members], scores[members:])
 
 
 def test_the_members_mean_gradient_is_minus_the_penaltys():
@@ -79,46 +44,6 @@ def test_p_values_of_strangers_are_uniform_even_far_from_an_optimum():
     assert np.mean(small) < 0.1 + 4.0 * np.sqrt(0.09 / 500.0)
 
 
-def test_decoding_names_every_member():
-    for seed in range(3):
-        at = ridge(seed, 40, 60, background=0)
-        found = decode_optimum(at.listed, penalty_gradient=at.penalty, dataset_size=40)
-        assert found.at_optimum and found.decoded is not None and found.glir is None
-        assert areas(found.log_odds, 40) == 1.0
-        assert (found.log_odds[:40] > 0.0).all() and (found.log_odds[40:] < 0.0).all()
-        assert found.residual is not None and found.residual < 1e-3
-
-
-def test_an_unfinished_solver_is_measured_and_costs_certainty():
-    exact = decode_optimum(ridge(0, 40, 60).listed, penalty_gradient=ridge(0, 40, 60).penalty, dataset_size=40)
-    at = ridge(0, 40, 60, stop=0.05)
-    loose = decode_optimum(at.listed, penalty_gradient=at.penalty, dataset_size=40)
-    assert exact.residual is not None and loose.residual is not None and exact.decoded and loose.decoded
-    assert loose.residual > 100.0 * exact.residual
-    assert loose.decoded.gain < exact.decoded.gain
-
-
-def test_decoding_half_of_the_members():
-    found = []
-    for seed in range(4):
-        at = ridge(seed, 60, 50)
-        listed = np.vstack([at.members[:30], at.others[:30]])
-        outcome = decode_optimum(listed, penalty_gradient=at.penalty, dataset_size=60, background=at.background)
-        assert outcome.decoded is not None and outcome.decoded.coverage < 1.0
-        found.append(areas(outcome.log_odds, 30))
-    assert np.mean(found) > 0.75
-
-
-def test_a_list_of_strangers_tells_nothing():
-    found = []
-    for seed in range(8):
-        at = ridge(seed, 60, 40, background=0, spare=120)
-        fresh = ridge(seed, 60, 40, background=120).background  # the same records, as strangers
-        outcome = decode_optimum(fresh, penalty_gradient=at.penalty, dataset_size=60)
-        found.append(areas(outcome.log_odds, 60))
-    assert abs(np.mean(found) - 0.5) < 4.0 * np.sqrt(1.0 / 60.0 / 6.0 / 8.0)
-
-
 @pytest.mark.parametrize("dims", [20, 300])
 def test_distance_is_about_one_by_chance_and_less_at_an_optimum(dims):
     at = ridge(1, 100, dims, background=600)
@@ -140,20 +65,45 @@ def test_distance_grows_away_from_an_optimum():
         assert ours[0] < ours[1] < ours[2] and ours[2] > 2.0
 
 
-def test_scores_shrink_away_from_an_optimum():
-    at = ridge(2, 60, 20, stop=0.8)
-    found = decode_optimum(at.listed, penalty_gradient=at.penalty, dataset_size=60)
-    assert found.distance > 2.0 and found.decoded is not None
-    np.testing.assert_allclose(found.log_odds, found.decoded.log_odds / found.distance)
+@pytest.mark.parametrize("members", [100, 250])
+def test_distance_by_inner_products(members):
+    """A list that is longer than the data set, and one that is not."""
+    at = ridge(1, 100, 300, background=600)
+    rows = at.listed
+    centred = rows - rows.mean(0)
+    gap = -at.penalty - rows.mean(0)
+    found = inner_distance(centred @ centred.T, centred @ gap, float(gap @ gap), dims=300, dataset_size=members, seed=0)
+    expected = distance(rows, -at.penalty, dataset_size=members, contains_members=True)
+    assert found == pytest.approx(expected, rel=1e-9)
 
 
-def test_what_is_refused():
-    at = ridge(0, 20, 5)
-    with pytest.raises(InvalidArgument, match="penalty_gradient has 4 entries where 5"):
-        decode_optimum(at.listed, penalty_gradient=at.penalty[:4], dataset_size=20)
-    with pytest.raises(InvalidArgument, match="coverage"):
-        decode_optimum(at.listed, penalty_gradient=at.penalty, dataset_size=20, coverage=0.0)
-    with pytest.raises(InvalidArgument, match="background has 3 columns"):
-        decode_optimum(at.listed, penalty_gradient=at.penalty, dataset_size=20, background=np.zeros((50, 3)))
+def listed_areas(strangers: bool, dims: int, seeds: int) -> tuple[list[float], list[float], list[float]]:
+    """AUC of `optimum_scores` with candidates and alone, and the share of p-values of others at 10% or less."""
+    both, alone, small = [], [], []
+    for seed in range(seeds):
+        at = ridge(seed, 80, dims, background=600)
+        listed = at.background[:160] if strangers else at.listed
+        how = {"penalty_gradient": at.penalty, "dataset_size": 80, "play": PLAY, "seed": seed}
+        found = optimum_scores(listed, at.background[160:], with_candidates=True, **how)
+        assert found.glir is not None and found.glir.p_values is not None
+        both.append(areas(found.log_odds, 80))
+        alone.append(areas(optimum_scores(listed, at.background[160:], **how).log_odds, 80))
+        small.append(float(np.mean(found.glir.p_values[0 if strangers else 80 :] <= 0.1)))
+    return both, alone, small
+
+
+def test_candidates_in_the_background_tell_more():
+    both, alone, small = listed_areas(False, 60, 5)
+    assert np.mean(both) > np.mean(alone) + 0.02
+    assert np.mean(small) < 0.1 + 3.0 * np.sqrt(0.09 / (5 * 80))
+
+
+def test_candidates_in_the_background_who_were_not_in():
+    both, _, small = listed_areas(True, 60, 8)
+    assert abs(np.mean(both) - 0.5) < 4.0 * np.sqrt(1.0 / 80.0 / 6.0 / 8.0)
+    assert np.mean(small) < 0.1 + 3.0 * np.sqrt(0.09 / (8 * 160))
+
+
+def test_too_few_records_for_a_distance():
     with pytest.raises(InvalidArgument, match="pool has 2 records"):
-        distance(at.members[:2], -at.penalty, dataset_size=20, contains_members=False)
+        distance(np.eye(2), np.zeros(2), dataset_size=20, contains_members=False)
