@@ -72,7 +72,7 @@ class TestOptimum(AttackContract):
 
 
 class TestOptimumDecode(AttackContract):
-    pytestmark = pytest.mark.filterwarnings("ignore:the released")
+    pytestmark = pytest.mark.filterwarnings("ignore:the released", "ignore:a random draw from the list")
     exact = False
     null_candidates = 200
 

@@ -1,5 +1,5 @@
 """Decoding keeps within what noise promises, and finds nothing where there is nothing. The larger sweep is
-`benchmarks/decoding_map.py`, on real data `benchmarks/decoding.py`."""
+`benchmarks/decoding_map.py`, on real data `benchmarks/attacks.py`."""
 
 from __future__ import annotations
 

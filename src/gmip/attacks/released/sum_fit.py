@@ -81,7 +81,7 @@ def fit_sum(
     for likelihood in (drawn, scaled) if few else (drawn,):
         best = int(np.argmax([likelihood(float(place)) for place in grid]))
         minimize_scalar(
-            lambda place, likelihood=likelihood: -likelihood(float(place)),  # type: ignore[misc]
+            lambda place, likelihood=likelihood: -likelihood(float(place)),
             bounds=(grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]),
             method="bounded",
             options={"xatol": 1.0e-3, "maxiter": 30 if few else 6},
