@@ -38,6 +38,7 @@ def many_runs() -> AuditResult:
 MAKERS: dict[str, Callable[[], AuditResult]] = {
     "exposed": sample.exposed,
     "consistent": sample.consistent,
+    "tried": sample.tried,
     "inconclusive": sample.inconclusive,
     "three_runs": sample.three_runs,
     "many_runs": many_runs,
@@ -373,6 +374,44 @@ def test_copy(opened):
             assert page.evaluate("String(getSelection())").startswith("gmip train --task cifar10")
 
 
+def test_what_if_by_keyboard_and_by_mouse(opened, shoot):
+    with opened("tried") as page:
+        answer, at = page.locator(".what-if-answer"), page.locator(".what-if .at")
+        assert answer.inner_text().endswith("This is the run as it is.") and at.inner_text().startswith("20%")
+        slider = page.locator("#run-1-what-if-noise")
+        slider.focus()
+        for _ in range(2):
+            page.keyboard.press("ArrowRight")
+        assert answer.inner_text() == (
+            "With noise of std 0.02 and batches of 500: about 4.9% at 1% false alarms, which keeps the target of 5%."
+        )
+        assert slider.get_attribute("aria-valuetext") == "0.02" and at.inner_text().startswith("4.9%")
+        page.locator(".what-if tbody tr").nth(1).locator("td").nth(0).click()
+        assert "noise of std 0.01 and batches of 125: about 20%" in answer.inner_text()
+        assert page.locator("#run-1-what-if-batch").input_value() == "0"
+        shoot(page, "what-if")
+
+
+def test_what_if_without_scripts_and_on_paper(opened):
+    with opened("tried", java_script_enabled=False) as page:
+        assert not page.locator("#run-1-what-if-noise").is_visible()
+        assert page.locator(".what-if td").count() == 12 and page.locator(".what-if td").last.is_visible()
+        assert page.locator(".what-if-answer").inner_text().endswith("This is the run as it is.")
+        page.emulate_media(media="print")
+        assert page.locator(".what-if td").last.is_visible()
+
+
+def test_commands_do_not_wrap(opened):
+    with opened("tried", width=400) as page:
+        page.locator("#run-1-advice summary").click()
+        code = page.locator("#run-1-advice code").first
+        line, box = code.evaluate("(one) => [parseFloat(getComputedStyle(one).lineHeight), one.clientHeight]")
+        assert box < 2 * line and code.evaluate("(one) => one.scrollWidth > one.clientWidth")
+        code.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_function("() => document.querySelector('#run-1-advice code').scrollLeft > 0")
+
+
 def test_numbers_unfold(opened):
     with opened() as page:
         summary = page.locator("#run-1-curves summary")
@@ -393,7 +432,7 @@ def violations(page: Page, context: str | None = None, **options: Any) -> list[t
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("exposed", {"width": 400}), ("three_runs", {}), ("bare", {"color_scheme": "dark"}), ("hostile", {})],
+    [("tried", {"width": 400}), ("three_runs", {}), ("bare", {"color_scheme": "dark"}), ("hostile", {})],
 )
 def test_accessibility(opened, name, options):
     with opened(name, **options) as page:
@@ -402,7 +441,7 @@ def test_accessibility(opened, name, options):
 
 
 def test_contrast(opened):
-    with opened("exposed") as page:
+    with opened("tried") as page:
         page.locator("#run-1 .verdict").evaluate(
             """(one) => { for (const kind of ["good", "open", "plain"]) {
                 const other = one.cloneNode(true);

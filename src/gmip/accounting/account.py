@@ -9,7 +9,7 @@ from typing import Literal
 from numpy.typing import ArrayLike
 
 from gmip import _validate as check
-from gmip.accounting._epoch import epoch_atoms
+from gmip.accounting._epoch import coarsely, epoch_atoms
 from gmip.accounting.claims import gdp_claim, gmip_claim
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose
 from gmip.accounting.families import Discrete, Gaussian
@@ -29,6 +29,7 @@ __all__ = [
     "Susceptibility",
     "account",
     "as_runs",
+    "coarsely",
     "mu_per_step",
 ]
 

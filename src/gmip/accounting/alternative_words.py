@@ -16,11 +16,11 @@ __all__ = ["NAMES", "calculator_command", "closed_sentence", "reached", "run_opt
 
 NAMES: Final[dict[Change, str]] = {
     "noise": "More noise",
-    "noise-alone": "Noise alone",
+    "noise-alone": "Noise, by differential privacy",
     "batch": "Larger batches",
     "steps": "Fewer steps",
     "clip": "Smaller clipping norm",
-    "parameters": "Fewer trainable parameters",
+    "parameters": "Fewer parameters",
     "data": "More data",
 }
 
@@ -40,8 +40,8 @@ def setting_words(way: Alternative, before: Sequence[NoisySGD]) -> str:
             return f"clip at {setting(_ratio(new, old))} times the norm, with the same noise_std"
         return f"clip at {setting(_clip(new[0]))} instead of {setting(_clip(old[0]))}, with the same noise_std"
     if way.change == "parameters":
-        most = max(run.num_params for run in old)
-        return f"at most {count(max(run.num_params for run in new))} instead of {count(most)} (freeze layers, or adapt)"
+        most, now = (max(run.num_params for run in runs) for runs in (new, old))
+        return f"at most {count(most)} trainable instead of {count(now)} (freeze layers)"
     return f"{count(new[0].dataset_size)} records instead of {count(old[0].dataset_size)}, for as many steps"
 
 
@@ -54,7 +54,7 @@ def _noise(new: Sequence[NoisySGD], old: Sequence[NoisySGD]) -> str:
     run = new[0]
     return (
         f"noise_std = {setting(run.noise_std)} on the mean gradient, clipped at {setting(_clip(run))} (noise "
-        f"multiplier {number(run.noise_multiplier or 0.0, 'up', 5)}); it is {setting(old[0].noise_std)} now"
+        f"multiplier {number(run.noise_multiplier or 0.0, 'up', 5)}); {setting(old[0].noise_std)} now"
     )
 
 

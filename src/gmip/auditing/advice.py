@@ -119,7 +119,6 @@ def _towards(runs: Sequence[NoisySGD], tpr: float, fpr: float, recipe: Mapping[s
 
 def _advice(way: Alternative, ways: Ways, target: dict[str, Any], recipe: Mapping[str, Any] | None) -> Advice:
     name, what = NAMES[way.change], setting_words(way, ways.runs)
-    proved = " and any record" if way.change == "noise-alone" else ""
     changes = {}
     if len(ways.runs) == 1:
         before, after = (dataclasses.asdict(run) for run in (ways.runs[0], way.runs[0]))
@@ -128,7 +127,7 @@ def _advice(way: Alternative, ways: Ways, target: dict[str, Any], recipe: Mappin
     if recipe is not None and changes and set(changes) <= set(_TRAINED):
         command = _train_command(recipe, changes, way.change)
     return Advice(
-        text=f"{name}{proved}: {what}. {reached(way, target).capitalize()}.",
+        text=f"{name}: {what}. {reached(way, target).capitalize()}.",
         command=command or calculator_command(way, ways, target),
         way=Way(
             change=way.change,

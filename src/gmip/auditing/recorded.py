@@ -12,6 +12,7 @@ from gmip._progress import Progress
 from gmip.accounting.mechanism import NoisySGD
 from gmip.auditing.advice import advise
 from gmip.auditing.assemble import Attacked, Candidates, Criteria, Labels, assemble
+from gmip.auditing.exposure_grid import what_if
 from gmip.auditing.groups import Groups
 from gmip.auditing.individual_promises import OwnNorms, own_mus
 from gmip.auditing.promises import all_promises, claimed_curve, given_promise, listed_curve
@@ -114,8 +115,10 @@ def assemble_run(
         grouped_by=None if group_of is None else grouped_by,
         check=check,
     )
-    if warnings:
-        audited = audited.model_copy(update={"warnings": (*audited.warnings, *warnings)})
+    ways = [one.way for one in audited.advice if one.way is not None]
+    needed = next((way.changes.get("noise_std") for way in ways if way.change == "noise"), None)
+    grid = what_if(runs, fpr=criteria.goal.fpr, needed=needed)
+    audited = audited.model_copy(update={"warnings": (*audited.warnings, *warnings), "what_if": grid})
     return audited, candidates
 
 

@@ -38,6 +38,7 @@ __all__ = [
     "Verdict",
     "VerdictKind",
     "Way",
+    "WhatIf",
 ]
 
 FORMAT: Literal["gmip-audit"] = "gmip-audit"
@@ -279,6 +280,37 @@ class Advice(_Frozen):
     way: Way | None = None  # None: advice of another kind
 
 
+class WhatIf(_Frozen):
+    """What would be promised with other noise and other batches, everything else, the number of steps too, as it is.
+
+    Attributes
+    ----------
+    noise_std : on the batch mean, rising; of a schedule that of its first phase, the others in proportion.
+    batch_size : rising; of a schedule that of its first phase, which is not changed.
+    tpr : at the goal's FPR; one row for each noise, one column for each batch size.
+    own : row and column of the run itself.
+    kind : "bound" if "at most" can be said of every number, else "forecast".
+    for_whom : the record and the attacker that they are about.
+    left_out : a sentence on what was not computed; None: nothing was left out.
+    """
+
+    noise_std: tuple[Annotated[float, Field(ge=0.0)], ...]
+    batch_size: tuple[Count, ...]
+    tpr: tuple[tuple[Share, ...], ...]
+    own: tuple[Count, Count]
+    kind: Literal["bound", "forecast"]
+    for_whom: str
+    left_out: str | None = None
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        if len(self.tpr) != len(self.noise_std) or any(len(row) != len(self.batch_size) for row in self.tpr):
+            raise ValueError("needs a TPR for each noise and each batch size")
+        if self.own[0] >= len(self.noise_std) or self.own[1] >= len(self.batch_size):
+            raise ValueError("the run itself is outside the table")
+        return self
+
+
 class Exposed(_Frozen):
     """A member that the strongest attack finds most easily; who that is, not what its record says."""
 
@@ -437,6 +469,9 @@ class RunAudit(_Frozen):
     goal: Goal | None = None  # None: an older result
     answers: tuple[AttackerAnswer, ...] = ()  # one for each kind of attacker that was tried, who sees most first
     advice: tuple[Advice, ...] = ()
+    tried: TriedAccuracy | None = None  # of the run as it is, under the same conditions as those of the advice
+    tried_left_out: str | None = None  # a sentence on the ways whose accuracy was not measured, and why
+    what_if: WhatIf | None = None  # None: not known how the model was trained, or an older result
     exposed: tuple[Exposed, ...] = ()
     exposed_by: str | None = None  # the attack that ranked them
     groups: tuple[GroupOutcome, ...] = ()  # the most exposed first

@@ -52,8 +52,8 @@ def to_html(result: AuditResult, *, shared: bool = False) -> str:
         ),
         tag("footer", tag("p", "Written by gmip. " + (_SHARED if shared else _PRIVATE))),
         summary_section(result),
-        style=asset("style.css"),
-        script=asset("script.js"),
+        style=asset("style.css") + asset("what_if.css"),
+        script=asset("script.js") + asset("what_if.js"),
     )
 
 

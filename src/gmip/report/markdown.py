@@ -10,6 +10,7 @@ from gmip._validate import listed
 from gmip.auditing.attacker_answers import answers_of
 from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.report import answer_words, sentences, tables
+from gmip.report.advice_part import plain_advice, price_notes, ways_table
 from gmip.report.share import shareable
 from gmip.report.tables import Table
 
@@ -73,7 +74,9 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     if (own := sentences.individual(run)) is not None:
         parts += [f"{sharp} Individual promises", plain(own)]
     if run.advice:
-        parts += [f"{sharp} What to do", bullets([advice.text for advice in run.advice])]
+        first, last = plain_advice(run)
+        parts += [f"{sharp} What to do", bullets([advice.text for advice in first]), table_markdown(ways_table(run))]
+        parts += [bullets([*price_notes(run), *(advice.text for advice in last)])]
     if tables.fact_table(run).rows:
         parts += [f"{sharp} {sentences.facts_title(run)}", table_markdown(tables.fact_table(run))]
     return parts

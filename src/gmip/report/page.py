@@ -58,7 +58,9 @@ def folded(summary: str, *children: Html | None, unfolded: bool = False, class_:
 def command(text: str) -> Html:
     """A command with a button that copies it."""
     button = tag("button", "Copy", type="button", class_="copy needs-script", aria_label=f"Copy the command {text}")
-    return tag("div", tag("code", text), button, tag("span", role="status", class_="copied"), class_="command")
+    return tag(
+        "div", tag("code", text, tabindex="0"), button, tag("span", role="status", class_="copied"), class_="command"
+    )
 
 
 def scroll(child: Html, named_by: str) -> Html:

@@ -9,10 +9,12 @@ from gmip import _numbers
 from gmip._html import Html, tag
 from gmip._validate import listed
 from gmip.auditing.overlay import run_figure
-from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, RunAudit
+from gmip.auditing.schema import AttackOutcome, AuditResult, RunAudit
 from gmip.report import sentences, tables
+from gmip.report.advice_part import advice_part
 from gmip.report.figures import figure_html
-from gmip.report.page import bullets, command, folded, table_html
+from gmip.report.page import bullets, folded, table_html
+from gmip.report.what_if import what_if_part
 
 __all__ = ["PARTS", "Part", "part_html"]
 
@@ -55,15 +57,6 @@ def _curves(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
         figure_html(figure, title="Members found against false alarms", confidence=result.confidence),
         folded("The curves in numbers", table_html(tables.curve_table(figure), key, "numbers")),
     ]
-
-
-def _advice(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    def item(advice: Advice) -> Html:
-        return tag("li", tag("p", advice.text), command(advice.command) if advice.command else None)
-
-    if not run.advice:
-        return [tag("p", "No recommendation.")]
-    return [tag("ol", *map(item, run.advice), class_="advice")]
 
 
 def _attacks(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
@@ -135,7 +128,8 @@ def _facts(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
 # A new chart or table of a run is a line here.
 PARTS: Final = (
     Part("curves", "Curves", "The curves", _curves),
-    Part("advice", "What to do", "What to do", _advice),
+    Part("advice", "What to do", "What to do", advice_part),
+    Part("what-if", "What if", "What if", what_if_part),
     Part("attacks", "Attacks", "Attacks", _attacks),
     Part("groups", "Groups", "Who is exposed: groups", _groups),
     Part("exposed", "Records", "Most exposed records", _exposed),

@@ -1,0 +1,102 @@
+"""What to do about a run: advice in words, and the ways to its target in one table with what they cost."""
+
+from __future__ import annotations
+
+from gmip._html import Html, tag
+from gmip._numbers import percent, rate
+from gmip.auditing.attacker_answers import DEFAULT_GOAL
+from gmip.auditing.schema import Advice, AuditResult, RunAudit, TriedAccuracy, Way
+from gmip.report.page import command, folded, table_html
+from gmip.report.tables import Cell, Table
+
+__all__ = ["accuracy_words", "advice_part", "plain_advice", "price_notes", "ways_table"]
+
+_NOT_MEASURED = "not measured"
+
+
+def advice_part(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    """Other advice, the ways to the target, and commands to copy."""
+    if not run.advice:
+        return [tag("p", "No recommendation.")]
+    ways = [one for one in run.advice if one.way is not None]
+    first, last = plain_advice(run)
+    commands = [
+        tag("li", tag("p", one.way.name), _command(one))
+        for one in ways
+        if one.way is not None and one.command is not None
+    ]
+    return [
+        _listed(first),
+        table_html(ways_table(run), key, "ways-table") if ways else None,
+        *(tag("p", note, class_="note") for note in price_notes(run)),
+        folded("Commands to copy", tag("ul", *commands, class_="advice commands")) if commands else None,
+        _listed(last),
+    ]
+
+
+def _listed(some: list[Advice]) -> Html | None:
+    items = [tag("li", tag("p", one.text), _command(one)) for one in some]
+    return tag("ul", *items, class_="advice") if items else None
+
+
+def _command(advice: Advice) -> Html | None:
+    return None if advice.command is None else command(advice.command)
+
+
+def plain_advice(run: RunAudit) -> tuple[list[Advice], list[Advice]]:
+    """Advice before and after the ways to the target, which the table has; all of it before, where there are none."""
+    kinds = [one.way is not None for one in run.advice]
+    end = kinds.index(True) if any(kinds) else len(kinds)
+    return list(run.advice[:end]), [one for one in run.advice[end:] if one.way is None]
+
+
+def ways_table(run: RunAudit) -> Table:
+    """One row for each way to the target: the run as it is, then the most accurate first; empty if there are none."""
+    goal = run.goal or DEFAULT_GOAL
+    rows = [_row(one.way) for one in run.advice if one.way is not None]
+    tried = run.tried is not None
+    if rows and tried:
+        promise = next((p for p in run.promises if p.key == "claimed"), None)
+        now = None if promise is None else promise.tpr_at.get(f"{goal.fpr:g}")
+        found = "\u2013" if now is None or promise is None else f"{_most(promise.is_bound)} {percent(now, 'up')}"
+        rows.insert(0, (Cell("As it is"), Cell("\u2013"), Cell(found), _accuracy(run.tried)))
+    return Table(
+        f"Ways to at most {rate(goal.tpr)} at {rate(goal.fpr)} false alarms, "
+        + ("the most accurate first" if tried else "each alone"),
+        ("Way", "What to set", f"Then found at {rate(goal.fpr)}", "Accuracy"),
+        tuple(rows),
+        frozenset({0, 1}),
+    )
+
+
+def _row(way: Way) -> tuple[Cell, ...]:
+    bound = way.kind == "bound"
+    found = Cell(f"{_most(bound)} {percent(way.tpr, 'up')}", ("proved, any record" if bound else "a forecast",))
+    return Cell(way.name), Cell(way.setting), found, _accuracy(way.accuracy)
+
+
+def _most(bound: bool) -> str:
+    return "at most" if bound else "about"
+
+
+def _accuracy(tried: TriedAccuracy | None) -> Cell:
+    return Cell(_NOT_MEASURED) if tried is None else Cell(accuracy_words(tried), (f"{tried.seeds} trainings",))
+
+
+def accuracy_words(tried: TriedAccuracy) -> str:
+    """Mean and standard error."""
+    error = "" if tried.seeds == 1 else f" \u00b1 {percent(tried.error, 'up')}"
+    return f"{percent(tried.mean, 'nearest')}{error}"
+
+
+def price_notes(run: RunAudit) -> list[str]:
+    """What the accuracies in the table are, or how to measure them."""
+    ways = [one.way for one in run.advice if one.way is not None]
+    if not ways:
+        return []
+    if run.tried is None:
+        return ["What each way costs in accuracy was not measured: gmip audit --try-advice trains each a few times."]
+    return [
+        f"Accuracy: mean and standard error of short trainings on {run.tried.trained_on}.",
+        *([] if run.tried_left_out is None else [run.tried_left_out]),
+    ]
