@@ -40,7 +40,8 @@ WIDTH, HEIGHT = 520, 440
 LEFT, RIGHT, TOP, BOTTOM = 78, 26, 14, 62
 _X_TITLE: Final = "False alarms: share of non-members accused"
 _Y_TITLE: Final = "Share of members found"
-_PIXELS: Final = 4  # between the points of a smooth curve
+_PIXELS: Final = 4.0  # between the points of a smooth curve
+_FINE: Final = 0.125  # of a pixel, between corners of a measured one: a reader may zoom in
 # Each has a contrast of 3 or more against white and against black.
 _COLOURS: Final = {
     "blue": "#0a7abf",
@@ -150,9 +151,9 @@ class Axes:
     def y(self, rates: ArrayLike) -> Array:
         return HEIGHT - BOTTOM - self.unit(rates) * (HEIGHT - TOP - BOTTOM)
 
-    def rates(self, step: int) -> Array:
+    def rates(self, step: float) -> Array:
         """The rates at every `step`-th pixel from left to right."""
-        units = np.linspace(0.0, 1.0, (WIDTH - LEFT - RIGHT) // step + 1)
+        units = np.linspace(0.0, 1.0, round((WIDTH - LEFT - RIGHT) / step) + 1)
         return self.lowest ** (1 - units) if self.log else units
 
     @property
@@ -204,13 +205,13 @@ def chart(
         tag(
             "svg",
             *curves,
-            _ring(target, axes),
             _pointer(series) if pointer else None,
             viewBox=" ".join(f"{window[key]}" for key in ("x", "y", "width", "height")),
             class_="curves",
             **window,
         ),
         tag("rect", class_="frame", stroke="#8a93a0", stroke_opacity=0.6, **plot),
+        _ring(target, axes),
         tag(
             "text",
             _X_TITLE,
@@ -306,8 +307,10 @@ def _curve(series: Series, index: int, axes: Axes) -> Html:
 
 def _steps_path(series: Series, axes: Axes) -> str:
     """The staircase, exact at every pixel."""
-    fpr, tpr = thin_steps(series.fpr, series.tpr, axes.rates(1))
+    fpr, tpr = thin_steps(series.fpr, series.tpr, axes.rates(_FINE))
     begin = series.start if axes.log else 0.0
+    if axes.log and not series.read(begin) > 0.0:  # logarithms have no place for a TPR of 0: the curve begins later
+        begin = next((float(x) for x, y in zip(series.fpr, series.tpr, strict=True) if x > begin and y > 0.0), 1.0)
     first = float(read_steps(series.fpr, series.tpr, begin))
     later = fpr > begin * (1 + 1.0e-9)
     xs, ys = axes.x(fpr[later]), axes.y(tpr[later])
@@ -318,15 +321,18 @@ def _steps_path(series: Series, axes: Axes) -> str:
 
 def _smooth_path(series: Series, axes: Axes) -> str:
     rates = axes.rates(_PIXELS)
+    if not axes.log:  # where the curve is steep, a pixel is too much
+        rates = np.union1d(rates, np.geomspace(1.0e-5, rates[1], 24))
     xs, ys = axes.x(rates), axes.y(series.read(rates))
     jump = f"M{_short(xs[0])} {_short(float(axes.y(0.0)))}L" if not axes.log and series.tpr[0] > 0 else "M"
     return jump + "L".join(f"{_short(x)} {_short(y)}" for x, y in zip(xs, ys, strict=True))
 
 
 def _band_path(band: Array, start: float, axes: Axes) -> str:
-    fpr, lower, upper = band[:, band[0] >= (start * (1 - 1.0e-9) if axes.log else 0.0)]
-    if len(fpr) < 2:
+    band = band[:, band[0] >= (start * (1 - 1.0e-9) if axes.log else 0.0)]
+    if not band.size:
         return ""
+    fpr, lower, upper = np.column_stack([band, np.ones(3)])  # where everybody is accused, everybody is found
     xs, ys = axes.x(np.append(fpr, fpr[::-1])), axes.y(np.append(upper, lower[::-1]))
     return "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in zip(xs, ys, strict=True)) + "Z"
 
@@ -382,4 +388,4 @@ def _ticks(axes: Axes) -> list[Html]:
 
 
 def _short(place: float) -> str:
-    return f"{place:.1f}".removesuffix(".0")
+    return f"{place:.2f}".rstrip("0").rstrip(".")

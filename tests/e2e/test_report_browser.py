@@ -164,7 +164,7 @@ def test_the_switch_between_axes(opened):
         page.focus('#run-1-figure .switch [data-axes="linear"]')
         page.keyboard.press("Enter")
         assert page.locator(LINEAR).is_visible() and not page.locator(LOG).is_visible()
-        pressed = [b.get_attribute("aria-pressed") for b in page.locator("#run-1-figure .switch button").all()]
+        pressed = [b.get_attribute("aria-pressed") for b in page.locator("#run-1-figure .switch [data-axes]").all()]
         assert pressed == ["false", "true"]
 
 
@@ -194,10 +194,12 @@ def test_charts_are_drawn(opened, name, scripts):
         assert page.locator(".legend-title").first.is_visible()
 
 
-def test_legend_does_not_cover_data(opened):
-    with opened() as page:
-        charts = page.locator("#run-1-figure .charts").bounding_box()
-        assert page.locator("#run-1-figure .legend").bounding_box()["y"] >= charts["y"] + charts["height"]
+@pytest.mark.parametrize("width", [1200, 800])
+def test_legend_does_not_cover_data(opened, width):
+    with opened(width=width) as page:
+        charts, legend = (page.locator(f"#run-1-figure .{part}").bounding_box() for part in ("charts", "legend"))
+        beside = legend["x"] >= charts["x"] + charts["width"]
+        assert beside is (width == 1200) and (beside or legend["y"] >= charts["y"] + charts["height"])
 
 
 def test_dots_lie_on_the_curves(opened):
@@ -208,20 +210,92 @@ def test_dots_lie_on_the_curves(opened):
                 on_linear_axes(page)
             for rate in (0.002, 0.01, 0.1, 0.5):
                 page.mouse.move(*place_of(page, chart, 0, rate))
-                off = page.locator(chart).evaluate(
-                    """(svg) => [...svg.querySelectorAll(".pointer circle")].map((dot) => {
-                        if (dot.getAttribute("visibility") !== "visible") return 0;
-                        const curve = svg.querySelector(`.series[data-series="${dot.dataset.series}"] .curve`);
-                        const [x, y] = ["cx", "cy"].map((name) => Number(dot.getAttribute(name)));
-                        let least = Infinity;
-                        for (let at = 0, all = curve.getTotalLength(); at <= all; at += 0.5) {
-                            const place = curve.getPointAtLength(at);
-                            least = Math.min(least, Math.hypot(place.x - x, place.y - y));
-                        }
-                        return least;
-                    })"""
-                )
-                assert len(off) == 8 and max(off) < 1.0
+                assert_dots_on_curves(page, chart)
+
+
+def assert_dots_on_curves(page: Page, chart: str) -> None:
+    off = page.locator(chart).evaluate(
+        """(svg) => [...svg.querySelectorAll(".pointer circle")].map((dot) => {
+            if (dot.getAttribute("visibility") !== "visible") return 0;
+            const curve = svg.querySelector(`.series[data-series="${dot.dataset.series}"] .curve`);
+            const [x, y] = ["cx", "cy"].map((name) => Number(dot.getAttribute(name)));
+            let least = Infinity;
+            for (let at = 0, all = curve.getTotalLength(); at <= all; at += 0.5) {
+                const place = curve.getPointAtLength(at);
+                least = Math.min(least, Math.hypot(place.x - x, place.y - y));
+            }
+            return least;
+        })"""
+    )
+    assert len(off) == 8 and max(off) < 1.0
+
+
+# -- zooming ----------------------------------------------------------------------------------------------------------
+
+
+def ticks(page: Page, chart: str) -> list[str]:
+    return page.locator(f"{chart} .ticks text").all_text_contents()
+
+
+def paths(page: Page, chart: str) -> list[str | None]:
+    return [one.get_attribute("d") for one in page.locator(f"{chart} .curve").all()]
+
+
+def test_zoom_by_mouse_is_linked_and_has_ticks(opened, shoot):
+    """One drag zooms all charts of the page; what is read out is still on the curves."""
+    with opened("three_runs") as page:
+        for summary in page.locator(".whole > summary").all():
+            summary.click()
+        before = paths(page, LOG), ticks(page, LOG)
+        page.mouse.move(*point_of(page, LOG, 286, 20))
+        page.mouse.down()
+        page.mouse.move(*point_of(page, LOG, 390, 205), steps=4)
+        assert page.locator(".selection").is_visible()
+        page.mouse.up()
+        assert page.locator(".selection").count() == 0
+        assert page.locator("#run-2-figure .zoomed").inner_text() == page.locator("#run-1-figure .zoomed").inner_text()
+        assert re.fullmatch(
+            r"Shown: [\d.]+% to [\d.]+% false alarms, .*", page.locator("#run-1-figure .zoomed").inner_text()
+        )
+        assert paths(page, LOG) != before[0] and ticks(page, "#run-3-figure-log") != before[1]
+        on_linear_axes(page)
+        shown = [float(text.rstrip("%")) for text in ticks(page, LINEAR)]
+        assert len(shown) >= 6 and max(shown) <= 100
+        page.mouse.move(*point_of(page, LINEAR, 280, 200))
+        assert_dots_on_curves(page, LINEAR)
+        shoot(page, "zoomed")
+        page.locator(LINEAR).dblclick()
+        assert (paths(page, LOG), ticks(page, LOG)) == before
+        assert page.locator("#run-1-figure .zoomed").inner_text() == ""
+
+
+def test_zoom_by_keyboard(opened):
+    with opened() as page:
+        before = paths(page, LOG), ticks(page, LOG)
+        closer, farther, everything = page.locator("#run-1-figure [data-zoom]").all()
+        assert farther.is_disabled() and everything.is_disabled()
+        closer.focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("+")
+        assert page.locator("#run-1-figure .zoomed").inner_text().startswith("Shown: 0.32% to 3.2% false alarms")
+        assert ticks(page, LOG) == ["0.5%", "1%", "2%", "5%", "10%", "20%"]
+        page.focus("#run-1-figure-rate")
+        for _ in range(60):  # what is shown follows the slider
+            page.keyboard.press("ArrowRight")
+        assert "to 3.2%" not in page.locator("#run-1-figure .zoomed").inner_text()
+        page.keyboard.press("-")
+        everything.press("Enter")
+        assert (paths(page, LOG), ticks(page, LOG)) == before and everything.is_disabled()
+
+
+def test_a_drag_is_given_up(opened):
+    with opened() as page:
+        page.mouse.move(*point_of(page, LOG, 200, 100))
+        page.mouse.down()
+        page.mouse.move(*point_of(page, LOG, 300, 200), steps=3)
+        page.keyboard.press("Escape")
+        page.mouse.up()
+        assert page.locator("#run-1-figure .zoomed").inner_text() == "" and page.locator(".selection").count() == 0
 
 
 # -- pointing ---------------------------------------------------------------------------------------------------------
@@ -327,7 +401,8 @@ def test_everything_can_be_reached_by_keyboard(opened):
         assert all(here.endswith("|true") and "|none|" not in here for here in reached)  # to be seen
         wanted = page.evaluate(
             "() => document.querySelectorAll('a[href], button, input, summary, [tabindex=\"0\"]').length"
-            " - document.querySelectorAll('details:not([open]) [tabindex], #summary a, #summary button').length"
+            " - document.querySelectorAll("
+            "'details:not([open]) [tabindex], #summary a, #summary button, :disabled').length"
         )
         assert len(reached) == wanted
         page.evaluate("document.activeElement.blur()")
@@ -474,6 +549,30 @@ def test_no_horizontal_scroll_on_a_phone(opened, shoot, name):
                 LOG,
             )
             assert size >= 10
+
+
+# Words of tables that are on two lines, other than those too long for any.
+BROKEN = """() => [...document.querySelectorAll("th, td")].filter((one) => !one.closest(".long")).flatMap((cell) => {
+    const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), broken = [];
+    while (walk.nextNode()) {
+        for (const word of walk.currentNode.data.matchAll(/[^\\s-]+/g)) {
+            const range = document.createRange();
+            range.setStart(walk.currentNode, word.index);
+            range.setEnd(walk.currentNode, word.index + word[0].length);
+            if (new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1) broken.push(word[0]);
+        }
+    }
+    return broken;
+})"""
+
+
+@pytest.mark.parametrize("width", [320, 400, 1200])
+def test_no_word_of_a_table_breaks_and_badges_are_seen(opened, width):
+    with opened("three_runs", width=width) as page:
+        page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+        assert page.evaluate(BROKEN) == []
+        boxes = [one.bounding_box() for one in page.locator("#overview-table-caption ~ tbody .mark").all()]
+        assert len(boxes) == 6 and all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes)
 
 
 def luminance(page: Page, where: Locator, what: str) -> float:

@@ -77,3 +77,32 @@ def test_names_are_text():
     assert "attack <b>" in page.texts[0]
     assert page.all("svg", role="img")[0][0]["aria-label"] == 'a "label" <i>'
     assert not page.all("b") and not page.all("i")
+
+
+def d(series: Series, axes: Axes, which: str = "curve") -> str:
+    (attributes, _), *_ = Page(chart([series], axes, label="x")).all("path", class_=which)
+    return attributes["d"] or ""
+
+
+def test_no_cliff_where_nothing_is_found_at_first():
+    """A TPR of 0 has no place on logarithmic axes: the curve begins where it is found, not below the drawing."""
+    none = Series("a", "attack", "blue solid", np.array([0.0, 0.1, 1.0]), np.array([0.0, 0.4, 1.0]), start=0.01)
+    axes = Axes(1e-3)
+    places = [float(x) for x in re.findall(r"[\d.]+", d(none, axes))]
+    assert places[:2] == pytest.approx([float(axes.x(0.1)), float(axes.y(0.4))], abs=0.01)
+    assert max(places[1:2] + [float(y) for y in re.findall(r"V([\d.]+)", d(none, axes))]) <= HEIGHT - BOTTOM
+
+
+def test_a_band_ends_where_the_curve_does():
+    band = np.array([[0.25, 0.5], [0.5, 0.6], [0.9, 0.95]])
+    cut = Series("a", "attack", "blue solid", STEPS.fpr, STEPS.tpr, start=0.25, band=band)
+    assert f"L{WIDTH - RIGHT} {TOP}L{WIDTH - RIGHT} {TOP}L" in d(cut, Axes(None), "band")
+
+
+def test_steep_curves_are_smooth_on_linear_axes():
+    """Between two pixels from the left the curve rises by most of the drawing: it is drawn there, too."""
+    rates = np.append(0.0, np.geomspace(1e-5, 1.0, 200))
+    steep = Series("a", "promise", "blue solid", rates, rates**0.1)
+    places = [float(x) for x in re.findall(r"[\d.]+", d(steep, Axes(None)))]
+    heights = np.array(places[1::2])
+    assert np.max(np.abs(np.diff(heights[1:]))) < 0.12 * HEIGHT

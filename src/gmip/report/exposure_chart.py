@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import numpy as np
-
 from gmip import _numbers
 from gmip._html import Html, tag
 from gmip.auditing.attacker_answers import DEFAULT_GOAL
@@ -16,9 +14,11 @@ from gmip.report import answer_words
 
 __all__ = ["exposure_chart"]
 
-_WIDTH, _HEIGHT = 640, 330
-_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 120, 16, 58
+_WIDTH, _HEIGHT = 520, 330
+_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 26, 34, 62
+_LINE: Final = 18.0  # height of a name
 _LOWEST: Final = 1.0e-3
+_LONGEST_NAME: Final = 28
 _HUES: Final = ("blue", "vermillion", "green", "purple", "orange", "wine", "olive", "ink")
 
 
@@ -60,13 +60,10 @@ def exposure_chart(result: AuditResult, key: str) -> Html | None:
         "svg",
         tag("rect", x=_LEFT, y=_TOP, width=_WIDTH - _LEFT - _RIGHT, height=_HEIGHT - _TOP - _BOTTOM, class_="frame"),
         *(_tick(x(share), _HEIGHT - _BOTTOM + 21, "middle", _numbers.rate(share)) for share in (0.001, 0.01, 0.1, 1.0)),
-        *(
-            _tick(_LEFT - 7, y(value) + 4, "end", _numbers.percent(value, "nearest"))
-            for value in np.linspace(low, high, 4)
-        ),
+        *(_tick(_LEFT - 7, y(value) + 4, "end", _numbers.rate(f"{value:.6g}")) for value in _round_numbers(low, high)),
         tag("path", d=f"M{target:.1f} {_TOP}V{_HEIGHT - _BOTTOM}", stroke="currentColor", stroke_dasharray="5 4"),
-        _tick(target + 5, _TOP + 14, "start", f"target {_numbers.rate(goal.tpr)}"),
-        *(part for dot in dots for part in _drawn(dot, x, y)),
+        _tick(target, _TOP - 8, "middle", f"target {_numbers.rate(goal.tpr)}"),
+        *(_drawn(dot, x, y, at_height) for dot, at_height in zip(dots, _name_heights(dots, y), strict=True)),
         tag("text", f"Members found at {at} false alarms", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 10, **_AXIS),
         tag(
             "text", "Test accuracy", transform=f"translate(15 {(_TOP + _HEIGHT - _BOTTOM) / 2:g}) rotate(-90)", **_AXIS
@@ -75,6 +72,7 @@ def exposure_chart(result: AuditResult, key: str) -> Html | None:
         class_="chart",
         role="img",
         id=key,
+        font_size=13.5,
         aria_label=f"Accuracy against members found at {at} false alarms. {told}.",
     )
     note = tag("p", "Full dots are measured, rings promised. Up and to the left is better.", class_="note")
@@ -90,15 +88,28 @@ def _range(values: list[float]) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+def _round_numbers(low: float, high: float) -> list[float]:
+    step = next(one for one in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if (high - low) / one <= 6)
+    return [k * step for k in range(math.ceil(low / step - 1.0e-9), math.floor(high / step + 1.0e-9) + 1)]
+
+
 def _share(value: float | None) -> str:
     return "not known" if value is None else _numbers.percent(min(max(value, 0.0), 1.0), "nearest")
 
 
-def _tick(x: float, y: float, anchor: str, text: str) -> Html:
-    return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, fill="currentColor")
+def _tick(x: float, y: float, anchor: str, text: str, class_: str | None = None) -> Html:
+    return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, fill="currentColor", class_=class_)
 
 
-def _drawn(dot: _Dot, x: Callable[[float], float], y: Callable[[float], float]) -> list[Html]:
+def _name_heights(dots: list[_Dot], y: Callable[[float], float]) -> list[float]:
+    """Each name above its dots, and below the names above it."""
+    found, last = {}, -math.inf
+    for i in sorted(range(len(dots)), key=lambda i: -dots[i].accuracy):
+        found[i] = last = max(y(dots[i].accuracy) - 11, last + _LINE)
+    return [found[i] for i in range(len(dots))]
+
+
+def _drawn(dot: _Dot, x: Callable[[float], float], y: Callable[[float], float], name_at: float) -> Html:
     height = f"{y(dot.accuracy):.1f}"
     places = [x(value) for value in (dot.measured, dot.promised) if value is not None]
     parts = []
@@ -109,5 +120,11 @@ def _drawn(dot: _Dot, x: Callable[[float], float], y: Callable[[float], float]) 
     if dot.measured is not None:
         parts.append(tag("circle", cx=f"{x(dot.measured):.1f}", cy=height, r=5, class_="dot"))
     if places:
-        parts.append(_tick(max(places) + 10, y(dot.accuracy) + 4, "start", dot.name))
-    return [tag("g", *parts, class_=f"look-{dot.hue}")]
+        left = sum(places) / len(places) < (_LEFT + _WIDTH - _RIGHT) / 2
+        place, anchor = (min(places) - 5, "start") if left else (max(places) + 5, "end")
+        parts.append(_tick(place, name_at, anchor, _shortened(dot.name), class_="name"))
+    return tag("g", *parts, class_=f"look-{dot.hue}")
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}\u2026"

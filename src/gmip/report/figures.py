@@ -49,8 +49,8 @@ def figure_html(figure: Figure, *, title: str, confidence: float) -> Html:
     )
     hint = tag(
         "p",
-        "Point at a curve to read its numbers; click to keep that rate. Click a name in the legend to hide or show its "
-        "curve.",
+        "Point at a curve to read its numbers; click to keep that rate. Drag a rectangle to zoom, in all charts alike; "
+        "double-click to see all. Click a name in the legend to hide or show its curve.",
         class_="note needs-script",
     )
     axes = [
@@ -59,7 +59,13 @@ def figure_html(figure: Figure, *, title: str, confidence: float) -> Html:
     ]
     return tag(
         "figure",
-        tag("div", *axes, class_="switch needs-script", role="group", aria_label="Axes"),
+        tag(
+            "div",
+            tag("div", *axes, role="group", aria_label="Axes"),
+            tag("div", *_zoom_buttons(), role="group", aria_label="Zoom"),
+            class_="switch needs-script",
+        ),
+        tag("p", class_="note zoomed", role="status"),
         tag(
             "div",
             _chart(figure, Axes(figure.lowest), "log", title, "Logarithmic axes: low false-alarm rates", stops[first]),
@@ -76,6 +82,15 @@ def figure_html(figure: Figure, *, title: str, confidence: float) -> Html:
         data_axes="log",
         aria_label=title,
     )
+
+
+def _zoom_buttons() -> list[Html]:
+    """Around the rate that the slider keeps: closer, farther, all."""
+    names = (("0.5", "+", "Zoom in"), ("2", "\u2212", "Zoom out"), ("Infinity", "Show all", None))
+    return [
+        tag("button", text, type="button", data_zoom=factor, aria_label=label, disabled=factor != "0.5")
+        for factor, text, label in names
+    ]
 
 
 def _chart(figure: Figure, axes: Axes, kind: str, subject: str, title: str, rate: float) -> Html:

@@ -104,7 +104,7 @@ def _overview(result: AuditResult) -> Html | None:
         tag("h2", "Which run to ship", id="overview-title"),
         tag("div", tag("p", icon(tone), shipped.words, class_="headline ship"), class_=f"verdict tone-{tone}"),
         exposure_chart(result, "overview-exposure"),
-        table_html(tables.overview_table(result), "overview", "table", marks=marks(result)),
+        table_html(tables.overview_table(result), "overview", "table", marks=marks(result), cards=True),
         figure_html(figure, title="All runs: members found against false alarms", confidence=result.confidence),
         folded("The curves in numbers", table_html(tables.curve_table(figure), "overview", "numbers")),
         id="overview",

@@ -11,6 +11,8 @@ from gmip.report.tables import Cell, Table
 
 __all__ = ["asset", "bullets", "command", "folded", "page", "scroll", "table_html"]
 
+_LONGEST_WORD = 24
+
 
 def asset(name: str) -> str:
     """A file of this package."""
@@ -68,28 +70,55 @@ def scroll(child: Html, named_by: str) -> Html:
     return tag("div", child, class_="scroll", role="region", tabindex="0", aria_labelledby=named_by)
 
 
-def table_html(table: Table, section: str, name: str, marks: dict[str, Html] | None = None) -> Html:
+def table_html(
+    table: Table, section: str, name: str, marks: dict[str, Html] | None = None, *, cards: bool = False
+) -> Html:
+    """A table in a box that scrolls; `cards`: on a phone each of its rows is a card instead."""
     identifier = f"{section}-{name}"
 
-    def kind(index: int) -> str | None:
-        return None if index in table.texts else "number"
+    def kind(index: int, cell: Cell | None = None) -> str | None:
+        classes = [] if index in table.texts else ["number"]
+        if cell is not None and max(map(len, cell.text.split()), default=0) > _LONGEST_WORD:
+            classes.append("long")  # other words do not break inside
+        return " ".join(classes) or None
+
+    def role(of: str) -> str | None:
+        return of if cards else None  # a table that is drawn as something else is still one
 
     def content(cell: Cell) -> Html:
         details = [tag("small", line) for line in cell.details]
         whole = bullets(cell.sentences) if len(cell.sentences) > 1 else tag("bdi", cell.text)
         return join((marks or {}).get(cell.text) or whole, *details)
 
-    head = tag("tr", *(tag("th", name, scope="col", class_=kind(i)) for i, name in enumerate(table.columns)))
+    head = [
+        tag("th", name, scope="col", class_=kind(i), role=role("columnheader")) for i, name in enumerate(table.columns)
+    ]
     body = [
         tag(
             "tr",
-            tag("th", content(row[0]), scope="row"),
-            *(tag("td", content(c), class_=kind(i)) for i, c in enumerate(row[1:], 1)),
+            tag("th", content(row[0]), scope="row", class_=kind(0, row[0]), role=role("rowheader")),
+            *(
+                tag(
+                    "td",
+                    content(c),
+                    class_=kind(i, c),
+                    role=role("cell"),
+                    data_column=table.columns[i] if cards else None,
+                )
+                for i, c in enumerate(row[1:], 1)
+            ),
+            role=role("row"),
         )
         for row in table.rows
     ]
     caption = tag("caption", tag("span", table.caption), id=f"{identifier}-caption")
     # Of several runs each has such a table: its heading tells them apart.
-    return scroll(
-        tag("table", caption, tag("thead", head), tag("tbody", *body)), f"{section}-title {identifier}-caption"
+    whole = tag(
+        "table",
+        caption,
+        tag("thead", tag("tr", *head, role=role("row")), role=role("rowgroup")),
+        tag("tbody", *body, role=role("rowgroup")),
+        class_="cards" if cards else None,
+        role=role("table"),
     )
+    return scroll(whole, f"{section}-title {identifier}-caption")

@@ -20,7 +20,7 @@ from gmip.report.share import shareable
 __all__ = ["summary_section", "to_summary"]
 
 # What a page has room for.
-_RUNS: Final = 8
+_RUNS: Final = 6
 _TOLD_RUNS: Final = 4
 _ITEMS: Final = 3
 _TITLE, _NAME, _SENTENCE = 140, 60, 320
@@ -83,6 +83,7 @@ def _several(result: AuditResult) -> list[Html | None]:
     tone = "bad" if shipped.run is None else "good"
     left = len(result.runs) - _RUNS
     table = tables.overview_table(result)
+    table = dataclasses.replace(table, rows=table.rows[:_RUNS])
     told = [
         tag(
             "li",
@@ -96,7 +97,7 @@ def _several(result: AuditResult) -> list[Html | None]:
     return [
         tag("div", tag("p", icon(tone), shipped.words, class_="headline ship"), class_=f"verdict tone-{tone}"),
         exposure_chart(result, "summary-exposure"),
-        table_html(dataclasses.replace(table, rows=table.rows[:_RUNS]), "summary", "table", marks=marks(result)),
+        table_html(table, "summary", "table", marks=marks(result), cards=True),
         tag("p", f"{left} more runs are in the report.") if left > 0 else None,
         tag("ul", *told, class_="told") if len(told) <= _TOLD_RUNS else None,
         warned and tag("div", tag("p", tag("strong", "Warnings")), warned, class_="words"),
