@@ -69,9 +69,10 @@ def test_claims_shadow_models_and_other_files(run, released: Path, tmp_path: Pat
                 table.writerow([*inputs[i].tolist(), int(pool.targets[i]), "ab"[i % 2]])
     out = tmp_path / "out"
     settings = options(tmp_path, model=str(tmp_path / "w.pt"))
-    done = run("audit", TASK, *settings, "--attacks", "loss", "--claim-mu", "0.01", "--out", str(out))
+    done = run("audit", TASK, *settings, "--attacks", "loss", "--claim-epsilon", "0.01@1e-5", "--out", str(out))
     (one,) = read_result(out).runs
-    assert done.code == 0 and one.verdict.kind == "exposed" and one.promises[0].name == "Promised: mu = 0.01"
+    assert done.code == 0 and one.verdict.kind == "exposed"
+    assert one.promises[0].name == "Promised: epsilon = 0.01 at delta = 1e-05"
     assert one.grouped_by == "group" and [group.group for group in one.groups] in (["a", "b"], ["b", "a"])
     by_records = one.attacks[0].auc.value
     who = {"members": str(released / "members.csv"), "non_members": str(released / "others.csv")}

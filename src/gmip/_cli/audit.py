@@ -117,7 +117,7 @@ def audit(
     ] = None,
     claim_epsilon: Annotated[
         str | None,
-        options.option("--claim-epsilon", "EPS@DELTA", HOW, "The differential privacy that was promised (for a file)."),
+        options.option("--claim-epsilon", "EPS@DELTA", HOW, "The differential privacy that was promised, instead."),
     ] = None,
     column: Annotated[
         list[str] | None,
@@ -253,9 +253,9 @@ def audit(
             json=json,
         )
         return
-    for option, value in (("--column", column), ("--claim-epsilon", claim_epsilon)):
-        if value is not None:
-            raise BadRequest("applies to a file of scores or predictions", argument=option, remedy="leave it out")
+    if column is not None:
+        raise BadRequest("applies to a file of scores or predictions", argument="--column", remedy="leave it out")
+    _claim(claim_mu, claim_epsilon)
     given: dict[str, Any] = {
         "task": task,
         "attacks": _names(attacks),
@@ -266,6 +266,7 @@ def audit(
         "confidence": confidence and parse.probability("--confidence", confidence),
         "delta": delta and parse.probability("--delta", delta),
         "claim_mu": claim_mu and parse.positive("--claim-mu", claim_mu),
+        "claim_epsilon": claim_epsilon,
         "target_tpr": target_tpr and _limit("--target-tpr", target_tpr),
         "attacker": attacker,
         "fail_above_tpr": fail_above_tpr and _limit("--fail-above-tpr", fail_above_tpr),

@@ -21,7 +21,7 @@ from gmip.auditing.individual_promises import OwnNorms
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.prediction_audit import audit_predictions, prediction_scores
 from gmip.auditing.prediction_table import PREDICTION_ROLES
-from gmip.auditing.promises import claimed_curve, predicted, promise, stacked_run
+from gmip.auditing.promises import given_curve, predicted, promise, stacked_run
 from gmip.auditing.recorded import assemble_run
 from gmip.auditing.schema import AuditResult
 from gmip.auditing.score_audit import Claim, audit_score_table, audit_scores
@@ -56,8 +56,8 @@ __all__ = [
     "audit_predictions",
     "audit_score_table",
     "audit_scores",
-    "claimed_curve",
     "gate",
+    "given_curve",
     "group_outcomes",
     "hold_folder",
     "merged",

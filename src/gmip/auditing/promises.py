@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip import _validate as check
 from gmip._curves import corners, thin_steps
 from gmip._numbers import percent, rate_key
 from gmip.accounting.account import account
@@ -17,14 +18,15 @@ from gmip.accounting.families import EpsilonDelta, Gaussian
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import Claim, TradeOff
 from gmip.auditing.schema import Curve, Promise
+from gmip.errors import InvalidArgument
 from gmip.stats import ExpectedRoc, ScoreSet
 
 __all__ = [
     "GIVEN_CLAIM",
     "GRID",
     "all_promises",
-    "claimed_curve",
     "excludes_nothing",
+    "given_curve",
     "given_promise",
     "listed_curve",
     "predicted",
@@ -51,7 +53,7 @@ def all_promises(
     claimed: TradeOff,
     scores: Sequence[ScoreSet],
     *,
-    claim_mu: float | None,
+    given: bool = False,
     fprs: Sequence[float],
     listed: TradeOff | None = None,
     knows: float = 0.0,
@@ -59,13 +61,15 @@ def all_promises(
 ) -> tuple[Promise, ...]:
     """The claimed curve first; then what measured susceptibilities, noise alone and the attacks' expectation say.
 
+    `given` : somebody said what is claimed; else the accountant did.
     `listed` : the promise for an attacker who holds a list with a share `knows` of the members, if one was tried. It
     comes first if `only_listed` were tried, because then the verdict is about it.
     `scores` : of one run, by each attack; the first that measured susceptibilities of the run, and the first that
     expects something of itself, are taken.
     """
-    words = "Promised by the accountant (GMIP, tight)" if claim_mu is None else f"Promised: mu = {claim_mu:g}"
-    made = [promise("claimed", words, claimed, standing="approximation", fprs=fprs)]
+    words = "Promised by the accountant (GMIP, tight)"
+    accountants = promise("claimed", words, claimed, standing="approximation", fprs=fprs)
+    made = [given_promise(claimed, fprs) if given else accountants]
     measured = next((one for one in scores if one.susceptibility_of is not None), None)
     if measured is not None and measured.susceptibility is not None and measured.susceptibility.min() > 0.0:
         stacked = measured.susceptibility_of == "run" and len(runs) == 1
@@ -86,11 +90,16 @@ def all_promises(
     return tuple(made)
 
 
-def claimed_curve(runs: Sequence[NoisySGD], claim_mu: float | None) -> TradeOff:
-    """What was promised: mu-GMIP if somebody said so, else the accountant's curve for what was run."""
-    if claim_mu is None:
-        return account(list(runs))
-    curve = Gaussian(claim_mu)
+def given_curve(claim: Any) -> TradeOff | None:
+    """What somebody says was promised: a curve, a mu, or (epsilon, delta); None: nothing."""
+    if claim is None or isinstance(claim, TradeOff):
+        return claim
+    if isinstance(claim, (tuple, list)):
+        if len(claim) != 2:
+            raise InvalidArgument("must be (epsilon, delta)", argument="claim", value=claim)
+        curve: TradeOff = EpsilonDelta(*claim)
+    else:
+        curve = Gaussian(check.non_negative("claim", claim))
     curve.claim = GIVEN_CLAIM
     return curve
 
@@ -110,10 +119,15 @@ def given_promise(claim: TradeOff, fprs: Sequence[float]) -> Promise:
     return promise("claimed", words, claim, standing="given", fprs=fprs)
 
 
-def listed_curve(runs: Sequence[NoisySGD], knows: float) -> TradeOff:
-    """What is promised to an attacker who holds a list with a share `knows` of the members, whatever was claimed: a
-    claim in terms of mu is about an attacker who holds none."""
-    return account(list(runs), attacker_knows=knows)
+def listed_curve(runs: Sequence[NoisySGD], knows: float, claim: TradeOff | None = None) -> TradeOff | None:
+    """What is promised to an attacker who holds a list with a share `knows` of the members; None: nothing is known.
+
+    A `claim` of differential privacy is about attackers who know everybody else, so it is the promise to this one, too.
+    One in terms of mu is about an attacker who holds no list: there the accountant's word on the run counts.
+    """
+    if isinstance(claim, EpsilonDelta):
+        return claim
+    return account(list(runs), attacker_knows=knows) if runs else None
 
 
 def stacked_run(run: NoisySGD) -> NoisySGD:

@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip._progress import Progress
+from gmip.accounting.account import account
 from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise
 from gmip.auditing.assemble import Attacked, Candidates, Criteria, Labels, assemble
 from gmip.auditing.exposure_grid import what_if
 from gmip.auditing.groups import Groups
 from gmip.auditing.individual_promises import OwnNorms, own_mus
-from gmip.auditing.promises import all_promises, claimed_curve, given_promise, listed_curve
+from gmip.auditing.promises import all_promises, given_promise, listed_curve
 from gmip.auditing.schema import Advice, AttackOutcome, Promise, RunAudit, RunCheck, RunFacts, Verdict
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -37,7 +39,7 @@ def assemble_run(
     traces: Sequence[Trace],
     attacks: Sequence[Attacked],
     accuracies: Mapping[str, float | None],
-    claim_mu: float | None,
+    claim: TradeOff | None,
     criteria: Criteria,
     progress: Progress,
     group_of: Callable[[NDArray[Any]], Groups] | None = None,
@@ -52,9 +54,9 @@ def assemble_run(
     Parameters
     ----------
     traces : the run and its repetitions, each with members. A trace without steps is of a released model: nothing is
-        known about its training, so nothing is promised but what `claim_mu` says.
+        known about its training, so nothing is promised but what `claim` says.
     accuracies : train_accuracy and test_accuracy.
-    claim_mu : what was promised, as mu-GMIP; None: what the accountant says about the run.
+    claim : what was promised; None: what the accountant says about the run.
     group_of : the groups of candidates with these ids, and in `grouped_by` what the groups are.
     warnings : what else limits the audit.
     norms : how large the gradients of the candidates were along the first of the runs.
@@ -64,9 +66,9 @@ def assemble_run(
     trace = traces[0]
     runs = trace.runs()
     largest = max(runs, key=lambda run: run.num_steps) if runs else None
-    claimed = claimed_curve(runs, claim_mu) if runs or claim_mu is not None else None
+    claimed = account(list(runs)) if claim is None and runs else claim
     knows = max((one.knows for one in attacks), default=0.0)
-    listed = listed_curve(runs, knows) if knows and runs else None
+    listed = listed_curve(runs, knows, claim) if knows else None
     promises: tuple[Promise, ...]
     if not runs:
         promises = () if claimed is None else (given_promise(claimed, criteria.fprs),)
@@ -76,7 +78,7 @@ def assemble_run(
             runs,
             claimed,
             [attack.found[0].scores for attack in attacks],
-            claim_mu=claim_mu,
+            given=claim is not None,
             fprs=criteria.fprs,
             listed=listed,
             knows=knows,

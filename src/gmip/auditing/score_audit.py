@@ -16,13 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 from gmip import _validate as check
 from gmip._io import sha256, sha256_of_file
 from gmip._progress import Watch, silent
-from gmip.accounting.families import EpsilonDelta, Gaussian
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise
 from gmip.auditing.assemble import Attacked, Audited, Criteria, Labels, RateLimit, Scored, assemble
 from gmip.auditing.groups import Groups
 from gmip.auditing.prediction_table import table_from_columns
-from gmip.auditing.promises import GIVEN_CLAIM, given_promise
+from gmip.auditing.promises import given_curve, given_promise, listed_curve
 from gmip.auditing.schema import AuditResult, Provenance, RunAudit
 from gmip.auditing.score_files import read_scores
 from gmip.auditing.score_table import GIVEN, About, ScoreTable
@@ -112,7 +111,7 @@ def audit_score_table(
     name: str = "scores",
 ) -> Audited:
     """`audit_scores` of a table, from the file `path` if any, else called `name`."""
-    curve = _curve(claim)
+    curve = given_curve(claim)
     goal = _rate("target_tpr", target_tpr)
     criteria = Criteria(
         confidence=_confidence(confidence),
@@ -125,6 +124,7 @@ def audit_score_table(
     if not criteria.fprs:
         raise InvalidArgument("is empty", argument="fprs", remedy="pass one rate or more")
     rows = _runs(table)
+    knows = max((about.knows for about in table.about.values()), default=0.0)
     name = name if path is None else _text(path.stem)
     run, candidates = assemble(
         name=name,
@@ -132,6 +132,7 @@ def audit_score_table(
         attacks=_attacked(table, rows),
         label=lambda repeat, scores: _labels(table, rows[repeat]),
         claimed=curve,
+        listed=listed_curve((), knows, curve) if knows else None,
         promises=() if curve is None else (given_promise(curve, criteria.fprs),),
         advise=lambda verdict, outcomes: advise((), verdict, outcomes, tpr=goal.tpr, fpr=goal.fpr),
         criteria=criteria,
@@ -194,19 +195,6 @@ def _from_arrays(members: Any, non_members: Any) -> ScoreTable:
         if inside.size != next(iter(scores.values())).size or inside.sum() != len(next(iter(ins.values()))):
             raise InvalidArgument("`members` and `non_members` must have as many scores by each attack")
     return ScoreTable(member=inside, scores=scores, ids=np.arange(1, inside.size + 1))
-
-
-def _curve(claim: Any) -> TradeOff | None:
-    if claim is None or isinstance(claim, TradeOff):
-        return claim
-    if isinstance(claim, (tuple, list)):
-        if len(claim) != 2:
-            raise InvalidArgument("must be (epsilon, delta)", argument="claim", value=claim)
-        curve: TradeOff = EpsilonDelta(*claim)
-    else:
-        curve = Gaussian(check.non_negative("claim", claim))
-    curve.claim = GIVEN_CLAIM
-    return curve
 
 
 def _confidence(value: float) -> float:

@@ -50,6 +50,26 @@ class RateConfig(_Strict):
             raise ValueError("should be TPR@FPR, such as 0.05@0.01") from None
 
 
+class EpsilonConfig(_Strict):
+    """An epsilon at a delta; written 3@1e-5, or 3 for a delta of 0."""
+
+    epsilon: Annotated[float, Field(ge=0.0)]
+    delta: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        if isinstance(given, (int, float)) and not isinstance(given, bool):
+            return {"epsilon": given}
+        if not isinstance(given, str):
+            return given
+        epsilon, at, delta = given.partition("@")
+        try:
+            return {"epsilon": float(epsilon), "delta": float(delta) if at else 0.0}
+        except ValueError:
+            raise ValueError("should be EPSILON@DELTA, such as 3@1e-5") from None
+
+
 class AttackConfig(_Strict):
     """An attack and its options, such as {name: glir, options: {method: paper}}; a name alone will do."""
 
@@ -169,6 +189,7 @@ class AuditConfig(_Strict):
     delta: Rate = 1.0e-5
     fprs: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.001, 0.01, 0.1)
     claim_mu: Positive | None = None
+    claim_epsilon: EpsilonConfig | None = None
     group_by: str | None = None
     target_tpr: RateConfig = RateConfig(tpr=0.05, fpr=0.01)
     attacker: Attacker = "gradients"
@@ -183,7 +204,15 @@ class AuditConfig(_Strict):
         twice = _repeated([attack.name for attack in self.attacks]) or _repeated([run.name for run in self.runs])
         if twice:
             raise ValueError(f"names {twice!r} twice: name each attack and each run once")
+        if self.claim_mu is not None and self.claim_epsilon is not None:
+            raise ValueError("has claim_mu and claim_epsilon: give what was promised once")
         return self
+
+    @property
+    def claim(self) -> float | tuple[float, float] | None:
+        """What was promised, as `gmip.audit_scores` takes it."""
+        promised = self.claim_epsilon
+        return self.claim_mu if promised is None else (promised.epsilon, promised.delta)
 
 
 def make_config(given: Mapping[str, Any], source: str | None = None) -> AuditConfig:
@@ -255,6 +284,7 @@ def _fields(places: Sequence[str]) -> list[str]:
         "shadows": ShadowConfig,
         "target_tpr": RateConfig,
         "fail_above_tpr": RateConfig,
+        "claim_epsilon": EpsilonConfig,
     }
     named = [place for place in places if place in rooms]
     return list((rooms[named[-1]] if named else AuditConfig).model_fields)
@@ -316,8 +346,10 @@ delta: 1.0e-5
 # False-positive rates at which the members found are reported.
 fprs: [0.001, 0.01, 0.1]
 
-# What was promised, as mu-GMIP. null: what the accountant says about the run.
+# What was promised, as mu-GMIP, or as differential privacy, such as 3@1e-5. null: what the accountant says about the
+# run. Differential privacy is promised to attackers with a list of members, too, and judged by what they find.
 claim_mu: null
+claim_epsilon: null
 
 # Who is exposed: a name in the task's groups, "class", or a file with columns id (row of the pool) and group. null: the
 # first of the task's groups, else its classes.

@@ -22,6 +22,7 @@ from gmip.auditing import (
     OwnNorms,
     RateLimit,
     assemble_run,
+    given_curve,
     hold_folder,
 )
 from gmip.auditing.schema import Provenance
@@ -59,8 +60,8 @@ def audit(
     attacks : names, or mappings with name and options; None: see `gmip init`.
     watch : called with the name of each stage, returns a function of (done, total).
     settings : the others of `gmip init`: candidates, repeats, budget, seed, out, confidence, delta, fprs, claim_mu,
-        group_by, target_tpr, attacker, fail_above_tpr, shadows, device, title. With `out`, work is kept there and an
-        interrupted audit goes on when repeated; without it nothing is kept. No report is written:
+        claim_epsilon, group_by, target_tpr, attacker, fail_above_tpr, shadows, device, title. With `out`, work is kept
+        there and an interrupted audit goes on when repeated; without it nothing is kept. No report is written:
         `gmip.report.write_report(result, folder)` does.
     """
     given: dict[str, Any] = dict(settings)
@@ -120,7 +121,7 @@ def run_audit(
             traces=run.traces,
             attacks=scores,
             accuracies=run.accuracies(),
-            claim_mu=config.claim_mu,
+            claim=given_curve(config.claim),
             criteria=_criteria(config, seed),
             progress=watch(f"judging {run.name}"),
             group_of=None if groups is None else groups.of,

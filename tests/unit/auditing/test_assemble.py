@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gmip import account
-from gmip.auditing import Attacked, Candidates, Criteria, RateLimit, Scored, assemble_run, merged
+from gmip.auditing import Attacked, Candidates, Criteria, RateLimit, Scored, assemble_run, given_curve, merged
 from gmip.auditing.schema import RunAudit
 from gmip.stats import RunScores, ScoreSet, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
 from gmip.trace import Trace, TraceWriter
@@ -57,7 +57,7 @@ def assembled(
         traces=[run],
         attacks=attacks,
         accuracies={"train_accuracy": 0.9, "test_accuracy": None},
-        claim_mu=claim_mu,
+        claim=given_curve(claim_mu),
         criteria=Criteria(**CRITERIA | changes),
         progress=lambda done, total: calls.append((done, total)),
     )

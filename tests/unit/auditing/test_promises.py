@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import norm
 
 from gmip import Gaussian, NoisySGD, account
-from gmip.auditing import claimed_curve, predicted, promise, stacked_run
-from gmip.auditing.promises import GRID, all_promises
+from gmip.auditing import given_curve, predicted, promise, stacked_run
+from gmip.auditing.promises import GRID, all_promises, listed_curve
 from gmip.auditing.schema import Promise
 from gmip.stats import ExpectedRoc, ScoreSet
 
@@ -25,8 +25,18 @@ def test_promises_are_points_of_the_curve() -> None:
 
 def test_claims() -> None:
     run = NoisySGD(dataset_size=500, batch_size=500, num_steps=1, num_params=100, sampling="full")
-    assert claimed_curve([run], None).tpr_at(0.01) == account(run).tpr_at(0.01)
-    assert claimed_curve([run], 0.7).equivalent_mu() == pytest.approx(0.7)
+    assert given_curve(None) is None
+    mu = given_curve(0.7)
+    assert mu is not None and mu.equivalent_mu() == pytest.approx(0.7) and mu.kind == "bound"  # somebody's own word
+    promised_dp = given_curve((1.0, 0.01))
+    assert promised_dp is not None and promised_dp.tpr_at(0.01) == pytest.approx(np.e * 0.01 + 0.01)
+    # Differential privacy is about attackers with a list, too; a mu is not.
+    assert listed_curve([run], 0.5, promised_dp) is promised_dp is listed_curve([], 0.5, promised_dp)
+    known = listed_curve([run], 0.5, mu)
+    assert known is not None and known.tpr_at(0.01) == account(run, attacker_knows=0.5).tpr_at(0.01)
+    assert listed_curve([], 0.5, mu) is None
+    names = [all_promises([run], claim, (), given=True, fprs=(0.01,))[0].name for claim in (mu, promised_dp)]
+    assert names == ["Promised: mu = 0.7", "Promised: epsilon = 1 at delta = 0.01"]
 
 
 def test_stacked_run() -> None:
@@ -56,7 +66,7 @@ def scored(**changes: Any) -> ScoreSet:
 
 
 def promised(*found: ScoreSet, run: NoisySGD = FULL) -> dict[str, Any]:
-    made = all_promises([run], Gaussian(1.0), found, claim_mu=None, fprs=(0.01,))
+    made = all_promises([run], Gaussian(1.0), found, fprs=(0.01,))
     assert made[0].key == "claimed"
     return {one.key: one for one in made}
 
@@ -86,13 +96,10 @@ def test_susceptibilities_of_another_run_promise_nothing() -> None:
 
 def test_a_promise_says_what_it_is_and_for_whom() -> None:
     noisy = FULL.replace(noise_std=0.1)
-    made = {
-        one.key: one for one in all_promises([noisy], claimed_curve([noisy], None), (), claim_mu=None, fprs=(0.01,))
-    }
+    made = {one.key: one for one in all_promises([noisy], account(noisy), (), fprs=(0.01,))}
     assert (made["claimed"].kind, made["claimed"].is_bound) == ("forecast", False)
     assert made["claimed"].for_whom == account(noisy).for_whom
     assert (made["gdp"].kind, made["gdp"].adjacency, made["gdp"].standing) == ("bound", "replace-one", "proved")
-    assert claimed_curve([noisy], 0.7).kind == "bound"  # somebody's own word
 
 
 def test_differential_privacy_of_shuffled_epochs_is_no_bound() -> None:
@@ -106,7 +113,7 @@ def test_differential_privacy_of_shuffled_epochs_is_no_bound() -> None:
 
 def test_phases_of_different_neighbours_promise_no_differential_privacy() -> None:
     run = NoisySGD(dataset_size=100, batch_size=10, num_steps=3, num_params=5, clip_norm=1.0, noise_std=0.1)
-    made = all_promises([run, run.replace(sampling="poisson")], Gaussian(1.0), (), claim_mu=None, fprs=(0.01,))
+    made = all_promises([run, run.replace(sampling="poisson")], Gaussian(1.0), (), fprs=(0.01,))
     assert [one.key for one in made] == ["claimed"]
 
 

@@ -36,6 +36,13 @@ def test_short_forms() -> None:
     assert (config.fail_above_tpr.tpr, config.fail_above_tpr.fpr) == (0.05, 0.01)
 
 
+def test_what_was_promised() -> None:
+    assert make_config({}).claim is None
+    assert make_config({"claim_mu": 0.5}).claim == 0.5
+    assert make_config({"claim_epsilon": "3@1e-5"}).claim == (3.0, 1e-5)
+    assert make_config({"claim_epsilon": 3}).claim == make_config({"claim_epsilon": "3"}).claim == (3.0, 0.0)
+
+
 def test_one_run_and_one_attack_need_no_list() -> None:
     config = make_config({"runs": "runs/a", "attacks": "loss"})
     assert [run.path for run in config.runs] == ["runs/a"]

@@ -202,6 +202,20 @@ def test_a_claim_of_ones_own(task: Task, run: Path) -> None:
     assert one.promises[0].name == "Promised: mu = 0.5"
 
 
+def test_a_claim_of_differential_privacy_is_about_attackers_with_a_list_too(task: Task, run: Path) -> None:
+    """Every member can be decoded from this run without noise, which epsilon = 1 excludes and a mu does not."""
+    audits = [
+        gmip.audit(task, runs=[run], attacks=["decode", "loss"], seed=1, **claim).runs[0]
+        for claim in ({"claim_epsilon": "1@1e-3"}, {"claim_epsilon": 30}, {"claim_mu": 3.0})
+    ]
+    assert audits[0].promises[0].name == "Promised: epsilon = 1 at delta = 0.001"
+    assert audits[0].promises[0].tpr_at["0.01"] == pytest.approx(np.e * 0.01 + 0.001)
+    decoded = [next(a for a in one.attacks if a.attack == "decode") for one in audits]
+    assert decoded[0].attacker_knows == 1.0 and decoded[0].mu_lower > 1.0
+    assert [one.verdict.kind == "exposed" for one in audits] == [True, False, False]
+    assert [one.exceeds_claim for one in decoded] == [True, False, False]
+
+
 def test_gate(task: Task, run: Path) -> None:
     (one,) = gmip.audit(task, runs=[run], attacks=["loss"], fail_above_tpr="0.9@0.1").runs
     assert one.gate is not None and one.gate.passed
