@@ -124,7 +124,7 @@ def sacro(case: Case, folder: Path, shadows: int) -> list[Scores]:
         return Target(model=case.model, **records)
 
     everybody: Scores = {}
-    for mode in ("offline", "offline-carlini", "online-carlini"):
+    for mode in ("offline", "online-carlini"):
         attack = LIRAAttack(n_shadow_models=shadows, mode=mode, **quiet)  # the second finds the models of the first
         attack.attack(target(np.arange(N, len(case.y))))
         everybody[f"SACRO LiRA {mode}"] = np.asarray(attack.attack_metrics[0]["individual"]["member_prob"])

@@ -1,6 +1,6 @@
 """Whatever is in weights, tables of members or a task file: a sentence and exit code 2, or a whole report.
 
-GMIP_FUZZED_FILES sets how many sets of files are tried.
+GMIP_FUZZED_FILES sets how many files of each kind are tried.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gmip.report import read_result
 pytestmark = pytest.mark.slow
 
 FUZZ = settings(
-    max_examples=int(os.environ.get("GMIP_FUZZED_FILES", "40")),
+    max_examples=int(os.environ.get("GMIP_FUZZED_FILES", "14")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -67,13 +67,14 @@ GOOD = {
     "others.csv": b"id,group\n" + b"".join(b"%d,b\n" % i for i in range(8, 16)),
     "mine.py": TASK.encode(),
 }
+MODELS = ("weights.safetensors", "weights.pt")
 CELLS = [b"", b"1", b"-1", b"99", b"nan", b"a", b"1e400", b"label,x,y,z", b"\xff", b"\x00", b'"', b"id"]
 CODE = ["0", "-1", "nan", "None", "float('nan')", "1 / 0", "[]", "torch.zeros(1)", "'x'", "lambda *a: 3", "nn.Linear"]
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> dict[str, bytes]:
-    name = draw(st.sampled_from(sorted(GOOD)))
+def damaged(draw: st.DrawFn, *names: str) -> dict[str, bytes]:
+    name = draw(st.sampled_from(names))
     content = GOOD[name]
     if name.endswith(".csv") and draw(st.booleans()):
         lines = content.split(b"\n")
@@ -95,8 +96,28 @@ def damaged(draw: st.DrawFn) -> dict[str, bytes]:
 
 
 @FUZZ
-@given(damaged(), st.sampled_from(["weights.safetensors", "weights.pt"]))
-def test_files(files: dict[str, bytes], model: str) -> None:
+@given(damaged("mine.py"), st.sampled_from(MODELS))
+def test_task_files(files: dict[str, bytes], model: str) -> None:
+    audited(files, model)
+
+
+@FUZZ
+@given(damaged("members.csv", "others.csv"), st.sampled_from(MODELS))
+def test_member_files(files: dict[str, bytes], model: str) -> None:
+    audited(files, model)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_weights(model: str) -> None:
+    @FUZZ
+    @given(damaged(model))
+    def fuzzed(files: dict[str, bytes]) -> None:
+        audited(files, model)
+
+    fuzzed()
+
+
+def audited(files: dict[str, bytes], model: str) -> None:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the damaged task, as SyntaxWarning
         for name, content in files.items():

@@ -1,6 +1,6 @@
 """Whatever is in a file of scores or predictions: a sentence and exit code 2, or a whole report; never a traceback.
 
-GMIP_FUZZED_FILES sets how many files are tried.
+GMIP_FUZZED_FILES sets how many files of each kind are tried.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gmip.report import read_result
 pytestmark = pytest.mark.slow
 
 FUZZ = settings(
-    max_examples=int(os.environ.get("GMIP_FUZZED_FILES", "80")),
+    max_examples=int(os.environ.get("GMIP_FUZZED_FILES", "40")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -59,10 +59,10 @@ HEADERS = st.lists(
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
+def damaged(draw: st.DrawFn, good: str) -> tuple[str, bytes]:
     """A sound file with some of its bytes, cells or lines replaced; or a table of arbitrary cells."""
     suffix = draw(st.sampled_from([".csv", ".csv", ".jsonl", ".tsv", ".parquet"]))
-    text = GOOD_JSON if suffix == ".jsonl" else draw(st.sampled_from([GOOD_CSV, GOOD_PREDICTIONS]))
+    text = GOOD_JSON if suffix == ".jsonl" else good
     if draw(st.booleans()):
         content = bytearray(text.encode())
         for _ in range(draw(st.integers(0, 3))):
@@ -78,15 +78,28 @@ def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
     return suffix, "".join(cells).encode("utf-8", "surrogatepass")
 
 
+CLAIMS = st.sampled_from([(), ("--claim-mu", "0"), ("--claim-epsilon", "1e-9@1")])
+
+
 @FUZZ
-@given(damaged(), st.sampled_from([(), ("--claim-mu", "0"), ("--claim-epsilon", "1e-9@1")]))
-@example((".csv", GOOD_CSV.encode()), ())
+@given(damaged(GOOD_PREDICTIONS), CLAIMS)
 @example((".csv", GOOD_PREDICTIONS.encode()), ())
+def test_prediction_files(file: tuple[str, bytes], claim: tuple[str, ...]) -> None:
+    audited(file, claim)
+
+
+@FUZZ
+@given(damaged(GOOD_CSV), CLAIMS)
+@example((".csv", GOOD_CSV.encode()), ())
 @example((".jsonl", GOOD_JSON.replace('"a"', '"\\ud800"').encode()), ())
 @example((".jsonl", GOOD_JSON.replace('"score": 5', '"score": ' + "9" * 5000).encode()), ())
 @example((".csv", b"member,score\n" + b"1,1e308\n1,-1e308\n0,1e308\n0,-1e308\n"), ("--claim-mu", "0"))
 @example((".csv", b"member,score\n1,1\n1,1\n0,1\n0,1\n"), ("--claim-mu", "1e9"))
-def test_files(file: tuple[str, bytes], claim: tuple[str, ...]) -> None:
+def test_score_files(file: tuple[str, bytes], claim: tuple[str, ...]) -> None:
+    audited(file, claim)
+
+
+def audited(file: tuple[str, bytes], claim: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path, target = Path(folder) / f"scores{file[0]}", Path(folder) / "out"
         path.write_bytes(file[1])
