@@ -15,6 +15,7 @@ from gmip._cli.stages import stages, warnings_in_one_line
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, Gate, RunCheck
+    from gmip.canaries.canary_files import PlantedRun
     from gmip.report import Written
 
 __all__ = ["audit"]
@@ -65,6 +66,10 @@ def audit(
     ] = None,
     non_members: Annotated[
         str | None, options.option("--non-members", "FILE", WHAT, "Records that were not in, in the same form.")
+    ] = None,
+    canaries: Annotated[
+        str | None,
+        options.option("--canaries", "DIR", WHAT, "A run of gmip train --canaries: does it keep its promise to them?"),
     ] = None,
     group_by: Annotated[
         str | None,
@@ -193,6 +198,7 @@ def audit(
                   --members members.csv --non-members others.csv
               gmip audit scores.csv --claim-mu 1
               gmip audit predictions.csv --attacks loss,lira
+              gmip audit --canaries runs/a
 
     A file of scores has a column member (1 or 0) and one or more columns of
     scores (higher: more likely a member), of any attack in any framework. A
@@ -205,6 +211,10 @@ def audit(
     protect it like the data. Exit codes: 0; 1 if --fail-above-tpr fails; 2 if
     the request is wrong.
     """
+    planted = None if canaries is None else _planted(canaries, source)
+    if planted is not None:
+        source = str(planted.table)
+        title = title or f"Audit of {planted.planted} canaries"
     if source is not None and Path(source).suffix.lower() in TABLES:
         refused = {
             "--task": task,
@@ -231,8 +241,9 @@ def audit(
                 raise BadRequest(
                     "does not apply to a file of scores or predictions", argument=option, remedy="leave it out"
                 )
+        claim: Any = _claim(claim_mu, claim_epsilon)
         settings = {
-            "claim": _claim(claim_mu, claim_epsilon),
+            "claim": planted.promise if planted is not None and claim is None else claim,
             "confidence": 0.95 if confidence is None else parse.probability("--confidence", confidence),
             "delta": 1.0e-5 if delta is None else parse.probability("--delta", delta),
             "fprs": (0.001, 0.01, 0.1),
@@ -300,6 +311,14 @@ def audit(
                 raise
         written = report.write_report(audited.result, config.out, candidates=audited.candidates, share=share)
     _finish(audited.result, written, junit=junit, json=json)
+
+
+def _planted(folder: str, source: str | None) -> PlantedRun:
+    from gmip.canaries.canary_files import read_canaries
+
+    if source is not None:
+        raise BadRequest(f"{source!r} and --canaries {folder} both name what to audit", remedy="pass one of them")
+    return read_canaries(Path(folder))
 
 
 def _names(text: str | None) -> list[str] | None:

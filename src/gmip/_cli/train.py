@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shlex
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -22,6 +24,7 @@ from gmip.accounting.convert import noise_std_from_multiplier
 from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
 
 if TYPE_CHECKING:
+    from gmip.canaries import DirectionCanaries
     from gmip.tasks import Recipe
     from gmip.training import BatchScores
 
@@ -55,6 +58,14 @@ def train(
     every: Annotated[str | None, _trace("--every", "K", "Store every K-th step of the trace (default 1).")] = None,
     seed: Annotated[
         str | None, _trace("--seed", "SEED", "Seed of members, batches, weights and noise (default: random).")
+    ] = None,
+    canaries: Annotated[
+        str | None,
+        _trace(
+            "--canaries",
+            "M",
+            "Plant M canaries, each by a fair coin, to test the promise with: gmip audit --canaries DIR. Needs --clip.",
+        ),
     ] = None,
     dataset_size: Annotated[str | None, _recipe("--dataset-size", "N", "Members, drawn from the task's pool.")] = None,
     batch_size: Annotated[
@@ -130,6 +141,9 @@ def train(
     differential privacy of the same run, null without noise; each with its
     kind, for_whom and adjacency). The folder names the members and holds the
     seed of the noise: protect it like the data.
+
+    With --canaries the model learns random directions, too: it is a model to
+    test the training with, not one to release.
     """
     if out is None:
         raise BadRequest("--out is missing", remedy="name a folder for the trace and the result, as in --out runs/a")
@@ -147,6 +161,11 @@ def train(
         raise BadRequest("A privacy target determines the noise", remedy="pass a target or a noise, not both")
     if steps is not None and epochs is not None:
         raise BadRequest("--steps and --epochs set the same number", remedy="pass only one of them")
+    if canaries is not None and resume:
+        raise BadRequest(
+            "--resume cannot go on with a run that has --canaries", remedy="train it anew, in another --out"
+        )
+    planted = None if canaries is None else parse.count("--canaries", canaries)
     passes = None if epochs is None else parse.positive("--epochs", epochs)
     changes: dict[str, Any] = {
         "dataset_size": dataset_size and parse.count("--dataset-size", dataset_size),
@@ -177,6 +196,8 @@ def train(
         if target is not None:
             recipe = recipe.with_least_noise(num_params, **target.keywords, **accounting)
         described = recipe.run(num_params)
+        if planted is not None:
+            settings["canaries"] = _canaries(planted, recipe)
         with _bar(described) as watch:
             try:
                 result = training.train(chosen, recipe, out=out, resume=resume, fix=fix_model, **watch, **settings)
@@ -184,6 +205,8 @@ def train(
                 print("Interrupted: run the command again with --resume to continue.", file=sys.stderr)
                 raise
     answer = result.summary()
+    if planted is not None:
+        answer["canaries"] = _written(out, settings["canaries"], described)
     if json:
         show.print_json(answer)
         return
@@ -213,6 +236,8 @@ def train(
     done = f"Trained {chosen.name} in {recipe.num_steps} steps. "
     show.print_answer(rows, done + found(curve, 0.01), curve, explain=explain)
     print(f"Trace and result: {out} (protect it like the data)")
+    if planted is not None:
+        print(f"{planted} canaries took part. Test the promise with them: gmip audit --canaries {shlex.quote(out)}")
 
 
 def _read_accounting(
@@ -244,6 +269,22 @@ def _read_noise(std: str | None, multiplier: str | None) -> dict[str, float]:
     if multiplier is not None:
         return {"noise_multiplier": parse.non_negative("--noise-multiplier", multiplier)}
     return {}
+
+
+def _canaries(count: int, recipe: Recipe) -> DirectionCanaries:
+    """Coins of their own: the seed of the run says nothing about them."""
+    from gmip.canaries import DirectionCanaries
+
+    if recipe.clip_norm is None:
+        raise BadRequest("--canaries needs --clip, which is the length of a canary", remedy="add --clip 1")
+    return DirectionCanaries(count)
+
+
+def _written(out: str, canaries: DirectionCanaries, run: NoisySGD) -> dict[str, Any]:
+    from gmip.canaries.canary_files import write_canaries
+
+    path = write_canaries(Path(out), canaries, run)
+    return {"count": canaries.count, "inside": int(canaries.inside.sum()), "file": str(path)}
 
 
 def _framework() -> tuple[Any, Any]:

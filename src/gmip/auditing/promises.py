@@ -116,6 +116,8 @@ def given_promise(claim: TradeOff, fprs: Sequence[float]) -> Promise:
         words = f"Promised: mu = {claim.mu:g}"
     elif isinstance(claim, EpsilonDelta):
         words = f"Promised: epsilon = {claim.epsilon_value:g} at delta = {claim.delta_value:g}"
+    if claim.claim.adjacency is not None:
+        words += f" (differential privacy, {claim.claim.adjacency})"
     return promise("claimed", words, claim, standing="given", fprs=fprs)
 
 
