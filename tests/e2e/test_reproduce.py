@@ -32,7 +32,7 @@ def test_an_experiment_from_the_command_line(tmp_path, capsys):
     out, err = capsys.readouterr()
     found = json.loads(out)["assumptions"]
     assert [claim["agrees"] for claim in found["claims"]].count("yes") == 5
-    assert found["cells"] == len(attack_table.names())
+    assert found["cells"] == len(attack_table.names()) + 1  # and differences
     assert "assumptions" in err
     kept = json.loads((tmp_path / "assumptions.json").read_text())
     assert kept["command"] == f"gmip reproduce assumptions --out {tmp_path} --workers 1 --json"
