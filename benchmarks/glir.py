@@ -1,6 +1,6 @@
 """GLiR beside the textbook way: speed and memory, as ratios measured in one run; how both grow; large models.
 
-    python benchmarks/glir.py [--quick] [--json] [--folder /var/tmp]
+    python benchmarks/glir.py [--quick] [--json] [--folder /var/tmp] [textbook] [growth] [large] [projection]
 
 Times are CPU seconds with BLAS and torch kept to one thread unless the environment says otherwise; memory is read from
 /proc in a fresh process (Linux only). benchmarks/README.md tells how to read the tables.
@@ -30,6 +30,7 @@ from scipy.stats import ncx2, norm, spearmanr
 
 from gmip.attacks.glir import Play, View, glir_scores
 from gmip.stats.covariance import GaussianModel
+from gmip.stats.roc import auc, tpr_at_fpr
 
 Array = NDArray[np.float64]
 
@@ -108,6 +109,29 @@ def textbook(view: View, method: str) -> Array:
     return np.array(scores)
 
 
+def published(view: View) -> Array:
+    """What the authors' public code does for one step (github.com/tleemann/gaussian_mip), faults included, in its
+    precision: `cholesky_inverse` is given the covariance in place of its Cholesky factor, the factor is n - 1, and log
+    CDFs end at -200. Higher = member here, lower there."""
+    import torch
+
+    assert view.background is not None
+    background, candidates, m = (torch.from_numpy(x).float() for x in (view.background, view.candidates, view.mean))
+    mean = background.mean(0)
+    centred = background - mean
+    inverse = torch.cholesky_inverse(centred.T @ centred / len(centred))
+    away, apart = m - candidates, candidates - mean
+    seen = (view.batch_size - 1) * ((away @ inverse) * away).sum(1)
+    centre = view.batch_size * ((apart @ inverse) * apart).sum(1)
+    pairs = zip(seen.tolist(), centre.tolist(), strict=True)
+    return np.array([-max(ncx2.logcdf(u, m.numel(), nc), -200.0) for u, nc in pairs])
+
+
+def power(scores: Array, members: int) -> tuple[float, float]:
+    """AUC and TPR at 1% FPR; the members come first."""
+    return auc(scores[:members], scores[members:]), float(tpr_at_fpr(scores[:members], scores[members:], 0.01))
+
+
 def singular(view: View) -> View:
     """The same with a first column that is minus the sum of the others, as in a softmax head: no inverse exists."""
     assert view.background is not None
@@ -147,6 +171,7 @@ def against_textbook(quick: bool, folder: Path) -> list[Row]:
         contestants: dict[str, Callable[[], Any]] = {
             f"{way} {method}": partial(WAYS[way], view, method) for way in WAYS for method in METHODS
         }
+        contestants["published"] = partial(published, view)
         contestants["covariance"] = partial(np.cov, view.background, rowvar=False)
         dependent = singular(view)
         for method in METHODS:
@@ -174,6 +199,13 @@ def against_textbook(quick: bool, folder: Path) -> list[Row]:
                     "times_faster_covariance": times["textbook paper"] / times["covariance"],
                     "rank_correlation": float(spearmanr(by_book, by_us)[0]),
                     "difference": float(np.max(np.abs(by_book - given)[finite] / np.maximum(1.0, by_book[finite]))),
+                    "published_seconds": times["published"],
+                    "times_faster_published": times["published"] / mine,
+                    "times_faster_published_play": times["published"] / times[f"self-play {method}"],
+                    "power": power(by_us, view.batch_size),
+                    "power_play": power(scores[f"self-play {method}"].scores, view.batch_size),
+                    "power_textbook": power(by_book, view.batch_size),
+                    "power_published": power(scores["published"], view.batch_size),
                     "scipy_infinite": int(np.count_nonzero(~finite)),
                     "gmip_bytes": peak["gmip"],
                     "textbook_bytes": peak["textbook"],
@@ -345,7 +377,7 @@ def projection(quick: bool, folder: Path) -> list[Row]:
 # -- showing ----------------------------------------------------------------------------------------------------------
 
 
-def show(results: Row) -> None:
+def show_textbook(results: Row) -> None:
     table(
         "1. One step against the textbook's paper score, SciPy's ncx2 in a loop (aim: 10 times faster)",
         {
@@ -369,6 +401,27 @@ def show(results: Row) -> None:
         results["against_textbook"],
     )
     table(
+        "Beside the authors' published code and the textbook, on the same arrays: AUC, and TPR at 1%",
+        {
+            "dims": "d|d",
+            "method": "gmip's method|s",
+            "published_seconds": "published s|.2f",
+            "times_faster_published": "times faster|.1f",
+            "times_faster_published_play": "with self-play|.1f",
+            "power": "gmip|s",
+            "power_play": "with self-play|s",
+            "power_textbook": "its textbook|s",
+            "power_published": "published|s",
+        },
+        [
+            {key: "{:.3f}, {:.1%}".format(*value) if key.startswith("power") else value for key, value in row.items()}
+            for row in results["against_textbook"]
+        ],
+    )
+
+
+def show_growth(results: Row) -> None:
+    table(
         "2. Growth of time and of memory beyond the gradients: exponents of what grows",
         {
             "what": "grows|s",
@@ -383,6 +436,9 @@ def show(results: Row) -> None:
         },
         results["growth"],
     )
+
+
+def show_large(results: Row) -> None:
     table(
         f"3. A large model, whole attack with self-play, memory_limit = {LIMIT!r}",
         {
@@ -399,6 +455,9 @@ def show(results: Row) -> None:
         },
         results["large_model"],
     )
+
+
+def show_projection(results: Row) -> None:
     table(
         "4. Random projection against all parameters (Gram route), one step",
         {
@@ -416,16 +475,33 @@ def show(results: Row) -> None:
     )
 
 
+PARTS = {
+    "textbook": (against_textbook, show_textbook),
+    "growth": (growth, show_growth),
+    "large": (large_model, show_large),
+    "projection": (projection, show_projection),
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="GLiR beside the textbook way, as ratios.")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default all)")
     parser.add_argument("--quick", action="store_true", help="smaller and fewer problems")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="where traces of 250 MB go")
     options = parser.parse_args(arguments)
+    if not set(options.parts) <= set(PARTS):
+        parser.error(f"parts are {', '.join(PARTS)}")
     if not sys.platform.startswith("linux"):
         sys.exit("This benchmark reads memory from /proc: run it on Linux.")
+    chosen = [PARTS[name] for name in options.parts or PARTS]
+
+    def show(results: Row) -> None:
+        for _, show_part in chosen:
+            show_part(results)
+
     report(
-        [partial(part, options.quick, options.folder) for part in (against_textbook, growth, large_model, projection)],
+        [partial(part, options.quick, options.folder) for part, _ in chosen],
         show,
         packages=("numpy", "scipy", "torch"),
         setting={"threads": os.environ.get(BLAS_THREADS[0]), "cores": os.cpu_count()},

@@ -224,16 +224,21 @@ def inner_products(
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
     gradients = gradients.within(limit // _WORKING)
     size = len(background) + len(candidates) + 1
-    total = np.zeros((size, size)) if start is None else start
+    total = start
     for done, step in enumerate(steps, 1):
         here = gradients.at(step.parameters)
         mean = _mean(step, gradients.num_params)
-        total += gram(
-            here, (background, candidates), mean, memory_limit=limit - total.nbytes, precision=gradients.dtype
+        found = gram(
+            here,
+            (background, candidates),
+            mean,
+            memory_limit=limit - (0 if total is None else total.nbytes),
+            precision=gradients.dtype,
         )
+        total = found if total is None else np.add(total, found, out=total)
         if after is not None:
             after(done, total)
-    return total
+    return np.zeros((size, size)) if total is None else total
 
 
 def _mean(step: Published, d: int) -> NDArray[np.float64]:

@@ -175,7 +175,7 @@ class GLiR(Attack):
             kept = None if source.joint else progress.parts
             found = scores_by_play(source.each(), run, kept, progress.budget)
         used = len(steps) - max(found.left_out, source.left_out)
-        cuts = self._cuts(plan, len(all_background), used, len(steps))
+        cuts = self._cuts(plan, len(all_background), len(steps) if found.decided else used, len(steps))
         if cuts:
             warnings.warn(
                 f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and left out {cuts}. "
@@ -183,6 +183,8 @@ class GLiR(Attack):
                 GmipWarning,
                 stacklevel=3,
             )
+        if found.decided:
+            progress(len(steps), len(steps))
         return self._scored(found, who, used, bool(cuts))
 
     def _plan(self, plan: Plan, cost: Cost, size: int, play: Play | None, steps: int, method: str, work: Work) -> Plan:
@@ -233,6 +235,8 @@ class GLiR(Attack):
             "background": len(who.background),
             "steps": steps,
         }
+        if outcome.decided:
+            facts["not_needed"] = outcome.left_out
         if cut:
             facts[CUT_SHORT] = True
         return ScoreSet(
@@ -257,8 +261,11 @@ class GLiR(Attack):
     def _play(self, dataset_size: int, who: Parties) -> Play | None:
         listed = len(who.candidates) if self.background == "with-candidates" else 0
         needed = background_needed(dataset_size, listed)
-        if self.play is None or listed or len(who.background) >= needed:
-            return self.play
+        if self.play is None:
+            return None
+        if listed or len(who.background) >= needed:
+            # Games of a run that is not believed decide nothing about it.
+            return self.play if self.doubt is None else dataclasses.replace(self.play, stop_when_decided=False)
         warnings.warn(
             f"background has {len(who.background)} examples and self-play with {dataset_size} members needs "
             f"{needed}, so the attack runs without self-play: estimates are not tuned and "

@@ -110,7 +110,8 @@ class Played(NamedTuple):
     ranks: tuple[int, ...]
     spectra: tuple[Array, ...]
     setting: Setting
-    left_out: int  # steps for which there was no time
+    left_out: int  # steps for which there was no time, or which were not needed
+    decided: bool  # whether nothing was left to find
 
 
 @dataclass
@@ -170,6 +171,8 @@ class PlayedRun:
         steps : how to get each view. Of a sequence, steps that are spread over the run choose the setting, as gradients
             change while it trains; of another iterable, the first ones do.
         time : the most telling steps come first, and those that do not fit are left out.
+
+        Of a sequence, further steps are left out once they could tell nothing (`Play.stop_when_decided`).
         """
         found: dict[int, StepFound] = {}
         if not isinstance(steps, Sequence):
@@ -191,14 +194,25 @@ class PlayedRun:
             best = self.grid.index((float(how[3]), float(how[4])))
         else:
             best = self._settle([self._played(steps[number](), number) for number in tuning], found, kept)
-        longest = 0.0
+        longest, decided = 0.0, False
         for number in self._by_weight(len(steps), found, tuning):
             start = math.inf if time is None else time.left()
-            if start < longest:
+            decided = self._decided(found)
+            if decided or start < longest:
                 break
             self._keep(found, number, self._finish(self._played(steps[number](), number, best), best), kept)
             longest = 0.0 if time is None else max(longest, start - time.left())
-        return self._put_together(found, len(steps))
+        return self._put_together(found, len(steps), decided=decided)
+
+    def _decided(self, found: Mapping[int, StepFound]) -> bool:
+        """Whether more steps could tell nothing more about anybody."""
+        if not self.play.stop_when_decided or self.method == "paper":
+            return False
+        scores, null, games, _ = self._totals(found)
+        lowest, highest = games[self.games.inside].min(), games[~self.games.inside].max()
+        seen = np.concatenate([scores, null[~np.isnan(null)]])
+        # In a run that is not what its games assume, records lie between the two.
+        return bool(lowest > highest and not ((seen > highest) & (seen < lowest)).any())
 
     def _by_weight(self, count: int, found: Mapping[int, StepFound], tuning: list[int]) -> list[int]:
         """The steps that are left, the most telling first: by what the games found at those that chose the setting."""
@@ -298,27 +312,34 @@ class PlayedRun:
             spectrum=fit.spectrum,
         )
 
-    def _put_together(self, by_number: Mapping[int, StepFound], count: int) -> Played:
-        found = [by_number[number] for number in sorted(by_number)]
+    def _totals(self, by_number: Mapping[int, StepFound]) -> tuple[Array, Array, Array, Array]:
+        """Of all steps: of the candidates, of background records, of the games, and the candidates' log-likelihood
+        ratios."""
         mixture = self.method == "mixture"
         scores, null, games, llr = (Total(mixture=mixture) for _ in range(4))
-        for step in found:
+        for _, step in sorted(by_number.items()):
             scores.add(step.inside, step.absent[0], step.how)
             null.add(step.null, step.absent[0], step.how)
             games.add(step.games, step.absent[1:, None], step.how)
             llr.add(step.llr, step.absent[0], step.how)
+        return scores.value(), null.value(), games.value(), llr.value()
+
+    def _put_together(self, by_number: Mapping[int, StepFound], count: int, *, decided: bool = False) -> Played:
+        found = [by_number[number] for number in sorted(by_number)]
+        scores, null, games, llr = self._totals(by_number)
         rest = slice(self.games.tuning, None)
         k = np.mean([step.susceptibility for step in found], axis=0)
         return Played(
-            scores=scores.value(),
-            llr=llr.value(),
-            null=(every := null.value())[~np.isnan(every)],
-            prediction=Prediction.of(games.value()[rest], self.games.inside[rest]),
+            scores=scores,
+            llr=llr,
+            null=null[~np.isnan(null)],
+            prediction=Prediction.of(games[rest], self.games.inside[rest]),
             susceptibility=None if np.isnan(k).any() else k,
             ranks=tuple(int(step.how[5]) for step in found),
             spectra=tuple(step.spectrum for step in found),
             setting=(float(found[0].how[3]), float(found[0].how[4])),
             left_out=count - len(found),
+            decided=decided,
         )
 
     # -- parts --

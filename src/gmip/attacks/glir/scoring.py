@@ -59,7 +59,8 @@ class GlirOutcome:
     calibration : (a, b) such that a * score + b is the log-odds of membership at even prior odds; None if unknown.
     null_scores : array, scores of the held-out play examples against the real run; empty without self-play.
     prediction : what self-play expects of this attack, or None.
-    left_out : steps that were left out because there was no time for them.
+    left_out : steps that were left out because there was no time for them, or nothing left to find.
+    decided : whether it was the latter.
     """
 
     method: str
@@ -75,6 +76,7 @@ class GlirOutcome:
     null_scores: Array
     prediction: Prediction | None
     left_out: int = 0
+    decided: bool = False
 
     @cached_property
     def eigenvalues(self) -> tuple[Array, ...]:
@@ -284,6 +286,7 @@ def scores_by_play(
         null_scores=null,
         prediction=found.prediction,
         left_out=found.left_out,
+        decided=found.decided,
     )
 
 

@@ -60,6 +60,9 @@ class Play:
     share : of the background that is kept for play: more if a pseudo-data set and some non-members need it, and at most
         1,000 or half as many again as the data set, since the estimates have more use for the rest.
     tuning_steps : steps, spread over the run, on which the settings compete; the best of them is used for all.
+    stop_when_decided : leave out further steps of a recorded run of mini-batches once there is nothing left to find:
+        every pseudo-member of every game has a higher score than every pseudo-non-member, and the score of no candidate
+        and no background record lies between them.
     """
 
     games: int = 60
@@ -67,6 +70,7 @@ class Play:
     grid: tuple[tuple[float, float], ...] = DEFAULT_GRID
     share: float = 0.15
     tuning_steps: int = 3
+    stop_when_decided: bool = True
 
     def __post_init__(self) -> None:
         for name in ("games", "tuning_games", "tuning_steps"):

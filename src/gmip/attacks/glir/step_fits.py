@@ -140,13 +140,14 @@ class _Dual(StepFit):
         self.view, self.samples = view, float(fit.size)
         nu = self.samples - 1.0
         g = view.products
-        along = g[:, fit].mean(axis=1)  # <x, mean>
+        weights = np.zeros(g.shape[0])
+        weights[fit] = 1.0 / fit.size
+        along = g @ weights  # <x, mean>
         square = float(along[fit].mean())
         every = np.concatenate([scored, [g.shape[0] - 1]])
-        self.inner = g[np.ix_(fit, fit)] - along[fit][:, None] - along[fit][None, :] + square
-        self.outer = g[np.ix_(fit, every)] - along[fit][:, None] - along[every][None, :] + square
-        self.norms = np.diagonal(g)[every] - 2.0 * along[every] + square
         self._gram, self._along, self._square, self._every = g, along, square, every
+        self.inner, self.outer = self._centred(fit, fit), self._centred(fit, every)
+        self.norms = np.diagonal(g)[every] - 2.0 * along[every] + square
         places = np.full(g.shape[0], -1)
         places[fit] = np.arange(fit.size)
         self.place = places[scored]  # of a scored record in the fit, or -1
@@ -172,12 +173,17 @@ class _Dual(StepFit):
             self.inner = np.block([[self.inner, row[:, None]], [row[None, :], np.array([[self.extra**2 * square]])]])
             self.outer = np.concatenate([self.outer, self.extra * (along[every] - square)[None, :]])
         self._root: Array | None = None
+        self._factored: _DualMetric | None = None  # the last one
 
     def among(self, rows: Rows, columns: Rows) -> Array:
         """Inner products, centred, of scored records (and the mean, which comes after them)."""
-        these, those = self._every[rows], self._every[columns]
-        centred = self._gram[np.ix_(these, those)] - self._along[these][:, None] - self._along[those][None, :]
-        return np.asarray(centred + self._square)
+        return self._centred(self._every[rows], self._every[columns])
+
+    def _centred(self, rows: Rows, columns: Rows) -> Array:
+        found = _block(self._gram, rows, columns)
+        found -= (self._along[rows] - self._square)[:, None]
+        found -= self._along[columns]
+        return found
 
     def directions(self, setting: Setting) -> int:
         return self.rank
@@ -192,22 +198,25 @@ class _Dual(StepFit):
         if kappa <= 0.0:
             return None
         try:
-            return _DualMetric(self, kappa, share)
+            self._factored = _DualMetric(self, kappa, share)
         except linalg.LinAlgError:  # a ridge so small that rounding swallows it
-            return None
+            self._factored = None
+        return self._factored
 
     def susceptibility(self, setting: Setting, rows: Rows, *, inside: bool) -> Array | None:
         kappa = self.lift(setting, 0.0)
         if kappa <= 0.0:
             return None
-        try:
-            metric = _DualMetric(self, kappa, 1.0 / self.scale, plain=True)
-        except linalg.LinAlgError:
-            return None
-        k = metric.length[rows]
+        metric = self._factored
+        if metric is None or metric.kappa != kappa:  # with noise the factor of the test is another
+            try:
+                metric = _DualMetric(self, kappa, 1.0)
+            except linalg.LinAlgError:
+                return None
+        k = metric.plain_length[rows]  # under S + kappa
         if inside:
-            k = without_own(k, self.samples, metric.beta)
-        return unbiased(k / self.scale, self.samples, metric.free)
+            k = without_own(k, self.samples, 1.0 / (self.samples - 1.0))
+        return unbiased(k / self.scale, self.samples, metric.plain_free)
 
     def noise(self, count: int, seed: np.random.SeedSequence) -> Array:
         """Inner products of noise vectors with the records of the fit and with the scored ones: (count, F + R)."""
@@ -232,15 +241,19 @@ class _Dual(StepFit):
 
 
 class _DualMetric(Metric):
-    def __init__(self, fit: _Dual, kappa: float, share: float, *, plain: bool = False) -> None:
+    """Attributes
+    ----------
+    plain_length, plain_free : the lengths of the scored records under (S + kappa)^-1, and the degrees of freedom left,
+        without the record that stands for the mean under Poisson sampling.
+    """
+
+    def __init__(self, fit: _Dual, kappa: float, share: float) -> None:
         view, nu = fit.view, fit.samples - 1.0
         self.fit, self.kappa, self.nu = fit, kappa, nu
         self.samples, self.anchor, self.share, self.noise_std = fit.samples, anchor_of(view), share, view.noise_std
         self.unit = share * fit.scale  # V = unit (S + kappa)
         self.beta = self.unit / nu
-        size = fit.inner.shape[0] - (plain and fit.extra > 0.0)  # K is about the data: without the mean's own row
-        outer = fit.outer[:size]
-        system = fit.inner[:size, :size].copy()
+        system = fit.inner.copy()
         system[np.diag_indices_from(system)] += nu * kappa
         self.factor = linalg.cholesky(system, lower=True, overwrite_a=True, check_finite=False)
         old = np.flatnonzero(fit.place >= 0)
@@ -249,15 +262,13 @@ class _DualMetric(Metric):
         self.held = float(np.sum(1.0 - nu * kappa * free))
         self.free = fit.samples - 2.0 - self.held
         self.total = (view.dimension - self.held) / (kappa * self.unit)
-        self.length = np.empty(fit.place.size)
         # Centred records have a direction of length 0, which the inverse gives 1/(m nu kappa) of.
-        self.length[old] = nu * (1.0 - nu * kappa * free[fit.place[old]]) / self.unit
+        lengths = np.empty(fit.place.size)
+        lengths[old] = nu * (1.0 - nu * kappa * free[fit.place[old]])
         self.new = np.flatnonzero(fit.place < 0)
-        self.solved = self._solve(outer[:, self.new])
-        seen = np.einsum("ij,ij->j", outer[:, self.new], self.solved)
-        self.length[self.new] = (fit.norms[self.new] - seen) / (kappa * self.unit)
-        if plain:
-            return
+        half = self._half(fit.outer[:, self.new])
+        lengths[self.new] = (fit.norms[self.new] - np.einsum("ij,ij->j", half, half)) / kappa
+        self.length = lengths / self.unit
         mean = fit.outer[:, -1]
         weighted = self._solve(mean)
         self.cross = np.empty(fit.place.size)
@@ -267,17 +278,30 @@ class _DualMetric(Metric):
         self.own = float(fit.norms[-1] - mean @ weighted) / (kappa * self.unit)
         self.offset = (np.zeros(fit.place.size), 0.0, 0.0)
         self.ratio = 0.0
+        self.plain_length, self.plain_free = lengths, self.free
         if fit.extra > 0.0:
             self.ratio = (1.0 - self.anchor) / fit.extra  # o is this times the record that stands for the mean
             last = inverse.T @ inverse[:, -1]
             ou = np.empty(fit.place.size)
             ou[old] = -nu * nu * kappa * last[fit.place[old]] / self.unit
-            ou[self.new] = nu * self.solved[-1] / self.unit
+            ou[self.new] = nu * half[-1] / self.factor[-1, -1] / self.unit
             self.offset = (
                 self.ratio * ou,
                 self.ratio * nu * float(weighted[-1]) / self.unit,
                 self.ratio**2 * nu * (1.0 - nu * kappa * float(last[-1])) / self.unit,
             )
+            # The inverse without the last row: what it takes from a square is that of the last entry of the solution.
+            self.plain_length = lengths.copy()
+            self.plain_length[old] += (nu * kappa * last[fit.place[old]]) ** 2 * nu / (nu * kappa * last[-1])
+            self.plain_length[self.new] += half[-1] ** 2 / kappa
+            kept = nu * kappa * (free[:-1] - last[:-1] ** 2 / last[-1])
+            self.plain_free = fit.samples - 2.0 - float(np.sum(1.0 - kept))
+
+    def _half(self, right: Array) -> Array:
+        """Of the solution its first half: the squares of this are the products of `right` with the whole."""
+        if right.size == 0:
+            return np.zeros_like(right)
+        return np.asarray(linalg.solve_triangular(self.factor, right, lower=True, check_finite=False))
 
     def _solve(self, right: Array) -> Array:
         if right.size == 0:
@@ -301,19 +325,18 @@ class _DualMetric(Metric):
         if self.noise_std > 0.0:
             added = self.noise_std * fit.noise(weights.shape[0], drawn.seed)
             theirs, ours = added[:, : along.shape[1]], added[:, along.shape[1] :][:, rows]
-            noise = self._under(theirs, ours, rows)
+            noise = self._under(self._solve(theirs.T), ours, rows)
             # what the noise has outside all records, and twice its product with y, which is small beside that
             own = own + self.noise_std**2 * fit.view.dimension
             along, field = along + theirs, field + ours
-        found = self._under(along, field, rows)
         weighted = self._solve(along.T)
+        found = self._under(weighted, field, rows)
         own = (own - np.einsum("ij,ji->i", along, weighted)) / (self.kappa * self.unit)
         oy = self.ratio * self.nu * weighted[-1] / self.unit if fit.extra > 0.0 else np.zeros(weights.shape[0])
         return found, own, oy, noise
 
-    def _under(self, along: Array, field: Array, rows: Rows) -> Array:
-        """u'Wy (g, h) from the products of y with the fit (g, F) and with the field (g, h)."""
-        weighted = self._solve(along.T)
+    def _under(self, weighted: Array, field: Array, rows: Rows) -> Array:
+        """u'Wy (g, h) from the solution for products of y with the fit (F, g), and its products with the field."""
         place = self.fit.place[rows]
         old = place >= 0
         found = np.empty(field.shape)
@@ -322,6 +345,16 @@ class _DualMetric(Metric):
             new = field[:, ~old] - weighted.T @ self.fit.outer[:, rows[~old]]
             found[:, ~old] = new / (self.kappa * self.unit)
         return found
+
+
+def _block(matrix: Array, rows: Rows, columns: Rows) -> Array:
+    """A copy of these rows and columns, whole stretches at a time where there are any."""
+    picked = matrix[rows[0] : rows[-1] + 1] if _runs(rows) else matrix[rows]
+    return np.array(picked[:, columns[0] : columns[-1] + 1]) if _runs(columns) else np.take(picked, columns, axis=1)
+
+
+def _runs(rows: Rows) -> bool:
+    return bool(rows.size) and rows[-1] - rows[0] == rows.size - 1 and bool((np.diff(rows) == 1).all())
 
 
 def fit_step(

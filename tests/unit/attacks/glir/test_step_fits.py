@@ -105,14 +105,18 @@ def test_poisson_both_ways() -> None:
 
 @pytest.mark.parametrize("shrinkage", [None, "ledoit-wolf", "oas"])
 @pytest.mark.parametrize("inside", [True, False])
-def test_susceptibility_both_ways(inside: bool, shrinkage: Shrinkage | None) -> None:
-    seen = step(D, noise_std=0.5)  # which plays no part in K
-    fit, rows = EVERYBODY if inside else BACKGROUND, np.arange(M, M + C)
-    one, two = (
-        fit_step(seen, fit, EVERYBODY, shrinkage=shrinkage, dual=way).susceptibility(
-            (1.0e-12, 0.3), rows, inside=inside
-        )
-        for way in (False, True)
-    )
-    assert one is not None and two is not None and one.min() > 0.0
-    np.testing.assert_allclose(one, two, rtol=1.0e-6)
+@pytest.mark.parametrize(
+    "how", [{"noise_std": 0.5}, {}, {"sampling": "poisson", "sample_rate": 0.25}], ids=["noise", "none", "poisson"]
+)
+def test_susceptibility_both_ways(how: dict[str, Any], inside: bool, shrinkage: Shrinkage | None) -> None:
+    """Noise and the batches' draws play no part in K, though the test's own factor serves it where it can."""
+    fit, rows, setting = EVERYBODY if inside else BACKGROUND, np.arange(M, M + C), (1.0e-12, 0.3)
+    found = []
+    for seen, dual, tested in ((step(D), False, False), (step(D, **how), True, True), (step(D, **how), True, False)):
+        one = fit_step(seen, fit, EVERYBODY, shrinkage=shrinkage, dual=dual)
+        if tested:
+            assert one.metric(setting) is not None
+        found.append(one.susceptibility(setting, rows, inside=inside))
+    assert found[0] is not None and found[0].min() > 0.0
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1.0e-6)
