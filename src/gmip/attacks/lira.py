@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip._progress import Progress
 from gmip.attacks.attack import Need, Parties
 from gmip.attacks.shadow import Signal
 from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.attacks.signals import Augmentation, Confidence
+from gmip.attacks.work import Work
 from gmip.stats import ScoreSet
 from gmip.stats.reference_models import Moments, Variance, finite_range, likelihood_ratios, standardised
 from gmip.tasks import Task
@@ -69,7 +69,7 @@ class LiRA(ShadowAttack):
         """What it asks of each shadow model."""
         return (Confidence(self.augmentations),)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
         signal = Confidence(self.augmentations)
         found = self._seen(task, trace, who, signal, progress)
         low, high = finite_range(chain([found.candidates], (m.signal(signal.key)[0] for m in found.shadows)))
@@ -98,9 +98,8 @@ class LiRA(ShadowAttack):
             facts={
                 "online": self.online,
                 "variance": self.variance,
-                "shadows": len(found.shadows),
-                "folder": str(found.shadows.path),
-            },
+            }
+            | self._shadow_facts(found.shadows),
         )
 
     def _views(self, values: NDArray[Any], low: float, high: float) -> Array:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip._progress import Progress
 from gmip.attacks.attack import Need, Parties
 from gmip.attacks.shadow import Signal
 from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.attacks.signals import Confidence
+from gmip.attacks.work import Work
 from gmip.stats import ScoreSet
 from gmip.stats.reference_models import LogMean, blended, log_probabilities
 from gmip.tasks import Task
@@ -72,7 +72,7 @@ class RMIA(ShadowAttack):
         """What it asks of each shadow model."""
         return (Confidence(),)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
         signal = Confidence()
         found = self._seen(task, trace, who, signal, progress)
         c, z = len(found.candidates), len(found.population)
@@ -102,9 +102,8 @@ class RMIA(ShadowAttack):
             facts={
                 "online": self.online,
                 "population": z,
-                "shadows": len(found.shadows),
-                "folder": str(found.shadows.path),
-            },
+            }
+            | self._shadow_facts(found.shadows),
         )
 
 

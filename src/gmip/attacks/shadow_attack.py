@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,12 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Parties
 from gmip.attacks.shadow import Shadows, ShadowSet, Signal, shadow_set
 from gmip.attacks.signals import Confidence, released_model
-from gmip.errors import InvalidArgument
-from gmip.tasks import Task
+from gmip.attacks.work import CUT_SHORT, Work
+from gmip.errors import GmipWarning, InvalidArgument
+from gmip.stats.scores import Fact
+from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 
 __all__ = ["Seen", "ShadowAttack"]
@@ -59,13 +61,34 @@ class ShadowAttack(Attack):
     def signals(self) -> tuple[Signal, ...]:
         """What it asks of each shadow model."""
 
-    def _seen(self, task: Task, trace: Trace, who: Parties, signal: Confidence, progress: Progress) -> Seen:
+    def _seen(self, task: Task, trace: Trace, who: Parties, signal: Confidence, work: Work) -> Seen:
         """The released model is evaluated first: what is wrong with it is said before anything is trained."""
         ids = np.sort(who.ids)
         model = released_model(task, trace, device=self.device)
         own = signal(task, model, task.pool[ids])
-        models = shadow_set(task, trace, ids, who.background, (signal,), self.shadows, progress=progress)
+        models = self._models(task, trace, ids, who.background, signal, work)
         return Seen(who.ids, np.searchsorted(ids, who.ids), own, signal(task, model, models.population), models)
+
+    def _models(
+        self, task: Task, trace: Trace, ids: NDArray[np.int64], background: Examples, signal: Signal, work: Work
+    ) -> ShadowSet:
+        """The shadow models, or those that there was time for, with a warning."""
+        models = shadow_set(
+            task, trace, ids, background, (signal,), self.shadows, progress=work.progress, budget=work.budget
+        )
+        if len(models) < self.shadows.count:
+            warnings.warn(
+                f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and uses {len(models)} of "
+                f"{self.shadows.count} shadow models. Raise `budget` for more: those that are trained are kept.",
+                GmipWarning,
+                stacklevel=5,
+            )
+        return models
+
+    def _shadow_facts(self, models: ShadowSet) -> dict[str, Fact]:
+        """What every such attack tells about its shadow models."""
+        facts: dict[str, Fact] = {"shadows": len(models), "folder": str(models.path)}
+        return facts | ({CUT_SHORT: True} if len(models) < self.shadows.count else {})
 
     def _check_counts(
         self, ids: NDArray[np.int64], count: Array, *, inside: bool, needed: int, spread: bool, online: bool = False

@@ -20,9 +20,16 @@ Result = TypeVar("Result")
 
 
 def compute(
-    work: Work[Job, Result], jobs: Sequence[Job], settings: Workers, take: Callable[[Job, Result], None]
+    work: Work[Job, Result],
+    jobs: Sequence[Job],
+    settings: Workers,
+    take: Callable[[Job, Result], None],
+    *,
+    more: Callable[[], bool] = lambda: True,
 ) -> None:
     """Compute `work.compute(job)` for all jobs, begun in their order, and call `take(job, result)` for each.
+
+    more : asked before a job is begun; once it is False, no other is.
 
     Guarantees
     ----------
@@ -40,6 +47,9 @@ def compute(
     with open_pool(work, settings, len(jobs)) as pool:
         while waiting or running:
             while waiting and len(running) < pool.slots:
+                if not more():
+                    waiting.clear()
+                    break
                 index = waiting.pop()
                 running[pool.submit(jobs[index])] = index
             finished = wait(running, timeout=_CHECK_SECONDS, return_when=FIRST_COMPLETED).done

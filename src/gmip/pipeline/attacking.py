@@ -127,7 +127,7 @@ def run_attacks(
         known = {name: _unless_cut(read_scored(path), config.budget) for name, path in paths.items()}
         budget = Budget(math.inf if config.budget is None else config.budget)
         which = run.name if len(run.traces) == 1 else f"{run.name}, {repeat + 1} of {len(run.traces)}"
-        training = _train_shadows(task, trace, ids, [a for a in attacks if known[a.name] is None], which, watch)
+        training = _train_shadows(task, trace, ids, [a for a in attacks if known[a.name] is None], which, watch, budget)
         for place, attack in enumerate(attacks):
             scored = known[attack.name]
             if scored is None:
@@ -177,9 +177,18 @@ def _listed_share(traces: Sequence[Trace], found: Sequence[Scored]) -> float:
 
 
 def _train_shadows(
-    task: Task, trace: Trace, ids: NDArray[np.int64], attacks: Sequence[Attack], which: str, watch: Watch
+    task: Task,
+    trace: Trace,
+    ids: NDArray[np.int64],
+    attacks: Sequence[Attack],
+    which: str,
+    watch: Watch,
+    budget: Budget,
 ) -> dict[str, float]:
-    """One training of the shadow models for all attacks that use the same ones; attack -> seconds that it took."""
+    """One training of the shadow models for all attacks that use the same ones; attack -> seconds that it took.
+
+    They get the share of the time that these attacks have: what is not trained by then may be by the attacks.
+    """
     groups: dict[Shadows, list[ShadowAttack]] = {}
     for attack in attacks:
         if isinstance(attack, ShadowAttack):
@@ -190,7 +199,14 @@ def _train_shadows(
         background = parties(task, trace, ids, None).background
         unique: dict[str, Signal] = {signal.key: signal for user in users for signal in user.signals()}
         shadow_set(
-            task, trace, ids, background, list(unique.values()), settings, progress=watch(f"shadow models for {which}")
+            task,
+            trace,
+            ids,
+            background,
+            list(unique.values()),
+            settings,
+            progress=watch(f"shadow models for {which}"),
+            budget=Budget(budget.left() * len(users) / len(attacks)),
         )
         seconds |= {user.name: time.perf_counter() - start for user in users}
     return seconds

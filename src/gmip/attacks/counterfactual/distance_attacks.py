@@ -15,9 +15,10 @@ from gmip._io import sha256
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties
 from gmip.attacks.counterfactual.search import Counterfactuals, counterfactuals
-from gmip.attacks.shadow import Signal, shadow_set
+from gmip.attacks.shadow import Signal
 from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.attacks.signals import released_model
+from gmip.attacks.work import Work
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.reference_models import Moments, Variance, standardised
@@ -186,11 +187,11 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
         """What it asks of each shadow model."""
         return (self._distance(),)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
         signal, ids = self._distance(), np.sort(who.ids)
         # The released model first: what is wrong with it is said before anything is trained.
         found = self._search(task, trace, task.pool[ids], None)
-        models = shadow_set(task, trace, ids, who.background, (signal,), self.shadows, progress=progress)
+        models = self._models(task, trace, ids, who.background, signal, progress)
         least = _LEAST * float(np.median(found.distances))
         outside, converged = Moments((len(ids), 1)), 0.0
         for model in models:
@@ -209,12 +210,8 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
             attack=self.name,
             p_values=p_values[back],
             facts=self._facts(found)
-            | {
-                "variance": self.variance,
-                "shadows": len(models),
-                "shadows_converged": converged,
-                "folder": str(models.path),
-            },
+            | {"variance": self.variance, "shadows_converged": converged}
+            | self._shadow_facts(models),
         )
 
 

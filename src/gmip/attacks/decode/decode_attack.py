@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,14 +18,17 @@ from gmip.attacks.decode.published_sums import Plan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import as_bytes
 from gmip.attacks.signals import run_model
+from gmip.attacks.speed import Speed
 from gmip.attacks.whole_clip import unclipped
+from gmip.attacks.work import CUT_SHORT, Work
 from gmip.errors import GmipWarning
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
-from gmip.trace import Trace
+from gmip.trace import Step, Trace
 
 __all__ = ["Decode"]
 
+_MUCH_MORE: Final = 1.1  # times what an earlier attempt had
 _NOTHING: Final = 0.01  # bits per candidate: less is not decoded
 
 
@@ -98,9 +101,9 @@ class Decode(Attack):
         who = parties(task, trace, candidates, task.pool[[]] if background is None else background)
         order = np.argsort(who.ids)
         who = Parties(who.ids[order], who.candidates[order], who.background)
-        return self._decoded(task, trace, who, progress or silent(self.name))[0]
+        return self._decoded(task, trace, who, Work(progress or silent(self.name)))[0]
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
         order = np.argsort(who.ids)
         found, chosen = self._decoded(task, trace, Parties(who.ids, who.candidates[order], who.background), progress)
         scores = np.empty(len(who.ids))
@@ -122,7 +125,8 @@ class Decode(Attack):
                 "sweeps": found.sweeps,
                 "settled": found.settled,
             }
-            | ({} if chosen.projection is None else {"projected_to": chosen.projection}),
+            | ({} if chosen.projection is None else {"projected_to": chosen.projection})
+            | ({CUT_SHORT: True} if chosen.cut_short or found.late else {}),
         )
 
     def _say(self, found: Decoded) -> None:
@@ -142,36 +146,62 @@ class Decode(Attack):
                 stacklevel=4,
             )
 
-    def _decoded(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> tuple[Decoded, Plan]:
+    def _decoded(self, task: Task, trace: Trace, who: Parties, work: Work) -> tuple[Decoded, Plan]:
         limit = as_bytes("memory_limit", self.memory_limit)
         model = run_model(task, trace, device=self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
+        steps = unclipped(trace, chosen_steps(trace, self.steps), gradients, who.background)
         chosen = plan(
             trace,
-            unclipped(trace, chosen_steps(trace, self.steps), gradients, who.background),
+            steps,
             candidates=len(who.candidates),
             background=len(who.background),
             num_params=gradients.num_params,
             limit=limit,
             most_work=self.most_work,
+            **self._time(gradients, steps[0], who, work),
         )
         if len(who.background) > chosen.background:
             few = np.random.default_rng(0).permutation(len(who.background))[: chosen.background]
             who = who._replace(background=who.background[np.sort(few)])
         last, done = 2 * chosen.steps, 0  # decoding counts as much as the gradients
 
-        def step_done() -> None:
+        def step_done(count: int) -> None:
             nonlocal done
-            done += 1
-            progress(done, last)
+            done += count
+            work(done, last)
 
         found = decode(
-            published_sums(gradients, trace, who, chosen, step_done),
+            published_sums(gradients, trace, who, chosen, step_done, work.parts),
             dataset_size=trace.header.dataset_size,
             epochs=chosen.epochs,
             coverage=self.coverage,
             most_sweeps=self.most_sweeps,
             most_work=self.most_work,
-            progress=lambda part, parts: progress(chosen.steps + chosen.steps * part // parts, last),
+            progress=lambda part, parts: work(chosen.steps + chosen.steps * part // parts, last),
+            budget=work.budget,
+            parts=work.parts,
         )
+        if found.late:
+            warnings.warn(
+                f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and ended after {found.sweeps} sweeps, "
+                "before its odds settled. Raise `budget` for more.",
+                GmipWarning,
+                stacklevel=4,
+            )
         return found, chosen
+
+    def _time(self, gradients: PerExampleGradients, step: Step, who: Parties, work: Work) -> dict[str, Any]:
+        """What `plan` asks about time. An attempt that goes on with about the same time keeps its plan."""
+        if not work.budget.limited:
+            return {}
+        seconds = max(work.budget.left(), 0.0)
+        kept = None if work.parts is None else work.parts.get("time")
+        if kept is not None:
+            record, rate, before = kept["time"].tolist()
+            if seconds < _MUCH_MORE * before:
+                return {"speed": Speed(record, rate), "seconds": before}
+        speed = Speed.measured(gradients, step, who.candidates)
+        if work.parts is not None:
+            work.parts.put("time", {"time": np.array([*speed, seconds])})
+        return {"speed": speed, "seconds": seconds}

@@ -8,6 +8,7 @@ common, membership, is exact.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +19,7 @@ from scipy.special import expit, logit, logsumexp
 
 from gmip import _validate as check
 from gmip.attacks.decode.listed_sum import PublishedSum, Solved
+from gmip.attacks.work import Budget, Parts
 from gmip.errors import InvalidArgument
 
 __all__ = ["MISFIT", "Decoded", "decode"]
@@ -35,6 +37,8 @@ _VAGUE: Final = 0.05  # standard deviation of a coverage below 1
 _GIVE_UP: Final = 4  # sweeps that do not fit, one after the other
 _ROUNDING: Final = 0.1  # of the variance that rounding may have, what it has at least
 _FIRST_SWEEPS: Final = 4  # before one of two coverages is chosen
+_MOST_KEPT: Final = 2**23  # bytes of a sweep that is worth a file
+_STATE: Final = ("llr", "mean", "var", "says", "chance", "chi", "fit")  # what sweeps change
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)  # of a standard normal
 _WEIGHTS /= _WEIGHTS.sum()
 
@@ -48,6 +52,7 @@ class Decoded:
     coverage : q, the share of the members that is listed: as given, or estimated.
     prior : the share of the candidates who are members, by it.
     sweeps, settled : passes over the steps, and whether the probabilities stopped changing.
+    late : whether there was no time for more of them.
     misfit : what the list leaves unexplained, squared, in units of what it should; 1 where the model is right.
     sure : the share of candidates whose membership the steps decide, at odds of 100 to 1.
     gain : bits per candidate that the steps tell beyond the prior; near 0 where nothing can be decoded.
@@ -59,6 +64,7 @@ class Decoded:
     prior: float
     sweeps: int
     settled: bool
+    late: bool
     misfit: float
     sure: float
     gain: float
@@ -73,6 +79,8 @@ def decode(
     most_sweeps: int = 15,
     most_work: float = math.inf,
     progress: Callable[[int, int], Any] = lambda done, total: None,
+    budget: Budget | None = None,
+    parts: Parts | None = None,
 ) -> Decoded:
     """Log-odds of membership of all candidates, jointly.
 
@@ -85,6 +93,8 @@ def decode(
     most_sweeps : passes over all steps.
     most_work : floating-point operations of all sweeps, about; the first sweep is always made.
     progress : called with (done, total).
+    budget : no sweep is begun that would not be ready in time, but for the first.
+    parts : where what is known after each sweep is kept, and found by an attempt that goes on.
     """
     check.count("dataset_size", dataset_size)
     listed = list(steps)
@@ -96,17 +106,18 @@ def decode(
     sweep = sum(step.work for step in listed)
     allowed = 1.0 if sweep == 0.0 else max(1.0, most_work / sweep)  # sweeps
     if coverage is not None:
-        beliefs = _Beliefs(listed, groups, check.probability("coverage", coverage), dataset_size)
+        beliefs = _Beliefs(listed, groups, check.probability("coverage", coverage), dataset_size, budget, parts)
         beliefs.settle(int(min(most_sweeps, allowed)), progress)
         return beliefs.answer()
     most = min(1.0, listed[0].count / dataset_size)
     share, error = _likely(listed, most, dataset_size)
     shares = [most, share] if share >= most - _REFUTED * error else [share]
-    found = [_Beliefs(listed, groups, one, dataset_size) for one in shares]
+    found = [_Beliefs(listed, groups, one, dataset_size, budget, parts) for one in shares]
+    first = int(max(1, min(most_sweeps, _FIRST_SWEEPS, allowed / 2.0)))
     for beliefs in found:
-        beliefs.settle(int(max(1, min(most_sweeps, _FIRST_SWEEPS, allowed / 2.0))))
-    best = max(found, key=lambda one: (one.fits, one.evidence if one.fits else -one.misfit))
-    best.settle(int(max(1, min(most_sweeps, allowed - len(found) * (best.sweeps - 1)))), progress)
+        beliefs.settle(first)
+    best = max(found, key=lambda one: one.weight)
+    best.settle(int(max(1, min(most_sweeps, allowed - len(found) * (min(best.sweeps, first) - 1)))), progress)
     return best.answer()
 
 
@@ -152,9 +163,16 @@ class _Beliefs:
     """Expectation propagation: messages between the steps and the candidates."""
 
     def __init__(
-        self, steps: Sequence[PublishedSum], groups: Sequence[Sequence[int]], coverage: float, members: int
+        self,
+        steps: Sequence[PublishedSum],
+        groups: Sequence[Sequence[int]],
+        coverage: float,
+        members: int,
+        budget: Budget | None,
+        parts: Parts | None,
     ) -> None:
         self.steps, self.coverage, self.members = steps, coverage, members
+        self.budget, self.parts = budget, parts
         count = steps[0].count
         self.prior = float(np.clip(coverage * members / count, 0.5 / count, 1.0 - 0.5 / count))
         self.groups = groups
@@ -170,10 +188,45 @@ class _Beliefs:
         self.chi = np.ones(len(steps))
         self.fit = np.zeros(len(steps))
         self.sweeps, self.settled, self.bad = 0, False, 0
+        self.late = False  # whether there was no time for more
+        self.longest = 0.0  # seconds of a sweep
+
+    def _saved(self) -> bool:
+        """What was kept of the next sweep by an earlier attempt takes its place."""
+        found = None if self.parts is None else self.parts.get(self._name(self.sweeps + 1))
+        if found is None:
+            return False
+        for name in _STATE:
+            getattr(self, name)[:] = found[name]
+        misfit, evidence, settled, bad = found["scalars"].tolist()
+        self.settled, self.bad = bool(settled), int(bad)
+        self.kept = misfit, found["kept_says"], found["kept_chance"], evidence
+        return True
+
+    def _save(self) -> None:
+        if self.parts is None:
+            return
+        misfit, says, chance, evidence = self.kept
+        state = {name: getattr(self, name) for name in _STATE} | {"kept_says": says, "kept_chance": chance}
+        scalars = np.array([misfit, evidence, self.settled, self.bad], dtype=np.float64)
+        if sum(array.nbytes for array in state.values()) > _MOST_KEPT:
+            return
+        self.parts.put(self._name(self.sweeps), state | {"scalars": scalars})
+
+    def _name(self, sweep: int) -> str:
+        return f"sweep-{sweep}-of-{len(self.steps)}-{sum(step.dims for step in self.steps)}-{self.coverage!r}"
 
     def settle(self, most: int, progress: Callable[[int, int], Any] = lambda done, total: None) -> None:
         """More passes over the steps, until nothing changes or there have been `most`; the first is linear."""
         while self.sweeps < most and not self.settled and self.bad < _GIVE_UP:
+            if self._saved():
+                self.sweeps += 1
+                progress(self.sweeps, most)
+                continue
+            start = time.monotonic()
+            if self.sweeps and self.budget is not None and self.budget.left() < self.longest:
+                self.late = True
+                break
             damping = max(0.3, 0.95**self.sweeps)
             changes = [self._update(t, damping) for t in range(len(self.steps))]
             self.sweeps += 1
@@ -182,6 +235,8 @@ class _Beliefs:
             self.bad = 0 if self.fits else self.bad + 1
             if self.fits or self.sweeps == 1:
                 self.kept = self.misfit, self.says.copy(), self.chance.copy(), self.evidence
+            self._save()
+            self.longest = max(self.longest, time.monotonic() - start)
             progress(self.sweeps, most)
         progress(1, 1)
 
@@ -255,6 +310,11 @@ class _Beliefs:
         return self.misfit < MISFIT
 
     @property
+    def weight(self) -> tuple[bool, float]:
+        """By this one coverage is preferred to another."""
+        return self.fits, self.evidence if self.fits else -self.misfit
+
+    @property
     def misfit(self) -> float:
         sizes = np.array([step.dims for step in self.steps])
         return float(self.chi @ sizes / sizes.sum())
@@ -270,6 +330,7 @@ class _Beliefs:
             prior=self.prior,
             sweeps=self.sweeps,
             settled=self.settled,
+            late=self.late,
             misfit=misfit,
             sure=float(np.mean(np.minimum(np.abs(odds), np.abs(evidence)) > np.log(100.0))),
             gain=float(_bits(np.array(self.prior)) - _bits(expit(odds)).mean()),

@@ -7,8 +7,9 @@ inner products tell what they leave out ("products": models with more parameters
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +76,28 @@ class PublishedSum:
         if self._primal:
             return 2.0 * c * k**2 + k**3 / 3.0
         return 2.0 / 3.0 * c**3 + 2.0 * c**2 * k
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All of it as arrays, from which `of_arrays` makes the same again."""
+        scalars = [self.floor, self.learned_from, self.noisy, self.dims, self.share, get_args(Draw).index(self.draw)]
+        found = {"rows": self.rows, "variance": self.variance, "alike": self.alike, "scalars": np.array(scalars)}
+        return found if self.products is None else found | {"products": self.products}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> PublishedSum:
+        floor, learned_from, noisy, dims, share, draw = arrays["scalars"].tolist()
+        return cls(
+            rows=arrays["rows"],
+            variance=arrays["variance"],
+            products=arrays.get("products"),
+            floor=floor,
+            learned_from=int(learned_from),
+            alike=arrays["alike"],
+            noisy=bool(noisy),
+            dims=int(dims),
+            share=share,
+            draw=get_args(Draw)[int(draw)],
+        )
 
     @property
     def _primal(self) -> bool:

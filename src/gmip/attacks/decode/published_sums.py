@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -15,7 +16,9 @@ from gmip.attacks.attack import Parties
 from gmip.attacks.decode.listed_sum import Draw, PublishedSum, from_products, from_rows
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import readable
+from gmip.attacks.speed import Speed
 from gmip.attacks.step_vectors import Projection, gram
+from gmip.attacks.work import Parts
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.tasks import Examples
 from gmip.trace import Step, StepInfo, Trace
@@ -30,6 +33,9 @@ _EIGEN: Final = 7.0  # an eigen-decomposition by n^3 operations
 _ROWS: Final = 10_000  # background records where gradients are kept as they are
 _PRODUCTS: Final = 3_000  # and where inner products are
 _SMALLER: Final = (1024, 256, 64)
+_ANY_SPEED: Final = Speed(0.0, math.inf)
+_MOST_KEPT: Final = 2**28  # bytes of a sum that is worth a file
+_KEEP_AFTER: Final = 5.0  # seconds of work worth a file
 _ENOUGH: Final = 2.0  # numbers to keep of a gradient, by those that tell a batch from all others
 
 
@@ -44,6 +50,7 @@ class Plan(NamedTuple):
     by_rows : whether gradients are kept as they are; else inner products.
     background : how many background records are used.
     work : floating-point operations of the linear algebra, about.
+    cut_short : whether steps were left out to be in time.
     """
 
     sums: list[list[Step]]
@@ -52,6 +59,7 @@ class Plan(NamedTuple):
     by_rows: bool
     background: int
     work: float
+    cut_short: bool = False
 
     @property
     def steps(self) -> int:
@@ -60,9 +68,19 @@ class Plan(NamedTuple):
 
 
 def plan(
-    trace: Trace, steps: list[Step], *, candidates: int, background: int, num_params: int, limit: int, most_work: float
+    trace: Trace,
+    steps: list[Step],
+    *,
+    candidates: int,
+    background: int,
+    num_params: int,
+    limit: int,
+    most_work: float,
+    speed: Speed = _ANY_SPEED,
+    seconds: float = math.inf,
 ) -> Plan:
-    """As many steps as fit into `limit` bytes and `most_work` operations, the first ones; full batches stacked.
+    """As many steps as fit into `limit` bytes, `most_work` operations and the `seconds` that there are at this speed,
+    the first ones; full batches stacked.
 
     Without noise, mini-batch gradients with many more entries than tell a batch from all others are projected before
     steps are left out. One step is always decoded, if memory allows.
@@ -81,7 +99,8 @@ def plan(
         for kept in range(len(steps), 0, -1):
             sums, dims = (1, kept * size) if full else (kept, size)
             cost = _cost(candidates, background, dims, sums)
-            if cost.memory <= limit and (cost.work <= most_work or kept == 1):
+            taken = speed.seconds(records=kept * (candidates + cost.background), work=cost.work)
+            if cost.memory <= limit and ((cost.work <= most_work and taken <= seconds) or kept == 1):
                 break
         fits = cost.memory <= limit
         if fits and (kept == len(steps) or way == ways[-1] or way in smaller):
@@ -92,11 +111,15 @@ def plan(
             f"{candidates} candidates need {needed}, more than `memory_limit` = {readable(limit)} allows",
             remedy="raise it, or pass fewer candidates and their `coverage`",
         )
+    late = False
     if kept < len(steps):
         whole = _cost(candidates, background, dims * len(steps) // kept if full else dims, 1 if full else len(steps))
+        late = whole.memory <= limit and whole.work <= most_work
         why = (
             f"`memory_limit` = {readable(limit)} has room for"
             if whole.memory > limit
+            else f"there is time for in the {seconds:.0f} seconds of its `budget`"
+            if late
             else f"`most_work` = {most_work:.3g} operations are enough for (all would take {whole.work:.3g})"
         )
         warnings.warn(
@@ -113,6 +136,7 @@ def plan(
         cost.by_rows,
         cost.background,
         cost.work,
+        late,
     )
 
 
@@ -154,12 +178,26 @@ def _epochs(trace: Trace, steps: Sequence[Step]) -> list[list[int]]:
 
 
 def published_sums(
-    gradients: PerExampleGradients, trace: Trace, who: Parties, chosen: Plan, done: Callable[[], Any]
+    gradients: PerExampleGradients,
+    trace: Trace,
+    who: Parties,
+    chosen: Plan,
+    done: Callable[[int], Any],
+    parts: Parts | None = None,
 ) -> Iterator[PublishedSum]:
-    """One for each sum of the plan; `done` is called after each step."""
+    """One for each sum of the plan; `done` is called with how many steps came to be ready, after each.
+
+    parts : where finished sums are kept, if they are not too large, and what is ready of one that takes many steps.
+    """
     header = trace.header
     way = None if chosen.projection is None else Projection(gradients.num_params, chosen.projection)
-    for steps in chosen.sums:
+    for number, steps in enumerate(chosen.sums):
+        name = f"sum-{number}-{len(steps)}-{chosen.projection or 0}-{len(who.background)}"
+        kept = None if parts is None else parts.get(name)
+        if kept is not None:
+            done(len(steps))
+            yield PublishedSum.of_arrays(kept)
+            continue
         share = min(1.0, _size(trace, steps[0].info) / header.dataset_size)
         draw: Draw = "fixed"
         if header.sampling == "poisson" and share < 1.0:
@@ -168,16 +206,23 @@ def published_sums(
             share, draw = 1.0, "full"
         noisy = any(step.info.noise_std > 0.0 for step in steps)
         if chosen.by_rows:
-            yield from_rows(*_rows(gradients, who, steps, way, done), share=share, draw=draw, noisy=noisy)
+            made = from_rows(*_rows(gradients, who, steps, way, done), share=share, draw=draw, noisy=noisy)
         else:
             dims = len(steps) * gradients.num_params
-            products = _products(gradients, who, steps, done)
-            yield from_products(products, len(who.ids), dims=dims, share=share, draw=draw, noisy=noisy)
+            products = _products(gradients, who, steps, done, parts)
+            made = from_products(products, len(who.ids), dims=dims, share=share, draw=draw, noisy=noisy)
             del products
+        if parts is not None and sum(array.nbytes for array in made.arrays().values()) <= _MOST_KEPT:
+            parts.put(name, made.arrays())
+        yield made
 
 
 def _rows(
-    gradients: PerExampleGradients, who: Parties, steps: Sequence[Step], way: Projection | None, done: Callable[[], Any]
+    gradients: PerExampleGradients,
+    who: Parties,
+    steps: Sequence[Step],
+    way: Projection | None,
+    done: Callable[[int], Any],
 ) -> tuple[Array, Array, Array]:
     width = gradients.num_params if way is None else way.dims
     records = [np.empty((len(part), len(steps) * width)) for part in (who.candidates, who.background)]
@@ -194,7 +239,7 @@ def _rows(
         total[columns] = (flat if way is None or scale is None else way(flat) * scale).numpy() / unit
         for rows in records:
             rows[:, columns] /= unit
-        done()
+        done(1)
     return records[0], total, records[1]
 
 
@@ -210,16 +255,33 @@ def _fill(
         first += len(chunk)
 
 
-def _products(gradients: PerExampleGradients, who: Parties, steps: Sequence[Step], done: Callable[[], Any]) -> Array:
+def _products(
+    gradients: PerExampleGradients,
+    who: Parties,
+    steps: Sequence[Step],
+    done: Callable[[int], Any],
+    parts: Parts | None,
+) -> Array:
     count = len(who.candidates)
     sets = [who.candidates, who.background] if len(who.background) else [who.candidates]
-    products: Array | None = None
-    for step in steps:
+    several, name = len(steps) > 1, f"products-{len(who.background)}"
+    kept = parts.get(name) if parts is not None and several else None
+    products: Array | None = None if kept is None else np.array(kept["products"])
+    ready = 0 if kept is None else int(kept["ready"][0])
+    if ready > len(steps):
+        products, ready = None, 0
+    if ready:
+        done(ready)
+    saved = time.monotonic()
+    for number, step in enumerate(steps[ready:], ready + 1):
         found = gram(gradients.at(step.parameters), sets, _total(step))
         unit = _unit(step.info, float(np.trace(found[:count, :count])) / (count * gradients.num_params))
         found /= unit**2
         products = found if products is None else np.add(products, found, out=products)
-        done()
+        if parts is not None and several and time.monotonic() - saved > _KEEP_AFTER:
+            parts.put(name, {"products": products, "ready": np.array([number])})
+            saved = time.monotonic()
+        done(1)
     assert products is not None
     return products
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gmip.attacks.attack import Parties
 from gmip.attacks.glir.published_step import GramView, StepView, View, stack
 from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.speed import Speed
 from gmip.attacks.step_vectors import Route, collect, inner_products, route_for
 from gmip.attacks.work import Work
 from gmip.errors import InvalidArgument
@@ -21,7 +22,6 @@ from gmip.trace import Step, Trace
 
 __all__ = ["Cost", "Plan", "StepSource", "cut_to_fit"]
 
-_PROBED: Final = 32  # records whose gradients tell what the others cost
 _EIGEN: Final = 25.0  # operations of an eigen-decomposition for each entry of a cube, at the speed of a product
 _SCORED: Final = 3000  # records of field and ranks, at most
 _RIDGES: Final = 6  # settings that compete where there are more dimensions than records
@@ -48,19 +48,8 @@ class Cost:
 
     @classmethod
     def measured(cls, gradients: PerExampleGradients, step: Step, who: Parties, *, listed: bool) -> Cost:
-        """From a few records and a small product of matrices."""
-        few = who.candidates[: min(_PROBED, len(who.candidates))]
-        here = gradients.at(step.parameters)
-        sum(1 for _ in here.pieces(few))  # what is done once, and loads what is loaded late
-        start = time.perf_counter()
-        sum(1 for _ in here.pieces(few))
-        record = (time.perf_counter() - start) / len(few)
-        square = np.ones((512, 512))
-        start = time.perf_counter()
-        for _ in range(4):
-            square = square @ square * (1.0 / 512.0)
-        rate = 8.0 * 512.0**3 / (time.perf_counter() - start)
-        return cls(record, rate, gradients.num_params, len(who.candidates), listed)
+        speed = Speed.measured(gradients, step, who.candidates)
+        return cls(speed.record, speed.rate, gradients.num_params, len(who.candidates), listed)
 
     def view(self, plan: Plan) -> float:
         """Seconds for the gradients of one step and their inner products."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +17,7 @@ from gmip._progress import Progress, silent
 from gmip.attacks.shadow.membership import Membership
 from gmip.attacks.shadow.shadow_files import FORMAT_VERSION, ShadowFiles, ShadowSet
 from gmip.attacks.shadow.shadow_models import Job, Outputs, Shadows, ShadowTraining, Signal
+from gmip.attacks.work import Budget
 from gmip.errors import InvalidArgument
 from gmip.parallel import compute, one_thread
 from gmip.tasks import Examples, Recipe, Task
@@ -33,6 +35,7 @@ _OPTIONS: Mapping[str, Any] = {
     "max_physical_batch_size": None,
     "device": "cpu",
 }
+_FEWEST = 4  # models of a set for which there was little time
 _PROBED = 8  # records on which the untrained model is evaluated, to know it again
 
 
@@ -45,6 +48,7 @@ def shadow_set(
     settings: Shadows,
     *,
     progress: Progress | None = None,
+    budget: Budget | None = None,
 ) -> ShadowSet:
     """Shadow models of a run, trained by its own recipe, as far as they are not stored yet.
 
@@ -56,6 +60,8 @@ def shadow_set(
     signals : what is computed with each model for candidates and population, and stored.
     settings : how many, where, and by whom.
     progress : called with (models that are done, models in all), at the start and after each.
+    budget : no model is begun that would not be ready in time, so that the set may have fewer (four at least, and
+        whole pairs); a later call trains the others.
 
     Guarantees
     ----------
@@ -104,16 +110,29 @@ def shadow_set(
             population=population,
             signals=tuple(wanted.values()),
         )
-        done = settings.count - len(missing)
+        done, start = settings.count - len(missing), time.monotonic()
+        jobs = sorted(missing.items())
+        begun, needed = 0, sum(index < _FEWEST for index in missing)
 
         def take(job: Job, outputs: Outputs) -> None:
             nonlocal done
             store.write(job[0], plan.inside(job[0]), outputs)
+            del missing[job[0]]
             done += 1
             progress(done, settings.count)
 
-        compute(work, sorted(missing.items()), settings, take)
-    return ShadowSet(store, settings.count, candidates, population, tuple(wanted))
+        def more() -> bool:
+            nonlocal begun
+            trained = len(jobs) - len(missing)
+            pace = (time.monotonic() - start) / trained if trained else 0.0
+            if budget is not None and begun >= needed and budget.left() < pace:
+                return False
+            begun += 1
+            return True
+
+        compute(work, jobs, settings, take, more=more)
+    ready = min(missing, default=settings.count)
+    return ShadowSet(store, ready - ready % 2 if missing else ready, candidates, population, tuple(wanted))
 
 
 def _signals(signals: Sequence[Signal]) -> dict[str, Signal]:

@@ -103,7 +103,7 @@ def test_rows_and_inner_products_give_the_same(tmp_path):
     assert not chosen.by_rows
     found = [
         decode(
-            published_sums(gradients, trace, who, chosen._replace(by_rows=by_rows), lambda: None),
+            published_sums(gradients, trace, who, chosen._replace(by_rows=by_rows), lambda count: None),
             dataset_size=MEMBERS,
             coverage=1.0,
         ).log_odds
@@ -136,7 +136,7 @@ def test_gradients_are_projected_before_steps_are_left_out(tmp_path):
     who = Parties(ids, task.pool[ids], task.pool[[]])
     gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
     found = decode(
-        published_sums(gradients, trace, who, chosen._replace(projection=100), lambda: None),
+        published_sums(gradients, trace, who, chosen._replace(projection=100), lambda count: None),
         dataset_size=MEMBERS,
         epochs=chosen.epochs,
     )
