@@ -9,7 +9,6 @@ CPU seconds of one process, BLAS and torch on one thread. Records are images of 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 import tempfile
 import time
@@ -71,7 +70,7 @@ def audited(task: Task, trace: Trace, way: str, budget: str | None) -> list[Row]
     attacks: list[Attack] = [GLiR(), Decode(), Loss()]
     if way == "whole":
         attacks[0] = GLiR(play=Play(stop_when_decided=False))
-        attacks[1] = Decode(most_work=math.inf)
+        attacks[1] = Decode(most_work=1.0e15)
     rows: list[Row] = []
     clock = Budget(as_seconds("budget", budget))
     for place, attack in enumerate(attacks):

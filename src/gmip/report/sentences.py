@@ -75,7 +75,7 @@ _FACTS = {
     "bits": "Bits found per candidate: {}.",
     "misfit": "Variance left open, in units of what the model leaves: {}.",
     "steps": "{} steps were used.",
-    "not_needed": "{} more could tell nothing: everybody was decided in all games and in the run.",
+    "not_needed": "{} more were not needed: nearly everybody was decided, in self-play and in the run.",
     "projected_to": "Gradients were projected to {} numbers, which saves time and memory.",
     "sweeps": "{} sweeps over them.",
     "settled": "The sweeps settled: {}.",

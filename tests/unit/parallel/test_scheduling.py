@@ -45,6 +45,12 @@ def test_results_are_those_of_the_jobs_in_their_order():
     assert found == {job: float(torch.rand(1000, generator=torch.Generator().manual_seed(job)).sum()) for job in found}
 
 
+def test_no_job_is_begun_once_there_is_no_more():
+    found: dict[int, float] = {}
+    compute(Draws(), list(range(6)), ALONE, found.__setitem__, more=lambda: len(found) < 2)
+    assert list(found) == [0, 1]
+
+
 def test_no_jobs_are_no_trouble():
     assert results(Draws(), jobs=0) == {}
 

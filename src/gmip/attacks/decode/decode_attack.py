@@ -184,8 +184,8 @@ class Decode(Attack):
         )
         if found.late:
             warnings.warn(
-                f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and ended after {found.sweeps} sweeps, "
-                "before its odds settled. Raise `budget` for more.",
+                f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and ended after {found.sweeps} of its "
+                "sweeps, before its odds settled. Raise `budget` for more.",
                 GmipWarning,
                 stacklevel=4,
             )

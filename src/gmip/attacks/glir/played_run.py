@@ -28,6 +28,8 @@ from gmip.stats.covariance import Shrinkage
 __all__ = ["Kept", "PlayedRun", "Time", "Total"]
 
 Array = NDArray[np.float64]
+_DECIDED = 0.002  # of pseudo-members and of others, who may be on the wrong side
+_BETWEEN = 0.01  # of the run's records, who may be on neither
 _RANKED = 2000  # background records that p-values are ranks among, at most
 
 
@@ -209,10 +211,12 @@ class PlayedRun:
         if not self.play.stop_when_decided or self.method == "paper":
             return False
         scores, null, games, _ = self._totals(found)
-        lowest, highest = games[self.games.inside].min(), games[~self.games.inside].max()
+        lowest = np.quantile(games[self.games.inside], _DECIDED)
+        highest = np.quantile(games[~self.games.inside], 1.0 - _DECIDED)
         seen = np.concatenate([scores, null[~np.isnan(null)]])
         # In a run that is not what its games assume, records lie between the two.
-        return bool(lowest > highest and not ((seen > highest) & (seen < lowest)).any())
+        between = np.mean((seen > highest) & (seen < lowest))
+        return bool(lowest > highest and between <= _BETWEEN)
 
     def _by_weight(self, count: int, found: Mapping[int, StepFound], tuning: list[int]) -> list[int]:
         """The steps that are left, the most telling first: by what the games found at those that chose the setting."""

@@ -60,9 +60,9 @@ class Play:
     share : of the background that is kept for play: more if a pseudo-data set and some non-members need it, and at most
         1,000 or half as many again as the data set, since the estimates have more use for the rest.
     tuning_steps : steps, spread over the run, on which the settings compete; the best of them is used for all.
-    stop_when_decided : leave out further steps of a recorded run of mini-batches once there is nothing left to find:
-        every pseudo-member of every game has a higher score than every pseudo-non-member, and the score of no candidate
-        and no background record lies between them.
+    stop_when_decided : leave out further steps of a recorded run of mini-batches once there is hardly anything left to
+        find: in the games 99.8% of the pseudo-members have higher scores than 99.8% of the pseudo-non-members, and at
+        most 1% of the run's candidates and background records lie between the two.
     """
 
     games: int = 60

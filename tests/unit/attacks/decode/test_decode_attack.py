@@ -15,8 +15,11 @@ from torch import nn
 from gmip.attacks import Decode
 from gmip.attacks.attack import Parties
 from gmip.attacks.decode import decode
+from gmip.attacks.decode import published_sums as listed_steps
 from gmip.attacks.decode.published_sums import Plan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.speed import Speed
+from gmip.attacks.work import Budget, Parts
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
@@ -124,6 +127,63 @@ def test_steps_that_do_not_fit_are_left_out(tmp_path):
     with pytest.raises(InvalidArgument, match=r"80 candidates need .*more than memory_limit"):
         Decode(memory_limit=1000).run(task, trace)
     assert Decode(steps=[0, 5]).run(task, trace).facts["steps"] == 2
+
+
+class Stopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize("changes", [{"batch_size": 10, "sampling": "shuffled", "num_steps": 6}, {"num_steps": 5}])
+@pytest.mark.parametrize("stop", [3, 8])
+def test_an_attempt_goes_on_where_it_stopped(tmp_path, monkeypatch, changes, stop):
+    monkeypatch.setattr(listed_steps, "_KEEP_AFTER", 0.0)
+    task, trace = recorded(tmp_path / "a", **changes)
+    whole = Decode().run(task, trace)
+
+    def interrupt(done: int, total: int) -> None:
+        if done >= stop:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        Decode().run(task, trace, progress=interrupt, parts=Parts(tmp_path / "parts"))
+    again: list[tuple[int, int]] = []
+    found = Decode().run(
+        task, trace, progress=lambda done, total: again.append((done, total)), parts=Parts(tmp_path / "parts")
+    )
+    np.testing.assert_array_equal(found.scores, whole.scores)
+    assert found.facts == whole.facts
+    assert again[-1][0] == again[-1][1] == 2 * changes["num_steps"]
+    kept = len(list((tmp_path / "parts").glob("part-*.safetensors")))
+    Decode().run(task, trace, parts=Parts(tmp_path / "parts"))
+    assert len(list((tmp_path / "parts").glob("part-*.safetensors"))) == kept  # all of it was there
+
+
+def test_a_budget_leaves_out_steps_and_a_larger_one_goes_on(tmp_path):
+    task, trace = recorded(tmp_path / "a", batch_size=10, sampling="shuffled")
+    with pytest.warns(GmipWarning) as caught:
+        found = Decode().run(task, trace, budget=1.0e-6, parts=Parts(tmp_path / "parts"))
+    said = [str(one.message) for one in caught]
+    assert "the first 1 of 8 recorded steps, which is what there is time for" in said[0]
+    assert "had 0 seconds and ended after 1 of its sweeps" in said[1]
+    assert found.facts["steps"] == 1 and found.facts["cut_short"] is True
+    more = Decode().run(task, trace, budget="1h", parts=Parts(tmp_path / "parts"))
+    assert more.facts["steps"] == 8 and "cut_short" not in more.facts
+    np.testing.assert_array_equal(more.scores, Decode().run(task, trace).scores)
+    slow = Speed(record=1.0, rate=1.0e12)  # a second for each gradient
+    with pytest.warns(GmipWarning, match="the first 3 of 8"):
+        assert sized(trace, speed=slow, seconds=3.5 * 80).cut_short
+
+
+def test_sweeps_end_with_the_time(tmp_path):
+    """The first one is always made, and that there was no time for more is said."""
+    task, trace = recorded(tmp_path / "a", batch_size=10, sampling="poisson", clip_norm=1.0, noise_std=0.02)
+    ids = np.sort(np.concatenate([trace.members, trace.non_members]))
+    gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
+    who, options = Parties(ids, task.pool[ids], task.pool[[]]), {"dataset_size": MEMBERS, "coverage": 1.0}
+    sums = list(published_sums(gradients, trace, who, sized(trace), lambda count: None))
+    late, whole = decode(sums, budget=Budget(0.0), **options), decode(sums, **options)
+    assert (late.sweeps, late.late, late.settled) == (1, True, False)
+    assert whole.sweeps > 1 and not whole.late
 
 
 def test_gradients_are_projected_before_steps_are_left_out(tmp_path):

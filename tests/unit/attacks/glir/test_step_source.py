@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import subprocess
 import sys
@@ -14,13 +15,17 @@ import pytest
 
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
+import torch
+from torch import nn
+
 from gmip.attacks import GLiR
 from gmip.attacks.glir import Play, step_source
+from gmip.attacks.glir.glir_attack import DoubtNoise
 from gmip.attacks.glir.step_source import Cost, Plan, cut_to_fit
 from gmip.attacks.work import Parts
 from gmip.errors import GmipWarning
 from gmip.stats.roc import auc
-from gmip.tasks import load
+from gmip.tasks import Examples, Recipe, Task, load
 from gmip.trace import Trace
 from gmip.training import train
 
@@ -109,6 +114,48 @@ def test_no_time_leaves_out_steps_and_says_so(runs: dict[str, Path]) -> None:
         assert area(found, runs[name]) > 0.6
         assert np.mean(found.p_values[~np.isin(found.ids, Trace.open(runs[name]).members)] <= 0.05) <= 0.15
     assert "cut_short" not in attack(runs["mini"], budget="1h").facts
+
+
+def network() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+@pytest.fixture(scope="module")
+def exposed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Task, Trace]:
+    """Batches of 10 records of noise in 2,410 parameters: everybody is found in the first epochs."""
+    generator = torch.Generator().manual_seed(0)
+    records = Examples(torch.randn(720, 64, generator=generator), torch.randint(0, 10, (720,), generator=generator))
+    recipe = Recipe(dataset_size=40, batch_size=10, num_steps=16, learning_rate=0.05, sampling="shuffled")
+    task = Task(name="noise", make_model=network, pool=records[:700], test=records[700:], recipe=recipe)
+    path = tmp_path_factory.mktemp("exposed") / "run"
+    train(task, seed=3, out=path)
+    return task, Trace.open(path)
+
+
+def test_once_everybody_is_decided_no_step_is_needed(exposed: tuple[Task, Trace], tmp_path: Path) -> None:
+    task, trace = exposed
+    play = dataclasses.replace(QUICK, stop_when_decided=True)
+    found = GLiR(play=play).run(task, trace, parts=Parts(tmp_path))
+    whole = GLiR(play=dataclasses.replace(play, stop_when_decided=False)).run(task, trace)
+    assert whole.facts["steps"] == 16 and "not_needed" not in whole.facts
+    assert 3 <= int(found.facts["steps"]) <= 10 and found.facts["not_needed"] == 16 - int(found.facts["steps"])
+    assert "cut_short" not in found.facts
+    assert area(found, trace.path) > area(whole, trace.path) - 0.01
+    inside = np.isin(found.ids, trace.members)
+    assert np.mean(found.p_values[~inside] <= 0.05) <= 0.15
+    again: list[int] = []
+    same = GLiR(play=play).run(task, trace, parts=Parts(tmp_path), progress=lambda done, total: again.append(done))
+    np.testing.assert_array_equal(same.scores, found.scores)
+    assert again == [16]  # nothing is computed again, and nothing more
+
+
+def test_a_run_that_is_not_what_its_games_assume_is_not_decided(exposed: tuple[Task, Trace], tmp_path: Path) -> None:
+    """Who believes in no noise plays games without it; the records of the run lie between their members and others."""
+    task = exposed[0]
+    recipe = task.recipe.replace(num_steps=6, clip_norm=1.0, noise_std=0.05)
+    train(task, recipe, seed=4, out=tmp_path / "noisy")
+    found = DoubtNoise(play=QUICK).run(task, Trace.open(tmp_path / "noisy"))
+    assert found.facts["steps"] == 6 and "not_needed" not in found.facts
 
 
 def test_background_goes_before_dimensions() -> None:

@@ -23,13 +23,29 @@ def run(tmp_path_factory) -> Trace:
 def shadows_of(tmp_path, run):
     """`shadow_set` of the run, in one process unless said otherwise."""
 
-    def call(*signals: Any, task=None, trace=None, candidates=None, background=None, progress=None, **settings: Any):
+    def call(
+        *signals: Any,
+        task=None,
+        trace=None,
+        candidates=None,
+        background=None,
+        progress=None,
+        budget=None,
+        **settings: Any,
+    ):
         task = make_task() if task is None else task
         trace = run if trace is None else trace
         who = parties(task, trace, candidates, background)
         settings = {"count": 4, "folder": tmp_path / "sets", "workers": 1} | settings
         found = shadow_set(
-            task, trace, who.ids, who.background, signals or (Outputs(),), Shadows(**settings), progress=progress
+            task,
+            trace,
+            who.ids,
+            who.background,
+            signals or (Outputs(),),
+            Shadows(**settings),
+            progress=progress,
+            budget=budget,
         )
         assert isinstance(found, ShadowSet)
         return found

@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from gmip.attacks import LiRA
 from gmip.attacks.attack import parties
 from gmip.attacks.shadow import Shadows, shadow_training
 from gmip.attacks.shadow.membership import Membership
+from gmip.attacks.work import Budget
 from gmip.errors import GmipError, GmipWarning, InvalidArgument, TraceMismatch, UnreachableTarget
 from gmip.tasks import cross_entropy
 from gmip.trace import Trace
@@ -340,3 +342,24 @@ def test_interruption_keeps_what_is_finished(shadows_of):
     kept = times(shadows_of(count=1).path)
     assert len(kept) == 2
     assert kept.items() <= times(shadows_of().path).items()
+
+
+# -- little time -------------------------------------------------------------------------------------------------------
+
+
+def test_no_time_is_four_models_and_a_later_call_trains_the_others(shadows_of):
+    few = shadows_of(count=10, budget=Budget(1.0e-9))
+    assert len(few) == 4 and [model.index for model in few] == [0, 1, 2, 3]
+    seen: list[int] = []
+    whole = shadows_of(count=10, budget=Budget(3600.0), progress=lambda done, total: seen.append(done))
+    assert len(whole) == 10 and seen == list(range(4, 11))
+    assert len(shadows_of(count=10, budget=Budget(1.0e-9))) == 10  # what is there is used
+
+
+def test_an_attack_says_that_there_was_no_time(run, tmp_path):
+    attack = LiRA(shadows=Shadows(count=8, folder=tmp_path / "sets", workers=1))
+    with pytest.warns(GmipWarning, match=r"attack 'lira' had 0 seconds and uses 4 of 8 shadow models"):
+        found = attack.run(make_task(), run, budget=1.0e-9)
+    assert found.facts["shadows"] == 4 and found.facts["cut_short"] is True
+    found = attack.run(make_task(), run, budget="1h")
+    assert found.facts["shadows"] == 8 and "cut_short" not in found.facts
