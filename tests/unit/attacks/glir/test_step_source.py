@@ -141,8 +141,8 @@ def test_once_everybody_is_decided_no_step_is_needed(exposed: tuple[Task, Trace]
     assert 3 <= int(found.facts["steps"]) <= 10 and found.facts["not_needed"] == 16 - int(found.facts["steps"])
     assert "cut_short" not in found.facts
     assert area(found, trace.path) > area(whole, trace.path) - 0.01
-    inside = np.isin(found.ids, trace.members)
-    assert np.mean(found.p_values[~inside] <= 0.05) <= 0.15
+    assert trace.members is not None and found.p_values is not None
+    assert np.mean(found.p_values[~np.isin(found.ids, trace.members)] <= 0.05) <= 0.15
     again: list[int] = []
     same = GLiR(play=play).run(task, trace, parts=Parts(tmp_path), progress=lambda done, total: again.append(done))
     np.testing.assert_array_equal(same.scores, found.scores)
