@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gmip import _numbers
-from gmip._cli import cluster, options, parse, show
+from gmip._cli import cluster, options, parse
+from gmip._cli.audit_printout import print_audit
 from gmip._cli.errors import BadRequest, needs_extra
 from gmip._cli.stages import stages, warnings_in_one_line
 
 if TYPE_CHECKING:
-    from gmip.auditing.schema import AuditResult, Gate, RunCheck
+    from gmip.auditing.schema import AuditResult, Gate
     from gmip.canaries.canary_files import PlantedRun
     from gmip.report import Written
 
@@ -153,6 +154,16 @@ def audit(
             "or predictions only. Who sees less is answered for, too.",
         ),
     ] = None,
+    try_advice: Annotated[
+        bool,
+        options.option(
+            "--try-advice",
+            None,
+            HOW,
+            "Train each way to the target a few times, on records that are not members, to measure its accuracy. Takes "
+            "up to a quarter of --budget, on top of it.",
+        ),
+    ] = False,
     shadows: Annotated[
         str | None, options.option("--shadows", "M", SHADOWS, "Number of shadow models (default 64).")
     ] = None,
@@ -230,6 +241,7 @@ def audit(
             "--repeats": repeats,
             "--budget": budget,
             "--attacker": attacker,
+            "--try-advice": try_advice or None,
             "--shadows": shadows,
             "--device": device,
             "--workers": workers,
@@ -280,6 +292,7 @@ def audit(
         "claim_epsilon": claim_epsilon,
         "target_tpr": target_tpr and _limit("--target-tpr", target_tpr),
         "attacker": attacker,
+        "try_advice": try_advice or None,
         "fail_above_tpr": fail_above_tpr and _limit("--fail-above-tpr", fail_above_tpr),
         "device": device,
         "out": out,
@@ -356,7 +369,7 @@ def _finish(result: AuditResult, written: Written, *, junit: str | None, json: b
     if json:
         print(result.model_dump_json(indent=2))
     else:
-        _print(result, written)
+        print_audit(result, written)
     sys.stdout.flush()  # a full disk is not to look like a failed gate
     for one in result.runs:
         if one.gate is not None and one.gate.blind:
@@ -449,48 +462,3 @@ def _runs(
         name, equals, path = text.partition("=")
         runs.append({"name": name, "path": path} if equals and name else {"path": path or text})
     return runs
-
-
-def _record(check: RunCheck) -> str:
-    if not check.passed:
-        return "does not match the declared run"
-    return f"matches; {len(check.unchecked)} of {len(check.outcomes)} not checked" if check.unchecked else "matches"
-
-
-def _print(result: AuditResult, written: Written) -> None:
-    from gmip.auditing.attacker_answers import answers_of
-    from gmip.report import answer_words
-    from gmip.report.sentences import cautions, label
-
-    if len(result.runs) > 1:
-        print(answer_words.ship(result).words)
-    for one in result.runs:
-        rows = [("run", one.name)]
-        for answer in answers_of(one, result.confidence):
-            leak, target = answer_words.badges(answer)
-            rows.append((answer_words.who(answer), f"{leak.text}. {target.text}."))
-        rows.append(("the promise", label(one.verdict)))
-        if one.check is not None:
-            rows.append(("the record", _record(one.check)))
-        rows += [
-            (
-                f"members found at {_numbers.rate(key)} false alarms, "
-                + ("promised at most" if promise.is_bound else "forecast, about"),
-                _numbers.percent(most, "up"),
-            )
-            for promise in one.promises[:1]
-            for key, most in promise.tpr_at.items()
-        ]
-        for attack in one.attacks:
-            found = ", ".join(
-                f"{_numbers.percent(share.value, 'nearest')} at {_numbers.rate(key)}"
-                for key, share in attack.tpr_at.items()
-            )
-            rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
-        if one.gate is not None:
-            rows.append(("gate", "could not fail" if one.gate.blind else "passed" if one.gate.passed else "FAILED"))
-        whose = f"{one.name}: " if len(result.runs) > 1 else ""
-        show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", cautions(one))
-    print(f"Report: {written.html}")
-    if written.shared is not None:
-        print(f"To share: {written.shared}")

@@ -241,7 +241,8 @@ class AttackerAnswer(_Frozen):
 
 
 class TriedAccuracy(_Frozen):
-    """Test accuracy of short trainings: their mean, its standard error, and what they were trained on."""
+    """Accuracy of trainings that were made to measure it, on records that they did not train on: the mean over `seeds`
+    of them, its standard error (0 for one), and in words what they were trained on."""
 
     mean: Share
     error: Annotated[float, Field(ge=0.0)]

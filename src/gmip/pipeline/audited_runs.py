@@ -24,7 +24,7 @@ from gmip.tasks import Recipe, Task
 from gmip.trace import Trace
 from gmip.training import count_params, evaluate, initial_model, recipe_of, train
 
-__all__ = ["AuditedRun", "audit_seed", "make_runs"]
+__all__ = ["AuditedRun", "audit_seed", "make_runs", "repeat_seed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ def make_runs(task: Task, config: AuditConfig, folder: Path, seed: int, watch: W
             stage = watch(
                 f"training {name}" if config.repeats == 1 else f"training {name}, {repeat + 1} of {config.repeats}"
             )
-            traces.append(_trained(task, recipe, options, folder, name, _seed(seed, number, repeat), stage))
+            traces.append(_trained(task, recipe, options, folder, name, repeat_seed(seed, number, repeat), stage))
         runs.append(AuditedRun(name, task, tuple(traces), wanted.path is not None))
     return runs
 
@@ -163,7 +163,8 @@ def _trained(
     return Trace.open(folder)
 
 
-def _seed(seed: int, number: int, repeat: int) -> int:
+def repeat_seed(seed: int, number: int, repeat: int) -> int:
+    """Of the training of that number, in a repetition of it."""
     state = np.random.SeedSequence([seed, number, repeat]).generate_state(1, np.uint64)[0]
     return int(state >> np.uint64(1))
 

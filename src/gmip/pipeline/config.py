@@ -193,6 +193,7 @@ class AuditConfig(_Strict):
     group_by: str | None = None
     target_tpr: RateConfig = RateConfig(tpr=0.05, fpr=0.01)
     attacker: Attacker = "gradients"
+    try_advice: bool = False
     fail_above_tpr: RateConfig | None = None
     shadows: ShadowConfig = ShadowConfig()
     budget: Annotated[float | None, BeforeValidator(_budget)] = 600.0
@@ -361,6 +362,10 @@ target_tpr: 0.05@0.01
 # Who is out there: gradients (sees every gradient, as in federated learning), weights (sees the released model), or
 # predictions (can only ask it). Who sees less is answered for, too.
 attacker: gradients
+
+# Whether the ways to the target (more noise, larger batches, fewer steps, ...) are trained a few times to measure their
+# accuracy, on records that are not members. It takes up to a quarter of the budget below, on top of it.
+try_advice: false
 
 # A gate for pipelines: exit code 1 if the lower bound of the TPR at that FPR exceeds it, such as 0.05@0.01.
 fail_above_tpr: null

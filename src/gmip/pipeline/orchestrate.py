@@ -7,6 +7,7 @@ import os
 import platform
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,7 @@ from gmip.auditing import (
 )
 from gmip.auditing.schema import Provenance
 from gmip.errors import FileError, InvalidArgument, UnsupportedModel
+from gmip.pipeline.advice_trials import try_advice
 from gmip.pipeline.attacking import check_attacks, choose_candidates, default_attacks, make_attacks, run_attacks
 from gmip.pipeline.audited_runs import AuditedRun, audit_seed, make_runs
 from gmip.pipeline.config import AuditConfig, make_config
@@ -38,6 +40,7 @@ from gmip.training.devices import usable_device
 
 __all__ = ["Audited", "audit", "run_audit"]
 
+_TRIALS: Final = 4  # one of so many parts of the budget is for trying advice, on top of it
 _SHOWN_VERSIONS: Final = ("gmip", "torch", "opacus", "numpy", "scipy")
 
 
@@ -60,9 +63,9 @@ def audit(
     attacks : names, or mappings with name and options; None: see `gmip init`.
     watch : called with the name of each stage, returns a function of (done, total).
     settings : the others of `gmip init`: candidates, repeats, budget, seed, out, confidence, delta, fprs, claim_mu,
-        claim_epsilon, group_by, target_tpr, attacker, fail_above_tpr, shadows, device, title. With `out`, work is kept
-        there and an interrupted audit goes on when repeated; without it nothing is kept. No report is written:
-        `gmip.report.write_report(result, folder)` does.
+        claim_epsilon, group_by, target_tpr, attacker, try_advice, fail_above_tpr, shadows, device, title. With `out`,
+        work is kept there and an interrupted audit goes on when repeated; without it nothing is kept. No report is
+        written: `gmip.report.write_report(result, folder)` does.
     """
     given: dict[str, Any] = dict(settings)
     if runs is not None:
@@ -131,6 +134,15 @@ def run_audit(
             check=checked,
             source=source,
         )
+        if config.try_advice:
+            audited = try_advice(
+                audited,
+                run,
+                folder=work / "trials",
+                seed=seed,
+                seconds=None if config.budget is None else config.budget / _TRIALS,
+                begin=partial(watch, f"trying the advice for {run.name}"),
+            )
         audits.append(audited)
     result = AuditResult(
         title=config.title or f"Membership audit of {task.name}",

@@ -97,6 +97,6 @@ def price_notes(run: RunAudit) -> list[str]:
     if run.tried is None:
         return ["What each way costs in accuracy was not measured: gmip audit --try-advice trains each a few times."]
     return [
-        f"Accuracy: mean and standard error of short trainings on {run.tried.trained_on}.",
+        f"Accuracy: mean and standard error of trainings on {run.tried.trained_on}.",
         *([] if run.tried_left_out is None else [run.tried_left_out]),
     ]

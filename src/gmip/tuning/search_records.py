@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip._random import TuningStream
@@ -41,7 +42,13 @@ class SearchRecords:
 
 
 def search_records(
-    task: Task, dataset_size: int, *, seed: int, split_seed: int = 0, on: On = "outsiders"
+    task: Task,
+    dataset_size: int,
+    *,
+    seed: int,
+    split_seed: int = 0,
+    on: On = "outsiders",
+    members: NDArray[np.int64] | None = None,
 ) -> SearchRecords:
     """Who is trained on in a search.
 
@@ -53,14 +60,19 @@ def search_records(
     on : "outsiders": all records of the pool that will not be members, and the task's background. As many as there will
         be members are trained on, fewer where there are not as many; at least a quarter is measured on. "members": the
         members themselves, measured on the outsiders.
+    members : rows of the pool, where it is known who they are, whatever `split_seed` says.
 
     Raises
     ------
     InvalidArgument : there are almost no outsiders.
     """
     check.one_of("on", on, ON)
-    split = task.split(dataset_size, split_seed)
-    others = task.pool[np.concatenate([split.non_members, split.unused])]
+    if members is None:
+        split = task.split(dataset_size, split_seed)
+        inside, outside = split.members, np.concatenate([split.non_members, split.unused])
+    else:
+        inside, outside = members, np.setdiff1d(np.arange(len(task.pool)), members)
+    others = task.pool[outside]
     if task.background is not None:
         others = others.joined(task.background)
     if len(others) < _LEAST:
@@ -71,7 +83,7 @@ def search_records(
         )
     order = TuningStream.RECORDS.rng(check.seed(seed)).permutation(len(others))
     if on == "members":
-        return SearchRecords(task.pool[split.members], others[order[:_MOST_VALIDATION]], on)
+        return SearchRecords(task.pool[inside], others[order[:_MOST_VALIDATION]], on)
     trained = min(dataset_size, len(others) - int(np.ceil(_VALIDATION * len(others))))
     measured = order[trained : trained + _MOST_VALIDATION]
     return SearchRecords(others[order[:trained]], others[measured], on)

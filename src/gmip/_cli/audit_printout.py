@@ -1,0 +1,76 @@
+"""What `gmip audit` prints for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gmip import _numbers
+from gmip._cli import show
+
+if TYPE_CHECKING:
+    from gmip.auditing.schema import AuditResult, RunAudit, RunCheck
+    from gmip.report import Written
+
+__all__ = ["print_audit"]
+
+
+def _record(check: RunCheck) -> str:
+    if not check.passed:
+        return "does not match the declared run"
+    return f"matches; {len(check.unchecked)} of {len(check.outcomes)} not checked" if check.unchecked else "matches"
+
+
+def print_audit(result: AuditResult, written: Written) -> None:
+    """The answers about each run, the price of its advice where that was measured, and where the report is."""
+    from gmip.auditing.attacker_answers import answers_of
+    from gmip.report import answer_words
+    from gmip.report.sentences import cautions, label
+
+    if len(result.runs) > 1:
+        print(answer_words.ship(result).words)
+    for one in result.runs:
+        rows = [("run", one.name)]
+        for answer in answers_of(one, result.confidence):
+            leak, target = answer_words.badges(answer)
+            rows.append((answer_words.who(answer), f"{leak.text}. {target.text}."))
+        rows.append(("the promise", label(one.verdict)))
+        if one.check is not None:
+            rows.append(("the record", _record(one.check)))
+        rows += [
+            (
+                f"members found at {_numbers.rate(key)} false alarms, "
+                + ("promised at most" if promise.is_bound else "forecast, about"),
+                _numbers.percent(most, "up"),
+            )
+            for promise in one.promises[:1]
+            for key, most in promise.tpr_at.items()
+        ]
+        for attack in one.attacks:
+            found = ", ".join(
+                f"{_numbers.percent(share.value, 'nearest')} at {_numbers.rate(key)}"
+                for key, share in attack.tpr_at.items()
+            )
+            rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
+        if one.gate is not None:
+            rows.append(("gate", "could not fail" if one.gate.blind else "passed" if one.gate.passed else "FAILED"))
+        whose = f"{one.name}: " if len(result.runs) > 1 else ""
+        show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", cautions(one))
+    for one in result.runs:
+        if one.tried is not None or one.tried_left_out is not None:
+            _print_tried(one)
+    print(f"Report: {written.html}")
+    if written.shared is not None:
+        print(f"To share: {written.shared}")
+
+
+def _print_tried(run: RunAudit) -> None:
+    """What each way to the target costs, the most accurate first."""
+    from gmip.report.advice_part import price_notes, ways_table
+
+    table = ways_table(run)
+    rows = []
+    for way, setting, found, accuracy in table.rows:
+        what = way.text if setting.text == "\u2013" else f"{way.text}: {setting.text}"
+        rows.append((f"{what} ({found.text})", accuracy.text))
+    notes = price_notes(run) if run.tried is not None else [run.tried_left_out or ""]
+    show.print_people(rows, f"{run.name}: {table.caption}", notes)

@@ -1,0 +1,205 @@
+"""What advice costs: each way to the target is trained a few times, on records that are not members."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip._io import make_folder, read_if_there, sha256, write
+from gmip._numbers import count, duration
+from gmip._progress import Progress
+from gmip.auditing.advice import ranked
+from gmip.auditing.schema import Advice, RunAudit, TriedAccuracy
+from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
+from gmip.pipeline.audited_runs import AuditedRun, repeat_seed
+from gmip.tasks import Recipe, Task
+from gmip.training import recipe_of
+from gmip.tuning import search_records, train_once
+
+__all__ = ["try_advice"]
+
+_SEEDS: Final = 5
+_PROBE: Final = 5  # steps that tell how long a training takes
+_AS_IT_IS: Final = "as it is"
+_STREAM: Final = 1_000_003  # of seeds: no run of an audit has this number
+
+
+def try_advice(
+    audited: RunAudit, run: AuditedRun, *, folder: Path, seed: int, seconds: float | None, begin: Callable[[], Progress]
+) -> RunAudit:
+    """The audit with the measured accuracy of each way of its advice, the most accurate first.
+
+    Parameters
+    ----------
+    folder : keeps what was measured, so that an interrupted audit goes on.
+    seed : of all trainings; each round of them divides the records anew, in the same way for all options.
+    seconds : the time for it, None: no limit. Each option is trained once, then again in rounds, at most 5 times, as
+        long as a round is expected to fit; what does not fit once is left out, and the audit says so.
+    begin : called if something has to be trained.
+
+    Guarantees
+    ----------
+    No member is trained or measured on: the numbers add nothing to what the members give away.
+    """
+    advice = {one.way.change: one for one in audited.advice if one.way is not None}
+    if not advice:
+        return audited
+    try:
+        recipe = recipe_of(run.task, run.trace)
+        assert run.trace.members is not None  # or there is no audit
+        trials = _Trials(run.task, run.trace.members, folder, seed)
+        options, left_out = _options(recipe, advice, trials)
+        found = _rounds(trials, options, left_out, seconds, begin)
+    except (InvalidArgument, TraceMismatch, UnsupportedModel) as error:
+        return audited.model_copy(update={"tried_left_out": f"The advice was not tried: {error}"})
+    trained = trials.size(recipe)
+    fewer = "" if trained == recipe.dataset_size else f" (the run had {count(recipe.dataset_size)})"
+    words = f"{count(trained)} records that are not members{fewer}"
+    tried = {name: _summary(values, words) for name, values in found.items() if values}
+    names: dict[str, str] = {change: one.way.name for change, one in advice.items() if one.way is not None}
+    said = [f"{names.get(name, 'The run as it is')} was not tried: {why}." for name, why in left_out.items()]
+    return audited.model_copy(
+        update={
+            "advice": ranked([_with(one, tried) for one in audited.advice]),
+            "tried": tried.get(_AS_IT_IS),
+            "tried_left_out": " ".join(said) or None,
+        }
+    )
+
+
+def _with(advice: Advice, tried: dict[str, TriedAccuracy]) -> Advice:
+    if advice.way is None or advice.way.change not in tried:
+        return advice
+    way = advice.way.model_copy(update={"accuracy": tried[advice.way.change]})
+    return advice.model_copy(update={"way": way})
+
+
+def _summary(values: list[float], trained_on: str) -> TriedAccuracy:
+    error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
+    return TriedAccuracy(mean=float(np.mean(values)), error=error, seeds=len(values), trained_on=trained_on)
+
+
+class _Measured(NamedTuple):
+    """NaN if the training diverged."""
+
+    accuracy: float
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class _Trials:
+    """Trainings of a task on records that are not members, kept in a folder."""
+
+    task: Task
+    members: NDArray[np.int64]
+    folder: Path
+    seed: int
+
+    def size(self, recipe: Recipe) -> int:
+        """How many records a recipe is tried on."""
+        return len(search_records(self.task, recipe.dataset_size, seed=0, members=self.members).train)
+
+    def known(self, recipe: Recipe, turn: int) -> _Measured | None:
+        """What was measured before, or None."""
+        try:
+            accuracy, seconds = json.loads(read_if_there(self._path(recipe, turn)) or b"")
+            return _Measured(math.nan if accuracy is None else float(accuracy), float(seconds))
+        except (ValueError, TypeError):
+            return None
+
+    def measured(self, recipe: Recipe, turn: int) -> _Measured:
+        """Train and measure."""
+        found = self._train(recipe, turn)
+        make_folder(self.folder)
+        accuracy = found.accuracy if math.isfinite(found.accuracy) else None
+        write(self._path(recipe, turn), json.dumps([accuracy, found.seconds]))
+        return found
+
+    def seconds_per_record(self, recipe: Recipe) -> float:
+        """By a few steps of a recipe: an upper end, because it counts what is done once, too."""
+        short = recipe.replace(num_steps=min(_PROBE, recipe.num_steps))
+        return self._train(short, 0).seconds / _work(short)
+
+    def _train(self, recipe: Recipe, turn: int) -> _Measured:
+        own = repeat_seed(self.seed, _STREAM, turn)
+        records = search_records(self.task, recipe.dataset_size, seed=own, members=self.members)
+        begun = time.monotonic()
+        accuracy = train_once(self.task, recipe, records, seed=own, metric="accuracy")
+        return _Measured(accuracy, time.monotonic() - begun)
+
+    def _path(self, recipe: Recipe, turn: int) -> Path:
+        inside = sha256(np.ascontiguousarray(self.members, dtype="<i8").tobytes())
+        facts = [self.task.name, self.task.fingerprints, inside, dataclasses.asdict(recipe), self.seed, turn]
+        return self.folder / f"{sha256(json.dumps(facts, sort_keys=True))[:24]}.json"
+
+
+def _work(recipe: Recipe) -> int:
+    """Records that a training goes through."""
+    return recipe.num_steps * recipe.batch_size
+
+
+def _options(recipe: Recipe, advice: dict[Any, Advice], trials: _Trials) -> tuple[dict[str, Recipe], dict[str, str]]:
+    """Recipes to try, the run's own first; and why others are not."""
+    options, left_out = {_AS_IT_IS: recipe}, {}
+    for change, one in advice.items():
+        assert one.way is not None
+        if change == "parameters":
+            left_out[change] = "it needs another model"
+        elif not one.way.changes:
+            left_out[change] = "the run is a schedule"
+        else:
+            changed = recipe.replace(**one.way.changes)
+            few = trials.size(changed)
+            if change == "data" and few < changed.dataset_size:
+                left_out[change] = f"only {count(few)} records that are not members are at hand to train on"
+            else:
+                options[change] = changed
+    return options, left_out
+
+
+def _rounds(
+    trials: _Trials,
+    options: dict[str, Recipe],
+    left_out: dict[str, str],
+    seconds: float | None,
+    begin: Callable[[], Progress],
+) -> dict[str, list[float]]:
+    """Accuracies of each option, one for each round; what is left out is added to `left_out`, with the reason."""
+    limit = math.inf if seconds is None else seconds
+    found: dict[str, list[float]] = {name: [] for name in options}
+    took: dict[str, float] = {}
+    spent = pace = 0.0
+    progress: Progress | None = None
+    own = options[_AS_IT_IS]
+    for turn in range(_SEEDS):
+        wanted = [name for name in options if name not in left_out]
+        if turn and spent + sum(took[name] for name in wanted) > limit:
+            break
+        for done, name in enumerate(wanted):
+            one = trials.known(options[name], turn)
+            if one is None:
+                progress = progress or begin()
+                if not pace and math.isfinite(limit):
+                    pace = took[_AS_IT_IS] / _work(own) if took else trials.seconds_per_record(own)
+                expected = took.get(name, pace * _work(options[name]))
+                if spent + expected > limit:
+                    left_out[name] = f"a training takes about {duration(expected)}, more than is left of the time"
+                    continue
+                one = trials.measured(options[name], turn)
+                progress(turn * len(wanted) + done + 1, _SEEDS * len(wanted))
+            if not math.isfinite(one.accuracy):
+                left_out[name], found[name] = "its training diverged", []
+                continue
+            found[name].append(one.accuracy)
+            took[name] = one.seconds
+            spent += one.seconds
+            pace = took[_AS_IT_IS] / _work(own) if _AS_IT_IS in took else pace
+    return found
