@@ -12,11 +12,18 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip.attacks.attack import Need, Parties
 from gmip.attacks.shadow import Signal
-from gmip.attacks.shadow_attack import ShadowAttack
+from gmip.attacks.shadow_attack import Seen, ShadowAttack, twins
 from gmip.attacks.signals import Augmentation, Confidence
 from gmip.attacks.work import Work
 from gmip.stats import ScoreSet
-from gmip.stats.reference_models import Moments, Variance, finite_range, likelihood_ratios, standardised
+from gmip.stats.reference_models import (
+    Moments,
+    Variance,
+    finite_range,
+    likelihood_ratios,
+    ranks_among,
+    standardised,
+)
 from gmip.tasks import Task
 from gmip.trace import Trace
 
@@ -49,8 +56,10 @@ class LiRA(ShadowAttack):
 
     Guarantees
     ----------
-    p-values rest on phi being Gaussian over trainings and on shadow models being trained as the released model was: an
-    approximation, like the likelihood ratio. Infinite confidences count as the largest finite ones seen in any model.
+    The likelihood ratio rests on phi being Gaussian over trainings, and on shadow models being trained as the released
+    model was: an approximation. An offline p-value is the candidate's rank among background records that are in no
+    model, compared with as many models: valid for candidates drawn as the background was, up to shadow models being
+    unlike the released one in its records. Infinite confidences count as the largest finite ones seen in any model.
     """
 
     online: bool = True
@@ -88,8 +97,9 @@ class LiRA(ShadowAttack):
         if self.online:
             scores = likelihood_ratios(phi, inside, outside, self.variance)
         else:
-            scores, p_values = standardised(phi, outside, self.variance)
-            p_values = p_values[found.back]
+            scores = standardised(phi, outside, self.variance)
+            if len(found.population):
+                p_values = self._ranks(found, signal, low, high)[found.back]
         return ScoreSet(
             ids=found.ids,
             scores=scores[found.back],
@@ -101,6 +111,19 @@ class LiRA(ShadowAttack):
             }
             | self._shadow_facts(found.shadows),
         )
+
+    def _ranks(self, found: Seen, signal: Confidence, low: float, high: float) -> Array:
+        """p-values of the candidates: their ranks among population records, all standardised alike."""
+        c, z = len(found.candidates), len(found.population)
+        phi = self._views(np.concatenate([found.candidates, found.population]), low, high)
+        outside = Moments(phi.shape)
+        for model in found.shadows:
+            own, others = model.signal(signal.key)
+            assert others is not None
+            values = self._views(np.concatenate([own, others]), low, high)
+            outside.add(values, ~np.concatenate([model.inside, twins(model.inside, z)]))
+        above = standardised(phi, outside, self.variance)
+        return ranks_among(above[:c], above[c:])
 
     def _views(self, values: NDArray[Any], low: float, high: float) -> Array:
         clipped = np.clip(values.astype(np.float64), low, high)

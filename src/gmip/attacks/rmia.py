@@ -12,24 +12,18 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip.attacks.attack import Need, Parties
 from gmip.attacks.shadow import Signal
-from gmip.attacks.shadow_attack import ShadowAttack
+from gmip.attacks.shadow_attack import ShadowAttack, twins
 from gmip.attacks.signals import Confidence
 from gmip.attacks.work import Work
 from gmip.stats import ScoreSet
-from gmip.stats.reference_models import LogMean, blended, log_probabilities
+from gmip.stats.reference_models import LogMean, blended, log_probabilities, ranks_among
 from gmip.tasks import Task
 from gmip.trace import Trace
 
-__all__ = ["RMIA", "ranks_among"]
+__all__ = ["RMIA"]
 
 Array = NDArray[np.float64]
 _LEAST: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
-
-
-def ranks_among(scores: Array, population: Array) -> Array:
-    """(1 + how many of the population score as high or higher) / (1 + their number), shape of `scores`."""
-    higher = len(population) - np.searchsorted(np.sort(population), scores, side="left")
-    return np.asarray((1.0 + higher) / (1.0 + len(population)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +77,7 @@ class RMIA(ShadowAttack):
             inside.add(log_p, model.inside)
             outside.add(log_p, ~model.inside)
             if part[1] is not None and z:
-                # As many models for z as for a candidate: a mean over more of them would vary less.
-                others.add(_log_p(part[1]), ~model.inside[np.arange(z) % c])
+                others.add(_log_p(part[1]), ~twins(model.inside, z))
         for count, is_inside in ([(inside.count, True)] if self.online else []) + [(outside.count, False)]:
             self._check_counts(
                 found.shadows.candidates, count, inside=is_inside, needed=1, spread=False, online=self.online

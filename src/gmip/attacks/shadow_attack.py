@@ -19,7 +19,7 @@ from gmip.stats.scores import Fact
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 
-__all__ = ["Seen", "ShadowAttack"]
+__all__ = ["Seen", "ShadowAttack", "twins"]
 
 Array = NDArray[np.float64]
 
@@ -42,6 +42,12 @@ class Seen(NamedTuple):
     candidates: Array
     population: Array
     shadows: ShadowSet
+
+
+def twins(inside: NDArray[np.bool_], population: int) -> NDArray[np.bool_]:
+    """For each population record the membership of a candidate, shape (population,): models of which it is compared as
+    many as of candidates, since a mean over more of them would vary less."""
+    return inside[np.arange(population) % len(inside)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -226,7 +226,7 @@ def _with_references(model: Answers, references: Sequence[Reference]) -> list[Si
     found = []
     # A spread needs two models somewhere.
     if moments[1].count.max() >= 2.0 and (not online or moments[0].count.max() >= 2.0):
-        score = likelihood_ratios(phi, *moments) if online else standardised(phi, moments[1])[0]
+        score = likelihood_ratios(phi, *moments) if online else standardised(phi, moments[1])
         found.append(_signal("lira", score, facts))
     if online:
         usual = np.logaddexp(means[0].value, means[1].value) - np.log(2.0)

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, stdtr
+from scipy.special import gammaln
 
 __all__ = [
     "LogMean",
@@ -17,6 +17,7 @@ __all__ = [
     "finite_range",
     "likelihood_ratios",
     "log_probabilities",
+    "ranks_among",
     "standardised",
 ]
 
@@ -103,12 +104,15 @@ def _log_student(gap: Array, spread: Array, freedom: Array) -> Array:
     return np.asarray(norm - (freedom + 1.0) / 2.0 * np.log1p(gap**2 / (freedom * spread)))
 
 
-def standardised(phi: Array, outside: Moments, variance: Variance = "auto") -> tuple[Array, Array]:
-    """How far phi, shape (c, 1), lies above the models without the candidate, in units of the spread, and the chance of
-    as much or more (Student's t): shapes (c,) and (c,)."""
-    spread, freedom = outside.spread(variance)
-    above = ((phi - outside.mean) / np.sqrt(spread))[:, 0]
-    return above, np.asarray(stdtr(freedom[:, 0], -above))
+def standardised(phi: Array, outside: Moments, variance: Variance = "auto") -> Array:
+    """How far phi, shape (c, 1), lies above the models without the candidate, in units of the spread: shape (c,)."""
+    return np.asarray(((phi - outside.mean) / np.sqrt(outside.spread(variance)[0]))[:, 0])
+
+
+def ranks_among(scores: Array, population: Array) -> Array:
+    """(1 + how many of the population score as high or higher) / (1 + their number), shape of `scores`."""
+    higher = len(population) - np.searchsorted(np.sort(population), scores, side="left")
+    return np.asarray((1.0 + higher) / (1.0 + len(population)))
 
 
 class LogMean:

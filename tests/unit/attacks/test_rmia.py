@@ -13,12 +13,11 @@ from scipy.special import expit
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
 from gmip.attacks import RMIA, LiRA, Shadows, rmia
-from gmip.attacks.rmia import ranks_among
 from gmip.attacks.shadow.shadow_models import Parts
 from gmip.attacks.shadow_attack import Seen
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.stats.reference_models import LogMean, blended
+from gmip.stats.reference_models import LogMean, blended, ranks_among
 
 
 class Models:
