@@ -62,7 +62,6 @@ SETTINGS: dict[str, tuple[Callable[[], Task], Row]] = {
     "cifar10, N = n = 500, 1 step": (lambda: load("cifar10"), {**CIFAR, "num_steps": 1}),
     "cifar10, 5 steps": (lambda: load("cifar10"), {**CIFAR, "num_steps": 5}),
     "adult, N = n = 790, 1 step": (lambda: load("adult"), {**ADULT, "num_steps": 1}),
-    "adult, 5 steps": (lambda: load("adult"), {**ADULT, "num_steps": 5}),
 }
 ATTACKS: dict[str, Attack] = {
     "glir": GLiR(),

@@ -8,6 +8,7 @@ from typing import ClassVar, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr
 from torch import nn
 
 from gmip import _validate as check
@@ -202,7 +203,8 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
         self._check_counts(ids, outside.count, inside=False, needed=needed, spread=True)
         _check_convergence(converged, "over candidates and shadow models")
         logs = np.log(np.maximum(found.distances[:, None], least))
-        scores, p_values = standardised(logs, outside, self.variance)
+        scores = standardised(logs, outside, self.variance)
+        p_values = np.asarray(stdtr(outside.spread(self.variance)[1][:, 0], -scores))  # Student's t
         back = np.searchsorted(ids, who.ids)
         return ScoreSet(
             ids=who.ids,
