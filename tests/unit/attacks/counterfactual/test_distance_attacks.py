@@ -146,7 +146,7 @@ def made_up(run, monkeypatch):
             return SimpleNamespace(distances=found, converged=np.ones(len(found), bool), iterations=found, reach=1.0e9)
 
         monkeypatch.setattr(distance_attacks, "counterfactuals", search)
-        monkeypatch.setattr(distance_attacks, "shadow_set", lambda *_, **__: models)
+        monkeypatch.setattr(distance_attacks.CFDLRT, "_models", lambda *_: models)
         return CFDLRT(shadows=Shadows(count=len(models)), **options).run(task, trace, ids)
 
     return attacked
