@@ -15,7 +15,7 @@ from gmip._cli import options, show
 from gmip._cli.errors import needs_extra
 
 if TYPE_CHECKING:
-    from gmip.auditing.schema import AuditResult, RunAudit
+    from gmip.auditing.schema import AttackOutcome, AuditResult, RunAudit
 
 __all__ = ["compare", "report"]
 
@@ -69,8 +69,15 @@ def _reports() -> Any:
     return reports
 
 
+def _leading(run: RunAudit) -> AttackOutcome:
+    """The attack that the answer rests on."""
+    from gmip.auditing.attacker_answers import leading_attack
+
+    return leading_attack(run.attacks, run.answers) or run.attacks[0]
+
+
 def _facts(run: RunAudit) -> dict[str, Any]:
-    strongest = run.attacks[0]
+    strongest = _leading(run)
     return {
         "run": run.name,
         "task": run.task,
@@ -91,7 +98,8 @@ def _print(both: AuditResult) -> None:
     table.add_column("")
     for run in both.runs:
         table.add_column(Text(run.name), justify="right")
-    rates = [fpr for fpr in both.runs[0].attacks[0].tpr_at if all(fpr in run.attacks[0].tpr_at for run in both.runs)]
+    strongest = [_leading(run) for run in both.runs]
+    rates = [fpr for fpr in strongest[0].tpr_at if all(fpr in one.tpr_at for one in strongest)]
     promised = [run.promises[0] if run.promises else None for run in both.runs]
     lines: list[tuple[str, list[str]]] = [
         ("task", [run.task or "unknown" for run in both.runs]),
@@ -102,9 +110,9 @@ def _print(both: AuditResult) -> None:
             "promised mu",
             ["none" if one is None or one.mu is None else _numbers.number(one.mu, "up") for one in promised],
         ),
-        ("strongest attack", [run.attacks[0].attack for run in both.runs]),
-        ("its AUC", [_numbers.number(run.attacks[0].auc.value, "nearest") for run in both.runs]),
-        ("mu at least", [_numbers.number(run.attacks[0].mu_lower, "down") for run in both.runs]),
+        ("strongest attack", [one.attack for one in strongest]),
+        ("its AUC", [_numbers.number(one.auc.value, "nearest") for one in strongest]),
+        ("mu at least", [_numbers.number(one.mu_lower, "down") for one in strongest]),
     ]
     for fpr in rates:
         words = f"members found at {_numbers.rate(fpr)} false alarms"
@@ -112,7 +120,7 @@ def _print(both: AuditResult) -> None:
         lines.append(
             (f"{words}, promised at most", ["none" if one is None else _numbers.percent(one, "up") for one in most])
         )
-        measured = [run.attacks[0].tpr_at.get(fpr) for run in both.runs]
+        measured = [one.tpr_at.get(fpr) for one in strongest]
         lines.append((f"{words}, measured", [_share(None if one is None else one.value) for one in measured]))
     for name, cells in lines:
         table.add_row(Text(name), *(Text(cell) for cell in cells))

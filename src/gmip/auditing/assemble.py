@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gmip._io import Lock, make_folder
 from gmip._progress import Progress
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.attacker_answers import attacker_answers
+from gmip.auditing.attacker_answers import attacker_answers, leading_attack
 from gmip.auditing.groups import Groups, group_outcomes
 from gmip.auditing.individual_promises import OwnMu, summarised
 from gmip.auditing.outcomes import attack_outcome
@@ -87,6 +87,9 @@ class Scored:
     scores: ScoreSet
     seconds: float = 0.0
     warnings: tuple[str, ...] = ()
+
+
+NameOf = Callable[[NDArray[Any]], list[Any]]
 
 
 class Candidate(NamedTuple):
@@ -188,8 +191,10 @@ def assemble(
     listed: TradeOff | None = None,
     own: OwnMu | None = None,
     check: RunCheck | None = None,
+    name_of: NameOf | None = None,
 ) -> tuple[RunAudit, Candidates]:
-    """All about one run, and its candidates with their scores by the strongest attack, the most exposed first.
+    """All about one run, and its candidates with their scores by the attack that the first answer rests on, the most
+    exposed first.
 
     Parameters
     ----------
@@ -201,6 +206,7 @@ def assemble(
     listed : what is promised to attackers who hold a list of members, by which alone they are judged.
     own : the mu of each candidate by its own gradients.
     check : of the record, where there is one.
+    name_of : what candidates with these ids are called by those who know them.
     """
     labels = {one.name: [label(i, found.scores) for i, found in enumerate(one.found)] for one in attacks}
     pooled = {
@@ -241,12 +247,23 @@ def assemble(
         judged = unverified(judged)
     if check is not None and not check.passed:
         judged = unmatched(judged, check)
-    strongest = next(attack for attack in attacks if attack.name == outcomes[0].attack)
-    known = labels[strongest.name]
-    candidates = _candidates(strongest.found[0].scores, known[0], own)
-    inside = strongest.found[0].scores.ids[known[0].inside]
     limit = criteria.limit
     goal = Goal(tpr=criteria.goal.tpr, fpr=criteria.goal.fpr)
+    answers = attacker_answers(
+        outcomes,
+        promises,
+        goal=goal,
+        lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=criteria.confidence, seed=criteria.seed),
+        confidence=criteria.confidence,
+        sound_record=sound,
+        noise_checked=noise_checked,
+    )
+    # Records and groups are told by the attack that the answer rests on.
+    first = leading_attack(outcomes, answers) or outcomes[0]
+    strongest = next(attack for attack in attacks if attack.name == first.attack)
+    known = labels[strongest.name]
+    inside = strongest.found[0].scores.ids[known[0].inside]
+    candidates = _candidates(strongest.found[0].scores, known[0], own, _susceptibilities(attacks), name_of)
     audited = RunAudit(
         name=name,
         path=path,
@@ -256,18 +273,10 @@ def assemble(
         attacks=tuple(outcomes),
         verdict=judged,
         goal=goal,
-        answers=attacker_answers(
-            outcomes,
-            promises,
-            goal=goal,
-            lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=criteria.confidence, seed=criteria.seed),
-            confidence=criteria.confidence,
-            sound_record=sound,
-            noise_checked=noise_checked,
-        ),
+        answers=answers,
         advice=advise(judged, outcomes),
         exposed=_exposed(candidates),
-        exposed_by=outcomes[0].attack,
+        exposed_by=first.attack,
         groups=group_outcomes(
             [
                 (found.scores.scores, each.inside, each.groups)
@@ -299,18 +308,29 @@ def _split(found: Scored, known: Labels) -> RunScores:
     return RunScores(found.scores.scores[known.inside], found.scores.scores[~known.inside])
 
 
-def _candidates(one: ScoreSet, known: Labels, own: OwnMu | None) -> Candidates:
+def _susceptibilities(attacks: Sequence[Attacked]) -> dict[Any, float]:
+    """By id, of the first run, from whichever attack measured them."""
+    measured = next((a.found[0].scores for a in attacks if a.found[0].scores.susceptibility is not None), None)
+    if measured is None or measured.susceptibility is None:
+        return {}
+    return dict(zip(measured.ids.tolist(), measured.susceptibility.tolist(), strict=True))
+
+
+def _candidates(
+    one: ScoreSet, known: Labels, own: OwnMu | None, susceptibility: Mapping[Any, float], name_of: NameOf | None
+) -> Candidates:
     order = np.argsort(-one.scores, kind="stable")
     optional = {
         "p_value": one.p_values,
         "posterior": None if one.calibration is None else one.posterior(0.5),
-        "susceptibility": one.susceptibility,
     }
+    ids = one.ids[order].tolist()
     columns: dict[str, list[Any] | None] = {
-        "id": one.ids[order].tolist(),
+        "id": ids if name_of is None else name_of(one.ids[order]),
         "member": known.inside[order].tolist(),
         "score": one.scores[order].tolist(),
         **{name: None if values is None else values[order].tolist() for name, values in optional.items()},
+        "susceptibility": [susceptibility.get(id_) for id_ in ids] if susceptibility else None,
     }
     if known.groups is not None:
         columns["group"] = known.groups.of(order)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,7 +13,7 @@ from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Estimate, Evidence, Goal, Promise, RunAudit, Sees
 from gmip.stats import candidates_needed, noticeable_mu
 
-__all__ = ["DEFAULT_GOAL", "LEAKS", "TARGETS", "answers_of", "attacker_answers"]
+__all__ = ["DEFAULT_GOAL", "LEAKS", "TARGETS", "answers_of", "attacker_answers", "leading_attack"]
 
 DEFAULT_GOAL: Final = Goal(tpr=0.05, fpr=0.01)
 LEAKS: Final = {  # what badges say, wherever they are shown
@@ -52,7 +51,8 @@ def attacker_answers(
     sound_record: bool = True,
     noise_checked: bool = True,
 ) -> tuple[AttackerAnswer, ...]:
-    """One answer for each kind of attacker, who sees and knows most first.
+    """One answer for each kind of attacker, who sees and knows most first. Who sees more can do what others do, too: an
+    answer rests on all attacks that its attacker can run.
 
     Parameters
     ----------
@@ -68,12 +68,11 @@ def attacker_answers(
     all attacks together, as far as scores are independent given the run. "guaranteed" is the accountant's bound, with
     its assumptions.
     """
-    kinds = itertools.groupby(sorted(attacks, key=_kind), key=_kind)
     shared = 1.0 - (1.0 - confidence) / max(len(attacks), 1)
     made = []
     refuted = any(one.exceeds_claim for one in attacks)  # then the run is not what the accountant was told
-    for (rank, without), group in kinds:
-        own = list(group)
+    for rank, without in sorted(set(map(_kind, attacks))):
+        own = [one for one in attacks if _available(one, rank, without)]
         promise = next((p for p in promises if p.key == ("claimed" if without else "list")), None)
         found = _leak(own, promise, goal, shared, sound_record)
         least = max((lower.get(one.attack, 0.0) for one in own), default=0.0)
@@ -93,6 +92,18 @@ def attacker_answers(
 
 def _kind(attack: AttackOutcome) -> tuple[int, bool]:
     return _ORDER.index(attack.sees), attack.attacker_knows == 0.0
+
+
+def _available(attack: AttackOutcome, rank: int, without: bool) -> bool:
+    """Whether an attacker of that kind can run it: it needs to see no more, and no list that he does not hold."""
+    sees, listless = _kind(attack)
+    return sees >= rank and (listless or not without)
+
+
+def leading_attack(attacks: Sequence[AttackOutcome], answers: Sequence[AttackerAnswer]) -> AttackOutcome | None:
+    """The attack that the first answer rests on; where that has no evidence, the first attack."""
+    found = next((one.evidence.attack for one in answers[:1] if one.evidence is not None), None)
+    return next((one for one in attacks if one.attack == found), next(iter(attacks), None))
 
 
 def _leak(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from gmip import _numbers
 from gmip._curves import corners
 from gmip._svg import Role, Series, guessing
+from gmip.auditing.attacker_answers import leading_attack
 from gmip.auditing.schema import AttackOutcome, AuditResult, Curve, Promise, RunAudit
 
 __all__ = ["Figure", "overview_figure", "run_figure"]
@@ -58,10 +59,12 @@ class Figure:
 
 
 def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
-    """All that is known of one run: attacks (the strongest with its band), promises, prediction, guessing."""
+    """All that is known of one run: attacks (the one that the answer rests on with its band), promises, prediction,
+    guessing."""
     lowest = _lowest([run])
+    first = leading_attack(run.attacks, run.answers)
     attacks = [
-        _measured(attack, attack.title, _ATTACK_LOOKS[i % 5], _MARKERS[i % 5], banded=i == 0)
+        _measured(attack, attack.title, _ATTACK_LOOKS[i % 5], _MARKERS[i % 5], banded=attack is first)
         for i, attack in enumerate(run.attacks)
     ]
     promises = [
@@ -72,15 +75,19 @@ def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
 
 
 def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
-    """Of every run the strongest attack and, dashed in the same colour, the promise."""
+    """Of every run the attack that its answer rests on and, dashed in the same colour, the promise to such an
+    attacker."""
     lowest = _lowest(result.runs)
     series = []
     for i, run in enumerate(result.runs):
         colour, marker = _RUN_COLOURS[i % 8], _MARKERS[i % 5]
-        if run.attacks:
-            series.append(_measured(run.attacks[0], f"{run.name}: measured", f"{colour} solid", marker, banded=False))
-        if run.promises:
-            series.append(_promised(run.promises[0], f"{run.name}: promised", f"{colour} dash"))
+        first = leading_attack(run.attacks, run.answers)
+        if first is not None:
+            series.append(_measured(first, f"{run.name}: measured", f"{colour} solid", marker, banded=False))
+        listed = first is not None and first.attacker_knows > 0.0
+        promises = [one for one in run.promises if one.key == "list"] if listed else run.promises
+        if promises:
+            series.append(_promised(promises[0], f"{run.name}: promised", f"{colour} dash"))
     return Figure(key, (*series, guessing()), lowest, max(rate, lowest), _goal(result.runs[0]))
 
 

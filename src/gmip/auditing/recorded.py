@@ -13,7 +13,7 @@ from gmip.accounting.account import account
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise
-from gmip.auditing.assemble import Attacked, Candidates, Criteria, Labels, assemble
+from gmip.auditing.assemble import Attacked, Candidates, Criteria, Labels, NameOf, assemble
 from gmip.auditing.exposure_grid import what_if
 from gmip.auditing.groups import Groups
 from gmip.auditing.individual_promises import OwnNorms, own_mus
@@ -44,6 +44,7 @@ def assemble_run(
     progress: Progress,
     group_of: Callable[[NDArray[Any]], Groups] | None = None,
     grouped_by: str | None = None,
+    name_of: NameOf | None = None,
     warnings: Sequence[str] = (),
     norms: OwnNorms | None = None,
     check: RunCheck | None = None,
@@ -58,6 +59,7 @@ def assemble_run(
     accuracies : train_accuracy and test_accuracy.
     claim : what was promised; None: what the accountant says about the run.
     group_of : the groups of candidates with these ids, and in `grouped_by` what the groups are.
+    name_of : what candidates with these ids are called by those who know them.
     warnings : what else limits the audit.
     norms : how large the gradients of the candidates were along the first of the runs.
     check : of the record; where it fails, no verdict says that the promise holds.
@@ -116,6 +118,7 @@ def assemble_run(
         progress=progress,
         grouped_by=None if group_of is None else grouped_by,
         check=check,
+        name_of=name_of,
     )
     ways = [one.way for one in audited.advice if one.way is not None]
     needed = next((way.changes.get("noise_std") for way in ways if way.change == "noise"), None)

@@ -84,6 +84,7 @@ class RecordCanaries(Coins):
         recipe = task.recipe.replace(dataset_size=task.recipe.dataset_size + inside)
         parts = {field.name: getattr(task, field.name) for field in fields(Task)}
         parts |= {"name": f"{task.name} with canaries", "pool": task.pool.joined(self.records), "recipe": recipe}
+        parts |= {"groups": {}, "record_names": None}  # they are about the records of the task
         return _PlantedTask(**parts, canaries=self.inside)
 
     def ids(self, task: Task) -> NDArray[np.int64]:

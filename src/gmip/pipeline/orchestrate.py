@@ -129,6 +129,7 @@ def run_audit(
             progress=watch(f"judging {run.name}"),
             group_of=None if groups is None else groups.of,
             grouped_by=None if groups is None else groups.name,
+            name_of=None if run.task.record_names is None else run.task.names_of,
             warnings=left_out,
             norms=norms,
             check=checked,

@@ -95,7 +95,12 @@ def _who(task: Task, wanted: RunConfig) -> tuple[Task, NDArray[np.int64], NDArra
     if inside.examples is not None and outside.examples is not None:
         pool = inside.examples.joined(outside.examples)
         return (
-            dataclasses.replace(task, pool=pool, groups=_groups_of_records(inside, outside)),
+            dataclasses.replace(
+                task,
+                pool=pool,
+                groups=_groups_of_records(inside, outside),
+                record_names=_names_of_records(inside, outside),
+            ),
             np.arange(len(inside)),
             np.arange(len(inside), len(pool)),
         )
@@ -130,6 +135,14 @@ def _read(name: str, given: str | Sequence[int], task: Task) -> RecordTable:
     if np.unique(ids).size != ids.size:
         raise InvalidArgument("names a record twice", argument=name, remedy="name each once")
     return RecordTable(Path(name), ids, None)
+
+
+def _names_of_records(inside: RecordTable, outside: RecordTable) -> tuple[str, ...] | None:
+    """Their ids, where both files have a column of them that names each once."""
+    if inside.names is None or outside.names is None:
+        return None
+    both = (*inside.names, *outside.names)
+    return both if len(set(both)) == len(both) else None
 
 
 def _groups_of_records(inside: RecordTable, outside: RecordTable) -> dict[str, list[str]]:

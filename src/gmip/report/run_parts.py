@@ -62,11 +62,8 @@ def _curves(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
 def _attacks(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     if not run.attacks:
         return [tag("p", "No attack was run.")]
-    rate = sentences.headline_rate(run)
-    told = sentences.meaning(run.attacks[0], rate) if rate else ""
-    mixed = len({one.attacker_knows > 0.0 for one in run.attacks}) == 2
     return [
-        tag("p", f"The strongest{' without a list' if mixed else ''} was {run.attacks[0].title}. {told}"),
+        tag("p", sentences.strongest(run)),
         table_html(tables.attack_table(result, run), key, "attacks-table"),
         folded("Details of each attack", tag("dl", *(_attack_notes(a) for a in run.attacks), class_="notes")),
     ]

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from gmip._numbers import count, is_rate, number, percent, rate
 from gmip._validate import listed
+from gmip.auditing.attacker_answers import leading_attack
 from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, Verdict
 from gmip.report import answer_words
 
@@ -30,6 +31,7 @@ __all__ = [
     "moment",
     "not_shown",
     "rates",
+    "strongest",
     "unchecked",
 ]
 
@@ -225,6 +227,8 @@ def blind_gate(run: RunAudit, found: Gate) -> str:
 def groups(result: AuditResult, run: RunAudit) -> str:
     """How the table of groups is to be read."""
     attack = attack_title(run, run.exposed_by) if run.exposed_by else "the strongest attack"
+    if any(one.attack == run.exposed_by and one.attacker_knows for one in run.attacks):
+        attack += " (by an attacker with a list)"
     found = sum(1 for one in run.groups if one.mu_lower)
     several = len(run.groups) > 1
     text = (
@@ -258,6 +262,30 @@ def meaning(attack: AttackOutcome, key: str) -> str:
         f"An attacker who accepts {rate(key)} false alarms finds {percent(found.value, 'nearest')} of the members; "
         f"guessing would find {rate(key)}."
     )
+
+
+def strongest(run: RunAudit) -> str:
+    """Which attack the answer rests on, what it finds, and what is found without a list."""
+    first = leading_attack(run.attacks, run.answers)
+    if first is None:
+        return "No attack was run."
+    key = headline_rate(run)
+    told = meaning(first, key) if key else ""
+    if not first.attacker_knows:
+        return f"The answer rests on {first.title}. {told}".strip()
+    held = (
+        "all members" if first.attacker_knows >= 1.0 else f"{percent(first.attacker_knows, 'nearest')} of the members"
+    )
+    without = next((one for one in run.attacks if not one.attacker_knows), None)
+    rest = (
+        ""
+        if without is None or key is None
+        else (
+            f" Without a list, the strongest was {without.title}, which finds "
+            f"{percent(without.tpr_at[key].value, 'nearest')}."
+        )
+    )
+    return f"The answer rests on {first.title}, whose attacker holds a list that contains {held}. {told}{rest}"
 
 
 def certainty(result: AuditResult, run: RunAudit) -> str:

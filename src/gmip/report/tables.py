@@ -199,7 +199,9 @@ def _found(attack: AttackOutcome, key: str) -> Cell:
 def comparison_table(run: RunAudit) -> Table:
     """Promise against measurement, rate by rate."""
     strongest = run.attacks[0] if run.attacks else None
-    columns = ["Quantity", *(p.name for p in run.promises), *([f"Measured: {strongest.title}"] if strongest else [])]
+    mixed = len({one.attacker_knows > 0.0 for one in run.attacks}) == 2
+    measured = [f"Measured{' without a list' if mixed else ''}: {strongest.title}"] if strongest else []
+    columns = ["Quantity", *(p.name for p in run.promises), *measured]
     compared = bool(strongest and run.promises)
     if compared:
         columns.append("Compared with the promise")
@@ -294,6 +296,8 @@ def exposed_table(run: RunAudit) -> Table:
             ]
         )
     by = f" by {sentences.attack_title(run, run.exposed_by)}" if run.exposed_by else ""
+    if any(one.attack == run.exposed_by and one.attacker_knows for one in run.attacks):
+        by += ", whose attacker holds a list"
     return _table(f"The members found most easily{by}", ("Record", "Score", *(title for title, _, _ in used)), rows)
 
 

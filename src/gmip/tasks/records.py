@@ -26,12 +26,14 @@ _GROUPS: Final = ("group",)
 
 @dataclass(frozen=True, eq=False)
 class RecordTable:
-    """Some records: `ids`, shape (n,), rows of a pool; or `examples` themselves. `groups` : shape (n,), or None."""
+    """Some records: `ids`, shape (n,), rows of a pool; or `examples` themselves, and in `names` what a column of ids
+    calls them. `groups` : shape (n,), or None."""
 
     path: Path
     ids: NDArray[np.int64] | None
     examples: Examples | None
     groups: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.examples) if self.examples is not None else len(self.ids) if self.ids is not None else 0
@@ -73,10 +75,11 @@ def read_record_table(path: str | os.PathLike[str], like: Examples) -> RecordTab
     lower = {name.strip().lower(): name for name in table}
     group = next((lower[name] for name in _GROUPS if name in lower), None)
     groups = None if group is None else tuple(str(cell) for cell in table[group])
+    own = next((lower[name] for name in _IDS if name in lower), None)
     if any(name in lower for name in _LABELS):
         features = _features(file, table, None)
-        return RecordTable(file, None, _like(file, _inputs(file, table, features), table, like), groups)
-    own = next((lower[name] for name in _IDS if name in lower), None)
+        names = None if own is None else tuple(str(cell) for cell in table[own])
+        return RecordTable(file, None, _like(file, _inputs(file, table, features), table, like), groups, names)
     rest = [name for name in table if name != group]
     if own is None and len(rest) == 1:
         own = rest[0]

@@ -147,6 +147,8 @@ class Task:
     loss : (outputs, targets) -> loss of each example, shape (n,).
     groups : what the records of the pool are (site, sex, cohort): name -> the group of each record, len(pool) of them.
         An audit says who is exposed by the first of them, or by the one that it is asked for; without any, by class.
+    record_names : what the records of the pool are called, len(pool) numbers or strings, each once: reports and tables
+        of exposed records show these; None: rows of the pool.
     """
 
     name: str
@@ -157,8 +159,34 @@ class Task:
     background: Examples | None = None
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     groups: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    record_names: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
+        self._check_groups()
+        if self.record_names is None:
+            return
+        names = [one.item() if isinstance(one, np.generic) else one for one in self.record_names]
+        wrong = next((one for one in names if isinstance(one, bool) or not isinstance(one, (int, str))), None)
+        problem = (
+            f"has {len(names)} entries, and the pool has {len(self.pool)} records"
+            if len(names) != len(self.pool)
+            else f"has {wrong!r:.60}, which is neither a whole number nor a string"
+            if wrong is not None
+            else "names two records alike"
+            if len(set(names)) != len(names)
+            else None
+        )
+        if problem is not None:
+            remedy = "name each record of the pool once, by a whole number or a string"
+            raise InvalidArgument(problem, argument="record_names", remedy=remedy)
+        object.__setattr__(self, "record_names", tuple(names))
+
+    def names_of(self, rows: Any) -> list[int | str]:
+        """What the records in these rows of the pool are called."""
+        rows = np.asarray(rows).tolist()
+        return rows if self.record_names is None else [self.record_names[row] for row in rows]
+
+    def _check_groups(self) -> None:
         given: object = self.groups
         if not isinstance(given, Mapping):
             raise InvalidArgument(

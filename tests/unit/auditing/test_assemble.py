@@ -85,7 +85,7 @@ def test_an_attacker_with_a_list_is_judged_by_the_promise_for_one(tmp_path: Path
     one, _, _ = assembled(run, holder, attacked("weak", 0.0), limit=RateLimit(0.05, 0.1))
     assert [outcome.attack for outcome in one.attacks] == ["weak", "list"]  # whom the claimed promise is about
     assert [outcome.attacker_knows for outcome in one.attacks] == [0.0, 1.0]
-    assert one.exposed_by == "weak" and one.promises[0].key == "claimed"
+    assert one.exposed_by == one.answers[0].evidence.attack == "list" and one.promises[0].key == "claimed"
     (listed,) = (promise for promise in one.promises if promise.key == "list")
     assert listed.tpr_at["0.01"] == pytest.approx(account(run.runs(), attacker_knows=1.0).tpr_at(0.01))
     assert listed.tpr_at["0.01"] > 0.999

@@ -101,7 +101,7 @@ def shadow_set(
     if missing:
         nothing = task.pool[[]]
         work = ShadowTraining(
-            task=dataclasses.replace(task, pool=nothing, test=nothing, background=None, groups={}),
+            task=dataclasses.replace(task, pool=nothing, test=nothing, background=None, groups={}, record_names=None),
             recipe=recipe,
             options=options,
             plan=plan,
