@@ -34,6 +34,7 @@ def make_task() -> Task:
         name="digits-16",
         make_model=lambda: nn.Linear(DIRECTIONS, 10),
         pool=records(pool),  # 1,200: half of them are members, the others candidates who are not
+        record_names=[f"digit-{row}" for row in pool],  # how the report calls them
         test=records(test),
         background=records(background),
         recipe=Recipe(dataset_size=600, batch_size=300, num_steps=20, learning_rate=60.0, clip_norm=0.3),

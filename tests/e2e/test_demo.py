@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 from pathlib import Path
 from types import ModuleType
@@ -61,4 +62,27 @@ def test_its_report_is_short(report: Path, browser: Any):
     page = browser.new_page()
     page.goto((report / "report.html").as_uri())
     assert 300 < len(page.inner_text("body").split()) <= 2_500
+    page.close()
+
+
+@pytest.mark.slow
+def test_what_is_passed_on_names_no_record_path_or_seed(report: Path):
+    """The demo's records have names of their own: the report shows them, what is to be shared does not."""
+    whole = (report / "report.html").read_text(encoding="utf-8")
+    assert "digit-" in whole and "Seed" in whole
+    assert "digit-" in (report / "exposed-no-noise.csv").read_text(encoding="utf-8").splitlines()[1]
+    for name in ("report-to-share.html", "report.md", "summary.html"):
+        text = (report / name).read_text(encoding="utf-8")
+        found = [word for word in ("digit-", str(report.parent), "runs/", "examples/", "demo.yaml") if word in text]
+        assert found == [], name
+        assert "--seed" not in text and ">Seed<" not in text and "| Seed" not in text
+
+
+@pytest.mark.slow
+def test_its_summary_is_one_page(report: Path, browser: Any):
+    page = browser.new_page()
+    for address in ("summary.html", "report.html#summary"):
+        page.goto(f"{report.as_uri()}/{address}")
+        for paper in ("A4", "Letter"):
+            assert len(re.findall(rb"/Type\s*/Page\b", page.pdf(format=paper))) == 1
     page.close()

@@ -7,6 +7,7 @@ from typing import Final
 from gmip import _numbers
 from gmip._html import Html, join, tag
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of
+from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, RunAudit
 from gmip.report import answer_words, sentences
 from gmip.report.page import bullets
@@ -92,7 +93,11 @@ def tiles(result: AuditResult, run: RunAudit) -> Html | None:
             curve = answer_words.promise_for(run, answer)
             bound = curve is not None and curve.is_bound
             says = "is the most that the promise allows" if bound else "is about what the promise expects"
-            shown.append((_numbers.percent(promised, "up"), says))
+            shown.append(
+                ("No promise", "to such an attacker")
+                if excludes_nothing(promised)
+                else (_numbers.percent(promised, "up"), says)
+            )
         shown.append((_numbers.rate(goal.tpr), f"is the target (guessing: {_numbers.rate(goal.fpr)})"))
     if run.facts.test_accuracy is not None:
         shown.append((_numbers.percent(run.facts.test_accuracy, "nearest"), "accuracy of the model on test data"))

@@ -11,6 +11,7 @@ from gmip import _numbers
 from gmip._validate import listed
 from gmip.auditing.attacker_answers import DEFAULT_GOAL
 from gmip.auditing.overlay import Figure
+from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, Promise, RunAudit
 from gmip.report import answer_words, sentences
 
@@ -85,7 +86,11 @@ def overview_table(result: AuditResult) -> Table:
                 _NONE if run.facts.test_accuracy is None else _numbers.percent(run.facts.test_accuracy, "nearest"),
                 leak,
                 target,
-                _NONE if promised is None or most is None else f"{_most(most)} {_numbers.percent(promised, 'up')}",
+                _NONE
+                if promised is None or most is None
+                else "nothing"
+                if excludes_nothing(promised)
+                else f"{_most(most)} {_numbers.percent(promised, 'up')}",
                 _NONE if measured is None else _numbers.percent(min(max(measured, 0.0), 1.0), "nearest"),
                 sentences.label(run.verdict),
             ]

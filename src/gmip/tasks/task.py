@@ -166,12 +166,12 @@ class Task:
         if self.record_names is None:
             return
         names = [one.item() if isinstance(one, np.generic) else one for one in self.record_names]
-        wrong = next((one for one in names if isinstance(one, bool) or not isinstance(one, (int, str))), None)
+        wrong = [one for one in names if isinstance(one, bool) or not isinstance(one, (int, str))]
         problem = (
             f"has {len(names)} entries, and the pool has {len(self.pool)} records"
             if len(names) != len(self.pool)
-            else f"has {wrong!r:.60}, which is neither a whole number nor a string"
-            if wrong is not None
+            else f"has {wrong[0]!r:.60}, which is neither a whole number nor a string"
+            if wrong
             else "names two records alike"
             if len(set(names)) != len(names)
             else None

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from gmip._cli.audit_printout import print_audit
-from gmip.report import Written, answer_words
+from gmip.auditing.schema import Gate
+from gmip.report import Written, answer_words, write_junit, write_report
 from tests.unit.report import sample
 
 FILES = {"html": "report.html", "markdown": "report.md", "json": "result.json", "summary": "summary.html"}
@@ -38,3 +45,45 @@ def test_the_price_of_advice_is_printed_where_it_was_asked_for(capsys):
     assert "86.1% \u00b1 1.23%" in text and "not measured" in text and "More data was not tried." in text
     print_audit(sample.exposed(), WRITTEN)
     assert "Ways to" not in capsys.readouterr().out
+
+
+GATES = {
+    "none": None,
+    "passed": {"tpr_lower": 0.02, "passed": True},
+    "failed": {"tpr_lower": 0.08, "passed": False},
+    "could not fail": {"tpr_lower": 0.0, "passed": True, "blind": True},
+}
+BADGES = {"passed": "Gate passed", "failed": "Gate failed", "could not fail": "Gate could not fail"}
+
+
+@pytest.mark.parametrize("make", [sample.exposed, sample.three_runs])
+@pytest.mark.parametrize("gate", GATES)
+def test_a_gate_is_seen_everywhere(tmp_path: Path, capsys: Any, make: Any, gate: str):
+    """Terminal, page, summary, Markdown, JUnit and JSON: what is said of a gate, and nothing where there is none."""
+    given = GATES[gate]
+    made = None if given is None else Gate(**({"fpr": 0.01, "limit": 0.05, "attack": "glir"} | given))
+    result = make()
+    result = result.model_copy(update={"runs": tuple(run.model_copy(update={"gate": made}) for run in result.runs)})
+    written = write_report(result, tmp_path, share=True)
+    print_audit(result, written)
+    said = capsys.readouterr().out
+    lines = [line for line in said.splitlines() if re.match(r"\W*gate\s", line)]
+    assert len(lines) == (0 if made is None else len(result.runs))
+    assert all({"failed": "FAILED"}.get(gate, gate) in line for line in lines)
+    assert written.shared is not None
+    for file in (written.html, written.shared, written.summary):
+        text = file.read_text(encoding="utf-8")
+        assert [badge for badge in BADGES.values() if badge in text] == ([] if made is None else [BADGES[gate]]), file
+    markdown = written.markdown.read_text(encoding="utf-8")
+    assert markdown.count("Pipeline limit: ") == (0 if made is None else len(result.runs))
+    begins = {"passed": "Passed: ", "failed": "Failed: ", "could not fail": "Passed only because it could not fail"}
+    assert made is None or f"Pipeline limit: {begins[gate]}" in markdown
+    write_junit(result, tmp_path / "junit.xml")
+    cases = ElementTree.parse(tmp_path / "junit.xml").findall("testcase")
+    gates = [[child.tag for child in case] for case in cases if case.get("name", "").endswith(": gate")]
+    expected = {"passed": [], "failed": ["failure"], "could not fail": ["skipped"]}
+    assert gates == ([] if made is None else [expected[gate]] * len(result.runs))
+    runs = json.loads(written.json.read_text())["runs"]
+    assert [run["gate"] and (run["gate"]["passed"], run["gate"]["blind"]) for run in runs] == [
+        made and (made.passed, made.blind)
+    ] * len(result.runs)

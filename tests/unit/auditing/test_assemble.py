@@ -47,7 +47,7 @@ def attacked(name: str, shift: float, *, warnings: tuple[str, ...] = (), knows: 
 
 
 def assembled(
-    run: Trace, *attacks: Attacked, claim_mu: float | None = 0.5, **changes: Any
+    run: Trace, *attacks: Attacked, claim_mu: float | None = 0.5, name_of: Any = None, **changes: Any
 ) -> tuple[RunAudit, Candidates, list[tuple[int, int]]]:
     calls: list[tuple[int, int]] = []
     one, rows = assemble_run(
@@ -60,6 +60,7 @@ def assembled(
         claim=given_curve(claim_mu),
         criteria=Criteria(**CRITERIA | changes),
         progress=lambda done, total: calls.append((done, total)),
+        name_of=name_of,
     )
     return one, rows, calls
 
@@ -85,7 +86,8 @@ def test_an_attacker_with_a_list_is_judged_by_the_promise_for_one(tmp_path: Path
     one, _, _ = assembled(run, holder, attacked("weak", 0.0), limit=RateLimit(0.05, 0.1))
     assert [outcome.attack for outcome in one.attacks] == ["weak", "list"]  # whom the claimed promise is about
     assert [outcome.attacker_knows for outcome in one.attacks] == [0.0, 1.0]
-    assert one.exposed_by == one.answers[0].evidence.attack == "list" and one.promises[0].key == "claimed"
+    assert one.answers[0].evidence is not None and one.answers[0].evidence.attack == "list"
+    assert one.exposed_by == "list" and one.promises[0].key == "claimed"
     (listed,) = (promise for promise in one.promises if promise.key == "list")
     assert listed.tpr_at["0.01"] == pytest.approx(account(run.runs(), attacker_knows=1.0).tpr_at(0.01))
     assert listed.tpr_at["0.01"] > 0.999
@@ -156,3 +158,13 @@ def test_bounds_of_a_run_hold_for_the_strongest_of_five_attacks(tmp_path: Path) 
     assert strongest.mu_lower < mu_lower_bound(split, confidence=0.95, seed=0).mu
     assert strongest.epsilon_lower == epsilon_lower_bound(split, delta=1e-5, confidence=0.99, seed=0).epsilon
     assert one.gate.tpr_lower == tpr_lower_bound(split, 0.1, confidence=0.99, seed=0)
+
+
+def test_records_keep_the_names_they_were_given(tmp_path: Path) -> None:
+    """And their susceptibilities are those of whichever attack measured them."""
+    holder = attacked("list", 5.0, knows=1.0)
+    other = attacked("glir", 0.0, susceptibility=np.arange(120.0))
+    one, rows, _ = assembled(trace(tmp_path / "a"), holder, other, name_of=lambda ids: [f"p{i:03}" for i in ids])
+    assert one.exposed_by == "list" and {row.id for row in rows} == {f"p{i:03}" for i in range(120)}
+    assert all(f"p{round(row.susceptibility):03}" == row.id for row in rows if row.susceptibility is not None)
+    assert all(record.id == f"p{round(record.susceptibility or 0):03}" for record in one.exposed)

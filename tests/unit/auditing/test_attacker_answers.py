@@ -9,7 +9,7 @@ import pytest
 
 from gmip.accounting.families import Gaussian
 from gmip.accounting.tradeoff import Claim
-from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of, attacker_answers
+from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of, attacker_answers, leading_attack
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.promises import promise
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Promise
@@ -152,3 +152,30 @@ def test_older_results_get_answers_too():
     assert run.answers == ()
     (found,) = [one for one in answers_of(run, result.confidence) if one.sees == "gradients"]
     assert (found.leak, found.target) == ("leak", "missed")
+
+
+def test_who_sees_more_can_do_what_others_do():
+    """An attack on predictions that finds members is a leak to who sees the gradients, too: he has the model."""
+    silent = outcome(scores(0.0, 800, 1), None, name="glir", sees="gradients")
+    found = outcome(scores(1.5, 800, 2), None, name="lira", sees="predictions")
+    listed = outcome(scores(0.0, 800, 3), None, name="decode", sees="gradients", attacker_knows=1.0)
+    answers = attacker_answers([silent, found, listed], (), goal=GOAL, lower={"lira": 0.2}, confidence=0.95)
+    assert [(one.sees, one.knows > 0) for one in answers] == [
+        *[("gradients", True), ("gradients", False), ("predictions", False)]
+    ]
+    assert {(one.leak, one.target) for one in answers} == {("leak", "missed")}
+    assert {one.evidence.attack for one in answers if one.evidence} == {"lira"}
+    # And not the other way round.
+    only_gradients = outcome(scores(1.5, 800, 2), None, name="glir", sees="gradients")
+    blind = outcome(scores(0.0, 800, 1), None, name="loss", sees="predictions")
+    first, last = attacker_answers([only_gradients, blind], (), goal=GOAL, lower={"glir": 0.2}, confidence=0.95)
+    assert (first.leak, first.target) == ("leak", "missed") and last.leak == "none-seen"
+    assert last.target == "not-guaranteed"
+
+
+def test_the_attack_that_the_answer_rests_on():
+    weak = outcome(scores(0.0, 800, 1), None, name="glir", sees="gradients")
+    listed = outcome(scores(2.0, 800, 3), None, name="decode", sees="gradients", attacker_knows=1.0)
+    answers = attacker_answers([weak, listed], (), goal=GOAL, lower={}, confidence=0.95)
+    assert leading_attack([weak, listed], answers) is listed
+    assert leading_attack([weak, listed], ()) is weak and leading_attack([], ()) is None

@@ -42,6 +42,9 @@ def test_ids(tmp_path: Path, text: str, ids: list[int]) -> None:
 def test_records_like_the_pools(tmp_path: Path) -> None:
     found = read_record_table(table(tmp_path / "a.csv", "a,b,label\n1,2,3\n"), POOL)
     assert found.examples is not None and found.examples.inputs.shape == (1, 1, 2) and len(found) == 1
+    assert found.names is None
+    named = read_record_table(table(tmp_path / "b.csv", "id,a,b,label\nanna,1,2,3\n"), POOL)
+    assert named.names == ("anna",) and named.examples is not None and named.examples.inputs.shape == (1, 1, 2)
 
 
 @pytest.mark.parametrize(

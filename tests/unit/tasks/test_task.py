@@ -170,3 +170,24 @@ def test_names_fit_on_a_line_and_show_no_record() -> None:
     assert repr(task.pool) == "<Examples: 10 of shape (2,)>"
     assert repr(task.split(6, seed=1)) == "<Split: 6 members, 2 non-members, 2 unused>"
     assert len(repr(task.recipe)) < 250 and "\n" not in repr(task.recipe)
+
+
+def test_records_have_names_of_their_own() -> None:
+    task = dataclasses.replace(make_task(), record_names=np.array([f"p{i}" for i in range(10)]))
+    assert task.names_of(np.array([3, 1])) == ["p3", "p1"] and make_task().names_of([3, 1]) == [3, 1]
+    numbered = dataclasses.replace(make_task(), record_names=np.arange(100, 110))
+    assert numbered.names_of([9]) == [109] and type(numbered.names_of([9])[0]) is int
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["a"], "has 1 entries, and the pool has 10 records"),
+        (["a"] * 10, "names two records alike"),
+        ([1.5] * 10, "has 1.5, which is neither a whole number nor a string"),
+        ([None] * 10, "has None, which is neither"),
+    ],
+)
+def test_names_that_are_refused(names: Any, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        dataclasses.replace(make_task(), record_names=names)
