@@ -76,3 +76,5 @@ class TuningStream(_Streams):
     """Of the seed of a search, or of one of its trials."""
 
     RECORDS = 20  # of a trial, whose seed serves `Stream` too: who is trained on and who is measured on
+    POINTS = 21  # of a search: where it begins; a part for each round
+    TRIALS = 22  # of a search: seeds of its trials, by number

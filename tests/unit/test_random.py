@@ -29,7 +29,7 @@ def test_values_never_change() -> None:
         *("FIELD", "BATCHES", "EPOCHS", "GAME_NOISE", "PAIRS"),
     ]
     assert [stream.name for stream in sorted(ShadowStream)] == ["POPULATION", "MEMBERS", "FILL", "TRAINING", "SIGNAL"]
-    assert {stream.name: stream.value for stream in TuningStream} == {"RECORDS": 20}
+    assert {stream.name: stream.value for stream in TuningStream} == {"RECORDS": 20, "POINTS": 21, "TRIALS": 22}
     assert set(PlayStream) == set(range(10)) and set(ShadowStream) == set(range(5))
     assert (
         ShadowStream.TRAINING.torch_seed(7, 2) == np.random.SeedSequence([7, 3, 2]).generate_state(1, np.uint64)[0] // 2

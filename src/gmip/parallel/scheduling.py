@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any, Final, NamedTuple, TypeVar
+from contextlib import contextmanager
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from gmip.errors import GmipError, GmipWarning
 from gmip.parallel.pools import Pool, Workers, open_pool
 from gmip.parallel.worker import Failure, Work
 
-__all__ = ["compute"]
+__all__ = ["Crew", "compute", "hired"]
 
 _CHECK_SECONDS: Final = 5.0
 Job = TypeVar("Job")
@@ -41,10 +42,34 @@ def compute(
     GmipError : a job could not be computed; errors of a kind of their own keep it, and the message names the job.
         Results that were ready with it have been taken.
     """
-    waiting = list(reversed(range(len(jobs))))
-    running: dict[Future[Any], int] = {}
-    attempts: Counter[int] = Counter()
-    with open_pool(work, settings, len(jobs)) as pool:
+    with hired(work, settings, len(jobs)) as crew:
+        crew.compute(jobs, take)
+
+
+@contextmanager
+def hired(work: Work[Job, Result], settings: Workers, most: int) -> Iterator[Crew[Job, Result]]:
+    """Workers that stay for several rounds of at most so many jobs; they are stopped at the end."""
+    with open_pool(work, settings, most) as pool:
+        yield Crew(work, settings, pool)
+
+
+class Crew(Generic[Job, Result]):
+    """Workers who are there."""
+
+    def __init__(self, work: Work[Job, Result], settings: Workers, pool: Pool) -> None:
+        self._work, self._settings, self._pool = work, settings, pool
+
+    @property
+    def size(self) -> int:
+        """How many jobs are under way at once."""
+        return self._pool.slots
+
+    def compute(self, jobs: Sequence[Job], take: Callable[[Job, Result], None]) -> None:
+        """One round of jobs; the guarantees are those of `compute`."""
+        work, pool, retries = self._work, self._pool, self._settings.retries
+        waiting = list(reversed(range(len(jobs))))
+        running: dict[Future[Any], int] = {}
+        attempts: Counter[int] = Counter()
         while waiting or running:
             while waiting and len(running) < pool.slots:
                 if not more():
@@ -69,7 +94,7 @@ def compute(
             if failed is not None:  # now that the others are taken
                 raise failed
             if lost:
-                _count(lost, attempts, {index: work.title(jobs[index]) for index in lost}, settings.retries)
+                _count(lost, attempts, {index: work.title(jobs[index]) for index in lost}, retries)
                 if any(one.death for one in lost.values()):
                     pool.recover()
                 waiting.extend(sorted(lost, reverse=True))
@@ -113,7 +138,7 @@ def _count(lost: Mapping[int, _Lost], attempts: Counter[int], titles: Mapping[in
             remedy=f"{fix}, and run again; finished work is kept",
         )
     reasons = "; ".join(f"{titles[index]}: {one.reason}" for index, one in sorted(lost.items()))
-    warnings.warn(f"Computed again: {reasons}.", GmipWarning, stacklevel=4)
+    warnings.warn(f"Computed again: {reasons}.", GmipWarning, stacklevel=5)
 
 
 def _capital(text: str) -> str:

@@ -38,6 +38,7 @@ from gmip.training.models import (
     has_classes,
     load_state,
     trainable_parameters,
+    unwrapped,
 )
 from gmip.training.recorder import Recorder, record
 from gmip.training.samplers import make_sampler
@@ -202,8 +203,12 @@ def fit(
     grad_sample_mode: str = "auto",
     max_physical_batch_size: int | None = None,
     device: str = "cpu",
+    go_on: Callable[[nn.Module], bool] | None = None,
 ) -> nn.Module:
-    """The model that `train` would give on these members, in eval mode; nothing is recorded."""
+    """The model that `train` would give on these members, in eval mode; nothing is recorded.
+
+    `go_on` : asked once, after half of the steps, with the model as it is then: training ends there if it says no.
+    """
     if len(members) != recipe.dataset_size:
         raise InvalidArgument(
             f"are {len(members)} records and `dataset_size` of the recipe is {recipe.dataset_size}",
@@ -216,7 +221,8 @@ def fit(
         # Nobody asks for gradients of its records, so BatchNorm may mix them; clipping cannot.
         checked = recipe.clip_norm is not None
         stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device, checked)
-        _run(members, recipe, seed, 0, stepper, noise, None, device, None, None, _Checkpoints(None, math.inf))
+        never = _Checkpoints(None, math.inf)
+        _run(members, recipe, seed, 0, stepper, noise, None, device, None, None, never, go_on=go_on)
         return stepper.release().eval()
 
 
@@ -295,6 +301,7 @@ def _run(
     on_batch: Callable[[BatchScores], None] | None,
     checkpoint: _Checkpoints,
     rows: NDArray[np.int64] | None = None,
+    go_on: Callable[[nn.Module], bool] | None = None,
 ) -> None:
     inputs, targets = placed(members.inputs, device), members.targets.to(device)
     sizes = {"dataset_size": recipe.dataset_size, "batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
@@ -315,6 +322,8 @@ def _run(
             if progress is not None:
                 progress(step + 1, recipe.num_steps)
             shown = time.monotonic()
+        if go_on is not None and step + 1 == recipe.num_steps // 2 and not go_on(unwrapped(stepper.model)):
+            return
         if not last:
             checkpoint.consider(step + 1, stepper, noise, recorder)
 

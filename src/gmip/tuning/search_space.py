@@ -1,0 +1,228 @@
+"""What a search tries: clipping norm, learning rate, batch size, steps, optimizer and sampling."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip import _validate as check
+from gmip.accounting.mechanism import SAMPLINGS, Sampling
+from gmip.errors import InvalidArgument
+from gmip.tasks.task import Recipe
+from gmip.tuning.privacy_target import PrivacyTarget
+
+__all__ = ["Point", "SearchSpace"]
+
+Point = tuple[float, ...]  # a place in the unit cube
+Unit = NDArray[np.float64]
+RANGES: Final = ("clip_norm", "learning_rate")
+CHOICES: Final = ("batch_size", "num_steps", "optimizer", "sampling")
+# Neighbours of differential privacy: promises under different ones cannot be compared.
+_NEIGHBOURS: Final = {"fixed": "replace", "full": "replace", "poisson": "add", "shuffled": "zero"}
+_LARGEST_BATCH: Final = 4096  # by default: time grows with it, and noise hardly falls any more
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """What is tried; each field is a range, or the choices.
+
+    Parameters
+    ----------
+    recipe : what is not searched for, such as dataset_size.
+    clip_norm : (lowest, highest).
+    pace : (lowest, highest) length of the way that the weights can go: with SGD learning_rate x steps x the norm of a
+        clipped gradient. It decides how far noise carries the weights, whatever the number of steps, so that a good
+        pace at one C or number of steps is a good one at another. With other optimizers, which take steps of
+        the length learning_rate, learning_rate x steps x sqrt(parameters).
+    learning_rate : (lowest, highest) instead of the pace, if not None.
+    batch_size, num_steps, optimizer, sampling : what to choose from. "fixed" batches of all records are "full".
+    typical_norm : of a gradient.
+    """
+
+    recipe: Recipe
+    num_params: int
+    typical_norm: float
+    clip_norm: tuple[float, float]
+    pace: tuple[float, float]
+    batch_size: tuple[int, ...]
+    num_steps: tuple[int, ...]
+    optimizer: tuple[str, ...]
+    sampling: tuple[Sampling, ...]
+    learning_rate: tuple[float, float] | None = None
+
+    @classmethod
+    def around(
+        cls,
+        recipe: Recipe,
+        *,
+        num_params: int,
+        typical_norm: float,
+        target: PrivacyTarget,
+        given: Mapping[str, Any] | None = None,
+    ) -> SearchSpace:
+        """The default space around a task's recipe, with what was `given` in its place.
+
+        given : name -> (lowest, highest) of clip_norm and learning_rate, choices of the others; one value fixes it.
+        """
+        N = recipe.dataset_size
+        largest = max(_LARGEST_BATCH, recipe.batch_size)
+        sizes = {n for n in (N // 16, N // 8, N // 4, N // 2, N) if min(8, N) <= n <= largest}
+        steps = {max(1, recipe.num_steps // k) for k in (16, 8, 4, 2, 1)} | {2 * recipe.num_steps}
+        if isinstance(target.susceptibility, str):  # accounting takes half a minute for each size
+            sizes, steps = {N // 2, N}, {recipe.num_steps, max(1, recipe.num_steps // 4)}
+        own = recipe.sampling
+        samplings = {own, "fixed", "poisson"} - ({"full"} if own != "full" else set())
+        if target.notion == "gdp":
+            samplings = {name for name in samplings if _NEIGHBOURS[name] == _NEIGHBOURS[own]}
+        reach = _pace(recipe, typical_norm, num_params)
+        made: dict[str, Any] = {
+            "clip_norm": (0.05 * typical_norm, 2.0 * typical_norm),
+            "learning_rate": None,
+            "batch_size": tuple(sorted(sizes | {recipe.batch_size})),
+            "num_steps": tuple(sorted(steps)),
+            "optimizer": tuple(dict.fromkeys(("SGD", "Adam", recipe.optimizer))),
+            "sampling": tuple(name for name in SAMPLINGS if name in samplings),
+        }
+        for name, value in (given or {}).items():
+            if name not in made:
+                raise InvalidArgument(
+                    f"has {name!r}, which is not searched for{check.did_you_mean(name, made)}",
+                    argument="space",
+                    remedy=f"name some of {', '.join(made)}",
+                )
+            made[name] = _range(name, value) if name in RANGES else _choices(name, value)
+        return cls(
+            recipe=recipe,
+            num_params=num_params,
+            typical_norm=typical_norm,
+            pace=(reach / 30.0, 10.0 * reach),
+            **made,
+        )
+
+    def __post_init__(self) -> None:
+        for name in CHOICES:
+            if not getattr(self, name):
+                raise InvalidArgument(f"leaves no {name}", argument="space", remedy="name at least one")
+        for size in self.batch_size:
+            check.batch_within(check.count("batch_size", size), self.recipe.dataset_size)
+        for steps in self.num_steps:
+            check.count("num_steps", steps)
+        for sampling in self.sampling:
+            check.one_of("sampling", sampling, SAMPLINGS)
+
+    @property
+    def dimension(self) -> int:
+        return 2 + len(CHOICES)
+
+    def facts(self) -> dict[str, Any]:
+        """Plain, for files."""
+        return dataclasses.asdict(self)
+
+    def recipe_at(self, point: Point) -> Recipe:
+        """The recipe at a place in the unit cube, without noise."""
+        clip = _round(_between(self.clip_norm, point[0]))
+        size, steps, optimizer, sampling = (
+            _pick(getattr(self, name), place) for name, place in zip(CHOICES, point[2:], strict=True)
+        )
+        if sampling == "full" or (sampling == "fixed" and size == self.recipe.dataset_size):
+            size, sampling = self.recipe.dataset_size, "full"
+        elif size == self.recipe.dataset_size and size > 1:
+            size = max((n for n in self.batch_size if n < size), default=size // 2)
+        own = optimizer == self.recipe.optimizer
+        changed = self.recipe.replace(
+            clip_norm=clip,
+            batch_size=size,
+            num_steps=steps,
+            optimizer=optimizer,
+            optimizer_options=self.recipe.optimizer_options if own else {},
+            sampling=sampling,
+            noise_std=0.0,
+        )
+        if self.learning_rate is not None:
+            rate = _between(self.learning_rate, point[1])
+        else:
+            unit = _pace(changed.replace(learning_rate=1.0), self.typical_norm, self.num_params)
+            rate = _between(self.pace, point[1]) / unit
+        return changed.replace(learning_rate=_round(rate))
+
+    def place_of(self, recipe: Recipe) -> Point:
+        """The place in the unit cube that is nearest to a recipe."""
+        pace = _pace(recipe, self.typical_norm, self.num_params)
+        second = (
+            _share(self.pace, pace) if self.learning_rate is None else _share(self.learning_rate, recipe.learning_rate)
+        )
+        sampling = "fixed" if recipe.sampling == "full" and "full" not in self.sampling else recipe.sampling
+        values = {"batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
+        rest = []
+        for name in CHOICES:
+            options = getattr(self, name)
+            if name in values:
+                index = int(np.argmin([abs(math.log(option / values[name])) for option in options]))
+            else:
+                wanted = recipe.optimizer if name == "optimizer" else sampling
+                index = options.index(wanted) if wanted in options else 0
+            rest.append((index + 0.5) / len(options))
+        return (_share(self.clip_norm, recipe.clip_norm or self.clip_norm[1]), second, *rest)
+
+    def features(self, points: list[Point]) -> Unit:
+        """Places for a model of the metric, shape (n, k): distance 1 is about where recipes have little in common."""
+        rows = []
+        for point in points:
+            recipe = self.recipe_at(point)
+            pace = point[1] * (math.log(self.pace[1] / self.pace[0]) if self.learning_rate is None else 5.0)
+            rows.append(
+                [
+                    math.log(recipe.clip_norm or 1.0) / 2.0,
+                    pace / 1.5,
+                    math.log(recipe.num_steps) / 3.0,
+                    math.log(recipe.batch_size) / 3.0,
+                    *(0.8 * (recipe.optimizer == name) for name in self.optimizer),
+                    *(0.8 * (recipe.sampling in (name, "full" if name == "fixed" else name)) for name in self.sampling),
+                ]
+            )
+        return np.array(rows)
+
+
+def _pace(recipe: Recipe, typical_norm: float, num_params: int) -> float:
+    length = recipe.learning_rate * recipe.num_steps
+    if recipe.optimizer.lower() != "sgd":
+        return length * math.sqrt(num_params)
+    norm = typical_norm if recipe.clip_norm is None else min(recipe.clip_norm, typical_norm)
+    return length * norm / (1.0 - min(0.99, float(recipe.optimizer_options.get("momentum", 0.0))))
+
+
+def _range(name: str, value: Any) -> tuple[float, float]:
+    low, high = value if isinstance(value, (tuple, list)) and len(value) == 2 else (value, value)
+    low, high = check.positive(name, low), check.positive(name, high)
+    if low > high:
+        raise InvalidArgument("must be (lowest, highest)", argument=name, value=value, remedy="swap them")
+    return low, high
+
+
+def _choices(name: str, value: Any) -> tuple[Any, ...]:
+    several = tuple(value) if isinstance(value, (tuple, list, range)) else (value,)
+    return tuple(check.count(name, one) for one in several) if name in ("batch_size", "num_steps") else several
+
+
+def _between(limits: tuple[float, float], share: float) -> float:
+    return limits[0] * float((limits[1] / limits[0]) ** share)
+
+
+def _share(limits: tuple[float, float], value: float) -> float:
+    if limits[0] == limits[1]:
+        return 0.5
+    return min(1.0, max(0.0, math.log(value / limits[0]) / math.log(limits[1] / limits[0])))
+
+
+def _pick(options: tuple[Any, ...], place: float) -> Any:
+    return options[min(len(options) - 1, int(place * len(options)))]
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.2g}")

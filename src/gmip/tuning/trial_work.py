@@ -1,0 +1,194 @@
+"""The pieces of a search, which any process can compute: noise of a recipe's sizes, and trainings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from torch import nn
+
+from gmip import _io
+from gmip._progress import Progress
+from gmip.attacks.model_pass import evaluating
+from gmip.errors import Diverged, UnreachableTarget
+from gmip.parallel import Crew
+from gmip.tasks.task import Recipe, Task
+from gmip.training.loop import fit
+from gmip.tuning.model_metrics import Metric, measure
+from gmip.tuning.privacy_target import PrivacyTarget
+from gmip.tuning.search_records import On, search_records
+
+__all__ = ["Calibration", "Outcome", "Piece", "Pieces", "Training", "TrialWork"]
+
+FORMAT: Final = "gmip-trial"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """A piece: the least noise of a recipe."""
+
+    recipe: Recipe
+    target: PrivacyTarget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A piece: train the recipe with the noise that it has. It ends half-way if the metric is below `least` then.
+
+    tested : measure on the task's test records, too, which no choice depends on.
+    """
+
+    recipe: Recipe
+    seed: int
+    least: float = -math.inf
+    tested: bool = False
+
+
+Piece = Calibration | Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Of a calibration: noise_std (NaN: no noise keeps the target) and the exposure promised. Of a training: metric
+    (NaN: diverged), `test` if asked for, and whether it was ended half-way."""
+
+    noise_std: float = math.nan
+    exposure: float = math.nan
+    metric: float = math.nan
+    test: float = math.nan
+    stopped: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrialWork:
+    """What all pieces share."""
+
+    task: Task
+    num_params: int
+    metric: Metric
+    split_seed: int
+    on: On
+
+    @property
+    def name(self) -> str:
+        return f"Task {self.task.name!r}"
+
+    def title(self, job: Piece) -> str:
+        """As in "the training of 40 steps"."""
+        return f"the {type(job).__name__.lower()} of {job.recipe.num_steps} steps"
+
+    def compute(self, job: Piece) -> Outcome:
+        begun = time.perf_counter()
+        found = self._calibrated(job) if isinstance(job, Calibration) else self._trained(job)
+        return dataclasses.replace(found, seconds=time.perf_counter() - begun)
+
+    def _calibrated(self, job: Calibration) -> Outcome:
+        try:
+            recipe = job.target.calibrated(job.recipe, self.num_params)
+        except UnreachableTarget:
+            return Outcome()
+        return Outcome(noise_std=recipe.noise_std, exposure=job.target.exposure(recipe, self.num_params))
+
+    def _trained(self, job: Training) -> Outcome:
+        recipe, seed = job.recipe, job.seed
+        records = search_records(self.task, recipe.dataset_size, seed=seed, split_seed=self.split_seed, on=self.on)
+        early = math.inf
+
+        def good_enough(model: nn.Module) -> bool:
+            nonlocal early
+            with evaluating(model):
+                early = measure(self.metric, self.task, model, records.validation)
+            return early >= job.least
+
+        asked = good_enough if math.isfinite(job.least) else None
+        try:
+            model = fit(self.task, records.recipe(recipe), records.train, seed=seed, go_on=asked)
+        except Diverged:
+            return Outcome()
+        if early < job.least:
+            return Outcome(metric=early, stopped=True)
+        metric = measure(self.metric, self.task, model, records.validation)
+        test = measure(self.metric, self.task, model, self.task.test) if job.tested else math.nan
+        return Outcome(metric=metric, test=test)
+
+
+class Pieces:
+    """Computes pieces, and keeps each on disk the moment it is ready; a piece that is kept is not computed again.
+
+    Parameters
+    ----------
+    crew : who computes.
+    facts : all that outcomes depend on beside the piece itself: data, metric, versions.
+    folder : where outcomes are kept; None: in memory only.
+    """
+
+    def __init__(self, crew: Crew[Piece, Outcome], facts: Mapping[str, Any], folder: Path | None) -> None:
+        self._crew, self._facts, self._folder = crew, dict(facts), folder
+        self._known: dict[str, Outcome] = {}
+        self.computed = 0  # by this process, not found on disk
+        if folder is not None:
+            _io.make_folder(folder)
+
+    @property
+    def workers(self) -> int:
+        return self._crew.size
+
+    def outcomes(self, pieces: Sequence[Piece], progress: Progress | None = None) -> list[Outcome]:
+        """One for each piece; equal pieces are computed once."""
+        keys = {self._key(piece): piece for piece in pieces}
+        missing = [piece for key, piece in keys.items() if not self._find(key)]
+        total, done = len(keys), len(keys) - len(missing)
+
+        def take(piece: Piece, outcome: Outcome) -> None:
+            nonlocal done
+            done += 1
+            self.computed += 1
+            self._keep(self._key(piece), outcome)
+            if progress is not None:
+                progress(done, total)
+
+        self._crew.compute(missing, take)
+        return [self._known[self._key(piece)] for piece in pieces]
+
+    def _key(self, piece: Piece) -> str:
+        plain = {"kind": type(piece).__name__, "piece": dataclasses.asdict(piece), "facts": self._facts}
+        return _io.sha256(json.dumps(plain, sort_keys=True, default=str))[:32]
+
+    def _find(self, key: str) -> bool:
+        if key not in self._known and self._folder is not None:
+            found = _read(self._folder / f"{key}.json", key)
+            if found is not None:
+                self._known[key] = found
+        return key in self._known
+
+    def _keep(self, key: str, outcome: Outcome) -> None:
+        self._known[key] = outcome
+        if self._folder is not None:
+            content = {"format": FORMAT, "key": key, "outcome": _plain(dataclasses.asdict(outcome))}
+            _io.write(self._folder / f"{key}.json", json.dumps(content) + "\n")
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Numbers that JSON has not as strings, which float() reads."""
+    odd: Callable[[Any], bool] = lambda value: isinstance(value, float) and not math.isfinite(value)  # noqa: E731
+    return {name: str(value) if odd(value) else value for name, value in values.items()}
+
+
+def _read(path: Path, key: str) -> Outcome | None:
+    """None where there is none, or half of one: it is computed again."""
+    try:
+        found = json.loads(path.read_bytes())
+        values = found["outcome"]
+        if found["format"] != FORMAT or found["key"] != key:
+            return None
+        numbers = {name: float(values[name]) for name in ("noise_std", "exposure", "metric", "test", "seconds")}
+        return Outcome(**numbers, stopped=bool(values["stopped"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,250 @@
+"""`gmip.tune`: the best recipe that keeps a privacy target."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from contextlib import nullcontext
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from gmip import _io, _numbers
+from gmip import _validate as check
+from gmip._progress import Watch, silent
+from gmip.accounting.account import Notion, Susceptibility
+from gmip.errors import InvalidArgument
+from gmip.parallel import Workers, hired
+from gmip.tasks.catalog import load
+from gmip.tasks.task import Recipe, Task
+from gmip.tuning.gradient_norms import gradient_norms
+from gmip.tuning.model_metrics import Metric, metric_name
+from gmip.tuning.privacy_target import PrivacyTarget
+from gmip.tuning.search import Schedule, Search
+from gmip.tuning.search_records import search_records
+from gmip.tuning.search_space import SearchSpace
+from gmip.tuning.trial_work import Pieces, Training, TrialWork
+from gmip.tuning.trials import num_params_of
+from gmip.tuning.tune_result import FrontierPoint, Quality, TuneResult
+
+__all__ = ["MOST_TRIALS", "tune"]
+
+MOST_TRIALS: Final = 120  # of a budget in time: more hardly help
+_FEWEST_TRIALS: Final = 12
+_PILOT: Final = 4
+_TEST_SEEDS: Final = 3
+_LEVELS: Final = {"a quarter of it": 0.25, "half of it": 0.5, "twice that": 2.0}
+_UNITS: Final = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+_AFTERWARDS: Final = 40  # trainings on top of the trials: tests and the frontier
+
+
+def tune(
+    task: str | Task,
+    *,
+    target_mu: float | None = None,
+    target_tpr: tuple[float, float] | None = None,
+    target_advantage: float | None = None,
+    target_epsilon: float | None = None,
+    delta: float | None = None,
+    notion: Notion = "gmip",
+    susceptibility: Susceptibility = None,
+    attacker_knows: float = 0.0,
+    recipe: Recipe | None = None,
+    space: Mapping[str, Any] | None = None,
+    metric: Metric = "accuracy",
+    budget: float | str = "10min",
+    trials: int | None = None,
+    split_seed: int = 0,
+    seed: int = 0,
+    workers: Workers | int | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    watch: Watch = silent,
+) -> TuneResult:
+    """The recipe with the best metric among those that keep a privacy target.
+
+    Every recipe that is tried gets the least noise that keeps the target first, so that all of them keep it. A search
+    begins evenly, goes on where a Gaussian process of the trials expects the best, and ends with a final between the
+    five best, with new seeds. Bad trials are ended half-way.
+
+    Parameters
+    ----------
+    task : a task, its name, or path/to/file.py:make_task.
+    target_mu, target_tpr, target_advantage, target_epsilon, delta, notion, susceptibility, attacker_knows : the target,
+        as in `gmip.calibrate`.
+    recipe : what the search begins with and what it leaves as it is, such as dataset_size; None: the task's own.
+    space : what to search: name -> (lowest, highest) for clip_norm and learning_rate, choices for batch_size,
+        num_steps, optimizer and sampling; a single value fixes it. Differential privacy has other neighbours under
+        other samplings: by default only samplings with those of the recipe's are tried then.
+    metric : "accuracy", "balanced-accuracy", "loss", or a function of task, model and records (more is better).
+    budget : about how long, in seconds or as "10min"; it sets the number of trials, from the first few (12 to 120).
+    trials : the number of trainings instead. On top come 40 or so to measure the recipe and the frontier.
+    split_seed : of `task.split`, which says who will be a member: the search trains and measures on all others.
+    seed : of the search.
+    workers : processes at once, or `gmip.parallel.Workers` for a cluster; None: one for each core.
+    folder : where finished work is kept; the same call goes on from there after an interruption. None: nowhere.
+
+    Guarantees
+    ----------
+    The recipe keeps the target by the accountant, for whom the target is about; `kind` says whether that is a bound or
+    a forecast. No record of `task.split(dataset_size, split_seed).members` has any influence on the result: the search
+    gives nothing away about them, whatever it prints. The same call gives the same result after any interruption, and
+    (with `trials`) with any number of workers.
+
+    Raises
+    ------
+    UnreachableTarget : no recipe keeps the target.
+    InvalidArgument : too few records that will not be members; a metric that is NaN for all trials.
+    """
+    task = load(task) if isinstance(task, str) else task
+    target = PrivacyTarget(
+        target_mu=target_mu,
+        target_tpr=target_tpr,
+        target_advantage=target_advantage,
+        target_epsilon=target_epsilon,
+        delta=delta,
+        notion=notion,
+        susceptibility=susceptibility,
+        attacker_knows=attacker_knows,
+    )
+    name, seconds = metric_name(metric), _seconds(budget)
+    count = None if trials is None else check.count("trials", trials)
+    own = task.recipe if recipe is None else recipe
+    seed = check.seed(seed)
+    norms = gradient_norms(task, own.dataset_size, split_seed=split_seed)
+    params = num_params_of(task)
+    typical = float(np.median(norms))
+    around = SearchSpace.around(own, num_params=params, typical_norm=typical, target=target, given=space)
+    work = TrialWork(task=task, num_params=params, metric=metric, split_seed=split_seed, on="outsiders")
+    facts = {
+        "task": task.name,
+        "data": task.fingerprints,
+        "metric": name,
+        "split_seed": split_seed,
+        "norm": typical,  # of the untrained model: knows it again
+        "versions": {package: version(package) for package in ("gmip", "torch")},
+    }
+    settings = workers if isinstance(workers, Workers) else Workers(workers=workers)
+    place = None if folder is None else Path(folder)
+    if place is not None:
+        _io.make_folder(place)
+    lock = nullcontext() if place is None else _io.Lock(place / ".lock", wait=False, signed=True)
+    with lock, hired(work, settings, MOST_TRIALS) as crew:
+        pieces = Pieces(crew, facts, None if place is None else place / "trials")
+        search = Search(around, target, pieces, seed=seed, own=own, watch=watch)
+        if count is None:
+            share = seconds / search.pilot(_PILOT) * pieces.workers
+            count = int(min(MOST_TRIALS, max(_FEWEST_TRIALS, share - _AFTERWARDS)))
+        best = search.run(Schedule(count))[0]
+        return _measured(search, best.recipe, best.exposure, task, params, name, split_seed, watch)
+
+
+def _measured(
+    search: Search,
+    recipe: Recipe,
+    exposure: float,
+    task: Task,
+    params: int,
+    metric: str,
+    split_seed: int,
+    watch: Watch,
+) -> TuneResult:
+    """The result: the recipe and its neighbours on test records, with seeds of their own."""
+    target, pieces = search.target, search.pieces
+    seeds = [search.trial_seed(1000 + number) for number in range(_TEST_SEEDS)]
+
+    def tested(candidates: list[Recipe]) -> list[tuple[float, Quality]]:
+        jobs = [Training(recipe=one, seed=seed, tested=True) for one in candidates for seed in seeds]
+        outcomes = pieces.outcomes(jobs, watch("on test records"))
+        rows = [outcomes[i : i + len(seeds)] for i in range(0, len(jobs), len(seeds))]
+        return [(float(np.mean([o.metric for o in row])), Quality(tuple(o.test for o in row))) for row in rows]
+
+    levels = {name: _scaled(target, factor) for name, factor in _LEVELS.items()}
+    found: dict[str, list[tuple[Recipe, float]]] = {"the target": [(recipe, exposure)]}
+    for name, level in levels.items():
+        # Less noise lets the weights go farther, more noise not as far: try the recipe, and half or twice its pace.
+        factor = 2.0 if level.value > target.value else 0.5
+        near = [recipe, recipe.replace(learning_rate=factor * recipe.learning_rate)]
+        kept = [made for made in search.calibrated(near, level) if made is not None]
+        if kept:
+            found[name] = kept
+    quiet = recipe.replace(noise_std=0.0)
+    if recipe.noise_std:
+        found["no noise"] = [
+            (quiet.replace(learning_rate=f * quiet.learning_rate), _exposure(target, quiet, params)) for f in (1.0, 2.0)
+        ]
+    own = search.calibrated([search.own.replace(clip_norm=search.own.clip_norm or search.space.typical_norm)], target)[
+        0
+    ]
+    candidates = [made for several in found.values() for made in several] + ([] if own is None else [own])
+    qualities = dict(zip(map(repr, candidates), tested([one for one, _ in candidates]), strict=True))
+    points = []
+    for name, several in found.items():
+        best = max(several, key=lambda made: _nan_last(qualities[repr(made)][0]))
+        points.append(FrontierPoint(name, *best, qualities[repr(best)][1]))
+    points.sort(key=lambda point: point.exposure)
+    curve = target.curve(recipe, params)
+    records = search_records(task, recipe.dataset_size, seed=seeds[0], split_seed=split_seed)
+    fewer = "" if len(records.train) == recipe.dataset_size else f", {len(records.train)} at a time"
+    return TuneResult(
+        task=task.name,
+        target=target,
+        metric=metric,
+        recipe=recipe,
+        num_params=params,
+        exposure=target.measure(curve),
+        kind=curve.kind,
+        for_whom=curve.for_whom,
+        adjacency=curve.claim.adjacency,
+        quality=qualities[repr((recipe, exposure))][1],
+        own=None if own is None else FrontierPoint("the task's own recipe", *own, qualities[repr(own)][1]),
+        frontier=tuple(points),
+        tried=tuple(search.tried),
+        trainings=len(search.tried) + len(seeds) * len(candidates),
+        seconds=sum(one.outcome.seconds for one in search.tried),
+        trained_on=len(records.train),
+        split_seed=split_seed,
+        seed=search.seed,
+        leakage=f"the search trained on {_numbers.count(_outsiders(task, recipe))} records that will not be "
+        f"members{fewer}, and so gives nothing away about members.",
+    )
+
+
+def _outsiders(task: Task, recipe: Recipe) -> int:
+    return len(task.pool) - recipe.dataset_size + (0 if task.background is None else len(task.background))
+
+
+def _exposure(target: PrivacyTarget, quiet: Recipe, params: int) -> float:
+    """Of a run without noise, which differential privacy has no promise for."""
+    return math.inf if target.notion == "gdp" else target.exposure(quiet, params)
+
+
+def _nan_last(value: float) -> float:
+    return -math.inf if math.isnan(value) else value
+
+
+def _scaled(target: PrivacyTarget, factor: float) -> PrivacyTarget:
+    """The same kind of target, stricter or looser: of a TPR, what it has above its FPR."""
+    goal: dict[str, Any] = dict(target.goal)
+    for name in ("target_mu", "target_epsilon"):
+        if name in goal:
+            goal[name] *= factor
+    if "target_advantage" in goal:
+        goal["target_advantage"] = min(1.0, factor * goal["target_advantage"])
+    if "target_tpr" in goal:
+        tpr, fpr = goal["target_tpr"]
+        goal["target_tpr"] = (min(1.0, fpr + factor * (tpr - fpr)), fpr)
+    return PrivacyTarget(**goal, **target.whose)
+
+
+def _seconds(budget: float | str) -> float:
+    if not isinstance(budget, str):
+        return check.positive("budget", budget)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*", budget.lower())
+    unit = None if found is None else _UNITS.get(found[2] or "s")
+    if found is None or unit is None:
+        raise InvalidArgument("is not a time", argument="budget", value=budget, remedy="write it as '10min' or '90s'")
+    return check.positive("budget", float(found[1]) * unit)

@@ -1,0 +1,176 @@
+"""What a search found: the recipe, how good it is on records that played no part, and the price of other targets."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from gmip import _numbers
+from gmip.tasks.task import Recipe
+from gmip.tuning.privacy_target import PrivacyTarget
+from gmip.tuning.search import Tried
+
+__all__ = ["FrontierPoint", "Quality", "TuneResult", "recipe_yaml"]
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The metric of several models: one for each seed."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values))
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean; NaN for a single one."""
+        return float(np.std(self.values, ddof=1) / math.sqrt(len(self.values))) if len(self.values) > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """A recipe, what it promises (as the target is measured), and the metric of its models on test records."""
+
+    name: str
+    recipe: Recipe
+    exposure: float
+    quality: Quality
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TuneResult:
+    """The best recipe that a search found.
+
+    Attributes
+    ----------
+    recipe : with the noise that keeps `target`.
+    exposure : what it promises, measured as the target is.
+    kind : "bound" or "forecast": what the accountant says of that promise; for_whom : about whom it is.
+    quality : of its models on the task's test records, which no choice depends on. Models are trained on
+        `trained_on` outsiders, who may be fewer than the members will be.
+    own : the task's own recipe with the noise that keeps the target, measured in the same way; None where none does.
+    frontier : the best recipe with less and more noise, from strict to loose, the target and no noise among them.
+    tried : every training of the search.
+    leakage : a sentence on what the search gives away about members.
+    """
+
+    task: str
+    target: PrivacyTarget
+    metric: str
+    recipe: Recipe
+    num_params: int
+    exposure: float
+    kind: str
+    for_whom: str
+    adjacency: str | None
+    quality: Quality
+    own: FrontierPoint | None
+    frontier: tuple[FrontierPoint, ...]
+    tried: tuple[Tried, ...]
+    trainings: int
+    seconds: float
+    trained_on: int
+    split_seed: int
+    seed: int
+    leakage: str
+
+    def __repr__(self) -> str:
+        return f"<TuneResult of {self.task}: {self.target.words}, {self.metric} {self.shown(self.quality.mean)}>"
+
+    def shown(self, value: float) -> str:
+        """A value of the metric for people: loss as loss, shares in percent."""
+        if self.metric == "loss":
+            return _numbers.number(-value, "nearest")
+        share = self.metric.endswith("accuracy") and 0.0 <= value <= 1.0
+        return _numbers.percent(value, "nearest") if share else _numbers.number(value, "nearest")
+
+    def stricter(self) -> FrontierPoint | None:
+        """The frontier's next point on the strict side of the target."""
+        below = [
+            point for point in self.frontier if point.exposure < 0.99 * self.target.value and point.recipe.noise_std
+        ]
+        return max(below, key=lambda point: point.exposure, default=None)
+
+    def summary(self) -> dict[str, Any]:
+        """Plain JSON, without the trials."""
+        return {
+            "format": "gmip-tune",
+            "version": 1,
+            "gmip": version("gmip"),
+            "task": self.task,
+            "target": _plain_target(self.target),
+            "metric": self.metric,
+            "recipe": dataclasses.asdict(self.recipe),
+            "num_params": self.num_params,
+            "noise_multiplier": self.recipe.run(self.num_params).noise_multiplier,
+            "exposure": self.exposure,
+            "kind": self.kind,
+            "for_whom": self.for_whom,
+            "adjacency": self.adjacency,
+            "test": _quality(self.quality),
+            "own": None if self.own is None else _point(self.own),
+            "frontier": [_point(point) for point in self.frontier],
+            "trainings": self.trainings,
+            "seconds": self.seconds,
+            "trained_on": self.trained_on,
+            "split_seed": self.split_seed,
+            "seed": self.seed,
+            "leakage": self.leakage,
+        }
+
+
+def recipe_yaml(result: TuneResult) -> str:
+    """The file that `gmip train --recipe` takes."""
+    goal = ", ".join(f"{name}: {_scalar(value)}" for name, value in _plain_target(result.target).items())
+    lines = [
+        f"# Found by gmip tune (gmip {version('gmip')}): {result.metric} {result.shown(result.quality.mean)} on test",
+        f"# records, {result.target.words}. Train with: gmip train --recipe FILE --out runs/a",
+        f"task: {_scalar(result.task)}",
+        f"# Who will be a member: {result.leakage}",
+        f"split_seed: {result.split_seed}",
+        f"target: {{{goal}}}",
+        "recipe:",
+        *(f"  {name}: {_scalar(value)}" for name, value in dataclasses.asdict(result.recipe).items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _scalar(value: Any) -> str:
+    """YAML, of which JSON is a part, but for floats such as 1e-05, which YAML 1.1 takes for text."""
+    if isinstance(value, float):
+        text = repr(value)
+        return text.replace("e", ".0e", 1) if "e" in text and "." not in text else text
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_scalar(key)}: {_scalar(entry)}" for key, entry in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_scalar(entry) for entry in value) + "]"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return {None: "null", True: "true", False: "false"}.get(value, str(value))
+
+
+def _plain_target(target: PrivacyTarget) -> dict[str, Any]:
+    whose = {name: value for name, value in target.whose.items() if value not in (None, 0.0)}
+    return target.goal | whose
+
+
+def _quality(quality: Quality) -> dict[str, Any]:
+    error = quality.error
+    return {"mean": quality.mean, "error": None if math.isnan(error) else error, "values": list(quality.values)}
+
+
+def _point(point: FrontierPoint) -> dict[str, Any]:
+    return {
+        "name": point.name,
+        "exposure": point.exposure,
+        "recipe": dataclasses.asdict(point.recipe),
+        "test": _quality(point.quality),
+    }
