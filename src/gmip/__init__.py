@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from gmip.training import record as record
     from gmip.training import train as train
     from gmip.tuning import PrivacyTarget as PrivacyTarget
+    from gmip.tuning import tune as tune
 
     __version__: str
 
@@ -88,7 +89,7 @@ _PUBLIC = {
     "gmip.tasks": ("Examples", "Recipe", "Task"),
     "gmip.trace": ("Trace",),
     "gmip.training": ("record", "train"),
-    "gmip.tuning": ("PrivacyTarget",),
+    "gmip.tuning": ("PrivacyTarget", "tune"),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 _HOMES |= dict.fromkeys(attacks.__all__, "gmip.attacks")

@@ -40,7 +40,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 # In the order in which they are used; the help lists them under these titles.
 _COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "Before training: how private will it be?": ("account", "calibrate", "convert", "app"),
-    "Training": ("train",),
+    "Training": ("tune", "train"),
     "After training: does the model leak?": ("check", "audit", "report", "compare"),
     "More for audits": ("init", "attacks", "shadows"),
     "The paper": ("reproduce",),

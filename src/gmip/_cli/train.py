@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import secrets
 import shlex
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ __all__ = ["train"]
 RECIPE, TRACE = "The recipe (default: the task's own)", "The trace"
 GRAD_SAMPLE_MODES = ("auto", "hooks", "functorch", "ew", "ghost")
 _WHOM: Final = ("susceptibility", "attacker_knows")
+_CLIPS: Final = "auto, none or a finite number above 0"
 _MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
 
 
@@ -56,6 +58,10 @@ def train(
         bool, _trace("--resume", None, "Continue the run in --out, with the same options; start it if there is none.")
     ] = False,
     every: Annotated[str | None, _trace("--every", "K", "Store every K-th step of the trace (default 1).")] = None,
+    recipe: Annotated[
+        str | None,
+        _recipe("--recipe", "FILE", "A recipe as gmip tune writes it: task, members, settings and noise in one file."),
+    ] = None,
     seed: Annotated[
         str | None, _trace("--seed", "SEED", "Seed of members, batches, weights and noise (default: random).")
     ] = None,
@@ -95,7 +101,12 @@ def train(
     ] = None,
     clip: Annotated[
         str | None,
-        _recipe("--clip", "C|none", "Clipping norm: the largest norm of one example's gradient. none: no clipping."),
+        _recipe(
+            "--clip",
+            "C|auto|none",
+            "Clipping norm: the largest norm of one example's gradient. auto: the median norm, before training, of "
+            "records that are no members. none: no clipping.",
+        ),
     ] = None,
     noise_std: options.NoiseStd = None,
     noise_multiplier: options.NoiseMultiplier = None,
@@ -174,7 +185,7 @@ def train(
         "sampling": sampling and parse.one_of("--sampling", sampling, SAMPLINGS),
         "optimizer": optimizer,
         "learning_rate": learning_rate and parse.positive("--learning-rate", learning_rate),
-        "clip_norm": clip and clip != "none" and parse.positive("--clip", clip),
+        "clip_norm": clip and clip not in ("auto", "none") and parse.positive("--clip", clip, _CLIPS),
         "optimizer_options": parse.settings("--optimizer-option", optimizer_option) if optimizer_option else None,
     }
     changes = {name: value for name, value in changes.items() if value not in (None, False)}
@@ -189,18 +200,30 @@ def train(
     }
 
     with warnings_in_one_line():
-        tasks, training = _framework()
-        chosen = tasks.load(task or "digits")
+        tasks, training, tuning = _framework()
+        written = None if recipe is None else _read_recipe(recipe)
+        chosen = tasks.load(task or ("digits" if written is None else written.task))
         num_params = training.count_params(training.initial_model(chosen, 0, fix=fix_model))
-        recipe = _changed(chosen.recipe, changes, passes, noise)
+        made = _changed(chosen.recipe if written is None else written.recipe, changes, passes, noise)
+        if written is not None:
+            settings["split_seed"] = written.split_seed
+        if clip == "auto":
+            settings["seed"] = _members_seed(out, settings["seed"], resume)
+            members = settings.get("split_seed")
+            members = settings["seed"] if members is None else members
+            found_clip = tuning.auto_clip(chosen, made.dataset_size, split_seed=members)
+            made = made.replace(clip_norm=found_clip.clip_norm)
+            settings["origins"] = {"clip_norm": found_clip.words}
         if target is not None:
-            recipe = recipe.with_least_noise(num_params, **target.keywords, **accounting)
-        described = recipe.run(num_params)
+            made = made.with_least_noise(num_params, **target.keywords, **accounting)
+        described = made.run(num_params)
+        if clip != "auto":
+            tuning.consider_clipping(chosen, made)
         if planted is not None:
-            settings["canaries"] = _canaries(planted, recipe)
+            settings["canaries"] = _canaries(planted, made)
         with _bar(described) as watch:
             try:
-                result = training.train(chosen, recipe, out=out, resume=resume, fix=fix_model, **watch, **settings)
+                result = training.train(chosen, made, out=out, resume=resume, fix=fix_model, **watch, **settings)
             except KeyboardInterrupt:
                 print("Interrupted: run the command again with --resume to continue.", file=sys.stderr)
                 raise
@@ -216,7 +239,8 @@ def train(
     rows = [
         ("accuracy on test data", _share(result.test_accuracy)),
         ("accuracy on training data", _share(result.train_accuracy)),
-        ("noise std on the mean gradient", _numbers.setting(recipe.noise_std)),
+        *([("clipping norm, from records that are no members", f"{made.clip_norm:g}")] if clip == "auto" else []),
+        ("noise std on the mean gradient", _numbers.setting(made.noise_std)),
         *(
             (
                 f"members found at {_numbers.rate(fpr)} false alarms, {at_most(curve)}",
@@ -233,7 +257,7 @@ def train(
         ),
         ("seed", str(result.seed)),
     ]
-    done = f"Trained {chosen.name} in {recipe.num_steps} steps. "
+    done = f"Trained {chosen.name} in {made.num_steps} steps. "
     show.print_answer(rows, done + found(curve, 0.01), curve, explain=explain)
     print(f"Trace and result: {out} (protect it like the data)")
     if planted is not None:
@@ -287,11 +311,30 @@ def _written(out: str, canaries: DirectionCanaries, run: NoisySGD) -> dict[str, 
     return {"count": canaries.count, "inside": int(canaries.inside.sum()), "file": str(path)}
 
 
-def _framework() -> tuple[Any, Any]:
-    """gmip.tasks and gmip.training, which need torch; loaded only once the request has been read."""
+def _framework() -> tuple[Any, Any, Any]:
+    """Packages that need torch; loaded only once the request has been read."""
     with needs_extra("train", "gmip train"):
-        from gmip import tasks, training
-    return tasks, training
+        from gmip import tasks, training, tuning
+    return tasks, training, tuning
+
+
+def _read_recipe(path: str) -> Any:
+    with needs_extra("audit", "gmip train --recipe"):
+        from gmip.pipeline.recipe_file import read_recipe_file
+    return read_recipe_file(path)
+
+
+def _members_seed(out: str, seed: int | None, resume: bool) -> int:
+    """The seed of the run, which says who its members are, before the run begins."""
+    if seed is not None:
+        return seed
+    if resume and (Path(out) / "trace.json").exists():
+        from gmip.trace import Trace
+
+        known: int | None = Trace.open(out).header.recipe.get("seed")
+        if known is not None:
+            return known
+    return secrets.randbits(63)
 
 
 def _changed(recipe: Recipe, changes: dict[str, Any], epochs: float | None, noise: dict[str, float]) -> Recipe:

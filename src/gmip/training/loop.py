@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -72,6 +72,7 @@ def train(
     recipe: Recipe | None = None,
     *,
     seed: int | None = None,
+    split_seed: int | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     every: int = 1,
@@ -83,6 +84,7 @@ def train(
     on_batch: Callable[[BatchScores], None] | None = None,
     checkpoint_seconds: float = 5.0,
     canaries: Canaries | None = None,
+    origins: Mapping[str, str] | None = None,
 ) -> TrainResult:
     """Train `task` by `recipe` (default: the task's own).
 
@@ -90,6 +92,7 @@ def train(
     ----------
     task : a task, its name, or path/to/file.py:make_task.
     seed : of members, batches, initial weights and noise; None: a random one. Who knows it can subtract the noise.
+    split_seed : of the members, if not the same: `gmip.tune` says it, which trained on all others.
     out : folder to record the trace in, with result.json beside it; None records nothing.
     resume : go on with the run in `out` if there is one, from its last checkpoint; otherwise start it.
     every : store every k-th step of the trace.
@@ -100,6 +103,7 @@ def train(
     on_batch : called just before `progress` with how the model did on the last batch.
     checkpoint_seconds : time between checkpoints: the most that a resumed run repeats.
     canaries : take part in every step, such as `gmip.canaries.DirectionCanaries`; the run cannot be resumed.
+    origins : where settings of the recipe are from, in words, to be kept with the trace: name -> words.
 
     Guarantees
     ----------
@@ -118,11 +122,13 @@ def train(
         )
     recorded = _recorded_trace(folder) if resume else None
     seed = _seed(recorded, seed)
-    split = task.split(recipe.dataset_size, seed)
+    split = task.split(recipe.dataset_size, seed if split_seed is None else check.seed(split_seed))
     members = task.pool[split.members]
     facts = {
         "task": task.name,
         **dataclasses.asdict(recipe),
+        **({} if origins is None else {"origins": dict(origins)}),
+        **({} if split_seed is None else {"split_seed": split_seed}),
         "seed": seed,
         "every": check.count("every", every),
         "fix": fix,

@@ -14,11 +14,11 @@ from gmip import _numbers
 from gmip import _validate as check
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.errors import GmipWarning
-from gmip.tasks.task import Recipe, Task
+from gmip.tasks.task import Examples, Recipe, Task
 from gmip.training.loop import initial_model
 from gmip.tuning.search_records import search_records
 
-__all__ = ["AutoClip", "auto_clip", "gradient_norms", "warn_of_loose_clipping"]
+__all__ = ["AutoClip", "auto_clip", "consider_clipping", "gradient_norms"]
 
 _MOST_RECORDS: Final = 1_000
 _LOOSE: Final = 3.0  # times the median: beyond it, if also nothing is clipped, noise is wasted
@@ -49,7 +49,10 @@ def gradient_norms(task: Task, dataset_size: int, *, split_seed: int = 0) -> NDA
     InvalidArgument : there are almost no records that will not be members.
     """
     records = search_records(task, dataset_size, seed=0, split_seed=split_seed)
-    examples = records.train[: min(len(records.train), _MOST_RECORDS)]
+    return _norms(task, records.train[: min(len(records.train), _MOST_RECORDS)])
+
+
+def _norms(task: Task, examples: Examples) -> NDArray[np.float64]:
     gradients = PerExampleGradients(initial_model(task, 0), task.loss)
     found = [
         torch.stack([piece.squared_norms() for piece in pieces]).sum(0).sqrt()
@@ -71,10 +74,15 @@ def auto_clip(task: Task, dataset_size: int, *, split_seed: int = 0, quantile: f
     return AutoClip(float(f"{np.quantile(norms, share):.3g}"), share, norms.size)
 
 
-def warn_of_loose_clipping(recipe: Recipe, norms: NDArray[np.float64]) -> None:
-    """A GmipWarning if a recipe with noise clips almost no gradient: noise grows with C, and bias does not fall."""
+def consider_clipping(task: Task, recipe: Recipe) -> None:
+    """A GmipWarning if a recipe with noise clips almost no gradient: noise grows with C, and bias does not fall.
+
+    Judged by records of the task's background, or else of its test: never by members.
+    """
     if recipe.clip_norm is None or recipe.noise_std == 0.0:
         return
+    others = task.test if task.background is None else task.background
+    norms = _norms(task, others[: min(len(others), _MOST_RECORDS)])
     times = recipe.clip_norm / float(np.median(norms))
     if times > _LOOSE and float(np.mean(norms > recipe.clip_norm)) < 0.01:
         warnings.warn(

@@ -86,7 +86,7 @@ class Search:
     def calibrated(self, recipes: Sequence[Recipe], target: PrivacyTarget) -> list[tuple[Recipe, float] | None]:
         """Each recipe with the least noise, and what it promises; None where no noise keeps the target."""
         plain = [r.replace(clip_norm=1.0, noise_std=0.0, **_IRRELEVANT) for r in recipes]
-        found = self.pieces.outcomes([Calibration(recipe=r, target=target) for r in plain], self._watch("noise"))
+        found = self.pieces.outcomes([Calibration(recipe=r, target=target) for r in plain], "noise", self._watch)
         made: list[tuple[Recipe, float] | None] = []
         for recipe, one in zip(recipes, found, strict=True):
             noise = one.noise_std * (recipe.clip_norm or 1.0) * (_HAIR if one.noise_std else 1.0)
@@ -108,7 +108,7 @@ class Search:
             )
         seed = self.trial_seed(number)
         jobs = [Training(recipe=recipe, seed=seed, least=least) for _, recipe, _ in ready]
-        outcomes = self.pieces.outcomes(jobs, self._watch(stage))
+        outcomes = self.pieces.outcomes(jobs, stage, self._watch)
         self.tried += [Tried(*made, seed, outcome) for made, outcome in zip(ready, outcomes, strict=True)]
 
     # -- the search ---------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ RANGES: Final = ("clip_norm", "learning_rate")
 CHOICES: Final = ("batch_size", "num_steps", "optimizer", "sampling")
 # Neighbours of differential privacy: promises under different ones cannot be compared.
 _NEIGHBOURS: Final = {"fixed": "replace", "full": "replace", "poisson": "add", "shuffled": "zero"}
+_MOST_STEPS: Final = 400  # by default, unless the recipe has more
 _LARGEST_BATCH: Final = 4096  # by default: time grows with it, and noise hardly falls any more
 
 
@@ -73,16 +74,17 @@ class SearchSpace:
         N = recipe.dataset_size
         largest = max(_LARGEST_BATCH, recipe.batch_size)
         sizes = {n for n in (N // 16, N // 8, N // 4, N // 2, N) if min(8, N) <= n <= largest}
-        steps = {max(1, recipe.num_steps // k) for k in (16, 8, 4, 2, 1)} | {2 * recipe.num_steps}
+        T = recipe.num_steps
+        steps = {max(1, T // 8), max(1, T // 4), max(1, T // 2), T} | {k * T for k in (2, 4) if k * T <= _MOST_STEPS}
         if isinstance(target.susceptibility, str):  # accounting takes half a minute for each size
-            sizes, steps = {N // 2, N}, {recipe.num_steps, max(1, recipe.num_steps // 4)}
+            sizes, steps = {N // 2, N}, {T, max(1, T // 4)}
         own = recipe.sampling
         samplings = {own, "fixed", "poisson"} - ({"full"} if own != "full" else set())
         if target.notion == "gdp":
             samplings = {name for name in samplings if _NEIGHBOURS[name] == _NEIGHBOURS[own]}
         reach = _pace(recipe, typical_norm, num_params)
         made: dict[str, Any] = {
-            "clip_norm": (0.05 * typical_norm, 2.0 * typical_norm),
+            "clip_norm": (0.03 * typical_norm, 1.5 * typical_norm),
             "learning_rate": None,
             "batch_size": tuple(sorted(sizes | {recipe.batch_size})),
             "num_steps": tuple(sorted(steps)),

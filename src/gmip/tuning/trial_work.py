@@ -14,7 +14,7 @@ from typing import Any, Final
 from torch import nn
 
 from gmip import _io
-from gmip._progress import Progress
+from gmip._progress import Watch, silent
 from gmip.attacks.model_pass import evaluating
 from gmip.errors import Diverged, UnreachableTarget
 from gmip.parallel import Crew
@@ -140,19 +140,20 @@ class Pieces:
     def workers(self) -> int:
         return self._crew.size
 
-    def outcomes(self, pieces: Sequence[Piece], progress: Progress | None = None) -> list[Outcome]:
-        """One for each piece; equal pieces are computed once."""
+    def outcomes(self, pieces: Sequence[Piece], stage: str, watch: Watch = silent) -> list[Outcome]:
+        """One for each piece; equal pieces are computed once. `watch` is told of the stage if there is work to do."""
         keys = {self._key(piece): piece for piece in pieces}
         missing = [piece for key, piece in keys.items() if not self._find(key)]
-        total, done = len(keys), len(keys) - len(missing)
+        if not missing:
+            return [self._known[self._key(piece)] for piece in pieces]
+        total, done, progress = len(keys), len(keys) - len(missing), watch(stage)
 
         def take(piece: Piece, outcome: Outcome) -> None:
             nonlocal done
             done += 1
             self.computed += 1
             self._keep(self._key(piece), outcome)
-            if progress is not None:
-                progress(done, total)
+            progress(done, total)
 
         self._crew.compute(missing, take)
         return [self._known[self._key(piece)] for piece in pieces]

@@ -16,7 +16,7 @@ from gmip.tasks.task import Recipe
 from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.search import Tried
 
-__all__ = ["FrontierPoint", "Quality", "TuneResult", "recipe_yaml"]
+__all__ = ["FrontierPoint", "Quality", "TuneResult"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class TuneResult:
 
     Attributes
     ----------
+    task, task_spec : its name, and how `gmip.tasks.load` finds it.
     recipe : with the noise that keeps `target`.
     exposure : what it promises, measured as the target is.
     kind : "bound" or "forecast": what the accountant says of that promise; for_whom : about whom it is.
@@ -63,6 +64,7 @@ class TuneResult:
     """
 
     task: str
+    task_spec: str
     target: PrivacyTarget
     metric: str
     recipe: Recipe
@@ -126,21 +128,20 @@ class TuneResult:
             "leakage": self.leakage,
         }
 
-
-def recipe_yaml(result: TuneResult) -> str:
-    """The file that `gmip train --recipe` takes."""
-    goal = ", ".join(f"{name}: {_scalar(value)}" for name, value in _plain_target(result.target).items())
-    lines = [
-        f"# Found by gmip tune (gmip {version('gmip')}): {result.metric} {result.shown(result.quality.mean)} on test",
-        f"# records, {result.target.words}. Train with: gmip train --recipe FILE --out runs/a",
-        f"task: {_scalar(result.task)}",
-        f"# Who will be a member: {result.leakage}",
-        f"split_seed: {result.split_seed}",
-        f"target: {{{goal}}}",
-        "recipe:",
-        *(f"  {name}: {_scalar(value)}" for name, value in dataclasses.asdict(result.recipe).items()),
-    ]
-    return "\n".join(lines) + "\n"
+    def recipe_yaml(self) -> str:
+        """The file that `gmip train --recipe` takes."""
+        goal = ", ".join(f"{name}: {_scalar(value)}" for name, value in _plain_target(self.target).items())
+        lines = [
+            f"# Found by gmip tune (gmip {version('gmip')}): {self.metric} {self.shown(self.quality.mean)} on test",
+            f"# records, {self.target.words}. Train with: gmip train --recipe FILE --out runs/a",
+            f"task: {_scalar(self.task_spec)}",
+            f"# Who will be a member: {self.leakage}",
+            f"split_seed: {self.split_seed}",
+            f"target: {{{goal}}}",
+            "recipe:",
+            *(f"  {name}: {_scalar(value)}" for name, value in dataclasses.asdict(self.recipe).items()),
+        ]
+        return "\n".join(lines) + "\n"
 
 
 def _scalar(value: Any) -> str:

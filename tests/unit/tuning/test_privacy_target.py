@@ -23,7 +23,7 @@ TARGETS: dict[str, dict] = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("clip_norm", [1e-4, 0.3, 3.0, 700.0])
+@pytest.mark.parametrize("clip_norm", [1e-4, 700.0])
 def test_noise_scales_with_the_clip_norm_and_keeps_the_target(name: str, clip_norm: float):
     given = TARGETS[name]
     target, recipe = PrivacyTarget(**given), RECIPE.replace(clip_norm=clip_norm)

@@ -34,7 +34,7 @@ from gmip.tuning.tune_result import FrontierPoint, Quality, TuneResult
 __all__ = ["MOST_TRIALS", "tune"]
 
 MOST_TRIALS: Final = 120  # of a budget in time: more hardly help
-_FEWEST_TRIALS: Final = 12
+_FEWEST_TRIALS: Final = 24
 _PILOT: Final = 4
 _TEST_SEEDS: Final = 3
 _LEVELS: Final = {"a quarter of it": 0.25, "half of it": 0.5, "twice that": 2.0}
@@ -63,6 +63,7 @@ def tune(
     workers: Workers | int | None = None,
     folder: str | os.PathLike[str] | None = None,
     watch: Watch = silent,
+    spec: str | None = None,
 ) -> TuneResult:
     """The recipe with the best metric among those that keep a privacy target.
 
@@ -80,12 +81,14 @@ def tune(
         num_steps, optimizer and sampling; a single value fixes it. Differential privacy has other neighbours under
         other samplings: by default only samplings with those of the recipe's are tried then.
     metric : "accuracy", "balanced-accuracy", "loss", or a function of task, model and records (more is better).
-    budget : about how long, in seconds or as "10min"; it sets the number of trials, from the first few (12 to 120).
-    trials : the number of trainings instead. On top come 40 or so to measure the recipe and the frontier.
+    budget : about how long, in seconds or as "10min"; it sets the number of trials, from the first few (24 to 120).
+    trials : the number of trainings instead, 24 at least. On top come 40 or so to measure the recipe and the frontier.
     split_seed : of `task.split`, which says who will be a member: the search trains and measures on all others.
     seed : of the search.
     workers : processes at once, or `gmip.parallel.Workers` for a cluster; None: one for each core.
     folder : where finished work is kept; the same call goes on from there after an interruption. None: nowhere.
+    watch : is told how far the search is.
+    spec : how `gmip.tasks.load` finds a task that is passed as an object, for recipe.yaml.
 
     Guarantees
     ----------
@@ -99,6 +102,7 @@ def tune(
     UnreachableTarget : no recipe keeps the target.
     InvalidArgument : too few records that will not be members; a metric that is NaN for all trials.
     """
+    spec = spec or (task if isinstance(task, str) else task.name)
     task = load(task) if isinstance(task, str) else task
     target = PrivacyTarget(
         target_mu=target_mu,
@@ -139,7 +143,7 @@ def tune(
             share = seconds / search.pilot(_PILOT) * pieces.workers
             count = int(min(MOST_TRIALS, max(_FEWEST_TRIALS, share - _AFTERWARDS)))
         best = search.run(Schedule(count))[0]
-        return _measured(search, best.recipe, best.exposure, task, params, name, split_seed, watch)
+        return _measured(search, best.recipe, best.exposure, task, spec, params, name, split_seed, watch)
 
 
 def _measured(
@@ -147,6 +151,7 @@ def _measured(
     recipe: Recipe,
     exposure: float,
     task: Task,
+    spec: str,
     params: int,
     metric: str,
     split_seed: int,
@@ -158,7 +163,7 @@ def _measured(
 
     def tested(candidates: list[Recipe]) -> list[tuple[float, Quality]]:
         jobs = [Training(recipe=one, seed=seed, tested=True) for one in candidates for seed in seeds]
-        outcomes = pieces.outcomes(jobs, watch("on test records"))
+        outcomes = pieces.outcomes(jobs, "on test records", watch)
         rows = [outcomes[i : i + len(seeds)] for i in range(0, len(jobs), len(seeds))]
         return [(float(np.mean([o.metric for o in row])), Quality(tuple(o.test for o in row))) for row in rows]
 
@@ -191,6 +196,7 @@ def _measured(
     fewer = "" if len(records.train) == recipe.dataset_size else f", {len(records.train)} at a time"
     return TuneResult(
         task=task.name,
+        task_spec=spec,
         target=target,
         metric=metric,
         recipe=recipe,

@@ -1,0 +1,279 @@
+"""What a search found, as files: the recipe for `gmip train`, one self-contained page, JSON and a table of trials."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from gmip import _numbers
+from gmip._html import Html, tag
+from gmip._io import make_folder, write
+from gmip.report.page import asset, bullets, page, table_html
+from gmip.report.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from gmip.tasks.task import Recipe
+    from gmip.tuning import FrontierPoint, TuneResult
+
+__all__ = ["PAGE", "SETTINGS", "tuning_html", "tuning_sentences", "write_tuning"]
+
+RECIPE, PAGE, RESULT, TRIALS = "recipe.yaml", "tuning.html", "tuning.json", "trials.csv"
+_WIDTH, _HEIGHT = 640, 340
+_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 40, 18, 58
+SETTINGS: Final = ("batch_size", "num_steps", "sampling", "optimizer", "learning_rate", "clip_norm", "noise_std")
+_SHOWN_TRIALS: Final = 20
+_AXIS: Final[dict[str, str]] = {"class_": "axis-title", "text_anchor": "middle", "fill": "currentColor"}
+
+
+def write_tuning(result: TuneResult, folder: str | PathLike[str]) -> Path:
+    """Writes recipe.yaml, tuning.html, tuning.json and trials.csv into the folder; returns where the recipe is."""
+    place = Path(folder)
+    make_folder(place)
+    write(place / PAGE, tuning_html(result))
+    write(place / RESULT, json.dumps(_finite(result.summary()), indent=2, allow_nan=False) + "\n")
+    write(place / TRIALS, _csv(result))
+    write(place / RECIPE, result.recipe_yaml())
+    return place / RECIPE
+
+
+def tuning_sentences(result: TuneResult) -> list[str]:
+    """The answer, then what it is worth."""
+    reached = f"{result.metric} {result.shown(result.quality.mean)}{_error(result, result.quality.error)}"
+    said = [f"The best recipe found for {result.target.words} reaches {reached} on test records."]
+    if result.own is not None:
+        gain = result.shown(result.own.quality.mean)
+        said.append(f"The task's own recipe, with the noise that the same target needs, reaches {gain}.")
+    free = next((point for point in result.frontier if point.name == "no noise"), None)
+    if free is not None:
+        said.append(f"Without noise it would be {result.shown(free.quality.mean)}.")
+    elif result.recipe.noise_std == 0.0:
+        said.append("No noise is needed: the randomness of the data keeps the target.")
+    stricter = result.stricter()
+    if stricter is not None:
+        said.append(
+            f"A stricter target has its price: {stricter.name} ({_exposure(result, stricter.exposure)}) leaves "
+            f"{result.shown(stricter.quality.mean)}."
+        )
+    return said
+
+
+def _error(result: TuneResult, error: float) -> str:
+    if math.isnan(error):
+        return ""
+    share = result.metric.endswith("accuracy")
+    return f" ± {100 * error:.1f} points" if share else f" ± {_numbers.number(error, 'up')}"
+
+
+def _exposure(result: TuneResult, value: float) -> str:
+    goal = result.target.goal
+    if "target_tpr" in goal:
+        return f"{_numbers.percent(min(value, 1.0), 'up')} at {_numbers.rate(goal['target_tpr'][1])} false alarms"
+    if "target_advantage" in goal:
+        return f"advantage {_numbers.percent(min(value, 1.0), 'up')}"
+    name = "mu" if "target_mu" in goal else "epsilon"
+    return f"{name} {'without limit' if math.isinf(value) else _numbers.number(value, 'up')}"
+
+
+def tuning_html(result: TuneResult) -> str:
+    """The page. No script, no network; every string is escaped."""
+    answer, *more = tuning_sentences(result)
+    promise = "proved bound" if result.kind == "bound" else "forecast"
+    neighbours = "" if result.adjacency is None else f" Neighbours: {result.adjacency}."
+    facts = [
+        f"The promise is a {promise}, for {result.for_whom}.{neighbours}",
+        f"What the search gives away: {result.leakage}",
+        f"Each model was trained on {_numbers.count(result.trained_on)} records; the run to come has "
+        f"{_numbers.count(result.recipe.dataset_size)} members."
+        + ("" if result.trained_on >= result.recipe.dataset_size else " With more records it should do better."),
+        f"{_numbers.count(result.trainings)} trainings, {_numbers.duration(result.seconds)} of computing for the "
+        f"search; {sum(one.outcome.stopped for one in result.tried)} of them ended early.",
+    ]
+    frontier = Table(
+        "The best recipe at other targets, with more or less noise",
+        ("Target", "Promised exposure", f"{result.metric.capitalize()} on test records", "Noise std on the mean"),
+        tuple(
+            (
+                Cell(point.name),
+                Cell(_exposure(result, point.exposure)),
+                Cell(result.shown(point.quality.mean) + _error(result, point.quality.error)),
+                Cell(_numbers.setting(point.recipe.noise_std)),
+            )
+            for point in result.frontier
+        ),
+        frozenset({0, 1}),
+    )
+    return page(
+        f"Tuning of {result.task}",
+        tag(
+            "header",
+            tag("p", "gmip tune", class_="kicker"),
+            tag("h1", f"Tuning of {result.task}"),
+        ),
+        tag(
+            "main",
+            tag("section", tag("h2", answer, id="answer-title"), *(tag("p", line) for line in more), bullets(facts)),
+            tag("section", tag("h2", "The price of privacy", id="frontier-title"), frontier_chart(result)),
+            tag("section", table_html(frontier, "frontier", "table")),
+            tag("section", tag("h2", "The recipe", id="recipe-title"), table_html(_recipe(result), "recipe", "table")),
+            tag("section", tag("h2", "What was tried", id="tried-title"), table_html(_tried(result), "tried", "table")),
+            tag("div", tag("code", f"gmip train --recipe {RECIPE} --out runs/a"), class_="command"),
+        ),
+        tag("footer", tag("p", f"Written by gmip tune. All trials: {TRIALS}. The recipe: {RECIPE}.")),
+        style=asset("style.css"),
+    )
+
+
+def frontier_chart(result: TuneResult) -> Html:
+    """The metric against what is promised: one dot for each point of the frontier, a ring for the task's own recipe."""
+    points = [point for point in result.frontier if math.isfinite(point.exposure)]
+    others = [] if result.own is None else [result.own]
+    values = [_value(result, point) for point in (*points, *others)]
+    low, high = _limits(values)
+    exposures = [max(point.exposure, 1.0e-9) for point in (*points, *others)]
+    first, last = math.log(min(exposures) / 1.3), math.log(max(exposures) * 1.3)
+
+    def place(point: FrontierPoint) -> tuple[float, float]:
+        x = _LEFT + (math.log(max(point.exposure, 1.0e-9)) - first) / (last - first) * (_WIDTH - _LEFT - _RIGHT)
+        y = _TOP + (high - _value(result, point)) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+        return round(x, 1), round(y, 1)
+
+    places = [place(point) for point in points]
+    told = "; ".join(
+        f"{point.name}: {_exposure(result, point.exposure)}, {result.shown(point.quality.mean)}" for point in points
+    )
+    up = _HEIGHT - _TOP - _BOTTOM
+    heights = [(value, _TOP + (high - value) / (high - low) * up + 4) for value in np.linspace(low, high, 4).tolist()]
+    line = "M" + "L".join(f"{x} {y}" for x, y in places)
+    drawing = tag(
+        "svg",
+        tag("rect", x=_LEFT, y=_TOP, width=_WIDTH - _LEFT - _RIGHT, height=up, class_="frame"),
+        *(_text(_LEFT - 7, y, "end", _tick(result, value)) for value, y in heights),
+        *(
+            _text(x, _HEIGHT - _BOTTOM + 20, "middle", _short(result, point.exposure))
+            for (x, _), point in zip(places, points, strict=True)
+        ),
+        tag(
+            "g",
+            tag("path", d=line, class_="curve", fill="none", stroke_width=2),
+            *(_dot(point.name, where, own=False) for point, where in zip(points, places, strict=True)),
+            class_="look-blue",
+        ),
+        *(tag("g", _dot(one.name, place(one), own=True), class_="look-vermillion") for one in others),
+        tag("text", f"Promised exposure ({_unit(result)})", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 10, **_AXIS),
+        tag(
+            "text",
+            f"{result.metric.capitalize()} on test records",
+            transform=f"translate(15 {(_TOP + _HEIGHT - _BOTTOM) / 2:g}) rotate(-90)",
+            **_AXIS,
+        ),
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        class_="chart",
+        role="img",
+        aria_label=f"{result.metric.capitalize()} against promised exposure. {told}.",
+    )
+    note = tag("p", "Up and to the left is better. The large dot is the target.", class_="note")
+    return tag("figure", tag("div", drawing, class_="chart-box"), note, class_="drawing")
+
+
+def _dot(name: str, where: tuple[float, float], *, own: bool) -> Html:
+    """A dot for a point of the frontier, a ring with its name for the task's own recipe."""
+    x, y = where
+    if not own:
+        return tag("circle", tag("title", name), cx=x, cy=y, r=7 if name == "the target" else 4.5, class_="dot")
+    ring = tag("circle", cx=x, cy=y, r=6, class_="curve", fill="none")
+    return tag("g", ring, _text(x + 10, y + 4, "start", name))
+
+
+def _value(result: TuneResult, point: FrontierPoint) -> float:
+    return -point.quality.mean if result.metric == "loss" else point.quality.mean
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    spread = max(max(values) - min(values), 0.04)
+    return min(values) - 0.1 * spread, max(values) + 0.1 * spread
+
+
+def _tick(result: TuneResult, value: float) -> str:
+    return result.shown(-value if result.metric == "loss" else value)
+
+
+def _unit(result: TuneResult) -> str:
+    goal = result.target.goal
+    if "target_tpr" in goal:
+        return f"members found at {_numbers.rate(goal['target_tpr'][1])} false alarms"
+    names = {"target_mu": "mu of the run", "target_advantage": "advantage", "target_epsilon": "epsilon"}
+    return next(words for name, words in names.items() if name in goal)
+
+
+def _short(result: TuneResult, value: float) -> str:
+    share = "target_tpr" in result.target.goal or "target_advantage" in result.target.goal
+    return _numbers.percent(min(value, 1.0), "up") if share else _numbers.number(value, "up")
+
+
+def _text(x: float, y: float, anchor: str, text: str) -> Html:
+    return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, fill="currentColor")
+
+
+def _recipe(result: TuneResult) -> Table:
+    rows = [(Cell(name.replace("_", " ")), Cell(_plain(value))) for name, value in asdict(result.recipe).items()]
+    return Table("As in recipe.yaml", ("Setting", "Value"), tuple(rows), frozenset({0}))
+
+
+def _tried(result: TuneResult) -> Table:
+    """Recipes by the mean of their trials on validation records, best first."""
+    groups: dict[str, list[Any]] = {}
+    for one in result.tried:
+        groups.setdefault(repr(one.recipe), []).append(one)
+    ranked = sorted(groups.values(), key=lambda several: -_mean(several))
+    rows = [
+        (
+            Cell(result.shown(_mean(several)) if math.isfinite(_mean(several)) else "diverged"),
+            Cell(str(len(several))),
+            *(Cell(_plain(getattr(several[0].recipe, name))) for name in SETTINGS),
+        )
+        for several in ranked[:_SHOWN_TRIALS]
+    ]
+    caption = f"The best {len(rows)} of {len(ranked)} recipes, by the mean {result.metric} of their trials"
+    columns = (result.metric.capitalize(), "Trials", *(name.replace("_", " ") for name in SETTINGS))
+    return Table(caption, columns, tuple(rows), frozenset({0, 4, 5}))
+
+
+def _mean(several: Sequence[Any]) -> float:
+    values = [one.outcome.metric for one in several if math.isfinite(one.outcome.metric)]
+    return float(np.mean(values)) if values else -math.inf
+
+
+def _plain(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _csv(result: TuneResult) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["seed", "metric", "ended_early", "exposure", "seconds", *SETTINGS])
+    for one in result.tried:
+        facts = (one.seed, one.outcome.metric, one.outcome.stopped, one.exposure, f"{one.outcome.seconds:.3f}")
+        writer.writerow([*facts, *(_setting(one.recipe, name) for name in SETTINGS)])
+    return text.getvalue()
+
+
+def _setting(recipe: Recipe, name: str) -> Any:
+    return getattr(recipe, name)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has neither infinity nor NaN: strings that float() reads."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value

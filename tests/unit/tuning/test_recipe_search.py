@@ -1,0 +1,109 @@
+"""`gmip.tune`: finds a good recipe, keeps the target, comes back to the same answer."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from gmip.accounting.account import account
+from gmip.errors import InvalidArgument, UnreachableTarget
+from gmip.report import write_tuning
+from gmip.tuning import TuneResult, tune
+from gmip.tuning.search import Schedule
+from gmip.tuning.trial_work import TrialWork
+from tests.unit.tuning.toy import toy_task
+
+TARGET: dict[str, Any] = {"target_tpr": (0.2, 0.01)}
+SMALL: dict[str, Any] = {**TARGET, "trials": 24, "workers": 1, "space": {"num_steps": (6, 12), "optimizer": "SGD"}}
+
+
+@pytest.fixture(scope="module")
+def found() -> TuneResult:
+    return tune(toy_task(), **SMALL)
+
+
+def test_every_trial_and_the_answer_keep_the_target(found: TuneResult):
+    assert found.exposure <= 0.2
+    for recipe in [one.recipe for one in found.tried] + [found.recipe]:
+        assert account(recipe.run(found.num_params)).tpr_at(0.01) <= 0.2 * (1.0 + 1e-12)
+    assert found.own is not None and found.own.exposure <= 0.2
+
+
+def test_the_answer_is_good(found: TuneResult):
+    assert found.quality.mean > 0.85  # guessing is 0.5, the best that can be known about 0.93
+
+
+def test_the_frontier_rises_with_exposure(found: TuneResult):
+    names = [point.name for point in found.frontier]
+    exposures = [point.exposure for point in found.frontier]
+    assert {"the target", "half of it", "no noise"} <= set(names) and exposures == sorted(exposures)
+    stricter = found.stricter()
+    assert stricter is not None and stricter.exposure < 0.2
+    noises = [point.recipe.noise_std / (point.recipe.clip_norm or 1.0) for point in found.frontier]
+    assert noises == sorted(noises, reverse=True) and noises[-1] == 0.0
+
+
+def test_an_interrupted_search_comes_to_the_same_answer(tmp_path, monkeypatch, found: TuneResult):
+    class Killed(BaseException):
+        pass
+
+    computed = 0
+    original = TrialWork.compute
+
+    def dying(self, job):
+        nonlocal computed
+        computed += 1
+        if computed == 17:
+            raise Killed
+        return original(self, job)
+
+    monkeypatch.setattr(TrialWork, "compute", dying)
+    with pytest.raises(Killed):
+        tune(toy_task(), **SMALL, folder=tmp_path)
+    kept = len(list((tmp_path / "trials").glob("*.json")))
+    assert kept == 16
+    damaged = next((tmp_path / "trials").glob("*.json"))
+    damaged.write_text(damaged.read_text()[:20])
+    computed = 17
+    again = tune(toy_task(), **SMALL, folder=tmp_path)
+    assert (again.recipe, again.quality, again.frontier) == (found.recipe, found.quality, found.frontier)
+    total = computed
+    assert tune(toy_task(), **SMALL, folder=tmp_path).recipe == found.recipe
+    assert computed == total  # all of it was kept
+
+
+def test_written(tmp_path, found: TuneResult):
+    from gmip.pipeline.recipe_file import read_recipe_file
+
+    read = read_recipe_file(write_tuning(found, tmp_path))
+    assert read.recipe == found.recipe and read.split_seed == 0 and read.task == "toy"
+    kept = json.loads((tmp_path / "tuning.json").read_text())
+    assert kept["exposure"] == found.exposure and len(kept["frontier"]) == len(found.frontier)
+    page = (tmp_path / "tuning.html").read_text()
+    assert "<svg" in page and "the price of privacy" in page.lower() and "<script" not in page
+    assert len((tmp_path / "trials.csv").read_text().splitlines()) == 1 + len(found.tried)
+
+
+def test_bad_requests():
+    with pytest.raises(UnreachableTarget, match="guessing alone"):
+        tune(toy_task(), target_tpr=(0.01, 0.01))
+    with pytest.raises(InvalidArgument, match="is NaN for all 10 recipes"):
+        tune(toy_task(), **(SMALL | {"metric": lambda task, model, examples: math.nan}))
+    with pytest.raises(InvalidArgument, match="10 records that will not be members"):
+        tune(toy_task(), **TARGET, recipe=toy_task().recipe.replace(dataset_size=290))
+    with pytest.raises(InvalidArgument, match="budget = 'soon' is not a time"):
+        tune(toy_task(), **TARGET, budget="soon")
+
+
+def test_a_budget_in_time_sets_the_number_of_trials():
+    result = tune(toy_task(), **(SMALL | {"trials": None, "budget": 0.001}))
+    assert len(result.tried) == 24
+
+
+@pytest.mark.parametrize("trials", [24, 30, 60, 120])
+def test_the_parts_of_a_schedule_add_up(trials: int):
+    plan = Schedule(trials)
+    assert plan.start + 3 * (plan.round + 1) + 5 * plan.seeds <= trials + 10
