@@ -132,7 +132,7 @@ def test_without_a_command_the_help(run):
     outcome = run()
     assert (outcome.code, outcome.err) == (0, "")
     names = re.findall(r"│ (\w+) +[A-Z]", outcome.out)
-    assert names[:7] == ["account", "calibrate", "convert", "app", "train", "check", "audit"]
+    assert names[:7] == ["account", "calibrate", "convert", "app", "tune", "train", "check"]
     assert "how private will it be?" in outcome.out
     assert "Try first: gmip audit --task digits." in outcome.out
     assert len(outcome.out.splitlines()) <= 40

@@ -40,6 +40,7 @@ _RENAMED: Final = {
     "num_steps": "--steps",
     "num_params": "--params",
     "clip_norm": "--clip",
+    "space": "--try",
     "max_physical_batch_size": "--physical-batch-size",
     "optimizer_options": "--optimizer-option",
     "gdp_mu": "--mu-dp",

@@ -142,7 +142,9 @@ def tune(
         (f"promised, {promise}: {target.name}", target.shown(result.exposure)),
         ("trainings", _numbers.count(result.trainings)),
     ]
-    notes = [*more, f"The promise is for {result.for_whom}.", result.leakage[:1].upper() + result.leakage[1:]]
+    caveat = [] if result.caveat is None else [result.caveat]
+    leakage = result.leakage[:1].upper() + result.leakage[1:]
+    notes = [*more, f"The promise is for {result.for_whom}.", *caveat, leakage]
     show.print_people(rows, answer, notes)
     print(f"Next: gmip train --recipe {written} --out runs/a    (the picture: {folder / tuning_page.PAGE})")
 

@@ -90,6 +90,7 @@ def tuning_html(result: TuneResult) -> str:
     neighbours = "" if result.adjacency is None else f" Neighbours: {result.adjacency}."
     facts = [
         f"The promise is a {promise}, for {result.for_whom}.{neighbours}",
+        *([] if result.caveat is None else [result.caveat]),
         f"What the search gives away: {result.leakage}",
         f"Each model was trained on {_numbers.count(result.trained_on)} records; the run to come has "
         f"{_numbers.count(result.recipe.dataset_size)} members."

@@ -69,7 +69,7 @@ def tune(
 
     Every recipe that is tried gets the least noise that keeps the target first, so that all of them keep it. A search
     begins evenly, goes on where a Gaussian process of the trials expects the best, and ends with a final between the
-    five best, with new seeds. Bad trials are ended half-way.
+    best few, with new seeds. Bad trials are ended half-way.
 
     Parameters
     ----------
@@ -204,6 +204,7 @@ def _measured(
         exposure=target.measure(curve),
         kind=curve.kind,
         for_whom=curve.for_whom,
+        caveat=curve.claim.caveat,
         adjacency=curve.claim.adjacency,
         quality=qualities[repr((recipe, exposure))][1],
         own=None if own is None else FrontierPoint("the task's own recipe", *own, qualities[repr(own)][1]),

@@ -26,7 +26,6 @@ from gmip.tuning.trial_work import Calibration, Outcome, Pieces, Training
 
 __all__ = ["Schedule", "Search", "Tried"]
 
-_FINALISTS: Final = 5
 _ROUNDS: Final = 3
 _APART: Final = 0.25  # finalists differ by about 30% in the clipping norm or the pace, or in something else
 _CANDIDATES: Final = 512
@@ -65,10 +64,15 @@ class Schedule:
         return max(2, round(0.3 * self.trials / _ROUNDS))
 
     @property
+    def finalists(self) -> int:
+        """Recipes in the final."""
+        return 5 if self.trials >= 50 else 3
+
+    @property
     def seeds(self) -> int:
         """Trainings of each finalist."""
         rest = self.trials - self.start - _ROUNDS * (self.round + 1)
-        return max(2, rest // _FINALISTS)
+        return max(2, rest // self.finalists)
 
 
 class Search:
@@ -142,11 +146,11 @@ class Search:
         for number in range(1, _ROUNDS + 1):
             points = self._promising(schedule.round, number)
             self._try([*self._best(1), *points], number, f"round {number} of {_ROUNDS}", self._median())
-        finalists = self._best(_FINALISTS, apart=_APART)
+        finalists = self._best(schedule.finalists, apart=_APART)
         for number in range(_ROUNDS + 1, _ROUNDS + 1 + schedule.seeds):
             self._try(finalists, number, f"final, {number - _ROUNDS} of {schedule.seeds}")
         last = {one.point: one for one in self.tried}
-        return [last[point] for point in self._best(_FINALISTS, among=finalists)]
+        return [last[point] for point in self._best(len(finalists), among=finalists)]
 
     def _median(self) -> float:
         values = [one.outcome.metric for one in self.tried if one.good]

@@ -54,7 +54,8 @@ class TuneResult:
     task, task_spec : its name, and how `gmip.tasks.load` finds it.
     recipe : with the noise that keeps `target`.
     exposure : what it promises, measured as the target is.
-    kind : "bound" or "forecast": what the accountant says of that promise; for_whom : about whom it is.
+    kind : "bound" or "forecast": what the accountant says of that promise; for_whom, caveat, adjacency : about whom it
+        is, what it does not cover, and the neighbours of differential privacy.
     quality : of its models on the task's test records, which no choice depends on. Models are trained on
         `trained_on` outsiders, who may be fewer than the members will be.
     own : the task's own recipe with the noise that keeps the target, measured in the same way; None where none does.
@@ -72,6 +73,7 @@ class TuneResult:
     exposure: float
     kind: str
     for_whom: str
+    caveat: str | None
     adjacency: str | None
     quality: Quality
     own: FrontierPoint | None
@@ -116,6 +118,7 @@ class TuneResult:
             "exposure": self.exposure,
             "kind": self.kind,
             "for_whom": self.for_whom,
+            "caveat": self.caveat,
             "adjacency": self.adjacency,
             "test": _quality(self.quality),
             "own": None if self.own is None else _point(self.own),

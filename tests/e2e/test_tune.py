@@ -1,0 +1,166 @@
+"""`gmip tune` from the outside: killed and resumed, its recipe trained, mistakes in one sentence; `--clip auto`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="training needs the extra gmip[train]")
+
+from gmip.accounting.account import account
+from gmip.cli import main
+from gmip.pipeline.recipe_file import read_recipe_file
+from gmip.tasks import load
+from gmip.trace import Trace
+
+TASK = """
+import torch
+from torch import nn
+from gmip.tasks import Examples, Recipe, Task, cross_entropy
+
+def make_task(loss=cross_entropy):
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(500, 8, generator=generator)
+    data = Examples(inputs, (inputs[:, 0] > 0).long())
+    return Task(
+        name="small",
+        make_model=lambda: nn.Linear(8, 2),
+        pool=data[range(400)],
+        test=data[range(400, 500)],
+        recipe=Recipe(dataset_size=100, batch_size=50, num_steps=10, learning_rate=1.0, clip_norm=1.0),
+        loss=loss,
+    )
+
+def without_a_number():
+    return make_task(loss=lambda outputs, targets: cross_entropy(outputs, targets) * float("nan"))
+"""
+SMALL = [
+    "--target-tpr",
+    "0.1@0.01",
+    "--trials",
+    "24",
+    "--try",
+    "num_steps=5,10",
+    "--try",
+    "batch_size=50",
+    "--workers",
+    "1",
+]
+
+
+@pytest.fixture(scope="module")
+def task_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("task") / "small.py"
+    path.write_text(TASK)
+    return f"{path}:make_task"
+
+
+@pytest.fixture(scope="module")
+def tuned(task_file: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    assert main(["tune", task_file, *SMALL, "--out", str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_it_comes_to_the_same_answer(task_file: str, tuned: Path, tmp_path: Path):
+    command = [sys.executable, "-m", "gmip", "tune", task_file, *SMALL, "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while len(list(tmp_path.glob("trials/*.json"))) < 8 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = {path.name: path.read_bytes() for path in tmp_path.glob("trials/*.json")}
+    assert len(kept) >= 8 and not (tmp_path / "recipe.yaml").exists()
+    assert main(["tune", task_file, *SMALL, "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "recipe.yaml").read_bytes() == (tuned / "recipe.yaml").read_bytes()
+    assert all((tmp_path / "trials" / name).read_bytes() == content for name, content in kept.items())
+
+
+def test_the_recipe_can_be_trained_and_keeps_the_target(task_file: str, tuned: Path, tmp_path: Path):
+    found = read_recipe_file(tuned / "recipe.yaml")
+    assert account(found.recipe.run(18)).tpr_at(0.01) <= 0.1
+    assert main(["train", "--recipe", str(tuned / "recipe.yaml"), "--out", str(tmp_path / "run")]) == 0
+    trace = Trace.open(tmp_path / "run")
+    header = trace.header
+    assert (header.recipe["noise_std"], header.recipe["split_seed"]) == (found.recipe.noise_std, 0)
+    # Who was trained on in the search is not among the members.
+    assert trace.members is not None
+    assert trace.members.tolist() == load(task_file).split(100, 0).members.tolist()
+    assert header.recipe["seed"] != 0
+
+
+def test_the_answer_comes_first_and_as_json(task_file: str, tuned: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["tune", task_file, *SMALL, "--out", str(tuned), "--json"]) == 0  # all of it was kept
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["exposure"] <= 0.1 and answer["recipe"]["dataset_size"] == 100
+    assert "nothing away about members" in answer["leakage"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--target-tpr", "0.01@0.01"], "guessing alone"),
+        (["--target-tpr", "0.1@0.01", "--dataset-size", "390"], "has 10 records that will not be members"),
+        ([], "No privacy target was given"),
+        (["--target-mu", "1", "--try", "clip=3"], "did you mean 'clip_norm'"),
+        (["--target-mu", "1", "--try", "clip_norm"], "is not NAME=VALUES"),
+        (["--target-mu", "1", "--budget", "soon"], "--budget = 'soon' is not a time"),
+        (["--target-mu", "1", "--budget", "1min", "--trials", "30"], "set the same number"),
+        (["--target-mu", "1", "--notion", "gdp", "--attacker-knows", "0.5"], "--attacker-knows does not apply"),
+        (["--target-mu", "1", "--metric", "f1"], "--metric"),
+    ],
+)
+def test_mistakes_are_one_sentence(task_file: str, tmp_path: Path, capsys, arguments: list[str], words: str):
+    assert main(["tune", task_file, *arguments, "--out", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and words in err and err.endswith(".\n")
+
+
+def test_a_metric_that_is_nan_for_all_trials(task_file: str, tmp_path: Path, capsys):
+    broken = task_file.replace("make_task", "without_a_number")
+    assert main(["tune", broken, *SMALL, "--out", str(tmp_path)]) == 2
+    assert "--metric is NaN for all 10 recipes" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_clip_auto_says_what_it_is(task_file: str, tmp_path: Path, capsys):
+    run = str(tmp_path / "run")
+    options = ["--task", task_file, "--target-tpr", "0.1@0.01", "--clip", "auto", "--out", run]
+    assert main(["train", *options]) == 0
+    assert "clipping norm, from records that are no members" in capsys.readouterr().out
+    header = Trace.open(run).header
+    assert "quantile of the gradient norms of 100 records" in header.recipe["origins"]["clip_norm"]
+    assert 0.1 < header.recipe["clip_norm"] < 5.0
+    assert main(["train", *options, "--resume"]) == 0  # the same members, and so the same norm
+    assert main(["train", *options[:-1], str(tmp_path / "b"), "--dataset-size", "390"]) == 2
+    assert "records that will not be members" in capsys.readouterr().err
+
+
+def test_a_clip_norm_that_clips_nothing_is_told(task_file: str, tmp_path: Path, capsys):
+    options = ["--task", task_file, "--target-tpr", "0.1@0.01", "--clip", "100", "--out", str(tmp_path / "run")]
+    assert main(["train", *options]) == 0
+    assert "times the median norm of a gradient" in capsys.readouterr().err
+
+
+def test_a_recipe_file_that_is_none(tmp_path: Path, capsys):
+    path = tmp_path / "recipe.yaml"
+    for text, words in [
+        ("task: digits\n", "has no 'recipe'"),
+        ("task: digits\nrecipe: {dataset_size: 10}\n", "missing 3 required"),
+        ("task: digits\nrecipe: {size: 10}\n", "'size' in its recipe, which is not known"),
+        ("recipe: {dataset_size: 10, batch_size: 5, num_steps: 2, learning_rate: 1.0}\n", "names no 'task'"),
+        ("task: digits\nrecipe: {dataset_size: 10, batch_size: 50, num_steps: 2, learning_rate: 1.0}\n", "exceeds"),
+        ("tsk: digits\n", "did you mean 'task'"),
+    ]:
+        path.write_text(text)
+        assert main(["train", "--recipe", str(path), "--out", str(tmp_path / "run")]) == 2
+        err = capsys.readouterr().err
+        assert words in err and err.count("\n") == 1, err
