@@ -122,7 +122,7 @@ def test_mistakes_are_one_sentence(task_file: str, tmp_path: Path, capsys, argum
 
 
 def test_a_metric_that_is_nan_for_all_trials(task_file: str, tmp_path: Path, capsys):
-    far = ["--try", "learning_rate=1e38", "--try", "optimizer=SGD"]
+    far = ["--try", "learning_rate=3e38", "--try", "clip_norm=9", "--try", "optimizer=SGD"]
     assert main(["tune", task_file, *SMALL, *far, "--out", str(tmp_path)]) == 2
     assert "--metric is NaN for all 10 recipes" in capsys.readouterr().err.splitlines()[-1]
 

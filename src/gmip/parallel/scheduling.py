@@ -43,7 +43,7 @@ def compute(
         Results that were ready with it have been taken.
     """
     with hired(work, settings, len(jobs)) as crew:
-        crew.compute(jobs, take)
+        crew.compute(jobs, take, more=more)
 
 
 @contextmanager
@@ -64,8 +64,10 @@ class Crew(Generic[Job, Result]):
         """How many jobs are under way at once."""
         return self._pool.slots
 
-    def compute(self, jobs: Sequence[Job], take: Callable[[Job, Result], None]) -> None:
-        """One round of jobs; the guarantees are those of `compute`."""
+    def compute(
+        self, jobs: Sequence[Job], take: Callable[[Job, Result], None], *, more: Callable[[], bool] = lambda: True
+    ) -> None:
+        """One round of jobs; keywords and guarantees are those of `compute`."""
         work, pool, retries = self._work, self._pool, self._settings.retries
         waiting = list(reversed(range(len(jobs))))
         running: dict[Future[Any], int] = {}
