@@ -24,8 +24,8 @@ from gmip.tasks.task import Recipe, Task
 from gmip.tuning.gradient_norms import gradient_norms
 from gmip.tuning.model_metrics import Metric, metric_name
 from gmip.tuning.privacy_target import PrivacyTarget
-from gmip.tuning.search import Schedule, Search
 from gmip.tuning.search_records import search_records
+from gmip.tuning.search_rounds import Schedule, Search
 from gmip.tuning.search_space import SearchSpace
 from gmip.tuning.trial_work import Pieces, Training, TrialWork
 from gmip.tuning.trials import num_params_of

@@ -14,7 +14,7 @@ import numpy as np
 from gmip import _numbers
 from gmip.tasks.task import Recipe
 from gmip.tuning.privacy_target import PrivacyTarget
-from gmip.tuning.search import Tried
+from gmip.tuning.search_rounds import Tried
 
 __all__ = ["FrontierPoint", "Quality", "TuneResult"]
 

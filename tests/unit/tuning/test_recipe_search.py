@@ -12,7 +12,7 @@ from gmip.accounting.account import account
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.report import write_tuning
 from gmip.tuning import TuneResult, tune
-from gmip.tuning.search import Schedule
+from gmip.tuning.search_rounds import Schedule
 from gmip.tuning.trial_work import TrialWork
 from tests.unit.tuning.toy import toy_task
 
