@@ -77,7 +77,7 @@ def decoded(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
 @cache
 def pictures() -> Records:
     images, labels = parse_images(next(iter(read(CIFAR10[0]))))
-    return (images[:4_000].reshape(4_000, -1) / 255.0 - 0.47).astype(np.float32) / 0.25, labels[:4_000]
+    return (images[:2_000].reshape(2_000, -1) / 255.0 - 0.47).astype(np.float32) / 0.25, labels[:2_000]
 
 
 class Network(ClassifierMixin, BaseEstimator):
@@ -218,5 +218,5 @@ SETTINGS = {
     "xgboost-adult": Setting(adult, boosted),
     "logistic-cancer": Setting(tumours, lambda: LogisticRegression(max_iter=1_000), more=decoded),
     "cnn-cifar10": Setting(pictures, Convolutions, shadows=16),
-    "transformer-adult": Setting(texts, Transformer, more=against_base),
+    "transformer-adult": Setting(texts, Transformer, shadows=16, more=against_base),
 }

@@ -141,8 +141,8 @@ def prediction_scores(
     ids: Any = None,
     groups: Any = None,
 ) -> ScoreTable:
-    """Scores of the attacks on predictions: `form` and `values` as in `audit_predictions`, reference models one by one,
-    each with who was in it (None: nobody)."""
+    """Scores of the attacks on predictions: `form` and `values` as in `audit_predictions` (or "errors" of predicted
+    values in units of their usual size), reference models one by one, each with who was in it (None: nobody)."""
     cells = {"member": members, "score": np.zeros(len(np.asarray(members).reshape(-1)))}
     cells |= {name: value for name, value in (("id", ids), ("group", groups)) if value is not None}
     if groups is None and labels is not None:
@@ -150,15 +150,15 @@ def prediction_scores(
     raw = table_from_columns(cells)
     if groups is None and raw.groups is not None:
         raw = dataclasses.replace(raw, grouped_by="class")
-    shape = (len(raw),) if form == "losses" else (len(raw), None)
-    own = _numbers(form, values, shape)
-    found = None if labels is None or form == "losses" else _labels(labels, len(raw), own.shape[1])
+    single = form in ("losses", "errors")
+    own = _numbers(form, values, (len(raw),) if single else (len(raw), None))
+    found = None if labels is None or single else _labels(labels, len(raw), own.shape[1])
     models = [Reference(_answers(form, one, found), inside) for one, inside in references]
     return scores_of(raw, signals(_answers(form, own, found), models, attacks))
 
 
 def _answers(form: str, values: NDArray[np.float64], labels: NDArray[np.intp] | None) -> Answers:
-    forms: dict[str, Form] = {"losses": "losses", "probabilities": "probabilities", "logits": "logits"}
+    forms: dict[str, Form] = {one: one for one in ("losses", "errors", "probabilities", "logits")}
     return read_answers(forms[form], values, labels)
 
 

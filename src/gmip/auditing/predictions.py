@@ -21,7 +21,7 @@ from gmip.stats.scores import Fact
 __all__ = ["ATTACKS", "Answers", "Form", "Reference", "Signal", "read_answers", "signals"]
 
 Array = NDArray[np.float64]
-Form = Literal["losses", "label probabilities", "probabilities", "logits"]
+Form = Literal["losses", "errors", "label probabilities", "probabilities", "logits"]
 _LEAST: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
 _SUM_ERROR: Final = 0.02  # by which rounded probabilities of a record may miss 1
 _OFFLINE_SCALE: Final = 0.3  # of RMIA, as in `gmip.attacks.RMIA`
@@ -49,7 +49,7 @@ class Answers:
     ----------
     log_p : shape (c,), log of the probability of the true label; minus the loss.
     phi : shape (c,), logit-scaled confidence log(p/(1 - p)) in the true label, infinite where p is 0 or 1; of losses
-        that are negative, which come from densities, minus the loss.
+        that are negative, which come from densities, minus the loss; of errors, minus their size.
     logs, labels : shapes (c, k) and (c,), log-probabilities of all classes, and the place of the true one.
     densities : losses are of densities, not of probabilities.
     """
@@ -80,7 +80,10 @@ class Signal:
 
 
 def read_answers(form: Form, values: Array, labels: NDArray[np.intp] | None) -> Answers:
-    """From losses or probabilities of the true label, shape (c,), or probabilities or logits of k classes, (c, k)."""
+    """From losses or probabilities of the true label, shape (c,), or probabilities or logits of k classes, (c, k); or
+    from errors of predicted values, in units of their usual size, as if they were normal."""
+    if form == "errors":
+        return Answers(-0.5 * values**2, -np.abs(values), densities=True)
     if form == "losses":
         if values.size and values.min() < 0.0:
             return Answers(-values, -values, densities=True)

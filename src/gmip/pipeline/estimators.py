@@ -79,7 +79,7 @@ def audit_estimator(
     them leaks less as a rule, not always.
     """
     watch = watch or silent
-    data = _data(X, y)
+    data = _data(X, y, _new(make))
     count = check.count("shadows", shadows) if shadows else 0
     if count == 1:
         raise InvalidArgument("compares with nothing", argument="shadows", value=1, remedy="pass 0, or 2 and more")
@@ -87,12 +87,13 @@ def audit_estimator(
     refits = _Refits(make=make, X=data.X, y=data.y, classes=data.classes, seed=check.seed(seed))
     target = refits.fit(0)
     told = _fitted_references(refits, count, settings, watch)
+    unit = _usual_error(target, told) if target.form == "errors" else 1.0
     scores = prediction_scores(
         target.inside,
         form=target.form,
-        values=target.values,
+        values=target.values / unit,
         labels=data.places,
-        references=[(one.values, one.inside) for one in told],
+        references=[(one.values / unit, one.inside) for one in told],
         attacks=None if attacks is None else [name for name in attacks if name != _DECODE] or None,
         ids=ids,
         groups=groups,
@@ -141,7 +142,7 @@ class _Data(NamedTuple):
     places: NDArray[np.intp] | None  # of the labels among the classes
 
 
-def _data(X: Any, y: ArrayLike) -> _Data:
+def _data(X: Any, y: ArrayLike, model: Any) -> _Data:
     targets = np.asarray(y)
     rows = X.shape[0] if hasattr(X, "shape") else len(X)
     if targets.ndim != 1 or len(targets) != rows:
@@ -152,10 +153,20 @@ def _data(X: Any, y: ArrayLike) -> _Data:
         raise InvalidArgument(f"has {rows} records", argument="X", remedy="pass more: half of them are trained on")
     if targets.dtype.kind == "f" and not np.isfinite(targets).all():
         raise InvalidArgument("has entries that are not finite", argument="y", remedy="leave out these records")
-    if targets.dtype.kind == "f" and np.any(targets != np.round(targets)):
-        return _Data(X, targets, None, None)
+    if targets.dtype.kind in "fiu" and (_predicts_values(model) or np.any(targets != np.round(targets))):
+        return _Data(X, targets.astype(np.float64), None, None)
     classes, places = np.unique(targets, return_inverse=True)
     return _Data(X, targets, classes, places.reshape(-1).astype(np.intp))
+
+
+def _predicts_values(model: Any) -> bool:
+    """Whether whole numbers in y are values, not names of classes."""
+    from sklearn.base import is_regressor
+
+    try:
+        return bool(is_regressor(model))
+    except Exception:  # an estimator that does not know scikit-learn's tags
+        return not hasattr(model, "predict_proba") and not hasattr(model, "decision_function")
 
 
 class _Answered(NamedTuple):
@@ -214,6 +225,13 @@ def _fitted_references(refits: _Refits, count: int, settings: Workers, watch: Wa
     return [told[job] for job in sorted(told)]
 
 
+def _usual_error(target: _Answered, told: list[_Answered]) -> float:
+    """The root mean square of the errors that shadow models make on records that they were not fitted to, so that no
+    score depends on the units of y. Without any, of all errors of the model: who was in plays no part."""
+    squares = [float(np.mean(one.values[~one.inside] ** 2)) for one in told] or [float(np.mean(target.values**2))]
+    return float(np.sqrt(np.mean(squares))) or 1.0
+
+
 def _new(make: Any) -> Any:
     if hasattr(make, "fit") and not isinstance(make, type):
         return copy.deepcopy(make)  # unfitted, as it was given; clone() asks for scikit-learn's own base class
@@ -251,11 +269,11 @@ def _rows(X: Any, chosen: NDArray[np.bool_]) -> Any:
 
 
 def _answers(model: Any, X: Any, classes: NDArray[Any] | None, y: NDArray[Any]) -> tuple[str, Array]:
-    """("probabilities" or "logits", (n, k)) of all classes, those that the model never saw included; or ("losses",
-    (n,)), squared errors."""
+    """("probabilities" or "logits", (n, k)) of all classes, those that the model never saw included; or ("errors",
+    (n,)) of predicted values."""
     if classes is None:
         predicted = np.asarray(_theirs("predict", model, lambda: model.predict(X)), dtype=np.float64).reshape(-1)
-        return "losses", (predicted - y) ** 2
+        return "errors", predicted - y
     if hasattr(model, "predict_proba"):
         given = np.asarray(_theirs("predict_proba", model, lambda: model.predict_proba(X)), dtype=np.float64)
         return "probabilities", _placed(given, model, classes, 0.0)

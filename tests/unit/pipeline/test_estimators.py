@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -82,6 +82,32 @@ def test_regression_and_decision_functions():
     assert list(attacks(found)) == ["loss"]
     regression = gmip.audit_estimator(lambda: Ridge(1.0), X, values, shadows=4)
     assert {"loss", "lira", "rmia"} <= set(attacks(regression)) and regression.runs[0].facts.test_accuracy is None
+
+
+def test_regression_in_any_units():
+    """Whole numbers are values where the estimator is a regressor; metres and millimetres leak the same."""
+    values = np.round(100.0 * X[:, 0] + 50.0 * RNG.normal(size=200))
+    found = [
+        gmip.audit_estimator(KNeighborsRegressor(2), X, scale * values, shadows=8, attacks=["loss", "lira", "rmia"])
+        for scale in (1.0, 1000.0)
+    ]
+    metres, millimetres = ({name: a.auc.value for name, a in attacks(one).items()} for one in found)
+    assert metres == pytest.approx(millimetres) and metres["rmia"] > metres["loss"] > 0.6 and metres["lira"] > 0.75
+
+
+class OnlyPredicts:
+    """Of nobody's library."""
+
+    def fit(self, X: Any, y: Any) -> None:
+        self.model = KNeighborsRegressor(1).fit(X, y)
+
+    def predict(self, X: Any) -> Any:
+        return self.model.predict(X)
+
+
+def test_an_estimator_that_only_predicts():
+    found = gmip.audit_estimator(OnlyPredicts, X, np.round(10.0 * X[:, 0]), shadows=0)
+    assert attacks(found)["loss"].auc.value > 0.7
 
 
 class Broken:
