@@ -1,0 +1,35 @@
+"""Who is less protected than was promised: the mu of every record by its own gradients along a run.
+
+    python examples/individual_promises.py audit-individual
+
+A promise is about a typical record, or about any. A hundred digits are trained twice, without noise and with clipping
+and noise, and the audit computes what each run promises to each record. The report has the share of members beyond the
+promise, and exposed-RUN.csv the own mu of each record. For a run of yours, gmip audit TASK --run RUN does the same.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from gmip.pipeline import make_config, run_audit
+from gmip.report import sentences, write_report
+
+RECIPE = {"dataset_size": 100, "num_steps": 2, "learning_rate": 0.5, "sampling": "full"}
+RUNS = [
+    {"name": "plain", "recipe": RECIPE},
+    {"name": "noisy", "recipe": RECIPE | {"clip_norm": 8.0}, "target_mu": 0.5, "notion": "gdp"},
+]
+
+
+def main(folder: str) -> None:
+    audited = run_audit(make_config({"task": "digits", "runs": RUNS, "attacks": ["glir"], "seed": 1, "out": folder}))
+    written = write_report(audited.result, folder, candidates=audited.candidates)
+    for run in audited.result.runs:
+        own = {one.id: one.own_mu for one in audited.candidates[run.name] if one.own_mu is not None}
+        print(f"{run.name}: {sentences.individual(run)}")
+        print("Least protected:", ", ".join(f"{id} ({own[id]:.2f})" for id in sorted(own, key=own.get)[:-4:-1]))
+    print(f"Report: {written.html}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
