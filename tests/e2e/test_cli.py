@@ -146,7 +146,7 @@ RUN_OPTIONS = (
 OPTIONS = {
     "account": RUN_OPTIONS + "--fpr",
     "calibrate": RUN_OPTIONS + "--target-mu --target-tpr --target-advantage --target-epsilon --notion "
-    "--solve-for --hold",
+    "--solve-for --hold --alternatives",
     "convert": "--mu-dp --mu-mip --epsilon --delta --params --batch-size --clip --noise-std --noise-multiplier "
     "--dong-sigma --json",
 }
@@ -471,6 +471,7 @@ def test_calibrate_json(answer, options, keywords, target, measure, notion):
         "epsilon": target.get("epsilon") and pytest.approx(3.0, rel=2e-6),
         "delta": target.get("delta"),
         **claimed(curve),
+        "alternatives": None,
     }
     assert got["achieved"] <= next(iter(target.values()))
 
@@ -491,6 +492,26 @@ def test_calibrate_takes_the_accounting_options(answer, options, how):
 def test_calibrate_shuffled_epochs(answer):
     got = answer("calibrate", *RUN, "--clip", "500", *TARGET, "--sampling", "shuffled")
     assert got["noise_std"] == gmip.calibrate(CLIPPED.replace(sampling="shuffled"), target_mu=0.4).noise_std
+
+
+def test_calibrate_names_the_other_ways(answer, run):
+    argv = ["calibrate", *RUN, "--clip", "500", "--noise-std", "0.3", "--target-tpr", "0.04@0.01", "--alternatives"]
+    got = answer(*argv)
+    assert got["noise_std"] == gmip.calibrate(CLIPPED, target_tpr=(0.04, 0.01)).noise_std
+    found = {one["change"]: one for one in got["alternatives"]["open"]}
+    assert list(found) == ["noise", "noise-alone", "batch", "steps", "clip", "parameters", "data"]
+    assert got["alternatives"]["closed"] == []
+    for one in found.values():
+        names = [field.name for field in dataclasses.fields(gmip.NoisySGD)]
+        (settings,) = one["run"]
+        changed = gmip.NoisySGD(**{name: settings[name] for name in names})
+        notion = "gdp" if one["change"] == "noise-alone" else "gmip"
+        assert gmip.account(changed, notion=notion).tpr_at(0.01) == one["value"] <= 0.04
+    out = run(*argv).out
+    assert "Other ways to the same target, each alone:" in out and "--try-advice" in out
+    lines = out.splitlines()
+    assert all(one["command"] in lines for change, one in found.items() if change != "noise")
+    assert answer("calibrate", *RUN, "--clip", "500", *TARGET)["alternatives"] is None
 
 
 def test_an_equivalent_mu_is_not_called_gdp(run, answer):

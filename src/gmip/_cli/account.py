@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import gmip
 from gmip import _numbers
 from gmip._cli import options, parse, show
-from gmip._cli.schedule import as_understood, build_runs
+from gmip._cli.schedule import as_understood, build_runs, slow_because
+from gmip._cli.stages import patience
 from gmip.accounting.account import Composition, mu_per_step
 from gmip.accounting.account import account as account_run
 from gmip.accounting.claims import ADJACENCY, at_most, found
@@ -89,7 +90,8 @@ def account(
     record = options.read_susceptibility(susceptibility, susceptibility_file)
     known = options.read_attacker(attacker_knows)
 
-    curve = account_run(runs, susceptibility=record, attacker_knows=known, bound=one_step, composition=many_steps)
+    with patience(slow_because(runs, record)):
+        curve = account_run(runs, susceptibility=record, attacker_knows=known, bound=one_step, composition=many_steps)
     mu_step = None
     if not isinstance(record, str):
         largest = None if record is None else float(record.max())

@@ -39,10 +39,12 @@ def print_audit(result: AuditResult, written: Written) -> None:
         rows += [
             (
                 f"members found at {_numbers.rate(key)} false alarms, "
-                + ("promised at most" if promise.is_bound else "forecast, about"),
+                + ("promised at most" if promise.is_bound else "forecast, about")
+                + (" (by noise alone: differential privacy)" if promise.key == "gdp" else ""),
                 _numbers.percent(most, "up"),
             )
-            for promise in one.promises[:1]
+            for number, promise in enumerate(one.promises)
+            if number == 0 or promise.key == "gdp"
             for key, most in promise.tpr_at.items()
         ]
         for attack in one.attacks:

@@ -9,9 +9,13 @@ import gmip
 from gmip import _numbers
 from gmip._cli import options, parse, show
 from gmip._cli.errors import BadRequest
-from gmip._cli.schedule import as_understood, build_runs
+from gmip._cli.schedule import as_understood, build_runs, slow_because
+from gmip._cli.stages import patience
 from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
+from gmip.accounting.alternative_words import NAMES, calculator_command, closed_sentence, reached, setting_words
+from gmip.accounting.alternatives import Ways
+from gmip.accounting.alternatives import alternatives as find_alternatives
 from gmip.accounting.calibrate import SolveFor
 from gmip.accounting.calibrate import calibrate as calibrate_run
 from gmip.accounting.claims import at_most
@@ -21,6 +25,7 @@ from gmip.accounting.tradeoff import TradeOff
 __all__ = ["calibrate"]
 
 HOLDS: tuple[Literal["steps", "epochs"], ...] = ("steps", "epochs")
+_WAYS_SECONDS = 120.0  # for the ways beside noise: what takes longer is named, not computed
 SHOWN_DELTA = 1.0e-6  # where differential privacy is shown and none was asked for
 SOLVABLE: dict[str, SolveFor] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}
 
@@ -68,6 +73,16 @@ def calibrate(
             "With --solve-for batch-size: keep the number of steps (default) or of epochs.",
         ),
     ] = None,
+    alternatives: Annotated[
+        bool,
+        options.option(
+            "--alternatives",
+            None,
+            options.TARGET,
+            "Also find the other ways to the target: larger batches, fewer steps, fewer parameters, more data; with "
+            "--noise-std (what there is now) a smaller clipping norm, too.",
+        ),
+    ] = False,
     explain: options.Explain = False,
     json: options.Json = False,
 ) -> None:
@@ -86,19 +101,25 @@ def calibrate(
     noise; null with --solve-for batch-size or steps), mu (equivalent mu over
     the FPRs of mu_fpr_range), gdp_mu (with --notion gdp: the mu of Gaussian
     differential privacy, at every FPR), adjacency, epsilon and delta (where
-    a delta is given), tpr_error, kind, for_whom, caveat, assumptions.
+    a delta is given), tpr_error, kind, for_whom, caveat, assumptions;
+    alternatives (null without --alternatives; open: change, run, value, kind,
+    for_whom, command; closed: change, why).
     """
     target = options.read_target(target_mu, target_tpr, target_advantage, target_epsilon, delta)
     solve_for = solve_for or "noise-std"
     solved = SOLVABLE[parse.one_of("--solve-for", solve_for, tuple(SOLVABLE))]
     kind = parse.one_of("--notion", notion or "gmip", NOTIONS)
     for option, value in {"--noise-std": noise_std, "--noise-multiplier": noise_multiplier}.items():
-        if solved == "noise_std" and value is not None and not phase:
+        if solved == "noise_std" and value is not None and not phase and not alternatives:
             raise BadRequest(
                 f"{option} is what gmip calibrate finds", remedy="leave it out, or pass --solve-for batch-size or steps"
             )
     if phase and solved != "noise_std":
         raise BadRequest(f"--solve-for {solve_for} is for a single run, not for a schedule", remedy="leave out --phase")
+    if alternatives and solved != "noise_std":
+        raise BadRequest(
+            f"--alternatives does not apply to --solve-for {solve_for}, which is one of them", remedy="leave one out"
+        )
     if hold is not None and solved != "batch_size":
         raise BadRequest(f"--hold does not apply to --solve-for {solve_for}", remedy="leave it out")
     if kind == "gdp":
@@ -136,11 +157,15 @@ def calibrate(
     }
     held = parse.one_of("--hold", hold or "steps", HOLDS)
 
-    if phase:
-        found = calibrate_run(runs, **target.keywords, **accounting)
-    else:
-        found = [calibrate_run(runs[0], **target.keywords, **accounting, solve_for=solved, hold=held)]
-    curve = account_run(found, **accounting)
+    ways = None
+    with patience(slow_because(runs, record)):
+        if phase:
+            found = calibrate_run(runs, **target.keywords, **accounting)
+        else:
+            found = [calibrate_run(runs[0], **target.keywords, **accounting, solve_for=solved, hold=held)]
+        curve = account_run(found, **accounting)
+        if alternatives:
+            ways = find_alternatives(runs, seconds=_WAYS_SECONDS, **target.keywords, **accounting)
     achieved = target.measure(curve)
     small = target.answer.get("delta")
     if json:
@@ -160,6 +185,7 @@ def calibrate(
                 "epsilon": None if small is None else curve.epsilon(small),
                 "delta": small,
                 **show.claim_as_json(curve),
+                "alternatives": None if ways is None else _ways_as_json(ways, target, accounting),
             }
         )
         return
@@ -168,6 +194,41 @@ def calibrate(
     if kind == "gdp":
         rows += _gdp_rows(curve, target)
     show.print_answer(rows, f"{_advice(found, solved)}: {target.sentence(curve)}", curve, explain=explain)
+    if ways is not None:
+        _print_ways(ways, target, accounting)
+
+
+def _ways_as_json(ways: Ways, target: options.Target, accounting: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "open": [
+            {
+                "change": way.change,
+                "run": as_understood(way.runs),
+                "value": way.value,
+                "kind": way.curve.kind,
+                "for_whom": way.curve.for_whom,
+                "command": calculator_command(way, ways, target.keywords | accounting),
+            }
+            for way in ways.open
+        ],
+        "closed": [{"change": one.change, "why": one.why} for one in ways.closed],
+    }
+
+
+def _print_ways(ways: Ways, target: options.Target, accounting: dict[str, Any]) -> None:
+    """The ways beside the noise that was asked for, each alone."""
+    others = [way for way in ways.open if way.change != "noise"]
+    rows = [(f"{NAMES[way.change]}: {setting_words(way, ways.runs)}", reached(way, target.keywords)) for way in others]
+    if not rows:
+        print("No other way is needed." if ways.met else f"No other way leads there. {closed_sentence(ways.closed)}")
+        return
+    notes = [closed_sentence(ways.closed)] if ways.closed else []
+    notes.append("What each costs in accuracy is not measured here: gmip audit --try-advice measures it.")
+    show.print_people(rows, "Other ways to the same target, each alone:", notes)
+    for way in others:
+        command = calculator_command(way, ways, target.keywords | accounting)
+        if command is not None:
+            print(command)
 
 
 def _common(runs: Sequence[NoisySGD], name: str) -> Any:

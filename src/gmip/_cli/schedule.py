@@ -11,7 +11,7 @@ from gmip._cli.errors import BadRequest, listed
 from gmip._validate import did_you_mean
 from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
 
-__all__ = ["as_understood", "build_runs"]
+__all__ = ["as_understood", "build_runs", "slow_because"]
 
 _EXAMPLES: Final = {"--dataset-size": "48000", "--batch-size": "400", "--steps": "1200", "--params": "650"}
 Given = dict[str, tuple[str, str]]  # name of an option -> (what errors call it, the text)
@@ -138,3 +138,13 @@ def as_understood(runs: Sequence[NoisySGD]) -> list[dict[str, Any]]:
         }
         for run in runs
     ]
+
+
+def slow_because(runs: Sequence[NoisySGD], record: Any) -> str:
+    """Why an answer takes its time, to be said if it does."""
+    what = [
+        "shuffled epochs" if any(run.sampling == "shuffled" for run in runs) else "",
+        "the worst spread of a random record" if isinstance(record, str) else "",
+    ]
+    named = " and ".join(one for one in what if one)
+    return f"Still computing: {named} can take minutes" if named else "Still computing"

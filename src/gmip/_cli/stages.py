@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ from typing import Any, Final
 from gmip._progress import Progress, Watch, bars
 from gmip.errors import GmipWarning
 
-__all__ = ["stages", "warnings_in_one_line"]
+__all__ = ["patience", "stages", "warnings_in_one_line"]
 
 _EVERY: Final = 30.0  # seconds
+_SOON: Final = 4.0  # until silence needs a reason
 
 
 def stages() -> contextlib.AbstractContextManager[Watch]:
@@ -36,6 +38,27 @@ def _line(stage: str, /) -> Progress:
             print(f"{stage}: {done} of {total}, about {_span(left)} left", file=sys.stderr, flush=True)
 
     return tell
+
+
+@contextlib.contextmanager
+def patience(reason: str) -> Iterator[None]:
+    """Work that may take long and cannot tell how far it is: after some seconds its reason, then how long it took."""
+    done = threading.Event()
+
+    def tell() -> None:
+        begun, wait = time.monotonic(), _SOON
+        while not done.wait(wait):
+            past = time.monotonic() - begun
+            print(f"{reason} ({_span(past)} so far).", file=sys.stderr, flush=True)
+            wait = max(_EVERY, past)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
 
 
 def _span(seconds: float) -> str:

@@ -259,6 +259,8 @@ def train(
     ]
     done = f"Trained {chosen.name} in {made.num_steps} steps. "
     show.print_answer(rows, done + found(curve, 0.01), curve, explain=explain)
+    if gdp is not None and gdp["caveat"] is not None:
+        print(f"Differential privacy here: {gdp['caveat']}")
     print(f"Trace and result: {out} (protect it like the data)")
     if planted is not None:
         print(f"{planted} canaries took part. Test the promise with them: gmip audit --canaries {shlex.quote(out)}")

@@ -92,7 +92,7 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
             "Proved only for epochs in which every record picks its batch on its own (balls in bins), so not for a "
             "DataLoader, with which chosen data can leak more (docs/theory/shuffled.md). It compares with the record's "
             "gradient set to zero, which moves a sum half as far as another record in its place: a membership answer "
-            "for shuffled epochs is about that larger change."
+            "for shuffled epochs (gmip) is about that larger change, and can need more noise than this one."
         )
     whom = (
         "any record and any attacker, the others not being chosen to harm it"

@@ -42,7 +42,7 @@ def reasons(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     """What stands behind the answer: numbers, the promise, how sure it is, other attackers, warnings."""
     answers = [
         ("What to do", tag("dd", _first_advice(run, key))),
-        ("The promise", tag("dd", f"{sentences.label(run.verdict)}. {sentences.headline(run.verdict)}")),
+        ("The promise", tag("dd", sentences.promise(run))),
         ("How sure", tag("dd", sentences.certainty(result, run))),
         ("Pipeline limit", tag("dd", sentences.gate(run, run.gate))) if run.gate else None,
     ]

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 
 from gmip._numbers import count, interval, number, percent, rate, rate_key
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of
-from gmip.auditing.promises import excludes_nothing
+from gmip.auditing.promises import GIVEN_CLAIM, excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, Evidence, Goal, Promise, RunAudit
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Ship",
     "all_badges",
     "badges",
+    "both_promises",
     "exposure",
     "front",
     "goal_words",
@@ -90,6 +91,37 @@ def goal_words(goal: Goal) -> str:
 def promise_for(run: RunAudit, answer: AttackerAnswer) -> Promise | None:
     """What the accountant promises to such an attacker."""
     return next((one for one in run.promises if one.key == ("list" if answer.knows else "claimed")), None)
+
+
+def both_promises(run: RunAudit) -> str:
+    """What the accountant promises by noise and data (GMIP), and by noise alone (GDP), where both are; else empty."""
+    kinds = {one.key: one for one in run.promises}
+    ours, alone = kinds.get("claimed"), kinds.get("gdp")
+    if ours is None or alone is None or ours.for_whom == GIVEN_CLAIM.for_whom:
+        return ""
+    fpr = (run.goal or DEFAULT_GOAL).fpr
+    said = [_promised(one, fpr) for one in (ours, alone)]
+    if None in said:
+        return ""
+    game = ""
+    if alone.adjacency == "zero-out-one":
+        game = (
+            " The second compares with the record's gradient set to zero, the first with another record in its place, "
+            "which is a larger change: so the second can be the smaller number."
+        )
+    return (
+        f"Promised at {rate(fpr)} false alarms: {said[0]} by noise and the randomness of the data (GMIP), {said[1]} by "
+        f"noise alone (differential privacy, {alone.adjacency or 'for any data'}).{game}"
+    )
+
+
+def _promised(promise: Promise, fpr: float) -> str | None:
+    tpr = promise.tpr_at.get(rate_key(fpr))
+    if tpr is None:
+        return None
+    if excludes_nothing(tpr):
+        return "nothing"
+    return f"{'at most' if promise.is_bound else 'about'} {percent(tpr, 'up')}"
 
 
 def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:

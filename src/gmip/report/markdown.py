@@ -53,7 +53,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
             f"**{target.text}.** {plain(answer_words.target_sentence(run, answer))}"
         )
     parts += [
-        f"The promise: {sentences.label(run.verdict)}. {plain(sentences.headline(run.verdict))}",
+        f"The promise: {plain(sentences.promise(run))}",
         f"How sure: {plain(sentences.certainty(result, run))}",
     ]
     if run.gate:

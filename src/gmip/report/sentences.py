@@ -30,6 +30,7 @@ __all__ = [
     "meaning",
     "moment",
     "not_shown",
+    "promise",
     "rates",
     "strongest",
     "unchecked",
@@ -173,6 +174,12 @@ def headline(verdict: Verdict) -> str:
     """The answer in one sentence, without the label that stands above it."""
     rest = verdict.headline.removeprefix(f"{LABELS[verdict.kind]}: ")
     return rest[:1].upper() + rest[1:]
+
+
+def promise(run: RunAudit) -> str:
+    """Whether the promise was refuted, and what it is by each notion where there are two."""
+    both = answer_words.both_promises(run)
+    return f"{label(run.verdict)}. {headline(run.verdict)}" + (f" {both}" if both else "")
 
 
 def data_protection(result: AuditResult) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gmip.auditing.promises import GIVEN_CLAIM
 from gmip.auditing.schema import AttackerAnswer, AuditResult, Estimate, Evidence, Goal
 from gmip.report import answer_words
 from tests.unit.report import sample
@@ -110,3 +111,22 @@ def test_weak_attacks_on_predictions_are_said_to_be_weak():
     assert "LiRA and RMIA (--attacks lira,rmia) are stronger" in answer_words.leak_sentence(
         run(one, attacks=attacks), one
     )
+
+
+def test_both_promises_are_said_where_there_are_two():
+    (run,) = sample.exposed().runs
+    said = answer_words.both_promises(run)
+    assert said == (
+        "Promised at 1% false alarms: at most 3.39% by noise and the randomness of the data (GMIP), at most 8.44% by "
+        "noise alone (differential privacy, for any data)."
+    )
+    claimed, gdp = run.promises[0], next(one for one in run.promises if one.key == "gdp")
+    weak = gdp.model_copy(update={"tpr_at": {"0.01": 0.9999}, "kind": "forecast", "adjacency": "zero-out-one"})
+    words = answer_words.both_promises(run.model_copy(update={"promises": (claimed, weak)}))
+    assert "nothing by noise alone (differential privacy, zero-out-one)" in words
+    assert words.endswith("so the second can be the smaller number.")
+    assert answer_words.both_promises(run.model_copy(update={"promises": (claimed,)})) == ""
+    given = claimed.model_copy(update={"for_whom": GIVEN_CLAIM.for_whom})
+    unknown = gdp.model_copy(update={"tpr_at": {}})
+    for pair in ((claimed, unknown), (given, gdp)):
+        assert answer_words.both_promises(run.model_copy(update={"promises": pair})) == ""
