@@ -1,9 +1,10 @@
 """What the badges of a report say over simulated audits in which the truth is known.
 
-    python benchmarks/verdicts.py [--audits 200]
+    python benchmarks/verdicts.py [--audits 200] [--truth "no leak"]
 
 Scores are Gaussian with a known mu; the target is 5% of the members at 1% false alarms (mu = 0.68). Prints a Markdown
-table: of how many audits the leak badge and the target badge said what.
+table: of how many audits the leak badge, the target badge and the test of the promise said what, and below it the
+rates of errors: a leak where there is none, a target missed that is kept, a promise refuted that holds.
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ from gmip.accounting.tradeoff import Claim
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, attacker_answers
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.promises import promise
-from gmip.auditing.schema import AttackerAnswer
-from gmip.auditing.verdict import tpr_lower_bounds
+from gmip.auditing.schema import AttackerAnswer, Verdict
+from gmip.auditing.verdict import tpr_lower_bounds, verdict
 from gmip.stats import RunScores
 
-TRUTHS = {"no leak": 0.0, "leak below the target": 0.4, "leak at the target": 0.68, "leak above it": 1.3}
+TRUTHS = {  # mu
+    "no leak": 0.0,
+    "leak below the target": 0.4,
+    "leak at the target": 0.68,
+    "leak above it": 1.3,
+}
 PROMISES = {
     "useful bound (mu 0.5)": (0.5, "bound"),
     "vacuous bound (mu 4)": (4.0, "bound"),
@@ -31,7 +37,7 @@ PROMISES = {
 SIZES = (50, 1000)
 
 
-def audit(mu: float, size: int, promised: tuple[float, str], sound: bool, seed: int) -> AttackerAnswer:
+def audit(mu: float, size: int, promised: tuple[float, str], sound: bool, seed: int) -> tuple[AttackerAnswer, Verdict]:
     rng = np.random.default_rng(seed)
     runs = [RunScores(rng.normal(mu, 1.0, size), rng.normal(0.0, 1.0, size))]
     curve = Gaussian(promised[0])
@@ -59,24 +65,46 @@ def audit(mu: float, size: int, promised: tuple[float, str], sound: bool, seed: 
         confidence=0.95,
         sound_record=sound,
     )
-    return answer
+    return answer, verdict([outcome], curve, fpr=0.01, confidence=0.95)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--audits", type=int, default=200)
-    audits = parser.parse_args().audits
-    print("| truth | records of each kind | promise | leak badge | target badge |\n|---|---|---|---|---|")
+    parser.add_argument("--truth", choices=TRUTHS, action="append", help="only these rows; repeat for more")
+    given = parser.parse_args()
+    audits = given.audits
+    print("| truth | records of each kind | promise | leak badge | target badge | promise test |")
+    print("|---|---|---|---|---|---|")
+    wrong = {"a leak where there is none": [0, 0], "a kept target missed": [0, 0], "a true promise refuted": [0, 0]}
     rows = [(truth, size, name, True) for truth in TRUTHS for size in SIZES for name in PROMISES]
     rows += [(truth, 1000, "useful bound (mu 0.5)", False) for truth in ("no leak", "leak above it")]
+    rows = [row for row in rows if not given.truth or row[0] in given.truth]
     for truth, size, name, sound in rows:
         found = [audit(TRUTHS[truth], size, PROMISES[name], sound, seed) for seed in range(audits)]
-        leaks, targets = (Counter(getattr(one, badge) for one in found) for badge in ("leak", "target"))
-        words = (", ".join(f"{what} {100 * n / audits:.0f}%" for what, n in c.most_common()) for c in (leaks, targets))
+        said = {
+            "leak": Counter(answer.leak for answer, _ in found),
+            "target": Counter(answer.target for answer, _ in found),
+            "promise": Counter(judged.kind for _, judged in found),
+        }
+        words = [", ".join(f"{what} {100 * n / audits:.0f}%" for what, n in c.most_common()) for c in said.values()]
+        mu = TRUTHS[truth]
+        for error, applies, count in (
+            ("a leak where there is none", mu == 0.0, said["leak"]["leak"]),
+            ("a kept target missed", mu <= TRUTHS["leak at the target"], said["target"]["missed"]),
+            ("a true promise refuted", mu <= PROMISES[name][0], said["promise"]["exposed"]),
+        ):
+            if applies and name == "useful bound (mu 0.5)" and sound:  # the others are the same audits again
+                wrong[error][0] += count
+                wrong[error][1] += audits
         print(
             f"| {truth} | {size:,} | {name if sound else name + ', failed run check'} | {' | '.join(words)} |",
             flush=True,
         )
+    rates = (
+        f"{error} {count} of {total} ({100 * count / total:.1f}%)" for error, (count, total) in wrong.items() if total
+    )
+    print(f"\nErrors: {'; '.join(rates)}.")
 
 
 if __name__ == "__main__":

@@ -224,9 +224,13 @@ def test_the_page_by_slider_drag_key_and_address(browser: Any, port: int):
         page.fill("#batch_size", "0")
         page.wait_for_selector("#batch_size-problem:not([hidden])")
         assert page.get_attribute("#batch_size", "aria-invalid") == "true"
+        # What is still drawn answers another question: it fades, and its numbers are gone.
+        assert not page.locator("#rows").is_visible() and not page.locator("#command").is_visible()
+        assert float(page.locator("#drawing").evaluate("one => getComputedStyle(one).opacity")) < 0.2
         page.focus("#batch_size-slider")
         page.keyboard.press("ArrowRight")
         page.wait_for_selector("#batch_size-problem", state="hidden")
+        page.wait_for_selector("#rows")
         page.fill("#batch_size", "400")
         sentence(page, "about 4.39% of the members")
         # Steps follow the epochs that are kept.
@@ -242,7 +246,7 @@ def test_the_page_by_slider_drag_key_and_address(browser: Any, port: int):
         page.mouse.move(x, y + 20, steps=3)
         page.mouse.up()
         page.wait_for_function("() => Number(document.getElementById('noise_std').value) > 0")
-        assert float(page.input_value("#tpr")) < 0.03
+        assert float(page.input_value("#tpr")) < 0.05
         # By keyboard alone, too.
         page.focus("#handle")
         before = float(page.input_value("#tpr"))

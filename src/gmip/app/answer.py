@@ -23,6 +23,7 @@ __all__ = ["LOWEST", "answer"]
 
 LOWEST: Final = 1.0e-4  # where the logarithmic axes begin
 _RATES: Final = np.concatenate([[0.0], np.geomspace(1.0e-6, 0.1, 90), np.linspace(0.1, 1.0, 91)[1:]])
+_SAME: Final = 1.001  # a ratio below which two answers are one
 _DELTA: Final = 1.0e-6
 _EXTREME: Final = "These numbers are too extreme to compute with: type more moderate sizes, noise or rates."
 
@@ -56,7 +57,7 @@ def _answer(question: Question) -> dict[str, Any]:
         "sentence": f"{found(curve, question.fpr)}, for {curve.for_whom}.",
         "badge": ("good" if curve.kind == "bound" else "open") if met else "bad",
         "target": _target_sentence(question, curve, met),
-        "standing": standing(curve) if gdp is None or gdp.claim.caveat is None else f"{standing(curve)} {_beside(gdp)}",
+        "standing": " ".join(filter(None, (standing(curve), _no_more(question, run, curve), _beside(gdp)))),
         "assumptions": list(curve.assumptions),
         "rows": _rows(question, run, curve, gdp, gdp_run),
         "fields": {
@@ -79,8 +80,21 @@ def _with_noise_for_gdp(run: NoisySGD, goal: dict[str, Any]) -> NoisySGD | None:
         return None
 
 
-def _beside(gdp: TradeOff) -> str:
-    return f"Differential privacy here: {gdp.claim.caveat}"
+def _beside(gdp: TradeOff | None) -> str | None:
+    return None if gdp is None or gdp.claim.caveat is None else f"Differential privacy here: {gdp.claim.caveat}"
+
+
+def _no_more(question: Question, run: NoisySGD, curve: TradeOff) -> str | None:
+    """That knowing more helps the attacker no further, where the noise alone gives the answer."""
+    if run.noise_std == 0.0 or question.attacker_knows == 1.0:
+        return None
+    try:
+        most = account(run, susceptibility=question.record, attacker_knows=1.0).tpr_at(question.fpr)
+    except GmipError:
+        return None
+    if most > curve.tpr_at(question.fpr) * _SAME:
+        return None
+    return "The noise alone gives this answer: what the attacker knows about the others changes nothing."
 
 
 def _target_sentence(question: Question, curve: TradeOff, met: bool) -> str:

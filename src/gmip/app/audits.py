@@ -8,13 +8,15 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
+from urllib.parse import urlencode
 
 from gmip import _numbers
 from gmip._html import Html, join, tag
 from gmip._io import open_file
+from gmip.accounting.mechanism import SAMPLINGS
 from gmip.app.frame import frame
-from gmip.auditing.attacker_answers import LEAKS, TARGETS, answers_of
-from gmip.auditing.schema import AuditResult, Evidence
+from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of
+from gmip.auditing.schema import AuditResult, Evidence, RunAudit
 
 __all__ = ["FoundAudit", "audits_page", "find_audits", "read_report"]
 
@@ -101,7 +103,7 @@ def _text(path: Path) -> str | None:
 
 def audits_page(audits: Sequence[FoundAudit]) -> str:
     """One line for each run of each audit."""
-    columns = ("Audit", "Run", "Leak", "Target", "Clearest evidence", "Test accuracy", "When")
+    columns = ("Audit", "Run", "Leak", "Target", "Clearest evidence", "Test accuracy", "When", "Calculator")
     head = tag("tr", *(tag("th", name, scope="col") for name in columns))
     rows = [row for audit in audits for row in _rows(audit)]
     table = tag(
@@ -121,7 +123,7 @@ def _rows(audit: FoundAudit) -> list[Html]:
     link = tag("a", name, href=f"/audits/{audit.key}") if audit.report else join(name)
     first = tag("th", link, tag("small", audit.place), scope="row")
     if audit.result is None:
-        return [tag("tr", first, tag("td", "result.json cannot be read", colspan=6))]
+        return [tag("tr", first, tag("td", "result.json cannot be read", colspan=7))]
     rows = []
     for run in audit.result.runs:
         answer = next(iter(answers_of(run, audit.result.confidence)), None)  # about the strongest attacker
@@ -134,9 +136,30 @@ def _rows(audit: FoundAudit) -> list[Html]:
             "none" if found is None else _evidence(found),
             "not known" if accuracy is None else _numbers.percent(accuracy, "nearest"),
             audit.result.created[:16].replace("T", " "),
+            _calculated(run),
         )
         rows.append(tag("tr", first, *(tag("td", cell) for cell in cells)))
     return rows
+
+
+def _calculated(run: RunAudit) -> Html | str:
+    """A link to the calculator with what the run was; not where its training is not known."""
+    f, goal = run.facts, run.goal or DEFAULT_GOAL
+    if not (f.dataset_size and f.batch_size and f.num_steps and f.num_params and f.sampling in SAMPLINGS):
+        return "not known"
+    form = {
+        "dataset_size": f.dataset_size,
+        "batch_size": f.batch_size,
+        "keep": "steps",
+        "num_steps": f.num_steps,
+        "num_params": f.num_params,
+        "sampling": f.sampling,
+        "clip_norm": "" if f.clip_norm is None else f"{f.clip_norm:.12g}",
+        "noise_std": f"{f.noise_std or 0.0:.12g}",
+        "tpr": f"{goal.tpr:g}",
+        "fpr": f"{goal.fpr:g}",
+    }
+    return tag("a", "Open", href=f"/?{urlencode(form)}", aria_label=f"Open {run.name} in the calculator")
 
 
 def _evidence(found: Evidence) -> str:

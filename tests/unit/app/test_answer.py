@@ -14,7 +14,7 @@ from gmip.app.form import PRESETS
 from gmip.app.question import BadField, Question
 from gmip.cli import main
 
-FORM = PRESETS["The paper's CIFAR-10 run"]
+FORM = PRESETS["The paper's CIFAR-10 run"] | {"tpr": "0.03"}
 
 
 def ask(**changes: str) -> dict:
@@ -88,3 +88,14 @@ def test_what_has_no_answer_is_said_at_its_field(changes, field):
     with pytest.raises(BadField) as caught:
         ask(**changes)
     assert caught.value.field == field
+
+
+def test_that_knowing_more_changes_nothing_is_said():
+    """Where the noise alone gives the answer, the slider of what the attacker knows has no effect."""
+    said = "what the attacker knows about the others changes nothing"
+    loud = ask(noise_std="500", attacker_knows="0.9")
+    assert said in loud["standing"] and said not in ask()["standing"]
+    assert said not in ask(noise_std="2")["standing"]
+    everybody = ask(noise_std="500", attacker_knows="1")
+    found = [dict(told["rows"])["Advantage over guessing"].split()[-1] for told in (loud, everybody)]
+    assert found[0] == found[1]

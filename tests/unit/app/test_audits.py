@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
 
 from gmip.app.audits import audits_page, find_audits, read_report
+from gmip.app.form import PRESETS
+from gmip.app.question import Question
 from gmip.report import write_report
 from tests.unit.report import sample
 
@@ -58,3 +63,15 @@ def test_a_pipe_does_not_hang(folder: Path):
 
 def test_an_empty_folder_says_so(tmp_path: Path):
     assert "No audit here yet" in audits_page(find_audits(tmp_path))
+
+
+def test_a_run_opens_in_the_calculator(folder: Path):
+    """Its link holds a form that the calculator reads."""
+    page = audits_page(find_audits(folder))
+    links = [html.unescape(link) for link in re.findall(r'href="/[?]([^"]*)"', page)]
+    assert len(links) == 4
+    forms = [dict(parse_qsl(link, keep_blank_values=True)) for link in links]
+    for form in forms:
+        question = Question.read(PRESETS["digits"] | form)
+        assert (question.run.num_params, question.keep) == (650, "steps")
+    assert {form["noise_std"] for form in forms} == {"0", "0.0132", "0.0475"}

@@ -141,10 +141,12 @@ function complain(name, sentence) {
   byId("target").textContent = name ? "One value cannot be used." : "";
   byId("sentence").textContent = "";
   answer = null;
+  document.body.classList.add("failed"); // what is still drawn answers another question
 }
 
 function show(found) {
   clearProblems();
+  document.body.classList.remove("failed");
   answer = found;
   byId("verdict").className = `verdict ${found.badge}`;
   byId("target").textContent = found.target;
