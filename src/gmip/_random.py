@@ -50,6 +50,7 @@ class PlayStream(_Streams):
     EPOCHS = 7  # the order of a game's members; a part for each epoch
     GAME_NOISE = 8  # a part for each step
     PAIRS = 9  # records whose products the temperature of a test is measured on; a part for each step
+    LISTED = 10  # which background records are used beside a list of candidates
 
 
 class ShadowStream(_Streams):

@@ -77,6 +77,7 @@ class Attack(ABC):
     title: ClassVar[str]  # as in tables, with its source
     needs: ClassVar[frozenset[Need]]  # what the attacker must have
     analytical: ClassVar[bool] = False  # whether its error rates are known in closed form
+    patient: ClassVar[bool] = False  # whether it finds more the more time it has: it comes last and gets what is left
 
     @classmethod
     def sees(cls) -> Attacker:

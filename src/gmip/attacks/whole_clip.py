@@ -30,6 +30,7 @@ from gmip.trace import Step, Trace
 __all__ = ["estimated_growth", "unclipped"]
 
 _SAME: Final = 1.0e-4  # relative: norms of gradients that were clipped to the same one
+_NOISY: Final = 1.0e-5  # where noise was added, whose norms hardly differ if there are many parameters
 _MOST: Final = 1000  # background records for an estimate
 _PER_DIRECTION: Final = 5  # of them for each direction, so that variances are right to a fifth
 
@@ -37,13 +38,14 @@ _PER_DIRECTION: Final = 5  # of them for each direction, so that variances are r
 def unclipped(trace: Trace, steps: Sequence[Step], gradients: PerExampleGradients, background: Examples) -> list[Step]:
     """The steps with the gradients that they had before they were clipped as a whole, where that happened."""
     norms = np.array([float(np.linalg.norm(np.asarray(step.gradient, dtype=np.float64))) for step in steps])
-    # Of steps with unknown factors those at the largest norm, if there are several: chance makes none agree. A norm
-    # over some of the parameters shows nothing.
+    # Of steps with unknown factors those at the largest norm, if there are several: chance makes none agree, nor three
+    # with noise. A norm over some of the parameters shows nothing.
+    noisy = any(step.info.noise_std > 0.0 for step in steps)
     open_ = np.array([step.info.clip_factor is None for step in steps])
     whole = trace.header.recorded_params == trace.header.num_params
     limit = float(norms[open_].max(initial=0.0))
-    at_limit = open_ & (norms > (1.0 - _SAME) * limit) & whole & (limit > 0.0)
-    if at_limit.sum() < 2:
+    at_limit = open_ & (norms > (1.0 - (_NOISY if noisy else _SAME)) * limit) & whole & (limit > 0.0)
+    if at_limit.sum() < (3 if noisy else 2):
         at_limit[:] = False
     found, factors = [], []
     for step, clipped in zip(steps, at_limit, strict=True):

@@ -128,10 +128,11 @@ def run_attacks(
         budget = Budget(math.inf if config.budget is None else config.budget)
         which = run.name if len(run.traces) == 1 else f"{run.name}, {repeat + 1} of {len(run.traces)}"
         training = _train_shadows(task, trace, ids, [a for a in attacks if known[a.name] is None], which, watch, budget)
-        for place, attack in enumerate(attacks):
+        order = sorted(attacks, key=lambda attack: attack.patient)
+        for place, attack in enumerate(order):
             scored = known[attack.name]
             if scored is None:
-                waiting = sum(known[other.name] is None for other in attacks[place:])
+                waiting = sum(known[other.name] is None for other in order[place:])
                 share = max(budget.left() / waiting, _LEAST_SECONDS) if budget.limited else None
                 parts = Parts(folder / f"{paths[attack.name].stem}.parts")
                 try:

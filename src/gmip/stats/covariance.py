@@ -6,6 +6,7 @@ there may be fewer samples than dimensions. Directions below the eigenvalue cut-
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,7 @@ from scipy.linalg import blas, lapack
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
-__all__ = ["DEFAULT_CUTOFF", "GaussianModel", "Shrinkage", "WhiteModel", "fit_white", "shrinkage_of"]
+__all__ = ["DEFAULT_CUTOFF", "GaussianModel", "Scatter", "Shrinkage", "WhiteModel", "fit_white", "shrinkage_of"]
 
 Array = NDArray[np.float64]
 Shrinkage = Literal["ledoit-wolf", "oas"]
@@ -78,9 +79,13 @@ class GaussianModel:
         if shrinkage is not None:
             check.one_of("shrinkage", shrinkage, ("ledoit-wolf", "oas"))
         if isinstance(background, np.ndarray):
-            sums = _array_sums(check.matrix("background", background))
-        else:
-            sums = _stream_sums(background)
+            return cls._of(_array_sums(check.matrix("background", background)), cutoff, ridge, shrinkage, extra_dims)
+        return cls._of(_primal(_stream_sums(background)), cutoff, ridge, shrinkage, extra_dims)
+
+    @classmethod
+    def _of(
+        cls, sums: Decomposition, cutoff: float, ridge: float, shrinkage: Shrinkage | None, extra_dims: int
+    ) -> GaussianModel:
         mean, directions, spectrum, samples, fourth = sums
         scale, floor = 1.0, 0.0
         if shrinkage is not None:
@@ -324,17 +329,38 @@ def _array_sums(rows: NDArray[Any]) -> Decomposition:
     return mean, directions, values / (count - 1), count, float(norms @ norms)
 
 
-def _stream_sums(chunks: Iterable[Any]) -> Decomposition:
-    sums: _Sums | None = None
+class Scatter:
+    """Sums over samples from which models are made, more samples being added later."""
+
+    def __init__(self, sums: _Sums) -> None:
+        self._sums = sums
+
+    @classmethod
+    def of(cls, chunks: Iterable[ArrayLike]) -> Scatter:
+        """Of the samples in arrays of shape (m, D)."""
+        return cls(_stream_sums(chunks))
+
+    def plus(self, chunks: Iterable[ArrayLike]) -> Scatter:
+        """With further samples."""
+        sums = copy.copy(self._sums)
+        sums.first, sums.third, sums.second = sums.first.copy(), sums.third.copy(), sums.second.copy(order="F")
+        return Scatter(_stream_sums(chunks, sums))
+
+    def model(self, *, shrinkage: Shrinkage | None, extra_dims: int) -> GaussianModel:
+        """As `GaussianModel.fit` with all samples."""
+        return GaussianModel._of(_primal(self.plus([])._sums), DEFAULT_CUTOFF, 0.0, shrinkage, extra_dims)
+
+
+def _stream_sums(chunks: Iterable[Any], sums: _Sums | None = None) -> _Sums:
     for chunk in chunks:
         rows = check.matrix("background", chunk, columns=None if sums is None else sums.shift.size)
-        rows = rows.astype(np.float64, copy=False)
         if rows.shape[0]:
-            sums = sums or _Sums(rows.mean(axis=0))
-            sums.add(rows)
+            sums = sums or _Sums(_mean_of(rows) if rows.shape[0] > 1 else rows[0].astype(np.float64))
+            for _, part in _chunks(rows):
+                sums.add(part)
     if sums is None or sums.count < 2:
         raise _too_few(0 if sums is None else sums.count)
-    return _primal(sums)
+    return sums
 
 
 def _primal(sums: _Sums) -> Decomposition:

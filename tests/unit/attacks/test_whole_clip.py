@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 
 import gmip
 from gmip.attacks import GLiR
-from gmip.attacks.whole_clip import estimated_growth
+from gmip.attacks.whole_clip import estimated_growth, unclipped
 from gmip.errors import GmipWarning
 from gmip.stats.roc import auc
 from gmip.tasks import Task, load
@@ -31,6 +33,24 @@ def test_growth_of_a_known_factor(noise_std: float) -> None:
         found = estimated_growth(factor * mean, background, batch_size=n, noise_std=noise_std)
         assert found == pytest.approx(1.0 / factor, rel=5 / np.sqrt(60))
     assert estimated_growth(np.zeros(60), background, batch_size=n) == 1.0
+
+
+def test_norms_of_noise_are_alike_by_chance() -> None:
+    """In 20,000 dimensions two of 40 are within 1e-4 of the largest every fifth time: that is no clipping."""
+    rng = np.random.default_rng(0)
+    header = SimpleNamespace(recorded_params=20_000, num_params=20_000)
+    alike = 0
+    for _ in range(30):
+        vectors = rng.standard_normal((40, 20_000))
+        norms = np.sort(np.linalg.norm(vectors, axis=1))
+        alike += norms[-2] > (1.0 - 1.0e-4) * norms[-1]
+        info = SimpleNamespace(clip_factor=None, noise_std=0.1)
+        steps: list[Any] = [SimpleNamespace(gradient=vector, info=info) for vector in vectors]
+        trace: Any = SimpleNamespace(header=header)
+        nothing: Any = None
+        background: Any = range(100)
+        assert unclipped(trace, steps, nothing, background) == steps
+    assert alike > 0
 
 
 def record(task: Task, folder: Path, kind: str) -> Trace:

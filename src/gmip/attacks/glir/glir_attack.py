@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from gmip import _validate as check
+from gmip._random import PlayStream
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps
 from gmip.attacks.glir.played_run import PlayedRun
 from gmip.attacks.glir.published_step import View
@@ -35,6 +36,7 @@ __all__ = ["DoubtClipping", "DoubtNoise", "GLiR"]
 Method = Literal["auto", "paper", "likelihood-ratio", "mixture", "joint"]
 Doubt = Literal["noise", "clipping"]
 _LARGE: Final = 3.0e10  # products of gradient entries: from here on in single precision
+_LISTED: Final = 600  # background records beside a list, or half as many as it has
 _COARSE: Final = 1.0e-4  # and with ridges of at least this
 _METHODS: Final = ("auto", "paper", "likelihood-ratio", "mixture", "joint")
 
@@ -88,6 +90,7 @@ class GLiR(Attack):
     title: ClassVar[str] = "Gradient LRT (GLiR, Leemann et al. 2023)"
     needs: ClassVar[frozenset[Need]] = frozenset({"gradients", "loss", "population", "labels"})
     analytical: ClassVar[bool] = True
+    patient: ClassVar[bool] = True
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
@@ -122,6 +125,7 @@ class GLiR(Attack):
         method = self._method(trace, len(steps))
         play = self._play(trace.header.dataset_size, who)
         grid = grid_of(play, self.cutoff, self.ridge)
+        who = self._listed(who, trace, len(steps) if method == "joint" else 1)
         all_background = who.background
         model = run_model(task, trace, device=self.device)
         header = dataclasses.replace(trace.header, clip_norm=None) if self.doubt == "clipping" else trace.header
@@ -186,6 +190,17 @@ class GLiR(Attack):
         if found.decided:
             progress(len(steps), len(steps))
         return self._scored(found, who, used, bool(cuts))
+
+    def _listed(self, who: Parties, trace: Trace, stacked: int) -> Parties:
+        """With a list as long as the data set and more dimensions than records, the fit tells the records of the list
+        apart, and every further background record is one more that may stand for a member (docs/glir.md)."""
+        enough = max(_LISTED, len(who.candidates) // 2)
+        header = trace.header
+        few = len(who.background) <= enough or len(who.candidates) < header.dataset_size
+        if not self.holds_list or few or stacked * header.num_params < enough + len(who.candidates):
+            return who
+        chosen = PlayStream.LISTED.rng(self.seed).permutation(len(who.background))[:enough]
+        return who._replace(background=who.background[np.sort(chosen)])
 
     def _plan(self, plan: Plan, cost: Cost, size: int, play: Play | None, steps: int, method: str, work: Work) -> Plan:
         """With less background or a projection, if not even the steps that choose a setting fit into the time.

@@ -93,6 +93,10 @@ class Evidence:
         distance = own[:, None] - 2.0 * (b * a + oy[:, None]) + b * b * k + 2.0 * b * ou + oo + q * gap * gap
         return cls(cross, length, distance, oy, oo)
 
+    def of(self, games: slice) -> Evidence:
+        """What some of the means say."""
+        return Evidence(self.cross[games], self.length, self.distance[games], self.offset[games], self.offset_length)
+
 
 def _left(k: Array, samples: float, beta: float) -> Array:
     """1 - 1/m - beta k, k the length of a record under a W that has seen it: 0 if it alone spans a direction."""

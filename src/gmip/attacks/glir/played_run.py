@@ -123,6 +123,7 @@ class _Waiting:
     number: int
     view: StepView
     fit: StepFit | None  # of background and candidates
+    part: StepFit | None = None  # of the background less the field, where it is of use again
     games: dict[int, tuple[Array, Array]] = field(default_factory=dict)  # setting -> inside (g, h), absent (g,)
 
 
@@ -242,7 +243,7 @@ class PlayedRun:
             waiting = _Waiting(number, view, fit)
         else:
             fit = self._fit(view, self._estimation, self._field)
-            waiting = _Waiting(number, view, None)
+            waiting = _Waiting(number, view, None, None if self._dual(view) else fit)
         seen: dict[Any, int] = {}  # settings that keep the same directions are the same
         for i in settings:
             same = (fit.directions(self.grid[i]), self.grid[i][1])
@@ -257,8 +258,27 @@ class PlayedRun:
                 continue
             seen[same] = i
             evidence = metric.played(drawn, inside=self.listed)
+            if self._deferred(waiting) and setting is None:
+                evidence = evidence.of(slice(self.games.tuning))
             waiting.games[i] = self._inside(scale, evidence), scale.absent(evidence)
         return waiting
+
+    def _deferred(self, waiting: _Waiting) -> bool:
+        """Whether games that do not choose the setting wait until it is chosen: p-values are dear, and products are
+        cheap where the fit is kept."""
+        return self.method == "paper" and waiting.part is not None
+
+    def _completed(self, step: _Waiting, best: int) -> tuple[Array, Array]:
+        """All games under the chosen setting."""
+        inside, absent = step.games[best]
+        if inside.shape[0] == self.games.inside.shape[0]:
+            return inside, absent
+        assert step.part is not None
+        metric = self._metric(step.part, self.grid[best])
+        assert metric is not None
+        scale = self._scale(metric, step.view, step.number, self.games.rows, both=False)
+        rest = metric.played(self.games.draw(step.view, step.number), inside=False).of(slice(self.games.tuning, None))
+        return np.concatenate([inside, self._inside(scale, rest)]), np.concatenate([absent, scale.absent(rest)])
 
     def _settle(self, waiting: list[_Waiting], found: dict[int, StepFound], kept: Kept | None) -> int:
         """Choose the setting by the tuning games, and finish the steps with it."""
@@ -295,7 +315,8 @@ class PlayedRun:
                 remedy="pass more examples or a larger `ridge`",
             )
         setting, view = self.grid[best], step.view
-        fit = step.fit or self._fit(view, np.arange(self.background), self._scored)
+        games, absent = self._completed(step, best)
+        fit = step.fit or self._fit(view, np.arange(self.background), self._scored, step.part)
         metric = self._metric(fit, setting)
         assert metric is not None  # more samples than in the games
         scale = self._scale(metric, view, step.number, self._ranked, both=not self.listed)
@@ -303,7 +324,6 @@ class PlayedRun:
         null = self._inside(scale, metric.real(self._ranked, inside=True))[0]
         if not self.listed:  # a candidate is judged without a direction that nobody else has, and they cannot be
             null = np.where(metric.lone(self._ranked), np.nan, null)
-        games, absent = step.games[best]
         known = fit.susceptibility(setting, self._asked, inside=self.listed)
         return StepFound(
             how=self._how(view, setting, fit.directions(setting)),
@@ -348,8 +368,8 @@ class PlayedRun:
 
     # -- parts --
 
-    def _fit(self, view: StepView, fit: Rows, scored: Rows) -> StepFit:
-        return fit_step(view, fit, scored, shrinkage=self.shrinkage, dual=self._dual(view))
+    def _fit(self, view: StepView, fit: Rows, scored: Rows, part: StepFit | None = None) -> StepFit:
+        return fit_step(view, fit, scored, shrinkage=self.shrinkage, dual=self._dual(view), part=part)
 
     def _dual(self, view: StepView) -> bool:
         """Whether inner products are the way: more dimensions than records to estimate from. Only a ridge, shrinkage or

@@ -23,7 +23,7 @@ from gmip.attacks.glir.metrics import (
 )
 from gmip.attacks.glir.published_step import GramView, StepView, View
 from gmip.errors import InvalidArgument
-from gmip.stats.covariance import GaussianModel, Shrinkage, shrinkage_of
+from gmip.stats.covariance import GaussianModel, Scatter, Shrinkage, shrinkage_of
 
 __all__ = ["fit_step"]
 
@@ -31,12 +31,21 @@ __all__ = ["fit_step"]
 
 
 class _Primal(StepFit):
-    def __init__(self, view: View, fit: Rows, scored: Rows, shrinkage: Shrinkage | None) -> None:
-        self.view = view
-        rows = list(_pool_parts(view, fit))
-        few = sum(map(len, rows)) <= view.mean.size
-        samples: Any = np.concatenate(rows) if few or len(rows) == 1 else rows
-        model = GaussianModel.fit(samples, shrinkage=shrinkage, extra_dims=view.extra_dims)
+    def __init__(
+        self, view: View, fit: Rows, scored: Rows, shrinkage: Shrinkage | None, part: _Primal | None = None
+    ) -> None:
+        self.view, self.fitted = view, fit
+        self.scatter: Scatter | None = None
+        if fit.size <= view.mean.size:
+            samples = np.concatenate(_pool_parts(view, fit))
+            model = GaussianModel.fit(samples, shrinkage=shrinkage, extra_dims=view.extra_dims)
+        else:
+            if part is not None and part.scatter is not None:
+                more = np.setdiff1d(fit, part.fitted, assume_unique=True)
+                self.scatter = part.scatter.plus(_pool_parts(view, more))
+            else:
+                self.scatter = Scatter.of(_pool_parts(view, fit))
+            model = self.scatter.model(shrinkage=shrinkage, extra_dims=view.extra_dims)
         self.samples, self.spectrum = model.num_samples, model.spectrum
         self.plain = model
         self.model = model.plus_mean(1.0 - view.sample_rate) if view.sampling == "poisson" else model
@@ -364,9 +373,13 @@ def fit_step(
     *,
     shrinkage: Shrinkage | None,
     dual: bool,
+    part: StepFit | None = None,
 ) -> StepFit:
-    """The fit of a step on some records of the pool (background, then candidates), and others to score."""
+    """The fit of a step on some records of the pool (background, then candidates), and others to score.
+
+    part : an earlier fit of the same view on some of these records, whose sums are used again.
+    """
     if dual:
         return _Dual(view.inner() if isinstance(view, View) else view, fit, scored, shrinkage)  # type: ignore[arg-type]
     assert isinstance(view, View)
-    return _Primal(view, fit, scored, shrinkage)
+    return _Primal(view, fit, scored, shrinkage, part if isinstance(part, _Primal) else None)

@@ -158,6 +158,19 @@ def test_a_run_that_is_not_what_its_games_assume_is_not_decided(exposed: tuple[T
     assert found.facts["steps"] == 6 and "not_needed" not in found.facts
 
 
+def test_a_list_needs_little_background(runs: dict[str, Path]) -> None:
+    """More dimensions than records tell those of the list apart: further background is in the way."""
+    task, trace = load("digits"), Trace.open(runs["full"])
+    assert trace.members is not None
+    few, many = (
+        GLiR(play=QUICK, background="with-candidates", steps=steps).run(task, trace) for steps in (range(4), [0])
+    )
+    inside = np.isin(few.ids, trace.members)
+    assert few.facts["background"] == 600 and area(few, runs["full"]) > 0.99
+    assert few.p_values is not None and np.mean(few.p_values[~inside] <= 0.05) <= 0.15
+    assert int(many.facts["background"]) > 1000  # 650 dimensions: fewer than records
+
+
 def test_background_goes_before_dimensions() -> None:
     cost = Cost(record=1.0e-3, rate=1.0e10, params=20_000, candidates=1000, listed=False)
     plan = Plan(8000, None)
