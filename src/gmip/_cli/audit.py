@@ -254,23 +254,22 @@ def audit(
                     "does not apply to a file of scores or predictions", argument=option, remedy="leave it out"
                 )
         claim: Any = _claim(claim_mu, claim_epsilon)
-        settings = {
+        standards = {
             "claim": planted.promise if planted is not None and claim is None else claim,
-            "confidence": 0.95 if confidence is None else parse.probability("--confidence", confidence),
-            "delta": 1.0e-5 if delta is None else parse.probability("--delta", delta),
-            "fprs": (0.001, 0.01, 0.1),
-            "fail_above_tpr": None if fail_above_tpr is None else parse.tpr_at_fpr("--fail-above-tpr", fail_above_tpr),
-            "target_tpr": (0.05, 0.01) if target_tpr is None else parse.tpr_at_fpr("--target-tpr", target_tpr),
-            "seed": 0 if seed is None else parse.seed("--seed", seed),
-            "title": title,
-            "command": context.obj,
+            "confidence": confidence and parse.probability("--confidence", confidence),
+            "delta": delta and parse.probability("--delta", delta),
+            "fail_above_tpr": fail_above_tpr and parse.tpr_at_fpr("--fail-above-tpr", fail_above_tpr),
+            "target_tpr": target_tpr and parse.tpr_at_fpr("--target-tpr", target_tpr),
+            "seed": None if seed is None else parse.seed("--seed", seed),
         }
         _audit_table(
             Path(source),
             _columns(column or []),
             _names(attacks),
-            settings,
+            {name: value for name, value in standards.items() if value is not None},
             Path(out or "audit"),
+            title=title,
+            command=context.obj,
             share=share,
             junit=junit,
             json=json,
@@ -342,9 +341,11 @@ def _audit_table(
     path: Path,
     columns: dict[str, list[str]],
     attacks: list[str] | None,
-    settings: dict[str, Any],
+    standards: dict[str, Any],
     out: Path,
     *,
+    title: str | None,
+    command: str,
     share: bool,
     junit: str | None,
     json: bool,
@@ -354,7 +355,8 @@ def _audit_table(
         from gmip import auditing, report
     table = auditing.read_scores(path, columns, attacks)
     with auditing.hold_folder(out), stages() as watch:
-        audited = auditing.audit_score_table(table, path=path, watch=watch, **settings)
+        by = auditing.Standards(**standards)
+        audited = auditing.audit_score_table(table, by, path=path, title=title, command=command, watch=watch)
         written = report.write_report(audited.result, out, candidates=audited.candidates, share=share)
     _finish(audited.result, written, junit=junit, json=json)
 

@@ -24,7 +24,7 @@ from gmip.auditing.prediction_table import PREDICTION_ROLES
 from gmip.auditing.promises import given_curve, predicted, promise, stacked_run
 from gmip.auditing.recorded import assemble_run
 from gmip.auditing.schema import AuditResult
-from gmip.auditing.score_audit import Claim, audit_score_table, audit_scores
+from gmip.auditing.score_audit import Claim, Standards, audit_score_table, audit_scores
 from gmip.auditing.score_files import SUFFIXES, read_columns, read_scores
 from gmip.auditing.score_table import ROLES, About, ScoreTable
 from gmip.auditing.verdict import RELEASED_THREAT_MODEL, THREAT_MODEL, gate, verdict
@@ -49,6 +49,7 @@ __all__ = [
     "RateLimit",
     "ScoreTable",
     "Scored",
+    "Standards",
     "advise",
     "assemble",
     "assemble_run",

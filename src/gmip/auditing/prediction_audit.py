@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from gmip.auditing.prediction_table import scores_of, table_from_columns
 from gmip.auditing.predictions import Answers, Form, Reference, read_answers, signals
 from gmip.auditing.schema import AuditResult
-from gmip.auditing.score_audit import Claim, audit_score_table, read_table
+from gmip.auditing.score_audit import Claim, Standards, audit_score_table, read_table
 from gmip.auditing.score_table import ScoreTable
 from gmip.errors import InvalidArgument
 
@@ -86,9 +86,7 @@ def audit_predictions(
             raise InvalidArgument(f"`{', `'.join([*given, *(['columns'] if columns else [])])}` cannot go together")
         form, values = next(iter(given.items()))
         table = _table(members, form, values, attacks, **beside)
-    return audit_score_table(
-        table,
-        path=path,
+    standards = Standards(
         claim=claim,
         confidence=confidence,
         delta=delta,
@@ -96,9 +94,9 @@ def audit_predictions(
         target_tpr=target_tpr,
         fail_above_tpr=fail_above_tpr,
         seed=seed,
-        title=title,
-        command="gmip.audit_predictions(...)",
-        name="predictions",
+    )
+    return audit_score_table(
+        table, standards, path=path, title=title, command="gmip.audit_predictions(...)", name="predictions"
     ).result
 
 

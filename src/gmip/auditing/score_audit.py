@@ -6,6 +6,7 @@ import datetime
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +30,7 @@ from gmip.auditing.verdict import PREDICTIONS_THREAT_MODEL, SCORES_THREAT_MODEL
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 
-__all__ = ["Claim", "audit_score_table", "audit_scores", "read_table"]
+__all__ = ["Claim", "Standards", "audit_score_table", "audit_scores", "read_table"]
 
 Claim = TradeOff | float | tuple[float, float]
 _VERSIONS: Final = ("gmip", "numpy", "scipy")
@@ -79,9 +80,7 @@ def audit_scores(
         if columns is not None:
             raise InvalidArgument("are for tables", argument="columns", remedy="leave them out")
         table, path = _from_arrays(members, non_members), None
-    return audit_score_table(
-        table,
-        path=path,
+    standards = Standards(
         claim=claim,
         confidence=confidence,
         delta=delta,
@@ -89,40 +88,49 @@ def audit_scores(
         target_tpr=target_tpr,
         fail_above_tpr=fail_above_tpr,
         seed=seed,
-        title=title,
-        command="gmip.audit_scores(...)",
-    ).result
+    )
+    return audit_score_table(table, standards, path=path, title=title, command="gmip.audit_scores(...)").result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standards:
+    """By what scores are judged: keywords that the audits of scores, predictions and estimators share, unchecked."""
+
+    claim: Claim | None = None
+    confidence: float = 0.95
+    delta: float = 1.0e-5
+    fprs: Sequence[float] = (0.001, 0.01, 0.1)
+    target_tpr: str | tuple[float, float] = (0.05, 0.01)
+    fail_above_tpr: str | tuple[float, float] | None = None
+    seed: int = 0
+
+    def criteria(self) -> Criteria:
+        """Checked."""
+        if not self.fprs:
+            raise InvalidArgument("is empty", argument="fprs", remedy="pass one rate or more")
+        return Criteria(
+            confidence=_confidence(self.confidence),
+            delta=check.probability("delta", self.delta, open_low=True, open_high=True),
+            fprs=tuple(check.probability("fprs", fpr, open_low=True, open_high=True) for fpr in self.fprs),
+            goal=_rate("target_tpr", self.target_tpr),
+            limit=None if self.fail_above_tpr is None else _rate("fail_above_tpr", self.fail_above_tpr),
+            seed=check.seed(self.seed),
+        )
 
 
 def audit_score_table(
     table: ScoreTable,
+    standards: Standards,
     *,
     path: Path | None,
-    claim: Claim | None,
-    confidence: float,
-    delta: float,
-    fprs: Sequence[float],
-    target_tpr: str | tuple[float, float],
-    fail_above_tpr: str | tuple[float, float] | None,
-    seed: int,
     title: str | None,
     command: str,
     watch: Watch = silent,
     name: str = "scores",
 ) -> Audited:
     """`audit_scores` of a table, from the file `path` if any, else called `name`."""
-    curve = given_curve(claim)
-    goal = _rate("target_tpr", target_tpr)
-    criteria = Criteria(
-        confidence=_confidence(confidence),
-        delta=check.probability("delta", delta, open_low=True, open_high=True),
-        fprs=tuple(check.probability("fprs", fpr, open_low=True, open_high=True) for fpr in fprs),
-        goal=goal,
-        limit=None if fail_above_tpr is None else _rate("fail_above_tpr", fail_above_tpr),
-        seed=check.seed(seed),
-    )
-    if not criteria.fprs:
-        raise InvalidArgument("is empty", argument="fprs", remedy="pass one rate or more")
+    curve, criteria = given_curve(standards.claim), standards.criteria()
+    goal = criteria.goal
     rows = _runs(table)
     knows = max((about.knows for about in table.about.values()), default=0.0)
     name = name if path is None else _text(path.stem)

@@ -22,6 +22,7 @@ from gmip.auditing import (
     AuditResult,
     Claim,
     ScoreTable,
+    Standards,
     audit_score_table,
     prediction_scores,
 )
@@ -108,9 +109,7 @@ def audit_estimator(
     linear = known is not None and (attacks is None or _DECODE in attacks)
     if linear and known is not None:
         scores = _with_decoding(scores, known, target.inside, alone=attacks is not None and set(attacks) == {_DECODE})
-    result = audit_score_table(
-        scores,
-        path=None,
+    standards = Standards(
         claim=claim,
         confidence=confidence,
         delta=delta,
@@ -118,6 +117,11 @@ def audit_estimator(
         target_tpr=target_tpr,
         fail_above_tpr=fail_above_tpr,
         seed=seed,
+    )
+    result = audit_score_table(
+        scores,
+        standards,
+        path=None,
         title=title or f"Membership audit of {_title(target.model)}",
         command=f"gmip.audit_estimator(..., shadows={count}, seed={seed})",
         watch=watch,
