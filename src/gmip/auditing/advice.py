@@ -114,6 +114,15 @@ def _towards(runs: Sequence[NoisySGD], tpr: float, fpr: float, recipe: Mapping[s
         )
     if ways.closed:
         said.append(Advice(text=closed_sentence(ways.closed)))
+    if recipe is not None and not ways.met:
+        task, size = shlex.quote(str(recipe["task"])), recipe["dataset_size"]
+        said.append(
+            Advice(
+                text="Each way changes one thing. gmip tune searches clipping norm, learning rate, batch size and "
+                "steps together, among recipes that keep the target.",
+                command=f"gmip tune {task} --target-tpr {typed(tpr)}@{typed(fpr)} --dataset-size {size}",
+            )
+        )
     return said
 
 

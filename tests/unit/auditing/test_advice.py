@@ -80,6 +80,9 @@ def test_the_command_trains_what_it_says(tmp_path: Path, capsys: Any, monkeypatc
     answer = printed(noise.command, capsys)
     assert answer["recipe"] == {key: RECIPE[key] for key in answer["recipe"]} | noise.way.changes
     assert answer["privacy"]["gmip"]["tpr_at_fpr"]["0.01"] == pytest.approx(noise.way.tpr, rel=1e-6)
+    assert others[-1].command == "gmip tune digits --target-tpr 0.05@0.01 --dataset-size 250"
+    assert main([*shlex.split(others[-1].command)[1:], "--trials", "none"]) == 2
+    assert capsys.readouterr().err.startswith("--trials must be")  # and all else was understood
     for other in others:  # what the same training cannot do is shown by the accountant
         if other.way is not None and other.way.change in ("parameters", "data"):
             assert other.command is not None and other.command.startswith("gmip account ")
