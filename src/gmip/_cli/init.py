@@ -38,6 +38,15 @@ def init(
     make_model: Annotated[
         str | None, options.option("--make-model", "NET.py:NAME", TASK, "Code that makes the model, if it is another.")
     ] = None,
+    recipe: Annotated[
+        str | None,
+        options.option(
+            "--recipe",
+            "NAME=VALUE,...",
+            TASK,
+            "How it is trained, such as optimizer=Adam,learning_rate=0.001,sampling=shuffled,batch_size=32,epochs=20.",
+        ),
+    ] = None,
 ) -> None:
     """Write a settings file for gmip audit, or a task file.
 
@@ -51,7 +60,7 @@ def init(
     """
     file = Path(path)
     given = {"--data": data, "--members": members, "--non-members": non_members, "--label": label}
-    given |= {"--model": model, "--make-model": make_model}
+    given |= {"--model": model, "--make-model": make_model, "--recipe": recipe}
     if file.suffix.lower() != ".py":
         unused = next((option for option, value in given.items() if value is not None), None)
         if unused is not None:
@@ -74,7 +83,7 @@ def init(
         non_members = non_members or _asked("Table of the non-members", "--non-members")
     if model is None and make_model is None:
         make_model = _asked("Code that makes the model (such as net.py:Net)", "--make-model")
-    _write_task(file, data, members, non_members, label, model, make_model)
+    _write_task(file, data, members, non_members, label, model, make_model, _pairs(recipe))
 
 
 def _write_task(
@@ -85,6 +94,7 @@ def _write_task(
     label: str | None,
     model: str | None,
     make_model: str | None,
+    recipe: dict[str, str],
 ) -> None:
     with needs_extra("audit", "gmip init"):
         from gmip.errors import GmipError
@@ -92,7 +102,7 @@ def _write_task(
         from gmip.tasks import load
     made = task_file.named_model(make_model) if make_model is not None else task_file.guessed_model(Path(str(model)))
     tables = [Path(str(name)) for name in ([data] if data is not None else [members, non_members])]
-    drafted = task_file.draft(file.parent, tables, made, label=label, name=file.stem)
+    drafted = task_file.draft(file.parent, tables, made, label=label, name=file.stem, recipe=recipe)
     _write(file, drafted.text)
     command = f"gmip audit {shlex.quote(str(file))}:make_task"
     if data is None:
@@ -103,6 +113,18 @@ def _write_task(
         load(f"{file}:make_task")
     except GmipError as error:
         print(f"It cannot be used yet. {error}")
+
+
+def _pairs(text: str | None) -> dict[str, str]:
+    """NAME=VALUE,... as a mapping."""
+    found = {}
+    for part in (text or "").split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if part.strip() and not (name and equals and value):
+            raise BadRequest(f"has {part.strip()!r}", argument="--recipe", remedy="write NAME=VALUE,NAME=VALUE")
+        if name:
+            found[name] = value
+    return found
 
 
 def _asked(what: str, option: str) -> str:

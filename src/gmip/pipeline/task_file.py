@@ -5,14 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
+from gmip._validate import did_you_mean
 from gmip.errors import InvalidArgument
-from gmip.tasks import read_records
+from gmip.tasks import Recipe, read_records
 from gmip.training.weights import read_weights
 
 __all__ = ["ModelCode", "TaskFile", "draft", "guessed_model", "named_model"]
@@ -39,10 +41,19 @@ class ModelCode:
     sure: bool
 
 
-def draft(folder: Path, records: Sequence[Path], model: ModelCode, *, label: str | None, name: str) -> TaskFile:
+def draft(
+    folder: Path,
+    records: Sequence[Path],
+    model: ModelCode,
+    *,
+    label: str | None,
+    name: str,
+    recipe: Mapping[str, str] | None = None,
+) -> TaskFile:
     """A task file in `folder`.
 
     records : one table, of which a fifth is for testing; or two, the members of a released model and others.
+    recipe : how it is trained, settings of a `Recipe` or "epochs" as text; what is missing is guessed.
     """
     sizes = [len(read_records(path, label=label)) for path in records]
     read_records(*records, label=label)  # and that they belong together
@@ -57,8 +68,7 @@ def draft(folder: Path, records: Sequence[Path], model: ModelCode, *, label: str
         members = sizes[0]
         parts = ("records", f"records[range({members}, {sum(sizes)})]")
         about = f"the first {members} are the members; for shadow models, say how it was trained"
-    batch = min(_BATCH, members)
-    steps = max(1, _EPOCHS * members // batch)
+    trained = ", ".join(f"{key}={value!r}" for key, value in _recipe(recipe or {}, members).items())
     guess = "" if model.sure else "  # <- check the activations: weights do not tell them"
     text = f'''"""What gmip audits. Written by gmip init: check the lines with an arrow."""
 
@@ -80,12 +90,40 @@ def make_task() -> Task:
         pool={parts[0]},
         test={parts[1]},
         # <- {about}
-        recipe=Recipe(
-            dataset_size={members}, batch_size={batch}, num_steps={steps}, learning_rate=0.1
-        ),
+        recipe=Recipe({trained}),
     )
 '''
     return TaskFile(text, sum(sizes), members)
+
+
+def _recipe(given: Mapping[str, str], members: int) -> dict[str, Any]:
+    """Settings of a `Recipe` for so many members, checked."""
+    kinds: dict[str, Callable[[str], Any]] = {"batch_size": int, "num_steps": int, "epochs": int, "optimizer": str}
+    kinds |= {"sampling": str, "learning_rate": float, "clip_norm": float, "noise_std": float}
+    read: dict[str, Any] = {}
+    for name, text in given.items():
+        if name not in kinds:
+            known = ", ".join(map(repr, kinds))
+            raise InvalidArgument(
+                f"has {name!r}{did_you_mean(name, kinds)}", argument="recipe", remedy=f"it knows {known}"
+            )
+        try:
+            read[name] = kinds[name](text)
+        except ValueError:
+            raise InvalidArgument(f"has {name!r} = {text!r}, which is no number", argument="recipe") from None
+    epochs = read.pop("epochs", _EPOCHS)
+    batch = members if read.get("sampling") == "full" else read.get("batch_size", min(_BATCH, members))
+    steps = {"num_steps": max(1, epochs * members // max(batch, 1)), "learning_rate": 0.1}
+    settings = {"dataset_size": members, **steps, **read, "batch_size": batch}
+    try:
+        Recipe(**settings)
+    except InvalidArgument as error:
+        raise InvalidArgument(
+            f"has {error.argument!r} = {error.value!r} for {members} members, which cannot be",
+            argument="recipe",
+            remedy="change it",
+        ) from error
+    return settings
 
 
 def _relative(path: Path, folder: Path) -> str:
