@@ -458,7 +458,8 @@ def test_what_if_by_keyboard_and_by_mouse(opened, shoot):
         for _ in range(2):
             page.keyboard.press("ArrowRight")
         assert answer.inner_text() == (
-            "With noise of std 0.02 and batches of 500: about 4.9% at 1% false alarms, which keeps the target of 5%."
+            "With noise of std 0.02 and batches of 500: about 4.9% at 1% false alarms, which is expected to keep the "
+            "target of 5%."
         )
         assert slider.get_attribute("aria-valuetext") == "0.02" and at.inner_text().startswith("4.9%")
         page.locator(".what-if tbody tr").nth(1).locator("td").nth(0).click()

@@ -274,6 +274,8 @@ _PLAIN: Final = {
     "float_type": "should be a number",
     "float_parsing": "should be a number",
     "too_short": "should not be empty",
+    "bool_type": "should be true or false",
+    "bool_parsing": "should be true or false",
 }
 
 

@@ -20,7 +20,7 @@ def what_if_part(result: AuditResult, run: RunAudit, key: str) -> list[Html | No
     most, kind = ("at most", "a bound") if grid.kind == "bound" else ("about", "a forecast, not a bound")
     about = (
         f"Members found at {rate(goal.fpr)} false alarms with other noise or batches, as many steps and all else as it "
-        f"is: {most} what the table says ({kind}, for {grid.for_whom}). Green keeps the target, "
+        f"is: {most} what the table says ({kind}, for {grid.for_whom}). {_colour(grid)} the target, "
         f"{rate(goal.tpr)}; the framed cell is this run."
     )
     row, column = grid.own
@@ -37,6 +37,11 @@ def what_if_part(result: AuditResult, run: RunAudit, key: str) -> list[Html | No
             class_="what-if",
         ),
     ]
+
+
+def _colour(grid: WhatIf) -> str:
+    """Green is for what is proved."""
+    return "Green keeps" if grid.kind == "bound" else "Blue is expected to keep"
 
 
 def _slider(identifier: str, label: str, stops: int, value: int, axis: str) -> Html | None:
@@ -70,14 +75,15 @@ def _heading(text: str, scope: str) -> Html:
 def _cell(grid: WhatIf, goal: Goal, i: int, j: int) -> Html:
     """Its colour, a line where the target lies between it and its neighbour, and a frame around the run itself."""
     kept = _kept(grid, goal, i, j)
-    classes = ["number", "kept" if kept else "near" if grid.tpr[i][j] <= 2.0 * goal.tpr else "missed"]
+    inside = "kept" if grid.kind == "bound" else "expected"
+    classes = ["number", inside if kept else "near" if grid.tpr[i][j] <= 2.0 * goal.tpr else "missed"]
     if i and _kept(grid, goal, i - 1, j) != kept:
         classes.append("line-above")
     if j and _kept(grid, goal, i, j - 1) != kept:
         classes.append("line-left")
     own = (i, j) == grid.own
     mark = tag("span", "\u2713", aria_hidden="true") if kept else None
-    said = [text for text, holds in (("keeps the target", kept), ("this run", own)) if holds]
+    said = [text for text, holds in ((f"{_verb(grid, kept)} the target", kept), ("this run", own)) if holds]
     heard = tag("span", f" ({', '.join(said)})", class_="only-heard") if said else None
     shown = join(percent(grid.tpr[i][j], "up"), mark, heard)
     return tag("td", shown, class_=" ".join([*classes, *(["own"] if own else [])]))
@@ -87,10 +93,16 @@ def _kept(grid: WhatIf, goal: Goal, i: int, j: int) -> bool:
     return grid.tpr[i][j] <= goal.tpr
 
 
+def _verb(grid: WhatIf, kept: bool) -> str:
+    if grid.kind == "bound":
+        return "keeps" if kept else "does not keep"
+    return "is expected to keep" if kept else "is expected to miss"
+
+
 def _sentence(grid: WhatIf, goal: Goal, i: int, j: int) -> str:
     noise = f"noise of std {setting(grid.noise_std[i])}" if grid.noise_std[i] else "no noise"
     most = "at most" if grid.kind == "bound" else "about"
-    kept = "keeps" if _kept(grid, goal, i, j) else "misses"
+    kept = _verb(grid, _kept(grid, goal, i, j))
     this = " This is the run as it is." if (i, j) == grid.own else ""
     return (
         f"With {noise} and batches of {count(grid.batch_size[j])}: {most} {percent(grid.tpr[i][j], 'up')} at "
