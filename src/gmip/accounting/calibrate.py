@@ -354,7 +354,9 @@ def smallest_that_meets(
     The exposure first falls with the batch (each record weighs less) and, with the steps held, rises again (each record
     is seen more often): look at sizes spread evenly in the logarithm, then close in.
     """
-    sizes = sorted({min(highest, math.ceil(lowest * (highest / lowest) ** (i / 24))) for i in range(25)})
+    share = math.log(highest / lowest) / math.log(highest) if 1 < lowest < highest else 1.0
+    points = max(4, math.ceil(24 * share))
+    sizes = sorted({min(highest, math.ceil(lowest * (highest / lowest) ** (i / points))) for i in range(points + 1)})
     values: dict[int, float] = {}
 
     def value(size: int) -> float:
