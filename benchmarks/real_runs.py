@@ -1,6 +1,6 @@
 """GLiR on real runs: the table of docs/glir.md.
 
-    GMIP_DATA=... python benchmarks/real_runs.py [--seeds 5] [--clip C] [SETTING ...]
+    GMIP_DATA=... python benchmarks/real_runs.py [--seeds 5] [--clip C] [--background WAY] [SETTING ...]
 
 For each setting and method, means over the seeds: AUC, the AUC that self-play predicted, TPR at 1% and 0.1% FPR, and
 the share of members with a p-value of at most 1% (a threshold from held-out background instead of the few non-members).
@@ -39,7 +39,7 @@ SETTINGS: dict[str, tuple[str, Row, tuple[str, ...]]] = {
 BACKGROUND = {"cifar10": 20_000}  # of the paper's verification; elsewhere all other rows
 
 
-def attack(name: str, changes: Row, methods: tuple[str, ...], seed: int) -> list[Row]:
+def attack(name: str, changes: Row, methods: tuple[str, ...], seed: int, way: str) -> list[Row]:
     task = load(name)
     with tempfile.TemporaryDirectory() as folder:
         result = train(task, task.recipe.replace(**changes), seed=seed, out=folder)
@@ -47,7 +47,7 @@ def attack(name: str, changes: Row, methods: tuple[str, ...], seed: int) -> list
         background = task.pool[result.split.unused[: BACKGROUND[name]]] if name in BACKGROUND else None
         rows = []
         for method in methods:
-            scores = GLiR(method=method).run(task, trace, background=background)
+            scores = GLiR(method=method, background=way).run(task, trace, background=background)
             inside = np.isin(scores.ids, trace.members)
             members, others = scores.scores[inside], scores.scores[~inside]
             rows.append(
@@ -69,12 +69,14 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", metavar="SETTING", help=f"of {', '.join(SETTINGS)}; default all")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--clip", type=float, default=None, help="clip norm of the runs (default: none)")
+    parser.add_argument("--background", default="alone", choices=("alone", "with-candidates"))
     options = parser.parse_args()
     rows: list[Row] = []
     for setting in options.settings or SETTINGS:
         name, changes, methods = SETTINGS[setting]
         try:
-            runs = [attack(name, {**changes, "clip_norm": options.clip}, methods, s) for s in range(options.seeds)]
+            changes = {**changes, "clip_norm": options.clip}
+            runs = [attack(name, changes, methods, seed, options.background) for seed in range(options.seeds)]
         except DataUnavailable as missing:
             print(missing, file=sys.stderr)
             continue
