@@ -221,6 +221,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("settings", nargs="*", metavar="SETTING", help=f"of {', '.join(SETTINGS)}; default all")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first", type=int, default=_FIRST, help=f"the first of them (default {_FIRST})")
     parser.add_argument("--shadows", type=int, default=None, help="shadow models; default: the setting's")
     parser.add_argument("--folder", type=Path, default=None, help="keep finished seeds here")
     options = parser.parse_args()
@@ -238,7 +239,7 @@ def measured(options: argparse.Namespace, folder: Path) -> tuple[list[Row], list
         shadows = options.shadows or setting.shadows
         runs = []
         try:
-            for seed in range(_FIRST, _FIRST + options.seeds):
+            for seed in range(options.first, options.first + options.seeds):
                 compute = partial(compared, setting, seed, shadows)
                 runs.append(kept(folder, f"{name}-{shadows}-{seed}", compute))
                 print(name, seed, runs[-1], file=sys.stderr, flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.neighbors import KNeighborsClassifier
@@ -34,3 +35,10 @@ def test_other_records_are_refused():
     model = KNeighborsClassifier(1).fit(X, Y)
     with pytest.raises(gmip.InvalidArgument, match="does not hold the records of the search"):
         privacy_scorer(X, Y)(model, X + 1.0, Y)
+
+
+def test_ties_are_no_privacy():
+    """A forest is as sure of most others as of its members: no threshold has few false alarms, a coin does."""
+    forest = RandomForestClassifier(10, random_state=0)
+    told = cross_validate(forest, X, Y, scoring=privacy_scorer(X, Y), cv=3)
+    assert (told["test_privacy"] < -0.1).all()
