@@ -159,7 +159,7 @@ def tables(book: Book) -> dict[str, str]:
 
     titles = {name: name for name in ATTACKS} | {"lira": f"LiRA, {SHADOWS} shadow models"}
     lines = [
-        [title, *(f"{area(rows(s, name))}, {percent(rows(s, name))}" for s in settings)]
+        [title, *(f"{area(rows(s, name))}, {percent(rows(s, name))}" if rows(s, name) else "" for s in settings)]
         for name, title in titles.items()
         if any(rows(s, name) for s in settings)
     ]
@@ -172,6 +172,6 @@ def tables(book: Book) -> dict[str, str]:
     ratios = []
     for setting in settings:
         both = [sum(row["seconds"] for row in rows(setting, name)) for name in ("lira", "optimum")]
-        ratios.append(f"{both[0] / both[1]:.0f}" if both[1] else "")
+        ratios.append(f"{both[0] / both[1]:.2g}" if all(both) else "")
     lines.append(["CPU time of LiRA to optimum", *ratios])
     return {"released": markdown(["", *settings], lines)}

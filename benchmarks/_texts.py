@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from _games import Book, Page, area, markdown, percent
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from gmip.attacks import Attack, Loss, MinK, Reference
 from gmip.tasks import Examples, Recipe, Task
@@ -23,6 +22,8 @@ ATTACKS: dict[str, Attack] = {"loss": Loss(), "min-k": MinK(), "reference": Refe
 
 
 def gpt2() -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
     quiet = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "bos_token_id": 1, "eos_token_id": 2}
     sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": LENGTH, "vocab_size": VOCABULARY}
     model: nn.Module = GPT2LMHeadModel(GPT2Config(**sizes, pad_token_id=0, **quiet))
