@@ -129,8 +129,9 @@ def play(page: Page, folder: Path) -> None:
     shared = Shadows(count=count, workers=1, folder=folder / f"{page.setting}, null {page.null}")
     if page.wants(*costs, *(name for name in (*MODELS, *fewer) if name not in ("loss", "cfd"))):
         _train(page, task, trace, listed, shared, costs)
-    for name, attack in gradients.items():
-        page.attack(name, attack, task, trace, members, others, task.background)
+    for name, attack in gradients.items():  # decoding of a list that holds all members has no use for others
+        background = task.pool[[]] if name == "decode" else task.background
+        page.attack(name, attack, task, trace, members, others, background)
     for name, make in MODELS.items():
         page.attack(name, make(shared), task, trace, members, others, task.background)
     for name, (way, models) in fewer.items():

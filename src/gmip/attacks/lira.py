@@ -99,7 +99,7 @@ class LiRA(ShadowAttack):
         else:
             scores = standardised(phi, outside, self.variance)
             if len(found.population):
-                p_values = self._ranks(found, signal, low, high)[found.back]
+                p_values = self._ranks(found, signal)[found.back]
         return ScoreSet(
             ids=found.ids,
             scores=scores[found.back],
@@ -112,10 +112,13 @@ class LiRA(ShadowAttack):
             | self._shadow_facts(found.shadows),
         )
 
-    def _ranks(self, found: Seen, signal: Confidence, low: float, high: float) -> Array:
+    def _ranks(self, found: Seen, signal: Confidence) -> Array:
         """p-values of the candidates: their ranks among population records, all standardised alike."""
         c, z = len(found.candidates), len(found.population)
-        phi = self._views(np.concatenate([found.candidates, found.population]), low, high)
+        released = np.concatenate([found.candidates, found.population])
+        parts = (part for model in found.shadows for part in model.signal(signal.key) if part is not None)
+        low, high = finite_range(chain([released], parts))
+        phi = self._views(released, low, high)
         outside = Moments(phi.shape)
         for model in found.shadows:
             own, others = model.signal(signal.key)
