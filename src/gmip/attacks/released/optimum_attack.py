@@ -192,7 +192,7 @@ class OptimumDecode(_AtOptimum):
     optimum is estimated. A p-value is exp(-score), at most 1. This attacker holds a list that contains the members: no
     promise for an attacker who knows nobody speaks about it. Away from an optimum, and where members drawn from the
     list do not explain the weights (strangers, a model that interpolates), scores are shrunk, with a GmipWarning. For c
-    candidates memory is about four c x c matrices, 3 GiB for 10,000.
+    candidates memory is about four c x c matrices.
     """
 
     coverage: float | None = None
