@@ -60,7 +60,7 @@ def tuning_sentences(result: TuneResult) -> list[str]:
     stricter = result.stricter()
     if stricter is not None:
         said.append(
-            f"A stricter target has its price: {stricter.name} ({_exposure(result, stricter.exposure)}) leaves "
+            f"A stricter target has its price: {_exposure(result, stricter.exposure)} leaves "
             f"{result.shown(stricter.quality.mean)}."
         )
     return said
@@ -138,7 +138,7 @@ def frontier_chart(result: TuneResult) -> Html:
     points = [point for point in result.frontier if math.isfinite(point.exposure)]
     others = [] if result.own is None else [result.own]
     values = [_value(result, point) for point in (*points, *others)]
-    low, high = _limits(values)
+    low, high = _limits(values, share=result.metric.endswith("accuracy"))
     exposures = [max(point.exposure, 1.0e-9) for point in (*points, *others)]
     first, last = math.log(min(exposures) / 1.3), math.log(max(exposures) * 1.3)
 
@@ -198,9 +198,10 @@ def _value(result: TuneResult, point: FrontierPoint) -> float:
     return -point.quality.mean if result.metric == "loss" else point.quality.mean
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float]:
+def _limits(values: Sequence[float], *, share: bool) -> tuple[float, float]:
     spread = max(max(values) - min(values), 0.04)
-    return min(values) - 0.1 * spread, max(values) + 0.1 * spread
+    low, high = min(values) - 0.1 * spread, max(values) + 0.1 * spread
+    return (max(0.0, low), min(1.0, high)) if share else (low, high)
 
 
 def _tick(result: TuneResult, value: float) -> str:

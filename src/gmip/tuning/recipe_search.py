@@ -37,7 +37,7 @@ MOST_TRIALS: Final = 120  # of a budget in time: more hardly help
 _FEWEST_TRIALS: Final = 24
 _PILOT: Final = 4
 _TEST_SEEDS: Final = 3
-_LEVELS: Final = {"a quarter of it": 0.25, "half of it": 0.5, "twice that": 2.0}
+_LEVELS: Final = {"much stricter": 0.25, "stricter": 0.5, "looser": 2.0}
 _UNITS: Final = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
 _AFTERWARDS: Final = 40  # trainings on top of the trials: tests and the frontier
 

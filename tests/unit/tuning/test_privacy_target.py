@@ -76,3 +76,20 @@ def test_without_clipping_only_what_needs_no_noise_passes():
 def test_bad_targets(given: dict, error: type, words: str):
     with pytest.raises(error, match=words):
         PrivacyTarget(**given)
+
+
+@pytest.mark.parametrize("clip_norm", [0.02, 40.0])
+def test_google_agrees_that_differential_privacy_is_kept(clip_norm: float):
+    """dp-accounting's loss distributions, add or remove one record, on the recipe as it would be trained."""
+    import dp_accounting
+    from dp_accounting import pld
+
+    target = PrivacyTarget(target_epsilon=2.0, delta=1e-5, notion="gdp")
+    found = target.calibrated(RECIPE.replace(clip_norm=clip_norm, sampling="poisson"), 200)
+    multiplier = found.noise_std * found.batch_size / clip_norm  # on the sum, in units of C
+    step = dp_accounting.PoissonSampledDpEvent(
+        found.batch_size / found.dataset_size, dp_accounting.GaussianDpEvent(multiplier)
+    )
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-4)
+    accountant.compose(dp_accounting.SelfComposedDpEvent(step, found.num_steps))
+    assert 1.98 < accountant.get_epsilon(1e-5) < 2.001  # its own grid is good to 1e-4

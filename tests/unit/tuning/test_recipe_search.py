@@ -39,7 +39,7 @@ def test_the_answer_is_good(found: TuneResult):
 def test_the_frontier_rises_with_exposure(found: TuneResult):
     names = [point.name for point in found.frontier]
     exposures = [point.exposure for point in found.frontier]
-    assert {"the target", "half of it", "no noise"} <= set(names) and exposures == sorted(exposures)
+    assert {"the target", "stricter", "no noise"} <= set(names) and exposures == sorted(exposures)
     stricter = found.stricter()
     assert stricter is not None and stricter.exposure < 0.2
     noises = [point.recipe.noise_std / (point.recipe.clip_norm or 1.0) for point in found.frontier]
