@@ -17,7 +17,7 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.tasks.task import Recipe
 
-__all__ = ["PrivacyTarget"]
+__all__ = ["PrivacyTarget", "noise_at"]
 
 _HAIR: Final = 1.0 + 1.0e-12  # so that rounding while noise is scaled by C leaves it on the safe side
 
@@ -97,8 +97,7 @@ class PrivacyTarget:
         run = recipe.run(num_params).replace(noise_std=0.0)
         if recipe.clip_norm is None:
             return recipe.replace(noise_std=calibrate(run, **self.keywords).noise_std)
-        unit = _least_noise(self, run.replace(clip_norm=1.0))
-        return recipe.replace(noise_std=unit * recipe.clip_norm * (_HAIR if unit else 1.0))
+        return recipe.replace(noise_std=noise_at(recipe.clip_norm, _least_noise(self, run.replace(clip_norm=1.0))))
 
     def curve(self, recipe: Recipe, num_params: int) -> TradeOff:
         """What an attacker faces, for whom the target is about."""
@@ -119,6 +118,11 @@ class PrivacyTarget:
     @cached_property
     def _goal(self) -> Target:
         return Target.of(**self.goal)
+
+
+def noise_at(clip_norm: float, unit: float) -> float:
+    """The noise_std at that clip norm of a run that needs `unit` at a clip norm of 1."""
+    return unit * clip_norm * _HAIR
 
 
 @lru_cache(maxsize=4096)

@@ -19,7 +19,7 @@ from gmip._progress import Watch
 from gmip._random import TuningStream
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.tasks.task import Recipe
-from gmip.tuning.privacy_target import PrivacyTarget
+from gmip.tuning.privacy_target import PrivacyTarget, noise_at
 from gmip.tuning.search_space import Point, SearchSpace
 from gmip.tuning.surrogate import Surrogate
 from gmip.tuning.trial_work import Calibration, Outcome, Pieces, Training
@@ -29,7 +29,6 @@ __all__ = ["Schedule", "Search", "Tried"]
 _ROUNDS: Final = 3
 _APART: Final = 0.25  # finalists differ by about 30% in the clipping norm or the pace, or in something else
 _CANDIDATES: Final = 512
-_HAIR: Final = 1.0 + 1.0e-12  # as in PrivacyTarget.calibrated
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Search:
         found = self.pieces.outcomes([Calibration(recipe=r, target=target) for r in plain], "noise", self._watch)
         made: list[tuple[Recipe, float] | None] = []
         for recipe, one in zip(recipes, found, strict=True):
-            noise = one.noise_std * (recipe.clip_norm or 1.0) * (_HAIR if one.noise_std else 1.0)
+            noise = noise_at(recipe.clip_norm or 1.0, one.noise_std)
             made.append(None if math.isnan(noise) else (recipe.replace(noise_std=noise), one.exposure))
         return made
 
