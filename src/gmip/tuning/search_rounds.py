@@ -64,14 +64,14 @@ class Schedule:
 
     @property
     def finalists(self) -> int:
-        """Recipes in the final."""
-        return 5 if self.trials >= 50 else 3
+        """Recipes in the final, beside the task's own."""
+        return 4 if self.trials >= 50 else 2
 
     @property
     def seeds(self) -> int:
         """Trainings of each finalist."""
         rest = self.trials - self.start - _ROUNDS * (self.round + 1)
-        return max(2, rest // self.finalists)
+        return max(2, rest // (self.finalists + 1))
 
 
 class Search:
@@ -145,7 +145,8 @@ class Search:
         for number in range(1, _ROUNDS + 1):
             points = self._promising(schedule.round, number)
             self._try([*self._best(1), *points], number, f"round {number} of {_ROUNDS}", self._median())
-        finalists = self._best(schedule.finalists, apart=_APART)
+        # The task's own recipe, which was tried first, is always in the final: a search should not do worse.
+        finalists = list(dict.fromkeys([self.tried[0].point, *self._best(schedule.finalists, apart=_APART)]))
         for number in range(_ROUNDS + 1, _ROUNDS + 1 + schedule.seeds):
             self._try(finalists, number, f"final, {number - _ROUNDS} of {schedule.seeds}")
         last = {one.point: one for one in self.tried}
