@@ -67,7 +67,8 @@ def tune(
 ) -> TuneResult:
     """The recipe with the best metric among those that keep a privacy target.
 
-    Every recipe that is tried gets the least noise that keeps the target first, so that all of them keep it. A search
+    Every recipe that is tried gets the least noise that keeps the target first, so that all of them keep it. Batch size
+    and sampling are chosen for each number of steps by that noise; the rest is tried. A search
     begins evenly, goes on where a Gaussian process of the trials expects the best, and ends with a final between the
     best few, with new seeds. Bad trials are ended half-way.
 
@@ -139,6 +140,7 @@ def tune(
     with lock, hired(work, settings, MOST_TRIALS) as crew:
         pieces = Pieces(crew, facts, None if place is None else place / "trials")
         search = Search(around, target, pieces, seed=seed, own=own, watch=watch)
+        search.choose_sizes()
         if count is None:
             share = seconds / search.pilot(_PILOT) * pieces.workers
             count = int(min(MOST_TRIALS, max(_FEWEST_TRIALS, share - _AFTERWARDS)))

@@ -6,6 +6,7 @@ more workers, comes to the same answer.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class Schedule:
 
 
 class Search:
-    """Looks for the recipe with the best metric among those that keep the target."""
+    """Looks for the recipe with the best metric among those that keep the target; `choose_sizes` comes first."""
 
     def __init__(
         self, space: SearchSpace, target: PrivacyTarget, pieces: Pieces, *, seed: int, own: Recipe, watch: Watch
@@ -103,18 +104,26 @@ class Search:
     def _try(self, points: Sequence[Point], number: int, stage: str, least: float = -math.inf) -> None:
         calibrated = self.calibrated([self.space.recipe_at(point) for point in points], self.target)
         ready = [(point, *made) for point, made in zip(points, calibrated, strict=True) if made is not None]
-        if not ready and not self.tried:
-            raise UnreachableTarget(
-                f"{self.target.words} is kept by none of the {len(points)} recipes that were tried, whatever their "
-                "noise",
-                remedy="ask for less, or for other sizes in `space`",
-            )
         seed = self.trial_seed(number)
         jobs = [Training(recipe=recipe, seed=seed, least=least) for _, recipe, _ in ready]
         outcomes = self.pieces.outcomes(jobs, stage, self._watch)
         self.tried += [Tried(*made, seed, outcome) for made, outcome in zip(ready, outcomes, strict=True)]
 
     # -- the search ---------------------------------------------------------------------------------------------------
+
+    def choose_sizes(self) -> None:
+        """Batch size and sampling for each number of steps, by their noise alone: no training."""
+        target = self.target
+        if isinstance(target.susceptibility, str):  # which takes long: a typical record orders sizes as well
+            target = dataclasses.replace(target, susceptibility=None)
+        made = self.calibrated(self.space.sizes(), target)
+        self.space = self.space.with_least_noise([None if one is None else one[0] for one in made])
+        if not self.space.best:
+            raise UnreachableTarget(
+                f"{self.target.words} is kept by none of {len(made)} combinations of sizes and sampling, whatever the "
+                "noise",
+                remedy="ask for less, or for other sizes in `space`",
+            )
 
     @cached_property
     def starts(self) -> list[Point]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +23,8 @@ __all__ = ["Point", "SearchSpace"]
 Point = tuple[float, ...]  # a place in the unit cube
 Unit = NDArray[np.float64]
 RANGES: Final = ("clip_norm", "learning_rate")
-CHOICES: Final = ("batch_size", "num_steps", "optimizer", "sampling")
+CHOICES: Final = ("num_steps", "optimizer")
+SIZES: Final = ("batch_size", "sampling")
 # Neighbours of differential privacy: promises under different ones cannot be compared.
 _NEIGHBOURS: Final = {"fixed": "replace", "full": "replace", "poisson": "add", "shuffled": "zero"}
 _MOST_STEPS: Final = 400  # by default, unless the recipe has more
@@ -44,6 +46,7 @@ class SearchSpace:
     learning_rate : (lowest, highest) instead of the pace, if not None.
     batch_size, num_steps, optimizer, sampling : what to choose from. "fixed" batches of all records are "full".
     typical_norm : of a gradient.
+    best : (steps, batch size, sampling) for each number of steps: see `with_least_noise`.
     """
 
     recipe: Recipe
@@ -56,6 +59,7 @@ class SearchSpace:
     optimizer: tuple[str, ...]
     sampling: tuple[Sampling, ...]
     learning_rate: tuple[float, float] | None = None
+    best: tuple[tuple[int, int, Sampling], ...] = ()
 
     @classmethod
     def around(
@@ -76,12 +80,12 @@ class SearchSpace:
         sizes = {n for n in (N // 16, N // 8, N // 4, N // 2, N) if min(8, N) <= n <= largest}
         T = recipe.num_steps
         steps = {max(1, T // 8), max(1, T // 4), max(1, T // 2), T} | {k * T for k in (2, 4) if k * T <= _MOST_STEPS}
-        if isinstance(target.susceptibility, str):  # accounting takes half a minute for each size
-            sizes, steps = {N // 2, N}, {T, max(1, T // 4)}
+        if isinstance(target.susceptibility, str):  # accounting takes half a minute for each number of steps
+            steps = {T, max(1, T // 4)}
         own = recipe.sampling
-        samplings = {own, "fixed", "poisson"} - ({"full"} if own != "full" else set())
+        samplings = {"fixed", "poisson"}
         if target.notion == "gdp":
-            samplings = {name for name in samplings if _NEIGHBOURS[name] == _NEIGHBOURS[own]}
+            samplings = {name for name in {own, *samplings} if _NEIGHBOURS[name] == _NEIGHBOURS[own]}
         reach = _pace(recipe, typical_norm, num_params)
         made: dict[str, Any] = {
             "clip_norm": (0.03 * typical_norm, 1.5 * typical_norm),
@@ -108,7 +112,7 @@ class SearchSpace:
         )
 
     def __post_init__(self) -> None:
-        for name in CHOICES:
+        for name in (*CHOICES, *SIZES):
             if not getattr(self, name):
                 raise InvalidArgument(f"leaves no {name}", argument="space", remedy="name at least one")
         for size in self.batch_size:
@@ -126,16 +130,44 @@ class SearchSpace:
         """Plain, for files."""
         return dataclasses.asdict(self)
 
+    def sizes(self) -> list[Recipe]:
+        """A recipe for every number of steps, batch size and sampling, with a clip norm of 1 and no noise."""
+        N, found = self.recipe.dataset_size, {}
+        for steps, size, sampling in itertools.product(self.num_steps, self.batch_size, self.sampling):
+            if sampling == "full" or (sampling == "fixed" and size == N):
+                size, sampling = N, "full"
+            elif size == N:
+                continue
+            made = self.recipe.replace(
+                num_steps=steps, batch_size=size, sampling=sampling, clip_norm=1.0, noise_std=0.0
+            )
+            found[steps, size, sampling] = made
+        return list(found.values())
+
+    def with_least_noise(self, calibrated: Sequence[Recipe | None]) -> SearchSpace:
+        """The space with the batch size and sampling that disturb the mean gradient least, for each number of steps.
+
+        calibrated : `sizes`, each with its noise, None where none keeps the target. With C and steps given, batch size
+        and sampling act on training through the noise that they need and through their own randomness, about
+        C^2 (1 - p)/(d n) in each coordinate: no training is needed to choose them.
+        """
+        best: dict[int, tuple[float, Recipe]] = {}
+        for recipe in calibrated:
+            if recipe is not None:
+                rate = recipe.batch_size / recipe.dataset_size
+                disturbance = recipe.noise_std**2 + (1.0 - rate) / (self.num_params * recipe.batch_size)
+                if disturbance < best.get(recipe.num_steps, (math.inf, recipe))[0]:
+                    best[recipe.num_steps] = disturbance, recipe
+        chosen = tuple((steps, r.batch_size, r.sampling) for steps, (_, r) in sorted(best.items()))
+        return dataclasses.replace(
+            self, num_steps=tuple(steps for steps, _, _ in chosen) or self.num_steps, best=chosen
+        )
+
     def recipe_at(self, point: Point) -> Recipe:
         """The recipe at a place in the unit cube, without noise."""
         clip = _round(_between(self.clip_norm, point[0]))
-        size, steps, optimizer, sampling = (
-            _pick(getattr(self, name), place) for name, place in zip(CHOICES, point[2:], strict=True)
-        )
-        if sampling == "full" or (sampling == "fixed" and size == self.recipe.dataset_size):
-            size, sampling = self.recipe.dataset_size, "full"
-        elif size == self.recipe.dataset_size and size > 1:
-            size = max((n for n in self.batch_size if n < size), default=size // 2)
+        steps, optimizer = (_pick(getattr(self, name), place) for name, place in zip(CHOICES, point[2:], strict=True))
+        _, size, sampling = next(one for one in self.best if one[0] == steps)
         own = optimizer == self.recipe.optimizer
         changed = self.recipe.replace(
             clip_norm=clip,
@@ -159,18 +191,14 @@ class SearchSpace:
         second = (
             _share(self.pace, pace) if self.learning_rate is None else _share(self.learning_rate, recipe.learning_rate)
         )
-        sampling = "fixed" if recipe.sampling == "full" and "full" not in self.sampling else recipe.sampling
-        values = {"batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
-        rest = []
-        for name in CHOICES:
-            options = getattr(self, name)
-            if name in values:
-                index = int(np.argmin([abs(math.log(option / values[name])) for option in options]))
-            else:
-                wanted = recipe.optimizer if name == "optimizer" else sampling
-                index = options.index(wanted) if wanted in options else 0
-            rest.append((index + 0.5) / len(options))
-        return (_share(self.clip_norm, recipe.clip_norm or self.clip_norm[1]), second, *rest)
+        near = [abs(math.log(steps / recipe.num_steps)) for steps in self.num_steps]
+        kind = self.optimizer.index(recipe.optimizer) if recipe.optimizer in self.optimizer else 0
+        return (
+            _share(self.clip_norm, recipe.clip_norm or self.clip_norm[1]),
+            second,
+            (int(np.argmin(near)) + 0.5) / len(self.num_steps),
+            (kind + 0.5) / len(self.optimizer),
+        )
 
     def features(self, points: list[Point]) -> Unit:
         """Places for a model of the metric, shape (n, k): distance 1 is about where recipes have little in common."""
@@ -183,9 +211,7 @@ class SearchSpace:
                     math.log(recipe.clip_norm or 1.0) / 2.0,
                     pace / 1.5,
                     math.log(recipe.num_steps) / 3.0,
-                    math.log(recipe.batch_size) / 3.0,
                     *(0.8 * (recipe.optimizer == name) for name in self.optimizer),
-                    *(0.8 * (recipe.sampling in (name, "full" if name == "fixed" else name)) for name in self.sampling),
                 ]
             )
         return np.array(rows)
