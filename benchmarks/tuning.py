@@ -79,8 +79,7 @@ def run_grid(name: str, folder: Path) -> None:
         rest = pieces.outcomes(more, "the best 20")
     means = [np.mean([first[i].metric, *(one.metric for one in rest[4 * k : 4 * k + 4])]) for k, i in enumerate(best)]
     chosen = all_of_them[int(best[int(np.argmax(means))])]
-    seconds = sum(one.seconds for one in [*first, *rest])
-    keep(folder, f"grid-{name}", task, chosen, params, trainings=len(first) + len(rest), seconds=seconds)
+    keep(folder, f"grid-{name}", task, chosen, params, trainings=len(first) + len(rest))
 
 
 def run_searches(name: str, folder: Path) -> None:
@@ -100,19 +99,11 @@ def run_searches(name: str, folder: Path) -> None:
             continue
         kept = folder / f"trials-{name}-{seed}"
         found = tune(task, **TARGET, recipe=own, space=space, trials=TRIALS, seed=seed, workers=1, folder=kept)
-        seconds = found.seconds
-        keep(
-            folder,
-            f"search-{name}-{seed}",
-            task,
-            found.recipe,
-            found.num_params,
-            trainings=len(found.tried),
-            seconds=seconds,
-        )
+        row = f"search-{name}-{seed}"
+        keep(folder, row, task, found.recipe, found.num_params, trainings=len(found.tried))
 
 
-def keep(folder: Path, name: str, task: Task, recipe: Recipe, params: int, **cost: float) -> None:
+def keep(folder: Path, name: str, task: Task, recipe: Recipe, params: int, **cost: int) -> None:
     """Accuracy on test records of models of other members, and what the recipe promises, recomputed."""
     curve = account(
         NoisySGD(
@@ -149,7 +140,6 @@ def show(folder: Path) -> None:
                     "gap": float(gaps.mean()),
                     "error": float(gaps.std(ddof=1) / np.sqrt(len(gaps))),
                     "trainings": found["trainings"] / grid["trainings"],
-                    "seconds": found["seconds"] / grid["seconds"],
                     "tpr": 100 * found["tpr"],
                 }
             )
@@ -160,7 +150,6 @@ def show(folder: Path) -> None:
         "gap": "grid - search|+.1f",
         "error": "standard error|.1f",
         "trainings": "trainings / grid's|.3f",
-        "seconds": "CPU / grid's|.3f",
         "tpr": "promised TPR at 1%, target 5%|.6f",
     }
     table("Accuracy on test records, five fresh splits of members each", columns, rows)
