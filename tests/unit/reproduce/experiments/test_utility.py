@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 from scipy.stats import ttest_rel
@@ -10,32 +8,18 @@ from gmip import NoisySGD, calibrate
 from gmip.errors import DataUnavailable
 from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import utility
-from gmip.reproduce.paper_settings import ACCOUNTINGS, TARGET_MUS, UTILITY, Setting
+from gmip.reproduce.paper_settings import ACCOUNTINGS, TARGET_MUS, Setting
 from gmip.tasks import load
 from gmip.training import count_params, train
 
 FREE = {"cifar10": {"gmip-paper": 0.787, "gmip-tight": 0.696}, "adult": {"gmip-paper": 1.19, "gmip-tight": 0.979}}
 
 
-def test_every_level_is_trained_once_for_every_seed():
+def test_a_cell_has_all_levels_of_a_seed():
     cells = utility.cells(False)
-    levels = Counter((cell.task, cell.seed, *level) for cell in cells for level in cell.levels)
-    assert set(levels.values()) == {1} and len(levels) == 3 * 5 * 4 * 20
-    quick = Counter((cell.seed, mu) for cell in utility.cells(True) for _, mu in cell.levels)
-    assert {seed for seed, _ in quick} == {0, 1} and len({mu for _, mu in quick}) == 4
-
-
-def test_levels_without_noise_are_one_run():
-    cells = [cell for cell in utility.cells(False) if cell.seed == 0]
-    for cell in cells:
-        noise = {
-            calibrate(UTILITY[str(cell.task)].run, target_mu=mu, **ACCOUNTINGS[accounting].keywords).noise_std
-            for accounting, mu in cell.levels
-            if ACCOUNTINGS[accounting].keywords["composition"] == "clt"
-        }
-        assert len({f"{tau:.4g}" for tau in noise}) <= 1
-    (quiet,) = [cell for cell in cells if cell.task == "cifar10" and len(cell.levels) > 10]
-    assert Counter(accounting for accounting, _ in quiet.levels) == {"gmip-paper": 17, "gmip-tight": 17}
+    assert len(cells) == 3 * 5 and {cell.levels for cell in cells} == {TARGET_MUS}
+    quick = utility.cells(True)
+    assert {cell.seed for cell in quick} == {0, 1} and {len(cell.levels) for cell in quick} == {4}
 
 
 @pytest.fixture
@@ -52,44 +36,56 @@ def digits(monkeypatch):
     utility._noise_std.cache_clear()
 
 
-def test_a_run_is_what_train_gives_with_the_noise_of_its_level(digits):
+def test_rows_are_what_train_gives_with_the_noise_of_their_level(digits):
     task, run = digits
-    cell = utility.Run(task="digits", seed=3, levels=(("gmip-tight", 0.5), ("gdp", 0.7)))
-    rows = utility.run(cell)
+    rows = utility.run(utility.Runs(task="digits", seed=3, levels=(0.5, 50.0)))
+    found = {(row["accounting"], row["mu"]): row for row in rows}
+    assert list(found) == [(arm, mu) for arm in ACCOUNTINGS for mu in (0.5, 50.0)] + [
+        (arm, mu) for arm in ("gdp-tuned", "gmip-tuned") for mu in (0.5, 50.0)
+    ]
     noise_std = calibrate(run, target_mu=0.5).noise_std
-    assert noise_std > 0.0
-    recipe = task.recipe.replace(dataset_size=1_200, batch_size=300, num_steps=10, clip_norm=1.0, noise_std=noise_std)
-    assert [row["test_accuracy"] for row in rows] == [train(task, recipe, seed=3).test_accuracy] * 2
-    assert [(row["accounting"], row["mu"]) for row in rows] == list(cell.levels)
-    assert {row["noise_std"] for row in rows} == {noise_std} and rows[1]["no_noise_from"] is None
+    ours = found["gmip-tight", 0.5]
+    assert ours["noise_std"] == noise_std > 0.0 and found["gdp", 0.5]["no_noise_from"] is None
+    sizes = {"dataset_size": 1_200, "batch_size": 300, "num_steps": 10}
+    recipe = task.recipe.replace(**sizes, clip_norm=1.0, noise_std=noise_std)
+    assert ours["test_accuracy"] == pytest.approx(train(task, recipe, seed=3).test_accuracy, abs=0.003)
+    tuned = found["gmip-tuned", 0.5]
+    assert tuned["noise_std"] / tuned["clip_norm"] == pytest.approx(noise_std)  # the same noise multiplier
+    again = recipe.replace(**{name: tuned[name] for name in ("clip_norm", "learning_rate", "noise_std")})
+    assert tuned["test_accuracy"] == pytest.approx(train(task, again, seed=3).test_accuracy, abs=0.003)
 
 
 def test_a_set_that_is_too_small_is_no_stand_in(digits, monkeypatch):
     big = Setting(title="Digits", run=digits[1].replace(dataset_size=10**6))
     monkeypatch.setattr(utility, "UTILITY", {"digits": big})
     with pytest.raises(DataUnavailable, match=r"digits has 1[0-9]{3} records to train on here"):
-        utility.run(utility.Run(task="digits", seed=0, levels=(("gdp", 1.0),)))
+        utility.run(utility.Runs(task="digits", seed=0, levels=(1.0,)))
 
 
-def made_up(gain, seeds=5, levels=TARGET_MUS):
-    """Rows where GMIP has `gain` points of accuracy on GDP at every level (a function of mu)."""
+def made_up(gain, seeds=5, levels=TARGET_MUS, tuned=0.0):
+    """Rows where GMIP has `gain` points of accuracy on GDP at every level (a function of mu), and `tuned` if both are
+    tuned, which is worth 10 points to GDP."""
     rng = np.random.default_rng(0)
     rows = []
     for task, free in FREE.items():
         for mu in levels:
             for seed in range(seeds):
                 base = 0.6 + 0.01 * rng.standard_normal()
-                for accounting in ACCOUNTINGS:
-                    start = free.get(accounting)
+                for accounting in (*ACCOUNTINGS, "gdp-tuned", "gmip-tuned"):
+                    start = free.get(accounting.replace("tuned", "tight"))
                     ours = start is not None
+                    more = ours * gain(mu)
+                    if accounting.endswith("tuned"):
+                        more = 0.1 + ours * tuned
                     rows.append(
                         {
                             "task": task,
                             "accounting": accounting,
                             "mu": mu,
                             "seed": seed,
+                            "clip_norm": 5.0,
                             "noise_std": 0.0 if ours and mu >= start else 1.0,
-                            "test_accuracy": base + ours * gain(mu) + 0.001 * rng.standard_normal(),
+                            "test_accuracy": base + more + 0.001 * rng.standard_normal(),
                             "train_accuracy": 0.6,
                             "no_noise_from": start,
                         }
@@ -111,6 +107,15 @@ def test_claims_fail_where_they_should():
     assert agreements(made_up(lambda mu: -0.05 if mu == TARGET_MUS[4] else 0.05))[1:3] == ["no", "no"]
     noisy = [row | {"noise_std": 0.1} if row["mu"] == TARGET_MUS[3] else row for row in made_up(lambda mu: 0.05)]
     assert agreements(noisy)[0] == "no"
+
+
+def test_what_is_left_when_both_are_tuned():
+    *_, left, recipe = utility.claims(made_up(lambda mu: 0.05, tuned=0.002))
+    assert left.agrees == "differs" and "up to +5." in left.published
+    assert "+0.2" in left.measured and "significantly higher at 19 of 20" in left.measured
+    assert recipe.agrees == "differs" and "with C = 5; +10." in recipe.measured
+    *_, left, _ = utility.claims(made_up(lambda mu: 0.05, tuned=0.05))
+    assert left.agrees == "yes"
 
 
 def test_few_seeds_are_said_to_be_few():

@@ -1,0 +1,253 @@
+"""Each notion gets its best recipe: the search behind the experiment `value`, for one data set and number of members.
+
+Half of the pool serves to find features and recipes, the other half to report. Where more members are asked for than
+that half holds, they are drawn from the whole pool: the choice of the recipe has then seen members, which changes no
+accuracy (the test records are others) but is not covered by the accounting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gmip._random import Stream
+from gmip.accounting.mechanism import Sampling
+from gmip.reproduce.linear_heads import contrasts, train_heads
+from gmip.reproduce.noise_ladder import Ladder, climb, rungs, susceptibilities
+from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tuning import PrivacyTarget, SearchRecords
+
+__all__ = ["FPR", "TUNED", "Chosen", "Features", "Grid", "Promise", "Search", "multiplier", "project"]
+
+FPR: Final = 0.01
+_VALIDATION, _MOST_VALIDATION = 0.25, 5_000  # share of the records to tune on that is measured on, and the most of them
+_MOST_MEASURED: Final = 3_000  # records whose susceptibilities are measured
+_TUNING_SEED: Final = 1_000  # the first: those of reported runs are small
+
+
+@dataclass(frozen=True, kw_only=True)
+class Promise:
+    """Whose promise it is: keywords of `PrivacyTarget`; how batches are drawn, and how full ones can be accounted."""
+
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Sampling = "poisson"
+    full: tuple[Sampling, ...] = ("full",)
+
+    @property
+    def dimension_matters(self) -> bool:
+        return self.keywords.get("notion") != "gdp"
+
+
+# Poisson batches need half the noise of fixed ones: nobody is in the place of a record that is left out. If all records
+# are in every batch, either noise alone hides one (Poisson batches with n = N), or the unknown others help ("full").
+TUNED: Final = {
+    "gmip": Promise(full=("poisson", "full")),
+    "half": Promise(keywords={"attacker_knows": 0.5}, full=("poisson", "full")),
+    "gdp": Promise(keywords={"notion": "gdp"}, full=("poisson",)),
+    "gmip-fixed": Promise(sampling="fixed"),
+    "gdp-fixed": Promise(keywords={"notion": "gdp"}, sampling="fixed"),
+}
+
+
+class Features(NamedTuple):
+    """The records as some principal components of the half that serves for tuning, of mean square norm 1 there."""
+
+    num_params: int
+    tuning: Examples
+    members: Examples  # to draw them from
+    test: Examples
+
+
+class Grid(NamedTuple):
+    """What is tried: components kept, shares of the members in a batch, steps, clipping norms, and how far a step moves
+    at most (learning rate times clipping norm)."""
+
+    components: tuple[int, ...]
+    shares: tuple[float, ...]
+    steps: tuple[int, ...]
+    clip_norms: tuple[float, ...]
+    moves: tuple[float, ...]
+    rungs: int
+    tuning_seeds: int
+
+
+class Chosen(NamedTuple):
+    """A recipe with its noise, and what it is expected to reach; `target` None: whatever it promises."""
+
+    arm: str
+    target: float | None
+    components: int
+    recipe: Recipe
+    expected: float
+    promise: PrivacyTarget
+
+
+def project(task: Task, components: int, dataset_size: int) -> Features:
+    """Principal components by the half of the pool that serves for tuning."""
+    order = np.random.default_rng(0).permutation(len(task.pool))
+    half = len(task.pool) // 2
+    tuning = task.pool[order[:half]]
+    members = task.pool[order[half:]] if dataset_size <= len(task.pool) - half else task.pool
+    raw: Any = tuning.inputs
+    mean = raw.double().mean(0)
+    centred = raw.double() - mean
+    _, vectors = torch.linalg.eigh(centred.T @ centred)
+    kept = vectors[:, -components:]
+    scale = (centred @ kept).square().sum(1).mean().sqrt()
+
+    def seen(examples: Examples) -> Examples:
+        inputs: Any = examples.inputs
+        return Examples(((inputs.double() - mean) @ kept / scale).float(), examples.targets)
+
+    classes = int(task.pool.targets.max()) + 1
+    params = (classes - 1) * (kept.shape[1] + 1)
+    return Features(params, seen(tuning), seen(members), seen(task.test))
+
+
+class Search:
+    """Ladders of one task and number of members, and the choices that they give."""
+
+    def __init__(self, task: Task, dataset_size: int, grid: Grid, targets: Sequence[float]) -> None:
+        self.size, self.grid, self.targets = dataset_size, grid, tuple(targets)
+        self.classes = int(task.pool.targets.max()) + 1
+        self.basis = contrasts(self.classes)
+        self.features = {c: project(task, c, dataset_size) for c in grid.components}
+        self._ladders = [(c, share, self._ladder(c, share)) for c in grid.components for share in grid.shares]
+
+    @property
+    def seen_members(self) -> bool:
+        """Whether some members may have served for tuning."""
+        first = next(iter(self.features.values()))
+        return len(first.members) > len(first.tuning) + 1
+
+    def recipes(self, share: float) -> list[Recipe]:
+        """Without noise."""
+        batch = max(1, round(self.size * share))
+        return [
+            Recipe(
+                dataset_size=self.size,
+                batch_size=batch,
+                num_steps=steps,
+                learning_rate=move / clip_norm,
+                clip_norm=clip_norm,
+                sampling="full" if batch == self.size else "poisson",
+            )
+            for steps in self.grid.steps
+            for clip_norm in self.grid.clip_norms
+            for move in self.grid.moves
+        ]
+
+    def _ladder(self, components: int, share: float) -> Ladder:
+        recipes = self.recipes(share)
+        asked = [
+            self._needed(arm, target, components, recipe)
+            for arm in TUNED
+            for target in self._targets_of(arm)
+            for recipe in {r.num_steps: r for r in recipes}.values()
+        ]
+        seeds = range(_TUNING_SEED, _TUNING_SEED + self.grid.tuning_seeds)
+        records = [self.records(components, seed) for seed in seeds]
+        steps = rungs(asked, self.grid.rungs)
+        return climb(records, recipes, steps, seeds=seeds, classes=self.classes, basis=self.basis)
+
+    def _targets_of(self, arm: str) -> tuple[float, ...]:
+        """Fixed batches are looked at for the middle target alone."""
+        return self.targets if TUNED[arm].sampling == "poisson" else (self.middle,)
+
+    @property
+    def middle(self) -> float:
+        return self.targets[len(self.targets) // 2]
+
+    def records(self, components: int, seed: int) -> SearchRecords:
+        """To train and to measure on, of the half that serves for tuning."""
+        tuning = self.features[components].tuning
+        order = Stream.MEMBERS.rng(seed).permutation(len(tuning))
+        trained = min(self.size, len(tuning) - int(np.ceil(_VALIDATION * len(tuning))))
+        return SearchRecords(tuning[order[:trained]], tuning[order[trained : trained + _MOST_VALIDATION]], "outsiders")
+
+    def _calibrated(
+        self, promise: Promise, target: float, components: int, recipe: Recipe, **keywords: Any
+    ) -> tuple[Recipe, PrivacyTarget]:
+        wanted = PrivacyTarget(target_tpr=(target, FPR), **promise.keywords, **keywords)
+        # For differential privacy the number of parameters plays no part: noise found for one is found for all.
+        params = self.features[components].num_params if promise.dimension_matters else 1
+        drawn = promise.full if recipe.sampling == "full" else (promise.sampling,)
+        noisy = [wanted.calibrated(recipe.replace(sampling=each), params) for each in drawn]
+        return min(noisy, key=lambda each: each.noise_std), wanted
+
+    def chosen(self) -> list[Chosen]:
+        """The best recipe of each tuned promise and target, and of none at all."""
+        found = [self._quiet()]
+        for arm in TUNED:
+            found += [self._best(arm, target) for target in self._targets_of(arm)]
+        return found
+
+    def _best(self, arm: str, target: float) -> Chosen:
+        reached: list[tuple[float, int, Recipe]] = []
+        for components, _, ladder in self._ladders:
+            needed = partial(self._needed, arm, target, components)
+            accuracy, recipe = ladder.best(needed)
+            reached.append((accuracy, components, recipe))
+        accuracy, components, recipe = max(reached, key=lambda each: each[0])
+        noisy, wanted = self._calibrated(TUNED[arm], target, components, recipe)
+        return Chosen(arm, target, components, noisy, accuracy, wanted)
+
+    def _needed(self, arm: str, target: float, components: int, recipe: Recipe) -> float:
+        return multiplier(self._calibrated(TUNED[arm], target, components, recipe)[0])
+
+    def _quiet(self) -> Chosen:
+        reached = [(*ladder.best(lambda r: 0.0), c) for c, _, ladder in self._ladders]
+        accuracy, recipe, components = max(reached, key=lambda each: each[0])
+        return Chosen("none", None, components, recipe, accuracy, PrivacyTarget(target_tpr=(self.middle, FPR)))
+
+    def again(self, chosen: Chosen, arm: str, **keywords: Any) -> Chosen:
+        """The same recipe with the noise that another promise, to GMIP's keywords, needs."""
+        assert chosen.target is not None
+        promise = Promise(sampling=chosen.recipe.sampling, full=(chosen.recipe.sampling,))
+        noisy, wanted = self._calibrated(promise, chosen.target, chosen.components, chosen.recipe, **keywords)
+        return chosen._replace(arm=arm, recipe=noisy, promise=wanted)
+
+    def measured(self, chosen: Chosen) -> NDArray[np.float64]:
+        """Susceptibilities of records that serve for tuning, under a recipe: the larger of those half-way and at the
+        end."""
+        recipe = chosen.recipe
+        records = self.records(chosen.components, _TUNING_SEED)
+        ends = [recipe.replace(num_steps=max(1, steps)) for steps in (recipe.num_steps // 2, recipe.num_steps)]
+        heads = train_heads(
+            records.train, list(map(records.recipe, ends)), seed=_TUNING_SEED, classes=self.classes, basis=self.basis
+        )
+        some = records.train[slice(_MOST_MEASURED)]
+        assert recipe.clip_norm is not None
+        found = [susceptibilities(heads.gradients(some, i, recipe.clip_norm)) for i in range(2)]
+        return np.maximum(*found)
+
+    def reported(self, chosen: Sequence[Chosen], seed: int) -> NDArray[np.float64]:
+        """Test accuracies of these recipes, shape (chosen,), trained on the members of that seed."""
+        groups: dict[Any, list[int]] = {}
+        for place, one in enumerate(chosen):
+            groups.setdefault((one.components, one.recipe.batch_size, one.recipe.sampling), []).append(place)
+        accuracies = np.zeros(len(chosen))
+        for (components, _, _), places in groups.items():
+            features = self.features[components]
+            rows = Stream.MEMBERS.rng(seed).permutation(len(features.members))[: self.size]
+            heads = train_heads(
+                features.members[rows],
+                [chosen[place].recipe for place in places],
+                seed=seed,
+                classes=self.classes,
+                basis=self.basis,
+            )
+            accuracies[places] = heads.accuracy(features.test)
+        return accuracies
+
+
+def multiplier(recipe: Recipe) -> float:
+    """Opacus' noise multiplier."""
+    assert recipe.clip_norm is not None
+    return recipe.noise_std * recipe.batch_size / recipe.clip_norm
