@@ -7,9 +7,10 @@ accuracy (the test records are others) but is not covered by the accounting.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from gmip._random import Stream
-from gmip.accounting.mechanism import Sampling
+from gmip.accounting.calibrate import calibrate
+from gmip.accounting.mechanism import NoisySGD, Sampling
 from gmip.reproduce.linear_heads import contrasts, train_heads
 from gmip.reproduce.noise_ladder import Ladder, climb, rungs, susceptibilities
 from gmip.tasks.task import Examples, Recipe, Task
@@ -28,30 +30,36 @@ __all__ = ["FPR", "TUNED", "Chosen", "Features", "Grid", "Promise", "Search", "m
 FPR: Final = 0.01
 _VALIDATION, _MOST_VALIDATION = 0.25, 5_000  # share of the records to tune on that is measured on, and the most of them
 _MOST_MEASURED: Final = 3_000  # records whose susceptibilities are measured
+_MANY: Final = 1_000_000
 _TUNING_SEED: Final = 1_000  # the first: those of reported runs are small
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """Whose promise it is: keywords of `PrivacyTarget`; how batches are drawn, and how full ones can be accounted."""
+    """Whose promise it is: keywords of `PrivacyTarget`; how batches may be drawn, and how full ones be accounted."""
 
     keywords: Mapping[str, Any] = field(default_factory=dict)
-    sampling: Sampling = "poisson"
-    full: tuple[Sampling, ...] = ("full",)
+    samplings: tuple[Sampling, ...] = ("poisson", "fixed")
+    full: tuple[Sampling, ...] = ("poisson", "full")
 
     @property
-    def dimension_matters(self) -> bool:
-        return self.keywords.get("notion") != "gdp"
+    def notion(self) -> str:
+        return str(self.keywords.get("notion", "gmip"))
+
+    @property
+    def known(self) -> float:
+        """The share of the others that the attacker holds."""
+        return float(self.keywords.get("attacker_knows", 0.0))
 
 
 # Poisson batches need half the noise of fixed ones: nobody is in the place of a record that is left out. If all records
 # are in every batch, either noise alone hides one (Poisson batches with n = N), or the unknown others help ("full").
 TUNED: Final = {
-    "gmip": Promise(full=("poisson", "full")),
-    "half": Promise(keywords={"attacker_knows": 0.5}, full=("poisson", "full")),
-    "gdp": Promise(keywords={"notion": "gdp"}, full=("poisson",)),
-    "gmip-fixed": Promise(sampling="fixed"),
-    "gdp-fixed": Promise(keywords={"notion": "gdp"}, sampling="fixed"),
+    "gmip": Promise(),
+    "half": Promise(keywords={"attacker_knows": 0.5}),
+    "gdp": Promise(keywords={"notion": "gdp"}),
+    "gmip-fixed": Promise(samplings=("fixed",), full=("full",)),
+    "gdp-fixed": Promise(keywords={"notion": "gdp"}, samplings=("fixed",), full=("full",)),
 }
 
 
@@ -146,7 +154,7 @@ class Search:
     def _ladder(self, components: int, share: float) -> Ladder:
         recipes = self.recipes(share)
         asked = [
-            self._needed(arm, target, components, recipe)
+            self._estimate(arm, target, components, recipe)[0]
             for arm in TUNED
             for target in self._targets_of(arm)
             for recipe in {r.num_steps: r for r in recipes}.values()
@@ -158,7 +166,7 @@ class Search:
 
     def _targets_of(self, arm: str) -> tuple[float, ...]:
         """Fixed batches are looked at for the middle target alone."""
-        return self.targets if TUNED[arm].sampling == "poisson" else (self.middle,)
+        return self.targets if "poisson" in TUNED[arm].samplings else (self.middle,)
 
     @property
     def middle(self) -> float:
@@ -171,15 +179,29 @@ class Search:
         trained = min(self.size, len(tuning) - int(np.ceil(_VALIDATION * len(tuning))))
         return SearchRecords(tuning[order[:trained]], tuning[order[trained : trained + _MOST_VALIDATION]], "outsiders")
 
-    def _calibrated(
-        self, promise: Promise, target: float, components: int, recipe: Recipe, **keywords: Any
-    ) -> tuple[Recipe, PrivacyTarget]:
-        wanted = PrivacyTarget(target_tpr=(target, FPR), **promise.keywords, **keywords)
+    def _estimate(self, arm: str, target: float, components: int, recipe: Recipe) -> tuple[float, Sampling]:
+        """About the noise multiplier that a recipe needs, and how its batches are best drawn: for the choice alone."""
+        promise, share = TUNED[arm], recipe.batch_size / self.size
+        params = self.features[components].num_params
+        drawn = promise.full if recipe.sampling == "full" else promise.samplings
+        found: list[tuple[float, Sampling]] = []
+        for sampling in drawn:
+            alone = _noise_alone(share, recipe.num_steps, target, promise.notion, sampling)
+            hidden = 0.0
+            if promise.notion == "gmip" and sampling == "full":
+                hidden = 4.0 * (1.0 - promise.known) * self.size / params
+            elif promise.notion == "gmip":  # noise and data randomness add up: docs/theory/one-step.md
+                reach = 1.0 if sampling == "poisson" else 4.0
+                hidden = reach * (1.0 - promise.known) * recipe.batch_size * (1.0 - share) / (params + 1.0)
+            found.append((math.sqrt(max(alone**2 - hidden, 0.0)), sampling))
+        return min(found)
+
+    def _chosen(self, arm: str, target: float, components: int, recipe: Recipe, accuracy: float, **more: Any) -> Chosen:
+        """The recipe with the noise that it needs, exactly."""
+        wanted = PrivacyTarget(target_tpr=(target, FPR), **more)
         # For differential privacy the number of parameters plays no part: noise found for one is found for all.
-        params = self.features[components].num_params if promise.dimension_matters else 1
-        drawn = promise.full if recipe.sampling == "full" else (promise.sampling,)
-        noisy = [wanted.calibrated(recipe.replace(sampling=each), params) for each in drawn]
-        return min(noisy, key=lambda each: each.noise_std), wanted
+        params = 1 if wanted.notion == "gdp" else self.features[components].num_params
+        return Chosen(arm, target, components, wanted.calibrated(recipe, params), accuracy, wanted)
 
     def chosen(self) -> list[Chosen]:
         """The best recipe of each tuned promise and target, and of none at all."""
@@ -191,15 +213,11 @@ class Search:
     def _best(self, arm: str, target: float) -> Chosen:
         reached: list[tuple[float, int, Recipe]] = []
         for components, _, ladder in self._ladders:
-            needed = partial(self._needed, arm, target, components)
-            accuracy, recipe = ladder.best(needed)
+            accuracy, recipe = ladder.best(lambda r, c=components: self._estimate(arm, target, c, r)[0])  # type: ignore[misc]
             reached.append((accuracy, components, recipe))
         accuracy, components, recipe = max(reached, key=lambda each: each[0])
-        noisy, wanted = self._calibrated(TUNED[arm], target, components, recipe)
-        return Chosen(arm, target, components, noisy, accuracy, wanted)
-
-    def _needed(self, arm: str, target: float, components: int, recipe: Recipe) -> float:
-        return multiplier(self._calibrated(TUNED[arm], target, components, recipe)[0])
+        drawn = self._estimate(arm, target, components, recipe)[1]
+        return self._chosen(arm, target, components, recipe.replace(sampling=drawn), accuracy, **TUNED[arm].keywords)
 
     def _quiet(self) -> Chosen:
         reached = [(*ladder.best(lambda r: 0.0), c) for c, _, ladder in self._ladders]
@@ -207,11 +225,9 @@ class Search:
         return Chosen("none", None, components, recipe, accuracy, PrivacyTarget(target_tpr=(self.middle, FPR)))
 
     def again(self, chosen: Chosen, arm: str, **keywords: Any) -> Chosen:
-        """The same recipe with the noise that another promise, to GMIP's keywords, needs."""
+        """The same recipe with the noise that another promise needs."""
         assert chosen.target is not None
-        promise = Promise(sampling=chosen.recipe.sampling, full=(chosen.recipe.sampling,))
-        noisy, wanted = self._calibrated(promise, chosen.target, chosen.components, chosen.recipe, **keywords)
-        return chosen._replace(arm=arm, recipe=noisy, promise=wanted)
+        return self._chosen(arm, chosen.target, chosen.components, chosen.recipe, chosen.expected, **keywords)
 
     def measured(self, chosen: Chosen) -> NDArray[np.float64]:
         """Susceptibilities of records that serve for tuning, under a recipe: the larger of those half-way and at the
@@ -245,6 +261,22 @@ class Search:
             )
             accuracies[places] = heads.accuracy(features.test)
         return accuracies
+
+
+@lru_cache(maxsize=1024)
+def _noise_alone(share: float, steps: int, target: float, notion: str, sampling: Sampling) -> float:
+    """The noise multiplier that a large run needs without data randomness; for other sizes it is about the same."""
+    run = NoisySGD(
+        dataset_size=_MANY,
+        batch_size=max(1, round(share * _MANY)),
+        num_steps=steps,
+        num_params=1,
+        clip_norm=1.0,
+        sampling=sampling,
+    )
+    whose: dict[str, Any] = {"notion": "gdp"} if notion == "gdp" else {"attacker_knows": 1.0}
+    noisy = calibrate(run, target_tpr=(target, FPR), **whose)
+    return noisy.noise_std * noisy.batch_size
 
 
 def multiplier(recipe: Recipe) -> float:

@@ -30,6 +30,7 @@ _NAMES: Final = (
     "assumptions",
     "ablations",
     "loss-attacks",
+    "value",
 )
 
 Row = dict[str, Any]  # of a CSV: strings, booleans, finite numbers; None where there is none
