@@ -147,7 +147,8 @@ def test_real_data_and_none_in_place_of_purchase(tmp_path, some_of_the_quick_run
     assert {row["task"] for each in rows.values() for row in each} == {"cifar10", "location"}
     # At mu = 0.66 the accounting of the paper takes the noise of GDP and the tight one a fifth of it.
     accuracy = {row["accounting"]: row["test_accuracy"] for row in rows["utility"]}
-    assert accuracy["gmip-tight"] > accuracy["gmip-paper"] + 0.1 and accuracy["gmip-paper"] == accuracy["gdp"]
+    assert accuracy["gmip-tight"] > accuracy["gmip-paper"] + 0.1
+    assert accuracy["gmip-paper"] == pytest.approx(accuracy["gdp"], abs=0.002)
     areas = {row["curve"]: row["auc"] for row in rows["loss-attacks"]}
     assert areas["glir"] > 0.8 and abs(areas["lira"] - 0.5) < 0.06 and abs(areas["loss"] - 0.5) < 0.06
     if "purchase" in plan.missing:
