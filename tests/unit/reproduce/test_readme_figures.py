@@ -1,0 +1,37 @@
+"""README's figures on accuracy are those of results/, as `gmip reproduce` wrote them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gmip.reproduce.experiments import utility
+from gmip.reproduce.result_files import read_csv
+from gmip.reproduce.value_claims import short_table
+
+ROOT = Path(__file__).parents[3]
+README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+SHOWN = (
+    ("digits", 250),
+    ("breast-cancer", 250),
+    ("cifar10", 250),
+    ("adult", 1_000),
+    ("cifar10", 1_000),
+    ("location", 4_000),
+)
+
+
+def rows(name):
+    return read_csv((ROOT / "results" / f"{name}.csv").read_text(encoding="utf-8"))
+
+
+def test_the_table_of_value():
+    assert " ".join(short_table(rows("value"), SHOWN).split()) in README
+
+
+def test_the_sentence_on_utility():
+    setting = utility._gains(rows("utility"), "cifar10", "gmip-tight", "gdp-exact")[1].mean(axis=1).max()
+    tuned = utility._gains(rows("utility"), "cifar10", "gmip-tuned", "gdp-tuned")[1].mean(axis=1).max()
+    assert f"up to {100 * setting:.0f} points higher under membership-inference privacy" in README
+    assert (
+        f"With the best clipping norm and learning rate for each, {100 * tuned:.1f} points at most are left" in README
+    )
