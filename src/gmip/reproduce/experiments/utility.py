@@ -329,10 +329,18 @@ def _smallest(rows: Sequence[Row], task: str) -> Claim:
     )
 
 
+def left_when_tuned(rows: Sequence[Row], task: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Levels, and gains of GMIP over tuned GDP by level and seed: of tuned GMIP, or (where that is better on average)
+    of GMIP in the paper's setting, so that the luck of the search takes nothing away from the notion."""
+    mu, tuned = _gains(rows, task, "gmip-tuned", "gdp-tuned")
+    _, setting = _gains(rows, task, "gmip-tight", "gdp-tuned")
+    return mu, np.where((setting.mean(axis=1) > tuned.mean(axis=1))[:, None], setting, tuned)
+
+
 def _left(rows: Sequence[Row], task: str) -> Claim:
     """The gain of the notion, in the paper's setting and tuned."""
     _, setting = _gains(rows, task, "gmip-tight", "gdp-exact")
-    mu, gains = _gains(rows, task, "gmip-tuned", "gdp-tuned")
+    mu, gains = left_when_tuned(rows, task)
     mean = gains.mean(axis=1)
     clear = (_p_values(gains) < 1.0 - _CONFIDENCE) & (mean > 0.0)
     best, before = int(np.argmax(mean)), float(setting.mean(axis=1).max())
@@ -343,9 +351,9 @@ def _left(rows: Sequence[Row], task: str) -> Claim:
         measured=f"up to {100 * mean[best]:+.1f} points, at μ = {mu[best]:.2f}; {100 * mean.mean():+.2f} on average "
         f"over the levels; significantly higher at {int(clear.sum())} of {mu.size}",
         agrees="differs" if gone else "yes",
-        words="The paper's claim holds in its setting. With the best clipping norm and learning rate for each notion "
-        "and level, most of the gain is gone: noise is proportional to the clipping norm, and the paper's is far above "
-        "the norms of the gradients."
+        words="The paper's claim holds in its setting. With the best clipping norm and learning rate for each level, "
+        "most of the gain is gone: noise is proportional to the clipping norm, and the paper's is far above the norms "
+        "of the gradients. (GMIP is the tuned one or that of the paper's setting, whichever is better.)"
         if gone
         else "",
     )

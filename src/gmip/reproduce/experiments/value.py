@@ -36,8 +36,8 @@ NAME = "value"
 TITLE = "What the notion is worth, and what a good recipe is worth"
 PAPER = "Not in the paper"
 CLAIM = (
-    "Data randomness saves noise. Here every promise gets its own best recipe (clipping norm, learning rate, batch size, "
-    "sampling, number of steps and of features), and the question is how much accuracy is left to gain."
+    "Data randomness saves noise. Here every promise gets its own best recipe (clipping norm, learning rate, batches, "
+    "number of steps and of features), and the question is how much accuracy is left to gain."
 )
 QUICK = "3 of the 15 settings, 1 of the 3 targets, 3 seeds and a small grid."
 VERSION = 1

@@ -116,6 +116,8 @@ def test_what_is_left_when_both_are_tuned():
     assert recipe.agrees == "differs" and "with C = 5; +10." in recipe.measured
     *_, left, _ = utility.claims(made_up(lambda mu: 0.05, tuned=0.05))
     assert left.agrees == "yes"
+    *_, left, _ = utility.claims(made_up(lambda mu: 0.12, tuned=0.002))  # better without the search
+    assert "up to +2." in left.measured
 
 
 def test_few_seeds_are_said_to_be_few():
