@@ -12,11 +12,11 @@ ROOT = Path(__file__).parents[3]
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 SHOWN = (
     ("digits", 250),
+    ("digits", 500),
     ("breast-cancer", 250),
-    ("cifar10", 250),
-    ("adult", 1_000),
     ("cifar10", 1_000),
-    ("location", 4_000),
+    ("adult", 1_000),
+    ("adult", 43_000),
 )
 
 
