@@ -76,6 +76,7 @@ def test_all_is_sorted_and_true():
             "Trace",
             "record",
             "train",
+            "tune",
             "PrivacyTarget",
             "audit",
             "AuditResult",
