@@ -31,6 +31,7 @@ TITLES: Final = {
     "digits": "Digits",
     "breast-cancer": "Breast cancer",
     "adult": "Adult",
+    "location": "Location",
     "cifar10": "CIFAR-10",
 }
 _CONFIDENCE: Final = 0.95

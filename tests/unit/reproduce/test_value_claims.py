@@ -14,6 +14,7 @@ SHOWN = (
     ("digits", 250),
     ("digits", 500),
     ("breast-cancer", 250),
+    ("location", 1_000),
     ("cifar10", 1_000),
     ("adult", 1_000),
     ("adult", 43_000),

@@ -15,7 +15,7 @@ ARMS = ("none", "gmip", "half", "measured", "gdp", "gdp-fixed", "any", "any-fixe
 
 def test_cells_are_all_places_and_quick_ones_are_few():
     full, quick = value.cells(False), value.cells(True)
-    assert len(full) == 10 and {cell.dataset_size for cell in full} >= {250, 43_000}
+    assert len(full) == 12 and {cell.dataset_size for cell in full} >= {250, 43_000}
     assert {cell.targets for cell in full} == {TARGETS}
     assert len(quick) == 3 and all(cell.seeds == 3 and len(cell.targets) == 1 for cell in quick)
 
