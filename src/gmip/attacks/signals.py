@@ -93,10 +93,22 @@ def _tensors(state: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
 
 
 def losses(task: Task, model: nn.Module, examples: Examples) -> Array:
-    """The task's loss of each example, shape (n,)."""
+    """The task's loss of each example, shape (n,), in float64.
+
+    Cross-entropy of class logits is log(1 + exp(-margin)): it keeps its order where a model is so sure that single
+    precision has 0 for everybody.
+    """
     found = np.empty(len(examples))
+    margins: bool | None = None
     for rows, outputs, targets in answers(model, examples):
-        found[rows] = _loss(task, outputs, targets).double().cpu().numpy()
+        if margins is None:
+            margins = _is_cross_entropy(task, outputs, targets)
+        if margins:
+            margin = _margins(outputs, targets)
+            found[rows] = torch.logaddexp(torch.zeros_like(margin), -margin).cpu().numpy()
+        else:  # logits of every token are too large to copy
+            compute = _fine_loss if outputs.ndim <= 2 else _loss
+            found[rows] = compute(task, outputs, targets).double().cpu().numpy()
     return _checked(task, found)
 
 

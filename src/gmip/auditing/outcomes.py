@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,10 @@ from gmip.stats.scores import Fact
 __all__ = ["attack_outcome", "estimate", "measured_curve"]
 
 Array = NDArray[np.float64]
+# Where a straight piece of an ROC is read.
+_ON_LINES: Final[Array] = np.unique(
+    np.round(np.concatenate([np.geomspace(1.0e-5, 1.0, 151), np.linspace(0.0, 1.0, 101)]), 12)
+)[1:-1]
 
 
 def attack_outcome(
@@ -91,14 +96,26 @@ def attack_outcome(
 
 
 def measured_curve(members: Array, non_members: Array) -> Curve:
-    """The ROC over every distinct score: its corners, which are all of it, or as many as a report can use."""
+    """The ROC over every distinct score: its corners, which are all of it, or as many as a report can use.
+
+    Where members and non-members share a score the ROC is a straight line, on which a coin gets: such lines have points
+    of their own, because a curve is read as steps. Only scores that are all the same stay two points.
+    """
     roc = roc_curve(members, non_members)
     fpr, tpr = roc.fpr, roc.tpr
     inner = np.ones(fpr.size, dtype=bool)
     inner[1:-1] = ~(
         ((fpr[:-2] == fpr[1:-1]) & (fpr[1:-1] == fpr[2:])) | ((tpr[:-2] == tpr[1:-1]) & (tpr[1:-1] == tpr[2:]))
     )
-    return roc_points(fpr[inner], tpr[inner])
+    fpr, tpr = fpr[inner], tpr[inner]
+    if fpr.size > 2:
+        piece = np.searchsorted(fpr, _ON_LINES, side="right") - 1
+        straight = (fpr[piece] < _ON_LINES) & (tpr[piece] < tpr[piece + 1])
+        between = _ON_LINES[straight]
+        places = np.searchsorted(fpr, between)
+        found = np.interp(between, fpr, tpr)
+        fpr, tpr = np.insert(fpr, places, between), np.insert(tpr, places, found)
+    return roc_points(fpr, tpr)
 
 
 def estimate(found: intervals.Estimate) -> Estimate:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
-from gmip.stats import roc_curve
+from gmip.stats import tpr_at_fpr
 
 __all__ = ["privacy_scorer"]
 
@@ -54,8 +54,7 @@ def privacy_scorer(
                 "does not hold the records of the search", argument="X", remedy="pass what is passed to fit"
             )
         known = _confidence(model, X, targets)
-        roc = roc_curve(known[inside], known[~inside])
-        found = float(np.interp(rate, roc.fpr, roc.tpr))  # a coin for records of the same score, as forests have many
+        found = float(tpr_at_fpr(known[inside], known[~inside], rate))
         right = float(model.score(X_test, y_test))
         name = "accuracy" if hasattr(model, "classes_") else "r2"
         return {name: right, "privacy": -found}

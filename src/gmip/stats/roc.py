@@ -54,16 +54,30 @@ def auc(members: ArrayLike, non_members: ArrayLike) -> float:
     return float(wins) / (2.0 * ins.size * outs.size)
 
 
+def _above(rising: Array, barrier: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """How many scores are above each barrier, and how many equal it."""
+    last = np.searchsorted(rising, barrier, side="right")
+    return np.asarray(rising.size - last), np.asarray(last - np.searchsorted(rising, barrier, side="left"))
+
+
 @overload
 def tpr_at_fpr(members: ArrayLike, non_members: ArrayLike, fpr: float) -> float: ...
 @overload
 def tpr_at_fpr(members: ArrayLike, non_members: ArrayLike, fpr: ArrayLike) -> float | Array: ...
 def tpr_at_fpr(members: ArrayLike, non_members: ArrayLike, fpr: ArrayLike) -> float | Array:
-    """The largest TPR of any threshold whose empirical FPR is at most `fpr` (no interpolation), shaped like `fpr`."""
+    """The TPR of the threshold whose empirical FPR is `fpr`, shaped like `fpr`; a coin decides among equal scores.
+
+    Between scores that differ nothing is interpolated: it is the largest TPR at an FPR of at most `fpr`. Where members
+    and non-members have the same score, the same share of both is taken (a straight piece of the ROC): scores that are
+    all equal find `fpr` of the members, as guessing does, not none.
+    """
     ins, outs = _pair(members, non_members)
     rates = check.probability_array("fpr", fpr)
     allowed = np.searchsorted(np.arange(outs.size + 1) / outs.size, rates, side="right") - 1  # false positives
     # The threshold may fall just above the first non-member that must not be taken.
-    barrier = np.append(np.sort(outs)[::-1], -np.inf)[allowed]
-    result = (ins.size - np.searchsorted(np.sort(ins), barrier, side="right")) / ins.size
+    ins, outs = np.sort(ins), np.sort(outs)
+    barrier = np.append(outs[::-1], -np.inf)[allowed]
+    (above, tied), (alarms, equal) = (_above(scores, barrier) for scores in (ins, outs))
+    coin = np.clip((np.maximum(rates * outs.size, allowed) - alarms) / np.maximum(equal, 1), 0.0, 1.0)
+    result = (above + tied * coin) / ins.size
     return float(result) if np.ndim(fpr) == 0 else np.asarray(result)

@@ -106,6 +106,17 @@ def test_losses_are_the_tasks_own():
     assert found.dtype == np.float64
 
 
+def test_losses_of_a_model_that_is_sure_keep_their_order():
+    """Single precision has 0 for all of them, which is a tie of everybody."""
+    margins = torch.arange(20.0, 120.0, 2.5)
+    outputs, targets = torch.stack([margins, torch.zeros_like(margins)], 1), torch.zeros(len(margins), dtype=torch.long)
+    assert (cross_entropy(outputs, targets) == 0.0).float().mean() > 0.9
+    for loss in (cross_entropy, lambda out, y: nn.functional.cross_entropy(out, y, reduction="none")):
+        found = losses(task_of(loss, targets), nn.Identity(), Examples(outputs, targets))
+        np.testing.assert_allclose(found, np.exp(-margins.double().numpy()), rtol=1e-8)
+        assert (np.diff(found) < 0.0).all()
+
+
 @pytest.mark.parametrize("compute", [losses, confidences])
 def test_what_cannot_be_used(compute):
     targets = torch.tensor([0, 1])

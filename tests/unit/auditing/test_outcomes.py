@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from gmip._curves import corners, read_steps
 from gmip.auditing.outcomes import measured_curve
+from gmip.stats import tpr_at_fpr
 from gmip.stats.bounds import METHODS
 from tests.unit.auditing.scored import measured, scores
 
@@ -22,14 +24,24 @@ def test_measurement() -> None:
 
 
 def test_a_measured_curve_is_its_corners() -> None:
-    curve = measured_curve(np.array([3.0, 2.0, 1.0]), np.array([2.0, 0.0, -1.0, -2.0]))
+    curve = measured_curve(np.array([3.0, 2.0, 1.0]), np.array([1.5, 0.0, -1.0, -2.0]))
     assert list(zip(curve.fpr, curve.tpr, strict=True)) == [
         (0.0, 0.0),
-        (0.0, pytest.approx(1 / 3)),
+        (0.0, pytest.approx(2 / 3)),
         (0.25, pytest.approx(2 / 3)),
         (0.25, 1.0),
         (1.0, 1.0),
     ]
+
+
+def test_a_curve_of_ties_is_read_as_its_table_has_it() -> None:
+    ins, outs = np.repeat([2.0, 1.0, 0.0], [30, 10, 10]), np.repeat([2.0, 1.0, 0.0], [10, 20, 20])
+    curve = measured_curve(ins, outs)
+    rates = [0.001, 0.01, 0.1, 0.25, 0.5, 0.9]
+    np.testing.assert_allclose(
+        read_steps(*corners(curve.fpr, curve.tpr), rates), tpr_at_fpr(ins, outs, rates), rtol=1e-12
+    )
+    assert measured_curve(np.zeros(50), np.zeros(40)).fpr == (0.0, 1.0)  # two points: the attack is blind
 
 
 def test_a_long_curve_is_thinned_and_stays_below_itself() -> None:

@@ -42,3 +42,11 @@ def test_ties_are_no_privacy():
     forest = RandomForestClassifier(10, random_state=0)
     told = cross_validate(forest, X, Y, scoring=privacy_scorer(X, Y), cv=3)
     assert (told["test_privacy"] < -0.1).all()
+
+
+def test_a_search_does_not_choose_one_neighbour():
+    """All members are known for certain, and half of the others: a leak, not the best privacy."""
+    grid = {"n_neighbors": [1, 40]}
+    search = GridSearchCV(KNeighborsClassifier(), grid, scoring=privacy_scorer(X, Y), refit="privacy", cv=3).fit(X, Y)
+    one, many = search.cv_results_["mean_test_privacy"]
+    assert one < -0.1 and search.best_params_ == {"n_neighbors": 40} and one < many

@@ -24,8 +24,10 @@ def brute_force(ins: list[float], outs: list[float]) -> list[tuple[float, float]
 @given(few_values, few_values, st.sampled_from([0.0, 0.1, 0.25, 1.0 / 3.0, 0.5, 0.9, 1.0]))
 def test_ties_by_brute_force(ins: list[float], outs: list[float], fpr: float) -> None:
     points = brute_force(ins, outs)
-    best = max(tpr for rate, tpr in points if rate <= fpr)
-    assert tpr_at_fpr(ins, outs, fpr) == pytest.approx(best, abs=1.0e-12)
+    below = max(point for point in points if point[0] <= fpr)
+    after = min((point for point in points if point[0] > fpr), default=below)  # with a coin: on the line between
+    coin = (fpr - below[0]) / (after[0] - below[0]) if after > below else 0.0
+    assert tpr_at_fpr(ins, outs, fpr) == pytest.approx(below[1] + coin * (after[1] - below[1]), abs=1.0e-12)
     pairs = np.mean([[(i > o) + 0.5 * (i == o) for o in outs] for i in ins])
     assert auc(ins, outs) == pytest.approx(pairs, abs=1.0e-12)
     curve = roc_curve(ins, outs)
@@ -49,7 +51,14 @@ def test_rates_that_floats_do_not_hit() -> None:
     ins = outs + 0.5
     assert tpr_at_fpr(ins, outs, 0.29) == pytest.approx(0.30)  # 29 false positives: 0.29 * 100 is 28.999999999999996
     np.testing.assert_allclose(tpr_at_fpr(ins, outs, [0.0, 0.009, 0.01, 1.0]), [0.01, 0.01, 0.02, 1.0])
-    assert tpr_at_fpr([1.0, 1.0], [1.0], 0.5) == 0.0  # a tie with the only non-member
+    assert tpr_at_fpr([1.0, 1.0], [1.0], 0.5) == 0.5  # a tie with the only non-member: a coin
+
+
+def test_ties_find_no_fewer_than_guessing() -> None:
+    """A tree that is sure of all members and of half of the others: AUC 0.75, and a coin finds two of each 100."""
+    ins, outs = np.ones(100), np.repeat([1.0, 0.0], 50)
+    np.testing.assert_allclose(tpr_at_fpr(ins, outs, [0.0, 0.001, 0.01, 0.5, 0.6]), [0.0, 0.002, 0.02, 1.0, 1.0])
+    np.testing.assert_allclose(tpr_at_fpr(outs, outs, [0.001, 0.01, 0.7]), [0.001, 0.01, 0.7])  # guessing
 
 
 def test_perfect_and_useless() -> None:
