@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import spearmanr
 from torch import nn
 
 from gmip.attacks.attack import NEEDS, Attack
@@ -158,6 +159,8 @@ class AttackContract:
         else:
             np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1e-6, atol=1e-6 * np.ptp(theirs.scores))
 
+    ordered: ClassVar[bool] = True  # whether a higher score always has a lower p-value
+
     # -- what it says of itself ---------------------------------------------------------------------------------------
 
     def test_declares_itself(self, scene: Scene) -> None:
@@ -176,7 +179,10 @@ class AttackContract:
         assert len(np.unique(found.scores)) > len(found) // 2
         if found.p_values is not None:
             assert np.all((found.p_values >= 0.0) & (found.p_values <= 1.0))
-            assert np.all(np.diff(found.p_values[np.argsort(found.scores)]) <= 1e-12)  # they tell the same story
+            if self.ordered:
+                assert np.all(np.diff(found.p_values[np.argsort(found.scores)]) <= 1e-12)  # they tell the same story
+            else:
+                assert spearmanr(found.scores, -found.p_values).statistic > 0.9  # nearly the same
 
     def test_repeats_itself_and_leaves_random_states_alone(self, scene: Scene) -> None:
         first = self.run(scene)  # what is imported on the way may draw numbers of its own, once

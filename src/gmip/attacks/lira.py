@@ -96,10 +96,11 @@ class LiRA(ShadowAttack):
         p_values: Array | None = None
         if self.online:
             scores = likelihood_ratios(phi, inside, outside, self.variance)
+        elif len(found.population):
+            scores, others = self._standardised(found, signal)
+            p_values = ranks_among(scores, others)[found.back]
         else:
             scores = standardised(phi, outside, self.variance)
-            if len(found.population):
-                p_values = self._ranks(found, signal)[found.back]
         return ScoreSet(
             ids=found.ids,
             scores=scores[found.back],
@@ -112,8 +113,8 @@ class LiRA(ShadowAttack):
             | self._shadow_facts(found.shadows),
         )
 
-    def _ranks(self, found: Seen, signal: Confidence) -> Array:
-        """p-values of the candidates: their ranks among population records, all standardised alike."""
+    def _standardised(self, found: Seen, signal: Confidence) -> tuple[Array, Array]:
+        """Scores of the candidates and of the population records, all standardised alike."""
         c, z = len(found.candidates), len(found.population)
         released = np.concatenate([found.candidates, found.population])
         parts = (part for model in found.shadows for part in model.signal(signal.key) if part is not None)
@@ -126,7 +127,7 @@ class LiRA(ShadowAttack):
             values = self._views(np.concatenate([own, others]), low, high)
             outside.add(values, ~np.concatenate([model.inside, twins(model.inside, z)]))
         above = standardised(phi, outside, self.variance)
-        return ranks_among(above[:c], above[c:])
+        return above[:c], above[c:]
 
     def _views(self, values: NDArray[Any], low: float, high: float) -> Array:
         clipped = np.clip(values.astype(np.float64), low, high)
