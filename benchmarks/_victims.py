@@ -190,7 +190,8 @@ class Transformer(Network):
         return model
 
     def outputs(self, model: nn.Module, X: Tensor) -> Tensor:
-        return model(input_ids=X, attention_mask=torch.ones_like(X)).logits
+        tokens = X.long()  # ART asks in single precision
+        return model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits
 
 
 class Base(Transformer):
