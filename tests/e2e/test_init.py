@@ -55,6 +55,36 @@ def test_from_a_model_and_two_files(run, weights: str, guessed: bool) -> None:
     assert "already exists" in assert_one_sentence(run("init", "task.py", "--model", f"{weights}.safetensors", *TWO))
 
 
+def test_names_and_groups_of_records_come_with_them(run) -> None:
+    for name, first in (("members", 0), ("others", 30)):
+        header, *rows = Path(f"{name}.csv").read_text().split()
+        rows = [f"p-{first + i},{'north' if i % 2 else 'south'},{2020 + i % 3},{row}" for i, row in enumerate(rows)]
+        Path(f"{name}.csv").write_text("\n".join([f"patient,site,year,{header}", *rows]) + "\n")
+    arguments = ["--model", "one.safetensors", *TWO]
+    words = assert_one_sentence(run("init", "task.py", *arguments))
+    assert "'p-0' in column 'patient'" in words and "--id, --group or --ignore" in words
+    done = run("init", "task.py", *arguments, "--id", "patient", "--group", "site", "--ignore", "year")
+    assert done.code == 0 and "alphabetical order (cat, dog), which is a guess" in done.out, done.err
+    assert "CLASSES = ['cat', 'dog']" in Path("task.py").read_text()
+    command = shlex.split(done.out.strip().split("Next: ")[1])
+    assert run(*command[1:], "--attacks", "loss", "--out", "out", "--group-by", "group").code == 0
+    (one,) = read_result("out").runs
+    assert str(one.exposed[0].id).startswith("p-") and {each.group for each in one.groups} == {"north", "south"}
+
+
+def test_a_wrong_order_of_classes_is_no_clearance(run) -> None:
+    drawn = random.Random(1)
+    for name in ("members", "others"):
+        values = [(drawn.gauss(0, 1), drawn.gauss(0, 1)) for _ in range(200)]
+        rows = [f"{a},{b},{'cat' if a > 0 else 'dog'}" for a, b in values]
+        Path(f"{name}.csv").write_text("\n".join(["a,b,kind", *rows]) + "\n")
+    save_file({"weight": torch.tensor([[-3.0, 0.0], [3.0, 0.0]]), "bias": torch.zeros(2)}, "one.safetensors")
+    command = shlex.split(run("init", "task.py", "--model", "one.safetensors", *TWO).out.strip().split("Next: ")[1])
+    done = run(*command[1:], "--attacks", "loss", "--out", "out", "--fail-above-tpr", "0.05@0.01")
+    assert done.code == 1 and done.out.startswith("The model answers its own training records worse than guessing")
+    assert "No leak seen" not in done.out and "the order of the classes" in done.out
+
+
 def test_from_one_file_and_code(run) -> None:
     done = run("init", "task.py", "--data", "members.csv", "--label", "kind", "--make-model", "gmip_net.py:Net")
     assert done.code == 0 and "Next: gmip audit task.py:make_task" in done.out

@@ -122,3 +122,15 @@ def test_the_command_knows_the_files_that_are_read() -> None:
     from gmip._cli.audit import ROLES, TABLES
 
     assert TABLES == SUFFIXES and set(ROLES) == {"score", *PREDICTION_ROLES}
+
+
+def test_scores_of_the_wrong_sign_pass_no_gate(run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [f"{i % 2},{rng.normal(-0.6 * (i % 2))}" for i in range(1200)]
+    (tmp_path / "neg.csv").write_text("\n".join(["member,score", *lines]) + "\n")
+    where = ("--out", str(tmp_path / "out"), "--junit", str(tmp_path / "j.xml"))
+    done = run("audit", str(tmp_path / "neg.csv"), "--fail-above-tpr", "0.05@0.01", *where)
+    assert done.code == 1 and done.err.splitlines()[-1].endswith("It does not pass.")
+    assert "Members score lower than non-members" in done.out.splitlines()[0] and "No leak seen" not in done.out
+    assert "Cannot tell, which is not passed" in (tmp_path / "j.xml").read_text()
+    assert "No leak seen" not in (tmp_path / "out" / "report.md").read_text()

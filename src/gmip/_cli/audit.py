@@ -384,6 +384,8 @@ def _finish(result: AuditResult, written: Written, *, junit: str | None, json: b
 
 
 def _gate(gate: Gate) -> str:
+    if gate.doubted:
+        return "the gate cannot tell: what the attacks found is no evidence, for the reason above. It does not pass."
     return (
         f"{gate.attack} finds at least {_numbers.percent(gate.tpr_lower, 'down')} of the members at "
         f"{_numbers.rate(gate.fpr)} false alarms, more than the limit of {_numbers.rate(gate.limit)}."

@@ -54,7 +54,9 @@ def print_audit(result: AuditResult, written: Written) -> None:
             )
             rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
         if one.gate is not None:
-            rows.append(("gate", "could not fail" if one.gate.blind else "passed" if one.gate.passed else "FAILED"))
+            gate = one.gate
+            failed = "CANNOT TELL" if gate.doubted else "FAILED"
+            rows.append(("gate", "could not fail" if gate.blind else "passed" if gate.passed else failed))
         whose = f"{one.name}: " if len(result.runs) > 1 else ""
         show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", cautions(one))
     for one in result.runs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,15 @@ def init(
     ] = None,
     label: Annotated[
         str | None, options.option("--label", "COLUMN", TASK, "Column of the label (default: label, target, y, class).")
+    ] = None,
+    id: Annotated[
+        str | None, options.option("--id", "COLUMN", TASK, "Column that names the records (default: id, row, record).")
+    ] = None,
+    group: Annotated[
+        str | None, options.option("--group", "COLUMN", TASK, "Column of the group of a record (default: group).")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, options.option("--ignore", "COLUMN", TASK, "Column that is no feature; may be repeated.")
     ] = None,
     model: Annotated[
         str | None,
@@ -60,6 +69,7 @@ def init(
     """
     file = Path(path)
     given = {"--data": data, "--members": members, "--non-members": non_members, "--label": label}
+    given |= {"--id": id, "--group": group, "--ignore": next(iter(ignore or []), None)}
     given |= {"--model": model, "--make-model": make_model, "--recipe": recipe}
     if file.suffix.lower() != ".py":
         unused = next((option for option, value in given.items() if value is not None), None)
@@ -83,7 +93,8 @@ def init(
         non_members = non_members or _asked("Table of the non-members", "--non-members")
     if model is None and make_model is None:
         make_model = _asked("Code that makes the model (such as net.py:Net)", "--make-model")
-    _write_task(file, data, members, non_members, label, model, make_model, _pairs(recipe))
+    columns: dict[str, Any] = {"label": label, "own": {"id": id, "group": group}, "ignore": ignore or []}
+    _write_task(file, data, members, non_members, columns, model, make_model, _pairs(recipe))
 
 
 def _write_task(
@@ -91,7 +102,7 @@ def _write_task(
     data: str | None,
     members: str | None,
     non_members: str | None,
-    label: str | None,
+    columns: dict[str, Any],
     model: str | None,
     make_model: str | None,
     recipe: dict[str, str],
@@ -102,12 +113,20 @@ def _write_task(
         from gmip.tasks import load
     made = task_file.named_model(make_model) if make_model is not None else task_file.guessed_model(Path(str(model)))
     tables = [Path(str(name)) for name in ([data] if data is not None else [members, non_members])]
-    drafted = task_file.draft(file.parent, tables, made, label=label, name=file.stem, recipe=recipe)
+    drafted = task_file.draft(file.parent, tables, made, name=file.stem, recipe=recipe, **columns)
     _write(file, drafted.text)
     command = f"gmip audit {shlex.quote(str(file))}:make_task"
     if data is None:
         weights = "WEIGHTS" if model is None else shlex.quote(model)
         command += f" --model {weights} --members 0:{drafted.members} --non-members {drafted.members}:{drafted.records}"
+    if drafted.classes is not None:
+        print(
+            f"The classes are numbered in alphabetical order ({', '.join(drafted.classes[:6])}"
+            f"{', ...' if len(drafted.classes) > 6 else ''}), which is a guess: if the model's outputs have another "
+            "order, change CLASSES, or the audit is blind."
+        )
+    if data is None and model is None:
+        print("Put the file of the weights in place of WEIGHTS.")
     print(f"Wrote {file}: check the lines with an arrow. Next: {command}")
     try:
         load(f"{file}:make_task")

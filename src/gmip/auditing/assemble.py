@@ -32,7 +32,8 @@ from gmip.auditing.schema import (
     Sees,
     Verdict,
 )
-from gmip.auditing.verdict import gate, tpr_lower_bounds, unmatched, unverified, verdict
+from gmip.auditing.suspicion import suspicion
+from gmip.auditing.verdict import doubtful, gate, tpr_lower_bounds, unmatched, unverified, verdict
 from gmip.errors import FileError, InvalidArgument
 from gmip.stats import RunScores, ScoreSet, pool
 
@@ -245,6 +246,10 @@ def assemble(
     noise_checked = check is None or not check.noise_unchecked or (facts is not None and facts.num_steps == 1)
     if not noise_checked:
         judged = unverified(judged)
+    doubt = suspicion(facts or RunFacts(), outcomes)
+    doubted = doubt is not None and doubt.blinding
+    if doubt is not None and doubted:
+        judged = doubtful(judged, doubt.words)
     if check is not None and not check.passed:
         judged = unmatched(judged, check)
     limit = criteria.limit
@@ -257,7 +262,9 @@ def assemble(
         confidence=criteria.confidence,
         sound_record=sound,
         noise_checked=noise_checked,
+        doubted=doubted,
     )
+    leaks = any(one.mu_lower > 0.0 for one in outcomes)
     # Records and groups are told by the attack that the answer rests on.
     first = leading_attack(outcomes, answers) or outcomes[0]
     strongest = next(attack for attack in attacks if attack.name == first.attack)
@@ -293,8 +300,21 @@ def assemble(
         individual=None if own is None else summarised(own, inside, promises),
         gate=None
         if limit is None
-        else gate(pooled, limit=limit.tpr, fpr=limit.fpr, confidence=criteria.confidence, seed=criteria.seed),
-        warnings=_once(words for attack in attacks for one in attack.found for words in one.warnings),
+        else gate(
+            pooled,
+            limit=limit.tpr,
+            fpr=limit.fpr,
+            confidence=criteria.confidence,
+            seed=criteria.seed,
+            doubted=doubted and not leaks,
+        ),
+        suspect=None if doubt is None or leaks else doubt.words,
+        warnings=_once(
+            [
+                *(() if doubt is None else (doubt.words,)),
+                *(words for attack in attacks for one in attack.found for words in one.warnings),
+            ]
+        ),
     )
     progress(len(attacks) + 1, len(attacks) + 1)
     return audited, candidates

@@ -50,6 +50,7 @@ def attacker_answers(
     confidence: float,
     sound_record: bool = True,
     noise_checked: bool = True,
+    doubted: bool = False,
 ) -> tuple[AttackerAnswer, ...]:
     """One answer for each kind of attacker, who sees and knows most first. Who sees more can do what others do, too: an
     answer rests on all attacks that its attacker can run.
@@ -61,6 +62,7 @@ def attacker_answers(
     lower : attack -> lower bound on its TPR at the goal's FPR, at `confidence` for all attacks together.
     sound_record : whether the record of the run is that of the declared run, as far as it was checked.
     noise_checked : whether declared noise, on which bounds rest, was found in the record.
+    doubted : whether the attacks looked at the wrong thing, so that finding nothing is no evidence.
 
     Guarantees
     ----------
@@ -74,7 +76,7 @@ def attacker_answers(
     for rank, without in sorted(set(map(_kind, attacks))):
         own = [one for one in attacks if _available(one, rank, without)]
         promise = next((p for p in promises if p.key == ("claimed" if without else "list")), None)
-        found = _leak(own, promise, goal, shared, sound_record)
+        found = _leak(own, promise, goal, shared, sound_record and not doubted)
         least = max((lower.get(one.attack, 0.0) for one in own), default=0.0)
         # What holds against whoever knows more, or against anybody, holds against this attacker, too.
         covering = [p for p in promises if p is promise or p.key in ("gdp", "list")]
@@ -107,13 +109,13 @@ def leading_attack(attacks: Sequence[AttackOutcome], answers: Sequence[AttackerA
 
 
 def _leak(
-    attacks: Sequence[AttackOutcome], promise: Promise | None, goal: Goal, confidence: float, sound_record: bool
+    attacks: Sequence[AttackOutcome], promise: Promise | None, goal: Goal, confidence: float, trusted: bool
 ) -> dict[str, Any]:
     seeing = [one for one in attacks if not one.blind]
     leaking = [one for one in seeing if one.mu_lower > 0.0]
     if leaking:
         return {"leak": "leak", "evidence": _clearest(leaking, promise)}
-    if not seeing or not sound_record:
+    if not seeing or not trusted or any(one.turned for one in seeing):
         return {"leak": "blind"}
     best = max(seeing, key=lambda one: one.auc.value)
     evidence = _at(best, rate_key(goal.fpr), promise) or _clearest([best], promise)

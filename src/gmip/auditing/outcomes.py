@@ -12,6 +12,7 @@ from gmip._numbers import rate_key
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.promises import GRID, roc_points
 from gmip.auditing.schema import AttackOutcome, Band, Curve, Estimate, MuBound, Sees
+from gmip.auditing.suspicion import is_turned
 from gmip.stats import Pooled, bounds, intervals, pool, roc_curve
 from gmip.stats.intervals import RunScores
 from gmip.stats.scores import Fact
@@ -89,6 +90,7 @@ def attack_outcome(
         sees=sees,
         attacker_knows=attacker_knows,
         claim_p_value=p_value,
+        turned=found.auc.upper < 0.5 and is_turned(pooled, confidence=shared, seed=seed),
         exceeds_claim=p_value is not None and p_value < 1.0 - shared,
         facts=dict(facts),
         notes=tuple(notes),

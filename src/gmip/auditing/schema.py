@@ -166,6 +166,7 @@ class AttackOutcome(_Frozen):
     attacker_knows: Share = 0.0  # the share of the members on a list that this attacker holds
     # Of the claim that no such attacker does better than promised: small refutes it. None: nothing was claimed.
     claim_p_value: Share | None = None
+    turned: bool = False  # members score lower than non-members, beyond chance for all attacks together
     exceeds_claim: bool = False  # refuted, at the audit's confidence for all attacks together
     facts: dict[str, str | bool | int | float] = Field(default_factory=dict)  # that the attack tells about itself
     notes: tuple[str, ...] = ()  # warnings of the attack (older results: its facts, too)
@@ -213,8 +214,8 @@ class AttackerAnswer(_Frozen):
     sees, knows : who it is: what it sees, and the share of the members on a list that it holds.
     leak : "leak", some attack does better than guessing, at the audit's confidence for all attacks together;
         "none-seen", none does, and a leak as large as the goal would have been noticed with a chance of 80%; "too-few",
-        it would not have been; "blind", all attacks gave all candidates the same score, or the record of the run is not
-        that of the declared run, so that the attacks looked at the wrong thing.
+        it would not have been; "blind", all attacks gave all candidates the same score, or they looked at the
+        wrong thing: the record is not that of the declared run, or members score lower than others.
     evidence : None if the attacks are blind.
     noticed : of "none-seen": the TPR at the goal's FPR that would have been noticed.
     needed : of "too-few": members, and as many non-members, that would be enough.
@@ -371,6 +372,7 @@ class Gate(_Frozen):
     passed: bool
     blind: bool = False  # it could not fail: too few candidates, or no attack told any two of them apart
     noticeable_tpr: Share | None = None  # about the least TPR with which it fails with a chance of 80%
+    doubted: bool = False  # the attacks looked at the wrong thing (`RunAudit.suspect`): not passed, without a finding
 
 
 class RunFacts(_Frozen):
@@ -388,6 +390,7 @@ class RunFacts(_Frozen):
     learning_rate: float | None = None
     train_accuracy: Share | None = None
     test_accuracy: Share | None = None
+    chance_accuracy: Share | None = None  # of guessing among the classes
     complete: bool = True  # False: the run was not finished when it was audited
     recorded_params: Count | None = None  # None: all of num_params
 
@@ -480,6 +483,7 @@ class RunAudit(_Frozen):
     individual: IndividualPromises | None = None  # None: nothing is known about single records
     gate: Gate | None = None
     check: RunCheck | None = None  # of the record; None: there was none to check, or an earlier gmip audited
+    suspect: str | None = None  # why the attacks may have looked at the wrong thing; a headline begins with it
     warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
 
     def __repr__(self) -> str:

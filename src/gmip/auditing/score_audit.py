@@ -23,7 +23,7 @@ from gmip.auditing.assemble import Attacked, Audited, Criteria, Labels, RateLimi
 from gmip.auditing.groups import Groups
 from gmip.auditing.prediction_table import table_from_columns
 from gmip.auditing.promises import given_curve, given_promise, listed_curve
-from gmip.auditing.schema import AuditResult, Provenance, RunAudit
+from gmip.auditing.schema import AuditResult, Provenance, RunAudit, RunFacts
 from gmip.auditing.score_files import read_scores
 from gmip.auditing.score_table import GIVEN, About, ScoreTable
 from gmip.auditing.verdict import PREDICTIONS_THREAT_MODEL, SCORES_THREAT_MODEL
@@ -127,8 +127,9 @@ def audit_score_table(
     command: str,
     watch: Watch = silent,
     name: str = "scores",
+    facts: RunFacts | None = None,
 ) -> Audited:
-    """`audit_scores` of a table, from the file `path` if any, else called `name`."""
+    """`audit_scores` of a table, from the file `path` if any, else called `name`; `facts` about the model, if known."""
     curve, criteria = given_curve(standards.claim), standards.criteria()
     goal = criteria.goal
     rows = _runs(table)
@@ -145,6 +146,7 @@ def audit_score_table(
         advise=lambda verdict, outcomes: advise((), verdict, outcomes, tpr=goal.tpr, fpr=goal.fpr),
         criteria=criteria,
         progress=watch(f"judging {name}"),
+        facts=facts,
         grouped_by=table.grouped_by,
         same_scale=_comparable(table, rows),
     )
@@ -271,7 +273,7 @@ def _comparable(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> 
 
 def _with_warnings(run: RunAudit) -> RunAudit:
     """Scores that are the wrong way round find nobody: that is worth a word."""
-    turned = [one.title for one in run.attacks if one.auc.upper < 0.5]
+    turned = [one.title for one in run.attacks if one.auc.upper < 0.5 and (run.suspect is None or not one.turned)]
     said = tuple(
         f"{title}: members score lower than non-members. A high score must mean a member: if this one means the "
         "opposite, as a loss does, negate it and audit again."

@@ -11,7 +11,7 @@ from scipy.special import ndtr, ndtri
 from gmip._numbers import chance, count, interval, number, percent, rate, rate_key
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.promises import excludes_nothing
-from gmip.auditing.schema import AttackOutcome, Gate, RunCheck, Verdict
+from gmip.auditing.schema import AttackOutcome, Gate, RunCheck, Verdict, VerdictKind
 from gmip.stats import Pooled, RunScores, candidates_needed, noticeable_tpr, pool, tpr_lower_bound
 
 __all__ = [
@@ -117,6 +117,16 @@ def unverified(judged: Verdict) -> Verdict:
             "headline": f"Inconclusive: the declared noise could not be checked, and {said[:1].lower()}{said[1:]}",
         }
     )
+
+
+def doubtful(judged: Verdict, words: str) -> Verdict:
+    """The verdict where the attacks may have looked at the wrong thing: that comes first, and nothing is consistent."""
+    if judged.kind == "exposed":
+        return judged
+    kind: VerdictKind = "measured" if judged.kind == "measured" else "inconclusive"
+    label = "No promise was tested" if kind == "measured" else "Inconclusive"
+    headline = f"{label}: {words[:1].lower()}{words[1:]}"
+    return judged.model_copy(update={"kind": kind, "headline": headline, "reasons": (judged.headline, *judged.reasons)})
 
 
 def unmatched(judged: Verdict, check: RunCheck) -> Verdict:
@@ -280,9 +290,16 @@ def tpr_lower_bounds(
 
 
 def gate(
-    scores: Mapping[str, Sequence[RunScores] | Pooled], *, limit: float, fpr: float, confidence: float, seed: int
+    scores: Mapping[str, Sequence[RunScores] | Pooled],
+    *,
+    limit: float,
+    fpr: float,
+    confidence: float,
+    seed: int,
+    doubted: bool = False,
 ) -> Gate:
-    """Whether no attack finds more than `limit` at `fpr`, beyond doubt."""
+    """Whether no attack finds more than `limit` at `fpr`, beyond doubt. Where finding nothing is no evidence
+    (`doubted`), it does not pass."""
     lower = tpr_lower_bounds(scores, fpr=fpr, confidence=confidence, seed=seed)
     worst, name = max((least, name) for name, least in lower.items())
     pooled = {attack: runs if isinstance(runs, Pooled) else pool(runs) for attack, runs in scores.items()}
@@ -303,8 +320,9 @@ def gate(
         limit=limit,
         tpr_lower=worst,
         attack=name,
-        passed=worst <= limit,
-        blind=worst <= limit and not seen,
+        passed=worst <= limit and not doubted,
+        blind=worst <= limit and not doubted and not seen,
+        doubted=worst <= limit and doubted,
         noticeable_tpr=min(seen, default=None),
     )
 

@@ -23,6 +23,7 @@ from gmip.pipeline.released import released_run
 from gmip.tasks import Recipe, Task
 from gmip.trace import Trace
 from gmip.training import count_params, evaluate, initial_model, recipe_of, train
+from gmip.training.models import has_classes
 
 __all__ = ["AuditedRun", "audit_seed", "make_runs", "repeat_seed"]
 
@@ -62,7 +63,9 @@ class AuditedRun:
             return {}
         model = released_model(self.task, self.trace)
         parts = {"train_accuracy": self.task.pool[self.trace.members], "test_accuracy": self.task.test}
-        return {name: evaluate(self.task, model, part)[1] if len(part) else None for name, part in parts.items()}
+        found = {name: evaluate(self.task, model, part)[1] if len(part) else None for name, part in parts.items()}
+        targets = parts["train_accuracy"].targets
+        return found | {"chance_accuracy": 1.0 / len(targets.unique()) if has_classes(targets) else None}
 
 
 def audit_seed(config: AuditConfig, folder: Path) -> int:

@@ -26,6 +26,7 @@ from gmip.auditing import (
     audit_score_table,
     prediction_scores,
 )
+from gmip.auditing.schema import RunFacts
 from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel import Workers, compute
 from gmip.pipeline.linear_optimum import LinearOptimum, linear_optimum
@@ -126,16 +127,20 @@ def audit_estimator(
         command=f"gmip.audit_estimator(..., shadows={count}, seed={seed})",
         watch=watch,
         name=_title(target.model),
+        facts=RunFacts(
+            dataset_size=int(target.inside.sum()),
+            train_accuracy=target.accuracy[0],
+            test_accuracy=target.accuracy[1],
+            chance_accuracy=None if data.classes is None else 1.0 / len(data.classes),
+        ),
     ).result
     (run,) = result.runs
-    sizes = {"dataset_size": int(target.inside.sum()), "train_accuracy": target.accuracy[0]}
-    facts = run.facts.model_copy(update=sizes | {"test_accuracy": target.accuracy[1]})
     threats = RELEASED_THREAT_MODEL if linear else result.threat_model
     refitted = (
-        f"The estimator was fitted anew on a random half of the records ({sizes['dataset_size']}), so that the others "
+        f"The estimator was fitted anew on a random half of the records ({run.facts.dataset_size}), so that the others "
         "are known not to be in: this is an audit of how it is trained, not of a model that was fitted before."
     )
-    audited = run.model_copy(update={"facts": facts, "warnings": (refitted, *run.warnings)})
+    audited = run.model_copy(update={"warnings": (refitted, *run.warnings)})
     return result.model_copy(update={"runs": (audited,), "threat_model": threats})
 
 

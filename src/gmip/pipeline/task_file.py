@@ -15,6 +15,7 @@ from torch import Tensor
 from gmip._validate import did_you_mean
 from gmip.errors import InvalidArgument
 from gmip.tasks import Recipe, read_records
+from gmip.tasks.records import class_names, find_column, read_column
 from gmip.training.weights import read_weights
 
 __all__ = ["ModelCode", "TaskFile", "draft", "guessed_model", "named_model"]
@@ -25,11 +26,13 @@ _EPOCHS, _BATCH, _TEST = 10, 64, 0.2
 
 @dataclass(frozen=True)
 class TaskFile:
-    """The text of a task file, how many records it has, and how many members among them."""
+    """The text of a task file, how many records it has, how many members among them, and names of classes whose order
+    was guessed."""
 
     text: str
     records: int
     members: int
+    classes: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -49,16 +52,31 @@ def draft(
     label: str | None,
     name: str,
     recipe: Mapping[str, str] | None = None,
+    own: Mapping[str, str | None] | None = None,
+    ignore: Sequence[str] = (),
 ) -> TaskFile:
     """A task file in `folder`.
 
     records : one table, of which a fifth is for testing; or two, the members of a released model and others.
     recipe : how it is trained, settings of a `Recipe` or "epochs" as text; what is missing is guessed.
+    own : the columns of the "id" and the "group" of records, where they have other names than these.
+    ignore : columns that are no features.
     """
-    sizes = [len(read_records(path, label=label)) for path in records]
-    read_records(*records, label=label)  # and that they belong together
+    named = {role: (own or {}).get(role) or find_column(role, *records) for role in ("id", "group")}
+    if not (own or {}).get("id") and named["id"] is not None:
+        cells = read_column(*records, column=named["id"])
+        named["id"] = named["id"] if len(set(cells)) == len(cells) else None  # names must name each once
+    apart = list(dict.fromkeys([*ignore, *(name for name in (own or {}).values() if name)]))
+    classes = class_names(*records, label=label)
+    sizes = [len(read_records(path, label=label, classes=classes, ignore=apart)) for path in records]
+    read_records(*records, label=label, ignore=apart)  # and that they belong together
     places = ", ".join(f'HERE / "{_relative(path, folder)}"' for path in records)
     given = "" if label is None else f", label={label!r}"
+    given += "" if classes is None else ", classes=CLASSES"
+    given += f", ignore={apart!r}" if apart else ""
+    order = ""
+    if classes is not None:
+        order = f"# <- alphabetical, a guess: put them in the order of the model's outputs\nCLASSES = {classes!r}\n"
     if len(records) == 1:
         last = sizes[0] - max(1, round(_TEST * sizes[0]))
         members = max(1, last // 3)
@@ -68,6 +86,14 @@ def draft(
         members = sizes[0]
         parts = ("records", f"records[range({members}, {sum(sizes)})]")
         about = f"the first {members} are the members; for shadow models, say how it was trained"
+    cut = "" if len(records) > 1 else f"[:{last}]"
+    told = {
+        role: None if column is None else f"read_column({places}, column={column!r}){cut}"
+        for role, column in named.items()
+    }
+    names = "" if told["id"] is None else f"        record_names={told['id']},\n"
+    names += "" if told["group"] is None else f'        groups={{"group": {told["group"]}}},\n'
+    reading = "read_column, read_records" if names else "read_records"
     trained = ", ".join(f"{key}={value!r}" for key, value in _recipe(recipe or {}, members).items())
     guess = "" if model.sure else "  # <- check the activations: weights do not tell them"
     text = f'''"""What gmip audits. Written by gmip init: check the lines with an arrow."""
@@ -77,10 +103,10 @@ from pathlib import Path
 from torch import nn
 
 from gmip import Recipe, Task
-from gmip.tasks import read_records
+from gmip.tasks import {reading}
 
 HERE = Path(__file__).parent
-{model.code}
+{order}{model.code}
 
 def make_task() -> Task:
     records = read_records({places}{given})
@@ -89,11 +115,11 @@ def make_task() -> Task:
         make_model={model.make},{guess}
         pool={parts[0]},
         test={parts[1]},
-        # <- {about}
+{names}        # <- {about}
         recipe=Recipe({trained}),
     )
 '''
-    return TaskFile(text, sum(sizes), members)
+    return TaskFile(text, sum(sizes), members, classes)
 
 
 def _recipe(given: Mapping[str, str], members: int) -> dict[str, Any]:

@@ -30,6 +30,7 @@ def answer_box(result: AuditResult, run: RunAudit, key: str, *more: Html | None)
         "div",
         tag("p", *map(badge, answer_words.all_badges(run, first)), class_="badges"),
         None if run.check is None or run.check.passed else tag("p", run.check.headline, class_="headline"),
+        None if run.suspect is None else tag("p", run.suspect, class_="headline"),
         tag("p", found, class_="headline"),
         None if first is None else tag("p", answer_words.target_sentence(run, first), class_="target"),
         *more,

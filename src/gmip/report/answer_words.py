@@ -63,7 +63,9 @@ def all_badges(run: RunAudit, answer: AttackerAnswer | None) -> list[Badge]:
         shown.insert(0, Badge("The record does not match the run", "bad"))
     if run.verdict.kind == "exposed":
         shown.append(Badge("Promise refuted", "bad"))
-    if run.gate is not None and run.gate.blind:
+    if run.gate is not None and run.gate.doubted:
+        shown.append(Badge("Gate cannot tell", "bad"))
+    elif run.gate is not None and run.gate.blind:
         shown.append(Badge("Gate could not fail", "open"))
     elif run.gate is not None:
         shown.append(Badge("Gate passed", "plain") if run.gate.passed else Badge("Gate failed", "bad"))
@@ -128,6 +130,8 @@ def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     """What this attacker finds."""
     goal, found = run.goal or DEFAULT_GOAL, answer.evidence
     if found is None:
+        if run.suspect is not None:
+            return f"{who(answer)}: what the attacks found is no evidence either way."
         return f"{who(answer)} could not be tried: the attacks gave no evidence either way."
     if answer.leak == "leak":
         return _leaking(run, answer, found)
@@ -194,12 +198,15 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
 
 def headline(result: AuditResult, run: RunAudit) -> str:
     """The answer in two sentences: does it leak to the strongest attacker, and is it good enough? A record that does
-    not match the declared run comes first."""
+    not match the declared run comes first, and that the attacks may have looked at the wrong thing."""
     answer = front(result, run)
     if answer is None:
         return "No attack was run: nothing was measured."
     unlike = "" if run.check is None or run.check.passed else f"{run.check.headline} "
-    return f"{unlike}{leak_sentence(run, answer)} {badges(answer)[1].text}: {_after(target_sentence(run, answer))}"
+    doubt = "" if run.suspect is None else f"{run.suspect} "
+    return (
+        f"{unlike}{doubt}{leak_sentence(run, answer)} {badges(answer)[1].text}: {_after(target_sentence(run, answer))}"
+    )
 
 
 def _after(sentence: str) -> str:

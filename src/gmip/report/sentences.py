@@ -208,6 +208,8 @@ def attack_title(run: RunAudit, name: str) -> str:
 
 
 def gate(run: RunAudit, found: Gate) -> str:
+    if found.doubted:
+        return f"Cannot tell, which is not passed: {run.suspect or 'what the attacks found is no evidence.'}"
     if found.blind:
         return f"Passed only because it could not fail: {blind_gate(run, found)}."
     text = (
@@ -306,6 +308,8 @@ def certainty(result: AuditResult, run: RunAudit) -> str:
     chance = rate(f"{1 - result.confidence:.6g}")
     if run.check is not None and not run.check.passed and run.verdict.kind != "exposed":
         return f"The record is not that of the declared run, by which the attacks go: they may miss a leak. {tested}"
+    if run.suspect is not None and run.verdict.kind != "exposed":
+        return f"The attacks may have looked at the wrong thing, and so they may miss a leak. {tested}"
     if run.verdict.kind == "exposed":
         return f"If the promise held, at most {chance} of audits would reach this verdict by chance. {tested}"
     if run.verdict.kind == "measured":

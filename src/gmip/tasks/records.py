@@ -17,7 +17,7 @@ from gmip.auditing import read_columns
 from gmip.errors import InvalidArgument
 from gmip.tasks.task import Examples
 
-__all__ = ["RecordTable", "read_record_table", "read_records"]
+__all__ = ["RecordTable", "class_names", "find_column", "read_column", "read_record_table", "read_records"]
 
 _LABELS: Final = ("label", "target", "y", "class")
 _IDS: Final = ("id", "row", "index", "record")
@@ -39,29 +39,63 @@ class RecordTable:
         return len(self.examples) if self.examples is not None else len(self.ids) if self.ids is not None else 0
 
 
-def read_records(*paths: str | os.PathLike[str], label: str | None = None) -> Examples:
+def read_records(
+    *paths: str | os.PathLike[str],
+    label: str | None = None,
+    classes: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+) -> Examples:
     """The records of one or more tables, one after the other: every column but the label (and id, group) is a feature.
 
     Parameters
     ----------
     paths : CSV, JSON lines or Parquet, with the same columns.
     label : the column of the label; None: label, target, y or class. Whole numbers are classes (int64) from 0, other
-        numbers targets of a regression (float32). Names of classes are numbered in alphabetical order, over all files.
+        numbers targets of a regression (float32). Names of classes are numbered as in `classes`.
+    classes : names of the classes in the order of the model's outputs; None: in alphabetical order, over all files.
+    ignore : columns that are no features.
 
     Features are float32, in the order of the columns.
     """
     if not paths:
         raise InvalidArgument("is empty", argument="paths", remedy="name a file of records")
     tables = [(Path(path), read_columns(Path(path))) for path in paths]
-    first = _features(*tables[0], label)
+    first = _features(*tables[0], label, ignore)
     for path, table in tables[1:]:
-        if _features(path, table, label) != first:
+        if _features(path, table, label, ignore) != first:
             raise InvalidArgument(f"{path} has other columns than {tables[0][0]}", remedy="give both the same")
     labels = [list(table[_label(path, table, label)]) for path, table in tables]
     return Examples(
         torch.from_numpy(np.concatenate([_inputs(path, table, first) for path, table in tables])),
-        _targets([cell for part in labels for cell in part]),
+        _targets([cell for part in labels for cell in part], classes),
     )
+
+
+def read_column(*paths: str | os.PathLike[str], column: str) -> list[str]:
+    """The cells of a column of one or more tables, one after the other: names or groups of records."""
+    cells: list[str] = []
+    for path in map(Path, paths):
+        table = read_columns(path)
+        cells += [str(cell).strip() for cell in table[_named(path, table, column, "column")]]
+    return cells
+
+
+def find_column(role: str, *paths: str | os.PathLike[str]) -> str | None:
+    """The column of the "id" or "group" of records that all tables have, by its usual name; None: there is none."""
+    usual = {"id": _IDS, "group": _GROUPS}[role]
+    tables = [read_columns(Path(path)) for path in paths]
+    return next((name for name in tables[0] if _plain(name) in usual and all(name in t for t in tables)), None)
+
+
+def class_names(*paths: str | os.PathLike[str], label: str | None = None) -> list[str] | None:
+    """The names of the classes in alphabetical order; None where labels are numbers."""
+    tables = [(Path(path), read_columns(Path(path))) for path in paths]
+    cells = [cell for path, table in tables for cell in table[_label(path, table, label)]]
+    return None if all(_is_number(cell) for cell in cells) else sorted({str(cell).strip() for cell in cells})
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
 
 
 def read_record_table(path: str | os.PathLike[str], like: Examples) -> RecordTable:
@@ -115,23 +149,30 @@ def _whole(cell: Any) -> int | None:
 
 def _label(path: Path, table: Mapping[str, Any], label: str | None) -> str:
     if label is not None:
-        if label not in table:
-            raise InvalidArgument(
-                f"{path} has no column {label!r}{check.did_you_mean(label, table)}",
-                argument="label",
-                remedy=f"the columns are {check.listed(list(table)[:12])}",
-            )
-        return label
+        return _named(path, table, label, "label")
     lower = {name.strip().lower(): name for name in table}
     found = next((lower[name] for name in _LABELS if name in lower), None)
     if found is None:
-        raise InvalidArgument(f"{path} has no column 'label'", remedy="name the column of the label")
+        raise InvalidArgument(
+            f"{path} has no column 'label', its columns are {check.listed(list(table)[:12])}",
+            remedy="name the column of the label (--label of gmip init, label= of read_records)",
+        )
     return found
 
 
-def _features(path: Path, table: Mapping[str, Any], label: str | None) -> list[str]:
-    own = _label(path, table, label)
-    names = [name for name in table if name != own and name.strip().lower() not in (*_IDS, *_GROUPS)]
+def _named(path: Path, table: Mapping[str, Any], column: str, argument: str) -> str:
+    if column not in table:
+        raise InvalidArgument(
+            f"{path} has no column {column!r}{check.did_you_mean(column, table)}",
+            argument=argument,
+            remedy=f"the columns are {check.listed(list(table)[:12])}",
+        )
+    return column
+
+
+def _features(path: Path, table: Mapping[str, Any], label: str | None, ignore: Sequence[str] = ()) -> list[str]:
+    apart = {_label(path, table, label), *(_named(path, table, name, "ignore") for name in ignore)}
+    names = [name for name in table if name not in apart and _plain(name) not in (*_IDS, *_GROUPS)]
     if not names:
         raise InvalidArgument(f"{path} has no column but the label", remedy="add the features of the records")
     return names
@@ -147,7 +188,8 @@ def _inputs(path: Path, table: Mapping[str, Any], names: Sequence[str]) -> NDArr
             raise InvalidArgument(
                 f"{path} has {str(table[name][wrong])[:40]!r} in column {name!r} of record {wrong + 1}, which is not a "
                 "number",
-                remedy="encode categories as numbers",
+                remedy="encode categories as numbers; leave out a column that is no feature by --id, --group or "
+                "--ignore of gmip init (ignore= of read_records)",
             ) from None
         with np.errstate(over="ignore"):
             columns.append(values.astype(np.float32))
@@ -172,7 +214,13 @@ def _is_number(cell: Any) -> bool:
     return True
 
 
-def _targets(cells: Sequence[Any]) -> torch.Tensor:
+def _targets(cells: Sequence[Any], classes: Sequence[str] | None = None) -> torch.Tensor:
+    if classes is not None:
+        order = {str(name): place for place, name in enumerate(classes)}
+        unknown = next((str(cell).strip() for cell in cells if str(cell).strip() not in order), None)
+        if unknown is not None:
+            raise InvalidArgument(f"lacks {unknown[:40]!r}", argument="classes", remedy="name every class")
+        return torch.tensor([order[str(cell).strip()] for cell in cells], dtype=torch.int64)
     whole = [_whole(cell) for cell in cells]
     if None not in whole:
         return torch.tensor(whole, dtype=torch.int64)
@@ -199,7 +247,8 @@ def _like(path: Path, rows: NDArray[np.float32], table: Mapping[str, Any], like:
     labels = list(table[_label(path, table, None)])
     if not all(_is_number(cell) for cell in labels):
         raise InvalidArgument(
-            f"{path} has names of classes, and the task numbers them", remedy="write their numbers, or pass ids instead"
+            f"{path} has names of classes, and the task numbers them",
+            remedy="write their numbers, or pass rows of the task's pool, such as 0:100",
         )
     targets = _targets(labels)
     if targets.is_floating_point() != like.targets.is_floating_point() or like.targets.ndim != 1:

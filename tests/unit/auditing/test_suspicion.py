@@ -1,0 +1,62 @@
+"""Audits that looked at the wrong thing: they say so, and clear nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gmip.auditing import audit_scores
+from gmip.auditing.schema import RunFacts
+from gmip.auditing.suspicion import is_turned, suspicion
+from gmip.report.answer_words import headline
+from gmip.report.sentences import gate
+from gmip.stats import RunScores, pool
+from tests.unit.auditing.scored import measured
+
+
+def test_scores_of_the_wrong_sign_pass_no_gate() -> None:
+    rng = np.random.default_rng(0)
+    members, others = rng.normal(-0.6, 1.0, 800), rng.normal(0.0, 1.0, 800)
+    result = audit_scores(members, others, claim=1.0, fail_above_tpr="0.05@0.01")
+    (run,) = result.runs
+    assert run.attacks[0].turned and run.answers[0].leak == "blind" and run.verdict.kind == "inconclusive"
+    assert run.gate is not None and run.gate.doubted and not run.gate.passed and not run.gate.blind
+    assert run.suspect is not None and run.suspect in run.warnings and len(run.warnings) == 1
+    assert headline(result, run).startswith("Members score lower than non-members, beyond chance")
+    assert gate(run, run.gate).startswith("Cannot tell, which is not passed: Members score lower")
+    (right,) = audit_scores(-members, -others, fail_above_tpr="0.05@0.01").runs
+    assert right.suspect is None and right.answers[0].leak == "leak"
+
+
+def test_an_attack_that_leaks_is_not_doubted_for_another_that_is_turned() -> None:
+    rng = np.random.default_rng(0)
+    members, others = rng.normal(0.8, 1.0, 500), rng.normal(0.0, 1.0, 500)
+    (run,) = audit_scores({"a": members, "b": -members}, {"a": others, "b": -others}, fail_above_tpr="0.9@0.01").runs
+    assert run.suspect is None and run.answers[0].leak == "leak" and run.gate is not None and run.gate.passed
+    assert any("b: members score lower than non-members" in words for words in run.warnings)
+
+
+def test_scores_that_say_nothing_are_rarely_called_turned() -> None:
+    rng = np.random.default_rng(1)
+    called = [
+        is_turned(pool(RunScores(rng.normal(size=60), rng.normal(size=90))), confidence=0.95, seed=0)
+        for _ in range(400)
+    ]
+    assert np.mean(called) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words", "blinding"),
+    [
+        ({"train_accuracy": 0.03}, "worse than guessing (3% right, guessing: 33.3%)", True),
+        ({"train_accuracy": 0.34}, "no better than guessing", False),
+        ({"train_accuracy": 0.6}, None, False),
+        ({"train_accuracy": 0.03, "noise_std": 0.5}, None, False),  # noise explains it
+        ({"train_accuracy": None}, None, False),
+    ],
+)
+def test_a_model_that_does_not_know_its_own_records(facts: dict[str, float], words: str | None, blinding: bool) -> None:
+    found = suspicion(RunFacts(dataset_size=900, chance_accuracy=1 / 3, **facts), [measured(0.0, 300, 1.0)])
+    assert (found is None) == (words is None)
+    if found is not None and words is not None:
+        assert words in found.words and found.blinding == blinding and "the order of the classes" in found.words
