@@ -146,6 +146,25 @@ def test_a_clip_norm_that_clips_nothing_is_told(task_file: str, tmp_path: Path, 
     assert "times the median norm of a gradient" in capsys.readouterr().err
 
 
+def test_clip_auto_is_the_unit_of_a_noise_multiplier(task_file: str, tmp_path: Path):
+    options = ["--task", task_file, "--noise-multiplier", "1", "--batch-size", "50", "--clip", "auto"]
+    assert main(["train", *options, "--out", str(tmp_path)]) == 0
+    recipe = Trace.open(tmp_path).header.recipe
+    assert recipe["clip_norm"] != 1.0  # the task's own
+    assert recipe["noise_std"] == pytest.approx(recipe["clip_norm"] / 50)
+
+
+@pytest.mark.parametrize("clip", ["1", "auto"])
+def test_a_model_that_is_fixed_can_be_clipped(tmp_path: Path, clip: str):
+    path = tmp_path / "mixing.py"
+    path.write_text(
+        TASK.replace("nn.Linear(8, 2)", "nn.Sequential(nn.Linear(8, 64), nn.BatchNorm1d(64), nn.Linear(64, 2))")
+    )
+    options = ["--task", f"{path}:make_task", "--noise-std", "0.1", "--clip", clip, "--out", str(tmp_path / "run")]
+    assert main(["train", *options]) == 2
+    assert main(["train", *options, "--fix-model"]) == 0
+
+
 def test_a_recipe_file_that_is_none(tmp_path: Path, capsys):
     path = tmp_path / "recipe.yaml"
     for text, words in [

@@ -204,21 +204,22 @@ def train(
         written = None if recipe is None else _read_recipe(recipe)
         chosen = tasks.load(task or ("digits" if written is None else written.task))
         num_params = training.count_params(training.initial_model(chosen, 0, fix=fix_model))
-        made = _changed(chosen.recipe if written is None else written.recipe, changes, passes, noise)
+        made = _changed(chosen.recipe if written is None else written.recipe, changes, passes)
         if written is not None:
             settings["split_seed"] = written.split_seed
         if clip == "auto":
             settings["seed"] = _members_seed(out, settings["seed"], resume)
             members = settings.get("split_seed")
             members = settings["seed"] if members is None else members
-            found_clip = tuning.auto_clip(chosen, made.dataset_size, split_seed=members)
+            found_clip = tuning.auto_clip(chosen, made.dataset_size, split_seed=members, fix=fix_model)
             made = made.replace(clip_norm=found_clip.clip_norm)
             settings["origins"] = {"clip_norm": found_clip.words}
+        made = _noisy(made, noise)
         if target is not None:
             made = made.with_least_noise(num_params, **target.keywords, **accounting)
         described = made.run(num_params)
         if clip != "auto":
-            tuning.consider_clipping(chosen, made)
+            tuning.consider_clipping(chosen, made, fix=fix_model)
         if planted is not None:
             settings["canaries"] = _canaries(planted, made)
         with _bar(described) as watch:
@@ -339,12 +340,17 @@ def _members_seed(out: str, seed: int | None, resume: bool) -> int:
     return secrets.randbits(63)
 
 
-def _changed(recipe: Recipe, changes: dict[str, Any], epochs: float | None, noise: dict[str, float]) -> Recipe:
+def _changed(recipe: Recipe, changes: dict[str, Any], epochs: float | None) -> Recipe:
     if "dataset_size" in changes and recipe.sampling == "full" and "sampling" not in changes:
         changes = {"batch_size": changes["dataset_size"]} | changes
     recipe = recipe.replace(**changes)
     if epochs is not None:
         recipe = recipe.replace(num_steps=recipe.run(1).with_epochs(epochs).num_steps)
+    return recipe
+
+
+def _noisy(recipe: Recipe, noise: dict[str, float]) -> Recipe:
+    """With the noise that was asked for; a multiplier is in units of the clipping norm that the run will have."""
     if "noise_multiplier" in noise:
         if recipe.clip_norm is None:
             raise BadRequest("--noise-multiplier needs --clip, its unit", remedy="add --clip")

@@ -41,19 +41,21 @@ class AutoClip:
         )
 
 
-def gradient_norms(task: Task, dataset_size: int, *, split_seed: int = 0) -> NDArray[np.float64]:
+def gradient_norms(task: Task, dataset_size: int, *, split_seed: int = 0, fix: bool = False) -> NDArray[np.float64]:
     """Norms of the gradients of up to 1,000 outsiders at initial weights, shape (n,): see `search_records`.
+
+    fix : replace layers that mix examples, as in `gmip.train`.
 
     Raises
     ------
     InvalidArgument : there are almost no records that will not be members.
     """
     records = search_records(task, dataset_size, seed=0, split_seed=split_seed)
-    return _norms(task, records.train[: min(len(records.train), _MOST_RECORDS)])
+    return _norms(task, records.train[: min(len(records.train), _MOST_RECORDS)], fix)
 
 
-def _norms(task: Task, examples: Examples) -> NDArray[np.float64]:
-    gradients = PerExampleGradients(initial_model(task, 0), task.loss)
+def _norms(task: Task, examples: Examples, fix: bool) -> NDArray[np.float64]:
+    gradients = PerExampleGradients(initial_model(task, 0, fix=fix), task.loss)
     found = [
         torch.stack([piece.squared_norms() for piece in pieces]).sum(0).sqrt()
         for _, pieces in gradients.pieces(examples)
@@ -62,7 +64,9 @@ def _norms(task: Task, examples: Examples) -> NDArray[np.float64]:
     return norms
 
 
-def auto_clip(task: Task, dataset_size: int, *, split_seed: int = 0, quantile: float = 0.5) -> AutoClip:
+def auto_clip(
+    task: Task, dataset_size: int, *, split_seed: int = 0, quantile: float = 0.5, fix: bool = False
+) -> AutoClip:
     """A clipping norm from records that are no members, so that it gives nothing away about those.
 
     Guarantees
@@ -70,11 +74,11 @@ def auto_clip(task: Task, dataset_size: int, *, split_seed: int = 0, quantile: f
     No member of `task.split(dataset_size, split_seed)` has any influence on it.
     """
     share = check.probability("quantile", quantile, open_low=True)
-    norms = gradient_norms(task, dataset_size, split_seed=split_seed)
+    norms = gradient_norms(task, dataset_size, split_seed=split_seed, fix=fix)
     return AutoClip(float(f"{np.quantile(norms, share):.3g}"), share, norms.size)
 
 
-def consider_clipping(task: Task, recipe: Recipe) -> None:
+def consider_clipping(task: Task, recipe: Recipe, *, fix: bool = False) -> None:
     """A GmipWarning if a recipe with noise clips almost no gradient: noise grows with C, and bias does not fall.
 
     Judged by records of the task's background, or else of its test: never by members.
@@ -82,7 +86,7 @@ def consider_clipping(task: Task, recipe: Recipe) -> None:
     if recipe.clip_norm is None or recipe.noise_std == 0.0:
         return
     others = task.test if task.background is None else task.background
-    norms = _norms(task, others[: min(len(others), _MOST_RECORDS)])
+    norms = _norms(task, others[: min(len(others), _MOST_RECORDS)], fix)
     times = recipe.clip_norm / float(np.median(norms))
     if times > _LOOSE and float(np.mean(norms > recipe.clip_norm)) < 0.01:
         warnings.warn(
