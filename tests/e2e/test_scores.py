@@ -134,3 +134,19 @@ def test_scores_of_the_wrong_sign_pass_no_gate(run, tmp_path: Path) -> None:
     assert "Members score lower than non-members" in done.out.splitlines()[0] and "No leak seen" not in done.out
     assert "Cannot tell, which is not passed" in (tmp_path / "j.xml").read_text()
     assert "No leak seen" not in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_few_records_are_said_to_be_few_everywhere(run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = [f"{i % 2},{rng.normal(0.3 * (i % 2))}" for i in range(60)]
+    (tmp_path / "few.csv").write_text("\n".join(["member,score", *lines]) + "\n")
+    junit = tmp_path / "ci" / "deep" / "junit.xml"
+    where = ("--out", str(tmp_path / "out"), "--junit", str(junit), "--claim-epsilon", "1")
+    done = run("audit", str(tmp_path / "few.csv"), "--fail-above-tpr", "0.2@0.1", *where)
+    assert done.code == 0 and "not measured at 0.1%, not measured at 1%" in done.out
+    assert "passed (fails, with a chance of 80%, where" in done.out and "where" in junit.read_text()
+    assert "epsilon = 1 at delta = 0" in done.out
+    table = (tmp_path / "out" / "report.md").read_text()
+    assert "1% of 30 is none" in table and "0.1% of 30 is none" in table
+    done = run("audit", str(tmp_path / "few.csv"), "--delta", "1e-6", *where)
+    assert done.code == 0 and "epsilon = 1 at delta = 1e-06" in done.out

@@ -123,7 +123,12 @@ def audit(
     ] = None,
     claim_epsilon: Annotated[
         str | None,
-        options.option("--claim-epsilon", "EPS@DELTA", HOW, "The differential privacy that was promised, instead."),
+        options.option(
+            "--claim-epsilon",
+            "EPS@DELTA",
+            HOW,
+            "The differential privacy that was promised, instead (EPS alone: at --delta if given, else at delta 0).",
+        ),
     ] = None,
     column: Annotated[
         list[str] | None,
@@ -222,6 +227,8 @@ def audit(
     protect it like the data. Exit codes: 0; 1 if --fail-above-tpr fails; 2 if
     the request is wrong.
     """
+    if claim_epsilon is not None and delta is not None and "@" not in claim_epsilon:
+        claim_epsilon = f"{claim_epsilon}@{delta}"
     planted = None if canaries is None else _planted(canaries, source)
     if planted is not None:
         source = str(planted.table)
@@ -250,9 +257,8 @@ def audit(
         }
         for option, value in refused.items():
             if value is not None:
-                raise BadRequest(
-                    "does not apply to a file of scores or predictions", argument=option, remedy="leave it out"
-                )
+                remedy = "name the column: --column group=NAME" if option == "--group-by" else "leave it out"
+                raise BadRequest("does not apply to a file of scores or predictions", argument=option, remedy=remedy)
         claim: Any = _claim(claim_mu, claim_epsilon)
         standards = {
             "claim": planted.promise if planted is not None and claim is None else claim,

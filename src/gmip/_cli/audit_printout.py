@@ -8,7 +8,7 @@ from gmip import _numbers
 from gmip._cli import show
 
 if TYPE_CHECKING:
-    from gmip.auditing.schema import AuditResult, RunAudit, RunCheck
+    from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, RunCheck
     from gmip.report import Written
 
 __all__ = ["print_audit"]
@@ -18,6 +18,29 @@ def _record(check: RunCheck) -> str:
     if not check.passed:
         return "does not match the declared run"
     return f"matches; {len(check.unchecked)} of {len(check.outcomes)} not checked" if check.unchecked else "matches"
+
+
+def _share(attack: AttackOutcome, key: str) -> str:
+    from gmip.report.answer_words import measured_at
+
+    found = measured_at(attack, key)
+    return "not measured" if found is None else _numbers.percent(found.value, "nearest")
+
+
+def _gate(gate: Gate) -> str:
+    if gate.blind:
+        return "could not fail"
+    if not gate.passed:
+        return "CANNOT TELL" if gate.doubted else "FAILED"
+    if gate.noticeable_tpr is None:
+        return "passed"
+    return f"passed (fails, with a chance of 80%, where {_numbers.percent(gate.noticeable_tpr, 'up')} can be found)"
+
+
+def _promise(run: RunAudit, label: str) -> str:
+    """With what was promised, where somebody said so."""
+    given = next((one.name.removeprefix("Promised: ") for one in run.promises[:1] if one.standing == "given"), None)
+    return label if given is None else f"{label} ({given})"
 
 
 def print_audit(result: AuditResult, written: Written) -> None:
@@ -33,7 +56,7 @@ def print_audit(result: AuditResult, written: Written) -> None:
         for answer in answers_of(one, result.confidence):
             leak, target = answer_words.badges(answer)
             rows.append((answer_words.who(answer), f"{leak.text}. {target.text}."))
-        rows.append(("the promise", label(one.verdict)))
+        rows.append(("the promise", _promise(one, label(one.verdict))))
         if one.check is not None:
             rows.append(("the record", _record(one.check)))
         rows += [
@@ -48,15 +71,10 @@ def print_audit(result: AuditResult, written: Written) -> None:
             for key, most in promise.tpr_at.items()
         ]
         for attack in one.attacks:
-            found = ", ".join(
-                f"{_numbers.percent(share.value, 'nearest')} at {_numbers.rate(key)}"
-                for key, share in attack.tpr_at.items()
-            )
+            found = ", ".join(f"{_share(attack, key)} at {_numbers.rate(key)}" for key in attack.tpr_at)
             rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
         if one.gate is not None:
-            gate = one.gate
-            failed = "CANNOT TELL" if gate.doubted else "FAILED"
-            rows.append(("gate", "could not fail" if gate.blind else "passed" if gate.passed else failed))
+            rows.append(("gate", _gate(one.gate)))
         whose = f"{one.name}: " if len(result.runs) > 1 else ""
         show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", cautions(one))
     for one in result.runs:

@@ -79,17 +79,18 @@ def advise(
 
 def _unknown_training(verdict: Verdict, attacks: Sequence[AttackOutcome]) -> list[Advice]:
     said = []
+    if any(one.mu_lower > 0.0 for one in attacks):  # an attacker with a list comes last, and counts, too
+        said.append(
+            Advice(
+                text="To find less: train on more records, for fewer steps or with more regularisation, or with "
+                "clipping and noise (gmip train)."
+            )
+        )
     if verdict.kind == "measured":
         said.append(
             Advice(
                 text="Say what was promised, and the audit tests it: a mu, or an epsilon and a delta.",
                 command="gmip audit ... --claim-mu 1",
-            )
-        )
-    if attacks[0].mu_lower > 0.0:
-        said.append(
-            Advice(
-                text="To find less: train on more records, for fewer steps, or with clipping and noise (gmip train)."
             )
         )
     return said

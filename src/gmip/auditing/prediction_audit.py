@@ -175,6 +175,12 @@ def _numbers(name: str, values: Any, shape: Sequence[int | None]) -> NDArray[np.
 
 
 def _labels(labels: Any, size: int, classes: int) -> NDArray[np.intp]:
+    if np.asarray(labels).dtype.kind in "USO" and any(isinstance(one, str) for one in np.ravel(labels)):
+        raise InvalidArgument(
+            f"holds names, such as {str(np.ravel(labels)[0])[:40]!r}",
+            argument="labels",
+            remedy=f"pass the place of each among the {classes} classes, from 0, in the order of the model's answers",
+        )
     found = _numbers("labels", labels, (size,))
     wrong = (found != np.floor(found)) | (found < 0) | (found >= classes)
     if wrong.any():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from gmip._html import card
 from gmip._svg import picture
@@ -503,8 +504,20 @@ class Provenance(_Frozen):
     config: dict[str, object] = Field(default_factory=dict)
 
 
+class _Beside(dict[str, Sequence[Any]]):
+    """Candidates by run, beside a result and no part of it: results that are otherwise equal are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Beside)
+
+    __hash__ = None
+
+
 class AuditResult(_Frozen):
-    """An audit of one or more runs."""
+    """An audit of one or more runs. In memory its candidates come with it, which `write_report` writes; result.json has
+    the most exposed only."""
+
+    _candidates: _Beside = PrivateAttr(default_factory=_Beside)
 
     format: Literal["gmip-audit"] = FORMAT
     version: Literal[1] = VERSION
@@ -515,6 +528,16 @@ class AuditResult(_Frozen):
     runs: Annotated[tuple[RunAudit, ...], Field(min_length=1)]
     threat_model: tuple[str, ...]
     provenance: Provenance
+
+    @property
+    def candidates(self) -> Mapping[str, Sequence[Any]]:
+        """Run -> all its candidates, the most exposed first; empty where the result was read from a file."""
+        return self._candidates
+
+    def with_candidates(self, candidates: Mapping[str, Sequence[Any]]) -> Self:
+        copy = self.model_copy()
+        copy._candidates = _Beside(candidates)
+        return copy
 
     def __repr__(self) -> str:
         verdicts = ", ".join(f"{run.name!r} {run.verdict.kind}" for run in self.runs[:3])

@@ -165,7 +165,7 @@ def audit_score_table(
             fingerprints={"scores": _fingerprint(table) if path is None else sha256_of_file(path)},
         ),
     )
-    return Audited(result, {name: candidates})
+    return Audited(result.with_candidates({name: candidates}), {name: candidates})
 
 
 # -- what is given ----------------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def run_audit(
             config=config.model_dump(mode="json"),
         ),
     )
-    return Audited(result, candidates)
+    return Audited(result.with_candidates(candidates), candidates)
 
 
 def _repeatable(command: str | None, config: AuditConfig, seed: int) -> str:

@@ -7,7 +7,17 @@ from typing import Final, Literal, NamedTuple
 from gmip._numbers import count, interval, number, percent, rate, rate_key
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of
 from gmip.auditing.promises import GIVEN_CLAIM, excludes_nothing
-from gmip.auditing.schema import AttackerAnswer, AuditResult, Evidence, Goal, Promise, RunAudit
+from gmip.auditing.schema import (
+    AttackerAnswer,
+    AttackOutcome,
+    AuditResult,
+    Estimate,
+    Evidence,
+    Goal,
+    GroupOutcome,
+    Promise,
+    RunAudit,
+)
 
 __all__ = [
     "Badge",
@@ -20,6 +30,7 @@ __all__ = [
     "goal_words",
     "headline",
     "leak_sentence",
+    "measured_at",
     "promise_for",
     "ship",
     "target_sentence",
@@ -183,7 +194,7 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     target = f"The target is {goal_words(goal)}"
     promised = "" if answer.promised is None else percent(answer.promised, "up")
     why = {
-        "measured": f"an attack finds {percent(answer.tpr_lower, 'down')} or more",
+        "measured": f"an attack finds {percent(_at_least(answer, goal), 'down')} or more",
         "bound": f"a bound says at most {promised} for such an attacker",
         "exceeds": f"the promise to such an attacker allows {promised}",
         "forecast": f"a forecast expects about {promised}, and a forecast is no bound",
@@ -194,6 +205,14 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
         "record": "the record does not match the declared run, so the promise may be about another run",
     }[answer.why]
     return f"{target}: {why}."
+
+
+def _at_least(answer: AttackerAnswer, goal: Goal) -> float:
+    """A lower bound: that of the interval beside it where it is enough, so that one sentence has one; else the
+    one-sided bound for all attacks together."""
+    found = answer.evidence
+    own = found is not None and found.fpr == goal.fpr and goal.tpr < found.tpr.lower < answer.tpr_lower
+    return found.tpr.lower if found is not None and own else answer.tpr_lower
 
 
 def headline(result: AuditResult, run: RunAudit) -> str:
@@ -217,8 +236,15 @@ def exposure(run: RunAudit, answer: AttackerAnswer) -> tuple[float | None, float
     """(measured, promised) TPR at the goal's rate; measured by the attack that the answer rests on."""
     key = rate_key((run.goal or DEFAULT_GOAL).fpr)
     found = next((a for a in run.attacks if answer.evidence and a.attack == answer.evidence.attack), None)
-    at = None if found is None else found.tpr_at.get(key)
+    at = None if found is None else measured_at(found, key)
     return None if at is None else min(max(at.value, 0.0), 1.0), answer.promised
+
+
+def measured_at(found: AttackOutcome | GroupOutcome, key: str) -> Estimate | None:
+    """The TPR at a rate; None where the non-members are too few for one false alarm at that rate."""
+    if found.non_members and float(key) * found.non_members * (1.0 + 1.0e-9) < 1.0:
+        return None
+    return found.tpr_at.get(key)
 
 
 class Ship(NamedTuple):

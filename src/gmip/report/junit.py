@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from gmip._io import write
+from gmip._io import make_folder, write
 from gmip.auditing.schema import AuditResult
 from gmip.report import sentences
 
@@ -15,7 +15,7 @@ __all__ = ["write_junit"]
 def write_junit(result: AuditResult, path: Path) -> None:
     """One test for each run's verdict (inconclusive, nothing promised, or a leak to an attacker with a list: skipped,
     not passed), one for the check of its record (what could not be checked: skipped), one for each gate (that could not
-    fail: skipped)."""
+    fail: skipped; that passed: with what it would have noticed). The folder is made if it is not there."""
     suite = ElementTree.Element("testsuite", name=_clean(result.title))
     counts = {"tests": 0, "failures": 0, "skipped": 0}
     for run in result.runs:
@@ -46,8 +46,11 @@ def write_junit(result: AuditResult, path: Path) -> None:
         elif run.gate.blind:
             ElementTree.SubElement(case, "skipped", message=_clean(sentences.gate(run, run.gate)))
             counts["skipped"] += 1
+        else:
+            ElementTree.SubElement(case, "system-out").text = _clean(sentences.gate(run, run.gate))
     for name, count in counts.items():
         suite.set(name, str(count))
+    make_folder(path.parent, shared=True)
     write(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True), shared=True)
 
 

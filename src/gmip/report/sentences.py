@@ -266,7 +266,9 @@ def individual(run: RunAudit) -> str | None:
 
 def meaning(attack: AttackOutcome, key: str) -> str:
     """The measured point in plain words."""
-    found = attack.tpr_at[key]
+    found = answer_words.measured_at(attack, key)
+    if found is None:
+        return f"What is found at {rate(key)} false alarms is not measured: there are too few non-members."
     return (
         f"An attacker who accepts {rate(key)} false alarms finds {percent(found.value, 'nearest')} of the members; "
         f"guessing would find {rate(key)}."
@@ -288,7 +290,7 @@ def strongest(run: RunAudit) -> str:
     without = next((one for one in run.attacks if not one.attacker_knows), None)
     rest = (
         ""
-        if without is None or key is None
+        if without is None or key is None or answer_words.measured_at(without, key) is None
         else (
             f" Without a list, the strongest was {without.title}, which finds "
             f"{percent(without.tpr_at[key].value, 'nearest')}."

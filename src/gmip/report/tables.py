@@ -12,7 +12,7 @@ from gmip._validate import listed
 from gmip.auditing.attacker_answers import DEFAULT_GOAL
 from gmip.auditing.overlay import Figure
 from gmip.auditing.promises import excludes_nothing
-from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, Promise, RunAudit
+from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, GroupOutcome, Promise, RunAudit
 from gmip.report import answer_words, sentences
 
 __all__ = [
@@ -163,7 +163,7 @@ def group_table(run: RunAudit) -> Table:
             one.group,
             f"{_numbers.count(one.members)} + {_numbers.count(one.non_members)}",
             _estimate(one.auc, share=False),
-            *(_estimate(one.tpr_at.get(key), share=True) for key in keys),
+            *(_found(one, key) for key in keys),
             _NONE if one.mu_lower is None else _numbers.number(one.mu_lower, "down"),
         ]
         for one in run.groups[:SHOWN_RECORDS]
@@ -193,12 +193,12 @@ def _effort(attack: AttackOutcome) -> tuple[str, ...]:
     return (candidates, *over, _numbers.duration(attack.seconds))
 
 
-def _found(attack: AttackOutcome, key: str) -> Cell:
-    """The TPR at a rate. Below one false alarm among the non-members, that is the rate of no false alarm at all."""
-    cell = _estimate(attack.tpr_at.get(key), share=True)
-    if cell.details and attack.non_members and float(key) * attack.non_members * (1 + 1.0e-9) < 1:
-        return Cell(cell.text, (*cell.details, f"0 false alarms in {_numbers.count(attack.non_members)}"))
-    return cell
+def _found(one: AttackOutcome | GroupOutcome, key: str) -> Cell:
+    """The TPR at a rate, where the non-members are enough for one false alarm."""
+    found = answer_words.measured_at(one, key)
+    if found is None and key in one.tpr_at:
+        return Cell("not measured", (f"{_numbers.rate(key)} of {_numbers.count(one.non_members)} is none",))
+    return _estimate(found, share=True)
 
 
 def comparison_table(run: RunAudit) -> Table:
@@ -217,7 +217,7 @@ def comparison_table(run: RunAudit) -> Table:
         if strongest:
             row.append(_found(strongest, key))
         if strongest and compared:
-            row.append(_compared(strongest.tpr_at.get(key), run.promises[0].tpr_at.get(key)))
+            row.append(_compared(answer_words.measured_at(strongest, key), run.promises[0].tpr_at.get(key)))
         rows.append(row)
     rows.append(_area_row(strongest, run.promises))
     rows.append(_mu_row(strongest, run.promises))

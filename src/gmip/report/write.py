@@ -22,7 +22,7 @@ from gmip.auditing.schema import FORMAT, VERSION, AuditResult, RunAudit
 from gmip.errors import FileError, InvalidArgument
 from gmip.report.html import to_html
 from gmip.report.markdown import to_markdown
-from gmip.report.share import shareable
+from gmip.report.share import shareable, unnamed
 from gmip.report.summary import to_summary
 
 __all__ = ["Written", "read_result", "write_report"]
@@ -55,13 +55,14 @@ def write_report(
     candidates: Mapping[str, Sequence[Candidate]] | None = None,
     share: bool = False,
 ) -> Written:
-    """Writes report.html, report.md and summary.html (which name no record), result.json, for each run with groups
-    groups-<run>.csv, and for each run in `candidates` exposed-<run>.csv.
+    """Writes report.html, report.md and summary.html (which name no record and no file), result.json, for each run with
+    groups groups-<run>.csv, and for each run in `candidates` exposed-<run>.csv.
 
     Parameters
     ----------
     folder : made if it is not there; files of an earlier report are replaced.
-    candidates : name of a run -> its candidates, as they shall stand in the file.
+    candidates : name of a run -> its candidates, as they shall stand in the file; None: those that came with the result
+        of an audit. A result that was read from result.json has none, and files of an earlier report stay as they are.
     share : also write report-to-share.html, without records, paths and seeds (`shareable`).
 
     Guarantees
@@ -71,8 +72,11 @@ def write_report(
     string that begins like one gets a leading apostrophe.
     """
     target = Path(folder)
-    names = _csv_names("exposed", result, candidates or {})
-    contents = {names[run]: _csv(run, records) for run, records in (candidates or {}).items()}
+    if candidates is None:
+        known = {run.name for run in result.runs}
+        candidates = {run: records for run, records in result.candidates.items() if run in known}
+    names = _csv_names("exposed", result, candidates)
+    contents = {names[run]: _csv(run, records) for run, records in candidates.items()}
     grouped = {run.name: _group_rows(run) for run in result.runs if run.groups}
     group_names = _csv_names("groups", result, grouped)
     for run, rows in grouped.items():
@@ -80,7 +84,7 @@ def write_report(
         contents[group_names[run]] = _csv_text(list(rows[0]), cells)
     texts = {
         SUMMARY: to_summary(result),
-        "report.md": to_markdown(result),
+        "report.md": to_markdown(unnamed(result)),
         "report.html": to_html(result),
         RESULT: _json(result),
     }

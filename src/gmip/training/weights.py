@@ -76,9 +76,9 @@ def _torch_file(path: Path) -> dict[str, Tensor]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             given: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
+    except pickle.UnpicklingError:  # what torch says advises to switch the protection off
         raise InvalidArgument(
-            f"{path} holds more than tensors, which would have to be executed ({_reason(error)})",
+            f"{path} holds more than tensors (a whole model, perhaps), which would have to be executed",
             remedy="save model.state_dict(), better with safetensors.torch.save_file",
         ) from None
     except OSError:

@@ -115,3 +115,12 @@ def test_the_best_model_comes_first_and_what_was_not_measured_last() -> None:
     other = Advice(text="first of all")
     given = [other, way("none", None), way("good", 0.8), way("bad", 0.2), way("best", 0.9), Advice(text="last")]
     assert [one.text for one in ranked(given)] == ["first of all", "best", "good", "bad", "none", "last"]
+
+
+def test_where_the_training_is_not_known_the_first_word_is_to_find_less() -> None:
+    """Also where only an attacker with a list finds anybody, who stands last among the attacks."""
+    nothing, listed = measured(0.0, 300, 1.0), measured(2.0, 300, 1.0, attacker_knows=1.0)
+    judged = verdict([nothing, listed], None, fpr=0.01, confidence=CONFIDENCE)
+    said = advise((), judged, [nothing, listed], **GOAL)
+    assert said[0].text.startswith("To find less: ") and said[1].command == "gmip audit ... --claim-mu 1"
+    assert not any("To find less" in one.text for one in advise((), judged, [nothing], **GOAL))

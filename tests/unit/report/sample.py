@@ -153,7 +153,7 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
     }
     fields: dict[str, Any] = {
         "name": name,
-        "path": f"runs/{name}",
+        "path": f"runs/trained/{name}-0",
         "task": "cifar10",
         "facts": facts(),
         "promises": (

@@ -130,3 +130,14 @@ def test_both_promises_are_said_where_there_are_two():
     unknown = gdp.model_copy(update={"tpr_at": {}})
     for pair in ((claimed, unknown), (given, gdp)):
         assert answer_words.both_promises(run.model_copy(update={"promises": pair})) == ""
+
+
+def test_one_answer_has_one_lower_bound():
+    """The interval's end beside it, where that is enough; else the bound for all attacks together."""
+    found = FOUND.model_copy(update={"fpr": 0.01, "tpr": Estimate(value=0.13, lower=0.0677, upper=0.215)})
+    one = made(evidence=found, target="missed", why="measured", tpr_lower=0.0753)
+    assert "6.77% to 21.5%" in answer_words.leak_sentence(run(one), one)
+    assert answer_words.target_sentence(run(one), one).endswith("an attack finds 6.77% or more.")
+    near = found.model_copy(update={"tpr": Estimate(value=0.13, lower=0.048, upper=0.215)})
+    one = made(evidence=near, target="missed", why="measured", tpr_lower=0.0753)
+    assert answer_words.target_sentence(run(one), one).endswith("an attack finds 7.53% or more.")

@@ -184,7 +184,7 @@ def test_table_of_attacks(exposed):
     ]
     glir = dict(zip(rows[0], rows[1], strict=True))
     assert glir["Found at 1%"] == "11%8.39% to 14.1%"
-    assert glir["Found at 0.1%"].endswith("0 false alarms in 500")  # 0.1% of 500 is none
+    assert glir["Found at 0.1%"].startswith("not measured") and "0.1% of 500 is none" in glir["Found at 0.1%"]
     assert glir["p-value of the promise"] == "below 0.01%refuted"
     assert glir["μ at least"] == "0.82"  # 0.82006 down
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gmip.report import write_report
+import numpy as np
+
+from gmip.auditing import audit_scores, merged
+from gmip.report import read_result, write_report
 from gmip.report.share import shareable
 from tests.unit.report import sample
 
@@ -33,3 +36,31 @@ def test_the_numbers_stay():
     shared = shareable(result)
     assert [run.verdict for run in shared.runs] == [run.verdict for run in result.runs]
     assert [run.attacks[0].auc for run in shared.runs] == [run.attacks[0].auc for run in result.runs]
+
+
+def test_names_of_files_are_not_shared(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "StMary_HIV_cohort.csv").write_text(
+        "\n".join(["member,score", *(f"{i % 2},{rng.normal(i % 2)}" for i in range(200))])
+    )
+    result = audit_scores(tmp_path / "StMary_HIV_cohort.csv")
+    written = write_report(result, tmp_path / "out", share=True)
+    assert written.shared is not None and "StMary" in written.html.read_text(encoding="utf-8")
+    for path in (written.shared, written.summary, written.markdown):
+        assert "StMary" not in path.read_text(encoding="utf-8"), path
+    assert shareable(result).title == "Membership audit" and shareable(result).runs[0].name == "the run"
+    given = audit_scores(tmp_path / "StMary_HIV_cohort.csv", title="Ward 3")
+    assert shareable(given).title == "Ward 3"
+    both = shareable(merged(result, result))
+    assert both.title == "Membership audit" and [run.name for run in both.runs] == ["run 1", "run 2"]
+
+
+def test_candidates_come_with_the_result_of_an_audit(tmp_path: Path):
+    """From Python as from the command line; result.json has none of them, and is otherwise the same."""
+    result = audit_scores([3.0, 2.0, 1.0, 0.5], [1.5, 0.0, -1.0, -2.0])
+    written = write_report(result.model_copy(update={"title": "mine"}), tmp_path)
+    assert [path.name for path in written.csv] == ["exposed-scores.csv"]
+    assert len((tmp_path / "exposed-scores.csv").read_text().splitlines()) == 9
+    read = read_result(tmp_path)
+    assert read == result.model_copy(update={"title": "mine"}) and not read.candidates
+    assert write_report(read, tmp_path / "again").csv == ()
