@@ -55,8 +55,8 @@ _SIZES: Final = {
     "digits": (250, 500, 1_000),
     "breast-cancer": (250, 400),
     "adult": (250, 1_000, 4_000, 43_000),
-    "location": (1_000,),
-    "cifar10": (250, 1_000),
+    "location": (1_000, 4_000),
+    "cifar10": (250, 1_000, 4_000, 48_000),
 }
 _OWN: Final = {"digits": 250, "breast-cancer": 250, "adult": 43_000}  # sizes for the task's recipe
 _ANY: Final = (("digits", 250),)  # where any record is looked at, which takes long to calibrate
