@@ -12,6 +12,7 @@ from scipy.stats import t as student
 from gmip.reproduce.experiments import Claim, Row
 
 __all__ = [
+    "BEST_GDP",
     "MIDDLE",
     "TARGETS",
     "TITLES",
@@ -27,6 +28,7 @@ __all__ = [
 
 TARGETS: Final = (0.03, 0.05, 0.1)
 MIDDLE: Final = 0.05
+BEST_GDP: Final = "gdp-best"  # the better of GDP's own recipe and of GMIP's under GDP, by the test records
 TITLES: Final = {
     "digits": "Digits",
     "breast-cancer": "Breast cancer",
@@ -72,6 +74,9 @@ def select(rows: Sequence[Row], task: str, size: int, arm: str, target: float | 
 
 def accuracies(rows: Sequence[Row], task: str, size: int, arm: str, target: float | None) -> NDArray[np.float64]:
     """In percent, by seed; empty where this was not measured."""
+    if arm == BEST_GDP:
+        found = [accuracies(rows, task, size, each, target) for each in ("gdp", "gdp-same")]
+        return max(found, key=lambda values: values.mean() if values.size else -np.inf)
     return 100.0 * np.array([row["test_accuracy"] for row in select(rows, task, size, arm, target)], dtype=np.float64)
 
 
@@ -98,12 +103,13 @@ def gains(rows: Sequence[Row], better: str, worse: str, *, targets: Sequence[flo
 def short_table(rows: Sequence[Row], shown: Sequence[tuple[str, int]]) -> str:
     """Accuracies at the middle target as a Markdown table, for README."""
     lines = [
-        "| at most 5% found | no noise | GMIP, tuned | GDP, tuned | GMIP over GDP | GDP, the task's own recipe |",
+        "| 5% found | no noise | GMIP, tuned (a typical record, about) | GDP, tuned (any record, at most) "
+        "| GMIP over GDP | GDP, the task's own recipe and model |",
         "|---|---|---|---|---|---|",
     ]
-    found = {(gain.task, gain.size): gain for gain in gains(rows, "gmip", "gdp", targets=[MIDDLE])}
+    found = {(gain.task, gain.size): gain for gain in gains(rows, "gmip", BEST_GDP, targets=[MIDDLE])}
     for task, size in shown:
-        means = [accuracies(rows, task, size, arm, MIDDLE) for arm in ("none", "gmip", "gdp", "own-gdp")]
+        means = [accuracies(rows, task, size, arm, MIDDLE) for arm in ("none", "gmip", BEST_GDP, "own-gdp")]
         told = [f"{values.mean():.1f}%" if values.size else "" for values in means]
         gain = found[task, size]
         told.insert(3, f"{gain.mean:+.1f} ± {gain.error:.1f}")
@@ -124,7 +130,7 @@ def all_claims(rows: Sequence[Row]) -> list[Claim]:
 
 
 def _notion(rows: Sequence[Row], arm: str, whom: str) -> Claim:
-    mine = gains(rows, arm, "gdp")
+    mine = gains(rows, arm, BEST_GDP)
     level = (1.0 - _CONFIDENCE) / len(mine)
     up = [gain for gain in mine if gain.p_value < level and gain.mean > 0.0]
     down = [gain for gain in mine if gain.p_value < level and gain.mean < 0.0]
@@ -138,7 +144,8 @@ def _notion(rows: Sequence[Row], arm: str, whom: str) -> Claim:
         f"{len(mine)} settings; significantly better in {len(up)}, worse in {len(down)}. One point or more: {told}",
         agrees="yes" if 2 * len(up) > len(mine) else "differs",
         words="Where data randomness alone would do, the noise that GDP needs is no larger than the sampling noise "
-        "that batches have anyway. It costs accuracy only where data are few.",
+        "that batches have anyway. It costs accuracy only where data are few. GMIP's is a forecast for the records it "
+        "names, GDP's a bound for any. GDP takes the better of its own recipe and GMIP's, by the test records.",
     )
 
 
@@ -231,7 +238,7 @@ def _recipe(rows: Sequence[Row]) -> Claim | None:
     recipe = gains(rows, "gdp", "own-gdp", targets=[MIDDLE])
     if not recipe:
         return None
-    notion = {(gain.task, gain.size): gain for gain in gains(rows, "gmip", "gdp", targets=[MIDDLE])}
+    notion = {(gain.task, gain.size): gain for gain in gains(rows, "gmip", BEST_GDP, targets=[MIDDLE])}
     told = [f"{gain.words}, the notion {notion[gain.task, gain.size].mean:+.1f}" for gain in recipe]
     more = sum(gain.mean > notion[gain.task, gain.size].mean for gain in recipe)
     return Claim(
@@ -239,5 +246,7 @@ def _recipe(rows: Sequence[Row]) -> Claim | None:
         published="one recipe for all",
         measured="; ".join(told),
         agrees="differs" if more else "yes",
-        words=f"In {more} of {len(recipe)} places a good recipe is worth more than the notion.",
+        words=f"In {more} of {len(recipe)} places a good recipe is worth more than the notion. Features and sampling "
+        "are part of it: the tasks' own recipes take all features, and batches of fixed size, where a record is "
+        "replaced.",
     )

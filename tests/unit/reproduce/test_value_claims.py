@@ -14,8 +14,10 @@ SHOWN = (
     ("digits", 250),
     ("digits", 500),
     ("breast-cancer", 250),
+    ("breast-cancer", 400),
     ("location", 1_000),
     ("cifar10", 1_000),
+    ("cifar10", 48_000),
     ("adult", 1_000),
     ("adult", 43_000),
 )

@@ -16,6 +16,7 @@ from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 from gmip.reproduce.linear_heads import train_heads
 from gmip.reproduce.paper_settings import load_task
 from gmip.reproduce.value_claims import (
+    BEST_GDP,
     MIDDLE,
     TARGETS,
     TITLES,
@@ -39,8 +40,8 @@ CLAIM = (
     "Data randomness saves noise. Here every promise gets its own best recipe (clipping norm, learning rate, batches, "
     "number of steps and of features), and the question is how much accuracy is left to gain."
 )
-QUICK = "3 of the 12 settings, 1 of the 3 targets, 3 seeds and a small grid."
-VERSION = 1
+QUICK = "3 of the 15 settings, 1 of the 3 targets, 3 seeds and a small grid."
+VERSION = 2
 
 _CLIPS, _MOVES = (0.1, 0.3, 1.0), (0.5, 2.0, 8.0, 32.0)
 # Features of each task: few of them, and (almost) all.
@@ -120,6 +121,7 @@ def run(cell: Place) -> list[Row]:
     for target in cell.targets:
         ours = found["gmip", target]
         chosen.append(search.again(ours, "measured", susceptibility=search.measured(ours)))
+        chosen.append(search.again(ours, "gdp-same", notion="gdp"))  # what the notion alone costs
     if cell.any_record:
         for arm, like in (("any", "gdp"), ("any-fixed", "gdp-fixed")):
             chosen.append(search.again(found[like, search.middle], arm, susceptibility="any"))
@@ -224,7 +226,7 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
         panels[1][column].set_xscale("log")
         panels[1][column].set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=45)
         panels[1][column].minorticks_off()
-    panels[0][0].set_ylabel("Test accuracy, %\n(at most 5% found)")
+    panels[0][0].set_ylabel("Test accuracy, %\n(5% found)")
     panels[1][0].set_ylabel("GMIP over GDP,\npoints, both tuned")
     handles = {str(line.get_label()): line for panel in panels.ravel() for line in panel.get_legend_handles_labels()[0]}
     figure.legend(
@@ -257,12 +259,12 @@ def _draw_gains(axes: Any, rows: Sequence[Row], task: str) -> list[str]:
     told = []
     targets = sorted({row["target"] for row in rows if row["target"] is not None})
     for place, (target, look) in enumerate(zip(targets, _GAIN_LOOKS, strict=False)):
-        mine = [gain for gain in gains(rows, "gmip", "gdp", targets=[target]) if gain.task == task]
+        mine = [gain for gain in gains(rows, "gmip", BEST_GDP, targets=[target]) if gain.task == task]
         axes.errorbar(
             [gain.size * 1.08 ** (place - 1) for gain in mine],
             [gain.mean for gain in mine],
             yerr=[2.0 * gain.error for gain in mine],
-            label=f"at most {percent(target)} found",
+            label=f"{percent(target)} found",
             capsize=2.0,
             markersize=3.5,
             linewidth=1.0,
@@ -273,7 +275,19 @@ def _draw_gains(axes: Any, rows: Sequence[Row], task: str) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    arms = ("none", "gmip", "measured", "half", "any", "gdp", "gmip-fixed", "gdp-fixed", "any-fixed", "own-gdp")
+    arms = (
+        "none",
+        "gmip",
+        "measured",
+        "half",
+        "any",
+        "gdp",
+        "gdp-same",
+        "gmip-fixed",
+        "gdp-fixed",
+        "any-fixed",
+        "own-gdp",
+    )
     body = []
     for task, sizes in places(rows).items():
         for size in sizes:

@@ -8,14 +8,14 @@ import pytest
 
 from gmip.reproduce import figure_style
 from gmip.reproduce.experiments import value
-from gmip.reproduce.value_claims import TARGETS, gains, short_table
+from gmip.reproduce.value_claims import BEST_GDP, TARGETS, gains, short_table
 
-ARMS = ("none", "gmip", "half", "measured", "gdp", "gdp-fixed", "any", "any-fixed", "own-gdp")
+ARMS = ("none", "gmip", "half", "measured", "gdp", "gdp-same", "gdp-fixed", "any", "any-fixed", "own-gdp")
 
 
 def test_cells_are_all_places_and_quick_ones_are_few():
     full, quick = value.cells(False), value.cells(True)
-    assert len(full) == 12 and {cell.dataset_size for cell in full} >= {250, 43_000}
+    assert len(full) == 15 and {cell.dataset_size for cell in full} >= {250, 48_000}
     assert {cell.targets for cell in full} == {TARGETS}
     assert len(quick) == 3 and all(cell.seeds == 3 and len(cell.targets) == 1 for cell in quick)
 
@@ -28,7 +28,7 @@ def test_a_place_gives_a_row_for_each_promise_and_seed():
     found: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         found.setdefault(row["arm"], []).append(row)
-    assert set(found) == {"none", "gmip", "half", "gdp", "gmip-fixed", "gdp-fixed", "measured"}
+    assert set(found) == {"none", "gmip", "half", "gdp", "gmip-fixed", "gdp-fixed", "gdp-same", "measured"}
     assert all([row["seed"] for row in mine] == [0, 1] for mine in found.values())
     assert all(row["promised_tpr"] <= 0.05 for arm, mine in found.items() if arm != "none" for row in mine)
     gdp = found["gdp"][0]
@@ -104,3 +104,11 @@ def test_drawing_and_tables(seeds):
     assert len(value.table(rows).rows) == 6
     lines = short_table(rows, [("digits", 250)]).splitlines()
     assert len(lines) == 3 and lines[2].startswith("| Digits, 250 members | ")
+
+
+def test_gdp_has_the_better_of_its_own_recipe_and_gmips():
+    rows = made_up(notion=0.03)
+    for row in rows:
+        row["test_accuracy"] += 0.02 * (row["arm"] == "gdp-same") * (1 if row["task"] == "adult" else -1)
+    by = {(gain.task, gain.target): gain.mean for gain in gains(rows, "gmip", BEST_GDP)}
+    assert by["adult", 0.05] == pytest.approx(1.0, abs=0.3) and by["digits", 0.05] == pytest.approx(3.0, abs=0.3)
