@@ -19,8 +19,8 @@ from gmip.accounting.tradeoff import Claim
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, attacker_answers
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.promises import promise
-from gmip.auditing.schema import AttackerAnswer, Verdict
-from gmip.auditing.verdict import tpr_lower_bounds, verdict
+from gmip.auditing.schema import AttackerAnswer, CheckOutcome, RunCheck, Verdict
+from gmip.auditing.verdict import tpr_lower_bounds, unmatched, verdict
 from gmip.stats import RunScores
 
 TRUTHS = {  # mu
@@ -35,6 +35,12 @@ PROMISES = {
     "forecast (mu 0.5)": (0.5, "forecast"),
 }
 SIZES = (50, 1000)
+
+_FAILED = RunCheck(
+    outcomes=(CheckOutcome(check="scale", title="Scale", status="failed", sentence="The gradient is a sum."),),
+    steps=(0,),
+    level=0.01,
+)
 
 
 def audit(mu: float, size: int, promised: tuple[float, str], sound: bool, seed: int) -> tuple[AttackerAnswer, Verdict]:
@@ -65,7 +71,8 @@ def audit(mu: float, size: int, promised: tuple[float, str], sound: bool, seed: 
         confidence=0.95,
         sound_record=sound,
     )
-    return answer, verdict([outcome], curve, fpr=0.01, confidence=0.95)
+    judged = verdict([outcome], curve, fpr=0.01, confidence=0.95)
+    return answer, judged if sound else unmatched(judged, _FAILED)
 
 
 def main() -> None:
