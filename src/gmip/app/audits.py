@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -48,9 +49,20 @@ def find_audits(folder: Path) -> list[FoundAudit]:
         try:
             result = AuditResult.model_validate_json(text)
         except ValueError:
+            if _other(text):
+                continue
             result = None
         audits.append(FoundAudit(_key(place), place, result, _regular(path / _REPORT)))
     return sorted(audits, key=lambda audit: "" if audit.result is None else audit.result.created, reverse=True)
+
+
+def _other(text: str) -> bool:
+    """Whether it is the result of another command, such as `gmip train`: whole, but without the runs of an audit."""
+    try:
+        known = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(known, dict) and "format" in known and "runs" not in known
 
 
 def read_report(folder: Path, key: str) -> str | None:

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gmip._numbers import count, rate
+from gmip._numbers import count, percent, rate
 from gmip.accounting.alternative_words import (
     NAMES,
     calculator_command,
@@ -19,7 +19,7 @@ from gmip.accounting.alternative_words import (
 )
 from gmip.accounting.alternatives import Alternative, Ways, alternatives
 from gmip.accounting.mechanism import NoisySGD
-from gmip.auditing.schema import Advice, AttackOutcome, Verdict, Way
+from gmip.auditing.schema import Advice, AttackerAnswer, AttackOutcome, Verdict, Way
 from gmip.stats.scores import GUESSED_SEED
 
 __all__ = ["advise", "ranked"]
@@ -36,6 +36,7 @@ def advise(
     tpr: float,
     fpr: float,
     recipe: Mapping[str, Any] | None = None,
+    answer: AttackerAnswer | None = None,
 ) -> tuple[Advice, ...]:
     """Sentences in the order of what matters.
 
@@ -45,6 +46,8 @@ def advise(
     tpr, fpr : the goal.
     recipe : as in the trace of `gmip train`, with the `task` as the command line names it; None: it was not trained by
         that command.
+    answer : about the strongest attacker that was tried, whose target the ways are to reach; None: about one who holds
+        no list of members.
     """
     said: list[Advice] = []
     if verdict.kind == "exposed":
@@ -65,7 +68,12 @@ def advise(
                 "is drawn."
             )
         )
-    said += _towards(runs, tpr, fpr, recipe) if runs else _unknown_training(verdict, attacks)
+    if not runs:
+        said += _unknown_training(verdict, attacks)
+    elif answer is not None and answer.target == "guaranteed":
+        said.append(Advice(text=f"Nothing to do for the target: a bound keeps {_goal(tpr, fpr)}."))
+    else:
+        said += _towards(runs, tpr, fpr, recipe, answer)
     if verdict.kind == "inconclusive" and verdict.candidates_needed is not None:
         said.append(
             Advice(
@@ -96,15 +104,25 @@ def _unknown_training(verdict: Verdict, attacks: Sequence[AttackOutcome]) -> lis
     return said
 
 
-def _towards(runs: Sequence[NoisySGD], tpr: float, fpr: float, recipe: Mapping[str, Any] | None) -> list[Advice]:
-    """The ways to the goal, by the accountant."""
-    goal = f"at most {rate(tpr)} of the members at {rate(fpr)} false alarms"
+def _goal(tpr: float, fpr: float) -> str:
+    return f"at most {rate(tpr)} of the members at {rate(fpr)} false alarms"
+
+
+def _towards(
+    runs: Sequence[NoisySGD],
+    tpr: float,
+    fpr: float,
+    recipe: Mapping[str, Any] | None,
+    answer: AttackerAnswer | None,
+) -> list[Advice]:
+    """The ways to the goal, by the accountant: those that prove it first."""
+    goal = _goal(tpr, fpr)
     target: dict[str, Any] = {"target_tpr": (tpr, fpr)}
+    if answer is not None and answer.knows:
+        target["attacker_knows"] = answer.knows
     ways = alternatives(runs, seconds=_SECONDS, **target)
-    said = []
-    if ways.met:
-        forecast = "" if ways.curve.kind == "bound" else f" (a forecast, for {ways.curve.for_whom})"
-        said.append(Advice(text=f"The run already promises {goal}{forecast}: that needs no more noise."))
+    ways = dataclasses.replace(ways, open=tuple(sorted(ways.open, key=lambda way: way.curve.kind != "bound")))
+    said = [Advice(text=text) for text in (_as_it_is(ways, goal), _lead(ways)) if text]
     said += [_advice(way, ways, target, recipe) for way in ways.open]
     if any(one.change == "noise" for one in ways.closed) and any(run.clip_norm is None for run in runs):
         said.append(
@@ -125,6 +143,28 @@ def _towards(runs: Sequence[NoisySGD], tpr: float, fpr: float, recipe: Mapping[s
             )
         )
     return said
+
+
+def _as_it_is(ways: Ways, goal: str) -> str:
+    """That the accountant's answer keeps the goal already, where it does, and what that is worth."""
+    if not ways.met:
+        return ""
+    if ways.curve.kind == "bound":
+        return f"The accountant's bound keeps {goal} already, if the training is as declared: that needs no more noise."
+    return (
+        f"The target is forecast, not guaranteed: about {percent(ways.now, 'up')} for {ways.curve.for_whom}, and a "
+        "forecast is no bound."
+    )
+
+
+def _lead(ways: Ways) -> str:
+    """The way that turns the target into a guarantee."""
+    if ways.met and ways.curve.kind == "bound":
+        return ""
+    first = next(iter(ways.open), None)
+    if first is not None and first.curve.kind == "bound":
+        return f"To guarantee the target: {setting_words(first, ways.runs)}. That is proved for {first.curve.for_whom}."
+    return "None of the ways here guarantees the target: they are forecasts." if ways.open else ""
 
 
 def _advice(way: Alternative, ways: Ways, target: dict[str, Any], recipe: Mapping[str, Any] | None) -> Advice:

@@ -21,6 +21,7 @@ from gmip.auditing.individual_promises import OwnMu, summarised
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.schema import (
     Advice,
+    AttackerAnswer,
     AttackOutcome,
     AuditResult,
     Exposed,
@@ -181,7 +182,7 @@ def assemble(
     label: Callable[[int, ScoreSet], Labels],
     claimed: TradeOff | None,
     promises: tuple[Promise, ...],
-    advise: Callable[[Verdict, Sequence[AttackOutcome]], tuple[Advice, ...]],
+    advise: Callable[[Verdict, Sequence[AttackOutcome], AttackerAnswer | None], tuple[Advice, ...]],
     criteria: Criteria,
     progress: Progress,
     task: str = "",
@@ -281,7 +282,7 @@ def assemble(
         verdict=judged,
         goal=goal,
         answers=answers,
-        advice=advise(judged, outcomes),
+        advice=advise(judged, outcomes, next(iter(answers), None)),
         exposed=_exposed(candidates),
         exposed_by=first.attack,
         groups=group_outcomes(

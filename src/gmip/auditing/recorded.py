@@ -18,7 +18,16 @@ from gmip.auditing.exposure_grid import what_if
 from gmip.auditing.groups import Groups
 from gmip.auditing.individual_promises import OwnNorms, own_mus
 from gmip.auditing.promises import all_promises, given_promise, listed_curve
-from gmip.auditing.schema import Advice, AttackOutcome, Promise, RunAudit, RunCheck, RunFacts, Verdict
+from gmip.auditing.schema import (
+    Advice,
+    AttackerAnswer,
+    AttackOutcome,
+    Promise,
+    RunAudit,
+    RunCheck,
+    RunFacts,
+    Verdict,
+)
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.trace import Trace
@@ -95,12 +104,13 @@ def assemble_run(
         groups = None if group_of is None else group_of(scores.ids)
         return Labels(inside=_inside(traces[repeat], scores), groups=groups)
 
-    def advice(judged: Verdict, outcomes: Sequence[AttackOutcome]) -> tuple[Advice, ...]:
+    def advice(judged: Verdict, outcomes: Sequence[AttackOutcome], answer: AttackerAnswer | None) -> tuple[Advice, ...]:
         mend = (Advice(text=_MEND),) if judged.unmatched else ()
         if judged.unmatched and judged.kind != "exposed":
             return mend
         goal = criteria.goal
-        return (*mend, *advise(runs, judged, outcomes, tpr=goal.tpr, fpr=goal.fpr, recipe=recipe))
+        said = advise(runs, judged, outcomes, tpr=goal.tpr, fpr=goal.fpr, recipe=recipe, answer=answer)
+        return (*mend, *said)
 
     audited, candidates = assemble(
         name=name,

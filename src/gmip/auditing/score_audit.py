@@ -143,7 +143,7 @@ def audit_score_table(
         claimed=curve,
         listed=listed_curve((), knows, curve) if knows else None,
         promises=() if curve is None else (given_promise(curve, criteria.fprs),),
-        advise=lambda verdict, outcomes: advise((), verdict, outcomes, tpr=goal.tpr, fpr=goal.fpr),
+        advise=lambda verdict, outcomes, _: advise((), verdict, outcomes, tpr=goal.tpr, fpr=goal.fpr),
         criteria=criteria,
         progress=watch(f"judging {name}"),
         facts=facts,

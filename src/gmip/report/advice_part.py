@@ -56,7 +56,8 @@ def ways_table(run: RunAudit) -> Table:
     rows = [_row(one.way) for one in run.advice if one.way is not None]
     tried = run.tried is not None
     if rows and tried:
-        promise = next((p for p in run.promises if p.key == "claimed"), None)
+        key = "list" if any(one.knows for one in run.answers[:1]) else "claimed"  # of whom the ways are about, too
+        promise = next((p for p in run.promises if p.key == key), None)
         now = None if promise is None else promise.tpr_at.get(f"{goal.fpr:g}")
         found = "\u2013" if now is None or promise is None else f"{_most(promise.is_bound)} {percent(now, 'up')}"
         rows.insert(0, (Cell("As it is"), Cell("\u2013"), Cell(found), _accuracy(run.tried)))

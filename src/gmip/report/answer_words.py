@@ -61,10 +61,7 @@ class Badge(NamedTuple):
 def badges(answer: AttackerAnswer) -> tuple[Badge, Badge]:
     """Of the leak and of the target."""
     leak = Badge(LEAKS[answer.leak], _LEAK_TONES[answer.leak])
-    target = Badge(TARGETS[answer.target], _TARGET_TONES[answer.target])
-    if answer.leak == "leak" and answer.target == "missed":
-        leak = leak._replace(tone="bad")
-    return leak, target
+    return leak, Badge(TARGETS[answer.target], _TARGET_TONES[answer.target])
 
 
 def all_badges(run: RunAudit, answer: AttackerAnswer | None) -> list[Badge]:

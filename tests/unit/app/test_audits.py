@@ -38,6 +38,13 @@ def test_audits_are_found_and_their_reports_read(folder: Path):
     assert f"/audits/{whole['deep/b'].key}" in listed and "result.json cannot be read" in listed
 
 
+def test_results_of_other_commands_are_no_broken_audits(folder: Path):
+    """gmip train writes a result.json, too."""
+    (folder / "trained").mkdir()
+    (folder / "trained" / "result.json").write_text('{"format": "gmip-result", "version": 1, "task": "digits"}')
+    assert sorted(audit.place for audit in find_audits(folder)) == ["a", "broken", "deep/b"]
+
+
 def test_an_unknown_key_is_nothing(folder: Path):
     for key in ("", "..", "a", "0" * 16, "../a/report.html"):
         assert read_report(folder, key) is None

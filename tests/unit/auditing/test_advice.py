@@ -10,7 +10,7 @@ import pytest
 from gmip import Gaussian, NoisySGD, account
 from gmip.auditing import advise, verdict
 from gmip.auditing.advice import ranked
-from gmip.auditing.schema import Advice, TriedAccuracy, Way
+from gmip.auditing.schema import Advice, AttackerAnswer, TriedAccuracy, Way
 from gmip.cli import main
 from gmip.stats.scores import GUESSED_SEED
 from tests.unit.auditing.scored import CONFIDENCE, measured
@@ -32,10 +32,12 @@ RECIPE = {
 GOAL = {"tpr": 0.05, "fpr": 0.01}
 
 
-def advice(*runs: NoisySGD, kind: str = "consistent", **changes: Any) -> tuple[Advice, ...]:
+def advice(
+    *runs: NoisySGD, kind: str = "consistent", answer: AttackerAnswer | None = None, **changes: Any
+) -> tuple[Advice, ...]:
     one = measured(0.5, 200, 1.0, **changes)
     judged = verdict([one], Gaussian(1.0), fpr=0.01, confidence=CONFIDENCE).model_copy(update={"kind": kind})
-    return advise(runs, judged, [one], **GOAL)
+    return advise(runs, judged, [one], **GOAL, answer=answer)
 
 
 def printed(command: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -73,7 +75,8 @@ def test_the_command_trains_what_it_says(tmp_path: Path, capsys: Any, monkeypatc
     run = NoisySGD(dataset_size=250, batch_size=25, num_steps=5, num_params=650, clip_norm=1.0)
     one = measured(0.5, 200, 1.0)
     judged = verdict([one], Gaussian(1.0), fpr=0.01, confidence=CONFIDENCE)
-    (noise, *others) = advise([run], judged, [one], **GOAL, recipe=RECIPE)
+    others = advise([run], judged, [one], **GOAL, recipe=RECIPE)
+    noise = next(each for each in others if each.way is not None and each.way.change == "noise")
     monkeypatch.chdir(tmp_path)
     assert noise.command is not None and noise.way is not None and noise.command.startswith("gmip train --task digits ")
     assert "--seed" not in noise.command  # a secret one is drawn
@@ -88,10 +91,31 @@ def test_the_command_trains_what_it_says(tmp_path: Path, capsys: Any, monkeypatc
             assert other.command is not None and other.command.startswith("gmip account ")
 
 
-def test_advice_where_nothing_is_needed() -> None:
-    (only,) = advice(RUN.replace(noise_std=1.0))
-    assert only.text.startswith("The run already promises at most 5% of the members at 1% false alarms (a forecast, ")
-    assert only.way is None
+def answer(target: str, why: str, knows: float = 0.0) -> AttackerAnswer:
+    return AttackerAnswer(sees="gradients", knows=knows, leak="leak", target=target, why=why)
+
+
+def test_nothing_to_do_for_a_target_that_is_guaranteed() -> None:
+    (only,) = advice(RUN, answer=answer("guaranteed", "bound"))
+    assert only.text == "Nothing to do for the target: a bound keeps at most 5% of the members at 1% false alarms."
+
+
+def test_a_target_that_is_only_forecast_leads_with_the_noise_that_proves_it() -> None:
+    run = RUN.replace(noise_std=0.0235)
+    now, lead, first, *_ = advice(run, answer=answer("not-guaranteed", "forecast"))
+    assert now.text.startswith("The target is forecast, not guaranteed: about 4.") and "at most" not in now.text
+    assert lead.text.startswith("To guarantee the target: noise_std = 0.028584 ")
+    assert lead.text.endswith("That is proved for any record, whatever the others are, and any attacker.")
+    assert first.way is not None and first.way.change == "noise-alone" and first.way.kind == "bound"
+
+
+def test_the_ways_are_about_the_attacker_of_the_headline() -> None:
+    """What is enough against one without a list is not against one who holds it."""
+    run = RUN.replace(noise_std=0.0235)
+    lead, noise, *_ = advice(run, answer=answer("not-guaranteed", "exceeds", knows=1.0))
+    assert noise.way is not None and noise.way.kind == "bound" and "--attacker-knows 1" in str(noise.command)
+    assert account(RUN.replace(**noise.way.changes), attacker_knows=1.0).tpr_at(0.01) <= 0.05
+    assert lead.text.startswith("To guarantee the target: noise_std = 0.026839 ")
 
 
 def test_advice_without_clipping() -> None:

@@ -141,3 +141,9 @@ def test_one_answer_has_one_lower_bound():
     near = found.model_copy(update={"tpr": Estimate(value=0.13, lower=0.048, upper=0.215)})
     one = made(evidence=near, target="missed", why="measured", tpr_lower=0.0753)
     assert answer_words.target_sentence(run(one), one).endswith("an attack finds 7.53% or more.")
+
+
+def test_a_badge_has_one_colour_whatever_stands_beside_it() -> None:
+    """The table of several runs shows badges by their words."""
+    kinds = [("not-guaranteed", "forecast"), ("missed", "measured"), ("guaranteed", "bound")]
+    assert len({answer_words.badges(made(target=target, why=why))[0] for target, why in kinds}) == 1
