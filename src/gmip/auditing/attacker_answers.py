@@ -11,9 +11,10 @@ from scipy.special import ndtr, ndtri
 from gmip._numbers import is_rate, rate_key
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Estimate, Evidence, Goal, Promise, RunAudit, Sees
+from gmip.errors import UnreachableTarget
 from gmip.stats import candidates_needed, noticeable_mu
 
-__all__ = ["DEFAULT_GOAL", "LEAKS", "TARGETS", "answers_of", "attacker_answers", "leading_attack"]
+__all__ = ["DEFAULT_GOAL", "LEAKS", "TARGETS", "answers_of", "attacker_answers", "enough_candidates", "leading_attack"]
 
 DEFAULT_GOAL: Final = Goal(tpr=0.05, fpr=0.01)
 LEAKS: Final = {  # what badges say, wherever they are shown
@@ -27,6 +28,7 @@ TARGETS: Final = {
     "not-guaranteed": "Target not guaranteed",
     "missed": "Target missed",
 }
+_HOPELESS: Final = 100  # where ties ask for this many times the candidates, the score measures nothing
 _FALSE_ALARMS: Final = 5  # fewer make a rate that a sentence should not rest on
 _ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
 
@@ -119,13 +121,27 @@ def _leak(
         return {"leak": "blind"}
     best = max(seeing, key=lambda one: one.auc.value)
     evidence = _at(best, rate_key(goal.fpr), promise) or _clearest([best], promise)
-    size = min(best.members, best.non_members)
-    mu, wanted = noticeable_mu(size, confidence=confidence), float(ndtri(goal.tpr) - ndtri(goal.fpr))
+    finest = min(seeing, key=lambda one: one.largest_tie)  # what could have noticed most
+    size = min(finest.members, finest.non_members)
+    wanted = float(ndtri(goal.tpr) - ndtri(goal.fpr))
+    mu = noticeable_mu(size, confidence=confidence, ties=finest.ties)
     if mu <= wanted:
         noticed = float(ndtr(mu + ndtri(goal.fpr)))
         return {"leak": "none-seen", "evidence": evidence, "noticed": noticed}
-    needed = candidates_needed(claimed=0.0, actual=wanted, confidence=confidence) if wanted > 0.0 else None
+    needed = enough_candidates(0.0, wanted, finest.ties, confidence) if wanted > 0.0 else None
+    if wanted > 0.0 and finest.ties and (needed is None or needed > _HOPELESS * size):
+        return {"leak": "blind"}
     return {"leak": "too-few", "evidence": evidence, "needed": needed}
+
+
+def enough_candidates(
+    claimed: float, actual: float, ties: Sequence[tuple[float, float]], confidence: float
+) -> int | None:
+    """As `candidates_needed`; None where no number is enough, because scores tie."""
+    try:
+        return candidates_needed(claimed=claimed, actual=actual, confidence=confidence, ties=ties)
+    except UnreachableTarget:
+        return None
 
 
 def _clearest(attacks: Sequence[AttackOutcome], promise: Promise | None) -> Evidence | None:

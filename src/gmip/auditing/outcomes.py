@@ -13,7 +13,7 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.promises import GRID, roc_points
 from gmip.auditing.schema import AttackOutcome, Band, Curve, Estimate, MuBound, Sees
 from gmip.auditing.suspicion import is_turned
-from gmip.stats import Pooled, bounds, intervals, pool, roc_curve
+from gmip.stats import Pooled, bounds, intervals, pool, roc_curve, tie_blocks
 from gmip.stats.intervals import RunScores
 from gmip.stats.scores import Fact
 
@@ -92,6 +92,7 @@ def attack_outcome(
         claim_p_value=p_value,
         turned=found.auc.upper < 0.5 and is_turned(pooled, confidence=shared, seed=seed),
         exceeds_claim=p_value is not None and p_value < 1.0 - shared,
+        ties=tie_blocks(shown.members, shown.non_members),
         facts=dict(facts),
         notes=tuple(notes),
     )

@@ -169,6 +169,8 @@ class AttackOutcome(_Frozen):
     claim_p_value: Share | None = None
     turned: bool = False  # members score lower than non-members, beyond chance for all attacks together
     exceeds_claim: bool = False  # refuted, at the audit's confidence for all attacks together
+    # Blocks of at least 1% of the candidates that share a score, as shares of all of them, ranked from low to high.
+    ties: tuple[tuple[Share, Share], ...] = ()
     facts: dict[str, str | bool | int | float] = Field(default_factory=dict)  # that the attack tells about itself
     notes: tuple[str, ...] = ()  # warnings of the attack (older results: its facts, too)
 
@@ -176,6 +178,11 @@ class AttackOutcome(_Frozen):
     def blind(self) -> bool:
         """Whether all candidates have the same score, so that the attack is evidence of nothing."""
         return self.roc.fpr == (0.0, 1.0) and self.roc.tpr == (0.0, 1.0)
+
+    @property
+    def largest_tie(self) -> float:
+        """The share of all candidates that have the most frequent score."""
+        return max((high - low for low, high in self.ties), default=0.0)
 
 
 class Verdict(_Frozen):
@@ -215,8 +222,8 @@ class AttackerAnswer(_Frozen):
     sees, knows : who it is: what it sees, and the share of the members on a list that it holds.
     leak : "leak", some attack does better than guessing, at the audit's confidence for all attacks together;
         "none-seen", none does, and a leak as large as the goal would have been noticed with a chance of 80%; "too-few",
-        it would not have been; "blind", all attacks gave all candidates the same score, or they looked at the
-        wrong thing: the record is not that of the declared run, or members score lower than others.
+        it would not have been; "blind", all attacks gave (nearly) all candidates the same score, or they looked at
+        the wrong thing: the record is not that of the declared run, or members score lower than others.
     evidence : None if the attacks are blind.
     noticed : of "none-seen": the TPR at the goal's FPR that would have been noticed.
     needed : of "too-few": members, and as many non-members, that would be enough.

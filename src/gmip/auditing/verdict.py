@@ -10,9 +10,10 @@ from scipy.special import ndtr, ndtri
 
 from gmip._numbers import chance, count, interval, number, percent, rate, rate_key
 from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.attacker_answers import enough_candidates
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, Gate, RunCheck, Verdict, VerdictKind
-from gmip.stats import Pooled, RunScores, candidates_needed, noticeable_tpr, pool, tpr_lower_bound
+from gmip.stats import Pooled, RunScores, noticeable_tpr, pool, tie_blocks, tpr_lower_bound
 
 __all__ = [
     "PREDICTIONS_THREAT_MODEL",
@@ -65,6 +66,7 @@ RELEASED_THREAT_MODEL: Final = (
 )
 
 _HARDLY_A_PROMISE: Final = 3.0  # mu beyond which a claimed curve excludes next to nothing
+_MOSTLY_TIED: Final = 0.5  # with more equal scores than that, ties and not numbers are what an audit lacks
 _LEAST_EXCESS: Final = 0.5  # in mu: an audit should notice this much more than claimed, or twice the claim
 
 
@@ -214,9 +216,20 @@ def _judged(
             ),
         )
     noticed = mu + max(mu, _LEAST_EXCESS)
-    needed = candidates_needed(claimed=mu, actual=noticed, confidence=1.0 - (1.0 - confidence) / len(attacks))
+    finest = min(others or attacks, key=lambda one: one.largest_tie)  # what could have noticed most
+    needed = enough_candidates(mu, noticed, finest.ties, 1.0 - (1.0 - confidence) / len(attacks))
     excess = f"an AUC of {number(float(ndtr(noticed / math.sqrt(2.0))), 'nearest')} instead of {promised_area}"
-    at_hand = min(strongest.members, strongest.non_members)
+    at_hand = min(finest.members, finest.non_members)
+    if needed is None or (at_hand < needed and finest.largest_tie > _MOSTLY_TIED):
+        return Verdict(
+            kind="inconclusive",
+            headline=(
+                f"Inconclusive: no attack found significantly more than promised ({most} {limit}), but "
+                f"{percent(finest.largest_tie, 'nearest')} of the candidates have the same score ({finest.title}),"
+                " so it could hardly have found more."
+            ),
+            reasons=("Use scores that tell candidates apart, or try other attacks.", *extra, *found),
+        )
     if at_hand < needed:
         return Verdict(
             kind="inconclusive",
@@ -310,6 +323,7 @@ def gate(
             limit=limit,
             fpr=fpr,
             confidence=1.0 - (1.0 - confidence) / len(scores),
+            ties=tie_blocks(runs.members, runs.non_members),
         )
         for runs in pooled.values()
         if min(runs.members.min(), runs.non_members.min()) < max(runs.members.max(), runs.non_members.max())

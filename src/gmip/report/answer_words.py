@@ -134,12 +134,20 @@ def _promised(promise: Promise, fpr: float) -> str | None:
     return f"{'at most' if promise.is_bound else 'about'} {percent(tpr, 'up')}"
 
 
+def mostly_tied(run: RunAudit) -> str | None:
+    """Of an audit in which every attack gave most candidates one score: that."""
+    least = min((one.largest_tie for one in run.attacks), default=0.0)
+    return f"{percent(least, 'nearest')} of the candidates have the same score" if least > 0.5 else None
+
+
 def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     """What this attacker finds."""
     goal, found = run.goal or DEFAULT_GOAL, answer.evidence
     if found is None:
         if run.suspect is not None:
             return f"{who(answer)}: what the attacks found is no evidence either way."
+        if tied := mostly_tied(run):
+            return f"{who(answer)}: nothing can be told, because {tied}."
         return f"{who(answer)} could not be tried: the attacks gave no evidence either way."
     if answer.leak == "leak":
         return _leaking(run, answer, found)
@@ -152,6 +160,8 @@ def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
             f"{_tried(run, answer)}"
         )
     few = f"{count(size[0])} members and {count(size[1])} others are too few to notice a leak of the size of the target"
+    if tied := mostly_tied(run):
+        few += f", as {tied}"
     needed = "" if answer.needed is None else f"; about {count(answer.needed)} of each are needed"
     return f"{beaten}, but {few}{needed}."
 

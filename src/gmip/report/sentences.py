@@ -227,6 +227,8 @@ def blind_gate(run: RunAudit, found: Gate) -> str:
     """Why a gate could not fail."""
     if all(one.blind for one in run.attacks):
         return "no attack told any two candidates apart"
+    if tied := answer_words.mostly_tied(run):
+        return f"{tied}, so hardly any attack could have failed it"
     return (
         "there are too few candidates for a limit of "
         f"{rate(found.limit)} at {rate(found.fpr)} false alarms, so an attack that finds every member would pass, too"

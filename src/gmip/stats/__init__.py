@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gmip.stats._pooled_scores import Pooled, pool
-from gmip.stats._power import noticeable_mu, noticeable_tpr
+from gmip.stats._power import noticeable_mu, noticeable_tpr, tie_blocks
 from gmip.stats.bounds import (
     candidates_needed,
     claim_p_value,
@@ -36,6 +36,7 @@ __all__ = [
     "roc_band",
     "roc_curve",
     "summary",
+    "tie_blocks",
     "tpr_at_fpr",
     "tpr_lower_bound",
 ]

@@ -13,8 +13,8 @@ from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of, attacker_an
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.promises import promise
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Promise
-from gmip.auditing.verdict import tpr_lower_bounds
-from gmip.stats import RunScores
+from gmip.auditing.verdict import gate, tpr_lower_bounds, verdict
+from gmip.stats import RunScores, mu_lower_bound, noticeable_mu, tie_blocks
 from tests.unit.report import sample
 
 RATES = (0.001, 0.01, 0.1)
@@ -179,3 +179,34 @@ def test_the_attack_that_the_answer_rests_on():
     answers = attacker_answers([weak, listed], (), goal=GOAL, lower={}, confidence=0.95)
     assert leading_attack([weak, listed], answers) is listed
     assert leading_attack([weak, listed], ()) is weak and leading_attack([], ()) is None
+
+
+def test_a_score_that_is_nearly_constant_clears_nothing():
+    ones = np.ones(999)
+    runs = RunScores(np.append(ones, 2.0), np.append(ones, 0.5))
+    claim = Gaussian(0.5)
+    found = outcome(runs, claim)
+    (told,) = attacker_answers([found], (promised(0.5),), goal=GOAL, lower={"glir": 0.0}, confidence=0.95)
+    assert told.leak == "blind" and told.noticed is None
+    judged = verdict([found], claim, fpr=0.01, confidence=0.95)
+    assert judged.kind == "inconclusive" and "99.9% of the candidates have the same score" in judged.headline
+    shut = gate({"glir": [runs]}, limit=0.05, fpr=0.01, confidence=0.95, seed=0)
+    assert shut.blind and shut.noticeable_tpr is None
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.8), (0.2, 1.0), (0.1, 0.7)])
+def test_what_would_be_noticed_holds_for_scores_with_ties(low: float, high: float):
+    """Simulated: Gaussian scores of which a block is made equal."""
+    size, rng = 500, np.random.default_rng(3)
+
+    def tied(mu: float) -> RunScores:
+        members, others = rng.normal(mu, 1.0, size), rng.normal(0.0, 1.0, size)
+        ends = np.quantile(np.append(members, others), (low, high))
+        return RunScores(*(np.where((x >= ends[0]) & (x <= ends[1]), ends[0], x) for x in (members, others)))
+
+    null = tied(0.0)
+    mu = noticeable_mu(size, ties=tie_blocks(null.members, null.non_members))
+    assert mu > 1.05 * noticeable_mu(size)
+    seen = np.mean([mu_lower_bound([tied(mu)], seed=i).mu > 0.0 for i in range(60)])
+    assert seen > 0.68  # 80% less two standard errors of 60
+    assert answer(0.0, 500, 1).leak == "none-seen"  # without ties all is as it was
