@@ -67,6 +67,16 @@ def test_without_a_claim(run, scores: Path, tmp_path: Path) -> None:
     assert compared.code == 0 and "No promise" not in compared.err and "mine (2)" in compared.out
 
 
+def test_no_former_junit_stays_where_an_audit_ends_early(run, tmp_path: Path) -> None:
+    junit, other, bad = tmp_path / "j.xml", tmp_path / "mine.xml", tmp_path / "bad.csv"
+    junit.write_text('<testsuite><testcase classname="gmip.audit"/></testsuite>')
+    other.write_text("<mine/>")
+    bad.write_text("nothing\n1\n")
+    for file in (junit, other):
+        assert run("audit", str(bad), "--out", str(tmp_path / "out"), "--junit", str(file)).code == 2
+    assert not junit.exists() and other.exists()
+
+
 def test_a_gate_with_too_few_records_says_that_it_cannot_fail(run, tmp_path: Path) -> None:
     path = tmp_path / "few.csv"
     path.write_text("member,score\n" + "".join(f"{i % 2},{i % 2}\n" for i in range(20)))

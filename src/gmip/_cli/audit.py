@@ -13,6 +13,7 @@ from gmip._cli import cluster, options, parse
 from gmip._cli.audit_printout import print_audit
 from gmip._cli.errors import BadRequest, needs_extra
 from gmip._cli.stages import stages, warnings_in_one_line
+from gmip._io import writing
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, Gate
@@ -227,6 +228,7 @@ def audit(
     protect it like the data. Exit codes: 0; 1 if --fail-above-tpr fails; 2 if
     the request is wrong.
     """
+    _remove_former(junit)
     if claim_epsilon is not None and delta is not None and "@" not in claim_epsilon:
         claim_epsilon = f"{claim_epsilon}@{delta}"
     planted = None if canaries is None else _planted(canaries, source)
@@ -329,6 +331,15 @@ def audit(
                 raise
         written = report.write_report(audited.result, config.out, candidates=audited.candidates, share=share)
     _finish(audited.result, written, junit=junit, json=json)
+
+
+def _remove_former(junit: str | None) -> None:
+    """A verdict of an earlier audit is not to stand where this one ends early."""
+    if junit is None or not Path(junit).is_file():
+        return
+    with writing(Path(junit)):
+        if b"gmip.audit" in Path(junit).read_bytes():
+            Path(junit).unlink()
 
 
 def _planted(folder: str, source: str | None) -> PlantedRun:

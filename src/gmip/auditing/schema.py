@@ -346,6 +346,7 @@ class GroupOutcome(_Frozen):
     auc: Estimate | None = None
     tpr_at: dict[str, Estimate] = Field(default_factory=dict)  # FPR in the group as a string -> TPR
     mu_lower: Annotated[float, Field(ge=0.0)] | None = None
+    folded: Count = 0  # in what is shared: how many small groups this row stands for
 
 
 class IndividualPromises(_Frozen):

@@ -241,13 +241,17 @@ def groups(result: AuditResult, run: RunAudit) -> str:
     if any(one.attack == run.exposed_by and one.attacker_knows for one in run.attacks):
         attack += " (by an attacker with a list)"
     found = sum(1 for one in run.groups if one.mu_lower)
-    several = len(run.groups) > 1
+    number_of_groups = sum(one.folded or 1 for one in run.groups)
+    several = number_of_groups > 1
     text = (
         f"By {run.grouped_by or 'group'}: the members of each group against its non-members, by {attack}. Intervals "
         f"hold with {rate(f'{result.confidence:.6g}')} confidence for {'all groups' if several else 'the group'} and "
-        f"attacks together: {found} of {len(run.groups)} {'groups' if several else 'group'} can be told from guessing."
+        f"attacks together: {found} of {number_of_groups} {'groups' if several else 'group'} can be told from guessing."
     )
-    small = sum(1 for one in run.groups if one.auc is None)
+    folded = sum(one.folded for one in run.groups)
+    if folded:
+        text += f" Groups with fewer than 10 members or non-members are not named here: {folded}."
+    small = sum(1 for one in run.groups if one.auc is None and not one.folded)
     return f"{text} Not measured: {small} with fewer than 2 members or 2 non-members." if small else text
 
 

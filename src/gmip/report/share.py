@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Final
 
-from gmip.auditing.schema import AttackOutcome, AuditResult, RunAudit
+from gmip.auditing.schema import AttackOutcome, AuditResult, GroupOutcome, RunAudit
 
 __all__ = ["shareable", "unnamed"]
 
 _TITLE: Final = "Membership audit"
 _PRIVATE_FACTS: Final = frozenset({"folder", "guessed_seed"})
+_FEWEST: Final = 10  # members, and non-members: smaller groups are not named
+_PATH: Final = re.compile(r"""'[^']*[/\\][^']*'|"[^"]*[/\\][^"]*"|[^\s'"(,;]*[/\\][^\s'"),;]*""")
+_REDACTED: Final = "(a path)"
 
 
 def shareable(result: AuditResult) -> AuditResult:
@@ -20,9 +24,10 @@ def shareable(result: AuditResult) -> AuditResult:
     Guarantees
     ----------
     Removed are the exposed records, all paths, the seed, the command, the settings and the fingerprints of the data,
-    sentences of attacks that name the folder of the run, and names that were taken from files and folders (`unnamed`).
-    Names of tasks and groups, and names and titles that somebody gave, stay: whoever chose them must know whether they
-    can be shown. How many members were found, and by which attack, is what a report is for.
+    and names that were taken from files and folders (`unnamed`). Warnings stay, without the paths in them. Names of
+    tasks and groups, and names and titles that somebody gave, stay: whoever chose them must know whether they can be
+    shown. Groups with fewer than 10 members or non-members become one row without names. How many members were
+    found, and by which attack, is what a report is for.
     """
     provenance = result.provenance.model_copy(
         update={"command": "", "seed": 0, "fingerprints": {}, "config": {}, "platform": ""}
@@ -53,7 +58,7 @@ def _is_from_path(run: RunAudit) -> bool:
 
 def _run(run: RunAudit) -> RunAudit:
     def kept(words: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(one for one in words if "/" not in one and "\\" not in one)
+        return tuple(_without_paths(one, run.path) for one in words)
 
     def attack(one: AttackOutcome) -> AttackOutcome:
         facts = {name: value for name, value in one.facts.items() if name not in _PRIVATE_FACTS}
@@ -66,6 +71,28 @@ def _run(run: RunAudit) -> RunAudit:
             "exposed_by": None,
             "attacks": tuple(map(attack, run.attacks)),
             "warnings": kept(run.warnings),
+            "groups": _folded(run.groups),
             "advice": tuple(one.model_copy(update={"command": None}) for one in run.advice),
         }
     )
+
+
+def _without_paths(words: str, path: str | None) -> str:
+    for name in () if path is None else (path, PurePath(path).name):
+        if PurePath(name).suffix or "/" in name or "\\" in name:
+            words = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", _REDACTED, words)
+    return _PATH.sub(lambda found: _REDACTED + "".join(re.findall(r"[.:]+$", found[0])), words)
+
+
+def _folded(groups: Sequence[GroupOutcome]) -> tuple[GroupOutcome, ...]:
+    """With the small groups, in which counts are about persons, as one row at the end."""
+    small = [one for one in groups if min(one.members, one.non_members) < _FEWEST]
+    if not small:
+        return tuple(groups)
+    rest = GroupOutcome(
+        group="smaller groups",
+        members=sum(one.members for one in small),
+        non_members=sum(one.non_members for one in small),
+        folded=sum(one.folded or 1 for one in small),
+    )
+    return (*(one for one in groups if one not in small), rest)

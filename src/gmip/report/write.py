@@ -60,7 +60,7 @@ def write_report(
 
     Parameters
     ----------
-    folder : made if it is not there; files of an earlier report are replaced.
+    folder : made if it is not there; files of an earlier report are replaced, those of another audit removed.
     candidates : name of a run -> its candidates, as they shall stand in the file; None: those that came with the result
         of an audit. A result that was read from result.json has none, and files of an earlier report stay as they are.
     share : also write report-to-share.html, without records, paths and seeds (`shareable`).
@@ -92,6 +92,8 @@ def write_report(
         texts = {SHARED: to_html(shareable(result), shared=True)} | texts
     contents |= {name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()}
     make_folder(target)
+    for name in _former(target, result) - contents.keys():
+        (target / name).unlink(missing_ok=True)
     for name, content in contents.items():
         write(target / name, content)
     csvs = tuple(target / name for name in (*names.values(), *group_names.values()))
@@ -104,6 +106,18 @@ def write_report(
         csv=csvs,
         shared=target / SHARED if share else None,
     )
+
+
+def _former(folder: Path, result: AuditResult) -> set[str]:
+    """What an earlier audit wrote there, other than what every report has; empty if it is the same audit."""
+    try:
+        old = read_result(folder)
+    except InvalidArgument:
+        return set()
+    if _json(old) == _json(result):
+        return set()
+    runs = {run.name: run for run in old.runs}
+    return {SHARED, *(name for kind in ("exposed", "groups") for name in _csv_names(kind, old, runs).values())}
 
 
 def _json(result: AuditResult) -> str:

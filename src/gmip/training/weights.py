@@ -123,6 +123,11 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) ->
                 f"{said}: {name!r} has shape {tuple(value.shape)}, and {tuple(own[name].shape)} in the model",
                 remedy=remedy,
             )
+        if value.is_complex() and not own[name].is_complex():
+            raise InvalidArgument(
+                f"{path} has complex numbers in {name!r}, and the model has real ones",
+                remedy="save the weights that the model was trained to",
+            )
     filled = {own[name].data_ptr() for name in given if own[name].numel()}
     missing = next((n for n, t in own.items() if n not in given and t.numel() and t.data_ptr() not in filled), None)
     if missing is not None:

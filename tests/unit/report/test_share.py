@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from gmip.auditing import audit_scores, merged
+from gmip.auditing.schema import GroupOutcome
 from gmip.report import read_result, write_report
 from gmip.report.share import shareable
 from tests.unit.report import sample
@@ -64,3 +65,31 @@ def test_candidates_come_with_the_result_of_an_audit(tmp_path: Path):
     read = read_result(tmp_path)
     assert read == result.model_copy(update={"title": "mine"}) and not read.candidates
     assert write_report(read, tmp_path / "again").csv == ()
+
+
+def test_a_warning_stays_without_its_path():
+    result = sample.exposed()
+    words = "The scores of /home/me/x.csv tie, see 'C:\\My Data\\y.csv': nothing can be told."
+    run = result.runs[0].model_copy(update={"warnings": (words,)})
+    (shared,) = shareable(result.model_copy(update={"runs": (run,)})).runs
+    assert shared.warnings == ("The scores of (a path) tie, see (a path): nothing can be told.",)
+
+
+def test_small_groups_are_not_named(tmp_path: Path):
+    large = GroupOutcome(group="north", members=40, non_members=60, mu_lower=0.0)
+    small = [GroupOutcome(group=f"John {i}", members=2, non_members=i) for i in range(3)]
+    result = sample.exposed()
+    run = result.runs[0].model_copy(update={"groups": (large, *small), "grouped_by": "site"})
+    result = result.model_copy(update={"runs": (run,)})
+    (shared,) = shareable(result).runs
+    assert [(one.group, one.members, one.non_members, one.folded) for one in shared.groups] == [
+        ("north", 40, 60, 0),
+        ("smaller groups", 6, 3, 3),
+    ]
+    written = write_report(result, tmp_path, share=True)
+    assert written.shared is not None
+    for file in (written.shared, written.markdown, written.summary):
+        assert "John" not in file.read_text(encoding="utf-8")
+    page = written.shared.read_text(encoding="utf-8")
+    assert "0 of 4 groups" in page and "are not named here: 3." in page
+    assert "John 1" in written.html.read_text(encoding="utf-8")

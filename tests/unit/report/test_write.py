@@ -202,3 +202,16 @@ def test_no_result(tmp_path):
     (tmp_path / "f").write_text("")
     with pytest.raises(InvalidArgument, match="cannot be read"):
         read_result(tmp_path / "f" / "x.json")
+
+
+def test_files_of_another_audit_do_not_stay(tmp_path):
+    first = sample.exposed()
+    name = first.runs[0].name
+    kept = tmp_path / "exposed-by-hand.csv"
+    write_report(first, tmp_path, share=True, candidates={name: [Candidate(1, True, 1.0)]})
+    kept.write_text("mine")
+    (exposed,) = set(tmp_path.glob("exposed-*.csv")) - {kept}
+    write_report(first, tmp_path)  # the same audit again, as gmip report does
+    assert exposed.exists() and (tmp_path / "report-to-share.html").exists()
+    write_report(sample.consistent(), tmp_path)
+    assert names(tmp_path) == ["exposed-by-hand.csv", "report.html", "report.md", "result.json", "summary.html"]

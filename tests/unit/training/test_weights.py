@@ -122,3 +122,10 @@ def test_another_model(tmp_path: Path) -> None:
     torch.save({"a": 1}, tmp_path / "number.pt")
     with pytest.raises(GmipError, match="'a', which is no tensor"):
         read_weights(tmp_path / "number.pt")
+
+
+def test_complex_weights(tmp_path: Path) -> None:
+    state = {name: value.to(torch.complex64) for name, value in small().state_dict().items()}
+    torch.save(state, tmp_path / "w.pt")
+    with pytest.raises(GmipError, match=r"w.pt has complex numbers in '0.weight', and the model has real ones"):
+        loaded(tmp_path / "w.pt", small())
