@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,6 +145,57 @@ def test_a_clip_norm_that_clips_nothing_is_told(task_file: str, tmp_path: Path, 
     options = ["--task", task_file, "--target-tpr", "0.1@0.01", "--clip", "100", "--out", str(tmp_path / "run")]
     assert main(["train", *options]) == 0
     assert "times the median norm of a gradient" in capsys.readouterr().err
+
+
+RECIPE = """task: "TASK"
+split_seed: 5
+target: GOAL
+recipe: {dataset_size: 100, batch_size: 50, num_steps: 10, learning_rate: 1.0, clip_norm: 1.0, noise_std: 2.0}
+"""
+
+
+def recipe_file(place: Path, task: str, goal: str) -> str:
+    path = place / "recipe.yaml"
+    path.write_text(RECIPE.replace("TASK", task).replace("GOAL", goal))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("goal", "whose"),
+    [
+        ("{target_tpr: [0.05, 0.01]}", {}),
+        ("{target_mu: 0.5, notion: gdp}", {"notion": "gdp"}),
+        ("{target_tpr: [0.05, 0.01], attacker_knows: 1.0}", {"attacker_knows": 1.0}),
+    ],
+)
+def test_what_changes_the_accounting_of_a_recipe_changes_its_noise(
+    task_file: str, tmp_path: Path, capsys, goal: str, whose: dict[str, Any]
+):
+    changed = ["--recipe", recipe_file(tmp_path, task_file, goal), "--steps", "12", "--out", str(tmp_path / "run")]
+    assert main(["train", *changed, "--clip", "0.5"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Keeps the recipe's target: ") and ("by differential privacy" in out) == ("notion" in whose)
+    header = Trace.open(tmp_path / "run").header
+    assert (header.recipe["split_seed"], header.recipe["clip_norm"]) == (5, 0.5)
+    curve = account(Trace.open(tmp_path / "run").runs(), **whose)
+    tight = curve.equivalent_mu() / 0.5 if "notion" in whose else curve.tpr_at(0.01) / 0.05
+    assert 0.99 < tight <= 1.0
+
+
+def test_a_recipe_whose_noise_is_changed_misses_its_target_and_says_so(task_file: str, tmp_path: Path, capsys):
+    options = ["--recipe", recipe_file(tmp_path, task_file, "{target_mu: 0.5, notion: gdp}"), "--out"]
+    assert main(["train", *options, str(tmp_path / "a"), "--noise-std", "0.001"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("MISSES the recipe's target: ") and "misses the target of its recipe" in err
+    for more, words in (
+        (["--task", "digits"], "its promise is about that task"),
+        (["--dataset-size", "150"], "makes members of records that the search looked at"),
+    ):
+        assert main(["train", *options, str(tmp_path / "b"), *more]) == 2
+        assert words in capsys.readouterr().err
+    recipe_file(tmp_path, task_file, "{target: 0.5}")
+    assert main(["train", *options, str(tmp_path / "b")]) == 2
+    assert "target has 'target', which is not known" in capsys.readouterr().err
 
 
 def test_clip_auto_is_the_unit_of_a_noise_multiplier(task_file: str, tmp_path: Path):

@@ -7,6 +7,7 @@ import math
 import secrets
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -23,8 +24,10 @@ from gmip.accounting.account import account as account_run
 from gmip.accounting.claims import at_most, found
 from gmip.accounting.convert import noise_std_from_multiplier
 from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
+from gmip.errors import GmipWarning
 
 if TYPE_CHECKING:
+    from gmip.accounting.tradeoff import TradeOff
     from gmip.canaries import DirectionCanaries
     from gmip.tasks import Recipe
     from gmip.training import BatchScores
@@ -60,7 +63,12 @@ def train(
     every: Annotated[str | None, _trace("--every", "K", "Store every K-th step of the trace (default 1).")] = None,
     recipe: Annotated[
         str | None,
-        _recipe("--recipe", "FILE", "A recipe as gmip tune writes it: task, members, settings and noise in one file."),
+        _recipe(
+            "--recipe",
+            "FILE",
+            "A recipe as gmip tune writes it: task, members, settings, noise and target in one file. If other options "
+            "change what the target depends on, noise is calibrated to it again.",
+        ),
     ] = None,
     seed: Annotated[
         str | None, _trace("--seed", "SEED", "Seed of members, batches, weights and noise (default: random).")
@@ -202,6 +210,11 @@ def train(
     with warnings_in_one_line():
         tasks, training, tuning = _framework()
         written = None if recipe is None else _read_recipe(recipe)
+        if written is not None and task is not None and not written.belongs_to(task):
+            raise BadRequest(
+                f"--recipe {recipe} was found for {written.task}, and its promise is about that task",
+                remedy="leave out --task, or run gmip tune for the other one",
+            )
         chosen = tasks.load(task or ("digits" if written is None else written.task))
         num_params = training.count_params(training.initial_model(chosen, 0, fix=fix_model))
         made = _changed(chosen.recipe if written is None else written.recipe, changes, passes)
@@ -215,9 +228,16 @@ def train(
             made = made.replace(clip_norm=found_clip.clip_norm)
             settings["origins"] = {"clip_norm": found_clip.words}
         made = _noisy(made, noise)
+        if written is not None:
+            made = written.kept(made, num_params, calibrate=target is None and not noise)
         if target is not None:
             made = made.with_least_noise(num_params, **target.keywords, **accounting)
         described = made.run(num_params)
+        promise = None if written is None or target is not None else written.target
+        # For the record and the attacker that the target is about.
+        whose = {name: accounting[name] for name in _WHOM if name in accounting} if promise is None else promise.whose
+        curve = account_run(described, **whose)
+        standing = None if promise is None else _standing(promise, curve)
         if clip != "auto":
             tuning.consider_clipping(chosen, made, fix=fix_model)
         if planted is not None:
@@ -231,11 +251,11 @@ def train(
     answer = result.summary()
     if planted is not None:
         answer["canaries"] = _written(out, settings["canaries"], described)
+    if standing is not None:
+        answer["recipe_target"] = standing
     if json:
         show.print_json(answer)
         return
-    # For the record and the attacker that the target is about.
-    curve = account_run(described, **{name: accounting[name] for name in _WHOM if name in accounting})
     gdp = answer["privacy"]["gdp"]
     rows = [
         ("accuracy on test data", _share(result.test_accuracy)),
@@ -259,6 +279,8 @@ def train(
         ("seed", str(result.seed)),
     ]
     done = f"Trained {chosen.name} in {made.num_steps} steps. "
+    if standing is not None:
+        done = f"{'Keeps' if standing['kept'] else 'MISSES'} the recipe's target: {standing['target']}. {done}"
     show.print_answer(rows, done + found(curve, 0.01), curve, explain=explain)
     if gdp is not None and gdp["caveat"] is not None:
         print(f"Differential privacy here: {gdp['caveat']}")
@@ -325,6 +347,22 @@ def _read_recipe(path: str) -> Any:
     with needs_extra("audit", "gmip train --recipe"):
         from gmip.pipeline.recipe_file import read_recipe_file
     return read_recipe_file(path)
+
+
+def _standing(promise: Any, curve: TradeOff) -> dict[str, Any]:
+    """The target of a recipe's file and whether the run keeps it; said at once where it does not."""
+    notion = " by differential privacy" if promise.notion == "gdp" else ""
+    exposure = promise.measure(curve)
+    kept = exposure <= promise.value
+    if not kept:
+        warnings.warn(
+            f"The run misses the target of its recipe, {promise.words}{notion}: it comes to "
+            f"{_numbers.number(exposure, 'up')}. Leave out the noise, and it is calibrated to the target.",
+            GmipWarning,
+            stacklevel=2,
+        )
+    known = {"target": promise.words + notion, "kept": kept, "exposure": exposure}
+    return known | {"kind": curve.kind, "for_whom": curve.for_whom}
 
 
 def _members_seed(out: str, seed: int | None, resume: bool) -> int:

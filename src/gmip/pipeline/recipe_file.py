@@ -11,6 +11,7 @@ from gmip import _validate as check
 from gmip.errors import InvalidArgument
 from gmip.pipeline.config import read_yaml
 from gmip.tasks.task import Recipe
+from gmip.tuning.privacy_target import PrivacyTarget
 
 __all__ = ["RecipeFile", "read_recipe_file"]
 
@@ -19,15 +20,50 @@ _KEYS = ("task", "split_seed", "target", "recipe")
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """task : a name or path/to/file.py:make_task; split_seed : of its members, None if the file does not say."""
+    """task : a name or path/to/file.py:make_task; split_seed : of its members; target : what its noise keeps.
+    The last two are None if the file does not say."""
 
     task: str
     split_seed: int | None
     recipe: Recipe
+    target: PrivacyTarget | None = None
+
+    def belongs_to(self, task: str) -> bool:
+        """Whether a task is this recipe's, as far as names tell: its file may have moved."""
+        return Path(task).name == Path(self.task).name
+
+    def kept(self, recipe: Recipe, num_params: int, *, calibrate: bool) -> Recipe:
+        """This recipe with changes, with the noise that keeps the target of the file.
+
+        calibrate : False leaves the noise as it is, whether or not it does.
+
+        Raises
+        ------
+        InvalidArgument : records that the search was trained on would become members, or no noise keeps the target.
+        """
+        if self.split_seed is not None and recipe.dataset_size > self.recipe.dataset_size:
+            raise InvalidArgument(
+                f"makes members of records that the search looked at: the recipe is for {self.recipe.dataset_size}",
+                argument="dataset_size",
+                value=recipe.dataset_size,
+                remedy="tune with that dataset_size",
+            )
+        if self.target is None or not calibrate:
+            return recipe
+        same = _accounted(recipe) == _accounted(self.recipe)
+        if same and self.target.exposure(recipe, num_params) <= self.target.value:
+            return recipe
+        return self.target.calibrated(recipe, num_params)
+
+
+def _accounted(recipe: Recipe) -> tuple[Any, ...]:
+    """What the accountant looks at."""
+    run = recipe.run(1)
+    return run.dataset_size, run.batch_size, run.num_steps, run.sampling, run.clip_norm, run.noise_std
 
 
 def read_recipe_file(path: str | Path) -> RecipeFile:
-    """A recipe with its task and members. Its target is for people: the accountant says what the recipe promises.
+    """A recipe with its task, members and target.
 
     Raises
     ------
@@ -50,11 +86,23 @@ def read_recipe_file(path: str | Path) -> RecipeFile:
     try:
         recipe = Recipe(**settings)
         seed = given.get("split_seed")
-        return RecipeFile(task, None if seed is None else check.seed(seed), recipe)
+        return RecipeFile(task, None if seed is None else check.seed(seed), recipe, _target(given.get("target")))
     except InvalidArgument as error:
         raise _refused(path, f"cannot be used: {str(error).rstrip('.')}") from None
     except TypeError as error:  # a setting is missing
-        raise _refused(path, f"cannot be used ({str(error).replace('Recipe.__init__() ', '')})") from None
+        raise _refused(path, f"cannot be used ({str(error).replace('.__init__()', '')})") from None
+
+
+def _target(given: Any) -> PrivacyTarget | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"target = {given!r} is none", remedy="write it as {target_mu: 0.5}")
+    known = [field.name for field in fields(PrivacyTarget)]
+    for name in given:
+        if name not in known:
+            raise InvalidArgument(f"target has {name!r}, which is not known{check.did_you_mean(name, known)}")
+    return PrivacyTarget(**given)
 
 
 def _refused(path: str | Path, problem: str) -> InvalidArgument:
