@@ -98,7 +98,9 @@ def run_searches(name: str, folder: Path) -> None:
         if (folder / f"search-{name}-{seed}.json").exists():
             continue
         kept = folder / f"trials-{name}-{seed}"
-        found = tune(task, **TARGET, recipe=own, space=space, trials=TRIALS, seed=seed, workers=1, folder=kept)
+        found = tune(
+            task, **TARGET, recipe=own, space=space, trials=TRIALS, split_seed=0, seed=seed, workers=1, folder=kept
+        )
         row = f"search-{name}-{seed}"
         keep(folder, row, task, found.recipe, found.num_params, trainings=len(found.tried))
 

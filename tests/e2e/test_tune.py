@@ -49,6 +49,8 @@ SMALL = [
     "batch_size=50",
     "--workers",
     "1",
+    "--split-seed",
+    "0",
 ]
 
 
@@ -204,6 +206,20 @@ def test_clip_auto_is_the_unit_of_a_noise_multiplier(task_file: str, tmp_path: P
     recipe = Trace.open(tmp_path).header.recipe
     assert recipe["clip_norm"] != 1.0  # the task's own
     assert recipe["noise_std"] == pytest.approx(recipe["clip_norm"] / 50)
+
+
+def test_who_will_be_a_member_is_secret_and_stays_the_same(task_file: str, tmp_path: Path, capsys):
+    search = ["tune", task_file, *SMALL[:-2], "--trials", "24"]
+    seeds = []
+    for place in ("a", "b", "b"):
+        assert main([*search, "--out", str(tmp_path / place)]) == 0
+        seeds.append(read_recipe_file(tmp_path / place / "recipe.yaml").split_seed)
+        assert f"Keep {tmp_path / place / 'recipe.yaml'} to yourself" in capsys.readouterr().out
+    assert seeds[0] != seeds[1] == seeds[2] and all(seed is not None and seed > 2**32 for seed in seeds)
+    for name in ("recipe.yaml", "split_seed"):
+        assert (tmp_path / "b" / name).stat().st_mode & 0o077 == 0
+    for name in ("tuning.json", "tuning.html", "trials.csv"):
+        assert str(seeds[1]) not in (tmp_path / "b" / name).read_text()
 
 
 @pytest.mark.parametrize("clip", ["1", "auto"])

@@ -61,7 +61,11 @@ def tune(
     ] = None,
     split_seed: Annotated[
         str | None,
-        _search("--split-seed", "SEED", "Says who will be a member; the search trains on others (default 0)."),
+        _search(
+            "--split-seed",
+            "SEED",
+            "Says who will be a member; the search trains on others (default: random, and kept in --out).",
+        ),
     ] = None,
     seed: Annotated[str | None, _search("--seed", "SEED", "Seed of the search (default 0).")] = None,
     out: Annotated[
@@ -98,7 +102,7 @@ def tune(
         "metric": parse.one_of("--metric", metric or "accuracy", METRICS),
         "budget": budget or "10min",
         "trials": None if trials is None else parse.count("--trials", trials),
-        "split_seed": parse.seed("--split-seed", split_seed or "0"),
+        "split_seed": None if split_seed is None else parse.seed("--split-seed", split_seed),
         "seed": parse.seed("--seed", seed or "0"),
         "space": _space(try_ or []),
     }
@@ -146,6 +150,7 @@ def tune(
     leakage = result.leakage[:1].upper() + result.leakage[1:]
     notes = [*more, f"The promise is for {result.for_whom}.", *caveat, leakage]
     show.print_people(rows, answer, notes)
+    print(f"Keep {written} to yourself: its split_seed says who the members are.")
     print(f"Next: gmip train --recipe {written} --out runs/a    (the picture: {folder / tuning_page.PAGE})")
 
 

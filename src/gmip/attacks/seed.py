@@ -44,7 +44,8 @@ class Seed(Attack):
     Of a run of `gmip train` the seed determines members, batches, weights and noise. The parameters before the first
     step are published; who finds the seed that gives them knows the members, whatever the noise. A seed that gmip draws
     itself has 63 bits and is not found. Members of the split of the seed score 1 and all others 0; all 0 if none was
-    found.
+    found. Where members have a seed of their own (`split_seed`, as of `gmip tune`), that one is asked for instead: no
+    weights tell it, but among so few splits the true one stands out, because its members' losses are lower.
 
     Parameters
     ----------
@@ -77,7 +78,11 @@ class Seed(Attack):
                 f"{trace.path} does not hold the weights before the first step, which attack 'seed' compares",
                 remedy="leave it out",
             )
-        found = self._search(task, trace, progress)
+        members_seed = trace.header.recipe.get("split_seed")
+        if members_seed is None:
+            found = self._search(task, trace, progress)
+        else:
+            found = members_seed if members_seed in self._seeds() else None
         inside = np.zeros(len(who.ids))
         if found is not None:
             inside[np.isin(who.ids, task.split(trace.header.dataset_size, found).members)] = 1.0
@@ -85,14 +90,17 @@ class Seed(Attack):
         return ScoreSet(ids=who.ids, scores=inside, attack=self.name, facts={**facts, "tries": self._count()})
 
     def _count(self) -> int:
-        return self.tries + sum(seed >= self.tries for seed in _FAVOURITES)
+        return len(self._seeds())
+
+    def _seeds(self) -> list[int]:
+        return [*range(self.tries), *(seed for seed in _FAVOURITES if seed >= self.tries)]
 
     def _search(self, task: Task, trace: Trace, progress: Progress) -> int | None:
         """The seed whose initial weights are the published ones, bit for bit."""
         fix = bool(trace.header.recipe.get("fix"))
         names = [spec.name for spec in trace.header.parameters]
         published = trace.named(trace[0].parameters)
-        seeds: list[int] = [*range(self.tries), *(seed for seed in _FAVOURITES if seed >= self.tries)]
+        seeds = self._seeds()
         for done, seed in enumerate(seeds):
             weights = dict(initial_model(task, seed, fix=fix).named_parameters())
             if all(np.array_equal(weights[name].detach().cpu().numpy(), published[name]) for name in names):

@@ -23,6 +23,7 @@ from gmip.pipeline.audited_runs import AuditedRun, repeat_seed
 from gmip.tasks import Recipe, Task
 from gmip.training import recipe_of
 from gmip.tuning import search_records, train_once
+from gmip.tuning.search_records import outsider_fingerprints
 
 __all__ = ["try_advice"]
 
@@ -136,8 +137,8 @@ class _Trials:
         return _Measured(accuracy, time.monotonic() - begun)
 
     def _path(self, recipe: Recipe, turn: int) -> Path:
-        inside = sha256(np.ascontiguousarray(self.members, dtype="<i8").tobytes())
-        facts = [self.task.name, self.task.fingerprints, inside, dataclasses.asdict(recipe), self.seed, turn]
+        others = outsider_fingerprints(self.task, self.members)
+        facts = [self.task.name, others, dataclasses.asdict(recipe), self.seed, turn]
         return self.folder / f"{sha256(json.dumps(facts, sort_keys=True))[:24]}.json"
 
 

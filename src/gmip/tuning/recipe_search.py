@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import secrets
 from collections.abc import Mapping
 from contextlib import nullcontext
 from importlib.metadata import version
@@ -24,7 +25,7 @@ from gmip.tasks.task import Recipe, Task
 from gmip.tuning.gradient_norms import gradient_norms
 from gmip.tuning.model_metrics import Metric, metric_name
 from gmip.tuning.privacy_target import PrivacyTarget
-from gmip.tuning.search_records import search_records
+from gmip.tuning.search_records import outsider_fingerprints, search_records
 from gmip.tuning.search_rounds import Schedule, Search
 from gmip.tuning.search_space import SearchSpace
 from gmip.tuning.trial_work import Pieces, Training, TrialWork
@@ -39,6 +40,7 @@ _PILOT: Final = 4
 _TEST_SEEDS: Final = 3
 _LEVELS: Final = {"much stricter": 0.25, "stricter": 0.5, "looser": 2.0}
 _UNITS: Final = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+_SPLIT_SEED: Final = "split_seed"  # the file: who will be a member
 _AFTERWARDS: Final = 40  # trainings on top of the trials: tests and the frontier
 
 
@@ -58,7 +60,7 @@ def tune(
     metric: Metric = "accuracy",
     budget: float | str = "10min",
     trials: int | None = None,
-    split_seed: int = 0,
+    split_seed: int | None = None,
     seed: int = 0,
     workers: Workers | int | None = None,
     folder: str | os.PathLike[str] | None = None,
@@ -84,7 +86,8 @@ def tune(
     metric : "accuracy", "balanced-accuracy", "loss", or a function of task, model and records (more is better).
     budget : about how long, in seconds or as "10min"; it sets the number of trials, from the first few (24 to 120).
     trials : the number of trainings instead, 24 at least. On top come 40 or so to measure the recipe and the frontier.
-    split_seed : of `task.split`, which says who will be a member: the search trains and measures on all others.
+    split_seed : of `task.split`, which says who will be a member: the search trains and measures on all others. Who
+        knows it and the task's data knows the members. None: a random one, kept in `folder` for the next call.
     seed : of the search.
     workers : processes at once, or `gmip.parallel.Workers` for a cluster; None: one for each core.
     folder : where finished work is kept; the same call goes on from there after an interruption. None: nowhere.
@@ -95,8 +98,9 @@ def tune(
     ----------
     The recipe keeps the target by the accountant, for whom the target is about; `kind` says whether that is a bound or
     a forecast. No record of `task.split(dataset_size, split_seed).members` has any influence on the result: the search
-    gives nothing away about them, whatever it prints. The same call gives the same result after any interruption, and
-    (with `trials`) with any number of workers.
+    gives nothing away about them, whatever it prints, unless the task's own code looked at them before, as where it
+    standardises by statistics of the pool. With `split_seed` or `folder`, the same call gives the same result after any
+    interruption, and (with `trials`) with any number of workers.
 
     Raises
     ------
@@ -119,6 +123,8 @@ def tune(
     count = None if trials is None else check.count("trials", trials)
     own = task.recipe if recipe is None else recipe
     seed = check.seed(seed)
+    place = None if folder is None else Path(folder)
+    split_seed = _members_seed(place) if split_seed is None else check.seed(split_seed)
     norms = gradient_norms(task, own.dataset_size, split_seed=split_seed)
     params = num_params_of(task)
     typical = float(np.median(norms))
@@ -126,14 +132,13 @@ def tune(
     work = TrialWork(task=task, num_params=params, metric=metric, split_seed=split_seed, on="outsiders")
     facts = {
         "task": task.name,
-        "data": task.fingerprints,
+        "data": outsider_fingerprints(task, task.split(own.dataset_size, split_seed).members),
         "metric": name,
         "split_seed": split_seed,
         "norm": typical,  # of the untrained model: knows it again
         "versions": {package: version(package) for package in ("gmip", "torch")},
     }
     settings = workers if isinstance(workers, Workers) else Workers(workers=workers)
-    place = None if folder is None else Path(folder)
     if place is not None:
         _io.make_folder(place)
     lock = nullcontext() if place is None else _io.Lock(place / ".lock", wait=False, signed=True)
@@ -220,6 +225,22 @@ def _measured(
         leakage=f"the search trained on {_numbers.count(_outsiders(task, recipe))} records that will not be "
         f"members{fewer}, and so gives nothing away about members.",
     )
+
+
+def _members_seed(place: Path | None) -> int:
+    """A random seed, which nobody guesses; where there is a folder, the one that is kept there."""
+    drawn = secrets.randbits(63)
+    if place is None:
+        return drawn
+    path = place / _SPLIT_SEED
+    known = _io.read_if_there(path)
+    if known is None:
+        _io.make_folder(place)
+        _io.write(path, f"{drawn}\n")
+        return drawn
+    if not known.strip().isdigit():
+        raise InvalidArgument(f"{path} holds no seed", remedy="pass `split_seed`, or delete the file")
+    return check.seed(int(known))
 
 
 def _outsiders(task: Task, recipe: Recipe) -> int:

@@ -13,7 +13,7 @@ from gmip._random import TuningStream
 from gmip.errors import InvalidArgument
 from gmip.tasks.task import Examples, Recipe, Task
 
-__all__ = ["ON", "On", "SearchRecords", "search_records"]
+__all__ = ["ON", "On", "SearchRecords", "outsider_fingerprints", "search_records"]
 
 On = Literal["outsiders", "members"]
 ON: Final[tuple[On, ...]] = ("outsiders", "members")
@@ -39,6 +39,14 @@ class SearchRecords:
         if size == recipe.dataset_size:
             return recipe
         return recipe.replace(dataset_size=size, batch_size=min(recipe.batch_size, size))
+
+
+def outsider_fingerprints(task: Task, members: NDArray[np.int64]) -> dict[str, str]:
+    """Of the data that a search may look at, to know it again: no member's record has any influence on them."""
+    others = task.pool[np.setdiff1d(np.arange(len(task.pool)), members)]
+    return {name: print_ for name, print_ in task.fingerprints.items() if name != "pool"} | {
+        "others": others.fingerprint
+    }
 
 
 def search_records(

@@ -104,7 +104,7 @@ class TuneResult:
         return max(below, key=lambda point: point.exposure, default=None)
 
     def summary(self) -> dict[str, Any]:
-        """Plain JSON, without the trials."""
+        """Plain JSON, without the trials, and without `split_seed`, which says who the members are."""
         return {
             "format": "gmip-tune",
             "version": 1,
@@ -126,7 +126,6 @@ class TuneResult:
             "trainings": self.trainings,
             "seconds": self.seconds,
             "trained_on": self.trained_on,
-            "split_seed": self.split_seed,
             "seed": self.seed,
             "leakage": self.leakage,
         }
@@ -138,7 +137,8 @@ class TuneResult:
             f"# Found by gmip tune (gmip {version('gmip')}): {self.metric} {self.shown(self.quality.mean)} on test",
             f"# records, {self.target.words}. Train with: gmip train --recipe FILE --out runs/a",
             f"task: {_scalar(self.task_spec)}",
-            f"# Who will be a member: {self.leakage}",
+            f"# {self.leakage[:1].upper()}{self.leakage[1:]}",
+            "# Who will be a member follows from the split_seed and the task's data: keep this file to yourself.",
             f"split_seed: {self.split_seed}",
             f"target: {{{goal}}}",
             "recipe:",

@@ -40,6 +40,16 @@ def test_a_secret_seed_is_not_found(task: Task, tmp_path: Path) -> None:
     assert calls[-1] == (72, 72)
 
 
+def test_a_guessed_seed_of_the_members_names_them(task: Task, tmp_path: Path) -> None:
+    for split_seed, guessed in ((0, True), (2**62 + 7, False)):
+        place = tmp_path / str(split_seed)
+        train(task, seed=1, split_seed=split_seed, out=place)
+        found = Seed(tries=5).run(task, Trace.open(place))
+        assert found.facts.get("guessed_seed") == (split_seed if guessed else None)
+        inside = task.split(50, split_seed).members.tolist() if guessed else []
+        assert np.sort(found.ids[found.scores == 1.0]).tolist() == inside
+
+
 def test_the_torch_generator_is_left_as_it_was(task: Task, tmp_path: Path) -> None:
     train(task, out=tmp_path / "a")
     before = torch.get_rng_state()

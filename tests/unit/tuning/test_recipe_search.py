@@ -17,7 +17,13 @@ from gmip.tuning.trial_work import TrialWork
 from tests.unit.tuning.toy import toy_task
 
 TARGET: dict[str, Any] = {"target_tpr": (0.2, 0.01), "attacker_knows": 1.0}  # so that noise is needed
-SMALL: dict[str, Any] = {**TARGET, "trials": 24, "workers": 1, "space": {"num_steps": (6, 12), "optimizer": "SGD"}}
+SMALL: dict[str, Any] = {
+    **TARGET,
+    "trials": 24,
+    "workers": 1,
+    "split_seed": 0,
+    "space": {"num_steps": (6, 12), "optimizer": "SGD"},
+}
 
 
 @pytest.fixture(scope="module")

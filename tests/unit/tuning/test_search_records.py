@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from gmip.errors import InvalidArgument
+from gmip.tasks import Task
 from gmip.tuning import search_records
+from gmip.tuning.search_records import outsider_fingerprints
 from tests.unit.tuning.toy import toy_task
 
 
 def rows(examples) -> set:
     return {tuple(row) for row in examples.inputs.tolist()}
+
+
+def test_fingerprints_of_a_search_do_not_look_at_members():
+    members = toy_task().split(60, 7).members
+
+    def changed(rows: np.ndarray) -> Task:
+        task = toy_task()
+        task.pool.inputs[torch.from_numpy(rows)] += 1.0
+        return task
+
+    others = np.setdiff1d(np.arange(len(toy_task().pool)), members)
+    nobody, member, other = (changed(rows) for rows in (members[:0], members[:1], others[:1]))
+    assert nobody.fingerprints != member.fingerprints
+    assert outsider_fingerprints(nobody, members) == outsider_fingerprints(member, members)
+    assert outsider_fingerprints(nobody, members) != outsider_fingerprints(other, members)
 
 
 @pytest.mark.parametrize("background", [0, 50])
