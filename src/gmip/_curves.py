@@ -1,7 +1,7 @@
 """ROC curves as points: how to thin them, and how to read them between the points that are left.
 
-A measured ROC is a step function: the largest TPR of any threshold whose FPR is at most x. A bound on the attacker is
-concave, and is read so that it stays a bound.
+A measured ROC is a step function: the largest TPR of any threshold whose FPR is at most x (where scores tie, a coin
+gives points between). A bound on the attacker is concave, and is read so that it stays a bound.
 """
 
 from __future__ import annotations

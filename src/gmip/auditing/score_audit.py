@@ -72,7 +72,8 @@ def audit_scores(
     ----------
     For scores that are independent given the run and not made from the membership labels: the verdict "exposed" where
     the claim holds, a bound on mu above the truth, and a failed gate below its limit have each a chance of at most
-    1 - confidence, for all attacks together. Each attack gets its share of the error.
+    1 - confidence, for all attacks together. Each attack gets its share of the error. Scores that say nothing are taken
+    for scores of the wrong sign (`RunAudit.suspect`; then no gate passes) with a fifth of that chance.
     """
     if non_members is None:
         table, path = read_table(members, columns)

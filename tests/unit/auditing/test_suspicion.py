@@ -42,7 +42,7 @@ def test_scores_that_say_nothing_are_rarely_called_turned() -> None:
         is_turned(pool(RunScores(rng.normal(size=60), rng.normal(size=90))), confidence=0.95, seed=0)
         for _ in range(400)
     ]
-    assert np.mean(called) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+    assert np.mean(called) <= 0.01 + 3 * np.sqrt(0.01 * 0.99 / 400)
 
 
 @pytest.mark.parametrize(
