@@ -96,3 +96,6 @@ def _print_tried(run: RunAudit) -> None:
         rows.append((f"{what} ({found.text})", accuracy.text))
     notes = price_notes(run) if run.tried is not None else [run.tried_left_out or ""]
     show.print_people(rows, f"{run.name}: {table.caption}", notes)
+    for one in run.advice:
+        if one.way is not None and one.command is not None:
+            print(f"# {one.way.name}\n{one.command}")

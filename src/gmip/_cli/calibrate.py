@@ -228,7 +228,7 @@ def _print_ways(ways: Ways, target: options.Target, accounting: dict[str, Any]) 
     for way in others:
         command = calculator_command(way, ways, target.keywords | accounting)
         if command is not None:
-            print(command)
+            print(f"# {NAMES[way.change]}\n{command}")  # a comment of the shell: all of it can be pasted
 
 
 def _common(runs: Sequence[NoisySGD], name: str) -> Any:

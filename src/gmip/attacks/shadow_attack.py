@@ -85,7 +85,7 @@ class ShadowAttack(Attack):
         if len(models) < self.shadows.count:
             warnings.warn(
                 f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and uses {len(models)} of "
-                f"{self.shadows.count} shadow models. Raise `budget` for more: those that are trained are kept.",
+                f"{self.shadows.count} shadow models. Raise `budget` (--budget) for more: trained ones are kept.",
                 GmipWarning,
                 stacklevel=5,
             )

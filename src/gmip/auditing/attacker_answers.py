@@ -14,7 +14,16 @@ from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Estimate, Eviden
 from gmip.errors import UnreachableTarget
 from gmip.stats import candidates_needed, noticeable_mu
 
-__all__ = ["DEFAULT_GOAL", "LEAKS", "TARGETS", "answers_of", "attacker_answers", "enough_candidates", "leading_attack"]
+__all__ = [
+    "DEFAULT_GOAL",
+    "LEAKS",
+    "TARGETS",
+    "answers_of",
+    "attacker_answers",
+    "enough_candidates",
+    "leading_attack",
+    "promise_of",
+]
 
 DEFAULT_GOAL: Final = Goal(tpr=0.05, fpr=0.01)
 LEAKS: Final = {  # what badges say, wherever they are shown
@@ -108,6 +117,16 @@ def leading_attack(attacks: Sequence[AttackOutcome], answers: Sequence[AttackerA
     """The attack that the first answer rests on; where that has no evidence, the first attack."""
     found = next((one.evidence.attack for one in answers[:1] if one.evidence is not None), None)
     return next((one for one in attacks if one.attack == found), next(iter(attacks), None))
+
+
+def promise_of(run: RunAudit, answer: AttackerAnswer) -> Promise | None:
+    """The promise that the answer about the target names: the bound that keeps it, else the one to such an attacker."""
+    own = next((one for one in run.promises if one.key == ("list" if answer.knows else "claimed")), None)
+    if answer.why not in ("bound", "unchecked"):
+        return own
+    fpr = (run.goal or DEFAULT_GOAL).fpr
+    covering = [p for p in run.promises if p is own or p.key in ("gdp", "list")]
+    return next((p for p in covering if p.is_bound and _promised(p, fpr) == answer.promised), own)
 
 
 def _leak(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gmip import _numbers
 from gmip._curves import corners
 from gmip._svg import Role, Series, guessing
-from gmip.auditing.attacker_answers import leading_attack
+from gmip.auditing.attacker_answers import answers_of, leading_attack, promise_of
 from gmip.auditing.schema import AttackOutcome, AuditResult, Curve, Promise, RunAudit
 
 __all__ = ["Figure", "overview_figure", "run_figure"]
@@ -64,7 +64,7 @@ def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
     lowest = _lowest([run])
     first = leading_attack(run.attacks, run.answers)
     attacks = [
-        _measured(attack, attack.title, _ATTACK_LOOKS[i % 5], _MARKERS[i % 5], banded=attack is first)
+        _measured(attack, attack.title, _ATTACK_LOOKS[i % 5], _MARKERS[(i + i // 5) % 5], banded=attack is first)
         for i, attack in enumerate(run.attacks)
     ]
     promises = [
@@ -84,10 +84,10 @@ def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
         first = leading_attack(run.attacks, run.answers)
         if first is not None:
             series.append(_measured(first, f"{run.name}: measured", f"{colour} solid", marker, banded=False))
-        listed = first is not None and first.attacker_knows > 0.0
-        promises = [one for one in run.promises if one.key == "list"] if listed else run.promises
-        if promises:
-            series.append(_promised(promises[0], f"{run.name}: promised", f"{colour} dash"))
+        answer = next(iter(answers_of(run, result.confidence)), None)
+        promise = next(iter(run.promises), None) if answer is None else promise_of(run, answer)
+        if promise is not None:
+            series.append(_promised(promise, f"{run.name}: promised", f"{colour} dash"))
     return Figure(key, (*series, guessing()), lowest, max(rate, lowest), _goal(result.runs[0]))
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from gmip import _numbers
 from gmip._html import Html, join, tag
-from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of
+from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of, promise_of
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, RunAudit
 from gmip.report import answer_words, sentences
@@ -91,7 +91,7 @@ def tiles(result: AuditResult, run: RunAudit) -> Html | None:
         if measured is not None:
             shown.append((_numbers.percent(min(max(measured, 0.0), 1.0), "nearest"), f"of the members found {at}"))
         if promised is not None:
-            curve = answer_words.promise_for(run, answer)
+            curve = promise_of(run, answer)
             bound = curve is not None and curve.is_bound
             says = "is the most that the promise allows" if bound else "is about what the promise expects"
             shown.append(

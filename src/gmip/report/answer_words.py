@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 from gmip._numbers import count, interval, number, percent, rate, rate_key
-from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of
+from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of, promise_of
 from gmip.auditing.promises import GIVEN_CLAIM, excludes_nothing
 from gmip.auditing.schema import (
     AttackerAnswer,
@@ -31,7 +31,6 @@ __all__ = [
     "headline",
     "leak_sentence",
     "measured_at",
-    "promise_for",
     "ship",
     "target_sentence",
     "who",
@@ -98,11 +97,6 @@ def goal_words(goal: Goal) -> str:
     return f"at most {rate(goal.tpr)} of the members at {rate(goal.fpr)} false alarms"
 
 
-def promise_for(run: RunAudit, answer: AttackerAnswer) -> Promise | None:
-    """What the accountant promises to such an attacker."""
-    return next((one for one in run.promises if one.key == ("list" if answer.knows else "claimed")), None)
-
-
 def both_promises(run: RunAudit) -> str:
     """What the accountant promises by noise and data (GMIP), and by noise alone (GDP), where both are; else empty."""
     kinds = {one.key: one for one in run.promises}
@@ -167,10 +161,13 @@ def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
 
 
 def _leaking(run: RunAudit, answer: AttackerAnswer, found: Evidence) -> str:
-    promise, promised = promise_for(run, answer), ""
-    if found.promised is not None and promise is not None:
-        promised = f", promised {'at most' if promise.is_bound else 'about'} {percent(found.promised, 'up')}"
-        if excludes_nothing(found.promised):
+    promise, promised = promise_of(run, answer), ""
+    share = found.promised
+    if promise is not None and answer.why in ("bound", "unchecked"):  # the bound that the target rests on
+        share = promise.tpr_at.get(rate_key(found.fpr))
+    if share is not None and promise is not None:
+        promised = f", promised {'at most' if promise.is_bound else 'about'} {percent(share, 'up')}"
+        if excludes_nothing(share):
             promised = ", and nothing is promised to such an attacker"
     if found.tpr.lower > found.fpr:
         between = interval(max(found.tpr.lower, 0.0), min(found.tpr.upper, 1.0), share=True)

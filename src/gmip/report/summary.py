@@ -89,6 +89,7 @@ def _several(result: AuditResult) -> list[Html | None]:
             "li",
             tag("p", tag("strong", run.name), *map(badge, answer_words.all_badges(run, found)), class_="badges"),
             tag("p", answer_words.headline(result, run)),
+            tag("p", tag("strong", "What to do: "), run.advice[0].text) if run.advice else None,
         )
         for run in result.runs
         for found in [answer_words.front(result, run)]

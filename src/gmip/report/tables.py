@@ -9,7 +9,7 @@ from typing import Any
 
 from gmip import _numbers
 from gmip._validate import listed
-from gmip.auditing.attacker_answers import DEFAULT_GOAL
+from gmip.auditing.attacker_answers import DEFAULT_GOAL, promise_of
 from gmip.auditing.overlay import Figure
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, GroupOutcome, Promise, RunAudit
@@ -77,7 +77,7 @@ def overview_table(result: AuditResult) -> Table:
     for run in result.runs:
         answer = answer_words.front(result, run)
         measured, promised = (None, None) if answer is None else answer_words.exposure(run, answer)
-        most = None if answer is None else answer_words.promise_for(run, answer)
+        most = None if answer is None else promise_of(run, answer)
         leak, target = (_NONE, _NONE) if answer is None else (b.text for b in answer_words.badges(answer))
         rows.append(
             [

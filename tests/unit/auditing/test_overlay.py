@@ -7,8 +7,10 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from gmip._html import readable
+from gmip._numbers import percent
 from gmip.auditing.overlay import overview_figure, run_figure
-from gmip.auditing.schema import Band, Curve
+from gmip.auditing.schema import AttackerAnswer, Band, Curve
+from gmip.report.tables import overview_table
 from tests.unit.report import sample
 from tests.unit.report.page import Page
 
@@ -22,6 +24,29 @@ def test_promises_have_their_exact_values():
     claimed = figure.series[3]
     assert claimed.at(0.003) == 0.1 and claimed.at(0.01) == 0.25
     assert claimed.fpr.tolist() == [0.0, 0.003, 0.01, 1.0] and claimed.tpr.tolist() == [0.0, 0.1, 0.25, 1.0]
+
+
+def test_no_two_attacks_look_alike():
+    run = sample.consistent().runs[0]
+    many = tuple(run.attacks[0].model_copy(update={"attack": f"a{i}", "title": f"A{i}"}) for i in range(12))
+    figure = run_figure(run.model_copy(update={"attacks": many}), "f", 0.01)
+    assert len({(one.look, one.marker) for one in figure.series[:12]}) == 12
+
+
+def test_the_overview_draws_the_promise_that_the_target_rests_on():
+    """Where a bound by noise alone keeps it, that bound: one promise, one number, one word."""
+    result = sample.consistent()
+    run = result.runs[0]
+    alone = sample.promise("gdp", "Noise alone (GDP)", 0.6)
+    promises = (sample.promise("claimed", "Claimed", 0.5, "approximation"), alone)
+    answer = AttackerAnswer(
+        sees="gradients", leak="none-seen", target="guaranteed", why="bound", promised=alone.tpr_at["0.01"]
+    )
+    run = run.model_copy(update={"promises": promises, "answers": (answer,)})
+    result = result.model_copy(update={"runs": (run, run)})
+    drawn = overview_figure(result, "f", 0.01).series[1]
+    assert drawn.at(0.01) == alone.tpr_at["0.01"] and not drawn.forecast
+    assert overview_table(result).rows[0][5].text == f"at most {percent(alone.tpr_at['0.01'], 'up')}"
 
 
 def test_promises_follow_their_curve():

@@ -185,7 +185,7 @@ class Decode(Attack):
         if found.late:
             warnings.warn(
                 f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and ended after {found.sweeps} of its "
-                "sweeps, before its odds settled. Raise `budget` for more.",
+                "sweeps, before its odds settled. Raise `budget` (--budget) for more.",
                 GmipWarning,
                 stacklevel=4,
             )

@@ -183,7 +183,7 @@ class GLiR(Attack):
         if cuts:
             warnings.warn(
                 f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and left out {cuts}. "
-                "Raise `budget` for more.",
+                "Raise `budget` (--budget) for more.",
                 GmipWarning,
                 stacklevel=3,
             )
