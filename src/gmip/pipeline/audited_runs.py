@@ -37,6 +37,7 @@ class AuditedRun:
     traces: tuple[Trace, ...]
     recorded: bool  # the first one is the user's, not trained here
     released: str | None = None  # where the model is from of which nothing was recorded
+    warnings: tuple[str, ...] = ()
 
     @property
     def trace(self) -> Trace:
@@ -94,8 +95,8 @@ def make_runs(task: Task, config: AuditConfig, folder: Path, seed: int, watch: W
                     value=config.repeats,
                     remedy="leave it out",
                 )
-            own, trace = released_run(task, wanted, folder)
-            runs.append(AuditedRun(name, own, (trace,), recorded=True, released=wanted.model))
+            own, trace, said = released_run(task, wanted, folder)
+            runs.append(AuditedRun(name, own, (trace,), recorded=True, released=wanted.model, warnings=said))
             continue
         if wanted.path is not None:
             first = _recorded(task, wanted.path)

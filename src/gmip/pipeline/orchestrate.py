@@ -130,7 +130,7 @@ def run_audit(
             group_of=None if groups is None else groups.of,
             grouped_by=None if groups is None else groups.name,
             name_of=None if run.task.record_names is None else run.task.names_of,
-            warnings=left_out,
+            warnings=[*run.warnings, *left_out],
             norms=norms,
             check=checked,
             source=source,

@@ -26,17 +26,19 @@ from gmip.training.weights import load_weights, read_weights
 
 __all__ = ["released_run"]
 
+_FEWEST: Final = 2  # members, and non-members
+_MOST_TWICE: Final = 0.1  # of the smaller file: more equal records in both are no chance
 _RANGE: Final = re.compile(r"(\d{1,15}):(\d{1,15})")  # rows of the pool, the last one not among them
 
 
-def released_run(task: Task, wanted: RunConfig, folder: Path) -> tuple[Task, Trace]:
-    """The task with the records in question, and the released model as a trace in a folder of `folder`.
+def released_run(task: Task, wanted: RunConfig, folder: Path) -> tuple[Task, Trace, tuple[str, ...]]:
+    """The task with the records in question, the released model as a trace in a folder of `folder`, and warnings.
 
     The trace has no step: attacks that need gradients have nothing to read, those that need the model do not notice.
     Where the files hold records, not ids, those are the pool: the members first.
     """
     assert wanted.model is not None
-    task, members, non_members = _who(task, wanted)
+    task, members, non_members, said = _who(task, wanted)
     path = Path(wanted.model).expanduser()
     model = initial_model(task, 0, checked=False)
     weights = read_weights(path)
@@ -64,13 +66,13 @@ def released_run(task: Task, wanted: RunConfig, folder: Path) -> tuple[Task, Tra
     try:
         found = Trace.open(place)
         if found.complete:
-            return task, found
+            return task, found, said
     except GmipError:
         pass  # not there, or cut short by an interruption
     shutil.rmtree(place, ignore_errors=True)
     with TraceWriter.create(place, header, members=members, non_members=non_members) as writer:
         writer.close(state)
-    return task, Trace.open(place)
+    return task, Trace.open(place), said
 
 
 def _array(value: torch.Tensor) -> NDArray[Any]:
@@ -78,7 +80,7 @@ def _array(value: torch.Tensor) -> NDArray[Any]:
     return np.array((value.float() if value.dtype == torch.bfloat16 else value).numpy())
 
 
-def _who(task: Task, wanted: RunConfig) -> tuple[Task, NDArray[np.int64], NDArray[np.int64]]:
+def _who(task: Task, wanted: RunConfig) -> tuple[Task, NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
     assert wanted.members is not None and wanted.non_members is not None
     tables = {
         name: _read(name, given, task)
@@ -86,13 +88,17 @@ def _who(task: Task, wanted: RunConfig) -> tuple[Task, NDArray[np.int64], NDArra
     }
     inside, outside = tables["members"], tables["non_members"]
     for name, table in tables.items():
-        if len(table) < 2:
-            raise InvalidArgument(f"{table.path} holds {len(table)} records", argument=name, remedy="pass at least 2")
+        if len(table) < _FEWEST:
+            raise InvalidArgument(
+                f"{table.path} holds {len(table)} records", argument=name, remedy=f"pass at least {_FEWEST}"
+            )
     if (inside.examples is None) != (outside.examples is None):
         raise InvalidArgument(
             f"{inside.path} and {outside.path} are of different kinds", remedy="pass ids in both, or records in both"
         )
     if inside.examples is not None and outside.examples is not None:
+        inside, outside, said = _comparable(inside, outside)
+        assert inside.examples is not None and outside.examples is not None
         pool = inside.examples.joined(outside.examples)
         return (
             dataclasses.replace(
@@ -103,6 +109,7 @@ def _who(task: Task, wanted: RunConfig) -> tuple[Task, NDArray[np.int64], NDArra
             ),
             np.arange(len(inside)),
             np.arange(len(inside), len(pool)),
+            said,
         )
     assert inside.ids is not None and outside.ids is not None
     for table in (inside, outside):
@@ -123,7 +130,28 @@ def _who(task: Task, wanted: RunConfig) -> tuple[Task, NDArray[np.int64], NDArra
         for table in (inside, outside):
             column[table.ids] = np.array(table.groups, dtype=object)
         task = dataclasses.replace(task, groups={"group": column.tolist()} | dict(task.groups))
-    return task, np.sort(inside.ids), np.sort(outside.ids)
+    return task, np.sort(inside.ids), np.sort(outside.ids), ()
+
+
+def _comparable(inside: RecordTable, outside: RecordTable) -> tuple[RecordTable, RecordTable, tuple[str, ...]]:
+    """The records of both files without those that are in both, and a warning if there are any. Files with other
+    columns, or largely the same records, are refused."""
+    if inside.features != outside.features:
+        same = sorted(inside.features or ()) == sorted(outside.features or ())
+        raise InvalidArgument(
+            f"{inside.path} and {outside.path} have {'their columns in different orders' if same else 'other columns'}",
+            remedy="give both the same columns, in the order of the model's inputs",
+        )
+    rows = inside.rows(), outside.rows()
+    both = set(rows[0]) & set(rows[1])
+    if not both:
+        return inside, outside, ()
+    new = [np.array([row not in both for row in part]) for part in rows]
+    twice = [int((~part).sum()) for part in new]
+    where = f"{twice[0]} of {len(inside)} members and {twice[1]} of {len(outside)} non-members are the same records"
+    if max(twice) > _MOST_TWICE * min(map(len, rows)) or min(int(part.sum()) for part in new) < _FEWEST:
+        raise InvalidArgument(f"{where} ({inside.path}, {outside.path})", remedy="name each record in one of the files")
+    return inside.keep(new[0]), outside.keep(new[1]), (f"Left out, because in both files: {where}.",)
 
 
 def _read(name: str, given: str | Sequence[int], task: Task) -> RecordTable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,16 +27,32 @@ _GROUPS: Final = ("group",)
 @dataclass(frozen=True, eq=False)
 class RecordTable:
     """Some records: `ids`, shape (n,), rows of a pool; or `examples` themselves, and in `names` what a column of ids
-    calls them. `groups` : shape (n,), or None."""
+    calls them. `groups` : shape (n,), or None. `features` : the columns of an input, in order."""
 
     path: Path
     ids: NDArray[np.int64] | None
     examples: Examples | None
     groups: tuple[str, ...] | None = None
     names: tuple[str, ...] | None = None
+    features: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.examples) if self.examples is not None else len(self.ids) if self.ids is not None else 0
+
+    def rows(self) -> list[bytes]:
+        """Each record as bytes, by which equal ones are found."""
+        assert self.examples is not None and isinstance(self.examples.inputs, torch.Tensor)
+        parts = (self.examples.inputs.reshape(len(self), -1), self.examples.targets.reshape(len(self), -1))
+        inputs, targets = (part.to(torch.float64).numpy() + 0.0 for part in parts)  # no negative zeros
+        return [row.tobytes() for row in np.hstack([inputs, targets])]
+
+    def keep(self, rows: NDArray[np.bool_]) -> RecordTable:
+        """Some of the records."""
+        assert self.examples is not None
+        kept = np.flatnonzero(rows)
+        columns = (self.groups, self.names)
+        groups, names = (None if one is None else tuple(one[i] for i in kept) for one in columns)
+        return replace(self, examples=self.examples[kept], groups=groups, names=names)
 
 
 def read_records(
@@ -113,7 +129,8 @@ def read_record_table(path: str | os.PathLike[str], like: Examples) -> RecordTab
     if any(name in lower for name in _LABELS):
         features = _features(file, table, None)
         names = None if own is None else tuple(str(cell) for cell in table[own])
-        return RecordTable(file, None, _like(file, _inputs(file, table, features), table, like), groups, names)
+        examples = _like(file, _inputs(file, table, features), table, like)
+        return RecordTable(file, None, examples, groups, names, tuple(features))
     rest = [name for name in table if name != group]
     if own is None and len(rest) == 1:
         own = rest[0]
