@@ -102,6 +102,13 @@ def test_the_answer_comes_first_and_as_json(task_file: str, tuned: Path, capsys:
     answer = json.loads(capsys.readouterr().out)
     assert answer["exposure"] <= 0.1 and answer["recipe"]["dataset_size"] == 100
     assert "nothing away about members" in answer["leakage"]
+    assert answer["not_a_member"] == "it is left out and nobody takes its place"
+    assert answer["trainings"] > answer["trials"] >= 24
+    assert main(["tune", task_file, *SMALL, "--out", str(tuned)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    page = (tuned / "tuning.html").read_text()
+    for words in ("forecast, not a bound", "--attacker-knows 1", "nobody takes its place", "--try sampling=fixed"):
+        assert words in said and words in page
 
 
 @pytest.mark.parametrize(
@@ -116,6 +123,7 @@ def test_the_answer_comes_first_and_as_json(task_file: str, tuned: Path, capsys:
         (["--target-mu", "1", "--budget", "1min", "--trials", "30"], "set the same number"),
         (["--target-mu", "1", "--notion", "gdp", "--attacker-knows", "0.5"], "--attacker-knows does not apply"),
         (["--target-mu", "1", "--metric", "f1"], "--metric"),
+        (["--target-mu", "1", "--trials", "12"], "--trials = 12 are fewer than the 24"),
     ],
 )
 def test_mistakes_are_one_sentence(task_file: str, tmp_path: Path, capsys, arguments: list[str], words: str):
@@ -127,7 +135,7 @@ def test_mistakes_are_one_sentence(task_file: str, tmp_path: Path, capsys, argum
 def test_a_metric_that_is_nan_for_all_trials(task_file: str, tmp_path: Path, capsys):
     far = ["--try", "learning_rate=3e38", "--try", "clip_norm=9", "--try", "optimizer=SGD"]
     assert main(["tune", task_file, *SMALL, *far, "--out", str(tmp_path)]) == 2
-    assert "--metric is NaN for all 2 recipes" in capsys.readouterr().err.splitlines()[-1]
+    assert "--metric is NaN or infinite for all 2 recipes" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_clip_auto_says_what_it_is(task_file: str, tmp_path: Path, capsys):

@@ -42,7 +42,12 @@ def tune(
         str | None, _search("--budget", "TIME", "About how long the search takes, as in 90s or 10min (default 10min).")
     ] = None,
     trials: Annotated[
-        str | None, _search("--trials", "B", "Number of trainings instead of --budget; some more measure the result.")
+        str | None,
+        _search(
+            "--trials",
+            "B",
+            "About so many trainings instead of --budget, 24 at least; 30 or so more measure the result.",
+        ),
     ] = None,
     metric: Annotated[
         str | None, _search("--metric", "|".join(METRICS), "What makes a model good (default accuracy).")
@@ -142,13 +147,14 @@ def tune(
     answer, *more = tuning_page.tuning_sentences(result)
     promise = "at most" if result.kind == "bound" else "about"
     rows = [
-        *((name.replace("_", " "), _plain(getattr(result.recipe, name))) for name in tuning_page.SETTINGS),
+        *((name.replace("_", " "), _plain(getattr(result.recipe, name))) for name in tuning_page.SETTINGS[:-1]),
+        ("noise std on the mean gradient", _numbers.number(result.recipe.noise_std, "up", 5)),
         (f"promised, {promise}: {target.name}", target.shown(result.exposure)),
-        ("trainings", _numbers.count(result.trainings)),
+        ("trials of the search", _numbers.count(len(result.tried))),
+        ("trainings in all", _numbers.count(result.trainings)),
     ]
-    caveat = [] if result.caveat is None else [result.caveat]
     leakage = result.leakage[:1].upper() + result.leakage[1:]
-    notes = [*more, f"The promise is for {result.for_whom}.", *caveat, leakage]
+    notes = [*result.promise(), *more, leakage]
     show.print_people(rows, answer, notes)
     print(f"Keep {written} to yourself: its split_seed says who the members are.")
     print(f"Next: gmip train --recipe {written} --out runs/a    (the picture: {folder / tuning_page.PAGE})")

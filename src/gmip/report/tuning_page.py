@@ -39,7 +39,7 @@ def write_tuning(result: TuneResult, folder: str | PathLike[str]) -> Path:
     place = Path(folder)
     make_folder(place)
     write(place / PAGE, tuning_html(result))
-    write(place / RESULT, json.dumps(_finite(result.summary()), indent=2, allow_nan=False) + "\n")
+    write(place / RESULT, json.dumps(result.summary(), indent=2, allow_nan=False) + "\n")
     write(place / TRIALS, _csv(result))
     write(place / RECIPE, result.recipe_yaml())
     return place / RECIPE
@@ -86,16 +86,14 @@ def _exposure(result: TuneResult, value: float) -> str:
 def tuning_html(result: TuneResult) -> str:
     """The page. No script, no network; every string is escaped."""
     answer, *more = tuning_sentences(result)
-    promise = "proved bound" if result.kind == "bound" else "forecast"
-    neighbours = "" if result.adjacency is None else f" Neighbours: {result.adjacency}."
     facts = [
-        f"The promise is a {promise}, for {result.for_whom}.{neighbours}",
-        *([] if result.caveat is None else [result.caveat]),
+        *result.promise(),
         f"What the search gives away: {result.leakage}",
         f"Each model was trained on {_numbers.count(result.trained_on)} records; the run to come has "
         f"{_numbers.count(result.recipe.dataset_size)} members."
         + ("" if result.trained_on >= result.recipe.dataset_size else " With more records it should do better."),
-        f"{_numbers.count(result.trainings)} trainings, {_numbers.duration(result.seconds)} of computing for the "
+        f"{_numbers.count(result.trainings)} trainings, of which {_numbers.count(len(result.tried))} are trials of the "
+        f"search and the others measure what it found; {_numbers.duration(result.seconds)} of computing for the "
         f"search; {sum(one.outcome.stopped for one in result.tried)} of them ended early.",
     ]
     frontier = Table(
@@ -106,7 +104,7 @@ def tuning_html(result: TuneResult) -> str:
                 Cell(point.name),
                 Cell(_exposure(result, point.exposure)),
                 Cell(result.shown(point.quality.mean) + _error(result, point.quality.error)),
-                Cell(_numbers.setting(point.recipe.noise_std)),
+                Cell(_numbers.number(point.recipe.noise_std, "up", 5)),
             )
             for point in result.frontier
         ),
@@ -226,7 +224,7 @@ def _text(x: float, y: float, anchor: str, text: str) -> Html:
 
 
 def _recipe(result: TuneResult) -> Table:
-    rows = [(Cell(name.replace("_", " ")), Cell(_plain(value))) for name, value in asdict(result.recipe).items()]
+    rows = [(Cell(name.replace("_", " ")), Cell(_plain(name, value))) for name, value in asdict(result.recipe).items()]
     return Table("As in recipe.yaml", ("Setting", "Value"), tuple(rows), frozenset({0}))
 
 
@@ -238,9 +236,9 @@ def _tried(result: TuneResult) -> Table:
     ranked = sorted(groups.values(), key=lambda several: -_mean(several))
     rows = [
         (
-            Cell(result.shown(_mean(several)) if math.isfinite(_mean(several)) else "diverged"),
+            Cell(result.shown(_mean(several)) if math.isfinite(_mean(several)) else "no finite number"),
             Cell(str(len(several))),
-            *(Cell(_plain(getattr(several[0].recipe, name))) for name in SETTINGS),
+            *(Cell(_plain(name, getattr(several[0].recipe, name))) for name in SETTINGS),
         )
         for several in ranked[:_SHOWN_TRIALS]
     ]
@@ -254,8 +252,11 @@ def _mean(several: Sequence[Any]) -> float:
     return float(np.mean(values)) if values else -math.inf
 
 
-def _plain(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _plain(name: str, value: Any) -> str:
+    """Noise is rounded up: who copies it keeps the target."""
+    if name == "noise_std":
+        return _numbers.number(value, "up", 5)
+    return _numbers.setting(value) if isinstance(value, float) else str(value)
 
 
 def _csv(result: TuneResult) -> str:
@@ -270,12 +271,3 @@ def _csv(result: TuneResult) -> str:
 
 def _setting(recipe: Recipe, name: str) -> Any:
     return getattr(recipe, name)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has neither infinity nor NaN: strings that float() reads."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value

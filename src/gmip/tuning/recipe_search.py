@@ -85,7 +85,8 @@ def tune(
         other samplings: by default only samplings with those of the recipe's are tried then.
     metric : "accuracy", "balanced-accuracy", "loss", or a function of task, model and records (more is better).
     budget : about how long, in seconds or as "10min"; it sets the number of trials, from the first few (24 to 120).
-    trials : the number of trainings instead, 24 at least. On top come 40 or so to measure the recipe and the frontier.
+    trials : the number of trainings instead, to within two; 24 at least. On top come 30 or so to measure the recipe and
+        the frontier: `TuneResult.trainings` counts all.
     split_seed : of `task.split`, which says who will be a member: the search trains and measures on all others. Who
         knows it and the task's data knows the members. None: a random one, kept in `folder` for the next call.
     seed : of the search.
@@ -105,7 +106,7 @@ def tune(
     Raises
     ------
     UnreachableTarget : no recipe keeps the target.
-    InvalidArgument : too few records that will not be members; a metric that is NaN for all trials.
+    InvalidArgument : too few records that will not be members; too few trials; a metric that is never finite.
     """
     spec = spec or (task if isinstance(task, str) else task.name)
     task = load(task) if isinstance(task, str) else task
@@ -121,6 +122,13 @@ def tune(
     )
     name, seconds = metric_name(metric), _seconds(budget)
     count = None if trials is None else check.count("trials", trials)
+    if count is not None and count < _FEWEST_TRIALS:
+        raise InvalidArgument(
+            f"are fewer than the {_FEWEST_TRIALS} that a search needs at least",
+            argument="trials",
+            value=count,
+            remedy="raise it",
+        )
     own = task.recipe if recipe is None else recipe
     seed = check.seed(seed)
     place = None if folder is None else Path(folder)
@@ -209,10 +217,13 @@ def _measured(
         recipe=recipe,
         num_params=params,
         exposure=target.measure(curve),
-        kind=curve.kind,
+        # Measured susceptibilities are those of other runs: with another clipping norm and way they are a guess.
+        kind="forecast" if isinstance(target.susceptibility, tuple) else curve.kind,
         for_whom=curve.for_whom,
         caveat=curve.claim.caveat,
         adjacency=curve.claim.adjacency,
+        not_a_member=curve.claim.not_a_member,
+        own_sampling=search.own.sampling,
         quality=qualities[repr((recipe, exposure))][1],
         own=None if own is None else FrontierPoint("the task's own recipe", *own, qualities[repr(own)][1]),
         frontier=tuple(points),

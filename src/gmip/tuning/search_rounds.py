@@ -147,7 +147,7 @@ class Search:
         self._try(self.starts[done : schedule.start], 0, "an even start, bad ones ended early", self._median())
         if not any(one.good for one in self.tried):
             raise InvalidArgument(
-                f"is NaN for all {len(self.tried)} recipes that were tried",
+                f"is NaN or infinite for all {len(self.tried)} recipes that were tried",
                 argument="metric",
                 remedy="check that it is a number for this task, and that learning rates in `space` are not too large",
             )

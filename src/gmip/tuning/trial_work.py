@@ -112,7 +112,7 @@ class TrialWork:
             model = fit(self.task, records.recipe(recipe), records.train, seed=seed, go_on=asked)
         except Diverged:
             return Outcome()
-        if early < job.least:
+        if not early >= job.least:  # NaN, too: the model is half-trained
             return Outcome(metric=early, stopped=True)
         metric = measure(self.metric, self.task, model, records.validation)
         test = measure(self.metric, self.task, model, self.task.test) if job.tested else math.nan

@@ -55,7 +55,8 @@ class TuneResult:
     recipe : with the noise that keeps `target`.
     exposure : what it promises, measured as the target is.
     kind : "bound" or "forecast": what the accountant says of that promise; for_whom, caveat, adjacency : about whom it
-        is, what it does not cover, and the neighbours of differential privacy.
+        is, what it does not cover, and the neighbours of differential privacy. not_a_member : what that means here.
+    own_sampling : of the recipe that the search began with.
     quality : of its models on the task's test records, which no choice depends on. Models are trained on
         `trained_on` outsiders, who may be fewer than the members will be.
     own : the task's own recipe with the noise that keeps the target, measured in the same way; None where none does.
@@ -75,6 +76,8 @@ class TuneResult:
     for_whom: str
     caveat: str | None
     adjacency: str | None
+    not_a_member: str | None
+    own_sampling: str
     quality: Quality
     own: FrontierPoint | None
     frontier: tuple[FrontierPoint, ...]
@@ -103,32 +106,60 @@ class TuneResult:
         ]
         return max(below, key=lambda point: point.exposure, default=None)
 
+    def promise(self) -> list[str]:
+        """What the promise is worth, in sentences: bound or forecast, for whom, and what it is about."""
+        bound = self.kind == "bound"
+        said = [f"The promise is a {'proved bound' if bound else 'forecast, not a bound'}, for {self.for_whom}."]
+        if isinstance(self.target.susceptibility, tuple):
+            said.append(
+                "Susceptibilities were measured in other runs and change with clipping norm and weights: measure them "
+                "again in the run to come."
+            )
+        if self.target.notion == "gmip" and self.target.attacker_knows < 1.0:
+            said.append("A bound for any record needs more noise: ask for it with --attacker-knows 1.")
+        if self.adjacency is not None:
+            said.append(f"Neighbours: {self.adjacency}.")
+        if self.not_a_member is not None:
+            said.append(f"Not a member means: {self.not_a_member}.")
+            if (self.own_sampling == "poisson") != (self.recipe.sampling == "poisson"):
+                said.append(
+                    f"That is another question than with the {self.own_sampling} batches of the task's own recipe, and "
+                    f"the two numbers cannot be compared: --try sampling={self.own_sampling} keeps to them."
+                )
+        return said if self.caveat is None else [*said, self.caveat]
+
     def summary(self) -> dict[str, Any]:
-        """Plain JSON, without the trials, and without `split_seed`, which says who the members are."""
-        return {
-            "format": "gmip-tune",
-            "version": 1,
-            "gmip": version("gmip"),
-            "task": self.task,
-            "target": _plain_target(self.target),
-            "metric": self.metric,
-            "recipe": dataclasses.asdict(self.recipe),
-            "num_params": self.num_params,
-            "noise_multiplier": self.recipe.run(self.num_params).noise_multiplier,
-            "exposure": self.exposure,
-            "kind": self.kind,
-            "for_whom": self.for_whom,
-            "caveat": self.caveat,
-            "adjacency": self.adjacency,
-            "test": _quality(self.quality),
-            "own": None if self.own is None else _point(self.own),
-            "frontier": [_point(point) for point in self.frontier],
-            "trainings": self.trainings,
-            "seconds": self.seconds,
-            "trained_on": self.trained_on,
-            "seed": self.seed,
-            "leakage": self.leakage,
-        }
+        """Plain JSON (infinity and NaN as strings), without trials, and without `split_seed`: that says who is in."""
+        plain: dict[str, Any] = _finite(
+            {
+                "format": "gmip-tune",
+                "version": 1,
+                "gmip": version("gmip"),
+                "task": self.task,
+                "target": _plain_target(self.target),
+                "metric": self.metric,
+                "recipe": dataclasses.asdict(self.recipe),
+                "num_params": self.num_params,
+                "noise_multiplier": self.recipe.run(self.num_params).noise_multiplier,
+                "exposure": self.exposure,
+                "kind": self.kind,
+                "for_whom": self.for_whom,
+                "caveat": self.caveat,
+                "adjacency": self.adjacency,
+                "not_a_member": self.not_a_member,
+                "promise": self.promise(),
+                "test": _quality(self.quality),
+                "own": None if self.own is None else _point(self.own),
+                "frontier": [_point(point) for point in self.frontier],
+                "trials": len(self.tried),
+                "trainings": self.trainings,
+                "seconds": self.seconds,
+                "trained_on": self.trained_on,
+                "seed": self.seed,
+                "leakage": self.leakage,
+            }
+        )
+        return plain
 
     def recipe_yaml(self) -> str:
         """The file that `gmip train --recipe` takes."""
@@ -145,6 +176,15 @@ class TuneResult:
             *(f"  {name}: {_scalar(value)}" for name, value in dataclasses.asdict(self.recipe).items()),
         ]
         return "\n".join(lines) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """JSON has neither infinity nor NaN: strings that float() reads."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def _scalar(value: Any) -> str:

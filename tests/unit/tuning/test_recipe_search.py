@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 from gmip.accounting.account import account
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.report import write_tuning
+from gmip.report.tuning_page import tuning_html
 from gmip.tuning import TuneResult, tune
+from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.search_rounds import Schedule
-from gmip.tuning.trial_work import TrialWork
+from gmip.tuning.trial_work import Training, TrialWork
+from gmip.tuning.tune_result import Quality
 from tests.unit.tuning.toy import toy_task
 
 TARGET: dict[str, Any] = {"target_tpr": (0.2, 0.01), "attacker_knows": 1.0}  # so that noise is needed
@@ -96,12 +100,38 @@ def test_written(tmp_path, found: TuneResult):
 def test_bad_requests():
     with pytest.raises(UnreachableTarget, match="guessing alone"):
         tune(toy_task(), target_tpr=(0.01, 0.01))
-    with pytest.raises(InvalidArgument, match="is NaN for all 10 recipes"):
+    with pytest.raises(InvalidArgument, match="is NaN or infinite for all 10 recipes"):
         tune(toy_task(), **(SMALL | {"metric": lambda task, model, examples: math.nan}))
     with pytest.raises(InvalidArgument, match="10 records that will not be members"):
         tune(toy_task(), **TARGET, recipe=toy_task().recipe.replace(dataset_size=290))
     with pytest.raises(InvalidArgument, match="budget = 'soon' is not a time"):
         tune(toy_task(), **TARGET, budget="soon")
+
+
+def test_json_is_strict_and_noise_is_not_rounded_down(tmp_path, found: TuneResult):
+    odd = dataclasses.replace(found, exposure=math.inf, quality=Quality((math.nan, 0.5)))
+    odd = dataclasses.replace(odd, recipe=found.recipe.replace(noise_std=0.0730251))
+    text = json.dumps(odd.summary(), allow_nan=False)
+    assert json.loads(text)["exposure"] == "Infinity" and json.loads(text)["test"]["mean"] == "NaN"
+    assert "0.073026" in tuning_html(dataclasses.replace(found, recipe=odd.recipe))
+
+
+def test_measured_susceptibilities_are_no_bound_for_another_recipe(found: TuneResult):
+    measured = dataclasses.replace(found, target=PrivacyTarget(target_mu=1.0, susceptibility=[4.0, 9.0]))
+    assert any("measure them again" in line for line in measured.promise())
+    assert not any("measure them again" in line for line in found.promise())
+    assert found.kind == "bound" and found.promise()[0].startswith("The promise is a proved bound")
+
+
+@pytest.mark.parametrize("halfway", [math.nan, -1.0])
+def test_a_model_that_ended_half_way_is_not_taken_for_complete(halfway: float):
+    values = iter([halfway, 1.0])
+    task = toy_task()
+    work = TrialWork(
+        task=task, num_params=6, metric=lambda task, model, examples: next(values), split_seed=0, on="outsiders"
+    )
+    outcome = work.compute(Training(recipe=task.recipe, seed=0, least=0.5))
+    assert outcome.stopped and outcome.metric != 1.0
 
 
 def test_a_budget_in_time_sets_the_number_of_trials():
