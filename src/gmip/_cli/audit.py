@@ -403,8 +403,9 @@ def _finish(result: AuditResult, written: Written, *, junit: str | None, json: b
 def _gate(gate: Gate) -> str:
     if gate.doubted:
         return "the gate cannot tell: what the attacks found is no evidence, for the reason above. It does not pass."
+    members = "the members of one group" if gate.within_group else "the members"
     return (
-        f"{gate.attack} finds at least {_numbers.percent(gate.tpr_lower, 'down')} of the members at "
+        f"{gate.attack} finds at least {_numbers.percent(gate.tpr_lower, 'down')} of {members} at "
         f"{_numbers.rate(gate.fpr)} false alarms, more than the limit of {_numbers.rate(gate.limit)}."
     )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gmip._io import Lock, make_folder
 from gmip._progress import Progress
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.attacker_answers import attacker_answers, leading_attack
+from gmip.auditing.attacker_answers import attacker_answers, leading_attack, with_groups
 from gmip.auditing.groups import Groups, group_outcomes
 from gmip.auditing.individual_promises import OwnMu, summarised
 from gmip.auditing.outcomes import attack_outcome
@@ -272,6 +272,15 @@ def assemble(
     known = labels[strongest.name]
     inside = strongest.found[0].scores.ids[known[0].inside]
     candidates = _candidates(strongest.found[0].scores, known[0], own, _susceptibilities(attacks), name_of)
+    groups = group_outcomes(
+        [(found.scores.scores, each.inside, each.groups) for found, each in zip(strongest.found, known, strict=True)],
+        fprs=tuple(sorted({*criteria.fprs, goal.fpr, *(() if limit is None else (limit.fpr,))})),
+        confidence=criteria.confidence,
+        tests=len(attacks),
+        seed=criteria.seed,
+        same_scale=same_scale,
+    )
+    answers = with_groups(answers, groups, first, goal)
     audited = RunAudit(
         name=name,
         path=path,
@@ -285,17 +294,7 @@ def assemble(
         advice=advise(judged, outcomes, next(iter(answers), None)),
         exposed=_exposed(candidates),
         exposed_by=first.attack,
-        groups=group_outcomes(
-            [
-                (found.scores.scores, each.inside, each.groups)
-                for found, each in zip(strongest.found, known, strict=True)
-            ],
-            fprs=criteria.fprs,
-            confidence=criteria.confidence,
-            tests=len(attacks),
-            seed=criteria.seed,
-            same_scale=same_scale,
-        ),
+        groups=groups,
         grouped_by=grouped_by,
         check=check,
         individual=None if own is None else summarised(own, inside, promises),
@@ -308,6 +307,7 @@ def assemble(
             confidence=criteria.confidence,
             seed=criteria.seed,
             doubted=doubted and not leaks,
+            groups=groups,
         ),
         suspect=None if doubt is None or leaks else doubt.words,
         warnings=_once(

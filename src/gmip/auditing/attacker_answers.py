@@ -10,7 +10,17 @@ from scipy.special import ndtr, ndtri
 
 from gmip._numbers import is_rate, rate_key
 from gmip.auditing.promises import excludes_nothing
-from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Estimate, Evidence, Goal, Promise, RunAudit, Sees
+from gmip.auditing.schema import (
+    AttackerAnswer,
+    AttackOutcome,
+    Estimate,
+    Evidence,
+    Goal,
+    GroupOutcome,
+    Promise,
+    RunAudit,
+    Sees,
+)
 from gmip.errors import UnreachableTarget
 from gmip.stats import candidates_needed, noticeable_mu
 
@@ -21,8 +31,9 @@ __all__ = [
     "answers_of",
     "attacker_answers",
     "enough_candidates",
+    "exposed_group",
     "leading_attack",
-    "promise_of",
+    "with_groups",
 ]
 
 DEFAULT_GOAL: Final = Goal(tpr=0.05, fpr=0.01)
@@ -101,6 +112,38 @@ def attacker_answers(
             )
         )
     return tuple(made)
+
+
+def with_groups(
+    answers: Sequence[AttackerAnswer], groups: Sequence[GroupOutcome], attack: AttackOutcome, goal: Goal
+) -> tuple[AttackerAnswer, ...]:
+    """The answers after a look into groups, by an attack that finds more there: offsets between groups can hide it.
+
+    Guarantees
+    ----------
+    A group changes an answer falsely with a chance of at most 1 - confidence, for all groups and attacks together, in
+    addition to that of the answers themselves.
+    """
+    worst = exposed_group(groups, goal.fpr)
+    missed = worst is not None and worst.tpr_at[rate_key(goal.fpr)].lower > goal.tpr
+    leaking = any(one.mu_lower for one in groups)
+    made = []
+    for answer in answers:
+        if _available(attack, _ORDER.index(answer.sees), answer.knows == 0.0):
+            if missed and answer.target != "missed":
+                answer = answer.model_copy(update={"target": "missed", "why": "group"})
+            if leaking and answer.leak != "leak":
+                found = {"leak": "leak", "within_groups": True, "noticed": None, "needed": None}
+                answer = answer.model_copy(update=found)
+        made.append(answer)
+    return tuple(made)
+
+
+def exposed_group(groups: Sequence[GroupOutcome], fpr: float) -> GroupOutcome | None:
+    """The group of which most is found at a rate, by its lower bound; of those with enough non-members."""
+    key = rate_key(fpr)
+    able = [one for one in groups if key in one.tpr_at and fpr * one.non_members * (1.0 + 1.0e-9) >= 1.0]
+    return max(able, key=lambda one: one.tpr_at[key].lower, default=None)
 
 
 def _kind(attack: AttackOutcome) -> tuple[int, bool]:

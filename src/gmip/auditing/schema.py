@@ -229,7 +229,9 @@ class AttackerAnswer(_Frozen):
     needed : of "too-few": members, and as many non-members, that would be enough.
     target : "missed", an attack finds more than the goal allows, at the audit's confidence; "guaranteed", a bound of
         the accountant for such an attacker keeps it, and nothing speaks against that bound; else "not-guaranteed".
-    why : of the target. "measured" (missed), "bound" (guaranteed); not guaranteed, because the bound "exceeds" the
+    within_groups : no attack does better than guessing on all candidates, but one does within a group ("leak").
+    why : of the target. "measured" or, within a group alone, "group" (missed), "bound" (guaranteed); not
+        guaranteed, because the bound "exceeds" the
         goal, the curve is only a "forecast", it was "given" by whoever asked, there is "no-promise", it was "refuted",
         the record does not match the run ("record"), or the noise that a bound rests on could not be checked
         ("unchecked").
@@ -244,7 +246,19 @@ class AttackerAnswer(_Frozen):
     noticed: Share | None = None
     needed: Count | None = None
     target: Literal["guaranteed", "not-guaranteed", "missed"]
-    why: Literal["measured", "bound", "exceeds", "forecast", "given", "no-promise", "refuted", "record", "unchecked"]
+    why: Literal[
+        "measured",
+        "group",
+        "bound",
+        "exceeds",
+        "forecast",
+        "given",
+        "no-promise",
+        "refuted",
+        "record",
+        "unchecked",
+    ]
+    within_groups: bool = False
     promised: Share | None = None
     tpr_lower: Share = 0.0
 
@@ -379,6 +393,7 @@ class Gate(_Frozen):
     tpr_lower: Share  # the highest of all attacks
     attack: str
     passed: bool
+    within_group: bool = False  # `tpr_lower` is that of the most exposed group, which alone is above the limit
     blind: bool = False  # it could not fail: too few candidates, or no attack told any two of them apart
     noticeable_tpr: Share | None = None  # about the least TPR with which it fails with a chance of 80%
     doubted: bool = False  # the attacks looked at the wrong thing (`RunAudit.suspect`): not passed, without a finding

@@ -10,9 +10,9 @@ from scipy.special import ndtr, ndtri
 
 from gmip._numbers import chance, count, interval, number, percent, rate, rate_key
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.attacker_answers import enough_candidates
+from gmip.auditing.attacker_answers import enough_candidates, exposed_group
 from gmip.auditing.promises import excludes_nothing
-from gmip.auditing.schema import AttackOutcome, Gate, RunCheck, Verdict, VerdictKind
+from gmip.auditing.schema import AttackOutcome, Gate, GroupOutcome, RunCheck, Verdict, VerdictKind
 from gmip.stats import Pooled, RunScores, noticeable_tpr, pool, tie_blocks, tpr_lower_bound
 
 __all__ = [
@@ -310,11 +310,16 @@ def gate(
     confidence: float,
     seed: int,
     doubted: bool = False,
+    groups: Sequence[GroupOutcome] = (),
 ) -> Gate:
-    """Whether no attack finds more than `limit` at `fpr`, beyond doubt. Where finding nothing is no evidence
-    (`doubted`), it does not pass."""
+    """Whether no attack finds more than `limit` at `fpr`, beyond doubt, in all candidates or in one of `groups`. Where
+    finding nothing is no evidence (`doubted`), it does not pass."""
     lower = tpr_lower_bounds(scores, fpr=fpr, confidence=confidence, seed=seed)
     worst, name = max((least, name) for name, least in lower.items())
+    most = exposed_group(groups, fpr)
+    within = 0.0 if most is None else most.tpr_at[rate_key(fpr)].lower
+    in_group = worst <= limit < within
+    worst = within if in_group else worst
     pooled = {attack: runs if isinstance(runs, Pooled) else pool(runs) for attack, runs in scores.items()}
     noticeable = [
         noticeable_tpr(
@@ -335,6 +340,7 @@ def gate(
         tpr_lower=worst,
         attack=name,
         passed=worst <= limit and not doubted,
+        within_group=in_group,
         blind=worst <= limit and not doubted and not seen,
         doubted=worst <= limit and doubted,
         noticeable_tpr=min(seen, default=None),

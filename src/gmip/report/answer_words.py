@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 from gmip._numbers import count, interval, number, percent, rate, rate_key
-from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of, promise_of
+from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of, exposed_group, promise_of
 from gmip.auditing.promises import GIVEN_CLAIM, excludes_nothing
 from gmip.auditing.schema import (
     AttackerAnswer,
@@ -137,6 +137,8 @@ def mostly_tied(run: RunAudit) -> str | None:
 def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     """What this attacker finds."""
     goal, found = run.goal or DEFAULT_GOAL, answer.evidence
+    if answer.within_groups:
+        return _within_groups(run, answer)
     if found is None:
         if run.suspect is not None:
             return f"{who(answer)}: what the attacks found is no evidence either way."
@@ -158,6 +160,32 @@ def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
         few += f", as {tied}"
     needed = "" if answer.needed is None else f"; about {count(answer.needed)} of each are needed"
     return f"{beaten}, but {few}{needed}."
+
+
+def _within_groups(run: RunAudit, answer: AttackerAnswer) -> str:
+    told = [one for one in run.groups if one.mu_lower and one.auc is not None]
+    words = f"{who(answer)} tells members from others within groups, not in all records together"
+    if not told:
+        return f"{words}."
+    best = told[0]
+    assert best.auc is not None
+    among = sum(one.folded or 1 for one in run.groups)
+    return (
+        f"{words}: in {len(told)} of {among} groups; in {best.group!r} the area under the curve is "
+        f"{number(best.auc.value, 'nearest')} ({interval(best.auc.lower, best.auc.upper, share=False)}), guessing has "
+        "0.5."
+    )
+
+
+def within_group(run: RunAudit, fpr: float) -> str:
+    """What is found in the most exposed group; a group that is not named, in what is shared, has no number."""
+    worst = exposed_group(run.groups, fpr)
+    if worst is None:
+        return "more is found within a small group"
+    least = percent(worst.tpr_at[rate_key(fpr)].lower, "down")
+    return (
+        f"within the group {worst.group!r} at least {least} of its members are found, with false alarms counted there"
+    )
 
 
 def _leaking(run: RunAudit, answer: AttackerAnswer, found: Evidence) -> str:
@@ -199,6 +227,7 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     promised = "" if answer.promised is None else percent(answer.promised, "up")
     why = {
         "measured": f"an attack finds {percent(_at_least(answer, goal), 'down')} or more",
+        "group": within_group(run, goal.fpr),
         "bound": f"a bound says at most {promised} for such an attacker",
         "exceeds": f"the promise to such an attacker allows {promised}",
         "forecast": f"a forecast expects about {promised}, and a forecast is no bound",

@@ -212,6 +212,9 @@ def gate(run: RunAudit, found: Gate) -> str:
         return f"Cannot tell, which is not passed: {run.suspect or 'what the attacks found is no evidence.'}"
     if found.blind:
         return f"Passed only because it could not fail: {blind_gate(run, found)}."
+    if found.within_group:
+        within = answer_words.within_group(run, found.fpr)
+        return f"Failed: at {rate(found.fpr)} false alarms {within}; the limit is {rate(found.limit)}."
     text = (
         f"{'Passed' if found.passed else 'Failed'}: at {rate(found.fpr)} false alarms at least "
         f"{percent(found.tpr_lower, 'down')} of the members are found ({attack_title(run, found.attack)}); "

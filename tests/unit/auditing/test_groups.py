@@ -7,7 +7,7 @@ import numpy as np
 
 import gmip
 from gmip.auditing import Groups, group_outcomes
-from gmip.report import read_result, to_html, to_markdown, write_report
+from gmip.report import answer_words, read_result, sentences, to_html, to_markdown, write_report
 
 RNG = np.random.default_rng(3)
 SIZE = 200
@@ -28,6 +28,22 @@ def test_each_group_is_judged_by_itself() -> None:
     assert found["leaky"].mu_lower is not None and found["leaky"].mu_lower > 0.7
     assert found["calm"].mu_lower == found["high"].mu_lower == 0.0
     assert found["high"].auc is not None and abs(found["high"].auc.value - 0.5) < 0.15
+
+
+def test_what_is_found_within_groups_is_not_hidden_by_offsets(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    member, site = np.tile([True, False], 2000), np.repeat(np.arange(10), 400)
+    score = rng.normal(size=4000) + 1.5 * member + 30.0 * site
+    table = {"member": member, "score": score, "group": [f"site {i}" for i in site]}
+    result = gmip.audit_scores(table, fail_above_tpr=(0.05, 0.01))
+    (run,) = result.runs
+    assert run.answers[0].target == "missed" and run.answers[0].why == "group" and run.answers[0].leak == "leak"
+    assert run.gate is not None and not run.gate.passed and run.gate.within_group and run.gate.tpr_lower > 0.05
+    said = answer_words.headline(result, run)
+    assert "within the group 'site" in said and "Target missed" in said
+    assert sentences.gate(run, run.gate).startswith("Failed: at 1% false alarms within the group 'site")
+    calm = gmip.audit_scores(table | {"score": rng.normal(size=4000) + 30.0 * site}, fail_above_tpr=(0.05, 0.01))
+    assert calm.runs[0].gate is not None and calm.runs[0].gate.passed and calm.runs[0].answers[0].why != "group"
 
 
 def test_intervals_grow_with_the_number_of_groups_and_attacks() -> None:
