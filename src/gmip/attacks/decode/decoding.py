@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, logsumexp
 
 from gmip import _validate as check
+from gmip.attacks.decode.equal_records import counted, equal_groups
 from gmip.attacks.decode.listed_sum import PublishedSum, Solved
 from gmip.attacks.work import Budget, Parts
 from gmip.errors import InvalidArgument
@@ -33,6 +34,7 @@ _UNTOLD: Final = 0.3  # of the most there can be: if not all are listed and noth
 _MOST_BUT_NOT_ALL: Final = 0.95
 _REFUTED: Final = 3.0  # standard errors
 MISFIT: Final = 2.0  # more than this is not explained by the list and the noise
+_DECIDES: Final = math.log(100.0)  # log-odds
 _VAGUE: Final = 0.05  # standard deviation of a coverage below 1
 _GIVE_UP: Final = 4  # sweeps that do not fit, one after the other
 _ROUNDING: Final = 0.1  # of the variance that rounding may have, what it has at least
@@ -103,16 +105,17 @@ def decode(
     groups = [[t] for t in range(len(listed))] if epochs is None else [list(group) for group in epochs]
     if sorted(t for group in groups for t in group) != list(range(len(listed))):
         raise InvalidArgument("must name every step once", argument="epochs", value=groups)
+    equal = equal_groups(listed)
     sweep = sum(step.work for step in listed)
     allowed = 1.0 if sweep == 0.0 else max(1.0, most_work / sweep)  # sweeps
     if coverage is not None:
-        beliefs = _Beliefs(listed, groups, check.probability("coverage", coverage), dataset_size, budget, parts)
+        beliefs = _Beliefs(listed, groups, check.probability("coverage", coverage), dataset_size, budget, parts, equal)
         beliefs.settle(int(min(most_sweeps, allowed)), progress)
         return beliefs.answer()
     most = min(1.0, listed[0].count / dataset_size)
     share, error = _likely(listed, most, dataset_size)
     shares = [most, share] if share >= most - _REFUTED * error else [share]
-    found = [_Beliefs(listed, groups, one, dataset_size, budget, parts) for one in shares]
+    found = [_Beliefs(listed, groups, one, dataset_size, budget, parts, equal) for one in shares]
     first = int(max(1, min(most_sweeps, _FIRST_SWEEPS, allowed / 2.0)))
     for beliefs in found:
         beliefs.settle(first)
@@ -170,6 +173,7 @@ class _Beliefs:
         members: int,
         budget: Budget | None,
         parts: Parts | None,
+        equal: Sequence[NDArray[np.intp]],
     ) -> None:
         self.steps, self.coverage, self.members = steps, coverage, members
         self.budget, self.parts = budget, parts
@@ -185,6 +189,7 @@ class _Beliefs:
         self.var = np.broadcast_to(chance * (1.0 - chance), shape).copy()
         self.says = np.zeros((len(groups), count))  # what a group says on membership
         self.chance = self.mean.copy()  # posterior of b
+        self.equal = equal  # candidates who cannot be told apart
         self.chi = np.ones(len(steps))
         self.fit = np.zeros(len(steps))
         self.sweeps, self.settled, self.bad = 0, False, 0
@@ -214,7 +219,7 @@ class _Beliefs:
         self.parts.put(self._name(self.sweeps), state | {"scalars": scalars})
 
     def _name(self, sweep: int) -> str:
-        return f"sweep-{sweep}-of-{len(self.steps)}-{sum(step.dims for step in self.steps)}-{self.coverage!r}"
+        return f"swept-{sweep}-of-{len(self.steps)}-{sum(step.dims for step in self.steps)}-{self.coverage!r}"
 
     def settle(self, most: int, progress: Callable[[int, int], Any] = lambda done, total: None) -> None:
         """More passes over the steps, until nothing changes or there have been `most`; the first is linear."""
@@ -268,9 +273,10 @@ class _Beliefs:
         self.llr[t] = pull - precision / 2.0
         wider = 1.0 + self.var[t] * precision
         gauss = precision * self.mean[t] ** 2 - 2.0 * self.mean[t] * pull - self.var[t] * pull**2
-        self.fit[t] = float((np.log(wider) + gauss / wider).sum() / 2.0)
-        self.fit[t] -= (found.misfit + found.log_det) / 2.0
+        fit = (np.log(wider) + gauss / wider) / 2.0
         before = self.chance[t].copy()
+        tied = self._tie(t, found, fit)
+        self.fit[t] = float(fit.sum()) - (found.misfit + found.log_det) / 2.0
         known = self._odds(t)
         after = expit(known + self.llr[t])
         # The Gaussian with which the cavity has the mean of b, and the variance that b has on average at this
@@ -278,10 +284,42 @@ class _Beliefs:
         left = _left(precision, known)
         wide = np.clip(left / np.maximum(1.0 - precision * left, _LEAST_SPREAD), _LEAST_VARIANCE, 0.25)
         centre = after + wide * (precision * after - pull)
+        for group, one_wide, one_centre in tied:
+            wide[group], centre[group] = one_wide, one_centre
         self.var[t] += damping * (wide - self.var[t])
         self.mean[t] += damping * (centre - self.mean[t])
         self.chance[t] = after
         return float(np.abs(after - before).max())
+
+    def _tie(self, t: int, found: Solved, fit: Array) -> list[tuple[NDArray[np.intp], float, float]]:
+        """Of equal candidates a sum tells how many are in: what it says on each, by all counts that are possible.
+
+        Rounding never tells them apart. Returns the variance and mean of the Gaussian that stands for each of a group.
+        """
+        if not self.equal:
+            return []
+        tied = []
+        known = self._odds(t)
+        for group in self.equal:
+            size, first = len(group), group[0]
+            mean, var = self.mean[t, first], self.var[t, first]
+            squared, pulled = float(found.squared[group].mean()), float(found.pulled[group].mean())
+            spread = max(1.0 - size * var * squared, _LEAST_SPREAD) * max(1.0, self.chi[t])
+            precision = squared / spread  # of their number, given all others
+            pull = size * mean * precision + pulled / spread
+            told = counted(size, precision, pull, float(known[first]))
+            self.llr[t, group] = told.llr
+            wider = 1.0 + size * var * precision
+            gauss = size * mean**2 * precision - 2.0 * mean * pull - var * pull**2
+            alone = np.logaddexp(0.0, known[first] + told.llr) - np.logaddexp(0.0, known[first])
+            fit[group] = (np.log(wider) + size * gauss / wider) / (2.0 * size) + told.log_mean / size - alone
+            # No more than a linear estimate leaves.
+            prior = max(size * float(expit(known[first]) * expit(-known[first])), _LEAST_VARIANCE)
+            left = min(told.variance, 1.0 / (precision + 1.0 / prior))
+            wide = float(np.clip(left / max(1.0 - precision * left, _LEAST_SPREAD), _LEAST_VARIANCE, 0.25 * size))
+            centre = told.mean + wide * (precision * told.mean - pull)
+            tied.append((group, wide / size, centre / size))
+        return tied
 
     def _odds(self, t: int) -> Array:
         """Log-odds of b in step t by all other steps; renews what the step's group says on membership."""
@@ -323,6 +361,8 @@ class _Beliefs:
         misfit, says, chance, _ = self.kept
         evidence = says.sum(0)
         odds = logit(self.prior) + evidence
+        for group in self.equal:  # that some of them are in decides nobody, however few members there are
+            evidence[group] = np.clip(evidence[group], np.minimum(odds[group], 0.0), np.maximum(odds[group], 0.0))
         return Decoded(
             log_odds=evidence,
             batches=chance,
@@ -332,7 +372,7 @@ class _Beliefs:
             settled=self.settled,
             late=self.late,
             misfit=misfit,
-            sure=float(np.mean(np.minimum(np.abs(odds), np.abs(evidence)) > np.log(100.0))),
+            sure=float(np.mean(np.minimum(np.abs(odds), np.abs(evidence)) > _DECIDES)),
             gain=float(_bits(np.array(self.prior)) - _bits(expit(odds)).mean()),
         )
 
