@@ -195,6 +195,9 @@ class PlayedRun:
         if found:
             how = next(iter(found.values())).how
             best = self.grid.index((float(how[3]), float(how[4])))
+            for number in tuning:  # the order of the others, and when to stop, rest on all of these
+                if number not in found:
+                    self._keep(found, number, self._finish(self._played(steps[number](), number, best), best), kept)
         else:
             best = self._settle([self._played(steps[number](), number) for number in tuning], found, kept)
         longest, decided = 0.0, False
