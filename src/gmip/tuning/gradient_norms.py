@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gmip import _numbers
 from gmip import _validate as check
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.errors import GmipWarning
+from gmip.errors import GmipWarning, InvalidArgument
 from gmip.tasks.task import Examples, Recipe, Task
 from gmip.training.loop import initial_model
 from gmip.tuning.search_records import search_records
@@ -86,7 +86,10 @@ def consider_clipping(task: Task, recipe: Recipe, *, fix: bool = False) -> None:
     if recipe.clip_norm is None or recipe.noise_std == 0.0:
         return
     others = task.test if task.background is None else task.background
-    norms = _norms(task, others[: min(len(others), _MOST_RECORDS)], fix)
+    try:
+        norms = _norms(task, others[: min(len(others), _MOST_RECORDS)], fix)
+    except InvalidArgument:  # layers that do not run on one example alone: no reason not to train
+        return
     times = recipe.clip_norm / float(np.median(norms))
     if times > _LOOSE and float(np.mean(norms > recipe.clip_norm)) < 0.01:
         warnings.warn(
