@@ -26,11 +26,11 @@ def test_values_never_change() -> None:
     }
     assert [stream.name for stream in sorted(PlayStream)] == [
         *("SPLIT", "TUNING_GAMES", "GAMES", "P_VALUES", "OPTIMALITY"),
-        *("FIELD", "BATCHES", "EPOCHS", "GAME_NOISE", "PAIRS"),
+        *("FIELD", "BATCHES", "EPOCHS", "GAME_NOISE", "PAIRS", "LISTED"),
     ]
     assert [stream.name for stream in sorted(ShadowStream)] == ["POPULATION", "MEMBERS", "FILL", "TRAINING", "SIGNAL"]
     assert {stream.name: stream.value for stream in TuningStream} == {"RECORDS": 20, "POINTS": 21, "TRIALS": 22}
-    assert set(PlayStream) == set(range(10)) and set(ShadowStream) == set(range(5))
+    assert set(PlayStream) == set(range(11)) and set(ShadowStream) == set(range(5))
     assert (
         ShadowStream.TRAINING.torch_seed(7, 2) == np.random.SeedSequence([7, 3, 2]).generate_state(1, np.uint64)[0] // 2
     )

@@ -22,6 +22,7 @@ __all__ = ["summary_section", "to_summary"]
 # What a page has room for.
 _RUNS: Final = 6
 _TOLD_RUNS: Final = 4
+_ADVISED_RUNS: Final = 2
 _ITEMS: Final = 3
 _TITLE, _NAME, _SENTENCE = 140, 60, 320
 
@@ -84,12 +85,13 @@ def _several(result: AuditResult) -> list[Html | None]:
     left = len(result.runs) - _RUNS
     table = tables.overview_table(result)
     table = dataclasses.replace(table, rows=table.rows[:_RUNS])
+    advised = len(result.runs) <= _ADVISED_RUNS
     told = [
         tag(
             "li",
             tag("p", tag("strong", run.name), *map(badge, answer_words.all_badges(run, found)), class_="badges"),
             tag("p", answer_words.headline(result, run)),
-            tag("p", tag("strong", "What to do: "), run.advice[0].text) if run.advice else None,
+            tag("p", tag("strong", "What to do: "), run.advice[0].text) if run.advice and advised else None,
         )
         for run in result.runs
         for found in [answer_words.front(result, run)]

@@ -185,7 +185,7 @@ def test_bad_results_get_one_sentence(tmp_path, text, message):
     with pytest.raises(InvalidArgument, match=message) as raised:
         read_result(path)
     sentence = str(raised.value)
-    assert sentence.startswith(str(path)) and sentence.endswith(".") and "\n" not in sentence and len(sentence) < 400
+    assert sentence.startswith(str(path)) and sentence.endswith(".") and "\n" not in sentence and len(sentence) < 450
 
 
 def test_bytes_that_are_no_text(tmp_path):
