@@ -8,7 +8,8 @@ from gmip import _numbers
 from gmip._cli import show
 
 if TYPE_CHECKING:
-    from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, RunCheck
+    from gmip.auditing.check_schema import RunCheck
+    from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit
     from gmip.report import Written
 
 __all__ = ["print_audit"]

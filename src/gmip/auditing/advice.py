@@ -19,7 +19,8 @@ from gmip.accounting.alternative_words import (
 )
 from gmip.accounting.alternatives import Alternative, Ways, alternatives
 from gmip.accounting.mechanism import NoisySGD
-from gmip.auditing.schema import Advice, AttackerAnswer, AttackOutcome, Verdict, Way
+from gmip.auditing.advice_schema import Advice, Way
+from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Verdict
 from gmip.stats.scores import GUESSED_SEED
 
 __all__ = ["advise", "ranked"]

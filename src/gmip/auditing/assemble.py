@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from gmip._io import Lock, make_folder
 from gmip._progress import Progress
 from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.advice_schema import Advice
 from gmip.auditing.attacker_answers import attacker_answers, leading_attack, with_groups
+from gmip.auditing.check_schema import RunCheck
 from gmip.auditing.groups import Groups, group_outcomes
 from gmip.auditing.individual_promises import OwnMu, summarised
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.schema import (
-    Advice,
     AttackerAnswer,
     AttackOutcome,
     AuditResult,
@@ -28,7 +29,6 @@ from gmip.auditing.schema import (
     Goal,
     Promise,
     RunAudit,
-    RunCheck,
     RunFacts,
     Sees,
     Verdict,

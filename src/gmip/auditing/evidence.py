@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.auditing.schema import CheckOutcome
+from gmip.auditing.check_schema import CheckOutcome
 
 __all__ = ["LEVEL", "SAME", "SHARE", "SURE", "TITLES", "Compared", "Layer", "Recomputed", "passed", "unchecked"]
 

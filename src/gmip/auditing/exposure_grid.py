@@ -10,7 +10,7 @@ from gmip._numbers import number
 from gmip.accounting.account import account, coarsely
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import Claim
-from gmip.auditing.schema import WhatIf
+from gmip.auditing.advice_schema import WhatIf
 
 __all__ = ["what_if"]
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from gmip._numbers import count, number
 from gmip._validate import listed
+from gmip.auditing.check_schema import CheckOutcome
 from gmip.auditing.evidence import SHARE, TITLES, Layer, Recomputed, passed, unchecked
-from gmip.auditing.schema import CheckOutcome
 from gmip.stats.residuals import cosine_p_value, normal_p_value, shared_noise, size_p_value
 
 __all__ = ["between_steps", "judge_noise", "left_over"]

@@ -13,21 +13,14 @@ from gmip.accounting.account import account
 from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise
+from gmip.auditing.advice_schema import Advice
 from gmip.auditing.assemble import Attacked, Candidates, Criteria, Labels, NameOf, assemble
+from gmip.auditing.check_schema import RunCheck
 from gmip.auditing.exposure_grid import what_if
 from gmip.auditing.groups import Groups
 from gmip.auditing.individual_promises import OwnNorms, own_mus
 from gmip.auditing.promises import all_promises, given_promise, listed_curve
-from gmip.auditing.schema import (
-    Advice,
-    AttackerAnswer,
-    AttackOutcome,
-    Promise,
-    RunAudit,
-    RunCheck,
-    RunFacts,
-    Verdict,
-)
+from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Promise, RunAudit, RunFacts, Verdict
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.trace import Trace

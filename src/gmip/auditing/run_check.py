@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip._numbers import chance, count, number, percent
+from gmip.auditing.check_schema import CheckOutcome
 from gmip.auditing.evidence import SAME, SHARE, SURE, TITLES, Compared, Layer, Recomputed, passed, unchecked
 from gmip.auditing.noise_check import between_steps, judge_noise, left_over
-from gmip.auditing.schema import CheckOutcome
 from gmip.stats.residuals import normal_p_value, quadratic_form_p_value, size_p_value
 
 __all__ = ["judge", "named_factor"]

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip._numbers import count, number
+from gmip.auditing.check_schema import CheckOutcome, CheckStatus
 from gmip.auditing.evidence import SHARE, TITLES, unchecked
 from gmip.auditing.run_check import named_factor
-from gmip.auditing.schema import CheckOutcome, CheckStatus
 from gmip.stats.residuals import normal_p_value
 
 __all__ = ["Sampled", "judge_sampled"]

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from gmip._html import card
 from gmip._svg import picture
+from gmip.auditing.advice_schema import Advice, TriedAccuracy, WhatIf
+from gmip.auditing.check_schema import RunCheck
+from gmip.auditing.frozen import Count, Frozen, Share
 
 __all__ = [
     "FORMAT",
     "VERSION",
-    "Advice",
     "AttackOutcome",
     "AttackerAnswer",
     "AuditResult",
     "Band",
-    "CheckOutcome",
-    "CheckStatus",
     "Curve",
     "Estimate",
     "Evidence",
@@ -32,33 +32,22 @@ __all__ = [
     "Promise",
     "Provenance",
     "RunAudit",
-    "RunCheck",
     "RunFacts",
     "Sees",
-    "TriedAccuracy",
     "Verdict",
     "VerdictKind",
-    "Way",
-    "WhatIf",
 ]
 
 FORMAT: Literal["gmip-audit"] = "gmip-audit"
 VERSION: Literal[1] = 1
 
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Count = Annotated[int, Field(ge=0)]
 VerdictKind = Literal["consistent", "exposed", "inconclusive", "measured"]  # measured: nothing was promised
 # What an attacker sees, the most first; "scores" where only the scores of somebody's attack are known.
 Sees = Literal["gradients", "weights", "predictions", "scores"]
 Standing = Literal["proved", "approximation", "given", "measured"]
-CheckStatus = Literal["passed", "failed", "unchecked"]  # unchecked: the sentence says why
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Estimate(_Frozen):
+class Estimate(Frozen):
     """A measured number and its interval at the audit's confidence."""
 
     value: float
@@ -66,7 +55,7 @@ class Estimate(_Frozen):
     upper: float
 
 
-class Curve(_Frozen):
+class Curve(Frozen):
     """Points of an ROC, from (0, 0) to (1, 1)."""
 
     fpr: tuple[Share, ...]
@@ -82,7 +71,7 @@ class Curve(_Frozen):
         return f"<Curve of {len(self.fpr)} points>"
 
 
-class Band(_Frozen):
+class Band(Frozen):
     """Interval of the TPR at some FPRs."""
 
     fpr: tuple[Share, ...]
@@ -99,7 +88,7 @@ class Band(_Frozen):
         return f"<Band of {len(self.fpr)} points>"
 
 
-class Promise(_Frozen):
+class Promise(Frozen):
     """A curve that an attacker should stay below (accountant), or is expected to reach.
 
     Attributes
@@ -136,14 +125,14 @@ class Promise(_Frozen):
         return self.standing == "proved" if self.kind is None else self.kind == "bound"
 
 
-class MuBound(_Frozen):
+class MuBound(Frozen):
     """A lower confidence bound on mu, by one method."""
 
     method: str
     mu: Annotated[float, Field(ge=0.0)]
 
 
-class AttackOutcome(_Frozen):
+class AttackOutcome(Frozen):
     """One attack on one run (or on several runs of one recipe: `repeats`)."""
 
     attack: str
@@ -185,7 +174,7 @@ class AttackOutcome(_Frozen):
         return max((high - low for low, high in self.ties), default=0.0)
 
 
-class Verdict(_Frozen):
+class Verdict(Frozen):
     """The answer. `headline` is one sentence for everybody, `reasons` are for those who ask why."""
 
     kind: VerdictKind
@@ -197,14 +186,14 @@ class Verdict(_Frozen):
     unmatched: bool = False  # the check of the record failed; the headline begins with that
 
 
-class Goal(_Frozen):
+class Goal(Frozen):
     """What is good enough: at most `tpr` of the members found at a false-alarm rate `fpr`."""
 
     tpr: Share
     fpr: Share
 
 
-class Evidence(_Frozen):
+class Evidence(Frozen):
     """The measurement that says most about a leak, and what was promised there."""
 
     attack: str
@@ -214,7 +203,7 @@ class Evidence(_Frozen):
     promised: Share | None = None
 
 
-class AttackerAnswer(_Frozen):
+class AttackerAnswer(Frozen):
     """What one kind of attacker finds, and whether that is good enough.
 
     Attributes
@@ -263,79 +252,7 @@ class AttackerAnswer(_Frozen):
     tpr_lower: Share = 0.0
 
 
-class TriedAccuracy(_Frozen):
-    """Accuracy of trainings that were made to measure it, on records that they did not train on: the mean over `seeds`
-    of them, its standard error (0 for one), and in words what they were trained on."""
-
-    mean: Share
-    error: Annotated[float, Field(ge=0.0)]
-    seeds: Annotated[int, Field(ge=1)]
-    trained_on: str
-
-
-class Way(_Frozen):
-    """One way to the goal, found and checked by the accountant.
-
-    Attributes
-    ----------
-    change : what changes; nothing else does. "noise-alone": by noise alone (differential privacy), for any record.
-    name, setting : what it is called, and what to set, in words.
-    changes : fields of the run -> their new values; empty for a schedule.
-    tpr : the share of the members found at the goal's FPR then: at most (kind "bound"), or about ("forecast").
-    for_whom : the record and the attacker that this is about.
-    accuracy : what the model is then good for; None: not measured.
-    """
-
-    change: Literal["noise", "noise-alone", "batch", "steps", "clip", "parameters", "data"]
-    name: str
-    setting: str
-    changes: dict[str, float | int] = Field(default_factory=dict)
-    tpr: Share
-    kind: Literal["bound", "forecast"]
-    for_whom: str
-    accuracy: TriedAccuracy | None = None
-
-
-class Advice(_Frozen):
-    """Something to do, with the command that does it, or shows it, where there is one."""
-
-    text: str
-    command: str | None = None
-    way: Way | None = None  # None: advice of another kind
-
-
-class WhatIf(_Frozen):
-    """What would be promised with other noise and other batches, everything else, the number of steps too, as it is.
-
-    Attributes
-    ----------
-    noise_std : on the batch mean, rising; of a schedule that of its first phase, the others in proportion.
-    batch_size : rising; of a schedule that of its first phase, which is not changed.
-    tpr : at the goal's FPR; one row for each noise, one column for each batch size.
-    own : row and column of the run itself.
-    kind : "bound" if "at most" can be said of every number, else "forecast".
-    for_whom : the record and the attacker that they are about.
-    left_out : a sentence on what was not computed; None: nothing was left out.
-    """
-
-    noise_std: tuple[Annotated[float, Field(ge=0.0)], ...]
-    batch_size: tuple[Count, ...]
-    tpr: tuple[tuple[Share, ...], ...]
-    own: tuple[Count, Count]
-    kind: Literal["bound", "forecast"]
-    for_whom: str
-    left_out: str | None = None
-
-    @model_validator(mode="after")
-    def _sizes(self) -> Self:
-        if len(self.tpr) != len(self.noise_std) or any(len(row) != len(self.batch_size) for row in self.tpr):
-            raise ValueError("needs a TPR for each noise and each batch size")
-        if self.own[0] >= len(self.noise_std) or self.own[1] >= len(self.batch_size):
-            raise ValueError("the run itself is outside the table")
-        return self
-
-
-class Exposed(_Frozen):
+class Exposed(Frozen):
     """A member that the strongest attack finds most easily; who that is, not what its record says."""
 
     id: int | str
@@ -347,7 +264,7 @@ class Exposed(_Frozen):
     own_mu: Annotated[float, Field(ge=0.0)] | None = None  # by its own gradients; None: not known, or not finite
 
 
-class GroupOutcome(_Frozen):
+class GroupOutcome(Frozen):
     """What the strongest attack finds among the members and non-members of one group.
 
     Intervals and the bound on mu hold at the audit's confidence for all groups and attacks together. A group with fewer
@@ -363,7 +280,7 @@ class GroupOutcome(_Frozen):
     folded: Count = 0  # in what is shared: how many small groups this row stands for
 
 
-class IndividualPromises(_Frozen):
+class IndividualPromises(Frozen):
     """How the mus of the audited members, each by its own gradients along the run, compare with the promise.
 
     Attributes
@@ -385,7 +302,7 @@ class IndividualPromises(_Frozen):
     for_whom: str
 
 
-class Gate(_Frozen):
+class Gate(Frozen):
     """A limit for pipelines: the lower bound of the TPR at an FPR must not exceed `limit`."""
 
     fpr: Share
@@ -399,7 +316,7 @@ class Gate(_Frozen):
     doubted: bool = False  # the attacks looked at the wrong thing (`RunAudit.suspect`): not passed, without a finding
 
 
-class RunFacts(_Frozen):
+class RunFacts(Frozen):
     """What ran; None: not known. Where `noise_std` is not known, neither is whether gradients were clipped."""
 
     dataset_size: Count | None = None
@@ -419,72 +336,7 @@ class RunFacts(_Frozen):
     recorded_params: Count | None = None  # None: all of num_params
 
 
-class CheckOutcome(_Frozen):
-    """One question about a record: does it look as the declared run must look?
-
-    Attributes
-    ----------
-    check : its key, such as "scale" or "noise-size"; title : for people.
-    sentence : the answer in words.
-    value, expected : the number that was found and the one that the declared run has, where there is one.
-    p_value : the chance of such a number if the run is as declared, where chance plays a part; for all that the check
-        looked at together.
-    """
-
-    check: str
-    title: str
-    status: CheckStatus
-    sentence: str
-    value: float | None = None
-    expected: float | None = None
-    p_value: Share | None = None
-
-
-class RunCheck(_Frozen):
-    """Whether the record of a run is what the declared run would have left.
-
-    Attributes
-    ----------
-    steps : numbers of the steps whose gradient was computed again.
-    level : the chance that a sound run fails, for all checks together.
-    """
-
-    outcomes: tuple[CheckOutcome, ...]
-    steps: tuple[int, ...] = ()
-    level: Share = 0.01
-
-    @property
-    def failed(self) -> tuple[CheckOutcome, ...]:
-        return tuple(one for one in self.outcomes if one.status == "failed")
-
-    @property
-    def unchecked(self) -> tuple[CheckOutcome, ...]:
-        return tuple(one for one in self.outcomes if one.status == "unchecked")
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing failed. What was not checked is in `unchecked`."""
-        return not self.failed
-
-    @property
-    def noise_unchecked(self) -> bool:
-        """Whether noise was declared, and its size, or whether it is drawn anew, could not be checked."""
-        return any(one.check in ("noise-size", "noise-steps") for one in self.unchecked)
-
-    @property
-    def headline(self) -> str:
-        """The answer in one sentence, or two."""
-        failed, open_ = self.failed, self.unchecked
-        if failed:
-            first = failed[0].sentence
-            return f"The record does not match the declared run: {first[:1].lower()}{first[1:]}"
-        if len(open_) == len(self.outcomes):
-            return "The record could not be checked against the declared run."
-        rest = f" {len(open_)} of {len(self.outcomes)} checks could not be made." if open_ else ""
-        return f"The record matches the declared run in all that could be checked.{rest}"
-
-
-class RunAudit(_Frozen):
+class RunAudit(Frozen):
     """All about one run."""
 
     name: str
@@ -516,7 +368,7 @@ class RunAudit(_Frozen):
     __str__ = __repr__
 
 
-class Provenance(_Frozen):
+class Provenance(Frozen):
     """How to repeat the audit."""
 
     command: str
@@ -536,7 +388,7 @@ class _Beside(dict[str, Sequence[Any]]):
     __hash__ = None
 
 
-class AuditResult(_Frozen):
+class AuditResult(Frozen):
     """An audit of one or more runs. In memory its candidates come with it, which `write_report` writes; result.json has
     the most exposed only."""
 

@@ -11,8 +11,9 @@ from scipy.special import ndtr, ndtri
 from gmip._numbers import chance, count, interval, number, percent, rate, rate_key
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.attacker_answers import enough_candidates, exposed_group
+from gmip.auditing.check_schema import RunCheck
 from gmip.auditing.promises import excludes_nothing
-from gmip.auditing.schema import AttackOutcome, Gate, GroupOutcome, RunCheck, Verdict, VerdictKind
+from gmip.auditing.schema import AttackOutcome, Gate, GroupOutcome, Verdict, VerdictKind
 from gmip.stats import Pooled, RunScores, noticeable_tpr, pool, tie_blocks, tpr_lower_bound
 
 __all__ = [

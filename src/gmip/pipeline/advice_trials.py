@@ -17,7 +17,8 @@ from gmip._io import make_folder, read_if_there, sha256, write
 from gmip._numbers import count, duration
 from gmip._progress import Progress
 from gmip.auditing.advice import ranked
-from gmip.auditing.schema import Advice, RunAudit, TriedAccuracy
+from gmip.auditing.advice_schema import Advice, TriedAccuracy
+from gmip.auditing.schema import RunAudit
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
 from gmip.pipeline.audited_runs import AuditedRun, repeat_seed
 from gmip.tasks import Recipe, Task

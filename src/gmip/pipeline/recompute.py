@@ -19,10 +19,10 @@ from gmip._random import Stream
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import gram
+from gmip.auditing.check_schema import CheckOutcome, RunCheck
 from gmip.auditing.evidence import LEVEL, SHARE, TITLES, Compared, Layer, Recomputed, unchecked
 from gmip.auditing.run_check import judge
 from gmip.auditing.sampled_check import Sampled, judge_sampled
-from gmip.auditing.schema import CheckOutcome, RunCheck
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats.inclusions import contradiction
 from gmip.tasks import Task, load

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gmip._html import Html, tag
 from gmip._numbers import percent, rate
+from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way
 from gmip.auditing.attacker_answers import DEFAULT_GOAL
-from gmip.auditing.schema import Advice, AuditResult, RunAudit, TriedAccuracy, Way
+from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.report.page import command, folded, table_html
 from gmip.report.tables import Cell, Table
 

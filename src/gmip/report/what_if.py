@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from gmip._html import Html, embedded_json, join, tag
 from gmip._numbers import count, percent, rate, setting
+from gmip.auditing.advice_schema import WhatIf
 from gmip.auditing.attacker_answers import DEFAULT_GOAL
-from gmip.auditing.schema import AuditResult, Goal, RunAudit, WhatIf
+from gmip.auditing.schema import AuditResult, Goal, RunAudit
 from gmip.report.page import scroll
 
 __all__ = ["what_if_part"]

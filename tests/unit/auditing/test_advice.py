@@ -10,7 +10,8 @@ import pytest
 from gmip import Gaussian, NoisySGD, account
 from gmip.auditing import advise, verdict
 from gmip.auditing.advice import ranked
-from gmip.auditing.schema import Advice, AttackerAnswer, TriedAccuracy, Way
+from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way
+from gmip.auditing.schema import AttackerAnswer
 from gmip.cli import main
 from gmip.stats.scores import GUESSED_SEED
 from tests.unit.auditing.scored import CONFIDENCE, measured

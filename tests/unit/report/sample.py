@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
 from gmip._numbers import interval, percent
+from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way, WhatIf
 from gmip.auditing.schema import (
-    Advice,
     AttackOutcome,
     AuditResult,
     Band,
@@ -23,10 +23,7 @@ from gmip.auditing.schema import (
     Provenance,
     RunAudit,
     RunFacts,
-    TriedAccuracy,
     Verdict,
-    Way,
-    WhatIf,
 )
 from gmip.stats.roc import auc, roc_curve, tpr_at_fpr
 

@@ -130,6 +130,13 @@ class Decode(Attack):
         )
 
     def _say(self, found: Decoded) -> None:
+        if found.sure > 0.0 and not (found.settled or found.late):
+            warnings.warn(
+                f"decoding did not settle in {found.sweeps} sweeps: its odds still change, and say less than they seem "
+                "to. Raise `most_sweeps`, or list fewer candidates whose records are nearly equal.",
+                GmipWarning,
+                stacklevel=4,
+            )
         if found.misfit > MISFIT:
             warnings.warn(
                 "the list does not explain the published gradients: what it leaves open is "

@@ -60,8 +60,9 @@ def decode_optimum(
     ----------
     As of `decode`. How exactly a solver met its optimum is estimated, by maximum likelihood of a Gaussian residual that
     is the same in all directions: approximate. Away from an optimum the residual is large, the odds are small, and
-    `distance` tells. Whether members drawn at random from the list explain the weights is tested, too (`explained`): a
-    list without the members, or a model that interpolates them, fails unless there are only a few tens of directions.
+    `distance` tells; far from one, where the list explains nothing either, they are 0. Whether members drawn at random
+    from the list explain the weights is tested, too (`explained`): a list without the members, or a model that
+    interpolates them, fails unless there are only a few tens of directions.
     """
     rows = check.matrix("candidates", candidates).astype(np.float64, copy=False)
     c, d = rows.shape
@@ -175,7 +176,9 @@ def _decoded(
     found: Decoded = decode([seen], dataset_size=members, coverage=coverage, most_sweeps=most_sweeps)
     explained = fit.relative < _LOOSE and not (fit.gain > _DOUBTED and fit.excess > _EXCESS)
     odds = shrunk(found.log_odds, far, FAR[1])
-    if not explained:
+    if not explained and far > FAR[1]:  # the published sum is not that of the members: it ranks nobody
+        odds = np.zeros_like(odds)
+    elif not explained:
         odds = odds * min(1.0, _UNDECIDED / max(float(np.abs(odds).max()), 1.0e-300))
     return OptimumOutcome(
         log_odds=odds, distance=far, residual=fit.relative, excess=fit.excess, explained=explained, decoded=found

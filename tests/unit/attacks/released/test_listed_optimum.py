@@ -61,7 +61,20 @@ def test_scores_shrink_away_from_an_optimum():
     smaller = found.decoded.log_odds / found.distance
     if not found.explained:
         smaller /= max(1.0, np.abs(smaller).max())
+    if not found.explained and found.distance > 3.0:
+        smaller = np.zeros(len(smaller))
     np.testing.assert_allclose(found.log_odds, smaller)
+
+
+@pytest.mark.parametrize("dims", [20, 150])
+def test_a_wrong_penalty_ranks_nobody(dims):
+    """With twenty times the penalty the published sum is not that of the members: the order would be reversed."""
+    for seed in range(5):
+        at = ridge(seed, 60, dims)
+        found = decode_optimum(at.listed, penalty_gradient=20.0 * at.penalty, dataset_size=60)
+        assert not found.explained
+        assert found.distance > 3.0
+        np.testing.assert_array_equal(found.log_odds, 0.0)
 
 
 @pytest.mark.parametrize("dims", [30, 75, 200])
