@@ -19,9 +19,10 @@ from _harness import Row
 from torch import nn
 
 from gmip.attacks import Attack, Decode, GLiR
-from gmip.tasks import Examples, Recipe, Task, load
+from gmip.tasks import Examples, Task, load
 from gmip.trace import Trace
 from gmip.training import train
+from gmip.vocabulary import Recipe
 
 NAME = "lists"
 SEEDS = NULL_SEEDS = range(10, 15)  # on which nothing was tuned

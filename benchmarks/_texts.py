@@ -10,10 +10,11 @@ from _games import Book, Page, area, markdown, percent
 from torch import nn
 
 from gmip.attacks import Attack, Loss, MinK, Reference
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.tasks.sequences import next_token_loss
 from gmip.trace import Trace
 from gmip.training import train
+from gmip.vocabulary import Recipe
 
 NAME, SEEDS, NULL_SEEDS = "texts", range(5), range(10)
 VOCABULARY, LENGTH, MEMBERS = 30, 12, 100

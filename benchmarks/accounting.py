@@ -30,7 +30,7 @@ from scipy.stats import ncx2
 from gmip.accounting import noncentral_chi2
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
-from gmip.accounting.mechanism import NoisySGD
+from gmip.vocabulary import NoisySGD
 
 Array = NDArray[np.float64]
 

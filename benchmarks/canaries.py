@@ -40,8 +40,9 @@ from gmip.accounting.families import PiecewiseLinear
 from gmip.canaries import DirectionCanaries, RecordCanaries
 from gmip.stats.bounds import claim_p_value, epsilon_lower_bound, mu_lower_bound
 from gmip.stats.intervals import RunScores
-from gmip.tasks import Recipe, Task, load
+from gmip.tasks import Task, load
 from gmip.training import train
+from gmip.vocabulary import Recipe
 
 DELTA = 1.0e-5
 SIZE, BATCH, STEPS = 1000, 100, 100

@@ -30,9 +30,10 @@ from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.step_vectors import inner_products
 from gmip.attacks.work import Budget, as_seconds
 from gmip.stats.roc import auc, tpr_at_fpr
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 from gmip.training import train
+from gmip.vocabulary import Recipe
 
 RECORDS, MEMBERS, BATCH = 4_000, 400, 100
 

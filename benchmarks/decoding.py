@@ -26,9 +26,10 @@ from torch import nn
 from gmip.attacks import Attack, Decode, OptimumDecode
 from gmip.errors import GmipWarning
 from gmip.stats.roc import auc
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 from gmip.training import train
+from gmip.vocabulary import Recipe
 
 LIMIT = "3 GiB"
 ATTACKS: dict[str, Attack] = {

@@ -272,7 +272,8 @@ def large_task(widths: Sequence[int], steps: int) -> Any:
     import torch
     from torch import nn
 
-    from gmip.tasks import Examples, Recipe, Task
+    from gmip.tasks import Examples, Task
+    from gmip.vocabulary import Recipe
 
     def model() -> nn.Module:
         layers: list[nn.Module] = []

@@ -44,8 +44,9 @@ from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from gmip.tasks import Recipe, Task, load
+from gmip.tasks import Task, load
 from gmip.training import evaluate, record, train
+from gmip.vocabulary import Recipe
 
 # -- 1. recording -----------------------------------------------------------------------------------------------------
 

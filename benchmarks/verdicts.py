@@ -15,7 +15,6 @@ from collections import Counter
 import numpy as np
 
 from gmip.accounting.families import Gaussian
-from gmip.accounting.tradeoff import Claim
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, attacker_answers
 from gmip.auditing.check_schema import CheckOutcome, RunCheck
 from gmip.auditing.outcomes import attack_outcome
@@ -23,6 +22,7 @@ from gmip.auditing.promises import promise
 from gmip.auditing.schema import AttackerAnswer, Verdict
 from gmip.auditing.verdict import tpr_lower_bounds, unmatched, verdict
 from gmip.stats import RunScores
+from gmip.vocabulary import Claim
 
 TRUTHS = {  # mu
     "no leak": 0.0,

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from gmip.accounting.gaussian_pair import ChiSquared as ChiSquared
     from gmip.accounting.gaussian_pair import GaussianPair as GaussianPair
     from gmip.accounting.gaussian_pair import spectral_step as spectral_step
-    from gmip.accounting.mechanism import NoisySGD as NoisySGD
     from gmip.accounting.stochastic import stochastic_composition as stochastic_composition
     from gmip.accounting.tradeoff import TradeOff as TradeOff
     from gmip.attacks import CFD as CFD
@@ -59,13 +58,14 @@ if TYPE_CHECKING:
     from gmip.pipeline import check_run as check_run
     from gmip.stats import ScoreSet as ScoreSet
     from gmip.tasks import Examples as Examples
-    from gmip.tasks import Recipe as Recipe
     from gmip.tasks import Task as Task
     from gmip.trace import Trace as Trace
     from gmip.training import record as record
     from gmip.training import train as train
     from gmip.tuning import PrivacyTarget as PrivacyTarget
     from gmip.tuning import tune as tune
+    from gmip.vocabulary import NoisySGD as NoisySGD
+    from gmip.vocabulary import Recipe as Recipe
 
     __version__: str
 
@@ -75,7 +75,6 @@ _PUBLIC = {
     "gmip.accounting.calibrate": ("calibrate",),
     "gmip.accounting.composition": ("compose",),
     "gmip.accounting.families": ("EpsilonDelta", "Gaussian", "PiecewiseLinear"),
-    "gmip.accounting.mechanism": ("NoisySGD",),
     "gmip.accounting.gaussian_pair": ("ChiSquared", "GaussianPair", "spectral_step"),
     "gmip.accounting.stochastic": ("stochastic_composition",),
     "gmip.accounting.tradeoff": ("TradeOff",),
@@ -86,10 +85,11 @@ _PUBLIC = {
     ),
     "gmip.pipeline": ("audit", "audit_estimator", "check_run"),
     "gmip.stats": ("ScoreSet",),
-    "gmip.tasks": ("Examples", "Recipe", "Task"),
+    "gmip.tasks": ("Examples", "Task"),
     "gmip.trace": ("Trace",),
     "gmip.training": ("record", "train"),
     "gmip.tuning": ("PrivacyTarget", "tune"),
+    "gmip.vocabulary": ("NoisySGD", "Recipe"),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 _HOMES |= dict.fromkeys(attacks.__all__, "gmip.attacks")

@@ -24,10 +24,11 @@ from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.tasks.sequences import next_token_loss
 from gmip.trace import Trace
 from gmip.training import record
+from gmip.vocabulary import Recipe
 
 __all__ = ["AttackContract", "Scene", "make_task", "make_text_task", "record_run"]
 

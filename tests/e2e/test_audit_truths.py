@@ -18,9 +18,11 @@ import torch
 from torch import nn
 
 import gmip
+from gmip.accounting.calibrate import with_least_noise
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.tasks import Examples, Recipe, Task, load
+from gmip.tasks import Examples, Task, load
 from gmip.training import noisy_stepper, train
+from gmip.vocabulary import Recipe
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +110,7 @@ def nothing_wrong() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def digits() -> Task:
     task = load("digits")
-    recipe = task.recipe.replace(**NOISY).with_least_noise(650, target_mu=0.3)
+    recipe = with_least_noise(task.recipe.replace(**NOISY), 650, target_mu=0.3)
     return dataclasses.replace(task, recipe=recipe)
 
 

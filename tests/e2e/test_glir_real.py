@@ -16,9 +16,10 @@ from gmip.attacks import GLiR
 from gmip.attacks.glir import Play
 from gmip.errors import DataUnavailable
 from gmip.stats.roc import auc, tpr_at_fpr
-from gmip.tasks import Recipe, Task, load
+from gmip.tasks import Task, load
 from gmip.trace import Trace
 from gmip.training import train
+from gmip.vocabulary import Recipe
 
 pytestmark = pytest.mark.slow
 

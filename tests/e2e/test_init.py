@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gmip.report import read_result
-from gmip.tasks import Recipe, load
+from gmip.tasks import load
+from gmip.vocabulary import Recipe
 from tests.e2e.cli import assert_one_sentence
 
 

@@ -17,9 +17,10 @@ pytest.importorskip("torch", reason="training needs the extra gmip[train]")
 import torch
 from torch import nn
 
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 from gmip.training import train
+from gmip.vocabulary import Recipe
 
 KILLS = {"noisy, Adam, Poisson": 10, "plain, momentum, shuffled": 5}
 RECIPES = {

@@ -26,7 +26,8 @@ from gmip.training import NoisyStepper
 TASK = """
 import torch
 from torch import nn
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
+from gmip.vocabulary import Recipe
 
 def make_task(norm=False, scale=1.0):
     generator = torch.Generator().manual_seed(0)

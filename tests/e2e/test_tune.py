@@ -24,7 +24,8 @@ from gmip.trace import Trace
 TASK = """
 import torch
 from torch import nn
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
+from gmip.vocabulary import Recipe
 
 def make_task():
     generator = torch.Generator().manual_seed(0)

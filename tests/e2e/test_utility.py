@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="training needs the extra gmip[train]")
 
+from gmip.accounting.calibrate import with_least_noise
 from gmip.errors import DataUnavailable
 from gmip.tasks import load
 from gmip.training import count_params, train
@@ -35,7 +36,7 @@ def test_accuracy_at_equal_mu(name, mu):
     num_params = count_params(task.make_model())
     noise, accuracy = {}, {}
     for notion, accounting in NOTIONS.items():
-        recipe = base.with_least_noise(num_params, target_mu=mu, **accounting)
+        recipe = with_least_noise(base, num_params, target_mu=mu, **accounting)
         noise[notion] = recipe.noise_std
         accuracy[notion] = np.array([train(task, recipe, seed=seed).test_accuracy for seed in SEEDS])
     assert noise["tight"] <= noise["paper"] <= noise["gdp"] * (1.0 + 1e-6)

@@ -23,8 +23,8 @@ from gmip.accounting import _lattice, _loss
 from gmip.accounting.account import account
 from gmip.accounting.composition import Composed, compose
 from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
+from gmip.vocabulary import NoisySGD
 
 GRID_ERROR = 1.0e-4  # what `account` promises of the TPR
 # `tpr_error` is an average over where a threshold falls between two grid points; see test_the_stated_error_is_a_bound.

@@ -111,7 +111,8 @@ TASKS = {
 OWN = """
 import torch
 from torch import nn
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
+from gmip.vocabulary import Recipe
 
 SCALE, KEEP, LAYERS = 1.0, 120, [nn.Linear(4, 2)]
 {}

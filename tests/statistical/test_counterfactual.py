@@ -16,9 +16,10 @@ from torch import nn
 from gmip.attacks.counterfactual import CFD, CFDLRT
 from gmip.attacks.shadow import Shadows
 from gmip.stats import ScoreSet, auc
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 from gmip.training.loop import train
+from gmip.vocabulary import Recipe
 
 pytestmark = pytest.mark.slow
 TARGETS = 6

@@ -72,6 +72,7 @@ OF_THE_WHOLE = {"test_architecture.py"}
 SHARED_NAMES = {
     "__init__.py": "Python's",
     **dict.fromkeys(("account.py", "audit.py", "calibrate.py", "convert.py"), "a command of _cli, or an experiment"),
+    "claims.py": "what a claim is, and what the accountant claims",
     "errors.py": "gmip's errors, and how the command line words them",
     "schema.py": "what is on disk, of a trace and of a result",
 }

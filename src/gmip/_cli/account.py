@@ -13,8 +13,8 @@ from gmip._cli.stages import patience
 from gmip.accounting.account import Composition, mu_per_step
 from gmip.accounting.account import account as account_run
 from gmip.accounting.claims import ADJACENCY, at_most, found
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["account"]
 

@@ -19,8 +19,8 @@ from gmip.accounting.alternatives import alternatives as find_alternatives
 from gmip.accounting.calibrate import SolveFor
 from gmip.accounting.calibrate import calibrate as calibrate_run
 from gmip.accounting.claims import at_most
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["calibrate"]
 

@@ -16,10 +16,10 @@ from gmip import _numbers
 from gmip._cli import parse
 from gmip._cli.errors import BadRequest
 from gmip.accounting.account import BOUNDS, COMPOSITIONS, NOTIONS, Composition
-from gmip.accounting.mechanism import SAMPLINGS
 from gmip.accounting.random_record import ANY, AnyRecord
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
+from gmip.vocabulary import SAMPLINGS
 
 __all__ = [
     "ACCOUNTING",

@@ -9,7 +9,7 @@ from typing import Any, Final
 from gmip._cli import parse
 from gmip._cli.errors import BadRequest, listed
 from gmip._validate import did_you_mean
-from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
+from gmip.vocabulary import SAMPLINGS, NoisySGD
 
 __all__ = ["as_understood", "build_runs", "slow_because"]
 

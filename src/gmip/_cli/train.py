@@ -21,16 +21,16 @@ from gmip._cli.errors import BadRequest, needs_extra
 from gmip._cli.stages import warnings_in_one_line
 from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
+from gmip.accounting.calibrate import with_least_noise
 from gmip.accounting.claims import at_most, found
-from gmip.accounting.convert import noise_std_from_multiplier
-from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
 from gmip.errors import GmipWarning
+from gmip.vocabulary import SAMPLINGS, NoisySGD
 
 if TYPE_CHECKING:
     from gmip.accounting.tradeoff import TradeOff
     from gmip.canaries import DirectionCanaries
-    from gmip.tasks import Recipe
     from gmip.training import BatchScores
+    from gmip.vocabulary import Recipe
 
 __all__ = ["train"]
 
@@ -231,7 +231,7 @@ def train(
         if written is not None:
             made = written.kept(made, num_params, calibrate=target is None and not noise)
         if target is not None:
-            made = made.with_least_noise(num_params, **target.keywords, **accounting)
+            made = with_least_noise(made, num_params, **target.keywords, **accounting)
         described = made.run(num_params)
         promise = None if written is None or target is not None else written.target
         # For the record and the attacker that the target is about.
@@ -392,9 +392,7 @@ def _noisy(recipe: Recipe, noise: dict[str, float]) -> Recipe:
     if "noise_multiplier" in noise:
         if recipe.clip_norm is None:
             raise BadRequest("--noise-multiplier needs --clip, its unit", remedy="add --clip")
-        multiplier = noise["noise_multiplier"]
-        std = noise_std_from_multiplier(multiplier, clip_norm=recipe.clip_norm, batch_size=recipe.batch_size)
-        return recipe.replace(noise_std=std)
+        return recipe.with_noise_multiplier(noise["noise_multiplier"])
     return recipe.replace(**noise)
 
 

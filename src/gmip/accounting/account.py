@@ -13,12 +13,12 @@ from gmip.accounting._epoch import coarsely, epoch_atoms
 from gmip.accounting.claims import gdp_claim, gmip_claim
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose
 from gmip.accounting.families import Discrete, Gaussian
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.random_record import ANY, AnyRecord, random_record
 from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step
 from gmip.accounting.stochastic import group_susceptibilities
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import NoisySGD
 
 __all__ = [
     "BOUNDS",

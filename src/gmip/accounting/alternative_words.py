@@ -10,7 +10,7 @@ import numpy as np
 
 from gmip._numbers import count, number, percent, rate, setting
 from gmip.accounting.alternatives import Alternative, Change, Closed, Ways
-from gmip.accounting.mechanism import NoisySGD
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["NAMES", "calculator_command", "closed_sentence", "reached", "run_options", "setting_words", "typed"]
 

@@ -13,9 +13,9 @@ from gmip._numbers import count, number, percent
 from gmip.accounting._epoch import coarsely
 from gmip.accounting.account import Notion, account, as_runs
 from gmip.accounting.calibrate import Target, calibrate, smallest_that_meets
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument, UnreachableTarget
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["Alternative", "Change", "Closed", "Ways", "alternatives"]
 

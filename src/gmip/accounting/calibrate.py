@@ -13,12 +13,12 @@ from gmip import _validate as check
 from gmip.accounting._epoch import coarsely
 from gmip.accounting.account import Composition, Notion, Susceptibility, account, as_runs
 from gmip.accounting.convert import mu_from_epsilon_delta
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument, UnreachableTarget
+from gmip.vocabulary import NoisySGD, Recipe
 
-__all__ = ["SOLVABLE", "Target", "calibrate"]
+__all__ = ["SOLVABLE", "Target", "calibrate", "with_least_noise"]
 
 SolveFor = Literal["noise_std", "batch_size", "num_steps"]
 SOLVABLE: tuple[SolveFor, ...] = ("noise_std", "batch_size", "num_steps")
@@ -181,6 +181,11 @@ def calibrate(  # type: ignore[misc]  # the keywords are below, once
         return _smallest_batch(run, target, lambda one: measured([one]), hold)
     found = _least_noise(runs, target, measured, notion, bound, loose=isinstance(susceptibility, str))
     return found[0] if isinstance(run, NoisySGD) else found
+
+
+def with_least_noise(recipe: Recipe, num_params: int, **target: Any) -> Recipe:
+    """The recipe with the least noise that meets a target, given by keywords of `calibrate`."""
+    return recipe.replace(noise_std=calibrate(recipe.run(num_params), **target).noise_std)
 
 
 def _least_noise(

@@ -9,9 +9,9 @@ import numpy as np
 
 from gmip import _numbers
 from gmip.accounting.decodability import list_caveat
-from gmip.accounting.mechanism import NoisySGD, Sampling
-from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, Adjacency, Claim, Kind, TradeOff
+from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import Adjacency, Claim, Kind, NoisySGD, Sampling
 
 __all__ = ["ADJACENCY", "at_most", "found", "gdp_claim", "gmip_claim", "standing"]
 

@@ -1,4 +1,5 @@
-"""Conversions between noise conventions, between Gaussian DP and Gaussian MIP, and from mu to (epsilon, delta).
+"""Conversions between noise conventions, between Gaussian DP and Gaussian MIP, from mu to (epsilon, delta), and from a
+sample rate to whole sizes.
 
 Three conventions for the same noise, each with its own argument name, so that none is mixed up:
 
@@ -22,6 +23,7 @@ import numpy as np
 from scipy.special import erfcx, erfinv, log_ndtr, ndtr, ndtri
 
 from gmip._validate import count, non_negative, number, one_of, positive, probability
+from gmip.errors import InvalidArgument
 
 __all__ = [
     "corollary_gdp_mu_from_gmip_mu",
@@ -35,9 +37,12 @@ __all__ = [
     "noise_multiplier_from_std",
     "noise_std_from_dong_sigma",
     "noise_std_from_multiplier",
+    "poisson_sizes",
 ]
 
 _SENSITIVITY_IN_CLIP_NORMS: Final = {"replace-one": 2.0, "add-remove": 1.0}
+# Sample rates are binary fractions (1/49 times 49 is not 1): what is that close to a whole number is one.
+_HAIR: Final = 1.0 + 1.0e-12
 
 
 # Noise conventions
@@ -306,3 +311,25 @@ def _bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[fl
 def _extended_non_negative(name: str, value: float) -> float:
     """0 or more, infinity included."""
     return math.inf if number(name, value) == math.inf else non_negative(name, value)
+
+
+# Sizes of a run
+
+
+def poisson_sizes(dataset_size: int, sample_rate: float, *, least_rate: float | None = None) -> tuple[int, int]:
+    """Whole sizes (N', n') that are at most as private as N records, each drawn with probability q.
+
+    One step depends on the rate p, to be rounded up, and on p (N - 1), the others expected beside a record, to be
+    rounded down (Theorem 2 of docs/theory/one-step.md; where noise is in units of a record's part in the sum, the
+    divisor of the mean plays no part). n' <= q N and N' <= n'/q do both: p' = n'/N' >= q, and p' (N' - 1) = n' - p' <=
+    q N - q. Where q is known up to a least value, that one counts for n'.
+    """
+    batch = math.floor(dataset_size * (sample_rate if least_rate is None else least_rate) * _HAIR)
+    if batch < 1:
+        raise InvalidArgument(
+            f"makes batches of less than one record at the recorded sample rate {sample_rate:.6g}",
+            argument="dataset_size",
+            value=dataset_size,
+            remedy="check it",
+        )
+    return min(math.floor(batch / sample_rate * _HAIR), dataset_size), batch

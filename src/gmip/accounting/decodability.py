@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from gmip.accounting.mechanism import NoisySGD
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["Outlook", "list_caveat", "outlook"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip.accounting.account import account
-from gmip.accounting.mechanism import NoisySGD, Sampling
+from gmip.vocabulary import NoisySGD, Sampling
 
 __all__ = ["NEIGHBOURS", "GradientNorms", "mu_by_noise", "mu_by_susceptibility"]
 

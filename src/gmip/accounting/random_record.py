@@ -26,7 +26,6 @@ from gmip.accounting._epoch import coarsely
 from gmip.accounting.composition import compose
 from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import GaussianPair
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import (
     Crowd,
     combined_mu,
@@ -38,6 +37,7 @@ from gmip.accounting.step import (
     unknown_others,
 )
 from gmip.accounting.tradeoff import TradeOff
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["ANY", "AnyRecord", "random_record"]
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from gmip.accounting._loss import mixture
 from gmip.accounting.families import Discrete, Gaussian
 from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair, gaussian_pair
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
+from gmip.vocabulary import NoisySGD
 
 __all__ = [
     "Bound",

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,41 +19,17 @@ from gmip import _validate as check
 from gmip._numbers import rate
 from gmip.accounting._loss import Atoms
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import Claim, Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["DEFAULT_FPR_RANGE", "Adjacency", "Claim", "Inverse", "Kind", "Subsampled", "Symmetrised", "TradeOff"]
+__all__ = ["DEFAULT_FPR_RANGE", "Inverse", "Subsampled", "Symmetrised", "TradeOff"]
 
 Array = NDArray[np.float64]
 
 # `equivalent_mu` looks at false-positive rates in this range unless told otherwise.
 DEFAULT_FPR_RANGE = (1.0e-5, 1.0 - 1.0e-5)
-
-
-Kind = Literal["bound", "forecast"]
-Adjacency = Literal["replace-one", "add-or-remove-one", "zero-out-one"]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a curve says, and about whom.
-
-    kind : "bound", if no attacker does better under the assumptions; "forecast", if one can, because the record is a
-        typical one or a step of the argument is an approximation.
-    for_whom : the record and the attacker that the curve is about, as the end of a sentence: "for ...".
-    assumptions : what has to hold, as sentences.
-    caveat : a sentence that must not be left out, whatever else is.
-    adjacency : for differential privacy, how neighbouring data sets differ.
-    not_a_member : for membership inference, what the alternative to being a member is.
-    """
-
-    kind: Kind = "bound"
-    for_whom: str = "the test that the curve was made from"
-    assumptions: tuple[str, ...] = ()
-    caveat: str | None = None
-    adjacency: Adjacency | None = None
-    not_a_member: str | None = None
 
 
 class TradeOff(ABC):

@@ -14,10 +14,10 @@ from gmip._svg import Axes, Series, chart, guessing, swatch
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
 from gmip.accounting.claims import at_most, found, standing
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
 from gmip.app.question import BadField, Question
 from gmip.errors import GmipError, UnreachableTarget
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["LOWEST", "answer"]
 

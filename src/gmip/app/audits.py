@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 from gmip import _numbers
 from gmip._html import Html, join, tag
 from gmip._io import open_file
-from gmip.accounting.mechanism import SAMPLINGS
 from gmip.app.frame import frame
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of
 from gmip.auditing.schema import AuditResult, Evidence, RunAudit
+from gmip.vocabulary import SAMPLINGS
 
 __all__ = ["FoundAudit", "audits_page", "find_audits", "read_report"]
 

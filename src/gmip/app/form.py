@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 
 from gmip._html import Html, embedded_json, tag
 from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
-from gmip.accounting.mechanism import SAMPLINGS
 from gmip.app.answer import LOWEST
 from gmip.app.frame import frame
 from gmip.app.question import FIELDS, KEEPS, TYPICAL
+from gmip.vocabulary import SAMPLINGS
 
 __all__ = ["PRESETS", "calculator_page"]
 

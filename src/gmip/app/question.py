@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
 from gmip import _validate as check
-from gmip.accounting.mechanism import SAMPLINGS, NoisySGD
 from gmip.accounting.random_record import ANY, AnyRecord
 from gmip.errors import GmipError, InvalidArgument
+from gmip.vocabulary import SAMPLINGS, NoisySGD
 
 __all__ = ["FIELDS", "BadField", "Question", "spelled"]
 

@@ -18,10 +18,10 @@ from gmip.accounting.alternative_words import (
     typed,
 )
 from gmip.accounting.alternatives import Alternative, Ways, alternatives
-from gmip.accounting.mechanism import NoisySGD
 from gmip.auditing.advice_schema import Advice, Way
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Verdict
 from gmip.stats.scores import GUESSED_SEED
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["advise", "ranked"]
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from gmip.auditing.frozen import Count, Frozen, Share
+from gmip.vocabulary import Kind
 
 __all__ = ["Advice", "TriedAccuracy", "Way", "WhatIf"]
 
@@ -39,7 +40,7 @@ class Way(Frozen):
     setting: str
     changes: dict[str, float | int] = Field(default_factory=dict)
     tpr: Share
-    kind: Literal["bound", "forecast"]
+    kind: Kind
     for_whom: str
     accuracy: TriedAccuracy | None = None
 
@@ -70,7 +71,7 @@ class WhatIf(Frozen):
     batch_size: tuple[Count, ...]
     tpr: tuple[tuple[Share, ...], ...]
     own: tuple[Count, Count]
-    kind: Literal["bound", "forecast"]
+    kind: Kind
     for_whom: str
     left_out: str | None = None
 

@@ -8,9 +8,8 @@ from typing import Final
 
 from gmip._numbers import number
 from gmip.accounting.account import account, coarsely
-from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.tradeoff import Claim
 from gmip.auditing.advice_schema import WhatIf
+from gmip.vocabulary import Claim, NoisySGD, weakest
 
 __all__ = ["what_if"]
 
@@ -59,7 +58,7 @@ def what_if(
         batch_size=tuple(kept),
         tpr=tuple(tuple(found[size][i] for size in kept) for i in range(len(levels))),
         own=(levels.index(first.noise_std), kept.index(first.batch_size)),
-        kind="bound" if all(claim.kind == "bound" for claim in claims) else "forecast",
+        kind=weakest(claim.kind for claim in claims),
         for_whom=claims[0].for_whom,
         left_out=_left_out(runs, len(sizes) - len(kept)),
     )

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip.accounting.individual import NEIGHBOURS, GradientNorms, mu_by_noise, mu_by_susceptibility
-from gmip.accounting.mechanism import NoisySGD
 from gmip.auditing.promises import stacked_run
 from gmip.auditing.schema import IndividualPromises, Promise
 from gmip.stats import ScoreSet
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["OwnMu", "OwnNorms", "own_mus", "summarised"]
 

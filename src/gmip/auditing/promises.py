@@ -15,11 +15,11 @@ from gmip._numbers import percent, rate_key
 from gmip.accounting.account import account
 from gmip.accounting.claims import ADJACENCY
 from gmip.accounting.families import EpsilonDelta, Gaussian
-from gmip.accounting.mechanism import NoisySGD
-from gmip.accounting.tradeoff import Claim, TradeOff
+from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.schema import Curve, Promise
 from gmip.errors import InvalidArgument
 from gmip.stats import ExpectedRoc, ScoreSet
+from gmip.vocabulary import Claim, NoisySGD
 
 __all__ = [
     "GIVEN_CLAIM",

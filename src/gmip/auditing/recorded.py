@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from gmip._progress import Progress
 from gmip.accounting.account import account
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise
 from gmip.auditing.advice_schema import Advice
@@ -24,6 +23,7 @@ from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Promise, RunAudi
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.trace import Trace
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["assemble_run"]
 

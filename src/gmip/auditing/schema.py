@@ -12,6 +12,7 @@ from gmip._svg import picture
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, WhatIf
 from gmip.auditing.check_schema import RunCheck
 from gmip.auditing.frozen import Count, Frozen, Share
+from gmip.vocabulary import Kind
 
 __all__ = [
     "FORMAT",
@@ -114,7 +115,7 @@ class Promise(Frozen):
     auc: Share
     tpr_at: dict[str, Share]
     assumptions: tuple[str, ...] = ()
-    kind: Literal["bound", "forecast"] | None = None
+    kind: Kind | None = None
     for_whom: str | None = None
     caveat: str | None = None
     adjacency: str | None = None  # of differential privacy: how neighbouring data sets differ
@@ -298,7 +299,7 @@ class IndividualPromises(Frozen):
     beyond: Share | None
     median_mu: float | None
     largest_mu: float | None
-    kind: Literal["bound", "forecast"]
+    kind: Kind
     for_whom: str
 
 

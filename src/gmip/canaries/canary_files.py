@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gmip import _io
 from gmip.accounting.account import account
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import FileError, GmipError
+from gmip.vocabulary import NoisySGD
 
 if TYPE_CHECKING:
     from gmip.canaries.planted_directions import DirectionCanaries

@@ -24,11 +24,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
 from gmip import _validate as check
-from gmip.accounting.mechanism import NoisySGD, Sampling
 from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.integrations.federated import Clipping, Reply, RoundRecorder, Unit
 from gmip.tasks.task import Examples, Task
 from gmip.training.models import count_params
+from gmip.vocabulary import NoisySGD, Sampling
 
 __all__ = ["GmipFitStrategy", "GmipStrategy", "clients_run"]
 

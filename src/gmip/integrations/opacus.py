@@ -17,12 +17,13 @@ from torch import nn
 
 from gmip import _validate as check
 from gmip.accounting.account import Composition, Notion, account
+from gmip.accounting.convert import poisson_sizes
 from gmip.accounting.families import Gaussian
-from gmip.accounting.mechanism import NoisySGD, Sampling, poisson_sizes
 from gmip.accounting.step import Bound
-from gmip.accounting.tradeoff import Claim, TradeOff
+from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.training.models import count_params
+from gmip.vocabulary import Claim, NoisySGD, Sampling
 
 __all__ = ["GmipAccountant"]
 

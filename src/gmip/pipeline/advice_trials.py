@@ -21,10 +21,11 @@ from gmip.auditing.advice_schema import Advice, TriedAccuracy
 from gmip.auditing.schema import RunAudit
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
 from gmip.pipeline.audited_runs import AuditedRun, repeat_seed
-from gmip.tasks import Recipe, Task
+from gmip.tasks import Task
 from gmip.training import recipe_of
 from gmip.tuning import search_records, train_once
 from gmip.tuning.search_records import outsider_fingerprints
+from gmip.vocabulary import Recipe
 
 __all__ = ["try_advice"]
 

@@ -15,15 +15,17 @@ import numpy as np
 
 from gmip._io import read_if_there, sha256, write
 from gmip._progress import Progress, Watch
+from gmip.accounting.calibrate import with_least_noise
 from gmip.attacks.attack import RunTraits
 from gmip.attacks.signals import released_model
 from gmip.errors import InvalidArgument
 from gmip.pipeline.config import AuditConfig, RunConfig
 from gmip.pipeline.released import released_run
-from gmip.tasks import Recipe, Task
+from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training import count_params, evaluate, initial_model, recipe_of, train
 from gmip.training.models import has_classes
+from gmip.vocabulary import Recipe
 
 __all__ = ["AuditedRun", "audit_seed", "make_runs", "repeat_seed"]
 
@@ -145,7 +147,7 @@ def _recipe(task: Task, wanted: RunConfig) -> Recipe:
     target = wanted.target()
     if not target:
         return recipe
-    return recipe.with_least_noise(count_params(initial_model(task, 0)), **target)
+    return with_least_noise(recipe, count_params(initial_model(task, 0)), **target)
 
 
 def _trained(

@@ -18,7 +18,7 @@ from gmip.attacks.attack import Attacker
 from gmip.attacks.work import as_seconds
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
-from gmip.tasks import Recipe
+from gmip.vocabulary import Recipe
 
 __all__ = ["TEMPLATE", "AttackConfig", "AuditConfig", "RunConfig", "ShadowConfig", "make_config", "read_yaml"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
 from gmip.pipeline.config import read_yaml
-from gmip.tasks.task import Recipe
 from gmip.tuning.privacy_target import PrivacyTarget
+from gmip.vocabulary import Recipe
 
 __all__ = ["RecipeFile", "read_recipe_file"]
 

@@ -21,8 +21,8 @@ from gmip.report.page import asset, bullets, page, table_html
 from gmip.report.tables import Cell, Table
 
 if TYPE_CHECKING:
-    from gmip.tasks.task import Recipe
     from gmip.tuning import FrontierPoint, TuneResult
+    from gmip.vocabulary import Recipe
 
 __all__ = ["PAGE", "SETTINGS", "tuning_html", "tuning_sentences", "write_tuning"]
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gmip.errors import InvalidArgument
-from gmip.tasks.task import Examples, Recipe
+from gmip.tasks.task import Examples
 from gmip.training.samplers import make_sampler
 from gmip.training.steppers import noise_generator
+from gmip.vocabulary import Recipe
 
 __all__ = ["Heads", "contrasts", "train_heads"]
 

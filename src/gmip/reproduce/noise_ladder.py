@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from gmip.reproduce.linear_heads import train_heads
-from gmip.tasks.task import Recipe
 from gmip.tuning import SearchRecords
+from gmip.vocabulary import Recipe
 
 __all__ = ["Ladder", "climb", "rungs", "susceptibilities", "with_multiplier"]
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from gmip.accounting.account import account
-from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import DataUnavailable
 from gmip.reproduce import figure_style
-from gmip.tasks import Recipe, Task, load
+from gmip.tasks import Task, load
+from gmip.vocabulary import NoisySGD, Recipe
 
 __all__ = [
     "ACCOUNTINGS",

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from gmip._random import Stream
 from gmip.accounting.calibrate import calibrate
-from gmip.accounting.mechanism import NoisySGD, Sampling
 from gmip.reproduce.linear_heads import contrasts, train_heads
 from gmip.reproduce.noise_ladder import Ladder, climb, rungs, susceptibilities
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
 from gmip.tuning import PrivacyTarget, SearchRecords
+from gmip.vocabulary import NoisySGD, Recipe, Sampling
 
 __all__ = ["FPR", "TUNED", "Chosen", "Features", "Grid", "Promise", "Search", "multiplier", "project"]
 

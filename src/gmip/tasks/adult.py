@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from gmip.errors import DataUnavailable
 from gmip.tasks._tables import examples, scaling
 from gmip.tasks.sources import DataFile, read
-from gmip.tasks.task import Recipe, Task
+from gmip.tasks.task import Task
+from gmip.vocabulary import Recipe
 
 __all__ = ["FILES", "adult", "encode", "parse_rows", "random_features"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from gmip.tasks._tables import examples, random_split, scaling
-from gmip.tasks.task import Recipe, Task
+from gmip.tasks.task import Task
+from gmip.vocabulary import Recipe
 
 __all__ = ["breast_cancer"]
 

@@ -14,7 +14,8 @@ from gmip._progress import Progress, bars
 from gmip.tasks import cache
 from gmip.tasks.resnet import FEATURES, WEIGHTS, features, pretrained_resnet56
 from gmip.tasks.sources import DataFile, read
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
+from gmip.vocabulary import Recipe
 
 __all__ = ["FILES", "cifar10", "parse_images"]
 

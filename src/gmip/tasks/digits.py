@@ -7,7 +7,8 @@ from functools import partial
 from torch import nn
 
 from gmip.tasks._tables import examples, random_split
-from gmip.tasks.task import Recipe, Task
+from gmip.tasks.task import Task
+from gmip.vocabulary import Recipe
 
 __all__ = ["digits"]
 

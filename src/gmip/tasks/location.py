@@ -6,7 +6,8 @@ from torch import nn
 
 from gmip.tasks._tables import examples, labelled_bits, random_split
 from gmip.tasks.sources import DataFile, only_member, read
-from gmip.tasks.task import Recipe, Task
+from gmip.tasks.task import Task
+from gmip.vocabulary import Recipe
 
 __all__ = ["FILE", "location"]
 

@@ -13,7 +13,8 @@ from gmip._progress import bars
 from gmip.tasks import cache
 from gmip.tasks._tables import labelled_bits, scaling
 from gmip.tasks.sources import DataFile, only_member, read
-from gmip.tasks.task import Examples, Recipe, Task, cross_entropy
+from gmip.tasks.task import Examples, Task, cross_entropy
+from gmip.vocabulary import Recipe
 
 __all__ = ["FILE", "build", "divide", "pretrain", "purchase"]
 

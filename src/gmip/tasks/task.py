@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,15 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from gmip import _validate as check
 from gmip._random import Stream
-from gmip.accounting.calibrate import calibrate
-from gmip.accounting.mechanism import NoisySGD, SGDSettings
 from gmip.errors import InvalidArgument
 from gmip.tasks.inputs import Inputs, checked, joined, named, rows_of
 from gmip.trace import fingerprint
+from gmip.vocabulary import Recipe
 
-__all__ = ["Examples", "Recipe", "Split", "Task", "cross_entropy"]
+__all__ = ["Examples", "Split", "Task", "cross_entropy"]
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -77,46 +75,6 @@ class Examples:
         parts = named(self.inputs)
         names = [np.array(list(parts))] if isinstance(self.inputs, dict) else []
         return fingerprint(*names, *(t.detach().cpu().numpy() for t in (*parts.values(), self.targets)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe(SGDSettings):
-    """How a model is trained.
-
-    Parameters
-    ----------
-    dataset_size : N, members, drawn from the task's pool.
-    batch_size : n, examples averaged in one step ("poisson": the expected number, and the divisor; "full": whatever is
-        given, it becomes N).
-    num_steps : T, optimizer steps.
-    learning_rate : of the optimizer.
-    optimizer : name of a class of torch.optim ("SGD", "Adam", ...); its other arguments in `optimizer_options`.
-    sampling : "fixed" size without replacement, anew for each step (the paper's); "poisson"; "full"; "shuffled" epochs:
-        see `gmip.NoisySGD`.
-    clip_norm : C, bound on the norm of a per-example gradient; None: not clipped.
-    noise_std : tau, standard deviation of the noise on every entry of the batch MEAN.
-    """
-
-    learning_rate: float
-    optimizer: str = "SGD"
-    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.sampling == "full":
-            object.__setattr__(self, "batch_size", self.dataset_size)
-        super().__post_init__()
-        object.__setattr__(self, "learning_rate", check.positive("learning_rate", self.learning_rate))
-        object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
-
-    def run(self, num_params: int) -> NoisySGD:
-        """What the accountant is asked about, for a model with that many trainable parameters."""
-        shared = {field.name: getattr(self, field.name) for field in fields(SGDSettings)}
-        return NoisySGD(**shared, num_params=num_params)
-
-    def with_least_noise(self, num_params: int, **target: Any) -> Recipe:
-        """The recipe with the least noise that meets a target: target_mu, target_tpr or target_advantage, and the other
-        keywords of `gmip.calibrate`."""
-        return self.replace(noise_std=calibrate(self.run(num_params), **target).noise_std)
 
 
 @dataclass(frozen=True, eq=False)

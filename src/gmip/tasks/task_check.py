@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from gmip._user_code import defined_at, said_by
 from gmip.errors import GmipError, InvalidArgument
 from gmip.tasks.inputs import answer, named
-from gmip.tasks.task import Examples, Recipe, Task, cross_entropy
+from gmip.tasks.task import Examples, Task, cross_entropy
+from gmip.vocabulary import Recipe
 
 __all__ = ["check_task"]
 

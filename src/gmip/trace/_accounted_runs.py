@@ -6,9 +6,10 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 
-from gmip.accounting.mechanism import NoisySGD, poisson_sizes
+from gmip.accounting.convert import poisson_sizes
 from gmip.errors import GmipWarning
 from gmip.trace.schema import Header, StepInfo
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["runs_of"]
 

@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from gmip import _io
 from gmip._html import card
 from gmip._numbers import count, setting
-from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.trace._accounted_runs import runs_of
 from gmip.trace._batches import read_batch
@@ -25,6 +24,7 @@ from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, r
 from gmip.trace._shards import Layout, Shard, map_shard, rows_of_shard, shard_path
 from gmip.trace._steps import load_journal
 from gmip.trace.schema import Header, StepInfo
+from gmip.vocabulary import NoisySGD
 
 __all__ = ["Step", "Trace"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gmip import _validate as check
-from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import SAMPLINGS, Sampling
 
 __all__ = ["FORMAT_VERSION", "PRECISIONS", "Dtype", "Header", "ParameterSpec", "StepInfo", "fingerprint"]
 

@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from gmip import _validate as check
-from gmip.accounting.mechanism import SAMPLINGS
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats.inclusions import contradiction
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, check_indices, check_membership
 from gmip.training.loaders import Drawing, Followed, drawing_of, rows_of
+from gmip.vocabulary import SAMPLINGS
 
 __all__ = ["BatchLog", "declared"]
 

@@ -21,10 +21,10 @@ from torch.utils.data import (
 )
 from torch.utils.data.distributed import DistributedSampler
 
-from gmip.accounting.mechanism import Sampling
 from gmip.errors import InvalidArgument
 from gmip.tasks.task import Examples, Task
 from gmip.training.samplers import FixedSize, FullBatch, Poisson, Sampler, Shuffled
+from gmip.vocabulary import Sampling
 
 __all__ = ["Drawing", "Followed", "drawing_of", "rows_of"]
 

@@ -26,7 +26,7 @@ from gmip._random import Stream
 from gmip.errors import Diverged, InvalidArgument, TraceMismatch
 from gmip.tasks.catalog import load
 from gmip.tasks.inputs import placed, rows_of
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 from gmip.training.checkpoint import load_checkpoint, save_checkpoint
 from gmip.training.devices import usable_device
@@ -44,6 +44,7 @@ from gmip.training.recorder import Recorder, record
 from gmip.training.samplers import make_sampler
 from gmip.training.steppers import GRAD_SAMPLE_MODES, PlainStepper, Stepper, noise_generator
 from gmip.training.train_result import TrainResult, write_result
+from gmip.vocabulary import Recipe
 
 __all__ = ["CHECKPOINT", "BatchScores", "Canaries", "fit", "initial_model", "make_optimizer", "train"]
 

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip import _validate as check
-from gmip.accounting.mechanism import Sampling
 from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter
@@ -32,6 +31,7 @@ from gmip.training.precision_watch import PrecisionWatch
 from gmip.training.ranks import Ranks, uneven_shares
 from gmip.training.recorded_vectors import check_kinds, chosen, fill, fingerprints, is_finite, numpy_of, published
 from gmip.training.stored_steps import StoredSteps
+from gmip.vocabulary import Sampling
 
 __all__ = ["Recorder", "record"]
 

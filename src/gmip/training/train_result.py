@@ -18,8 +18,9 @@ from gmip._numbers import percent
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 from gmip.errors import InvalidArgument, TraceMismatch
-from gmip.tasks.task import Recipe, Split, Task
+from gmip.tasks.task import Split, Task
 from gmip.trace import Trace
+from gmip.vocabulary import Recipe
 
 __all__ = ["RESULT", "TrainResult", "recipe_of", "write_result"]
 

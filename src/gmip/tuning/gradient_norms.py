@@ -14,9 +14,10 @@ from gmip import _numbers
 from gmip import _validate as check
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.errors import GmipWarning, InvalidArgument
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
 from gmip.training.loop import initial_model
 from gmip.tuning.search_records import search_records
+from gmip.vocabulary import Recipe
 
 __all__ = ["AutoClip", "auto_clip", "consider_clipping", "gradient_norms"]
 

@@ -11,11 +11,10 @@ import numpy as np
 from gmip import _validate as check
 from gmip.accounting.account import NOTIONS, Notion, Susceptibility, account
 from gmip.accounting.calibrate import Target, calibrate
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.random_record import ANY
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
-from gmip.tasks.task import Recipe
+from gmip.vocabulary import NoisySGD, Recipe
 
 __all__ = ["PrivacyTarget", "noise_at"]
 

@@ -21,7 +21,7 @@ from gmip.accounting.account import Notion, Susceptibility
 from gmip.errors import InvalidArgument
 from gmip.parallel import Workers, hired
 from gmip.tasks.catalog import load
-from gmip.tasks.task import Recipe, Task
+from gmip.tasks.task import Task
 from gmip.tuning.gradient_norms import gradient_norms
 from gmip.tuning.model_metrics import Metric, metric_name
 from gmip.tuning.privacy_target import PrivacyTarget
@@ -31,6 +31,7 @@ from gmip.tuning.search_space import SearchSpace
 from gmip.tuning.trial_work import Pieces, Training, TrialWork
 from gmip.tuning.trials import num_params_of
 from gmip.tuning.tune_result import FrontierPoint, Quality, TuneResult
+from gmip.vocabulary import Recipe
 
 __all__ = ["MOST_TRIALS", "tune"]
 

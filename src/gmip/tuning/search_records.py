@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip._random import TuningStream
 from gmip.errors import InvalidArgument
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
+from gmip.vocabulary import Recipe
 
 __all__ = ["ON", "On", "SearchRecords", "outsider_fingerprints", "search_records"]
 

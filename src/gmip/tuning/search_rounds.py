@@ -19,11 +19,11 @@ from scipy.stats import qmc
 from gmip._progress import Watch
 from gmip._random import TuningStream
 from gmip.errors import InvalidArgument, UnreachableTarget
-from gmip.tasks.task import Recipe
 from gmip.tuning.privacy_target import PrivacyTarget, noise_at
 from gmip.tuning.search_space import Point, SearchSpace
 from gmip.tuning.surrogate import Surrogate
 from gmip.tuning.trial_work import Calibration, Outcome, Pieces, Training
+from gmip.vocabulary import Recipe
 
 __all__ = ["Schedule", "Search", "Tried"]
 

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip.accounting.mechanism import SAMPLINGS, Sampling
 from gmip.errors import InvalidArgument
-from gmip.tasks.task import Recipe
 from gmip.tuning.privacy_target import PrivacyTarget
+from gmip.vocabulary import SAMPLINGS, Recipe, Sampling
 
 __all__ = ["Point", "SearchSpace"]
 

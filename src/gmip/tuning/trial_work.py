@@ -18,11 +18,12 @@ from gmip._progress import Watch, silent
 from gmip.attacks.model_pass import evaluating
 from gmip.errors import Diverged, UnreachableTarget
 from gmip.parallel import Crew
-from gmip.tasks.task import Recipe, Task
+from gmip.tasks.task import Task
 from gmip.training.loop import fit
 from gmip.tuning.model_metrics import Metric, measure
 from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.search_records import On, search_records
+from gmip.vocabulary import Recipe
 
 __all__ = ["Calibration", "Outcome", "Piece", "Pieces", "Training", "TrialWork"]
 

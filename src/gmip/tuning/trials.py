@@ -6,12 +6,13 @@ import math
 from dataclasses import dataclass
 
 from gmip.errors import Diverged
-from gmip.tasks.task import Recipe, Task
+from gmip.tasks.task import Task
 from gmip.training.loop import fit, initial_model
 from gmip.training.models import count_params
 from gmip.tuning.model_metrics import Metric, measure
 from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.search_records import On, SearchRecords, search_records
+from gmip.vocabulary import Recipe
 
 __all__ = ["Trial", "num_params_of", "train_once", "trial"]
 

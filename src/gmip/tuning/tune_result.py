@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from gmip import _numbers
-from gmip.tasks.task import Recipe
 from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.search_rounds import Tried
+from gmip.vocabulary import Kind, Recipe
 
 __all__ = ["FrontierPoint", "Quality", "TuneResult"]
 
@@ -72,7 +72,7 @@ class TuneResult:
     recipe: Recipe
     num_params: int
     exposure: float
-    kind: str
+    kind: Kind
     for_whom: str
     caveat: str | None
     adjacency: str | None
@@ -140,7 +140,7 @@ class TuneResult:
                 "metric": self.metric,
                 "recipe": dataclasses.asdict(self.recipe),
                 "num_params": self.num_params,
-                "noise_multiplier": self.recipe.run(self.num_params).noise_multiplier,
+                "noise_multiplier": self.recipe.noise_multiplier,
                 "exposure": self.exposure,
                 "kind": self.kind,
                 "for_whom": self.for_whom,

@@ -6,7 +6,7 @@ import pytest
 
 from gmip._cli import stages
 from gmip._cli.schedule import slow_because
-from gmip.accounting.mechanism import NoisySGD
+from gmip.vocabulary import NoisySGD
 
 
 def test_quick_work_is_silent_and_slow_work_gives_its_reason(

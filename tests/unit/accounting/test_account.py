@@ -12,10 +12,10 @@ from gmip.accounting.account import account, mu_per_step
 from gmip.accounting.composition import clt_mu
 from gmip.accounting.families import Gaussian
 from gmip.accounting.gaussian_pair import ChiSquared
-from gmip.accounting.mechanism import NoisySGD
 from gmip.accounting.step import _unknown_in_batch, corollary_mu
 from gmip.accounting.stochastic import stochastic_composition
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import NoisySGD
 
 RATES = np.array([1.0e-6, 1.0e-4, 1.0e-2, 0.1, 0.5, 0.9, 0.99])
 RUN = NoisySGD(dataset_size=1000, batch_size=100, num_steps=40, num_params=50, clip_norm=1.0, noise_std=0.02)

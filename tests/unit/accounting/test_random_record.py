@@ -5,9 +5,9 @@ import pytest
 
 from gmip import NoisySGD, account
 from gmip.accounting.account import _exact, _one_sided
-from gmip.accounting.mechanism import Sampling
 from gmip.accounting.random_record import _Family, _others_only
 from gmip.accounting.step import Crowd, tight_step
+from gmip.vocabulary import Sampling
 
 RATES = np.array([0.001, 0.01, 0.1])
 

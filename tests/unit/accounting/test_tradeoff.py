@@ -10,8 +10,9 @@ from scipy.special import ndtri
 
 from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import ChiSquared
-from gmip.accounting.tradeoff import Claim, Inverse, Subsampled, Symmetrised
+from gmip.accounting.tradeoff import Inverse, Subsampled, Symmetrised
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import Claim
 from tests.unit.report.page import Page
 
 RATES = np.linspace(0.0, 1.0, 101)

@@ -10,9 +10,10 @@ from torch import nn
 
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch, UnsupportedModel
-from gmip.tasks.task import Examples, Recipe, Task, cross_entropy
+from gmip.tasks.task import Examples, Task, cross_entropy
 from gmip.trace import Header, ParameterSpec, Trace
 from gmip.training import train
+from gmip.vocabulary import Recipe
 from tests.unit.attacks.models import MODELS, looped, looped_flat, make
 
 

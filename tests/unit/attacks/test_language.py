@@ -19,11 +19,12 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 from gmip.attacks import Decode, Loss, MinK, Reference, language
 from gmip.errors import GmipError, InvalidArgument
 from gmip.stats.roc import auc
-from gmip.tasks import Examples, Recipe, Task, cross_entropy
+from gmip.tasks import Examples, Task, cross_entropy
 from gmip.tasks.inputs import answer
 from gmip.tasks.sequences import masked_token_loss, next_token_loss
 from gmip.trace import Trace
 from gmip.training import record
+from gmip.vocabulary import Recipe
 
 # peft 0.21 asks transformers 5.23 for a name of before.
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")

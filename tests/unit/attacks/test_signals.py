@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from gmip.attacks.signals import AUGMENTATIONS, Confidence, confidences, losses
 from gmip.errors import InvalidArgument
 from gmip.stats.reference_models import log_probabilities
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.tasks.task import cross_entropy
+from gmip.vocabulary import Recipe
 
 
 def task_of(loss: Any, targets: Tensor, inputs: Tensor | None = None) -> Task:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from gmip.accounting.families import Gaussian
-from gmip.accounting.tradeoff import Claim
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of, attacker_answers, leading_attack
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.promises import promise
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Promise
 from gmip.auditing.verdict import gate, tpr_lower_bounds, verdict
 from gmip.stats import RunScores, mu_lower_bound, noticeable_mu, tie_blocks
+from gmip.vocabulary import Claim
 from tests.unit.report import sample
 
 RATES = (0.001, 0.01, 0.1)

@@ -14,7 +14,8 @@ import gmip
 from gmip.attacks import Loss
 from gmip.canaries import RecordCanaries
 from gmip.errors import InvalidArgument
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
+from gmip.vocabulary import Recipe
 
 
 def records(count: int, seed: int) -> Examples:

@@ -13,9 +13,10 @@ from torch import nn
 from gmip.attacks import GLiR
 from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.integrations.federated import Clipping, Reply, RoundRecorder
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 from gmip.training import record
+from gmip.vocabulary import Recipe
 from tests.unit.training.recording import LR, check_same_trace, dataset, loss_of, make_model, plain_loop, sgd
 
 SIZES = (9, 6, 5)  # examples of the three clients

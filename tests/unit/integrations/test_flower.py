@@ -40,11 +40,11 @@ from flwr.serverapp.strategy import (
 )
 
 import gmip
-from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.integrations.flower import GmipFitStrategy, GmipStrategy, clients_run
 from gmip.trace import Trace
 from gmip.training import record
+from gmip.vocabulary import NoisySGD
 from tests.unit.training.recording import (
     LR,
     check_same_trace,

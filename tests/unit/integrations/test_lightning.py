@@ -12,8 +12,9 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.integrations.lightning import GmipCallback
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.trace import Trace
+from gmip.vocabulary import Recipe
 from tests.unit.integrations.trainers import Noted, check_example, check_same_run, drawn_batches, joined_in, plain_run
 
 pytestmark = [

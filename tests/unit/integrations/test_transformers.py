@@ -26,8 +26,9 @@ from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.shadow import Shadows
 from gmip.errors import GmipWarning, UnsupportedModel
 from gmip.integrations.transformers import GmipCallback, Records, next_token_loss
-from gmip.tasks import Examples, Recipe, Task, cross_entropy
+from gmip.tasks import Examples, Task, cross_entropy
 from gmip.trace import Trace
+from gmip.vocabulary import Recipe
 from tests.unit.integrations.trainers import Noted, check_example, check_same_run, drawn_batches, joined_in, plain_run
 
 # peft 0.21 asks transformers 5.23 for a name of before.

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gmip.errors import GmipWarning
-from gmip.tasks import Examples, Recipe, Task, load
+from gmip.tasks import Examples, Task, load
 from gmip.training import make_sampler, record
+from gmip.vocabulary import Recipe
 
 __all__ = ["FAULTS", "SETTINGS", "Fault", "Setting", "make_task", "record_run"]
 

@@ -18,9 +18,10 @@ from gmip.auditing.schema import AuditResult
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.pipeline import make_config, run_audit
 from gmip.pipeline.attacking import choose_candidates
-from gmip.tasks import Recipe, Task, load
+from gmip.tasks import Task, load
 from gmip.trace import Trace
 from gmip.training import train
+from gmip.vocabulary import Recipe
 
 SMALL = {"dataset_size": 40, "batch_size": 40, "sampling": "full", "num_steps": 2, "clip_norm": None}
 

@@ -12,7 +12,8 @@ from torch import nn
 
 from gmip.errors import InvalidArgument
 from gmip.pipeline.record_groups import record_groups
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
+from gmip.vocabulary import Recipe
 
 RECORDS = Examples(torch.zeros(6, 2), torch.tensor([0, 1, 2, 0, 1, 2]))
 TASK = Task(

@@ -11,8 +11,9 @@ from torch import nn
 
 from gmip.errors import InvalidArgument
 from gmip.reproduce.linear_heads import contrasts, train_heads
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.training import fit, initial_model
+from gmip.vocabulary import Recipe
 
 CLASSES, FEATURES, SIZE = 4, 3, 60
 BASIS = contrasts(CLASSES)

@@ -6,8 +6,9 @@ import torch
 
 from gmip.reproduce.linear_heads import train_heads
 from gmip.reproduce.noise_ladder import Ladder, climb, rungs, susceptibilities, with_multiplier
-from gmip.tasks import Examples, Recipe
+from gmip.tasks import Examples
 from gmip.tuning import SearchRecords
+from gmip.vocabulary import Recipe
 
 
 def recipe(**changes):

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import torch
 
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
+from gmip.vocabulary import Recipe
 import gmip_test_neighbour
 
 NOT_A_FUNCTION = 3

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from gmip.attacks import CFD, GLiR, Loss
 from gmip.errors import InvalidArgument
 from gmip.tasks.inputs import answer, one_table, rows_per_pass
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 from gmip.training import train
+from gmip.vocabulary import Recipe
 
 
 class Plain(nn.Module):

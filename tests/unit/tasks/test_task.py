@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from gmip.accounting.calibrate import calibrate
-from gmip.accounting.mechanism import NoisySGD
+from gmip.accounting.calibrate import calibrate, with_least_noise
 from gmip.errors import InvalidArgument
-from gmip.tasks import Examples, Recipe, Task, cross_entropy
+from gmip.tasks import Examples, Task, cross_entropy
+from gmip.vocabulary import NoisySGD, Recipe
 
 SIZES: dict[str, Any] = {"dataset_size": 6, "batch_size": 3, "num_steps": 2, "learning_rate": 0.1}
 
@@ -144,7 +144,7 @@ def test_the_accountant_is_asked_about_the_same_settings() -> None:
 
 def test_the_least_noise_is_that_of_calibrate() -> None:
     recipe = Recipe(**SIZES, clip_norm=1.0)
-    private = recipe.with_least_noise(50, target_mu=0.3)
+    private = with_least_noise(recipe, 50, target_mu=0.3)
     assert private == recipe.replace(noise_std=calibrate(recipe.run(50), target_mu=0.3).noise_std)
     assert private.noise_std > 0.0
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gmip.accounting.account import account, mu_per_step
-from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning
 from gmip.trace import Trace, TraceWriter
+from gmip.vocabulary import NoisySGD
 from tests.unit.trace.build import header
 
 

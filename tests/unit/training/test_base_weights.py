@@ -8,10 +8,11 @@ from torch import Tensor, nn
 from gmip.attacks import GLiR, Loss
 from gmip.attacks.signals import released_model, run_model
 from gmip.errors import TraceMismatch
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 from gmip.training import record
 from gmip.training.base_weights import base_facts, released_state
+from gmip.vocabulary import Recipe
 
 
 class Adapted(nn.Module):

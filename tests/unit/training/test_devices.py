@@ -11,10 +11,11 @@ import torch
 import gmip
 from gmip.attacks import Loss
 from gmip.errors import GmipWarning, InvalidArgument
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 from gmip.training import train
 from gmip.training.devices import usable_device
+from gmip.vocabulary import Recipe
 from tests.unit.training.recording import batches_of, check_trace, make_model, recorded
 
 HERE = [kind for kind in ("cuda", "mps") if getattr(torch, kind).is_available()]

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from gmip.errors import InvalidArgument
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.training import evaluate, initial_model, train
+from gmip.vocabulary import Recipe
 
 RECIPE = Recipe(dataset_size=40, batch_size=10, num_steps=12, learning_rate=0.2)
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import gmip
-from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.trace import Trace
 from gmip.training import record
+from gmip.vocabulary import NoisySGD
 from tests.unit.training.recording import (
     LR,
     QUIET,

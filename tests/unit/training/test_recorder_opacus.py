@@ -14,11 +14,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gmip
-from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipWarning, UnsupportedModel
 from gmip.integrations.opacus import GmipAccountant
 from gmip.trace import Trace
 from gmip.training import record
+from gmip.vocabulary import NoisySGD
 from tests.unit.training.recording import (
     LR,
     QUIET,

@@ -12,9 +12,10 @@ import torch
 from torch import nn
 
 from gmip.errors import InvalidArgument, TraceError, TraceMismatch, UnsupportedModel
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace, fingerprint
 from gmip.training import record
+from gmip.vocabulary import Recipe
 from tests.unit.training.recording import (
     LR,
     QUIET,

@@ -8,8 +8,8 @@ import pytest
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
 from gmip.errors import InvalidArgument, UnreachableTarget
-from gmip.tasks import Recipe
 from gmip.tuning import PrivacyTarget
+from gmip.vocabulary import Recipe
 
 RECIPE = Recipe(dataset_size=600, batch_size=100, num_steps=50, learning_rate=1.0, clip_norm=3.0)
 TARGETS: dict[str, dict] = {

@@ -7,7 +7,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
+from gmip.vocabulary import Recipe
 
 
 def clouds(size: int, seed: int) -> Examples:

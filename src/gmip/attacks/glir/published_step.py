@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip.accounting.mechanism import Sampling
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import Sampling
 
 __all__ = ["GramView", "StepView", "View", "same_run", "stack"]
 

@@ -17,8 +17,9 @@ from gmip import _validate as check
 from gmip.attacks.shadow.membership import Membership
 from gmip.errors import InvalidArgument
 from gmip.parallel import Workers
-from gmip.tasks import Examples, Recipe, Task, cache
+from gmip.tasks import Examples, Task, cache
 from gmip.training.loop import fit
+from gmip.vocabulary import Recipe
 
 __all__ = ["Job", "Outputs", "Parts", "ShadowTraining", "Shadows", "Signal"]
 

@@ -20,12 +20,13 @@ from gmip.attacks.shadow.shadow_models import Job, Outputs, Shadows, ShadowTrain
 from gmip.attacks.work import Budget
 from gmip.errors import InvalidArgument
 from gmip.parallel import compute, one_thread
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import answer
 from gmip.trace import Trace, fingerprint
 from gmip.training.devices import usable_device
 from gmip.training.loop import initial_model
 from gmip.training.train_result import recipe_of
+from gmip.vocabulary import Recipe
 
 __all__ = ["shadow_set"]
 

@@ -21,9 +21,10 @@ from gmip.reproduce.experiments import Cell, Claim, Drawing, Row
 from gmip.reproduce.linear_heads import train_heads
 from gmip.reproduce.noise_ladder import climb, rungs, with_multiplier
 from gmip.reproduce.paper_settings import ACCOUNTINGS, NOISE, TARGET_MUS, UTILITY, free_from, load_task, recipe_for
-from gmip.tasks.task import Recipe, Task
+from gmip.tasks.task import Task
 from gmip.training import initial_model
 from gmip.tuning import SearchRecords
+from gmip.vocabulary import Recipe
 
 NAME = "utility"
 TITLE = "Accuracy at a level of privacy"

@@ -29,9 +29,10 @@ from gmip.reproduce.value_claims import (
     select,
 )
 from gmip.reproduce.value_search import FPR, Chosen, Grid, Search, multiplier
-from gmip.tasks.task import Recipe, Task
+from gmip.tasks.task import Task
 from gmip.training import evaluate, fit, initial_model
 from gmip.tuning import PrivacyTarget, num_params_of
+from gmip.vocabulary import Recipe
 
 NAME = "value"
 TITLE = "What the notion is worth, and what a good recipe is worth"

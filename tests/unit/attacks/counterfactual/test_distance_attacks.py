@@ -23,9 +23,10 @@ from gmip.attacks.shadow import Shadows
 from gmip.attacks.shadow.shadow_models import Parts
 from gmip.attacks.signals import released_model
 from gmip.errors import GmipWarning, InvalidArgument
-from gmip.tasks.task import Examples, Recipe, Task
+from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 from gmip.training.loop import train
+from gmip.vocabulary import Recipe
 
 
 class Constant(nn.Module):

@@ -20,9 +20,10 @@ from gmip.attacks.step_vectors import collect
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 from gmip.training import record, train
+from gmip.vocabulary import Recipe
 
 QUICK = Play(games=10, tuning_games=3, grid=((1e-12, 0.0), (1e-12, 1e-2)))
 

@@ -25,9 +25,10 @@ from gmip.attacks.glir.step_source import Cost, Plan, cut_to_fit
 from gmip.attacks.work import Parts
 from gmip.errors import GmipWarning
 from gmip.stats.roc import auc
-from gmip.tasks import Examples, Recipe, Task, load
+from gmip.tasks import Examples, Task, load
 from gmip.trace import Trace
 from gmip.training import train
+from gmip.vocabulary import Recipe
 
 QUICK = Play(games=6, tuning_games=4, grid=((1.0e-12, 1.0e-3), (1.0e-12, 1.0e-1)))
 MINI = {"dataset_size": 80, "batch_size": 20, "num_steps": 10, "sampling": "shuffled", "learning_rate": 0.5}

@@ -12,8 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from gmip.stats.roc import auc
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
 from gmip.trace import Header, ParameterSpec, Trace, TraceWriter
+from gmip.vocabulary import Recipe
 
 MEMBERS, WIDTH, CLASSES, ROWS = 80, 20, 3, 1200
 L2 = {"weight": 1.0 / MEMBERS}  # of C = 1; the bias is not penalised

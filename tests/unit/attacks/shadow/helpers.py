@@ -17,7 +17,8 @@ from torch import nn
 
 from gmip.attacks.shadow import ShadowSet
 from gmip.errors import UnreachableTarget
-from gmip.tasks import Examples, Recipe, Task, cross_entropy, load
+from gmip.tasks import Examples, Task, cross_entropy, load
+from gmip.vocabulary import Recipe
 
 # A task's file and one beside it, from which it takes its model's class: other processes can import neither.
 MODEL = """
@@ -39,7 +40,8 @@ import os
 import gmip_test_neighbour
 import torch
 from gmip_test_neighbour import Net
-from gmip.tasks import Examples, Recipe, Task
+from gmip.tasks import Examples, Task
+from gmip.vocabulary import Recipe
 
 WEIGHT = 0.5
 

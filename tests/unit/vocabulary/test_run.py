@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gmip.accounting.mechanism import NoisySGD
 from gmip.errors import GmipError, InvalidArgument
+from gmip.vocabulary import NoisySGD
 
 SIZES: dict[str, Any] = {"dataset_size": 1000, "batch_size": 100, "num_steps": 50, "num_params": 650}
 

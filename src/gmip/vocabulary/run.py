@@ -1,48 +1,27 @@
-"""What will run: sizes, noise and sampling of (noisy) SGD, apart from any analysis of it."""
+"""What will run: sizes, noise and sampling of (noisy) SGD, and how a model is trained; no analysis of it."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
 from gmip import _validate as check
-from gmip.accounting.convert import noise_multiplier_from_std, noise_std_from_multiplier
 from gmip.errors import InvalidArgument
 
-__all__ = ["SAMPLINGS", "NoisySGD", "SGDSettings", "Sampling", "poisson_sizes"]
+__all__ = ["SAMPLINGS", "NoisySGD", "Recipe", "SGDSettings", "Sampling"]
 
 Sampling = Literal["fixed", "poisson", "full", "shuffled"]
 SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled")
-# Sample rates are binary fractions (1/49 times 49 is not 1): what is that close to a whole number is one.
-_HAIR: Final = 1.0 + 1.0e-12
-
-
-def poisson_sizes(dataset_size: int, sample_rate: float, *, least_rate: float | None = None) -> tuple[int, int]:
-    """Whole sizes (N', n') that are at most as private as N records, each drawn with probability q.
-
-    One step depends on the rate p, to be rounded up, and on p (N - 1), the others expected beside a record, to be
-    rounded down (Theorem 2 of docs/theory/one-step.md; where noise is in units of a record's part in the sum, the
-    divisor of the mean plays no part). n' <= q N and N' <= n'/q do both: p' = n'/N' >= q, and p' (N' - 1) = n' - p' <=
-    q N - q. Where q is known up to a least value, that one counts for n'.
-    """
-    batch = math.floor(dataset_size * (sample_rate if least_rate is None else least_rate) * _HAIR)
-    if batch < 1:
-        raise InvalidArgument(
-            f"makes batches of less than one record at the recorded sample rate {sample_rate:.6g}",
-            argument="dataset_size",
-            value=dataset_size,
-            remedy="check it",
-        )
-    return min(math.floor(batch / sample_rate * _HAIR), dataset_size), batch
 
 
 @dataclass(frozen=True, kw_only=True)
 class SGDSettings:
     """What the accountant and the one who trains must agree on: sizes, sampling, clipping and noise.
 
-    `NoisySGD` adds what only the accountant asks for, `gmip.tasks.Recipe` what only training needs.
+    `NoisySGD` adds what only the accountant asks for, `Recipe` what only training needs.
     """
 
     dataset_size: int
@@ -85,6 +64,20 @@ class SGDSettings:
     def replace(self, **changes: Any) -> Self:
         """The same settings with some fields changed."""
         return dataclasses.replace(self, **changes)
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """Opacus' s: the noise on the SUM of clipped gradients has standard deviation s C; None without clipping."""
+        return None if self.clip_norm is None else self.noise_std / (self.clip_norm / self.batch_size)
+
+    def with_noise_multiplier(self, noise_multiplier: float) -> Self:
+        """The same settings with noise given as Opacus gives it (noise on the sum, in units of clip_norm)."""
+        if self.clip_norm is None:
+            raise InvalidArgument(
+                "needs `clip_norm`, which it multiplies", argument="noise_multiplier", remedy="set `clip_norm`"
+            )
+        multiplier = check.non_negative("noise_multiplier", noise_multiplier)
+        return self.replace(noise_std=multiplier * (self.clip_norm / self.batch_size))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,24 +150,43 @@ class NoisySGD(SGDSettings):
         return self.batch_size / self.dataset_size
 
     @property
-    def noise_multiplier(self) -> float | None:
-        """Opacus' s: the noise on the SUM of clipped gradients has standard deviation s C; None without clipping."""
-        if self.clip_norm is None:
-            return None
-        return noise_multiplier_from_std(self.noise_std, clip_norm=self.clip_norm, batch_size=self.batch_size)
-
-    @property
     def effective_batch_size(self) -> float:
         """n_eff = n + tau^2 n^2/C^2 of the paper's Theorem 5.1: n itself when there is no noise."""
         if self.clip_norm is None or self.noise_std == 0.0:
             return float(self.batch_size)
         return self.batch_size + min(self.noise_std / (self.clip_norm / self.batch_size), 1.0e100) ** 2
 
-    def with_noise_multiplier(self, noise_multiplier: float) -> NoisySGD:
-        """The same run with noise given as Opacus gives it (noise on the sum, in units of clip_norm)."""
-        if self.clip_norm is None:
-            raise InvalidArgument(
-                "needs `clip_norm`, which it multiplies", argument="noise_multiplier", remedy="set `clip_norm`"
-            )
-        std = noise_std_from_multiplier(noise_multiplier, clip_norm=self.clip_norm, batch_size=self.batch_size)
-        return self.replace(noise_std=std)
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(SGDSettings):
+    """How a model is trained.
+
+    Parameters
+    ----------
+    dataset_size : N, members, drawn from the task's pool.
+    batch_size : n, examples averaged in one step ("poisson": the expected number, and the divisor; "full": whatever is
+        given, it becomes N).
+    num_steps : T, optimizer steps.
+    learning_rate : of the optimizer.
+    optimizer : name of a class of torch.optim ("SGD", "Adam", ...); its other arguments in `optimizer_options`.
+    sampling : "fixed" size without replacement, anew for each step (the paper's); "poisson"; "full"; "shuffled" epochs:
+        see `NoisySGD`.
+    clip_norm : C, bound on the norm of a per-example gradient; None: not clipped.
+    noise_std : tau, standard deviation of the noise on every entry of the batch MEAN.
+    """
+
+    learning_rate: float
+    optimizer: str = "SGD"
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.sampling == "full":
+            object.__setattr__(self, "batch_size", self.dataset_size)
+        super().__post_init__()
+        object.__setattr__(self, "learning_rate", check.positive("learning_rate", self.learning_rate))
+        object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
+
+    def run(self, num_params: int) -> NoisySGD:
+        """What the accountant is asked about, for a model with that many trainable parameters."""
+        shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(SGDSettings)}
+        return NoisySGD(**shared, num_params=num_params)

@@ -1,0 +1,40 @@
+"""What a number or a curve is worth: a proved bound or a forecast, about whom, on which assumptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Adjacency", "Claim", "Kind", "weakest"]
+
+#: "bound": no attacker does better under the assumptions. "forecast": one can, because the record is a typical one or a
+#: step of the argument is an approximation. Whoever passes a number on passes its kind on.
+Kind = Literal["bound", "forecast"]
+#: How neighbouring data sets of differential privacy differ.
+Adjacency = Literal["replace-one", "add-or-remove-one", "zero-out-one"]
+
+
+def weakest(kinds: Iterable[Kind]) -> Kind:
+    """The kind of what is made of several numbers: a bound if all of them are."""
+    return "bound" if all(kind == "bound" for kind in kinds) else "forecast"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a curve says, and about whom.
+
+    kind : "bound" or "forecast".
+    for_whom : the record and the attacker that the curve is about, as the end of a sentence: "for ...".
+    assumptions : what has to hold, as sentences.
+    caveat : a sentence that must not be left out, whatever else is.
+    adjacency : for differential privacy, how neighbouring data sets differ.
+    not_a_member : for membership inference, what the alternative to being a member is.
+    """
+
+    kind: Kind = "bound"
+    for_whom: str = "the test that the curve was made from"
+    assumptions: tuple[str, ...] = ()
+    caveat: str | None = None
+    adjacency: Adjacency | None = None
+    not_a_member: str | None = None
