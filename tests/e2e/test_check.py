@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
@@ -75,3 +76,9 @@ def test_an_audit_begins_with_it(runs: dict[str, Path], tmp_path: Path) -> None:
     assert 'name="reused: record"><failure' in (tmp_path / "junit.xml").read_text()
     again = gmip.report.read_result(tmp_path / "report")
     assert again.runs[0].check == faulty.check
+
+
+def test_help_says_the_default(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = inspect.signature(gmip.check_run).parameters["steps"].default
+    assert main(["check", "--help"]) == 0
+    assert f"(default {steps})" in " ".join(capsys.readouterr().out.replace("│", " ").split())

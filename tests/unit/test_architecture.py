@@ -147,3 +147,22 @@ def test_private_is_noticed(importer: str, code: str, wrong: bool) -> None:
 )
 def test_climbing_is_noticed(importer: str, code: str, wrong: bool) -> None:
     assert any(climbs(importer, imported) for imported in imports(ast.parse(code))) is wrong
+
+
+def skips_too_late(code: str) -> bool:
+    """Whether a test file needs torch on its way to the line that skips it without torch."""
+    lines = ast.parse(code).body
+    told = [i for i, line in enumerate(lines) if 'importorskip("torch"' in (ast.get_source_segment(code, line) or "")]
+    needed = [
+        i
+        for i, line in enumerate(lines)
+        if (isinstance(line, ast.Import) and any(alias.name.split(".")[0] == "torch" for alias in line.names))
+        or (isinstance(line, ast.ImportFrom) and (line.module or "").split(".")[0] == "torch")
+    ]
+    return bool(told and needed) and needed[0] < told[0]
+
+
+def test_tests_are_skipped_before_they_need_torch() -> None:
+    files = [file for file in sorted((ROOT / "tests").rglob("*.py")) if file != Path(__file__)]
+    assert [file.name for file in files if skips_too_late(file.read_text(encoding="utf-8"))] == []
+    assert skips_too_late('import torch\npytest.importorskip("torch")')

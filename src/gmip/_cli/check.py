@@ -23,7 +23,7 @@ def check(
     ],
     steps: Annotated[
         str | None,
-        typer.Option("--steps", metavar="K", show_default=False, help="Compute at most K steps again (default 8)."),
+        typer.Option("--steps", metavar="K", show_default=False, help="Compute at most K steps again (default 12)."),
     ] = None,
     device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where to compute.")] = "cpu",
     json: options.Json = False,

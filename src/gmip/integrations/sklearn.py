@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
+from gmip._io import sha256
 from gmip.errors import InvalidArgument
 from gmip.stats import tpr_at_fpr
 
@@ -77,6 +78,6 @@ def _confidence(model: Any, X: Any, y: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _keys(X: Any, y: NDArray[Any]) -> NDArray[Any]:
-    """Each record as bytes, by which it is found again."""
+    """A digest of each record, by which it is found again: the same in every process, which Python's `hash` is not."""
     rows = np.asarray(X.toarray() if hasattr(X, "toarray") else X)
-    return np.array([hash((str(row.tolist()), str(label))) for row, label in zip(rows, y, strict=True)])
+    return np.array([sha256(repr((row.tolist(), str(label)))) for row, label in zip(rows, y, strict=True)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV, cross_validate
@@ -50,3 +51,15 @@ def test_a_search_does_not_choose_one_neighbour():
     search = GridSearchCV(KNeighborsClassifier(), grid, scoring=privacy_scorer(X, Y), refit="privacy", cv=3).fit(X, Y)
     one, many = search.cv_results_["mean_test_privacy"]
     assert one < -0.1 and search.best_params_ == {"n_neighbors": 40} and one < many
+
+
+def test_a_search_in_several_processes_scores_the_same():
+    """Workers begin with another salt of Python's hash than the process that made the scorer."""
+    options = {"scoring": privacy_scorer(X, Y), "refit": "privacy", "cv": 3}
+    grid = {"n_neighbors": [1, 40]}
+    alone = GridSearchCV(KNeighborsClassifier(), grid, **options).fit(X, Y)
+    try:
+        shared = GridSearchCV(KNeighborsClassifier(), grid, n_jobs=2, **options).fit(X, Y)
+    finally:
+        get_reusable_executor().shutdown(wait=True)
+    np.testing.assert_array_equal(alone.cv_results_["mean_test_privacy"], shared.cv_results_["mean_test_privacy"])

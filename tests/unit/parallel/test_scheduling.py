@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("torch", reason="parallel work needs the extra gmip[train]")
+
+import torch
 
 from gmip.errors import GmipError, GmipWarning, UnreachableTarget
 from gmip.parallel import Workers, compute, scheduling
