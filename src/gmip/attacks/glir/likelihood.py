@@ -7,7 +7,8 @@ minus background mean, delta = candidate minus background mean, in the eigenbasi
     in the batch:      M_i ~ N(shift_i/n,        v1_i),   v1 = lambda ((1-q)/n + (1-q)^2/m)     + tau^2
 
 with shift = delta and q = 1/n for batches of fixed size. Under Poisson sampling the others' number is random: lambda
-are the eigenvalues of Sigma + (1-p) mu mu', shift = theta - p mu, q = 1/N.
+are the eigenvalues of Sigma + (1-p) mu mu', shift = theta - p mu, q = 1/N. A batch of one
+record has v1 = tau^2; v0 takes its place where that is 0 or the parameters are estimated.
 
 What estimation does, and how it is undone (r of nu = m - 1 degrees of freedom are used up):
 - 1/lambda is too large: E[S^-1] = nu/(nu - r - 1) Sigma^-1. `inflation` multiplies lambda by that factor. With noise
@@ -91,6 +92,8 @@ class StepTest:
         poisson = view.sampling == "poisson"
         q = p / n if poisson else 1.0 / n
         v0_share, v1_share = 1.0 / n + 1.0 / m, (1.0 - q) / n + (1.0 - q) ** 2 / m
+        if v1_share == 0.0 and (tau == 0.0 or m < math.inf):  # a batch of one record: see `metrics.shares`
+            v1_share = v0_share
         noise = tau**2 / v0_share
         phi = inflation(model, noise=noise)
         if phi is None:

@@ -201,11 +201,15 @@ class StepFit(ABC):
 
 
 def shares(view: StepView, samples: float, *, in_batch: bool) -> float:
-    """Variance of the mean minus the background mean, as a multiple of Sigma and without noise."""
+    """Variance of the mean minus the background mean, as a multiple of Sigma and without noise.
+
+    A batch of one record has no others that vary beside the candidate. Its test takes the variance without the
+    candidate: under noise alone, or nothing, every other record's gradient would be out of the question.
+    """
     n = view.batch_size
-    if not in_batch:
-        return 1.0 / n + 1.0 / samples
     q = view.sample_rate / n if view.sampling == "poisson" else 1.0 / n
+    if not in_batch or q == 1.0:
+        return 1.0 / n + 1.0 / samples
     return (1.0 - q) / n + (1.0 - q) ** 2 / samples
 
 

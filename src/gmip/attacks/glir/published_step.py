@@ -59,13 +59,6 @@ class StepView:
                 value=self.sample_rate,
                 remedy="set it to 1, or `sampling` to 'fixed' or 'poisson'",
             )
-        if self.batch_size == 1 and self.noise_std == 0.0 and (self.sampling != "poisson" or self.sample_rate == 1.0):
-            raise InvalidArgument(
-                "without noise publishes a gradient itself",
-                argument="batch_size",
-                value=1,
-                remedy="compare it directly",
-            )
 
     @property
     def dataset_size(self) -> int:

@@ -24,8 +24,7 @@ def normal(x: np.ndarray, mean: np.ndarray, cov: np.ndarray) -> float:
 
 
 class TestKnownParameters:
-    @pytest.mark.parametrize("noise_std", [0.0, 0.3])
-    @pytest.mark.parametrize("n", [2, 20])
+    @pytest.mark.parametrize(("n", "noise_std"), [(1, 0.3), (2, 0.0), (2, 0.3), (20, 0.0), (20, 0.3)])
     def test_log_likelihood_ratio_is_that_of_the_densities(self, n: int, noise_std: float) -> None:
         mu, sigma = np.arange(6.0), covariance(6)
         step = view(batch_size=n, noise_std=noise_std, background=None)
@@ -307,7 +306,6 @@ class TestBadInput:
             ({"background": np.zeros((60, 7))}, "background has 7 columns where 6"),
             ({"background": np.full((2, 6), np.inf)}, "background has 2 rows"),
             ({"batch_size": 0}, "batch_size"),
-            ({"batch_size": 1}, "batch_size = 1 without noise"),
             ({"noise_std": -1.0}, "noise_std"),
             ({"sample_rate": 0.0, "sampling": "fixed"}, "sample_rate"),
             ({"sample_rate": 0.5}, "sample_rate = 0.5 does not fit sampling = 'full'"),
@@ -349,3 +347,29 @@ class TestBadInput:
             Play(games=0)
         with pytest.raises(InvalidArgument, match="grid is empty"):
             Play(grid=())
+
+
+class TestBatchOfOne:
+    """The last batch of a shuffled epoch can be one record: N mod n = 1."""
+
+    @pytest.mark.parametrize("noise_std", [0.0, 0.1])
+    @pytest.mark.parametrize("by", ["vectors", "products", "no play"])
+    def test_the_record_is_found(self, by: str, noise_std: float) -> None:
+        rng = np.random.default_rng(5)
+        dims, size = 40, 12
+        background, candidates = rng.normal(size=(500, dims)), rng.normal(size=(30, dims))
+        one = View(
+            mean=candidates[7] + noise_std * rng.normal(size=dims),
+            candidates=candidates,
+            background=background,
+            batch_size=1,
+            noise_std=noise_std,
+            sample_rate=1.0 / size,
+            sampling="fixed",
+        )
+        play = None if by == "no play" else Play(games=8, tuning_games=4)
+        step: Any = one.inner() if by == "products" else one
+        found = glir_scores([step], method="mixture", play=play)
+        assert np.isfinite(found.scores).all() and found.scores.argmax() == 7
+        if found.p_values is not None:
+            assert found.p_values[7] < 0.02 and np.delete(found.p_values, 7).mean() > 0.3
