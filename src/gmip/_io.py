@@ -235,15 +235,17 @@ class Lock:
     ----------
     wait : until the lock is free; else a `FileError` if it is not.
     signed : write into the file which process holds the lock, so that the `FileError` of another can say it.
+    shared : the umask decides who can take the lock; else its file's owner alone.
 
     Attributes
     ----------
     held : False where the file system cannot lock, as some network ones: then nobody is excluded.
     """
 
-    def __init__(self, path: Path, *, wait: bool, signed: bool = False) -> None:
+    def __init__(self, path: Path, *, wait: bool, signed: bool = False, shared: bool = False) -> None:
         with writing(path):
-            self._descriptor: int | None = open_file(path, os.O_RDWR | os.O_CREAT)
+            mode = 0o666 if shared else 0o600
+            self._descriptor: int | None = open_file(path, os.O_RDWR | os.O_CREAT, mode)
             try:
                 self.held = self._take(self._descriptor, wait)
                 holder = self._read(self._descriptor) if signed and self.held is None else None

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip._progress import Progress, silent
-from gmip.attacks.work import Budget, Parts, Work, as_seconds
+from gmip.attacks.work import Budget, Work, as_seconds
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
+from gmip.store import NOWHERE, Store
 from gmip.tasks import Examples, Task
 from gmip.trace import Step, Trace
 
@@ -105,7 +106,7 @@ class Attack(ABC):
         *,
         progress: Progress | None = None,
         budget: float | str | None = None,
-        parts: Parts | None = None,
+        parts: Store = NOWHERE,
     ) -> ScoreSet:
         """A score for every candidate, higher = member.
 

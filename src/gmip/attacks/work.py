@@ -5,25 +5,19 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final
 
 from gmip import _validate as check
-from gmip._io import make_folder, sha256, write
 from gmip._progress import Progress, silent
 from gmip.errors import InvalidArgument
+from gmip.store import NOWHERE, Store
 
-__all__ = ["CUT_SHORT", "Budget", "Parts", "Work", "as_seconds"]
+__all__ = ["CUT_SHORT", "Budget", "Work", "as_seconds"]
 
 CUT_SHORT: Final = "cut_short"  # the fact by which an attack says that it left something out to be in time
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_FORMAT: Final = "gmip-part-1"
 
 
 def as_seconds(name: str, value: float | str | None) -> float:
@@ -61,50 +55,6 @@ class Budget:
         return self._end - time.monotonic()
 
 
-class Parts:
-    """Finished parts of a piece of work in a folder, by name, each written whole or not at all; never pickle.
-
-    The folder's name has to hold all that the parts depend on. A part that is missing or damaged is None.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def get(self, name: str | int, /) -> dict[str, NDArray[Any]] | None:
-        """The arrays that were put under this name."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(self._path(name), framework="numpy") as file:
-                about = file.metadata() or {}
-                arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        except (OSError, SafetensorError):
-            return None
-        return arrays if about == {"format": _FORMAT, "sha256": _digest(arrays)} else None
-
-    def put(self, name: str | int, arrays: Mapping[str, NDArray[Any]], /) -> None:
-        """Keep arrays under a name, in place of what was there."""
-        from safetensors.numpy import save
-
-        make_folder(self.folder)
-        whole = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
-        write(self._path(name), save(whole, metadata={"format": _FORMAT, "sha256": _digest(whole)}))
-
-    def clear(self) -> None:
-        """Forget all parts."""
-        for path in self.folder.glob("part-*.safetensors"):
-            path.unlink(missing_ok=True)
-        if self.folder.is_dir() and not any(self.folder.iterdir()):
-            self.folder.rmdir()
-
-    def _path(self, name: str | int) -> Path:
-        return self.folder / f"part-{name}.safetensors"
-
-
-def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    return sha256(b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays)))
-
-
 @dataclass(frozen=True)
 class Work:
     """Given to an attack: call it with (done, total) as a `Progress`.
@@ -112,12 +62,12 @@ class Work:
     Attributes
     ----------
     budget : an attack that knows how leaves out what does not fit, least useful first, and says so by a warning.
-    parts : where to keep what is finished; None: nowhere.
+    parts : where to keep what is finished; by default nowhere.
     """
 
     progress: Progress = field(default_factory=lambda: silent("work"))
     budget: Budget = field(default_factory=Budget)
-    parts: Parts | None = None
+    parts: Store = NOWHERE
 
     def __call__(self, done: int, total: int, /) -> None:
         self.progress(done, total)

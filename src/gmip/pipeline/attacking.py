@@ -4,47 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import math
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
-from gmip._io import make_folder, read_if_there, safetensors_metadata, sha256, write
 from gmip._progress import Progress, Watch
 from gmip._random import Stream
 from gmip.attacks import attack_table
 from gmip.attacks.attack import NEEDS, Attack, Attacker, parties
 from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
-from gmip.attacks.work import CUT_SHORT, Budget, Parts
+from gmip.attacks.work import CUT_SHORT, Budget
 from gmip.auditing import Attacked, Scored
 from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.pipeline.audited_runs import AuditedRun
 from gmip.pipeline.config import AttackConfig, AuditConfig
 from gmip.stats import ExpectedRoc, ScoreSet
+from gmip.store import Entry, Store
 from gmip.tasks import Examples, Task
-from gmip.trace import Trace
+from gmip.trace import Trace, fingerprint
 
 __all__ = [
     "check_attacks",
     "choose_candidates",
     "default_attacks",
     "make_attacks",
-    "read_scored",
     "run_attacks",
-    "write_scored",
+    "scored_entry",
+    "scored_of",
 ]
 
-_FORMAT: Final = "gmip-scores-2"  # files of another format are computed again
 _LEAST_SECONDS: Final = 10.0  # for an attack, however late it is
 _OPTIONAL: Final = ("p_values", "susceptibility")
 _OF_TRAINING: Final = frozenset({"gradients", "code"})  # what nobody knows of a released model
@@ -123,8 +118,9 @@ def run_attacks(
     left_out: dict[str, str] = {}
     for repeat, trace in enumerate(run.traces):
         ids = choose_candidates(trace, config.candidates, seed)
-        paths = {attack.name: folder / f"{attack.name}-{_key(trace, ids, attack)}.safetensors" for attack in attacks}
-        known = {name: _unless_cut(read_scored(path), config.budget) for name, path in paths.items()}
+        about = {"trace": trace.fingerprint, "candidates": fingerprint(ids)}
+        store = Store(folder, "scores", about)
+        known = {attack.name: _unless_cut(store.get(_key(attack)), config.budget) for attack in attacks}
         budget = Budget(math.inf if config.budget is None else config.budget)
         which = run.name if len(run.traces) == 1 else f"{run.name}, {repeat + 1} of {len(run.traces)}"
         training = _train_shadows(task, trace, ids, [a for a in attacks if known[a.name] is None], which, watch, budget)
@@ -134,7 +130,7 @@ def run_attacks(
             if scored is None:
                 waiting = sum(known[other.name] is None for other in order[place:])
                 share = max(budget.left() / waiting, _LEAST_SECONDS) if budget.limited else None
-                parts = Parts(folder / f"{paths[attack.name].stem}.parts")
+                parts = Store(folder, "parts", about | _key(attack))
                 try:
                     scored = _run(task, trace, attack, ids, watch(f"{attack.name} on {which}"), share, parts)
                 except (InvalidArgument, UnsupportedModel) as error:
@@ -147,7 +143,7 @@ def run_attacks(
                 if scored.scores.facts.get(CUT_SHORT) and config.budget is not None:
                     facts = {**scored.scores.facts, "budget": config.budget}
                     scored = dataclasses.replace(scored, scores=dataclasses.replace(scored.scores, facts=facts))
-                write_scored(paths[attack.name], scored)
+                store.put(_key(attack), *scored_entry(scored))
                 if not scored.scores.facts.get(CUT_SHORT):
                     parts.clear()
             found[attack.name].append(scored)
@@ -213,8 +209,13 @@ def _train_shadows(
     return seconds
 
 
-def _unless_cut(scored: Scored | None, budget: float | None) -> Scored | None:
+def _key(attack: Attack) -> dict[str, str]:
+    return {"attack": attack.name, "options": repr(attack)}
+
+
+def _unless_cut(entry: Entry | None, budget: float | None) -> Scored | None:
     """None for what was cut short under a smaller budget: it goes on from what it has."""
+    scored = None if entry is None else scored_of(entry)
     if scored is None or not scored.scores.facts.get(CUT_SHORT):
         return scored
     return scored if budget is not None and float(scored.scores.facts.get("budget", 0.0)) >= budget else None
@@ -227,7 +228,7 @@ def _run(
     ids: NDArray[np.int64],
     progress: Progress,
     seconds: float | None,
-    parts: Parts,
+    parts: Store,
 ) -> Scored:
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
@@ -253,20 +254,14 @@ def _background(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64]
     return parties(task, trace, ids, None).background
 
 
-def _key(trace: Trace, candidates: NDArray[np.int64], attack: Attack) -> str:
-    """A name for all that scores depend on: the run, the candidates, the attack with its options, the software."""
-    asked = sha256(np.ascontiguousarray(candidates, dtype="<i8").tobytes())
-    return sha256("\n".join([trace.fingerprint, asked, f"{attack.name} {attack!r}", version("gmip")]))[:24]
-
-
-def write_scored(path: Path, found: Scored) -> None:
-    """Write the file whole or not at all."""
+def scored_entry(found: Scored) -> Entry:
+    """What an attack found, for the store."""
     one = found.scores
-    arrays: dict[str, NDArray[Any]] = {"ids": np.ascontiguousarray(one.ids), "scores": np.ascontiguousarray(one.scores)}
-    arrays |= {name: np.ascontiguousarray(getattr(one, name)) for name in _OPTIONAL if getattr(one, name) is not None}
+    arrays: dict[str, NDArray[Any]] = {"ids": one.ids, "scores": one.scores}
+    arrays |= {name: getattr(one, name) for name in _OPTIONAL if getattr(one, name) is not None}
     if one.prediction is not None:
-        arrays |= {"fpr": one.prediction.fpr.copy(), "tpr": one.prediction.tpr.copy()}
-    about = {
+        arrays |= {"fpr": one.prediction.fpr, "tpr": one.prediction.tpr}
+    fields = {
         "attack": one.attack,
         "calibration": one.calibration,
         "susceptibility_of": one.susceptibility_of,
@@ -275,36 +270,22 @@ def write_scored(path: Path, found: Scored) -> None:
         "seconds": found.seconds,
         "warnings": found.warnings,
     }
-    make_folder(path.parent)
-    write(path, save(arrays, metadata={"format": _FORMAT, "about": json.dumps(about), "sha256": _digest(arrays)}))
+    return Entry(arrays, fields)
 
 
-def read_scored(path: Path) -> Scored | None:
-    """What was written; None for a file that is missing, damaged or of another format: then the attack runs again."""
-    content = read_if_there(path)
-    if content is None:
-        return None
-    try:
-        metadata, arrays = safetensors_metadata(content), load(content)
-        if metadata.get("format") != _FORMAT or metadata.get("sha256") != _digest(arrays):
-            return None
-        about = json.loads(metadata["about"])
-        calibration, auc = about["calibration"], about["auc"]
-        scores = ScoreSet(
-            ids=arrays["ids"],
-            scores=arrays["scores"],
-            attack=about["attack"],
-            p_values=arrays.get("p_values"),
-            susceptibility=arrays.get("susceptibility"),
-            susceptibility_of=about["susceptibility_of"],
-            calibration=None if calibration is None else (calibration[0], calibration[1]),
-            prediction=None if auc is None else ExpectedRoc(fpr=arrays["fpr"], tpr=arrays["tpr"], auc=auc),
-            facts=about["facts"],
-        )
-        return Scored(scores=scores, seconds=about["seconds"], warnings=tuple(about["warnings"]))
-    except (SafetensorError, KeyError, TypeError, ValueError):
-        return None
-
-
-def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    return sha256(b"".join(name.encode() + arrays[name].tobytes() for name in sorted(arrays)))
+def scored_of(entry: Entry) -> Scored:
+    """What `scored_entry` was given."""
+    arrays, fields = entry
+    calibration, auc = fields["calibration"], fields["auc"]
+    scores = ScoreSet(
+        ids=arrays["ids"],
+        scores=arrays["scores"],
+        attack=fields["attack"],
+        p_values=arrays.get("p_values"),
+        susceptibility=arrays.get("susceptibility"),
+        susceptibility_of=fields["susceptibility_of"],
+        calibration=None if calibration is None else (calibration[0], calibration[1]),
+        prediction=None if auc is None else ExpectedRoc(fpr=arrays["fpr"], tpr=arrays["tpr"], auc=auc),
+        facts=fields["facts"],
+    )
+    return Scored(scores=scores, seconds=fields["seconds"], warnings=tuple(fields["warnings"]))

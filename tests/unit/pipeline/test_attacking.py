@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from gmip.auditing import Scored
-from gmip.pipeline.attacking import read_scored, write_scored
+from gmip.pipeline.attacking import scored_entry, scored_of
 from gmip.stats import ExpectedRoc, ScoreSet
+from gmip.store import Store
 
 
 def found(count: int = 50) -> Scored:
@@ -26,11 +26,16 @@ def found(count: int = 50) -> Scored:
     return Scored(scores=scores, seconds=1.25, warnings=("a warning",))
 
 
+def kept(folder: Path, scored: Scored) -> Scored:
+    Store(folder, "scores").put("a", *scored_entry(scored))
+    entry = Store(folder, "scores").get("a")
+    assert entry is not None
+    return scored_of(entry)
+
+
 def test_round_trip(tmp_path: Path) -> None:
-    path, written = tmp_path / "new" / "a.safetensors", found()
-    write_scored(path, written)
-    read = read_scored(path)
-    assert read is not None
+    written = found()
+    read = kept(tmp_path, written)
     for name in ("ids", "scores", "p_values", "susceptibility"):
         np.testing.assert_array_equal(getattr(read.scores, name), getattr(written.scores, name))
     assert (read.scores.calibration, read.scores.susceptibility_of) == ((1.5, -0.25), "run")
@@ -43,29 +48,5 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_what_is_optional_stays_out(tmp_path: Path) -> None:
-    write_scored(tmp_path / "a", Scored(scores=ScoreSet(ids=[3, 1], scores=[0.0, 1.0], attack="loss")))
-    read = read_scored(tmp_path / "a")
-    assert read is not None
-    one = read.scores
+    one = kept(tmp_path, Scored(scores=ScoreSet(ids=[3, 1], scores=[0.0, 1.0], attack="loss"))).scores
     assert one.p_values is None and one.susceptibility is None and one.calibration is None and one.prediction is None
-
-
-def test_files_of_an_older_version_are_computed_again(tmp_path: Path) -> None:
-    write_scored(tmp_path / "a", found())
-    content = (tmp_path / "a").read_bytes()
-    assert b"gmip-scores-2" in content
-    (tmp_path / "a").write_bytes(content.replace(b"gmip-scores-2", b"gmip-scores-1"))
-    assert read_scored(tmp_path / "a") is None
-
-
-@pytest.mark.parametrize("cut", [0, 1, 7, 100, 400, -1])
-def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, cut: int) -> None:
-    path = tmp_path / "a.safetensors"
-    write_scored(path, found())
-    content = bytearray(path.read_bytes())
-    path.write_bytes(bytes(content[:cut]))
-    assert read_scored(path) is None
-    content[-20] ^= 1
-    path.write_bytes(bytes(content))
-    assert read_scored(path) is None
-    assert read_scored(tmp_path / "nowhere") is None

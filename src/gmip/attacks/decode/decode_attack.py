@@ -203,12 +203,11 @@ class Decode(Attack):
         if not work.budget.limited:
             return {}
         seconds = max(work.budget.left(), 0.0)
-        kept = None if work.parts is None else work.parts.get("time")
+        kept = work.parts.get("time")
         if kept is not None:
-            record, rate, before = kept["time"].tolist()
+            before = kept.fields["seconds"]
             if seconds < _MUCH_MORE * before:
-                return {"speed": Speed(record, rate), "seconds": before}
+                return {"speed": Speed(*kept.fields["speed"]), "seconds": before}
         speed = Speed.measured(gradients, step, who.candidates)
-        if work.parts is not None:
-            work.parts.put("time", {"time": np.array([*speed, seconds])})
+        work.parts.put("time", fields={"speed": speed, "seconds": seconds})
         return {"speed": speed, "seconds": seconds}

@@ -20,8 +20,9 @@ from scipy.special import expit, logit, logsumexp
 from gmip import _validate as check
 from gmip.attacks.decode.equal_records import counted, equal_groups
 from gmip.attacks.decode.listed_sum import PublishedSum, Solved
-from gmip.attacks.work import Budget, Parts
+from gmip.attacks.work import Budget
 from gmip.errors import InvalidArgument
+from gmip.store import NOWHERE, Store
 
 __all__ = ["MISFIT", "Decoded", "decode"]
 
@@ -82,7 +83,7 @@ def decode(
     most_work: float = math.inf,
     progress: Callable[[int, int], Any] = lambda done, total: None,
     budget: Budget | None = None,
-    parts: Parts | None = None,
+    parts: Store = NOWHERE,
 ) -> Decoded:
     """Log-odds of membership of all candidates, jointly.
 
@@ -172,7 +173,7 @@ class _Beliefs:
         coverage: float,
         members: int,
         budget: Budget | None,
-        parts: Parts | None,
+        parts: Store,
         equal: Sequence[NDArray[np.intp]],
     ) -> None:
         self.steps, self.coverage, self.members = steps, coverage, members
@@ -198,25 +199,22 @@ class _Beliefs:
 
     def _saved(self) -> bool:
         """What was kept of the next sweep by an earlier attempt takes its place."""
-        found = None if self.parts is None else self.parts.get(self._name(self.sweeps + 1))
+        found = self.parts.get(self._name(self.sweeps + 1))
         if found is None:
             return False
         for name in _STATE:
-            getattr(self, name)[:] = found[name]
-        misfit, evidence, settled, bad = found["scalars"].tolist()
-        self.settled, self.bad = bool(settled), int(bad)
-        self.kept = misfit, found["kept_says"], found["kept_chance"], evidence
+            getattr(self, name)[:] = found.arrays[name]
+        self.settled, self.bad = found.fields["settled"], found.fields["bad"]
+        misfit, evidence = found.fields["misfit"], found.fields["evidence"]
+        self.kept = misfit, found.arrays["kept_says"], found.arrays["kept_chance"], evidence
         return True
 
     def _save(self) -> None:
-        if self.parts is None:
-            return
         misfit, says, chance, evidence = self.kept
         state = {name: getattr(self, name) for name in _STATE} | {"kept_says": says, "kept_chance": chance}
-        scalars = np.array([misfit, evidence, self.settled, self.bad], dtype=np.float64)
-        if sum(array.nbytes for array in state.values()) > _MOST_KEPT:
-            return
-        self.parts.put(self._name(self.sweeps), state | {"scalars": scalars})
+        scalars = {"misfit": misfit, "evidence": evidence, "settled": bool(self.settled), "bad": self.bad}
+        if sum(array.nbytes for array in state.values()) <= _MOST_KEPT:
+            self.parts.put(self._name(self.sweeps), state, scalars)
 
     def _name(self, sweep: int) -> str:
         return f"swept-{sweep}-of-{len(self.steps)}-{sum(step.dims for step in self.steps)}-{self.coverage!r}"

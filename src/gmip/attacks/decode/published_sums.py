@@ -18,8 +18,8 @@ from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import readable
 from gmip.attacks.speed import Speed
 from gmip.attacks.step_vectors import Projection, gram
-from gmip.attacks.work import Parts
 from gmip.errors import GmipWarning, InvalidArgument
+from gmip.store import NOWHERE, Store
 from gmip.tasks import Examples
 from gmip.trace import Step, StepInfo, Trace
 
@@ -183,7 +183,7 @@ def published_sums(
     who: Parties,
     chosen: Plan,
     done: Callable[[int], Any],
-    parts: Parts | None = None,
+    parts: Store = NOWHERE,
 ) -> Iterator[PublishedSum]:
     """One for each sum of the plan; `done` is called with how many steps came to be ready, after each.
 
@@ -193,10 +193,10 @@ def published_sums(
     way = None if chosen.projection is None else Projection(gradients.num_params, chosen.projection)
     for number, steps in enumerate(chosen.sums):
         name = f"sum-{number}-{len(steps)}-{chosen.projection or 0}-{len(who.background)}"
-        kept = None if parts is None else parts.get(name)
+        kept = parts.get(name)
         if kept is not None:
             done(len(steps))
-            yield PublishedSum.of_arrays(kept)
+            yield PublishedSum.of_arrays(kept.arrays)
             continue
         share = min(1.0, _size(trace, steps[0].info) / header.dataset_size)
         draw: Draw = "fixed"
@@ -212,7 +212,7 @@ def published_sums(
             products = _products(gradients, who, steps, done, parts)
             made = from_products(products, len(who.ids), dims=dims, share=share, draw=draw, noisy=noisy)
             del products
-        if parts is not None and sum(array.nbytes for array in made.arrays().values()) <= _MOST_KEPT:
+        if sum(array.nbytes for array in made.arrays().values()) <= _MOST_KEPT:
             parts.put(name, made.arrays())
         yield made
 
@@ -260,14 +260,14 @@ def _products(
     who: Parties,
     steps: Sequence[Step],
     done: Callable[[int], Any],
-    parts: Parts | None,
+    parts: Store,
 ) -> Array:
     count = len(who.candidates)
     sets = [who.candidates, who.background] if len(who.background) else [who.candidates]
     several, name = len(steps) > 1, f"products-{len(who.background)}"
-    kept = parts.get(name) if parts is not None and several else None
-    products: Array | None = None if kept is None else np.array(kept["products"])
-    ready = 0 if kept is None else int(kept["ready"][0])
+    kept = parts.get(name) if several else None
+    products: Array | None = None if kept is None else kept.arrays["products"]
+    ready = 0 if kept is None else int(kept.fields["ready"])
     if ready > len(steps):
         products, ready = None, 0
     if ready:
@@ -278,8 +278,8 @@ def _products(
         unit = _unit(step.info, float(np.trace(found[:count, :count])) / (count * gradients.num_params))
         found /= unit**2
         products = found if products is None else np.add(products, found, out=products)
-        if parts is not None and several and time.monotonic() - saved > _KEEP_AFTER:
-            parts.put(name, {"products": products, "ready": np.array([number])})
+        if several and time.monotonic() - saved > _KEEP_AFTER:
+            parts.put(name, {"products": products}, {"ready": number})
             saved = time.monotonic()
         done(1)
     assert products is not None

@@ -28,6 +28,7 @@ from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
 from gmip.stats.scores import Fact
+from gmip.store import NOWHERE
 from gmip.tasks import Task
 from gmip.trace import Trace
 
@@ -176,7 +177,7 @@ class GLiR(Attack):
                 seed=self.seed,
                 listed=self.holds_list,
             )
-            kept = None if source.joint else progress.parts
+            kept = NOWHERE if source.joint else progress.parts
             found = scores_by_play(source.each(), run, kept, progress.budget)
         used = len(steps) - max(found.left_out, source.left_out)
         cuts = self._cuts(plan, len(all_background), len(steps) if found.decided else used, len(steps))
@@ -207,15 +208,13 @@ class GLiR(Attack):
 
         An attempt that goes on keeps its plan, as what it has depends on it.
         """
-        kept = None if work.parts is None else work.parts.get("plan")
+        kept = work.parts.get("plan")
         if kept is not None:
-            background, projection = (int(value) for value in kept["plan"])
-            return Plan(background, projection or None)
+            return Plan(**kept.fields)
         tuning = 1 if method == "joint" or play is None else min(play.tuning_steps, steps)
         floor = background_needed(size, cost.candidates if self.holds_list else 0) if play is not None else 2
         plan = cut_to_fit(cost, plan, seconds=work.budget.left(), tuning=tuning, floor=min(floor, plan.background))
-        if work.parts is not None:
-            work.parts.put("plan", {"plan": np.array([plan.background, plan.projection or 0])})
+        work.parts.put("plan", fields={"background": plan.background, "projection": plan.projection})
         return plan
 
     def _cuts(self, plan: Plan, background: int, used: int, steps: int) -> str:

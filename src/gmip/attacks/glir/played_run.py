@@ -24,21 +24,14 @@ from gmip.attacks.glir.selfplay import Games, Play, Prediction, StepScale, game_
 from gmip.attacks.glir.step_fits import fit_step
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import Shrinkage
+from gmip.store import NOWHERE, Store
 
-__all__ = ["Kept", "PlayedRun", "Time", "Total"]
+__all__ = ["PlayedRun", "Time", "Total"]
 
 Array = NDArray[np.float64]
 _DECIDED = 0.002  # of pseudo-members and of others, who may be on the wrong side
 _BETWEEN = 0.01  # of the run's records, who may be on neither
 _RANKED = 2000  # background records that p-values are ranks among, at most
-
-
-class Kept(Protocol):
-    """Where the results of finished steps are kept, by number."""
-
-    def get(self, number: int, /) -> Mapping[str, NDArray[Any]] | None: ...
-
-    def put(self, number: int, arrays: Mapping[str, NDArray[Any]], /) -> None: ...
 
 
 class Time(Protocol):
@@ -166,9 +159,7 @@ class PlayedRun:
         self._asked = np.searchsorted(self._scored, asked)
         self.games = Games(places, self.dataset_size, self.play, seed)
 
-    def run(
-        self, steps: Iterable[Callable[[], StepView]], kept: Kept | None = None, time: Time | None = None
-    ) -> Played:
+    def run(self, steps: Iterable[Callable[[], StepView]], kept: Store = NOWHERE, time: Time | None = None) -> Played:
         """Score the steps; what is kept of an earlier attempt is not computed again.
 
         steps : how to get each view. Of a sequence, steps that are spread over the run choose the setting, as gradients
@@ -183,14 +174,14 @@ class PlayedRun:
             first = [self._played(make(), number) for number, make in itertools.islice(todo, self.play.tuning_steps)]
             if not first:
                 raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
-            best = self._settle(first, found, None)
+            best = self._settle(first, found, NOWHERE)
             for number, make in todo:
-                self._keep(found, number, self._finish(self._played(make(), number, best), best), None)
+                self._keep(found, number, self._finish(self._played(make(), number, best), best), NOWHERE)
             return self._put_together(found, len(found))
         for number in range(len(steps)):
-            saved = None if kept is None else kept.get(number)
+            saved = kept.get(number)
             if saved is not None:
-                found[number] = StepFound(**saved)
+                found[number] = StepFound(**saved.arrays)
         tuning = np.linspace(0, len(steps) - 1, min(self.play.tuning_steps, len(steps))).round().astype(int).tolist()
         if found:
             how = next(iter(found.values())).how
@@ -230,10 +221,9 @@ class PlayedRun:
         rest = [number for number in range(count) if number not in found]
         return sorted(rest, key=lambda number: (-weight[number], number))
 
-    def _keep(self, found: dict[int, StepFound], number: int, one: StepFound, kept: Kept | None) -> None:
+    def _keep(self, found: dict[int, StepFound], number: int, one: StepFound, kept: Store) -> None:
         found[number] = one
-        if kept is not None:
-            kept.put(number, one._asdict())
+        kept.put(number, one._asdict())
 
     # -- games --
 
@@ -283,7 +273,7 @@ class PlayedRun:
         rest = metric.played(self.games.draw(step.view, step.number), inside=False).of(slice(self.games.tuning, None))
         return np.concatenate([inside, self._inside(scale, rest)]), np.concatenate([absent, scale.absent(rest)])
 
-    def _settle(self, waiting: list[_Waiting], found: dict[int, StepFound], kept: Kept | None) -> int:
+    def _settle(self, waiting: list[_Waiting], found: dict[int, StepFound], kept: Store) -> int:
         """Choose the setting by the tuning games, and finish the steps with it."""
         usable = [i for i in range(len(self.grid)) if all(i in step.games for step in waiting)]
         if not usable:

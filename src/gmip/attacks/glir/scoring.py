@@ -20,11 +20,12 @@ from gmip import _validate as check
 from gmip._random import PlayStream
 from gmip.attacks.glir.likelihood import FittedStep, StepTest, llr_p_values
 from gmip.attacks.glir.metrics import Setting
-from gmip.attacks.glir.played_run import Kept, PlayedRun, Time, Total
+from gmip.attacks.glir.played_run import PlayedRun, Time, Total
 from gmip.attacks.glir.published_step import StepView, View, same_run, stack
 from gmip.attacks.glir.selfplay import DEFAULT_GRID, Play, Prediction
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, Shrinkage, WhiteModel
+from gmip.store import NOWHERE, Store
 
 __all__ = ["METHODS", "Background", "GlirOutcome", "glir_scores", "grid_of", "scores_by_play", "scores_without_play"]
 
@@ -266,7 +267,7 @@ def _simulated(
 
 
 def scores_by_play(
-    steps: Iterable[Callable[[], StepView]], run: PlayedRun, kept: Kept | None = None, time: Time | None = None
+    steps: Iterable[Callable[[], StepView]], run: PlayedRun, kept: Store = NOWHERE, time: Time | None = None
 ) -> GlirOutcome:
     """The scores of a setting that games choose. p-values are ranks among background records."""
     found = run.run(steps, kept, time)

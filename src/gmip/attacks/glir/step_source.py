@@ -140,8 +140,8 @@ class StepSource:
             before = time.monotonic()
             if self._by_products:
                 total = self._products([step], total)
-                if self.work.parts is not None and time.monotonic() - saved > _KEEP_AFTER:
-                    self.work.parts.put("products", {"total": total, "done": np.array([done])})
+                if time.monotonic() - saved > _KEEP_AFTER:
+                    self.work.parts.put("products", {"total": total}, {"done": done})
                     saved = time.monotonic()
             elif self.route == "gram":
                 return self._vectors(steps)
@@ -161,11 +161,11 @@ class StepSource:
 
     def _saved(self) -> tuple[int, NDArray[np.float64] | None]:
         """Inner products of an earlier attempt, and of how many steps."""
-        kept = None if self.work.parts is None else self.work.parts.get("products")
+        kept = self.work.parts.get("products")
         size = len(self.who.background) + len(self.who.candidates) + 1
-        if kept is None or kept["total"].shape != (size, size) or not 0 < int(kept["done"][0]) <= len(self.steps):
+        if kept is None or kept.arrays["total"].shape != (size, size) or not 0 < kept.fields["done"] <= len(self.steps):
             return 0, None
-        return int(kept["done"][0]), np.array(kept["total"])
+        return kept.fields["done"], kept.arrays["total"]
 
     @property
     def _by_products(self) -> bool:

@@ -19,10 +19,11 @@ from gmip.attacks.decode import published_sums as listed_steps
 from gmip.attacks.decode.published_sums import Plan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.speed import Speed
-from gmip.attacks.work import Budget, Parts
+from gmip.attacks.work import Budget
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
+from gmip.store import Store
 from gmip.tasks import Task
 from gmip.trace import Trace, TraceWriter
 from gmip.training import train
@@ -145,28 +146,28 @@ def test_an_attempt_goes_on_where_it_stopped(tmp_path, monkeypatch, changes, sto
             raise Stopped
 
     with pytest.raises(Stopped):
-        Decode().run(task, trace, progress=interrupt, parts=Parts(tmp_path / "parts"))
+        Decode().run(task, trace, progress=interrupt, parts=Store(tmp_path, "parts"))
     again: list[tuple[int, int]] = []
     found = Decode().run(
-        task, trace, progress=lambda done, total: again.append((done, total)), parts=Parts(tmp_path / "parts")
+        task, trace, progress=lambda done, total: again.append((done, total)), parts=Store(tmp_path, "parts")
     )
     np.testing.assert_array_equal(found.scores, whole.scores)
     assert found.facts == whole.facts
     assert again[-1][0] == again[-1][1] == 2 * changes["num_steps"]
-    kept = len(list((tmp_path / "parts").glob("part-*.safetensors")))
-    Decode().run(task, trace, parts=Parts(tmp_path / "parts"))
-    assert len(list((tmp_path / "parts").glob("part-*.safetensors"))) == kept  # all of it was there
+    kept = len(list(tmp_path.glob("parts-*/*.entry")))
+    Decode().run(task, trace, parts=Store(tmp_path, "parts"))
+    assert len(list(tmp_path.glob("parts-*/*.entry"))) == kept  # all of it was there
 
 
 def test_a_budget_leaves_out_steps_and_a_larger_one_goes_on(tmp_path):
     task, trace = recorded(tmp_path / "a", batch_size=10, sampling="shuffled")
     with pytest.warns(GmipWarning) as caught:
-        found = Decode().run(task, trace, budget=1.0e-6, parts=Parts(tmp_path / "parts"))
+        found = Decode().run(task, trace, budget=1.0e-6, parts=Store(tmp_path, "parts"))
     said = [str(one.message) for one in caught]
     assert "the first 1 of 8 recorded steps, which is what there is time for" in said[0]
     assert "had 0 seconds and ended after 1 of its sweeps" in said[1]
     assert found.facts["steps"] == 1 and found.facts["cut_short"] is True
-    more = Decode().run(task, trace, budget="1h", parts=Parts(tmp_path / "parts"))
+    more = Decode().run(task, trace, budget="1h", parts=Store(tmp_path, "parts"))
     assert more.facts["steps"] == 8 and "cut_short" not in more.facts
     np.testing.assert_array_equal(more.scores, Decode().run(task, trace).scores)
     slow = Speed(record=1.0, rate=1.0e12)  # a second for each gradient

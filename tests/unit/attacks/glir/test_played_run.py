@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gmip.attacks.glir import Play, View
 from gmip.attacks.glir.played_run import Played, PlayedRun
+from gmip.store import Store
 
 PLAY = Play(games=6, tuning_games=3, grid=((1e-12, 1e-3), (1e-12, 1e-1)))
 MEMBERS, DIMS, STEPS = 20, 240, 30
 
 
-class Kept(dict[int, Any]):
-    def put(self, number: int, value: Any) -> None:
-        self[number] = value
-
-
-def test_killed_between_tuning_steps_it_ends_with_the_same_scores() -> None:
+def test_killed_between_tuning_steps_it_ends_with_the_same_scores(tmp_path: Path, monkeypatch: Any) -> None:
     rng = np.random.default_rng(0)
     members, others, background = (rng.normal(size=(count, DIMS)) for count in (MEMBERS, 40, 900))
 
@@ -35,7 +32,7 @@ def test_killed_between_tuning_steps_it_ends_with_the_same_scores() -> None:
             sampling="fixed",
         )
 
-    def go(kept: Kept) -> Played:
+    def go(kept: Store) -> Played:
         run = PlayedRun(
             background=900,
             candidates=60,
@@ -49,10 +46,15 @@ def test_killed_between_tuning_steps_it_ends_with_the_same_scores() -> None:
         )
         return run.run([lambda t=t: view(t) for t in range(STEPS)], kept)  # type: ignore[misc]
 
-    whole = Kept()
-    expected = go(whole)
+    put: list[tuple[Any, ...]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put", lambda store, *entry: put.append(entry))
+        expected = go(Store(tmp_path, "whole"))
     assert expected.left_out and expected.decided
     for first in (1, 2):
-        again = go(Kept({number: whole[number] for number in list(whole)[:first]}))
+        kept = Store(tmp_path, "parts", {"first": first})
+        for entry in put[:first]:
+            kept.put(*entry)
+        again = go(kept)
         assert again.left_out == expected.left_out
         np.testing.assert_array_equal(again.scores, expected.scores)

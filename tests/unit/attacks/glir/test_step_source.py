@@ -22,9 +22,9 @@ from gmip.attacks import GLiR
 from gmip.attacks.glir import Play, step_source
 from gmip.attacks.glir.glir_attack import DoubtNoise
 from gmip.attacks.glir.step_source import Cost, Plan, cut_to_fit
-from gmip.attacks.work import Parts
 from gmip.errors import GmipWarning
 from gmip.stats.roc import auc
+from gmip.store import Store
 from gmip.tasks import Examples, Task, load
 from gmip.trace import Trace
 from gmip.training import train
@@ -72,10 +72,10 @@ def test_an_attempt_goes_on_where_it_stopped(
             raise Stopped
 
     with pytest.raises(Stopped):
-        attack(runs[name], progress=interrupt, parts=Parts(tmp_path))
+        attack(runs[name], progress=interrupt, parts=Store(tmp_path, "parts"))
     assert seen == list(range(1, stop + 1))
     again: list[int] = []
-    found = attack(runs[name], progress=lambda done, total: again.append(done), parts=Parts(tmp_path))
+    found = attack(runs[name], progress=lambda done, total: again.append(done), parts=Store(tmp_path, "parts"))
     assert len(again) <= len(Trace.open(runs[name])) - stop + 1
     np.testing.assert_array_equal(found.scores, whole.scores)
     np.testing.assert_array_equal(found.p_values, whole.p_values)
@@ -85,20 +85,20 @@ def test_an_attempt_goes_on_where_it_stopped(
 def test_a_killed_attempt_keeps_its_steps(runs: dict[str, Path], tmp_path: Path) -> None:
     script = (
         "import sys, tests.unit.attacks.glir.test_step_source as t; "
-        "t.attack(t.Path(sys.argv[1]), parts=t.Parts(t.Path(sys.argv[2])), progress=t.slow)"
+        "t.attack(t.Path(sys.argv[1]), parts=t.Store(t.Path(sys.argv[2]), 'parts'), progress=t.slow)"
     )
     parts = tmp_path / "parts"
     job = subprocess.Popen([sys.executable, "-c", script, str(runs["mini"]), str(parts)])
     for _ in range(1200):
-        if len(list(parts.glob("part-*.safetensors"))) >= 5:
+        if len(list(parts.glob("parts-*/*.entry"))) >= 5:
             break
         time.sleep(0.05)
     job.send_signal(signal.SIGKILL)
     assert job.wait() == -signal.SIGKILL
-    kept = len(list(parts.glob("part-*.safetensors")))
+    kept = len(list(parts.glob("parts-*/*.entry")))
     assert 5 <= kept < 10  # the three that chose the setting, and more
     again: list[int] = []
-    found = attack(runs["mini"], progress=lambda done, total: again.append(done), parts=Parts(parts))
+    found = attack(runs["mini"], progress=lambda done, total: again.append(done), parts=Store(parts, "parts"))
     assert len(again) == 10 - kept
     np.testing.assert_array_equal(found.scores, attack(runs["mini"]).scores)
 
@@ -136,7 +136,7 @@ def exposed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Task, Trace]:
 def test_once_everybody_is_decided_no_step_is_needed(exposed: tuple[Task, Trace], tmp_path: Path) -> None:
     task, trace = exposed
     play = dataclasses.replace(QUICK, stop_when_decided=True)
-    found = GLiR(play=play).run(task, trace, parts=Parts(tmp_path))
+    found = GLiR(play=play).run(task, trace, parts=Store(tmp_path, "parts"))
     whole = GLiR(play=dataclasses.replace(play, stop_when_decided=False)).run(task, trace)
     assert whole.facts["steps"] == 16 and "not_needed" not in whole.facts
     assert 3 <= int(found.facts["steps"]) <= 10 and found.facts["not_needed"] == 16 - int(found.facts["steps"])
@@ -145,7 +145,9 @@ def test_once_everybody_is_decided_no_step_is_needed(exposed: tuple[Task, Trace]
     assert trace.members is not None and found.p_values is not None
     assert np.mean(found.p_values[~np.isin(found.ids, trace.members)] <= 0.05) <= 0.15
     again: list[int] = []
-    same = GLiR(play=play).run(task, trace, parts=Parts(tmp_path), progress=lambda done, total: again.append(done))
+    same = GLiR(play=play).run(
+        task, trace, parts=Store(tmp_path, "parts"), progress=lambda done, total: again.append(done)
+    )
     np.testing.assert_array_equal(same.scores, found.scores)
     assert again == [16]  # nothing is computed again, and nothing more
 
