@@ -250,7 +250,7 @@ def test_sigterm_behaves_as_ctrl_c(run: Path, tmp_path: Path, number: int) -> No
         assert p.stdout.read() == ""
     assert p.returncode == 130
     assert said == "Interrupted: run the command again to continue; finished work is kept.\n"
-    assert list((tmp_path / "a" / "work" / "scores").glob("loss-*"))
+    assert list((tmp_path / "a" / "work" / "scores").glob("scores-*/*.entry"))
 
 
 def _environment() -> dict[str, str]:

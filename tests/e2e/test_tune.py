@@ -74,15 +74,15 @@ def test_killed_and_resumed_it_comes_to_the_same_answer(task_file: str, tuned: P
     command = [sys.executable, "-m", "gmip", "tune", task_file, *SMALL, "--out", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while len(list(tmp_path.glob("trials/*.json"))) < 8 and time.monotonic() < deadline:
+    while len(list(tmp_path.glob("trials-*/*.entry"))) < 8 and time.monotonic() < deadline:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    kept = {path.name: path.read_bytes() for path in tmp_path.glob("trials/*.json")}
+    kept = {path: path.read_bytes() for path in tmp_path.glob("trials-*/*.entry")}
     assert len(kept) >= 8 and not (tmp_path / "recipe.yaml").exists()
     assert main(["tune", task_file, *SMALL, "--out", str(tmp_path)]) == 0
     assert (tmp_path / "recipe.yaml").read_bytes() == (tuned / "recipe.yaml").read_bytes()
-    assert all((tmp_path / "trials" / name).read_bytes() == content for name, content in kept.items())
+    assert all(path.read_bytes() == content for path, content in kept.items())
 
 
 def test_the_recipe_can_be_trained_and_keeps_the_target(task_file: str, tuned: Path, tmp_path: Path):

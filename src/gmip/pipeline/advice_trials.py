@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip._io import make_folder, read_if_there, sha256, write
 from gmip._numbers import count, duration
 from gmip._progress import Progress
 from gmip.auditing.advice import ranked
@@ -21,6 +20,7 @@ from gmip.auditing.advice_schema import Advice, TriedAccuracy
 from gmip.auditing.schema import RunAudit
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
 from gmip.pipeline.audited_runs import AuditedRun, repeat_seed
+from gmip.store import Store
 from gmip.tasks import Task
 from gmip.training import recipe_of
 from gmip.tuning import search_records, train_once
@@ -112,18 +112,13 @@ class _Trials:
 
     def known(self, recipe: Recipe, turn: int) -> _Measured | None:
         """What was measured before, or None."""
-        try:
-            accuracy, seconds = json.loads(read_if_there(self._path(recipe, turn)) or b"")
-            return _Measured(math.nan if accuracy is None else float(accuracy), float(seconds))
-        except (ValueError, TypeError):
-            return None
+        found = self._store.get(_key(recipe, turn))
+        return None if found is None else _Measured(**found.fields)
 
     def measured(self, recipe: Recipe, turn: int) -> _Measured:
         """Train and measure."""
         found = self._train(recipe, turn)
-        make_folder(self.folder)
-        accuracy = found.accuracy if math.isfinite(found.accuracy) else None
-        write(self._path(recipe, turn), json.dumps([accuracy, found.seconds]))
+        self._store.put(_key(recipe, turn), fields=found._asdict())
         return found
 
     def seconds_per_record(self, recipe: Recipe) -> float:
@@ -138,10 +133,14 @@ class _Trials:
         accuracy = train_once(self.task, recipe, records, seed=own, metric="accuracy")
         return _Measured(accuracy, time.monotonic() - begun)
 
-    def _path(self, recipe: Recipe, turn: int) -> Path:
-        others = outsider_fingerprints(self.task, self.members)
-        facts = [self.task.name, others, dataclasses.asdict(recipe), self.seed, turn]
-        return self.folder / f"{sha256(json.dumps(facts, sort_keys=True))[:24]}.json"
+    @cached_property
+    def _store(self) -> Store:
+        data = outsider_fingerprints(self.task, self.members)
+        return Store(self.folder, "trials", {"task": self.task.name, "data": data, "seed": self.seed})
+
+
+def _key(recipe: Recipe, turn: int) -> dict[str, Any]:
+    return {"recipe": dataclasses.asdict(recipe), "turn": turn}
 
 
 def _work(recipe: Recipe) -> int:

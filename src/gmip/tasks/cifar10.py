@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import PurePosixPath
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from gmip._progress import Progress, bars
+from gmip.store import Entry
 from gmip.tasks import cache
 from gmip.tasks.resnet import FEATURES, WEIGHTS, features, pretrained_resnet56
 from gmip.tasks.sources import DataFile, read
@@ -79,30 +79,25 @@ def _told(progress: Progress, part: int, parts: int, done: int, total: int) -> N
 
 def _examples() -> Examples:
     """All 60,000 records in the order of FILES. Images are read only where a part of the features is missing."""
-    folder = cache.folder() / f"cifar10-{cache.key(_VERSION, WEIGHTS.checksum, *(file.checksum for file in FILES))}"
-    shapes = {"features": (_PER_PART, FEATURES), "labels": (_PER_PART,)}
-    places = [
-        (file, start, folder / f"{PurePosixPath(file.path).stem}-{start:05d}.safetensors")
-        for file in FILES
-        for start in range(0, _PER_FILE, _PER_PART)
-    ]
-    parts = {path: cache.read_tensors(path, shapes) for _, _, path in places}
-    missing = [place for place in places if parts[place[2]] is None]
+    store = cache.store("cifar10", {"weights": WEIGHTS.checksum}, _VERSION)
+    places = [(file, start) for file in FILES for start in range(0, _PER_FILE, _PER_PART)]
+    keys = {place: {"file": place[0].checksum, "rows": [place[1], place[1] + _PER_PART]} for place in places}
+    parts = {place: store.get(keys[place]) for place in places}
+    missing = [place for place in places if parts[place] is None]
     if missing:
-        needed = list(dict.fromkeys(file for file, _, _ in missing))
+        needed = list(dict.fromkeys(file for file, _ in missing))
         contents = dict(zip(needed, read(*needed), strict=True))
         model = pretrained_resnet56()
         with bars() as watch:
             progress = watch("CIFAR-10: features")
-            for number, (file, start, path) in enumerate(missing):
+            for number, place in enumerate(missing):
+                file, start = place
                 images, labels = parse_images(contents[file])
                 rows = slice(start, start + _PER_PART)
                 told = partial(_told, progress, number, len(missing))
-                part = {
-                    "features": features(model, images[rows], progress=told),
-                    "labels": torch.from_numpy(labels[rows]),
-                }
-                cache.write_tensors(path, part)
-                parts[path] = part
-    done = [part for part in parts.values() if part is not None]
-    return Examples(torch.cat([part["features"] for part in done]), torch.cat([part["labels"] for part in done]))
+                found = features(model, images[rows], progress=told).numpy()
+                parts[place] = part = Entry({"features": found, "labels": labels[rows]})
+                store.put(keys[place], *part)
+    done = [part.arrays for part in parts.values() if part is not None]
+    inputs, targets = (np.concatenate([part[name] for part in done]) for name in ("features", "labels"))
+    return Examples(torch.from_numpy(inputs), torch.from_numpy(targets))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gmip._progress import bars
+from gmip.store import Entry
 from gmip.tasks import cache
 from gmip.tasks._tables import labelled_bits, scaling
 from gmip.tasks.sources import DataFile, only_member, read
@@ -100,17 +101,18 @@ def pretrain(inputs: Tensor, targets: Tensor, *, seed: int) -> nn.Sequential:
 
 def _examples(file: DataFile) -> Examples:
     """Records of the kept classes, in the order of the file."""
-    path = cache.folder() / f"purchase-{cache.key(_VERSION, file.checksum)}.safetensors"
-    tensors = cache.read_tensors(path, {"features": (-1, _FEATURES), "labels": (-1,)})
-    if tensors is None:
+
+    def make() -> Entry:
         (archive,) = read(file)
         labels, bits = labelled_bits(only_member(archive, file), file.title)
         private, public = divide(labels)
         mean, std = scaling(bits[public])
         model = pretrain(_scaled(bits[public], mean, std), _codes(labels[public]), seed=0)
-        tensors = {"features": model(_scaled(bits[private], mean, std)), "labels": _codes(labels[private])}
-        cache.write_tensors(path, tensors)
-    return Examples(tensors["features"], tensors["labels"])
+        features = model(_scaled(bits[private], mean, std))
+        return Entry({"features": features.numpy(), "labels": _codes(labels[private]).numpy()})
+
+    found = cache.store("purchase", {"file": file.checksum}, _VERSION).compute("examples", make)
+    return Examples(torch.from_numpy(found.arrays["features"]), torch.from_numpy(found.arrays["labels"]))
 
 
 def _scaled(bits: NDArray[np.uint8], mean: NDArray[np.float64], std: NDArray[np.float64]) -> Tensor:

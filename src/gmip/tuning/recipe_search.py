@@ -20,6 +20,7 @@ from gmip._progress import Watch, silent
 from gmip.accounting.account import Notion, Susceptibility
 from gmip.errors import InvalidArgument
 from gmip.parallel import Workers, hired
+from gmip.store import Store
 from gmip.tasks.catalog import load
 from gmip.tasks.task import Task
 from gmip.tuning.gradient_norms import gradient_norms
@@ -145,14 +146,14 @@ def tune(
         "metric": name,
         "split_seed": split_seed,
         "norm": typical,  # of the untrained model: knows it again
-        "versions": {package: version(package) for package in ("gmip", "torch")},
+        "torch": version("torch"),
     }
     settings = workers if isinstance(workers, Workers) else Workers(workers=workers)
     if place is not None:
         _io.make_folder(place)
     lock = nullcontext() if place is None else _io.Lock(place / ".lock", wait=False, signed=True)
     with lock, hired(work, settings, MOST_TRIALS) as crew:
-        pieces = Pieces(crew, facts, None if place is None else place / "trials")
+        pieces = Pieces(crew, Store(place, "trials", facts))
         search = Search(around, target, pieces, seed=seed, own=own, watch=watch)
         search.choose_sizes()
         if count is None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from torch import nn
 
-from gmip import _io
 from gmip._progress import Watch, silent
 from gmip.attacks.model_pass import evaluating
 from gmip.errors import Diverged, UnreachableTarget
 from gmip.parallel import Crew
+from gmip.store import Store
 from gmip.tasks.task import Task
 from gmip.training.loop import fit
 from gmip.tuning.model_metrics import Metric, measure
@@ -26,8 +24,6 @@ from gmip.tuning.search_records import On, search_records
 from gmip.vocabulary import Recipe
 
 __all__ = ["Calibration", "Outcome", "Piece", "Pieces", "Training", "TrialWork"]
-
-FORMAT: Final = "gmip-trial"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,16 +122,13 @@ class Pieces:
     Parameters
     ----------
     crew : who computes.
-    facts : all that outcomes depend on beside the piece itself: data, metric, versions.
-    folder : where outcomes are kept; None: in memory only.
+    store : for outcomes; its facts are all that they depend on beside the piece itself.
     """
 
-    def __init__(self, crew: Crew[Piece, Outcome], facts: Mapping[str, Any], folder: Path | None) -> None:
-        self._crew, self._facts, self._folder = crew, dict(facts), folder
-        self._known: dict[str, Outcome] = {}
+    def __init__(self, crew: Crew[Piece, Outcome], store: Store) -> None:
+        self._crew, self._store = crew, store
+        self._known: dict[str, Outcome] = {}  # by the text of a piece, which cannot be hashed
         self.computed = 0  # by this process, not found on disk
-        if folder is not None:
-            _io.make_folder(folder)
 
     @property
     def workers(self) -> int:
@@ -143,54 +136,30 @@ class Pieces:
 
     def outcomes(self, pieces: Sequence[Piece], stage: str, watch: Watch = silent) -> list[Outcome]:
         """One for each piece; equal pieces are computed once. `watch` is told of the stage if there is work to do."""
-        keys = {self._key(piece): piece for piece in pieces}
-        missing = [piece for key, piece in keys.items() if not self._find(key)]
+        unique = {repr(piece): piece for piece in pieces}
+        missing = [piece for piece in unique.values() if not self._find(piece)]
         if not missing:
-            return [self._known[self._key(piece)] for piece in pieces]
-        total, done, progress = len(keys), len(keys) - len(missing), watch(stage)
+            return [self._known[repr(piece)] for piece in pieces]
+        total, done, progress = len(unique), len(unique) - len(missing), watch(stage)
 
         def take(piece: Piece, outcome: Outcome) -> None:
             nonlocal done
             done += 1
             self.computed += 1
-            self._keep(self._key(piece), outcome)
+            self._known[repr(piece)] = outcome
+            self._store.put(_key(piece), fields=dataclasses.asdict(outcome))
             progress(done, total)
 
         self._crew.compute(missing, take)
-        return [self._known[self._key(piece)] for piece in pieces]
+        return [self._known[repr(piece)] for piece in pieces]
 
-    def _key(self, piece: Piece) -> str:
-        plain = {"kind": type(piece).__name__, "piece": dataclasses.asdict(piece), "facts": self._facts}
-        return _io.sha256(json.dumps(plain, sort_keys=True, default=str))[:32]
-
-    def _find(self, key: str) -> bool:
-        if key not in self._known and self._folder is not None:
-            found = _read(self._folder / f"{key}.json", key)
+    def _find(self, piece: Piece) -> bool:
+        if repr(piece) not in self._known:
+            found = self._store.get(_key(piece))
             if found is not None:
-                self._known[key] = found
-        return key in self._known
-
-    def _keep(self, key: str, outcome: Outcome) -> None:
-        self._known[key] = outcome
-        if self._folder is not None:
-            content = {"format": FORMAT, "key": key, "outcome": _plain(dataclasses.asdict(outcome))}
-            _io.write(self._folder / f"{key}.json", json.dumps(content) + "\n")
+                self._known[repr(piece)] = Outcome(**found.fields)
+        return repr(piece) in self._known
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Numbers that JSON has not as strings, which float() reads."""
-    odd: Callable[[Any], bool] = lambda value: isinstance(value, float) and not math.isfinite(value)  # noqa: E731
-    return {name: str(value) if odd(value) else value for name, value in values.items()}
-
-
-def _read(path: Path, key: str) -> Outcome | None:
-    """None where there is none, or half of one: it is computed again."""
-    try:
-        found = json.loads(path.read_bytes())
-        values = found["outcome"]
-        if found["format"] != FORMAT or found["key"] != key:
-            return None
-        numbers = {name: float(values[name]) for name in ("noise_std", "exposure", "metric", "test", "seconds")}
-        return Outcome(**numbers, stopped=bool(values["stopped"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _key(piece: Piece) -> dict[str, Any]:
+    return {"kind": type(piece).__name__, "piece": dataclasses.asdict(piece)}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gmip.accounting.account import account
-from gmip.errors import InvalidArgument, UnreachableTarget
+from gmip.errors import GmipWarning, InvalidArgument, UnreachableTarget
 from gmip.report import write_tuning
 from gmip.report.tuning_page import tuning_html
 from gmip.tuning import TuneResult, tune
@@ -73,12 +73,13 @@ def test_an_interrupted_search_comes_to_the_same_answer(tmp_path, monkeypatch, f
     monkeypatch.setattr(TrialWork, "compute", dying)
     with pytest.raises(Killed):
         tune(toy_task(), **SMALL, folder=tmp_path)
-    kept = len(list((tmp_path / "trials").glob("*.json")))
+    kept = len(list(tmp_path.glob("trials-*/*.entry")))
     assert kept == 16
-    damaged = next((tmp_path / "trials").glob("*.json"))
-    damaged.write_text(damaged.read_text()[:20])
+    damaged = next(tmp_path.glob("trials-*/*.entry"))
+    damaged.write_bytes(damaged.read_bytes()[:20])
     computed = 17
-    again = tune(toy_task(), **SMALL, folder=tmp_path)
+    with pytest.warns(GmipWarning, match="damaged"):
+        again = tune(toy_task(), **SMALL, folder=tmp_path)
     assert (again.recipe, again.quality, again.frontier) == (found.recipe, found.quality, found.frontier)
     total = computed
     assert tune(toy_task(), **SMALL, folder=tmp_path).recipe == found.recipe

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gmip.attacks.shadow.shadow_files import ShadowModel, ShadowSet
-from gmip.attacks.shadow.shadow_models import Shadows, Signal
+from gmip.attacks.shadow.shadow_models import ShadowModel, Shadows, ShadowSet, Signal
 from gmip.attacks.shadow.shadow_training import shadow_set
 
 __all__ = ["ShadowModel", "ShadowSet", "Shadows", "Signal", "shadow_set"]

@@ -1,9 +1,9 @@
-"""Shadow models: how they are trained, what is asked of each, and the work of one."""
+"""Shadow models: how they are trained, what is asked of each, the work of one, and what is kept of it: no weights."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -15,13 +15,25 @@ from torch import nn
 
 from gmip import _validate as check
 from gmip.attacks.shadow.membership import Membership
-from gmip.errors import InvalidArgument
+from gmip.errors import DataUnavailable, InvalidArgument
 from gmip.parallel import Workers
+from gmip.store import Store
 from gmip.tasks import Examples, Task, cache
 from gmip.training.loop import fit
 from gmip.vocabulary import Recipe
 
-__all__ = ["Job", "Outputs", "Parts", "ShadowTraining", "Shadows", "Signal"]
+__all__ = [
+    "Job",
+    "Outputs",
+    "Parts",
+    "ShadowModel",
+    "ShadowSet",
+    "ShadowTraining",
+    "Shadows",
+    "Signal",
+    "store_signals",
+    "stored",
+]
 
 _MOST: Final = 99_999
 
@@ -131,3 +143,87 @@ def _computed(signal: Signal, task: Task, model: torch.nn.Module, examples: Exam
             remedy="return floats with one row for each record",
         )
     return values
+
+
+# -- the store ---------------------------------------------------------------------------------------------------------
+
+
+def store_signals(store: Store, index: int, outputs: Outputs) -> None:
+    """Keep signals of a model. Each is an entry of its own, and so is its part for the population: whoever adds one to
+    a model leaves the others alone."""
+    for key, parts in outputs.items():
+        for part, values in parts._asdict().items():
+            if values is not None:
+                store.put(_key(index, key, part), {"values": values})
+
+
+def stored(store: Store, index: int, signal: Signal) -> Parts | None:
+    """A signal of a model, or None where it has to be computed."""
+    names = ("candidates", "population") if signal.population else ("candidates",)
+    found = [store.get(_key(index, signal.key, name)) for name in names]
+    arrays = [None if entry is None else entry.arrays["values"] for entry in found]
+    if arrays[0] is None or arrays[-1] is None:
+        return None
+    return Parts(arrays[0], arrays[1] if signal.population else None)
+
+
+def _key(index: int, signal: str, part: str) -> dict[str, Any]:
+    return {"model": index, "signal": signal, "records": part}
+
+
+@dataclass(frozen=True, eq=False)
+class ShadowModel:
+    """What is known of one shadow model: its number, the candidates it was trained on, shape (c,), and its signals."""
+
+    index: int
+    inside: NDArray[np.bool_]
+    _signals: Mapping[str, Parts]
+
+    def signal(self, key: str) -> Parts:
+        """A signal for the candidates, (c, ...), and for the population, (z, ...) or None."""
+        if key not in self._signals:
+            raise InvalidArgument(f"Signal {key!r} is not in the shadow set", remedy="ask shadow_set for it")
+        return self._signals[key]
+
+
+class ShadowSet:
+    """A trained shadow set. Iterating reads one model at a time, so that memory does not grow with their number.
+
+    Attributes
+    ----------
+    path : its folder.
+    candidates : ids, shape (c,).
+    population : background records that no shadow model was trained on, z of them.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        count: int,
+        plan: Membership,
+        candidates: NDArray[np.int64],
+        population: Examples,
+        signals: Iterable[Signal],
+    ) -> None:
+        assert store.folder is not None
+        self.path, self.candidates, self.population = store.folder, candidates, population
+        self._store, self._count, self._plan, self._signals = store, count, plan, tuple(signals)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ShadowModel]:
+        for index in range(self._count):
+            signals = {}
+            for signal in self._signals:
+                found = stored(self._store, index, signal)
+                if found is None:
+                    raise DataUnavailable(
+                        f"Shadow model {index} is not in {self.path}",
+                        remedy="train the shadow set again, which adds what is missing",
+                    )
+                signals[signal.key] = found
+            yield ShadowModel(index, self._plan.inside(index), signals)
+
+    def __repr__(self) -> str:
+        return f"ShadowSet({str(self.path)!r}, {self._count} models, {len(self.candidates)} candidates)"

@@ -6,7 +6,6 @@ import dataclasses
 import re
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,20 @@ from numpy.typing import NDArray
 
 from gmip._progress import Progress, silent
 from gmip.attacks.shadow.membership import Membership
-from gmip.attacks.shadow.shadow_files import FORMAT_VERSION, ShadowFiles, ShadowSet
-from gmip.attacks.shadow.shadow_models import Job, Outputs, Shadows, ShadowTraining, Signal
+from gmip.attacks.shadow.shadow_models import (
+    Job,
+    Outputs,
+    Shadows,
+    ShadowSet,
+    ShadowTraining,
+    Signal,
+    store_signals,
+    stored,
+)
 from gmip.attacks.work import Budget
 from gmip.errors import InvalidArgument
 from gmip.parallel import compute, one_thread
+from gmip.store import Store
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import answer
 from gmip.trace import Trace, fingerprint
@@ -89,12 +97,11 @@ def shadow_set(
         dataset_size=recipe.dataset_size,
         seed=settings.seed,
     )
-    store = ShadowFiles(settings.parent, _facts(task, recipe, options, plan, candidates, background))
+    store = Store(settings.parent, "shadow-set", _facts(task, recipe, options, plan, candidates, background))
     population = background[plan.population]
     missing = {}
     for index in range(settings.count):
-        stored = store.stored(index)
-        keys = {key for key, one in wanted.items() if key not in stored or (one.population and not stored[key])}
+        keys = {key for key, one in wanted.items() if stored(store, index, one) is None}
         if keys:
             missing[index] = frozenset(keys)
     progress = progress or silent("shadow models")
@@ -117,7 +124,7 @@ def shadow_set(
 
         def take(job: Job, outputs: Outputs) -> None:
             nonlocal done
-            store.write(job[0], plan.inside(job[0]), outputs)
+            store_signals(store, job[0], outputs)
             del missing[job[0]]
             done += 1
             progress(done, settings.count)
@@ -133,7 +140,8 @@ def shadow_set(
 
         compute(work, jobs, settings, take, more=more)
     ready = min(missing, default=settings.count)
-    return ShadowSet(store, ready - ready % 2 if missing else ready, candidates, population, tuple(wanted))
+    count = ready - ready % 2 if missing else ready
+    return ShadowSet(store, count, plan, candidates, population, wanted.values())
 
 
 def _signals(signals: Sequence[Signal]) -> dict[str, Signal]:
@@ -164,8 +172,6 @@ def _facts(
 ) -> dict[str, Any]:
     """All that the models of a set depend on, but for their number."""
     return {
-        "format": FORMAT_VERSION,
-        "gmip": version("gmip"),
         "torch": torch.__version__,
         "task": task.name,
         "model": _probe(task, bool(options["fix"]), task.pool[candidates[:_PROBED]]),
@@ -173,7 +179,7 @@ def _facts(
         "background": background.fingerprint,
         "recipe": dataclasses.asdict(recipe),
         "options": dict(options),
-        "candidates": candidates.tolist(),
+        "candidates": fingerprint(candidates),
         "seed": plan.seed,
         "draws": fingerprint(plan.population, plan.inside(0)),  # NumPy may draw otherwise in another version
     }

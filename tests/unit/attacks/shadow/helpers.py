@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -183,15 +184,29 @@ class Troubled(Outputs):
 
 
 def bits(shadows: ShadowSet) -> list[tuple[Any, ...]]:
-    """Everything that is stored, model by model."""
+    """Everything that is known, model by model."""
     found = []
     for model in shadows:
-        parts = [model.signal(key) for key in shadows._keys]
+        parts = [model.signal(signal.key) for signal in shadows._signals]
         arrays = [array for part in parts for array in part if array is not None]
         found.append((model.index, model.inside.tobytes(), *((a.dtype.str, a.shape, a.tobytes()) for a in arrays)))
     return found
 
 
-def times(folder: Path) -> dict[str, int]:
-    """When each model's file was written."""
-    return {path.name: path.stat().st_mtime_ns for path in sorted(folder.glob("model-*"))}
+def files(folder: Path) -> dict[int, list[Path]]:
+    """What is stored of each model."""
+    found: dict[int, list[Path]] = {}
+    for path in folder.glob("*.entry"):
+        found.setdefault(about(path)["key"]["model"], []).append(path)
+    return dict(sorted(found.items()))
+
+
+def about(entry: Path) -> dict[str, Any]:
+    """What an entry says that it depends on."""
+    found: dict[str, Any] = json.loads(entry.read_bytes().split(b"\n")[1])
+    return found
+
+
+def times(folder: Path) -> dict[int, int]:
+    """When each model was stored."""
+    return {index: max(path.stat().st_mtime_ns for path in paths) for index, paths in files(folder).items()}

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import tracemalloc
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +14,7 @@ from gmip.attacks.attack import parties
 from gmip.attacks.shadow import Shadows, shadow_training
 from gmip.attacks.shadow.membership import Membership
 from gmip.attacks.work import Budget
-from gmip.errors import GmipError, GmipWarning, InvalidArgument, TraceMismatch, UnreachableTarget
+from gmip.errors import DataUnavailable, GmipError, GmipWarning, InvalidArgument, TraceMismatch, UnreachableTarget
 from gmip.tasks import cross_entropy
 from gmip.trace import Trace
 from gmip.training import fit, train
@@ -26,7 +25,9 @@ from tests.unit.attacks.shadow.helpers import (
     Outputs,
     Random,
     Troubled,
+    about,
     bits,
+    files,
     make_model,
     make_task,
     times,
@@ -80,9 +81,9 @@ def test_options_of_the_run_are_used(shadows_of, tmp_path):
     options = {"fix": True, "max_physical_batch_size": 4, "grad_sample_mode": "hooks"}
     train(task, seed=1, out=tmp_path / "run", **options)
     found = shadows_of(Outputs(), task=task, trace=Trace.open(tmp_path / "run"), count=1)
-    manifest = json.loads((found.path / "shadows.json").read_text())
-    assert manifest["options"] == options | {"device": "cpu"}
-    assert manifest["recipe"]["noise_std"] == 0.1 and manifest["seed"] == 0 and manifest["task"] == "small"
+    facts = about(files(found.path)[0][0])["facts"]
+    assert facts["options"] == options | {"device": "cpu"}
+    assert facts["recipe"]["noise_std"] == 0.1 and facts["seed"] == 0 and facts["task"] == "small"
     assert np.isfinite(next(iter(found)).signal("outputs").candidates).all()
 
 
@@ -159,27 +160,31 @@ def test_new_signal_is_added_to_the_old_ones(shadows_of, tmp_path, training_forb
     training_forbidden()
     both = shadows_of(Outputs(), Losses(), count=2)
     shadows_of(Outputs(), count=3)
-    assert times(both.path).keys() == {f"model-{index:05}.safetensors" for index in range(3)}
+    assert [len(stored) for stored in files(both.path).values()] == [3, 3, 2]
 
 
 def test_damaged_file_is_trained_again(shadows_of):
     first = shadows_of()
     expected, before = bits(first), times(first.path)
-    path = first.path / "model-00002.safetensors"
-    path.write_bytes(path.read_bytes()[:-1] + b"\0")
-    (first.path / "model-00001.safetensors").unlink()
-    with pytest.warns(GmipWarning, match=r"model-00002.safetensors is damaged"):
+    stored = files(first.path)
+    path = stored[2][0]
+    path.write_bytes(path.read_bytes()[:-1])
+    stored[1][0].unlink()
+    with pytest.warns(GmipWarning, match=rf"{path.name} is damaged"):
         again = shadows_of()
     assert bits(again) == expected
     after = times(again.path)
-    assert [after[name] == before[name] for name in sorted(before)] == [True, False, False, True]
+    assert [after[index] == before[index] for index in range(4)] == [True, False, False, True]
+    stored[3][0].unlink()
+    with pytest.raises(DataUnavailable, match=r"Shadow model 3 is not in .*: train the shadow set again"):
+        list(again)
 
 
-def test_folder_of_other_facts_is_refused(shadows_of):
-    manifest = shadows_of().path / "shadows.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"seed": 3, "torch": "1.0"}))
-    with pytest.raises(InvalidArgument, match=r"does not describe the shadow set .*\(seed, torch differ\)"):
-        shadows_of()
+def test_a_signal_that_was_not_asked_for(shadows_of):
+    found = shadows_of(count=1)
+    with pytest.raises(InvalidArgument, match="Signal 'losses' is not in the shadow set"):
+        next(iter(found)).signal("losses")
+    assert "1 models, 80 candidates" in repr(found)
 
 
 class Tanh(nn.Module):
