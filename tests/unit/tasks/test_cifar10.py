@@ -98,7 +98,9 @@ def test_a_damaged_part_is_computed_again(small: list[int], cache_folder: Path) 
     assert torch.equal(records.inputs, expected()[0])
 
 
-def test_files_in_another_order_keep_their_features(small: list[int], data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_in_another_order_keep_their_features(
+    small: list[int], data_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module._examples()
     monkeypatch.setattr(module, "FILES", module.FILES[::-1])
     records = module._examples()
