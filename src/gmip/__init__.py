@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from gmip.tuning import PrivacyTarget as PrivacyTarget
     from gmip.tuning import tune as tune
     from gmip.vocabulary import NoisySGD as NoisySGD
+    from gmip.vocabulary import Rate as Rate
     from gmip.vocabulary import Recipe as Recipe
 
     __version__: str
@@ -89,7 +90,7 @@ _PUBLIC = {
     "gmip.trace": ("Trace",),
     "gmip.training": ("record", "train"),
     "gmip.tuning": ("PrivacyTarget", "tune"),
-    "gmip.vocabulary": ("NoisySGD", "Recipe"),
+    "gmip.vocabulary": ("NoisySGD", "Rate", "Recipe"),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 _HOMES |= dict.fromkeys(attacks.__all__, "gmip.attacks")

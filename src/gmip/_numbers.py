@@ -25,6 +25,7 @@ __all__ = [
     "rate_key",
     "real",
     "setting",
+    "typed",
 ]
 
 Rounding = Literal["up", "down", "nearest"]
@@ -124,3 +125,8 @@ def _rounded(value: Decimal, rounding: Rounding, digits: int) -> str:
     if -5 <= rounded.adjusted() < 7:
         return f"{rounded:f}"
     return f"{rounded:e}".replace("e+", "e")
+
+
+def typed(value: float) -> str:
+    """A number as somebody would type it, exactly."""
+    return repr(float(value)).removesuffix(".0")

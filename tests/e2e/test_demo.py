@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gmip.auditing.schema import Goal
 from gmip.pipeline.config import make_config, read_yaml
 from gmip.tasks import load
+from gmip.vocabulary import Rate
 from tests.unit.report import sample
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -29,7 +29,7 @@ def module(name: str) -> ModuleType:
 
 def test_the_story_names_everyone_and_the_run_to_ship():
     result = sample.three_runs()
-    runs = tuple(run.model_copy(update={"goal": Goal(tpr=0.05, fpr=0.01)}) for run in result.runs)
+    runs = tuple(run.model_copy(update={"goal": Rate(0.05, 0.01)}) for run in result.runs)
     told = "\n".join(module("demo").story(result.model_copy(update={"runs": runs})))
     assert "Without noise: 87.3% of the test digits are read" in told
     assert "An attacker who sees every gradient finds 13.6% at 1%. Leak measured; target missed." in told

@@ -66,7 +66,17 @@ def test_only_noisy_training_loads_opacus():
 def test_all_is_sorted_and_true():
     assert sorted(set(gmip.__all__)) == gmip.__all__ == dir(gmip)
     assert set(gmip.__all__) == {
-        *("NoisySGD", "account", "calibrate", "mu_per_step", "TradeOff", "Gaussian", "EpsilonDelta", "PiecewiseLinear"),
+        *(
+            "NoisySGD",
+            "Rate",
+            "account",
+            "calibrate",
+            "mu_per_step",
+            "TradeOff",
+            "Gaussian",
+            "EpsilonDelta",
+            "PiecewiseLinear",
+        ),
         "check_run",
         *("ChiSquared", "GaussianPair", "spectral_step", "stochastic_composition", "compose"),
         *(

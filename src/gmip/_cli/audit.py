@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, Gate
     from gmip.canaries.canary_files import PlantedRun
     from gmip.report import Written
+from gmip.vocabulary import Rate
 
 __all__ = ["audit"]
 
@@ -266,8 +267,8 @@ def audit(
             "claim": planted.promise if planted is not None and claim is None else claim,
             "confidence": confidence and parse.probability("--confidence", confidence),
             "delta": delta and parse.probability("--delta", delta),
-            "fail_above_tpr": fail_above_tpr and parse.tpr_at_fpr("--fail-above-tpr", fail_above_tpr),
-            "target_tpr": target_tpr and parse.tpr_at_fpr("--target-tpr", target_tpr),
+            "fail_above_tpr": fail_above_tpr and Rate.parse("--fail-above-tpr", fail_above_tpr),
+            "target_tpr": target_tpr and Rate.parse("--target-tpr", target_tpr),
             "seed": None if seed is None else parse.seed("--seed", seed),
         }
         _audit_table(
@@ -297,10 +298,10 @@ def audit(
         "delta": delta and parse.probability("--delta", delta),
         "claim_mu": claim_mu and parse.positive("--claim-mu", claim_mu),
         "claim_epsilon": claim_epsilon,
-        "target_tpr": target_tpr and _limit("--target-tpr", target_tpr),
+        "target_tpr": target_tpr and Rate.parse("--target-tpr", target_tpr),
         "attacker": attacker,
         "try_advice": try_advice or None,
-        "fail_above_tpr": fail_above_tpr and _limit("--fail-above-tpr", fail_above_tpr),
+        "fail_above_tpr": fail_above_tpr and Rate.parse("--fail-above-tpr", fail_above_tpr),
         "device": device,
         "out": out,
         "title": title,
@@ -435,11 +436,6 @@ def _columns(given: list[str]) -> dict[str, list[str]]:
             )
         found.setdefault(parse.one_of("--column", role, ROLES), []).append(name)
     return found
-
-
-def _limit(option: str, text: str) -> dict[str, float]:
-    tpr, fpr = parse.tpr_at_fpr(option, text)
-    return {"tpr": tpr, "fpr": fpr}
 
 
 def _released(

@@ -19,7 +19,7 @@ from gmip.accounting.account import BOUNDS, COMPOSITIONS, NOTIONS, Composition
 from gmip.accounting.random_record import ANY, AnyRecord
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
-from gmip.vocabulary import SAMPLINGS
+from gmip.vocabulary import SAMPLINGS, Rate
 
 __all__ = [
     "ACCOUNTING",
@@ -280,11 +280,12 @@ def read_target(
             (f"the mu of the run is at most {value}", f"the mu of the run is expected to stay within {value}"),
         )
     if tpr is not None:
-        most, rate = parse.tpr_at_fpr("--target-tpr", tpr)
+        wanted = Rate.parse("--target-tpr", tpr)
+        most, rate = wanted.tpr, wanted.fpr
         at = f"at a {_numbers.rate(rate)} false-alarm rate"
         return Target(
             f"members found at {_numbers.rate(rate)} false alarms",
-            {"target_tpr": (most, rate)},
+            {"target_tpr": wanted},
             {"tpr": most, "fpr": rate},
             lambda c: c.tpr_at(rate),
             (

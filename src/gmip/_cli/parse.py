@@ -28,7 +28,6 @@ __all__ = [
     "probability",
     "seed",
     "settings",
-    "tpr_at_fpr",
 ]
 
 T = TypeVar("T", bound=str)
@@ -75,15 +74,6 @@ def delta(option: str, text: str) -> float:
     if not 0.0 < value < 1.0:
         raise _refused(option, "a number between 0 and 1", text, "1e-6")
     return value
-
-
-def tpr_at_fpr(option: str, text: str) -> tuple[float, float]:
-    """TPR@FPR, such as 0.05@0.01."""
-    left, at, right = text.partition("@")
-    tpr, fpr = _float(left), _float(right)
-    if not (at and 0.0 < tpr <= 1.0 and 0.0 < fpr < 1.0):
-        raise _refused(option, "TPR@FPR, two numbers between 0 and 1", text, "0.05@0.01")
-    return tpr, fpr
 
 
 def epsilon_at_delta(option: str, text: str) -> tuple[float, float]:

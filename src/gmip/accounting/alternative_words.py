@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from gmip._numbers import count, number, percent, rate, setting
+from gmip._numbers import count, number, percent, rate, setting, typed
 from gmip.accounting.alternatives import Alternative, Change, Closed, Ways
-from gmip.vocabulary import NoisySGD
+from gmip.vocabulary import NoisySGD, Rate
 
-__all__ = ["NAMES", "calculator_command", "closed_sentence", "reached", "run_options", "setting_words", "typed"]
+__all__ = ["NAMES", "calculator_command", "closed_sentence", "reached", "run_options", "setting_words"]
 
 NAMES: Final[dict[Change, str]] = {
     "noise": "More noise",
@@ -85,7 +85,7 @@ def reached(way: Alternative, target: Mapping[str, Any]) -> str:
     """What then holds, in the words that its kind allows."""
     kind = "proved: at most" if way.curve.kind == "bound" else "forecast: about"
     if target.get("target_tpr") is not None:
-        fpr = target["target_tpr"][1]
+        fpr = Rate.parse("target_tpr", target["target_tpr"]).fpr
         return f"{kind} {percent(way.value, 'up')} of the members at {rate(fpr)} false alarms"
     name = next(name for name, value in target.items() if name != "delta" and value is not None)
     return f"{kind} {name.removeprefix('target_')} {number(way.value, 'up')}"
@@ -120,7 +120,9 @@ def calculator_command(way: Alternative, ways: Ways, options: Mapping[str, Any])
     if sizes is None or way.notion == "gdp":
         return None
     fpr = options.get("target_tpr")
-    return f"gmip account {sizes}{accounting}" + ("" if fpr is None else f" --fpr {typed(fpr[1])}")
+    return f"gmip account {sizes}{accounting}" + (
+        "" if fpr is None else f" --fpr {typed(Rate.parse('target_tpr', fpr).fpr)}"
+    )
 
 
 def run_options(runs: Sequence[NoisySGD]) -> str | None:
@@ -154,8 +156,7 @@ def _options(run: NoisySGD) -> dict[str, str]:
 
 def _target(options: Mapping[str, Any]) -> str:
     if options.get("target_tpr") is not None:
-        tpr, fpr = options["target_tpr"]
-        return f"--target-tpr {typed(tpr)}@{typed(fpr)}"
+        return f"--target-tpr {Rate.parse('target_tpr', options['target_tpr'])}"
     names = ("target_mu", "target_advantage", "target_epsilon", "delta")
     given = {name: options[name] for name in names if options.get(name) is not None}
     return " ".join(f"--{name.replace('_', '-')} {typed(value)}" for name, value in given.items())
@@ -174,8 +175,3 @@ def _accounting(options: Mapping[str, Any]) -> str | None:
         if value != default:
             said += f" --{name.replace('_', '-')} {value if isinstance(value, str) else typed(value)}"
     return said
-
-
-def typed(value: float) -> str:
-    """A number as somebody would type it, exactly."""
-    return repr(float(value)).removesuffix(".0")

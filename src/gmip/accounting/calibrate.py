@@ -16,7 +16,7 @@ from gmip.accounting.convert import mu_from_epsilon_delta
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument, UnreachableTarget
-from gmip.vocabulary import NoisySGD, Recipe
+from gmip.vocabulary import NoisySGD, Rate, RateLike, Recipe
 
 __all__ = ["SOLVABLE", "Target", "calibrate", "with_least_noise"]
 
@@ -46,7 +46,7 @@ class Target:
         cls,
         *,
         target_mu: float | None = None,
-        target_tpr: tuple[float, float] | None = None,
+        target_tpr: RateLike | None = None,
         target_advantage: float | None = None,
         target_epsilon: float | None = None,
         delta: float | None = None,
@@ -79,15 +79,9 @@ class Target:
         return cls(advantage, lambda curve: curve.advantage(), f"advantage = {advantage:g}", rough)
 
     @classmethod
-    def _at_fpr(cls, target_tpr: tuple[float, float]) -> Target:
-        try:
-            tpr_value, fpr_value = target_tpr
-        except (TypeError, ValueError):
-            raise InvalidArgument(
-                "must be a pair (tpr, fpr), such as (0.05, 0.01)", argument="target_tpr", value=target_tpr
-            ) from None
-        tpr = check.probability("target_tpr", tpr_value, open_low=True)
-        fpr = check.probability("the false-positive rate of target_tpr", fpr_value, open_low=True, open_high=True)
+    def _at_fpr(cls, target_tpr: RateLike) -> Target:
+        wanted = Rate.parse("target_tpr", target_tpr)
+        tpr, fpr = wanted.tpr, wanted.fpr
         if tpr <= fpr:
             raise UnreachableTarget(
                 f"at a false-alarm rate of {fpr:g} cannot be reached, guessing alone finds {fpr:g} of the members",
@@ -107,7 +101,7 @@ def calibrate(  # type: ignore[misc]  # the keywords are below, once
     run: NoisySGD | Sequence[NoisySGD],
     *,
     target_mu: float | None = None,
-    target_tpr: tuple[float, float] | None = None,
+    target_tpr: RateLike | None = None,
     target_advantage: float | None = None,
     target_epsilon: float | None = None,
     delta: float | None = None,
@@ -127,7 +121,8 @@ def calibrate(  # type: ignore[misc]  # the keywords are below, once
         of all phases is scaled by one factor; if none has any, all get the same noise multiplier.
     target_mu : largest equivalent mu (over the default range of false-positive rates). It is no GDP parameter: the
         curve need not be Gaussian, and says less at rarer false positives. For differential privacy aim at an epsilon.
-    target_tpr : (tpr, fpr): an attacker who accepts `fpr` false alarms finds at most `tpr` of the members.
+    target_tpr : a `Rate`, (tpr, fpr) or "0.05@0.01": an attacker who accepts `fpr` false alarms finds at most `tpr` of
+        the members.
     target_advantage : largest TPR - FPR.
     target_epsilon, delta : largest epsilon at delta, of the curve of the notion asked for.
     notion, susceptibility, attacker_knows, bound, composition : as in `account`.

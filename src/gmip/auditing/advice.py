@@ -8,20 +8,19 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gmip._numbers import count, percent, rate
+from gmip._numbers import count, percent, rate, typed
 from gmip.accounting.alternative_words import (
     NAMES,
     calculator_command,
     closed_sentence,
     reached,
     setting_words,
-    typed,
 )
 from gmip.accounting.alternatives import Alternative, Ways, alternatives
 from gmip.auditing.advice_schema import Advice, Way
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Verdict
 from gmip.stats.scores import GUESSED_SEED
-from gmip.vocabulary import NoisySGD
+from gmip.vocabulary import NoisySGD, Rate
 
 __all__ = ["advise", "ranked"]
 
@@ -34,8 +33,7 @@ def advise(
     verdict: Verdict,
     attacks: Sequence[AttackOutcome],
     *,
-    tpr: float,
-    fpr: float,
+    goal: Rate,
     recipe: Mapping[str, Any] | None = None,
     answer: AttackerAnswer | None = None,
 ) -> tuple[Advice, ...]:
@@ -44,7 +42,7 @@ def advise(
     Parameters
     ----------
     runs : what ran, phase after phase; empty: how the model was trained is not known.
-    tpr, fpr : the goal.
+    goal : what is good enough.
     recipe : as in the trace of `gmip train`, with the `task` as the command line names it; None: it was not trained by
         that command.
     answer : about the strongest attacker that was tried, whose target the ways are to reach; None: about one who holds
@@ -72,9 +70,9 @@ def advise(
     if not runs:
         said += _unknown_training(verdict, attacks)
     elif answer is not None and answer.target == "guaranteed":
-        said.append(Advice(text=f"Nothing to do for the target: a bound keeps {_goal(tpr, fpr)}."))
+        said.append(Advice(text=f"Nothing to do for the target: a bound keeps {_goal(goal)}."))
     else:
-        said += _towards(runs, tpr, fpr, recipe, answer)
+        said += _towards(runs, goal, recipe, answer)
     if verdict.kind == "inconclusive" and verdict.candidates_needed is not None:
         said.append(
             Advice(
@@ -105,31 +103,30 @@ def _unknown_training(verdict: Verdict, attacks: Sequence[AttackOutcome]) -> lis
     return said
 
 
-def _goal(tpr: float, fpr: float) -> str:
-    return f"at most {rate(tpr)} of the members at {rate(fpr)} false alarms"
+def _goal(goal: Rate) -> str:
+    return f"at most {rate(goal.tpr)} of the members at {rate(goal.fpr)} false alarms"
 
 
 def _towards(
     runs: Sequence[NoisySGD],
-    tpr: float,
-    fpr: float,
+    goal: Rate,
     recipe: Mapping[str, Any] | None,
     answer: AttackerAnswer | None,
 ) -> list[Advice]:
     """The ways to the goal, by the accountant: those that prove it first."""
-    goal = _goal(tpr, fpr)
-    target: dict[str, Any] = {"target_tpr": (tpr, fpr)}
+    wanted = _goal(goal)
+    target: dict[str, Any] = {"target_tpr": goal}
     if answer is not None and answer.knows:
         target["attacker_knows"] = answer.knows
     ways = alternatives(runs, seconds=_SECONDS, **target)
     ways = dataclasses.replace(ways, open=tuple(sorted(ways.open, key=lambda way: way.curve.kind != "bound")))
-    said = [Advice(text=text) for text in (_as_it_is(ways, goal), _lead(ways)) if text]
+    said = [Advice(text=text) for text in (_as_it_is(ways, wanted), _lead(ways)) if text]
     said += [_advice(way, ways, target, recipe) for way in ways.open]
     if any(one.change == "noise" for one in ways.closed) and any(run.clip_norm is None for run in runs):
         said.append(
             Advice(
                 text="Clip the gradient of each record and add noise: without a clip norm no amount of noise gives "
-                f"{goal}. (clip_grad_norm_ clips the mean of a batch, which bounds nobody's part in it.)"
+                f"{wanted}. (clip_grad_norm_ clips the mean of a batch, which bounds nobody's part in it.)"
             )
         )
     if ways.closed:
@@ -140,7 +137,7 @@ def _towards(
             Advice(
                 text="Each way changes one thing. gmip tune searches clipping norm, learning rate, batch size and "
                 "steps together, among recipes that keep the target.",
-                command=f"gmip tune {task} --target-tpr {typed(tpr)}@{typed(fpr)} --dataset-size {size}",
+                command=f"gmip tune {task} --target-tpr {goal} --dataset-size {size}",
             )
         )
     return said

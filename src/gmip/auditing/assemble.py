@@ -26,7 +26,6 @@ from gmip.auditing.schema import (
     AttackOutcome,
     AuditResult,
     Exposed,
-    Goal,
     Promise,
     RunAudit,
     RunFacts,
@@ -37,6 +36,7 @@ from gmip.auditing.suspicion import suspicion
 from gmip.auditing.verdict import doubtful, gate, tpr_lower_bounds, unmatched, unverified, verdict
 from gmip.errors import FileError, InvalidArgument
 from gmip.stats import RunScores, ScoreSet, pool
+from gmip.vocabulary import Rate
 
 __all__ = [
     "Attacked",
@@ -45,7 +45,6 @@ __all__ = [
     "Candidates",
     "Criteria",
     "Labels",
-    "RateLimit",
     "Scored",
     "assemble",
     "hold_folder",
@@ -53,13 +52,6 @@ __all__ = [
 ]
 
 _MOST_EXPOSED: Final = 20
-
-
-class RateLimit(NamedTuple):
-    """A TPR at an FPR."""
-
-    tpr: float
-    fpr: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +69,8 @@ class Criteria:
     confidence: float
     delta: float
     fprs: tuple[float, ...]
-    goal: RateLimit
-    limit: RateLimit | None
+    goal: Rate
+    limit: Rate | None
     seed: int
 
 
@@ -254,7 +246,7 @@ def assemble(
     if check is not None and not check.passed:
         judged = unmatched(judged, check)
     limit = criteria.limit
-    goal = Goal(tpr=criteria.goal.tpr, fpr=criteria.goal.fpr)
+    goal = criteria.goal
     answers = attacker_answers(
         outcomes,
         promises,

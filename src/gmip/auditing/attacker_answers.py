@@ -15,7 +15,6 @@ from gmip.auditing.schema import (
     AttackOutcome,
     Estimate,
     Evidence,
-    Goal,
     GroupOutcome,
     Promise,
     RunAudit,
@@ -23,6 +22,7 @@ from gmip.auditing.schema import (
 )
 from gmip.errors import UnreachableTarget
 from gmip.stats import candidates_needed, noticeable_mu
+from gmip.vocabulary import Rate
 
 __all__ = [
     "DEFAULT_GOAL",
@@ -36,7 +36,7 @@ __all__ = [
     "with_groups",
 ]
 
-DEFAULT_GOAL: Final = Goal(tpr=0.05, fpr=0.01)
+DEFAULT_GOAL: Final = Rate(0.05, 0.01)
 LEAKS: Final = {  # what badges say, wherever they are shown
     "leak": "Leak measured",
     "none-seen": "No leak seen",
@@ -67,7 +67,7 @@ def attacker_answers(
     attacks: Sequence[AttackOutcome],
     promises: Sequence[Promise],
     *,
-    goal: Goal,
+    goal: Rate,
     lower: Mapping[str, float],
     confidence: float,
     sound_record: bool = True,
@@ -115,7 +115,7 @@ def attacker_answers(
 
 
 def with_groups(
-    answers: Sequence[AttackerAnswer], groups: Sequence[GroupOutcome], attack: AttackOutcome, goal: Goal
+    answers: Sequence[AttackerAnswer], groups: Sequence[GroupOutcome], attack: AttackOutcome, goal: Rate
 ) -> tuple[AttackerAnswer, ...]:
     """The answers after a look into groups, by an attack that finds more there: offsets between groups can hide it.
 
@@ -173,7 +173,7 @@ def promise_of(run: RunAudit, answer: AttackerAnswer) -> Promise | None:
 
 
 def _leak(
-    attacks: Sequence[AttackOutcome], promise: Promise | None, goal: Goal, confidence: float, trusted: bool
+    attacks: Sequence[AttackOutcome], promise: Promise | None, goal: Rate, confidence: float, trusted: bool
 ) -> dict[str, Any]:
     seeing = [one for one in attacks if not one.blind]
     leaking = [one for one in seeing if one.mu_lower > 0.0]
@@ -233,7 +233,7 @@ def _at(attack: AttackOutcome, key: str, promise: Promise | None) -> Evidence | 
 def _target(
     own: Promise | None,
     covering: Sequence[Promise],
-    goal: Goal,
+    goal: Rate,
     lower: float,
     refuted: bool,
     sound_record: bool,

@@ -16,6 +16,7 @@ from gmip.auditing.schema import AuditResult
 from gmip.auditing.score_audit import Claim, Standards, audit_score_table, read_table
 from gmip.auditing.score_table import ScoreTable
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import RateLike
 
 __all__ = ["audit_predictions", "prediction_scores"]
 
@@ -37,8 +38,8 @@ def audit_predictions(
     confidence: float = 0.95,
     delta: float = 1.0e-5,
     fprs: Sequence[float] = (0.001, 0.01, 0.1),
-    target_tpr: str | tuple[float, float] = (0.05, 0.01),
-    fail_above_tpr: str | tuple[float, float] | None = None,
+    target_tpr: RateLike = (0.05, 0.01),
+    fail_above_tpr: RateLike | None = None,
     seed: int = 0,
     title: str | None = None,
 ) -> AuditResult:

@@ -101,8 +101,7 @@ def assemble_run(
         mend = (Advice(text=_MEND),) if judged.unmatched else ()
         if judged.unmatched and judged.kind != "exposed":
             return mend
-        goal = criteria.goal
-        said = advise(runs, judged, outcomes, tpr=goal.tpr, fpr=goal.fpr, recipe=recipe, answer=answer)
+        said = advise(runs, judged, outcomes, goal=criteria.goal, recipe=recipe, answer=answer)
         return (*mend, *said)
 
     audited, candidates = assemble(

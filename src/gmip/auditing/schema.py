@@ -12,7 +12,7 @@ from gmip._svg import picture
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, WhatIf
 from gmip.auditing.check_schema import RunCheck
 from gmip.auditing.frozen import Count, Frozen, Share
-from gmip.vocabulary import Kind
+from gmip.vocabulary import Kind, Rate
 
 __all__ = [
     "FORMAT",
@@ -26,7 +26,6 @@ __all__ = [
     "Evidence",
     "Exposed",
     "Gate",
-    "Goal",
     "GroupOutcome",
     "IndividualPromises",
     "MuBound",
@@ -187,13 +186,6 @@ class Verdict(Frozen):
     unmatched: bool = False  # the check of the record failed; the headline begins with that
 
 
-class Goal(Frozen):
-    """What is good enough: at most `tpr` of the members found at a false-alarm rate `fpr`."""
-
-    tpr: Share
-    fpr: Share
-
-
 class Evidence(Frozen):
     """The measurement that says most about a leak, and what was promised there."""
 
@@ -347,7 +339,7 @@ class RunAudit(Frozen):
     promises: tuple[Promise, ...]  # the first is what the verdict is about; none: nothing was promised
     attacks: tuple[AttackOutcome, ...]  # the strongest first, those who hold a list of members last
     verdict: Verdict
-    goal: Goal | None = None  # None: an older result
+    goal: Rate | None = None  # what is good enough: at most this TPR at this FPR; None: an older result
     answers: tuple[AttackerAnswer, ...] = ()  # one for each kind of attacker that was tried, who sees most first
     advice: tuple[Advice, ...] = ()
     tried: TriedAccuracy | None = None  # of the run as it is, under the same conditions as those of the advice

@@ -19,7 +19,7 @@ from gmip._io import sha256, sha256_of_file
 from gmip._progress import Watch, silent
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise
-from gmip.auditing.assemble import Attacked, Audited, Criteria, Labels, RateLimit, Scored, assemble
+from gmip.auditing.assemble import Attacked, Audited, Criteria, Labels, Scored, assemble
 from gmip.auditing.groups import Groups
 from gmip.auditing.prediction_table import table_from_columns
 from gmip.auditing.promises import given_curve, given_promise, listed_curve
@@ -29,6 +29,7 @@ from gmip.auditing.score_table import GIVEN, About, ScoreTable
 from gmip.auditing.verdict import PREDICTIONS_THREAT_MODEL, SCORES_THREAT_MODEL
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
+from gmip.vocabulary import Rate, RateLike
 
 __all__ = ["Claim", "Standards", "audit_score_table", "audit_scores", "read_table"]
 
@@ -47,8 +48,8 @@ def audit_scores(
     confidence: float = 0.95,
     delta: float = 1.0e-5,
     fprs: Sequence[float] = (0.001, 0.01, 0.1),
-    target_tpr: str | tuple[float, float] = (0.05, 0.01),
-    fail_above_tpr: str | tuple[float, float] | None = None,
+    target_tpr: RateLike = (0.05, 0.01),
+    fail_above_tpr: RateLike | None = None,
     seed: int = 0,
     title: str | None = None,
 ) -> AuditResult:
@@ -64,7 +65,7 @@ def audit_scores(
     columns : of a table: which column is "member" (1 or 0), "score" (one or several), "id", "group", "run". By default
         columns of these names, and as scores also score_NAME and NAME_score.
     confidence, delta, fprs : of intervals and bounds; for epsilon; at which members found are reported.
-    target_tpr : what is good enough: at most this TPR at this FPR, as "0.05@0.01" or (0.05, 0.01).
+    target_tpr : what is good enough: at most this TPR at this FPR, as "0.05@0.01", (0.05, 0.01) or a `gmip.Rate`.
     fail_above_tpr : a limit for pipelines, such as "0.05@0.01": see `result.runs[0].gate`.
     seed : breaks ties, and draws what the bounds draw.
 
@@ -101,8 +102,8 @@ class Standards:
     confidence: float = 0.95
     delta: float = 1.0e-5
     fprs: Sequence[float] = (0.001, 0.01, 0.1)
-    target_tpr: str | tuple[float, float] = (0.05, 0.01)
-    fail_above_tpr: str | tuple[float, float] | None = None
+    target_tpr: RateLike = (0.05, 0.01)
+    fail_above_tpr: RateLike | None = None
     seed: int = 0
 
     def criteria(self) -> Criteria:
@@ -113,8 +114,8 @@ class Standards:
             confidence=_confidence(self.confidence),
             delta=check.probability("delta", self.delta, open_low=True, open_high=True),
             fprs=tuple(check.probability("fprs", fpr, open_low=True, open_high=True) for fpr in self.fprs),
-            goal=_rate("target_tpr", self.target_tpr),
-            limit=None if self.fail_above_tpr is None else _rate("fail_above_tpr", self.fail_above_tpr),
+            goal=Rate.parse("target_tpr", self.target_tpr),
+            limit=None if self.fail_above_tpr is None else Rate.parse("fail_above_tpr", self.fail_above_tpr),
             seed=check.seed(self.seed),
         )
 
@@ -132,7 +133,6 @@ def audit_score_table(
 ) -> Audited:
     """`audit_scores` of a table, from the file `path` if any, else called `name`; `facts` about the model, if known."""
     curve, criteria = given_curve(standards.claim), standards.criteria()
-    goal = criteria.goal
     rows = _runs(table)
     knows = max((about.knows for about in table.about.values()), default=0.0)
     name = name if path is None else _text(path.stem)
@@ -144,7 +144,7 @@ def audit_score_table(
         claimed=curve,
         listed=listed_curve((), knows, curve) if knows else None,
         promises=() if curve is None else (given_promise(curve, criteria.fprs),),
-        advise=lambda verdict, outcomes, _: advise((), verdict, outcomes, tpr=goal.tpr, fpr=goal.fpr),
+        advise=lambda verdict, outcomes, _: advise((), verdict, outcomes, goal=criteria.goal),
         criteria=criteria,
         progress=watch(f"judging {name}"),
         facts=facts,
@@ -213,19 +213,6 @@ def _confidence(value: float) -> float:
     if confidence < 0.5:
         raise InvalidArgument("must be at least 0.5", argument="confidence", value=value)
     return confidence
-
-
-def _rate(name: str, given: Any) -> RateLimit:
-    try:
-        tpr, fpr = map(float, given.split("@") if isinstance(given, str) else given)
-    except (TypeError, ValueError, AttributeError):
-        raise InvalidArgument(
-            "must be TPR@FPR", argument=name, value=given, remedy="pass one such as '0.05@0.01'"
-        ) from None
-    return RateLimit(
-        check.probability(name, tpr, open_low=True),
-        check.probability(name, fpr, open_low=True, open_high=True),
-    )
 
 
 # -- what is made of it -----------------------------------------------------------------------------------------------

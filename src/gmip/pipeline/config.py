@@ -18,36 +18,28 @@ from gmip.attacks.attack import Attacker
 from gmip.attacks.work import as_seconds
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
-from gmip.vocabulary import Recipe
+from gmip.vocabulary import Rate, Recipe
 
 __all__ = ["TEMPLATE", "AttackConfig", "AuditConfig", "RunConfig", "ShadowConfig", "make_config", "read_yaml"]
 
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
-Rate = Annotated[float, Field(gt=0.0, lt=1.0)]
+Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
 
-class RateConfig(_Strict):
-    """A TPR at an FPR; written 0.05@0.01."""
+def _rate(given: Any) -> Rate:
+    try:
+        return Rate.parse("rate", given)
+    except InvalidArgument as error:
+        raise ValueError(f"{error.problem}: {error.remedy}") from None
 
-    tpr: Annotated[float, Field(gt=0.0, le=1.0)]
-    fpr: Rate
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read(cls, given: Any) -> Any:
-        if not isinstance(given, str):
-            return given
-        tpr, _, fpr = given.partition("@")
-        try:
-            return {"tpr": float(tpr), "fpr": float(fpr)}
-        except ValueError:
-            raise ValueError("should be TPR@FPR, such as 0.05@0.01") from None
+RateSetting = Annotated[Rate, BeforeValidator(_rate)]  # written 0.05@0.01
 
 
 class EpsilonConfig(_Strict):
@@ -127,8 +119,8 @@ class RunConfig(_Strict):
     non_members: str | tuple[Annotated[int, Field(ge=0)], ...] | None = None
     recipe: dict[str, Any] = Field(default_factory=dict)
     target_mu: Positive | None = None
-    target_tpr: RateConfig | None = None
-    target_advantage: Rate | None = None
+    target_tpr: RateSetting | None = None
+    target_advantage: Share | None = None
     notion: Notion = "gmip"
 
     @model_validator(mode="before")
@@ -166,7 +158,7 @@ class RunConfig(_Strict):
         """Keywords of `gmip.calibrate`; empty without a target."""
         given = {"target_mu": self.target_mu, "target_advantage": self.target_advantage}
         if self.target_tpr is not None:
-            given["target_tpr"] = (self.target_tpr.tpr, self.target_tpr.fpr)  # type: ignore[assignment]
+            given["target_tpr"] = self.target_tpr  # type: ignore[assignment]
         keywords: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         return keywords | {"notion": self.notion} if keywords else {}
 
@@ -186,15 +178,15 @@ class AuditConfig(_Strict):
     seed: Seed | None = None
     out: str = "audit"
     confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.95
-    delta: Rate = 1.0e-5
-    fprs: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.001, 0.01, 0.1)
+    delta: Share = 1.0e-5
+    fprs: Annotated[tuple[Share, ...], Field(min_length=1)] = (0.001, 0.01, 0.1)
     claim_mu: Positive | None = None
     claim_epsilon: EpsilonConfig | None = None
     group_by: str | None = None
-    target_tpr: RateConfig = RateConfig(tpr=0.05, fpr=0.01)
+    target_tpr: RateSetting = Rate(0.05, 0.01)
     attacker: Attacker = "gradients"
     try_advice: bool = False
-    fail_above_tpr: RateConfig | None = None
+    fail_above_tpr: RateSetting | None = None
     shadows: ShadowConfig = ShadowConfig()
     budget: Annotated[float | None, BeforeValidator(_budget)] = 600.0
     device: Annotated[str, AfterValidator(_device)] = "cpu"
@@ -285,8 +277,6 @@ def _fields(places: Sequence[str]) -> list[str]:
         "runs": RunConfig,
         "attacks": AttackConfig,
         "shadows": ShadowConfig,
-        "target_tpr": RateConfig,
-        "fail_above_tpr": RateConfig,
         "claim_epsilon": EpsilonConfig,
     }
     named = [place for place in places if place in rooms]

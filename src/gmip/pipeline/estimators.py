@@ -30,6 +30,7 @@ from gmip.auditing.schema import RunFacts
 from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel import Workers, compute
 from gmip.pipeline.linear_optimum import LinearOptimum, linear_optimum
+from gmip.vocabulary import RateLike
 
 __all__ = ["audit_estimator"]
 
@@ -51,8 +52,8 @@ def audit_estimator(
     confidence: float = 0.95,
     delta: float = 1.0e-5,
     fprs: Sequence[float] = (0.001, 0.01, 0.1),
-    target_tpr: str | tuple[float, float] = (0.05, 0.01),
-    fail_above_tpr: str | tuple[float, float] | None = None,
+    target_tpr: RateLike = (0.05, 0.01),
+    fail_above_tpr: RateLike | None = None,
     seed: int = 0,
     title: str | None = None,
     watch: Watch | None = None,

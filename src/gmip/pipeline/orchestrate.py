@@ -21,7 +21,6 @@ from gmip.auditing import (
     AuditResult,
     Criteria,
     OwnNorms,
-    RateLimit,
     assemble_run,
     given_curve,
     hold_folder,
@@ -178,12 +177,11 @@ def _norms(run: AuditedRun, config: AuditConfig, folder: Path, seed: int, watch:
 
 
 def _criteria(config: AuditConfig, seed: int) -> Criteria:
-    limit = config.fail_above_tpr
     return Criteria(
         confidence=config.confidence,
         delta=config.delta,
         fprs=config.fprs,
-        goal=RateLimit(config.target_tpr.tpr, config.target_tpr.fpr),
-        limit=None if limit is None else RateLimit(limit.tpr, limit.fpr),
+        goal=config.target_tpr,
+        limit=config.fail_above_tpr,
         seed=seed,
     )

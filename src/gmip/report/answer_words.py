@@ -13,11 +13,11 @@ from gmip.auditing.schema import (
     AuditResult,
     Estimate,
     Evidence,
-    Goal,
     GroupOutcome,
     Promise,
     RunAudit,
 )
+from gmip.vocabulary import Rate
 
 __all__ = [
     "Badge",
@@ -93,7 +93,7 @@ def who(answer: AttackerAnswer) -> str:
     return f"{words} and holds a list that contains {share}"
 
 
-def goal_words(goal: Goal) -> str:
+def goal_words(goal: Rate) -> str:
     return f"at most {rate(goal.tpr)} of the members at {rate(goal.fpr)} false alarms"
 
 
@@ -240,7 +240,7 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     return f"{target}: {why}."
 
 
-def _at_least(answer: AttackerAnswer, goal: Goal) -> float:
+def _at_least(answer: AttackerAnswer, goal: Rate) -> float:
     """A lower bound: that of the interval beside it where it is enough, so that one sentence has one; else the
     one-sided bound for all attacks together."""
     found = answer.evidence

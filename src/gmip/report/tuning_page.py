@@ -76,7 +76,7 @@ def _error(result: TuneResult, error: float) -> str:
 def _exposure(result: TuneResult, value: float) -> str:
     goal = result.target.goal
     if "target_tpr" in goal:
-        return f"{_numbers.percent(min(value, 1.0), 'up')} at {_numbers.rate(goal['target_tpr'][1])} false alarms"
+        return f"{_numbers.percent(min(value, 1.0), 'up')} at {_numbers.rate(goal['target_tpr'].fpr)} false alarms"
     if "target_advantage" in goal:
         return f"advantage {_numbers.percent(min(value, 1.0), 'up')}"
     name = "mu" if "target_mu" in goal else "epsilon"
@@ -209,7 +209,7 @@ def _tick(result: TuneResult, value: float) -> str:
 def _unit(result: TuneResult) -> str:
     goal = result.target.goal
     if "target_tpr" in goal:
-        return f"members found at {_numbers.rate(goal['target_tpr'][1])} false alarms"
+        return f"members found at {_numbers.rate(goal['target_tpr'].fpr)} false alarms"
     names = {"target_mu": "mu of the run", "target_advantage": "advantage", "target_epsilon": "epsilon"}
     return next(words for name, words in names.items() if name in goal)
 

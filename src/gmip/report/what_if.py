@@ -6,8 +6,9 @@ from gmip._html import Html, embedded_json, join, tag
 from gmip._numbers import count, percent, rate, setting
 from gmip.auditing.advice_schema import WhatIf
 from gmip.auditing.attacker_answers import DEFAULT_GOAL
-from gmip.auditing.schema import AuditResult, Goal, RunAudit
+from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.report.page import scroll
+from gmip.vocabulary import Rate
 
 __all__ = ["what_if_part"]
 
@@ -56,7 +57,7 @@ def _slider(identifier: str, label: str, stops: int, value: int, axis: str) -> H
     )
 
 
-def _table(grid: WhatIf, goal: Goal, key: str) -> Html:
+def _table(grid: WhatIf, goal: Rate, key: str) -> Html:
     caption = tag("caption", tag("span", "What would be promised"), id=f"{key}-what-if-caption")
     head = tag(
         "tr", tag("th", "Noise / batch size", scope="col"), *(_heading(count(n), "col") for n in grid.batch_size)
@@ -73,7 +74,7 @@ def _heading(text: str, scope: str) -> Html:
     return tag("th", text, scope=scope, class_="number" if scope == "col" else None)
 
 
-def _cell(grid: WhatIf, goal: Goal, i: int, j: int) -> Html:
+def _cell(grid: WhatIf, goal: Rate, i: int, j: int) -> Html:
     """Its colour, a line where the target lies between it and its neighbour, and a frame around the run itself."""
     kept = _kept(grid, goal, i, j)
     inside = "kept" if grid.kind == "bound" else "expected"
@@ -90,7 +91,7 @@ def _cell(grid: WhatIf, goal: Goal, i: int, j: int) -> Html:
     return tag("td", shown, class_=" ".join([*classes, *(["own"] if own else [])]))
 
 
-def _kept(grid: WhatIf, goal: Goal, i: int, j: int) -> bool:
+def _kept(grid: WhatIf, goal: Rate, i: int, j: int) -> bool:
     return grid.tpr[i][j] <= goal.tpr
 
 
@@ -100,7 +101,7 @@ def _verb(grid: WhatIf, kept: bool) -> str:
     return "is expected to keep" if kept else "is expected to miss"
 
 
-def _sentence(grid: WhatIf, goal: Goal, i: int, j: int) -> str:
+def _sentence(grid: WhatIf, goal: Rate, i: int, j: int) -> str:
     noise = f"noise of std {setting(grid.noise_std[i])}" if grid.noise_std[i] else "no noise"
     most = "at most" if grid.kind == "bound" else "about"
     kept = _verb(grid, _kept(grid, goal, i, j))
@@ -111,7 +112,7 @@ def _sentence(grid: WhatIf, goal: Goal, i: int, j: int) -> str:
     )
 
 
-def _data(grid: WhatIf, goal: Goal) -> dict[str, object]:
+def _data(grid: WhatIf, goal: Rate) -> dict[str, object]:
     """What the script looks up: the words of each cell, and of each stop of the sliders."""
     columns = range(len(grid.batch_size))
     return {

@@ -14,7 +14,7 @@ from gmip.accounting.calibrate import Target, calibrate
 from gmip.accounting.random_record import ANY
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
-from gmip.vocabulary import NoisySGD, Recipe
+from gmip.vocabulary import NoisySGD, Rate, RateLike, Recipe
 
 __all__ = ["PrivacyTarget", "noise_at"]
 
@@ -31,7 +31,7 @@ class PrivacyTarget:
     """
 
     target_mu: float | None = None
-    target_tpr: tuple[float, float] | None = None
+    target_tpr: RateLike | None = None
     target_advantage: float | None = None
     target_epsilon: float | None = None
     delta: float | None = None
@@ -42,7 +42,7 @@ class PrivacyTarget:
     def __post_init__(self) -> None:
         _ = self._goal  # complains about targets
         if self.target_tpr is not None:
-            object.__setattr__(self, "target_tpr", tuple(self.target_tpr))
+            object.__setattr__(self, "target_tpr", Rate.parse("target_tpr", self.target_tpr))
         check.one_of("notion", self.notion, NOTIONS)
         check.probability("attacker_knows", self.attacker_knows)
         given = self.susceptibility

@@ -32,7 +32,7 @@ from gmip.tuning.search_space import SearchSpace
 from gmip.tuning.trial_work import Pieces, Training, TrialWork
 from gmip.tuning.trials import num_params_of
 from gmip.tuning.tune_result import FrontierPoint, Quality, TuneResult
-from gmip.vocabulary import Recipe
+from gmip.vocabulary import Rate, RateLike, Recipe
 
 __all__ = ["MOST_TRIALS", "tune"]
 
@@ -50,7 +50,7 @@ def tune(
     task: str | Task,
     *,
     target_mu: float | None = None,
-    target_tpr: tuple[float, float] | None = None,
+    target_tpr: RateLike | None = None,
     target_advantage: float | None = None,
     target_epsilon: float | None = None,
     delta: float | None = None,
@@ -278,8 +278,8 @@ def _scaled(target: PrivacyTarget, factor: float) -> PrivacyTarget:
     if "target_advantage" in goal:
         goal["target_advantage"] = min(1.0, factor * goal["target_advantage"])
     if "target_tpr" in goal:
-        tpr, fpr = goal["target_tpr"]
-        goal["target_tpr"] = (min(1.0, fpr + factor * (tpr - fpr)), fpr)
+        tpr, fpr = goal["target_tpr"].tpr, goal["target_tpr"].fpr
+        goal["target_tpr"] = Rate(min(1.0, fpr + factor * (tpr - fpr)), fpr)
     return PrivacyTarget(**goal, **target.whose)
 
 

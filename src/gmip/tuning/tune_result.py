@@ -14,7 +14,7 @@ import numpy as np
 from gmip import _numbers
 from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.search_rounds import Tried
-from gmip.vocabulary import Kind, Recipe
+from gmip.vocabulary import Kind, Rate, Recipe
 
 __all__ = ["FrontierPoint", "Quality", "TuneResult"]
 
@@ -203,7 +203,8 @@ def _scalar(value: Any) -> str:
 
 def _plain_target(target: PrivacyTarget) -> dict[str, Any]:
     whose = {name: value for name, value in target.whose.items() if value not in (None, 0.0)}
-    return target.goal | whose
+    goal = {name: [value.tpr, value.fpr] if isinstance(value, Rate) else value for name, value in target.goal.items()}
+    return goal | whose
 
 
 def _quality(quality: Quality) -> dict[str, Any]:

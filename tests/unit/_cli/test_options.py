@@ -15,7 +15,7 @@ from tests.e2e.cli import CLIPPED, PAPER
     ("given", "keywords", "shown"),
     [
         (("0.4", None, None), {"target_mu": 0.4}, "0.201"),
-        ((None, "0.05@0.01", None), {"target_tpr": (0.05, 0.01)}, "20.1%"),
+        ((None, "0.05@0.01", None), {"target_tpr": gmip.Rate(0.05, 0.01)}, "20.1%"),
         ((None, None, "0.1"), {"target_advantage": 0.1}, "20.1%"),
         ((None, None, None, "3", "1e-6"), {"target_epsilon": 3.0, "delta": 1e-6}, "0.201"),
     ],

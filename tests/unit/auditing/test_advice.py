@@ -14,6 +14,7 @@ from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way
 from gmip.auditing.schema import AttackerAnswer
 from gmip.cli import main
 from gmip.stats.scores import GUESSED_SEED
+from gmip.vocabulary import Rate
 from tests.unit.auditing.scored import CONFIDENCE, measured
 
 RUN = NoisySGD(dataset_size=600, batch_size=100, num_steps=20, num_params=170, clip_norm=1.0, noise_std=0.01)
@@ -30,7 +31,7 @@ RECIPE = {
     "optimizer_options": {"momentum": 0.5},
     "seed": 3,
 }
-GOAL = {"tpr": 0.05, "fpr": 0.01}
+GOAL = Rate(0.05, 0.01)
 
 
 def advice(
@@ -38,7 +39,7 @@ def advice(
 ) -> tuple[Advice, ...]:
     one = measured(0.5, 200, 1.0, **changes)
     judged = verdict([one], Gaussian(1.0), fpr=0.01, confidence=CONFIDENCE).model_copy(update={"kind": kind})
-    return advise(runs, judged, [one], **GOAL, answer=answer)
+    return advise(runs, judged, [one], goal=GOAL, answer=answer)
 
 
 def printed(command: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def test_the_command_trains_what_it_says(tmp_path: Path, capsys: Any, monkeypatc
     run = NoisySGD(dataset_size=250, batch_size=25, num_steps=5, num_params=650, clip_norm=1.0)
     one = measured(0.5, 200, 1.0)
     judged = verdict([one], Gaussian(1.0), fpr=0.01, confidence=CONFIDENCE)
-    others = advise([run], judged, [one], **GOAL, recipe=RECIPE)
+    others = advise([run], judged, [one], goal=GOAL, recipe=RECIPE)
     noise = next(each for each in others if each.way is not None and each.way.change == "noise")
     monkeypatch.chdir(tmp_path)
     assert noise.command is not None and noise.way is not None and noise.command.startswith("gmip train --task digits ")
@@ -146,6 +147,6 @@ def test_where_the_training_is_not_known_the_first_word_is_to_find_less() -> Non
     """Also where only an attacker with a list finds anybody, who stands last among the attacks."""
     nothing, listed = measured(0.0, 300, 1.0), measured(2.0, 300, 1.0, attacker_knows=1.0)
     judged = verdict([nothing, listed], None, fpr=0.01, confidence=CONFIDENCE)
-    said = advise((), judged, [nothing, listed], **GOAL)
+    said = advise((), judged, [nothing, listed], goal=GOAL)
     assert said[0].text.startswith("To find less: ") and said[1].command == "gmip audit ... --claim-mu 1"
-    assert not any("To find less" in one.text for one in advise((), judged, [nothing], **GOAL))
+    assert not any("To find less" in one.text for one in advise((), judged, [nothing], goal=GOAL))

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from gmip import account
-from gmip.auditing import Attacked, Candidates, Criteria, RateLimit, Scored, assemble_run, given_curve, merged
+from gmip.auditing import Attacked, Candidates, Criteria, Scored, assemble_run, given_curve, merged
 from gmip.auditing.schema import RunAudit
 from gmip.stats import RunScores, ScoreSet, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
 from gmip.trace import Trace, TraceWriter
+from gmip.vocabulary import Rate
 from tests.unit.report import sample
 from tests.unit.trace.build import header, write_steps
 
@@ -21,7 +22,7 @@ CRITERIA: dict[str, Any] = {
     "confidence": 0.95,
     "delta": 1e-5,
     "fprs": (0.01, 0.1),
-    "goal": RateLimit(0.05, 0.01),
+    "goal": Rate(0.05, 0.01),
     "limit": None,
     "seed": 0,
 }
@@ -68,7 +69,7 @@ def assembled(
 def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) -> None:
     weak = attacked("weak", 0.0, warnings=("careful", "careful"))
     strong = attacked("strong", 3.0, calibration=(1.0, 0.0), facts={"rank": 7})
-    one, rows, calls = assembled(trace(tmp_path / "a"), weak, strong, limit=RateLimit(0.05, 0.1))
+    one, rows, calls = assembled(trace(tmp_path / "a"), weak, strong, limit=Rate(0.05, 0.1))
     assert [outcome.attack for outcome in one.attacks] == ["strong", "weak"]
     assert one.exposed_by == "strong" and one.verdict.kind == "exposed"
     assert one.gate is not None and one.gate.attack == "strong" and not one.gate.passed
@@ -83,7 +84,7 @@ def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) 
 def test_an_attacker_with_a_list_is_judged_by_the_promise_for_one(tmp_path: Path) -> None:
     """All members are listed and found; that refutes nothing that was promised, as there is no noise."""
     run, holder = trace(tmp_path / "a", steps=150, noise_std=0.0), attacked("list", 5.0, knows=1.0)
-    one, _, _ = assembled(run, holder, attacked("weak", 0.0), limit=RateLimit(0.05, 0.1))
+    one, _, _ = assembled(run, holder, attacked("weak", 0.0), limit=Rate(0.05, 0.1))
     assert [outcome.attack for outcome in one.attacks] == ["weak", "list"]  # whom the claimed promise is about
     assert [outcome.attacker_knows for outcome in one.attacks] == [0.0, 1.0]
     assert one.answers[0].evidence is not None and one.answers[0].evidence.attack == "list"
@@ -148,7 +149,7 @@ def test_bounds_of_a_run_hold_for_the_strongest_of_five_attacks(tmp_path: Path) 
     """Each attack gets a fifth of the error: in the bounds on mu and epsilon, in the test of the claim, in the gate."""
     names = [f"a{i}" for i in range(5)]
     attacks = [attacked(name, 1.0 + 0.1 * i) for i, name in enumerate(names)]
-    limit = {"limit": RateLimit(0.01, 0.1)}
+    limit = {"limit": Rate(0.01, 0.1)}
     one, _, _ = assembled(trace(tmp_path / "a"), *attacks, **limit)
     strongest = one.attacks[0]
     assert strongest.attack == "a4" and one.gate is not None

@@ -12,6 +12,7 @@ from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
 from gmip.pipeline import AuditConfig, make_config, read_yaml
 from gmip.pipeline.config import TEMPLATE
+from gmip.vocabulary import Rate
 
 
 def test_the_template_is_all_settings_with_their_defaults() -> None:
@@ -29,7 +30,7 @@ def test_short_forms() -> None:
         }
     )
     assert config.runs[0].path == "runs/a"
-    assert config.runs[1].target() == {"target_tpr": (0.1, 0.01), "notion": "gmip"}
+    assert config.runs[1].target() == {"target_tpr": Rate(0.1, 0.01), "notion": "gmip"}
     assert [attack.name for attack in config.attacks] == ["glir", "lira"]
     assert config.attacks[1].options == {"online": False}
     assert config.fail_above_tpr is not None
@@ -74,8 +75,11 @@ def test_one_run_and_one_attack_need_no_list() -> None:
             "shadows.backend in audit.yaml is not known, did you mean 'dask': pass one of",
         ),
         ({"delta": float("nan")}, "delta"),
-        ({"fail_above_tpr": "0.05"}, "fail_above_tpr in audit.yaml should be TPR@FPR, such as 0.05@0.01"),
-        ({"fail_above_tpr": "0.05@2"}, "fail_above_tpr.fpr"),
+        (
+            {"fail_above_tpr": "0.05"},
+            "fail_above_tpr in audit.yaml must be TPR@FPR, two numbers between 0 and 1",
+        ),
+        ({"fail_above_tpr": "0.05@2"}, "fail_above_tpr in audit.yaml must be TPR@FPR"),
         ({"runs": []}, "runs"),
         ({"runs": [{"path": "a", "target_mu": 1.0}]}, "has a path, so the run is trained already"),
         ({"runs": [{"target_mu": 1.0, "target_advantage": 0.1}]}, "more than one target"),
