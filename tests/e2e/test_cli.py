@@ -260,7 +260,7 @@ def test_a_bound_says_at_most_and_for_whom(run, answer):
     lines = run("account", *RUN, *known).out.splitlines()
     assert re.fullmatch(
         r"At a 1% false-alarm rate, an attacker finds at most [\d.]+% of the members, for a random record.*and an "
-        r"attacker who knows all other members\.",
+        r"attacker who knows all other members but is not told their batches\.",
         lines[0],
     )
     assert sum("at most" in line for line in lines) == 6

@@ -177,3 +177,18 @@ def test_another_record_in_its_place_needs_both_sides() -> None:
     rates = np.array([1e-4, 1e-3, 0.01, 0.1, 0.5])
     for curve in (one_sided, one_sided.inverse()):
         assert np.all(both.tpr_at(rates) >= curve.tpr_at(rates) - curve.tpr_error)
+
+
+def test_an_attacker_who_is_told_the_batches_of_the_others_is_not_covered_and_the_answer_says_so() -> None:
+    """In batches of fixed size one of the others is missing where the record is: nothing published is needed."""
+    rng = np.random.default_rng(25)
+    total, n, steps, games = 70, 57, 5, 4_000
+    run = NoisySGD(dataset_size=total, batch_size=n, num_steps=steps, num_params=4, clip_norm=1.0)
+    curve = account(run.with_noise_multiplier(8.0), attacker_knows=1.0)
+    drawn = rng.random((games, steps, total)).argsort(axis=2)[:, :, :n]  # the record is number 0
+    told = (drawn != 0).sum(axis=2)  # how many of the others are in each batch: n in all of them without the record
+    found = float(np.mean((told < n).any(axis=1)))
+    assert found > 0.99 > curve.tpr_at(0.01) + 0.5
+    assert "is not told their batches" in curve.for_whom and "counts who is missing" in " ".join(curve.assumptions)
+    poisson = account(run.replace(sampling="poisson").with_noise_multiplier(8.0), attacker_knows=1.0)
+    assert "told" not in poisson.for_whom  # there the others' batches say nothing

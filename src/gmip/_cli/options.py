@@ -136,8 +136,8 @@ AttackerKnows = Annotated[
         "--attacker-knows",
         "SHARE",
         ACCOUNTING,
-        "Share of the other members that the attacker holds and follows through the batches, from 0 (default) to 1: "
-        "then only noise protects.",
+        "Share of the other members whose records the attacker holds, from 0 (default) to 1: then only noise protects. "
+        "He is not told who is in which batch.",
     ),
 ]
 SusceptibilityFile = Annotated[

@@ -14,7 +14,7 @@ from gmip.accounting.claims import gdp_claim, gmip_claim
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose
 from gmip.accounting.families import Discrete, Gaussian
 from gmip.accounting.random_record import ANY, AnyRecord, random_record
-from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step
+from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step, unknown_others
 from gmip.accounting.stochastic import group_susceptibilities
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
@@ -111,6 +111,8 @@ def account(
                 remedy="leave `bound` and `composition` at their defaults",
             )
         runs = _joined(runs)
+        if any(r.batch_size < r.dataset_size and unknown_others(r, known) == 0 for r in runs):
+            known = 1.0  # so few others that none is unknown
         curves = [
             random_record(runs, share, constant=record == "any-constant", parts=_one_sided)
             for share in dict.fromkeys([known, 1.0])  # who knows less finds no more

@@ -124,6 +124,11 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
         *(f"Not a member means: {game}." for game in games),
         *about,
     ]
+    if known > 0.0 and ("fixed" in samplings or "shuffled" in samplings):
+        sentences.append(
+            "Not covered: an attacker who is told which batches the others are in. With batches of a fixed size he "
+            "counts who is missing, and no noise prevents that."
+        )
     if not noise_only:
         sentences.append(
             "Sums of gradients that the attacker does not know are taken to be Gaussian (central limit theorem): an "
@@ -140,7 +145,7 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     kind: Kind = "forecast" if typical or approximate or unproved else "bound"
     return Claim(
         kind,
-        f"{record} and {_attacker(known)}",
+        f"{record} and {_attacker(known, samplings)}",
         tuple(sentences + _common(runs, composition)),
         None if noise_only else list_caveat(runs),
         not_a_member="; or ".join(games),
@@ -204,12 +209,13 @@ def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> 
     ]
 
 
-def _attacker(known: float) -> str:
+def _attacker(known: float, samplings: Sequence[Sampling]) -> str:
     if known == 0.0:
         return "an attacker who knows the distribution of the data but none of the others"
-    if known == 1.0:
-        return "an attacker who knows all other members"
-    return f"an attacker who knows {100.0 * known:g}% of the other members"
+    share = "all" if known == 1.0 else f"{100.0 * known:g}% of the"
+    # Batches of a known size give away who is missing; each record of a Poisson batch is drawn on its own.
+    untold = " but is not told their batches" if "fixed" in samplings or "shuffled" in samplings else ""
+    return f"an attacker who knows {share} other members{untold}"
 
 
 def _reuse(samplings: Sequence[Sampling], mixed: bool, epochs: bool) -> list[str]:

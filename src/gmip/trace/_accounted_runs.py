@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from gmip.accounting.convert import poisson_sizes
-from gmip.errors import GmipWarning
+from gmip.errors import GmipWarning, TraceMismatch
 from gmip.trace.schema import Header, StepInfo
 from gmip.vocabulary import NoisySGD
 
 __all__ = ["runs_of"]
+
+_DEVIATIONS: Final = 9.0  # which the sizes of Poisson batches exceed together once in 1e18 runs
 
 
 def runs_of(header: Header, infos: Sequence[StepInfo]) -> tuple[NoisySGD, ...]:
     """One run for each kind of step, in the order of their first steps; see `Trace.runs`."""
     if not infos:
         return ()
+    _check_sizes(header, infos)
     if header.clip_norm is None and any(info.noise_std > 0.0 for info in infos):
         warnings.warn(
             "noise was added to gradients without clip_norm: noise protects only gradients of bounded norm, so the "
@@ -46,18 +51,39 @@ def runs_of(header: Header, infos: Sequence[StepInfo]) -> tuple[NoisySGD, ...]:
     )
 
 
+def _check_sizes(header: Header, infos: Sequence[StepInfo]) -> None:
+    """Refuses batches that no run with this header has: an answer for it would say too little."""
+    total = header.dataset_size
+    largest = max(infos, key=lambda info: info.batch_size)
+    if largest.batch_size > total:
+        raise TraceMismatch(
+            f"Step {largest.index} averaged {largest.batch_size} examples, and the data set has {total}",
+            remedy="record the run again with the right `dataset_size`",
+        )
+    if header.sampling != "poisson":
+        return
+    rate = header.batch_size / total if header.sample_rate is None else header.sample_rate
+    seen, expected = sum(info.batch_size for info in infos), rate * total * len(infos)
+    if seen > expected + _DEVIATIONS * (math.sqrt(expected * (1.0 - rate)) + _DEVIATIONS):
+        raise TraceMismatch(
+            f"Batches held {seen / len(infos):.4g} examples on average, and Poisson batches of this trace hold "
+            f"{rate * total:.4g}",
+            remedy="record the run again with the right `batch_size` or `sample_rate`",
+        )
+
+
 def _noise_on_sum(header: Header, info: StepInfo) -> float:
     return 0.0 if header.clip_norm is None else info.noise_std * info.divisor
 
 
 def _kind(header: Header, info: StepInfo) -> tuple[int, float]:
     """(n, tau) of a step."""
-    nominal = header.batch_size
-    if header.sample_rate is not None:
-        _, nominal = poisson_sizes(header.dataset_size, header.sample_rate)
+    n = info.batch_size
     if header.sampling == "poisson":
-        return nominal, _noise_on_sum(header, info) / nominal
-    return min(info.batch_size, nominal), _noise_on_sum(header, info) / info.batch_size
+        n = header.batch_size
+        if header.sample_rate is not None:
+            _, n = poisson_sizes(header.dataset_size, header.sample_rate)
+    return n, _noise_on_sum(header, info) / n
 
 
 def _shuffled(header: Header, infos: Sequence[StepInfo]) -> NoisySGD:
@@ -76,14 +102,15 @@ def _shuffled(header: Header, infos: Sequence[StepInfo]) -> NoisySGD:
         sampling="shuffled",
         drop_last=rest > 0 and min(sizes) >= n and len(infos) >= header.dataset_size // n + 1,
     )
-    if set(sizes) <= ({n, rest} if rest else {n}):
+    short = sum(size == rest for size in sizes)
+    if set(sizes) <= {n, rest} and short <= -(-len(infos) // run.steps_per_epoch):
         return run
     # Batches of other sizes than planned: as if the attacker knew the order, and the record were in the smallest one.
-    smallest = min(min(sizes), n)
+    smallest, largest = min(min(sizes), n), max(max(sizes), n)
     return run.replace(
         dataset_size=smallest,
         batch_size=smallest,
-        num_steps=-(-len(infos) // run.steps_per_epoch),
+        num_steps=-(-len(infos) // (header.dataset_size // largest)),  # no epoch takes fewer steps than it has batches
         noise_std=run.noise_std * n / smallest,
         sampling="full",
         drop_last=False,

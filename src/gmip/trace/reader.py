@@ -216,11 +216,12 @@ class Trace:
         Guarantees
         ----------
         Never more private than the run, if batches were drawn as `header.sampling` says. Under "fixed" and "full" a
-        step counts with the examples it saw, at most the nominal number: the last, incomplete batch of an epoch is a
-        run of its own. Under "poisson" the nominal number counts. Under "shuffled" the least noise on
-        the sum of any step counts in all, and where batches are of other sizes than an epoch of the nominal one has,
-        the order counts as known: an epoch is one step on the smallest batch. Noise on gradients that were not clipped
-        is left out, with a `GmipWarning`.
+        step counts with the examples it saw: the last, incomplete batch of an epoch is a run of its own, and so are
+        batches larger than the nominal size. Under "poisson" the nominal number counts. Under "shuffled" the least
+        noise on the sum of any step counts in all, and where batches are of other sizes than an epoch of the nominal
+        one has, the order counts as known: an epoch is one step on the smallest batch. Noise on gradients that were
+        not clipped is left out, with a `GmipWarning`. Sizes that cannot be right are a `TraceMismatch`: batches larger than the
+        data set, and Poisson batches that are larger together than chance can make them.
         """
         return runs_of(self.header, self.infos)
 

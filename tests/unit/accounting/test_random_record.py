@@ -85,3 +85,17 @@ def test_without_noise_an_attacker_who_knows_all_others_finds_all_who_took_part(
     run = NoisySGD(dataset_size=100, batch_size=10, num_steps=30, num_params=5, sampling=sampling)
     curve = account(run, susceptibility="any", attacker_knows=1.0)
     assert curve.tpr_at(0.01) >= 1.0 - 0.9**30 - 1e-9
+
+
+@pytest.mark.parametrize("record", ["any", "any-constant"])
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+@pytest.mark.parametrize(("total", "n", "known"), [(2, 1, 0.6), (10, 3, 0.95)])
+def test_where_nobody_is_unknown_noise_alone_protects(
+    total: int, n: int, known: float, sampling: Sampling, record: str
+) -> None:
+    """floor((1 - q)(N - 1)) = 0: the answer is that for an attacker who knows everybody else."""
+    run = NoisySGD(dataset_size=total, batch_size=n, num_steps=2, num_params=3, clip_norm=1.0, sampling=sampling)
+    for one in (run, run.with_noise_multiplier(2.0)):
+        curve, told = (account(one, susceptibility=record, attacker_knows=q) for q in (known, 1.0))
+        assert curve.tpr_at(RATES) == pytest.approx(told.tpr_at(RATES)) and curve.kind == told.kind
+        assert "all other members" in curve.for_whom

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from gmip.accounting.account import account, mu_per_step
-from gmip.errors import GmipWarning
+from gmip.errors import GmipWarning, TraceMismatch
 from gmip.trace import Trace, TraceWriter
 from gmip.vocabulary import NoisySGD
+from tests.statistical.games import assert_bound
 from tests.unit.trace.build import header
 
 
@@ -59,9 +60,42 @@ def test_noise_is_that_of_the_mean_over_the_examples_seen(tmp_path: Path) -> Non
     assert (found.batch_size, found.noise_std) == (4, 1.25)
 
 
-def test_more_examples_than_nominal_count_as_nominal(tmp_path: Path) -> None:
+def test_more_examples_than_nominal_count_as_they_are(tmp_path: Path) -> None:
     (found,) = runs(tmp_path, [{"batch_size": 20, "noise_std": 0.5}], clip_norm=1.0)
-    assert (found.batch_size, found.noise_std) == (10, 0.5)
+    assert (found.batch_size, found.noise_std) == (20, 0.5)
+
+
+def test_larger_batches_than_declared_are_not_accounted_too_well(tmp_path: Path) -> None:
+    """A header that says 100 of 1000 and steps that draw 400, against the best attack on such steps.
+
+    Gradients are Gaussian with K = num_params = 8; the optimal test of a step is between the sums of 400 of the 999
+    others and of 399 of them and the record.
+    """
+    (found,) = runs(tmp_path, [{"batch_size": 400}] * 60, dataset_size=1000, batch_size=100)
+    rng = np.random.default_rng(25)
+    n, others, k, games = 400, 999, 8.0, 20_000
+    narrow = 1.0 - ((others + 1 - 2 * n) / (others - 1)) / (n * (others - n) / (others - 1))
+    shift = np.sqrt(k / (n * (others - n) / (others - 1)))
+
+    def losses(member: bool) -> np.ndarray:
+        total = np.zeros(games)
+        for _ in range(60):
+            drawn = (rng.random(games) < 0.4) & member
+            along = np.where(drawn, shift + np.sqrt(narrow) * rng.standard_normal(games), rng.standard_normal(games))
+            rest = rng.chisquare(7, games) * np.where(drawn, narrow, 1.0)
+            loss = -4.0 * np.log(narrow) + 0.5 * (along**2 + rest) - 0.5 * ((along - shift) ** 2 + rest) / narrow
+            total += np.log1p(0.4 * np.expm1(loss))
+        return total
+
+    assert_bound(account(found, susceptibility=k), losses(False), losses(True))
+
+
+def test_batches_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
+    for sampling in ("fixed", "poisson", "shuffled"):
+        with pytest.raises(TraceMismatch, match="Step 1 averaged 101 examples, and the data set has 100"):
+            runs(tmp_path / sampling, [{"batch_size": 10}, {"batch_size": 101}], sampling=sampling)
+    with pytest.raises(TraceMismatch, match="40 examples on average, and Poisson batches of this trace hold 10"):
+        runs(tmp_path / "larger", [{"batch_size": 40}] * 20, sampling="poisson")
 
 
 def test_noise_that_changes_makes_a_schedule(tmp_path: Path) -> None:
@@ -117,7 +151,8 @@ def test_shuffled_takes_the_least_noise_on_the_sum(tmp_path: Path) -> None:
 def test_shuffled_with_batches_that_no_epoch_has_counts_as_known_order(tmp_path: Path) -> None:
     steps = [{"batch_size": size, "noise_std": 0.5} for size in (30, 30, 30, 3)]
     (found,) = runs(tmp_path, steps, batch_size=30, sampling="shuffled", clip_norm=1.0)
-    assert (found.sampling, found.batch_size, found.dataset_size, found.num_steps) == ("full", 3, 3, 1)
+    # An epoch that drops its rest has three batches of 30, so the batch of 3 may be of a second one.
+    assert (found.sampling, found.batch_size, found.dataset_size, found.num_steps) == ("full", 3, 3, 2)
     assert found.noise_std == pytest.approx(0.5)
 
 
@@ -125,6 +160,15 @@ def test_shuffled_epochs_that_drop_the_rest_are_shorter(tmp_path: Path) -> None:
     # 100 = 3 * 30 + 10, and no batch of 10 was ever seen: 12 steps are 4 epochs of 3, not 3 of 4.
     (found,) = runs(tmp_path, [{"batch_size": 30}] * 12, batch_size=30, sampling="shuffled")
     assert found.drop_last and found.steps_per_epoch == 3 and found.num_steps == 12
+
+
+def test_shuffled_with_larger_batches_counts_every_epoch(tmp_path: Path) -> None:
+    # 12 steps of 50 out of 100 are six epochs, not the two that batches of 20 would make.
+    (found,) = runs(tmp_path / "a", [{"batch_size": 50}] * 12, batch_size=20, sampling="shuffled")
+    assert (found.sampling, found.batch_size, found.num_steps) == ("full", 20, 6)
+    # An epoch has one batch of the rest: more of them are no plan.
+    (found,) = runs(tmp_path / "b", [{"batch_size": 10}] * 8, batch_size=30, sampling="shuffled")
+    assert (found.sampling, found.batch_size) == ("full", 10)
 
 
 def test_noise_without_clipping_is_left_out_with_a_warning(tmp_path: Path) -> None:
