@@ -280,7 +280,8 @@ def train(
     ]
     done = f"Trained {chosen.name} in {made.num_steps} steps. "
     if standing is not None:
-        done = f"{'Keeps' if standing['kept'] else 'MISSES'} the recipe's target: {standing['target']}. {done}"
+        keeps = "Keeps" if standing["kind"] == "bound" else "Expected to keep"
+        done = f"{keeps if standing['kept'] else 'MISSES'} the recipe's target: {standing['target']}. {done}"
     show.print_answer(rows, done + found(curve, 0.01), curve, explain=explain)
     if gdp is not None and gdp["caveat"] is not None:
         print(f"Differential privacy here: {gdp['caveat']}")

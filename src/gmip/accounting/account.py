@@ -31,6 +31,7 @@ __all__ = [
     "as_runs",
     "coarsely",
     "mu_per_step",
+    "participations",
 ]
 
 Composition = Literal["exact", "clt"]
@@ -99,7 +100,7 @@ def account(
         claim = gdp_claim(runs, composition)
         curve = _gdp(runs, composition)
         curve.claim = claim
-        curve.gdp_mu = math.sqrt(sum(_participations(r) * _gdp_step(r).divergence for r in runs))
+        curve.gdp_mu = math.sqrt(sum(participations(r) * _gdp_step(r).divergence for r in runs))
         return curve
     if isinstance(susceptibility, str):
         record = check.one_of("susceptibility", susceptibility, ANY)
@@ -248,8 +249,8 @@ def _gdp(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff:
     return _exact(runs, _gdp_step).symmetrise()
 
 
-def _participations(run: NoisySGD) -> int:
-    """In how many steps a record can take part."""
+def participations(run: NoisySGD) -> int:
+    """In how many steps of a run a record can take part."""
     return math.ceil(run.num_steps / run.steps_per_epoch) if run.sampling == "shuffled" else run.num_steps
 
 

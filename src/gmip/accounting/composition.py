@@ -20,6 +20,7 @@ from gmip.accounting._loss import Atoms
 from gmip.accounting.families import Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import GaussianPair, gaussian_pair
 from gmip.accounting.tradeoff import Symmetrised, TradeOff
+from gmip.vocabulary import Claim
 
 __all__ = ["Composed", "Maximum", "clt_mu", "compose", "subsampled_clt_mu"]
 
@@ -165,7 +166,7 @@ class Maximum(TradeOff):
 
     def __init__(self, curves: Sequence[TradeOff]) -> None:
         self._curves = list(curves)
-        self.claim = self._curves[0].claim
+        self.claim = Claim.of_all([curve.claim for curve in self._curves])
 
     def __repr__(self) -> str:
         return f"Maximum({len(self._curves)} bounds)"
@@ -196,7 +197,16 @@ class Maximum(TradeOff):
 
 
 def compose(curves: Sequence[tuple[TradeOff, int]]) -> TradeOff:
-    """All of (curve, times) together: in closed form for Gaussian tests, else through their loss distributions."""
+    """All of (curve, times) together: in closed form for Gaussian tests, else through their loss distributions.
+
+    A bound only if all curves are bounds.
+    """
+    together = _composed(curves)
+    together.claim = Claim.of_all([curve.claim for curve, _ in curves])
+    return together
+
+
+def _composed(curves: Sequence[tuple[TradeOff, int]]) -> TradeOff:
     if all(isinstance(curve, Gaussian) for curve, _ in curves):
         return Gaussian(
             math.sqrt(sum(times * curve.divergence for curve, times in curves if isinstance(curve, Gaussian)))

@@ -14,6 +14,7 @@ from gmip.accounting._loss import Atoms, gaussian_atoms
 from gmip.accounting.convert import delta_from_mu, epsilon_from_mu
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import Claim
 
 __all__ = ["Discrete", "EpsilonDelta", "Gaussian", "PiecewiseLinear"]
 
@@ -122,7 +123,9 @@ class PiecewiseLinear(TradeOff):
         thresholds = np.unique(np.concatenate([members, others]))
         fnr = np.searchsorted(np.sort(members), thresholds, side="left") / members.size
         fpr = 1.0 - np.searchsorted(np.sort(others), thresholds, side="left") / others.size
-        return cls(fpr, fnr)
+        curve = cls(fpr, fnr)
+        curve.claim = Claim("forecast", "the attack and the records that were measured")
+        return curve
 
     @classmethod
     def from_dp_accounting(cls, pld: Any) -> PiecewiseLinear:
@@ -273,11 +276,15 @@ class PiecewiseLinear(TradeOff):
     def inverse(self) -> TradeOff:
         fnr = np.exp(self._log_fnr_vertices)
         with np.errstate(divide="ignore"):
-            return PiecewiseLinear._from_vertices(fnr[::-1].copy(), np.log(self._fpr_vertices[::-1]))
+            mirrored = PiecewiseLinear._from_vertices(fnr[::-1].copy(), np.log(self._fpr_vertices[::-1]))
+        mirrored.claim = self.claim
+        return mirrored
 
     def symmetrise(self) -> TradeOff:
         fnr = np.exp(self._log_fnr_vertices)
-        return PiecewiseLinear(np.concatenate([self._fpr_vertices, fnr]), np.concatenate([fnr, self._fpr_vertices]))
+        both = PiecewiseLinear(np.concatenate([self._fpr_vertices, fnr]), np.concatenate([fnr, self._fpr_vertices]))
+        both.claim = self.claim
+        return both
 
 
 class Discrete(PiecewiseLinear):

@@ -16,6 +16,7 @@ from gmip import _validate as check
 from gmip.accounting.composition import Composed
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import Claim
 
 __all__ = ["group_susceptibilities", "stochastic_composition"]
 
@@ -30,7 +31,8 @@ def stochastic_composition(curves: Sequence[TradeOff], weights: ArrayLike | None
     Guarantees
     ----------
     A lower bound on the stochastic composition of the given curves (each is replaced by its pessimistic
-    discretisation), and never below the lowest of them: f >= f* for the worst record's f*.
+    discretisation), and never below the lowest of them: f >= f* for the worst record's f*. A bound only if all curves
+    are bounds.
     """
     if not curves:
         raise InvalidArgument("is empty", argument="curves", remedy="pass at least one trade-off curve")
@@ -40,7 +42,9 @@ def stochastic_composition(curves: Sequence[TradeOff], weights: ArrayLike | None
             f"has {shares.size} entries for {len(curves)} curves", argument="weights", remedy="pass one for each"
         )
     shares = shares / shares.sum()
-    return Composed([(float(share), curve._parts()) for share, curve in zip(shares, curves, strict=True)])
+    pooled = Composed([(float(share), curve._parts()) for share, curve in zip(shares, curves, strict=True)])
+    pooled.claim = Claim.of_all([curve.claim for curve in curves])
+    return pooled
 
 
 def group_susceptibilities(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -228,7 +228,9 @@ class TradeOff(ABC):
         """The largest symmetric trade-off function below f and f^-1, as differential privacy needs it."""
         from gmip.accounting.families import PiecewiseLinear
 
-        return PiecewiseLinear._from_atoms(self._atoms()).symmetrise()
+        polygon = PiecewiseLinear._from_atoms(self._atoms())
+        polygon.claim = self.claim
+        return polygon.symmetrise()
 
     def subsample(self, rate: float) -> TradeOff:
         """rate f + (1 - rate)(1 - a): the record takes part only with probability `rate`; one-sided, as f-MIP needs

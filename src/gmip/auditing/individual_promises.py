@@ -13,7 +13,7 @@ from gmip.accounting.individual import NEIGHBOURS, GradientNorms, mu_by_noise, m
 from gmip.auditing.promises import stacked_run
 from gmip.auditing.schema import IndividualPromises, Promise
 from gmip.stats import ScoreSet
-from gmip.vocabulary import NoisySGD
+from gmip.vocabulary import Kind, NoisySGD
 
 __all__ = ["OwnMu", "OwnNorms", "own_mus", "summarised"]
 
@@ -32,13 +32,15 @@ class OwnNorms:
 class OwnMu:
     """The mu of each record by its own gradients, shape (c,), sorted by ids; inf where there is none.
 
-    `kind` : "bound" by noise alone, "forecast" where measured susceptibilities enter. `for_whom` : in words.
+    `kind` : that of noise alone is the accountant's; "forecast" where measured susceptibilities enter. `for_whom` : in
+    words. `by_noise` : whether noise alone counts.
     """
 
     ids: NDArray[np.int64]
     mu: Array
-    kind: str
+    kind: Kind
     for_whom: str
+    by_noise: bool = False
 
     def of(self, ids: NDArray[np.int64]) -> Array:
         """Of records among them."""
@@ -69,7 +71,7 @@ def _by_data(runs: Sequence[NoisySGD], scores: Sequence[ScoreSet]) -> OwnMu | No
     stacked = measured.susceptibility_of == "run" and len(runs) == 1
     steps = [stacked_run(run) for run in runs] if stacked else list(runs)
     order = np.argsort(measured.ids)
-    mu = mu_by_susceptibility(steps, measured.susceptibility[order])
+    mu = mu_by_susceptibility(steps, measured.susceptibility[order]).values
     words = "against an attacker who knows nobody else, by its measured susceptibility"
     return OwnMu(measured.ids[order], mu, "forecast", words)
 
@@ -81,14 +83,16 @@ def _by_noise(runs: Sequence[NoisySGD], norms: OwnNorms | None) -> OwnMu | None:
     order = np.argsort(norms.ids)
     neighbour = NEIGHBOURS[runs[0].sampling]
     words = f"by noise alone, against an attacker who knows all others, compared with {neighbour}"
-    return OwnMu(norms.ids[order], mu[order], "bound", words)
+    return OwnMu(norms.ids[order], mu.values[order], mu.kind, words, by_noise=True)
 
 
 def summarised(own: OwnMu, members: NDArray[np.int64], promises: Sequence[Promise]) -> IndividualPromises:
-    """Of the members among the candidates, compared with the promise for the same attacker: the claim, or, if they are
-    by noise alone, that of noise alone."""
-    key = "claimed" if own.kind == "forecast" else "gdp"
+    """Of the members among the candidates, compared with what the accountant says for the same attacker: the claim, or,
+    if they are by noise alone, that of noise alone. A bound is not compared with a forecast."""
+    key = "gdp" if own.by_noise else "claimed"
     promised = next((one.mu for one in promises if one.key == key), None)
+    if own.kind == "bound" and not any(one.key == key and one.is_bound for one in promises):
+        promised = None
     mu = own.of(members)
     largest = float(mu.max(initial=0.0))
     median = float(np.median(mu)) if mu.size else 0.0

@@ -220,8 +220,8 @@ class Trace:
         batches larger than the nominal size. Under "poisson" the nominal number counts. Under "shuffled" the least
         noise on the sum of any step counts in all, and where batches are of other sizes than an epoch of the nominal
         one has, the order counts as known: an epoch is one step on the smallest batch. Noise on gradients that were
-        not clipped is left out, with a `GmipWarning`. Sizes that cannot be right are a `TraceMismatch`: batches larger than the
-        data set, and Poisson batches that are larger together than chance can make them.
+        not clipped is left out, with a `GmipWarning`. Sizes that cannot be right are a `TraceMismatch`: batches larger
+        than the data set, and Poisson batches that are larger together than chance can make them.
         """
         return runs_of(self.header, self.infos)
 

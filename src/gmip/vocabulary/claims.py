@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,3 +38,23 @@ class Claim:
     caveat: str | None = None
     adjacency: Adjacency | None = None
     not_a_member: str | None = None
+
+    @classmethod
+    def of_all(cls, claims: Sequence[Claim]) -> Claim:
+        """What a curve claims that is made from several: a bound only if all of them are."""
+        different = list(dict.fromkeys(claims))
+        if len(different) == 1:
+            return different[0]
+
+        def words(said: Iterable[str | None], between: str) -> str | None:
+            return between.join(dict.fromkeys(one for one in said if one is not None)) or None
+
+        adjacencies = {claim.adjacency for claim in different}
+        return cls(
+            kind=weakest(claim.kind for claim in different),
+            for_whom=words((claim.for_whom for claim in different), "; and ") or cls.for_whom,
+            assumptions=tuple(dict.fromkeys(one for claim in different for one in claim.assumptions)),
+            caveat=words((claim.caveat for claim in different), " "),
+            adjacency=adjacencies.pop() if len(adjacencies) == 1 else None,
+            not_a_member=words((claim.not_a_member for claim in different), "; or "),
+        )

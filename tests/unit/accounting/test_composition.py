@@ -8,9 +8,12 @@ import mpmath
 import numpy as np
 import pytest
 
+from gmip.accounting.account import account
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, subsampled_clt_mu
-from gmip.accounting.families import EpsilonDelta, Gaussian
+from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair
+from gmip.accounting.stochastic import stochastic_composition
+from gmip.vocabulary import NoisySGD
 
 RATES = np.array([0.0, 1.0e-6, 1.0e-3, 0.05, 0.3, 0.5, 0.9, 0.999, 1.0])
 
@@ -126,3 +129,30 @@ class TestClt:
         steps = 48_000 / 500 * 10
         mu = subsampled_clt_mu(mu_step=mu_step, sample_rate=500 / 48_000, num_steps=steps)
         assert 0.5 < mu < 1.0
+
+
+def test_what_is_made_from_a_forecast_is_a_forecast() -> None:
+    run = NoisySGD(dataset_size=100, batch_size=10, num_steps=3, num_params=20)
+    forecast, bound = account(run), account(run, susceptibility=20.0)
+    assert (forecast.kind, bound.kind) == ("forecast", "bound")
+    made = [
+        forecast @ bound,
+        bound @ forecast,
+        forecast.compose(2),
+        forecast.inverse(),
+        forecast.symmetrise(),
+        forecast.subsample(0.5),
+        forecast.subsample(0.5).symmetrise(),
+        forecast.subsample(0.5).symmetrise().symmetrise(),
+        stochastic_composition([bound, forecast]),
+        account(run, composition="clt") @ account(run, composition="clt"),
+        PiecewiseLinear.from_roc([1.0, 2.0], [0.0, 1.0]),
+        PiecewiseLinear.from_roc([1.0, 2.0], [0.0, 1.0]).inverse(),
+        PiecewiseLinear.from_roc([1.0, 2.0], [0.0, 1.0]).symmetrise(),
+        Maximum([bound, forecast]),
+    ]
+    assert [curve.kind for curve in made] == ["forecast"] * len(made)
+    both = bound @ forecast
+    assert both.for_whom == f"{bound.for_whom}; and {forecast.for_whom}"
+    assert set(both.assumptions) == {*bound.assumptions, *forecast.assumptions}
+    assert (bound @ bound).claim == bound.claim and bound.symmetrise().kind == "bound"

@@ -74,7 +74,7 @@ def test_in_results_and_tables(task: Task, run: Path, tmp_path: Path) -> None:
     assert norms is not None
     mu = mu_by_noise(trace.runs(), norms)
     assert mu is not None
-    by_id = dict(zip(ids.tolist(), mu.tolist(), strict=True))
+    by_id = dict(zip(ids.tolist(), mu.values.tolist(), strict=True))
     assert all(record.own_mu == by_id[int(record.id)] for record in one.exposed)
     assert own.median_mu == np.median([by_id[i] for i in trace.members.tolist()])
     assert own.promised_mu == pytest.approx(gmip.account(list(trace.runs()), notion="gdp").equivalent_mu())
