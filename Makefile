@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 FLOWER := .venv-flower
 PYTEST_ARGS ?=
+QUICK ?=
+OUT ?= results
 
 # Versions come from constraints.txt, those of the build backend too (pip 25.3 and later read the second name).
 export PIP_CONSTRAINT := constraints.txt
@@ -11,7 +13,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format bench reproduce clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST)
@@ -70,6 +72,9 @@ bench: $(VENV)/.bench ## ratios against peers, measured in the same run
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/glir.py
+
+reproduce: $(VENV)/.dev ## the paper's experiments on the data in GMIP_DATA, 40 minutes; QUICK=1 OUT=runs/quick, 6 minutes
+	$(BIN)/python -m reproduction $(if $(QUICK),--quick) --out $(OUT)
 
 clean: ## remove all that the other targets made, .venv too
 	rm -rf $(VENV) $(FLOWER) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .data .cache runs build dist

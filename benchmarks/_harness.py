@@ -15,6 +15,7 @@ from typing import Any
 
 __all__ = ["BLAS_THREADS", "Row", "one_blas_thread", "race", "report", "reset_peak", "resident", "table"]
 
+sys.path.append(str(Path(__file__).parents[1]))  # `python benchmarks/NAME.py` may import `reproduction`
 Row = dict[str, Any]
 BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 

@@ -23,9 +23,9 @@ from _harness import Row, one_blas_thread, table
 
 from gmip import NoisySGD, account
 from gmip.attacks.decode import decode, from_products, from_rows
-from gmip.reproduce.figure_style import panels, style, to_svg
-from gmip.reproduce.result_files import read_csv, to_csv
 from gmip.stats.roc import tpr_at_fpr
+from reproduction.figures import panels, style, to_svg
+from reproduction.results import read_csv, to_csv
 
 FPRS = (0.01, 0.1, 0.5)
 RATIOS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)

@@ -43,7 +43,6 @@ _COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "Training": ("tune", "train"),
     "After training: does the model leak?": ("check", "audit", "report", "compare"),
     "More for audits": ("init", "attacks", "shadows"),
-    "The paper": ("reproduce",),
 }
 _OUR_FAULT: Final = 70
 _DEBUG: Final = "--debug"  # with every command: show tracebacks

@@ -58,10 +58,11 @@ def cells(tmp_path):
 
     def compare(name: str, **settings: Any) -> None:
         pytest.importorskip("matplotlib", reason="the extra gmip[reproduce] is not installed")
-        from gmip.reproduce import reproduce
+        from reproduction.computation import reproduce
+        from reproduction.experiments import PAPER
 
         for where, given in (("here", {"workers": 1}), (name, settings)):
-            reproduce(["assumptions"], tmp_path / "results" / where, settings=Workers(**given))
+            reproduce(PAPER, ["assumptions"], tmp_path / "results" / where, workers=Workers(**given))
         found = [(tmp_path / "results" / where / "assumptions.csv").read_bytes() for where in ("here", name)]
         assert found[0] == found[1]
 

@@ -60,10 +60,11 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def _experiments(folder: Path) -> Path:
     """The page of the committed results."""
     pytest.importorskip("torch", reason="the experiments need the extra gmip[reproduce]")
-    from gmip.reproduce.result_files import write_index
+    from reproduction.experiments import PAPER
+    from reproduction.results import write_index
 
     shutil.copytree(RESULTS, folder, ignore=shutil.ignore_patterns("work"))
-    return write_index(folder)
+    return write_index(PAPER, folder)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,176 @@
+"""Experiments computed in parallel, cell by cell: finished cells are on disk and are not computed again."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gmip._progress import Progress, Watch, silent
+from gmip.errors import DataUnavailable, GmipWarning
+from gmip.parallel import Workers, compute
+from reproduction.cell_store import CellKey, CellResult, CellStore
+from reproduction.experiment import Cell, Experiment, Outcome, Row, Study
+from reproduction.paper import load_task
+from reproduction.results import check_folder, publish, write_index
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    study: Study,
+    names: Sequence[str],
+    out: str | PathLike[str],
+    *,
+    quick: bool = False,
+    workers: Workers | None = None,
+    watch: Watch = silent,
+    command: str = "",
+) -> list[Outcome]:
+    """Compute what is missing of these experiments (none named: all) and write their results into `out`.
+
+    Parameters
+    ----------
+    workers : None: all cores of this machine.
+    watch : receives, for each experiment, the number of finished cells and of all.
+    command : what was typed, for the page.
+
+    Guarantees
+    ----------
+    Rows are stored the moment a cell is ready, and a later call computes only what is missing: cells whose parameters,
+    experiment's version and data are the same are not computed again. The rows do not depend on the workers. An
+    experiment's files appear when its last cell is ready, each whole or not at all. A full result is not replaced by a
+    quick one. Cells whose data are missing are skipped with a warning and named in the outcome; no other data are used.
+    """
+    chosen = study.select(names)
+    folder = Path(out)
+    check_folder(folder, chosen, quick=quick)
+    cells = {experiment.name: experiment.cells(quick) for experiment in chosen}
+    data, missing = _load({cell.task for each in cells.values() for cell in each} - {None})
+    store = CellStore(folder)
+    results: dict[CellKey, CellResult] = {}
+    jobs: dict[_Job, CellKey] = {}
+    waiting: set[CellKey] = set()
+    under_way: list[_UnderWay] = []
+    for experiment in chosen:
+        one = _UnderWay(experiment, [], {}, watch(experiment.name))
+        for cell in cells[experiment.name]:
+            if cell.task in missing:
+                one.skipped[cell.task] = missing[cell.task]
+                continue
+            key = CellKey.of(experiment, cell, data.get(cell.task, {}))
+            one.keys.append(key)
+            if key in results or key in waiting:
+                continue  # of another experiment that shows the same rows
+            if (found := store.read(key)) is not None:
+                results[key] = found
+            else:
+                jobs[_Job(experiment.name, experiment.run, cell)] = key
+                waiting.add(key)
+        under_way.append(one)
+    outcomes: dict[str, Outcome] = {}
+
+    def advance(one: _UnderWay) -> None:
+        done = [results[key] for key in one.keys if key in results]
+        left = sum(key in waiting for key in one.keys)
+        one.progress(len(done), len(done) + left)
+        if not left:
+            outcomes[one.experiment.name] = publish(
+                one.experiment, folder, done, one.skipped, quick=quick, command=command
+            )
+            write_index(study, folder)
+
+    def take(job: _Job, answer: CellResult | _MissingData) -> None:
+        key = jobs[job]
+        waiting.discard(key)
+        if isinstance(answer, CellResult):
+            store.write(key, answer)
+            results[key] = answer
+        for one in under_way:
+            if key in one.keys:
+                if isinstance(answer, _MissingData):
+                    one.skipped[job.cell.task or one.experiment.name] = answer.reason
+                advance(one)
+
+    for one in under_way:
+        advance(one)
+    if jobs:
+        compute(_CellWork(), list(jobs), workers or Workers(), take)
+    return [outcomes[experiment.name] for experiment in chosen]
+
+
+def _load(tasks: set[str]) -> tuple[dict[str | None, Mapping[str, str]], dict[str, str]]:
+    """The fingerprints of the data of tasks, and how to get what is missing; it may take minutes once."""
+    data: dict[str | None, Mapping[str, str]] = {}
+    missing: dict[str, str] = {}
+    for task in sorted(tasks):
+        try:
+            data[task] = load_task(task).fingerprints
+        except DataUnavailable as error:
+            missing[task] = _one_line(error)
+            warnings.warn(f"{task} is skipped: {missing[task]}", GmipWarning, stacklevel=3)
+    return data, missing
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    """An experiment, the keys of its cells, and why some of its tasks are skipped."""
+
+    experiment: Experiment
+    keys: list[CellKey]
+    skipped: dict[str, str]
+    progress: Progress
+
+
+class _Job(NamedTuple):
+    """A cell and how it is computed."""
+
+    experiment: str
+    run: Callable[[Any], list[Row]]
+    cell: Cell
+
+
+class _MissingData(NamedTuple):
+    """The answer of a worker, perhaps on another machine, that does not have the data of a cell."""
+
+    reason: str
+
+
+class _CellWork:
+    """The work: only cells travel, and a worker loads the data itself."""
+
+    name = "An experiment"
+
+    def title(self, job: _Job) -> str:
+        return f"a cell of {job.experiment} ({job.cell})"
+
+    def compute(self, job: _Job) -> CellResult | _MissingData:
+        start = time.perf_counter()
+        try:
+            rows = job.run(job.cell)
+        except DataUnavailable as error:
+            return _MissingData(_one_line(error))
+        return CellResult(rows, time.perf_counter() - start, _machine())
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+@lru_cache
+def _machine() -> str:
+    """This machine in a few words."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{named[0] if named else model}, {os.cpu_count()} cores, {platform.system()}"

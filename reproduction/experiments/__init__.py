@@ -1,0 +1,25 @@
+"""The experiments of the paper, one module each (`audit` has two figures of the same rows)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from reproduction.experiment import Study
+from reproduction.experiments import ablations, assumptions, audit, convergence, loss_attacks, tau_table, utility
+
+__all__ = ["PAPER"]
+
+PAPER: Final = Study(
+    "Experiments of the paper, repeated",
+    "Gaussian Membership Inference Privacy (NeurIPS 2023)",
+    (
+        convergence.EXPERIMENT,
+        audit.EXPERIMENT,
+        audit.LOGLOG,
+        utility.EXPERIMENT,
+        tau_table.EXPERIMENT,
+        assumptions.EXPERIMENT,
+        ablations.EXPERIMENT,
+        loss_attacks.EXPERIMENT,
+    ),
+)

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from gmip import Gaussian
+from gmip.errors import DataUnavailable
+from gmip.tasks import load
+from reproduction import figures, roc_curves
+from reproduction.experiments import audit
+
+
+def test_cells_cover_the_paper():
+    cells = audit.cells(False)
+    real = {(cell.task, cell.seed) for cell in cells if isinstance(cell, audit.Recorded)}
+    assert real == {(name, seed) for name in ("cifar10", "purchase", "adult", "location") for seed in range(5)}
+    simulated = {(cell.sizes_of, cell.seed) for cell in cells if isinstance(cell, audit.Simulated)}
+    assert simulated == real and all(cell.task is None for cell in cells if isinstance(cell, audit.Simulated))
+    assert {name: size for name, size in audit.SIZES.items() if name != "location"} == {
+        "cifar10": (650, 500),
+        "purchase": (2580, 1970),
+        "adult": (1026, 790),
+    }
+
+
+def test_all_sizes_have_the_same_level():
+    for d, n in audit.SIZES.values():
+        assert np.sqrt(2 * d / (2 * n + 1)) == pytest.approx(1.14, abs=0.005)
+
+
+def test_both_figures_have_the_same_rows():
+    first, second = audit.EXPERIMENT, audit.LOGLOG
+    assert first.source == second.source == "audit" and first.name != second.name
+    assert (first.cells, first.run, first.version) == (second.cells, second.run, second.version)
+
+
+def test_the_simulation_is_as_strong_as_the_bound(monkeypatch):
+    monkeypatch.setitem(audit.SIZES, "small", (65, 50))
+    rows = audit.run(audit.Simulated(sizes_of="small", runs=100, seed=0))
+    areas = {row["curve"]: row["auc"] for row in rows}
+    assert areas["likelihood-ratio"] == pytest.approx(areas["records"], abs=0.012)
+    assert areas["likelihood-ratio"] >= areas["paper"] - 0.002
+    assert rows[-1]["mean_susceptibility"] == pytest.approx(65, rel=0.02) and rows[0]["rank"] is None
+    assert rows == audit.run(audit.Simulated(sizes_of="small", runs=100, seed=0))
+
+
+@pytest.fixture
+def digits(monkeypatch):
+    """The experiment on digits, which need no download: a softmax head of 64 pixels, rank below d."""
+    task = load("digits")
+    monkeypatch.setitem(audit.SIZES, "digits", (650, 120))
+    monkeypatch.setattr(audit, "audit_task", lambda name: task)
+    return task
+
+
+def test_a_real_run(digits):
+    rows = audit.run(audit.Recorded(task="digits", seed=0, games=2))
+    curves = {(row["panel"], row["curve"]): row for row in rows}
+    assert set(curves) == {("one step", c) for c in audit.CURVES if c != "joint"} | {
+        ("five steps", c) for c in audit.CURVES
+    }
+    assert curves["one step", "rank"]["rank"] < 650
+    assert curves["one step", "rank"]["auc"] < curves["one step", "K = d"]["auc"]
+    assert curves["five steps", "joint"]["auc"] > 0.7 and curves["five steps", "joint"]["candidates"] == 120
+    assert curves["five steps", "K = d"]["auc"] > curves["one step", "K = d"]["auc"]
+
+
+def test_other_sizes_are_no_stand_in(digits, monkeypatch):
+    monkeypatch.setitem(audit.SIZES, "digits", (650, 10**6))
+    with pytest.raises(DataUnavailable, match="the audit takes 4000000 and 650"):
+        audit.run(audit.Recorded(task="digits", seed=0, games=2))
+
+
+def made_up(mus, seeds=3, n=500, boost=0.0):
+    """Rows of CIFAR-10 whose attacks are Gaussian of these mu: (panel, curve) -> mu."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for (panel, curve), mu in mus.items():
+        for seed in range(seeds):
+            if curve in audit.ATTACKS:
+                members = rng.normal(mu + boost, 1.0, n)
+                rates = roc_curves.measured(members, rng.normal(0.0, 1.0, n))
+            else:
+                rates = roc_curves.promised(Gaussian(mu))
+            rows.append(audit._row("cifar10", panel, curve, seed, {"rank": 585} | rates))
+    return rows
+
+
+BOUNDS = {"K = d": 1.14, "rank": 1.08, "records": 1.08}
+SIMULATED = {("simulated", c): 1.14 for c in (*BOUNDS, "paper", "likelihood-ratio")}
+ONE = {("one step", c): mu for c, mu in {**BOUNDS, "paper": 1.0, "likelihood-ratio": 1.0}.items()}
+FIVE = {("five steps", c): 2.236 * mu for c, mu in BOUNDS.items()}
+FIVE |= {("five steps", "paper"): 1.0, ("five steps", "likelihood-ratio"): 1.0, ("five steps", "joint"): 1.8}
+
+
+def agreement(rows):
+    return {claim.what.split(": ")[-1][:12]: claim.agrees for claim in audit.claims(rows)}
+
+
+def test_claims_hold_where_they_should():
+    found = agreement(made_up({**SIMULATED, **ONE, **FIVE}, n=4000))
+    assert found["bounds tight"] == "yes" and found["no attack is"] == "yes" and found["an attacker "] == "differs"
+    found = agreement(made_up({**ONE, **FIVE, ("five steps", "joint"): 1.0}, n=4000))
+    assert found["an attacker "] == "yes"
+
+
+def test_claims_fail_where_they_should():
+    broken = {**SIMULATED, **ONE, **FIVE, ("one step", "paper"): 1.7, ("simulated", "paper"): 0.9}
+    found = agreement(made_up(broken, n=4000))
+    assert found["bounds tight"] == "no" and found["no attack is"] == "no"
+    low = {claim.what: claim.agrees for claim in audit.loglog_claims(made_up(broken, n=4000))}
+    assert [agrees for what, agrees in low.items() if "no attack" in what and "one step" in what] == ["no"]
+    assert [agrees for what, agrees in low.items() if "five steps" in what] == ["yes"]
+
+
+@pytest.mark.parametrize(
+    ("attack", "records", "agrees", "words"),
+    [
+        (1.08, 1.0, "differs", "parameters, the analysis matches within error"),
+        (0.9, 0.9, "differs", "own susceptibilities, the analysis matches within error"),
+        (0.7, 0.9, "yes", "a gap remains"),
+        (1.14, 1.0, "differs", "within two"),
+    ],
+)
+def test_why_the_attack_is_weaker(attack, records, agrees, words):
+    mus = {**ONE, ("one step", "paper"): attack, ("one step", "likelihood-ratio"): attack, **FIVE}
+    mus["one step", "records"] = records
+    claim = audit._weaker(made_up(mus, n=20_000, seeds=2), "cifar10")
+    assert claim.agrees == agrees and words in claim.words
+
+
+@pytest.mark.parametrize(("records", "agrees"), [(1.1, "yes"), (1.3, "differs")])
+def test_whether_the_bound_covers_the_records(records, agrees):
+    rows = made_up({**ONE, ("one step", "records"): records, **FIVE})
+    (claim,) = (one for one in audit.loglog_claims(rows) if "covers" in one.what)
+    assert claim.agrees == agrees and bool(claim.words) == (agrees == "differs")
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_drawings_and_tables(seeds):
+    rows = made_up({**SIMULATED, **ONE, **FIVE}, seeds=seeds, n=100)
+    rows += [row | {"task": "purchase"} for row in rows if row["panel"] == "simulated"]
+    for experiment in (audit.EXPERIMENT, audit.LOGLOG):
+        with figures.style():
+            (drawing,) = experiment.drawings(rows)
+            assert len(figures.to_svg(drawing.figure)) < 400_000
+        texts = [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
+        assert texts == ["Purchase:\nno data here"] * 2
+        assert len(experiment.table(rows).rows) == 2 * 5 + 5 + 6
+
+
+@pytest.mark.slow
+def test_location_has_the_size_it_says():
+    try:
+        task = audit.audit_task("location")
+    except DataUnavailable as missing:
+        pytest.skip(str(missing))
+    audit.check_sizes(task, *audit.SIZES["location"])
+    assert dataclasses.replace(task).fingerprints == task.fingerprints != load("location").fingerprints
