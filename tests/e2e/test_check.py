@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 import gmip
 from gmip.cli import main
 from gmip.report import write_junit, write_report
-from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, make_task, record_run
+from gmip.report.answer_words import target_sentence
+from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
 
 TASK = f"{Path(__file__).parents[1] / 'unit' / 'pipeline' / 'faulty_runs.py'}:make_task"
 
@@ -82,3 +84,28 @@ def test_help_says_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     steps = inspect.signature(gmip.check_run).parameters["steps"].default
     assert main(["check", "--help"]) == 0
     assert f"(default {steps})" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("setting", "target", "open_"),
+    [
+        (dataclasses.replace(SETTINGS["full, noise"], noise_std=0.03), "guaranteed", set()),
+        (
+            Setting(sampling="fixed", batch_size=30, noise_std=0.12, ids=False),
+            "not-guaranteed",
+            {"batches", "clipping", "noise-layers", "noise-rows"},
+        ),
+    ],
+    ids=["all checked", "batches not known"],
+)
+def test_what_could_not_be_checked_guarantees_nothing(
+    tmp_path: Path, setting: Setting, target: str, open_: set[str]
+) -> None:
+    record_run(make_task(), tmp_path / "run", setting, seed=3)
+    (run,) = gmip.audit(make_task(), runs=[tmp_path / "run"], attacks=["loss"], target_tpr="0.9@0.01", seed=1).runs
+    assert run.check is not None and run.check.passed
+    assert {one.check for one in run.check.bound_unchecked} >= open_
+    assert {one.target for one in run.answers} == {target}
+    if open_:
+        assert {one.why for one in run.answers} == {"unchecked"}
+        assert "how batches were drawn" in target_sentence(run, run.answers[0])

@@ -18,7 +18,9 @@ __all__ = ["print_audit"]
 def _record(check: RunCheck) -> str:
     if not check.passed:
         return "does not match the declared run"
-    return f"matches; {len(check.unchecked)} of {len(check.outcomes)} not checked" if check.unchecked else "matches"
+    hidden = "but for what is beyond reach" if check.beyond_reach else ""
+    left = f"{len(check.unchecked)} of {len(check.outcomes)} not checked" if check.unchecked else ""
+    return "; ".join(part for part in (f"matches {hidden}".strip(), left) if part)
 
 
 def _share(attack: AttackOutcome, key: str) -> str:
@@ -48,7 +50,7 @@ def print_audit(result: AuditResult, written: Written) -> None:
     """The answers about each run, the price of its advice where that was measured, and where the report is."""
     from gmip.auditing.attacker_answers import answers_of
     from gmip.report import answer_words
-    from gmip.report.sentences import cautions, label
+    from gmip.report.sentences import beyond_reach, cautions, label
 
     if len(result.runs) > 1:
         print(answer_words.ship(result).words)
@@ -77,7 +79,9 @@ def print_audit(result: AuditResult, written: Written) -> None:
         if one.gate is not None:
             rows.append(("gate", _gate(one.gate)))
         whose = f"{one.name}: " if len(result.runs) > 1 else ""
-        show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", cautions(one))
+        hidden = beyond_reach(one.check)
+        said = cautions(one) if hidden is None else (*cautions(one), hidden)
+        show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", said)
     for one in result.runs:
         if one.tried is not None or one.tried_left_out is not None:
             _print_tried(one)

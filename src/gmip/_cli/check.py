@@ -36,13 +36,14 @@ def check(
     Example: gmip check runs/a --task my_project.py:make_task
 
     JSON keys: passed, headline, outcomes (check, title, status, sentence,
-    value, expected, p_value), steps, level.
+    value, expected, p_value), beyond_reach (fault, up_to), steps, level.
 
     Exit codes: 0; 1 if a check fails; 2 if the request is wrong.
     """
     most = None if steps is None else parse.count("--steps", steps)
     with needs_extra("audit", "gmip check"):
         from gmip.pipeline import check_run
+        from gmip.report.sentences import beyond_reach
     with warnings_in_one_line(), stages() as watch:
         more = {} if most is None else {"steps": most}
         found = check_run(task, run, device=device, progress=watch("checking the record"), **more)
@@ -52,6 +53,8 @@ def check(
         rows = [(one.title, _MARKS[one.status]) for one in found.outcomes]
         order = {"failed": 0, "unchecked": 1, "passed": 2}
         told = sorted(found.outcomes, key=lambda one: order[one.status])
-        show.print_people(rows, found.headline, [f"{one.title}: {one.sentence}" for one in told])
+        hidden = beyond_reach(found)
+        said = [f"{one.title}: {one.sentence}" for one in told]
+        show.print_people(rows, found.headline, said if hidden is None else [hidden, *said])
     if not found.passed:
         raise typer.Exit(1)

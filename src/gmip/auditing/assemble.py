@@ -236,8 +236,7 @@ def assemble(
     outcomes.sort(key=lambda one: (one.attacker_knows > 0.0, one.blind, -one.mu_lower, -one.auc.value, one.attack))
     judged = verdict(outcomes, claimed, listed=listed, fpr=criteria.goal.fpr, confidence=criteria.confidence)
     sound = check is None or check.passed
-    noise_checked = check is None or not check.noise_unchecked or (facts is not None and facts.num_steps == 1)
-    if not noise_checked:
+    if check is not None and check.noise_unchecked:
         judged = unverified(judged)
     doubt = suspicion(facts or RunFacts(), outcomes)
     doubted = doubt is not None and doubt.blinding
@@ -254,7 +253,7 @@ def assemble(
         lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=criteria.confidence, seed=criteria.seed),
         confidence=criteria.confidence,
         sound_record=sound,
-        noise_checked=noise_checked,
+        checked=check is None or not check.bound_unchecked,
         doubted=doubted,
     )
     leaks = any(one.mu_lower > 0.0 for one in outcomes)

@@ -71,7 +71,7 @@ def attacker_answers(
     lower: Mapping[str, float],
     confidence: float,
     sound_record: bool = True,
-    noise_checked: bool = True,
+    checked: bool = True,
     doubted: bool = False,
 ) -> tuple[AttackerAnswer, ...]:
     """One answer for each kind of attacker, who sees and knows most first. Who sees more can do what others do, too: an
@@ -83,7 +83,7 @@ def attacker_answers(
         an attacker who sees every gradient covers those who see less.
     lower : attack -> lower bound on its TPR at the goal's FPR, at `confidence` for all attacks together.
     sound_record : whether the record of the run is that of the declared run, as far as it was checked.
-    noise_checked : whether declared noise, on which bounds rest, was found in the record.
+    checked : whether all that bounds rest on (noise, scale, clipping, sampling) could be checked in the record.
     doubted : whether the attacks looked at the wrong thing, so that finding nothing is no evidence.
 
     Guarantees
@@ -107,7 +107,7 @@ def attacker_answers(
                 sees=_ORDER[rank],
                 knows=max(one.attacker_knows for one in own),
                 **found,
-                **_target(promise, covering, goal, least, refuted, sound_record, noise_checked),
+                **_target(promise, covering, goal, least, refuted, sound_record, checked),
                 tpr_lower=least,
             )
         )
@@ -237,7 +237,7 @@ def _target(
     lower: float,
     refuted: bool,
     sound_record: bool,
-    noise_checked: bool,
+    checked: bool,
 ) -> dict[str, Any]:
     promised = None if own is None else _promised(own, goal.fpr)
     if lower > goal.tpr:
@@ -248,7 +248,7 @@ def _target(
         why = "refuted"
     elif not sound_record:
         why = "record"
-    elif least <= goal.tpr and not noise_checked:
+    elif least <= goal.tpr and not checked:
         why, promised = "unchecked", least
     elif least <= goal.tpr:
         return {"target": "guaranteed", "why": "bound", "promised": least}

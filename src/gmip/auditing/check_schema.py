@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from gmip.auditing.frozen import Frozen, Share
 
-__all__ = ["CheckOutcome", "CheckStatus", "RunCheck"]
+__all__ = ["BeyondReach", "CheckOutcome", "CheckStatus", "RunCheck", "SmallFault"]
 
 CheckStatus = Literal["passed", "failed", "unchecked"]  # unchecked: the sentence says why
+SmallFault = Literal["noise-size", "scale", "clip-norm", "own-size", "records", "inputs", "steps"]
+# A bound rests on these. Who the members are, and a clip of the whole gradient, change nothing about it.
+_BOUNDS_REST_ON: Final = frozenset(
+    ("sizes", "batches", "scale", "clipping", "noise-steps", "noise-layers", "noise-size", "noise-rows")
+)
 
 
 class CheckOutcome(Frozen):
@@ -32,16 +37,35 @@ class CheckOutcome(Frozen):
     p_value: Share | None = None
 
 
+class BeyondReach(Frozen):
+    """A fault that the record of a run would not show, although the check that looks for it passed.
+
+    Attributes
+    ----------
+    fault : "noise-size", the noise is smaller than declared; "scale", the gradient is larger; "clip-norm", records are
+        clipped to a larger norm; "own-size", Poisson batches are divided by their own size; "records", members were
+        replaced, or have another label; "inputs", inputs were changed, as augmentation does; "steps", a fault is in
+        steps that were not computed again.
+    up_to : the size from which on it is seen nearly always, relative to what is declared; of "records" a share of
+        them, of "steps" the share that was not looked at. None: of any size.
+    """
+
+    fault: SmallFault
+    up_to: float | None = None
+
+
 class RunCheck(Frozen):
     """Whether the record of a run is what the declared run would have left.
 
     Attributes
     ----------
+    beyond_reach : faults that this record would not show, although all that was checked is right.
     steps : numbers of the steps whose gradient was computed again.
     level : the chance that a sound run fails, for all checks together.
     """
 
     outcomes: tuple[CheckOutcome, ...]
+    beyond_reach: tuple[BeyondReach, ...] = ()
     steps: tuple[int, ...] = ()
     level: Share = 0.01
 
@@ -62,6 +86,11 @@ class RunCheck(Frozen):
     def noise_unchecked(self) -> bool:
         """Whether noise was declared, and its size, or whether it is drawn anew, could not be checked."""
         return any(one.check in ("noise-size", "noise-steps") for one in self.unchecked)
+
+    @property
+    def bound_unchecked(self) -> tuple[CheckOutcome, ...]:
+        """What could not be checked although bounds rest on it: noise, scale, clipping and sampling."""
+        return tuple(one for one in self.unchecked if one.check in _BOUNDS_REST_ON)
 
     @property
     def headline(self) -> str:

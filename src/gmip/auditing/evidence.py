@@ -10,13 +10,28 @@ from numpy.typing import NDArray
 
 from gmip.auditing.check_schema import CheckOutcome
 
-__all__ = ["LEVEL", "SAME", "SHARE", "SURE", "TITLES", "Compared", "Layer", "Recomputed", "passed", "unchecked"]
+__all__ = [
+    "LEAST",
+    "LEVEL",
+    "SAME",
+    "SHARE",
+    "SURE",
+    "TITLES",
+    "WIDER",
+    "Compared",
+    "Layer",
+    "Recomputed",
+    "passed",
+    "unchecked",
+]
 
 Array = NDArray[np.float64]
 
+WIDER: Final = 1.1  # times the declared clip norm: a fault that is planted to tell whether it would be seen
 LEVEL: Final = 0.01  # chance that a sound run fails, all checks together
 SHARE: Final = LEVEL / 10  # of one check: there are at most ten in which chance plays a part
 SURE: Final = 5.0  # standard deviations at which a fault is seen nearly always at that level
+LEAST: Final = 0.005  # relative error of scale or noise that is worth a word, however sure
 SAME: Final = 1.0e-3  # relative difference up to which factors and norms are the same
 
 TITLES: Final = {
@@ -63,6 +78,8 @@ class Recomputed:
     published : the recorded mean gradient, a known whole-gradient clip undone, shape (d,).
     expected : sum of the batch's gradients, each clipped as declared, over `divisor`, shape (d,).
     unclipped : the same without clipping; `expected` itself where nothing is clipped.
+    by_layer, wider : the same with each parameter of the model clipped to the norm on its own, and with a norm that is
+        `WIDER` times as large; stretch : how much longer than the norm a record is in the former, at most.
     noise_std : declared; size, divisor : of the batch.
     contribution : mean norm of a record's part of the published gradient, times the records: sum of norms/divisor.
     largest : the largest norm of one record's part.
@@ -74,12 +91,15 @@ class Recomputed:
     published: Array
     expected: Array
     unclipped: Array
+    by_layer: Array
+    wider: Array
     noise_std: float
     size: int
     divisor: float
     contribution: float
     largest: float
     tolerance: float
+    stretch: float = 1.0
     compared: Compared | None = None
 
     @property

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gmip._numbers import count, number
 from gmip._validate import listed
 from gmip.auditing.check_schema import CheckOutcome
-from gmip.auditing.evidence import SHARE, TITLES, Layer, Recomputed, passed, unchecked
+from gmip.auditing.evidence import LEAST, SHARE, TITLES, Layer, Recomputed, passed, unchecked
 from gmip.stats.residuals import cosine_p_value, normal_p_value, shared_noise, size_p_value
 
 __all__ = ["between_steps", "judge_noise", "left_over"]
@@ -21,7 +21,6 @@ __all__ = ["between_steps", "judge_noise", "left_over"]
 Array = NDArray[np.float64]
 _FEW_ENTRIES: Final = 8  # of a parameter: fewer cannot be compared with another's
 _MOST_LAYERS: Final = 40
-_LEAST: Final = 0.005  # relative error of the noise that is worth a word, however sure
 
 
 def left_over(steps: Sequence[Recomputed], vectors: Sequence[Array]) -> Array:
@@ -50,7 +49,7 @@ def judge_noise(
 def _size(z: Array, steps: Sequence[Recomputed], none: bool) -> CheckOutcome:
     ratio = float(np.sqrt(np.mean(z**2)))
     p = float(size_p_value(float(np.sum(z**2)), z.size))
-    bad = p < SHARE and abs(ratio - 1.0) > _LEAST
+    bad = p < SHARE and abs(ratio - 1.0) > LEAST
     sentence = f"The noise is as large as declared ({number(ratio, 'nearest')} times)."
     if bad:
         sentence = f"The noise is {number(ratio, 'nearest')} times as large as declared{_noise_words(ratio, steps)}."
@@ -88,7 +87,7 @@ def _layers(z: Array, layers: Sequence[Layer], size: CheckOutcome) -> CheckOutco
     dofs = np.array([float(z[:, layer.place].size) for layer in layers])
     ratios = np.sqrt(squares / dofs)
     p = np.minimum(1.0, size_p_value(squares, dofs) * len(layers))
-    odd = [i for i in range(len(layers)) if p[i] < SHARE and abs(ratios[i] - 1.0) > _LEAST]
+    odd = [i for i in range(len(layers)) if p[i] < SHARE and abs(ratios[i] - 1.0) > LEAST]
     alike = bad and bool(np.all(np.abs(ratios / ratio - 1.0) < 0.2))
     worst = int(np.argmin(p))
     if odd and not alike:
@@ -130,7 +129,7 @@ def _rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
         tests.append(_odd_line(by_row, f"Row {{}} of {layer.name}"))
     tests += _same_seed(z, layers)
     if not tests:
-        return unchecked("noise-rows", "There is no weight matrix with several rows.")
+        return passed("noise-rows", "There is no weight matrix whose rows could share their noise.")
     p, words, value = min(tests)
     p = min(1.0, p * len(tests))
     if p < SHARE:

@@ -10,23 +10,40 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gmip._numbers import chance, count, number, percent
-from gmip.auditing.check_schema import CheckOutcome
-from gmip.auditing.evidence import SAME, SHARE, SURE, TITLES, Compared, Layer, Recomputed, passed, unchecked
+from gmip.auditing.check_schema import BeyondReach, CheckOutcome
+from gmip.auditing.evidence import (
+    LEAST,
+    SAME,
+    SHARE,
+    SURE,
+    TITLES,
+    WIDER,
+    Compared,
+    Layer,
+    Recomputed,
+    passed,
+    unchecked,
+)
 from gmip.auditing.noise_check import between_steps, judge_noise, left_over
 from gmip.stats.residuals import normal_p_value, quadratic_form_p_value, size_p_value
 
-__all__ = ["judge", "named_factor"]
+__all__ = ["OWN_SIZE", "judge", "named_factor", "small_faults"]
 
 Array = NDArray[np.float64]
 _MOST_WORKERS: Final = 64
 _REPEATED: Final = 0.5  # correlation from which on noise is the same again, and no effect of gradients
 _TRIES: Final = 400  # of simulated faults, to tell whether they would be seen
+_SHARES: Final = tuple(0.5 / 2 ** (i / 2) for i in range(15))  # of members who are replaced in such faults
+_REPLACED: Final = 0.5  # share of the members whose replacement must be seen, or who was in is not checked
+OWN_SIZE: Final = (
+    "The sum of a batch is divided by the batch's own size, where batch_size, the declared number, was to divide it."
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,7 +59,7 @@ class Explanation:
 
 
 def judge(
-    steps: Sequence[Recomputed], *, layers: Sequence[Layer], clip_norm: float | None, sampling: str, compared: int = 0
+    steps: Sequence[Recomputed], *, layers: Sequence[Layer], clip_norm: float | None, compared: int = 0
 ) -> list[CheckOutcome]:
     """All that the steps say, one outcome for each check that applies. Steps with noise and without are told apart.
 
@@ -51,11 +68,37 @@ def judge(
     noisy = [step for step in steps if step.noise_std > 0.0]
     found: dict[str, CheckOutcome] = {}
     judged = [*(_judge_noisy(noisy, layers, clip_norm, compared) if noisy else ())]
-    judged += _direct(quiet, _plain_fault(quiet, clip_norm, sampling), clip_norm) if quiet else ()
+    judged += _direct(quiet, _plain_fault(quiet, clip_norm), clip_norm) if quiet else ()
     for one in judged:
         if one.check not in found or one.status == "failed":
             found[one.check] = one
     return [found[key] for key in TITLES if key in found]
+
+
+def small_faults(
+    steps: Sequence[Recomputed], outcomes: Sequence[CheckOutcome], *, clip_norm: float | None
+) -> list[BeyondReach]:
+    """What noise hides although these checks passed: how large a fault may be that is not seen."""
+    noisy = [step for step in steps if step.noise_std > 0.0]
+    right = {one.check for one in outcomes if one.status == "passed"}
+    if not noisy or any(one.status == "failed" for one in outcomes):
+        return []
+    found = []
+    if "noise-size" in right:
+        error = 1.0 / math.sqrt(2.0 * sum(step.published.size for step in noisy))
+        found.append(BeyondReach(fault="noise-size", up_to=max(SURE * error, LEAST)))
+    if "scale" in right:
+        found.append(BeyondReach(fault="scale", up_to=SURE * _pooled_factor(noisy)[1]))
+    if (own := _own_size(noisy)) is not None and _visible(noisy, own.vectors) < SURE:
+        found.append(BeyondReach(fault="own-size"))
+    if "clipping" in right and clip_norm is not None:
+        seen = _visible(noisy, [step.wider for step in noisy])
+        found.append(BeyondReach(fault="clip-norm", up_to=(WIDER - 1.0) * SURE / max(seen, 1.0e-3)))
+    if "members" in right:
+        test = _members_test(noisy, 1.0)
+        found.append(BeyondReach(fault="records", up_to=None if test is None else test.seen))
+        found.append(BeyondReach(fault="inputs"))
+    return found
 
 
 def _judge_noisy(
@@ -68,7 +111,7 @@ def _judge_noisy(
         # Tests over several steps count the same noise several times; what one step says holds.
         alone = _noisy_fault(steps[:1], clip_norm)
         others = _members_test(steps[:1], 1.0)
-        if alone is None and (others is None or others[0] >= SHARE):
+        if alone is None and (others is None or others.p_value >= SHARE):
             noise = judge_noise(steps, [s.expected for s in steps], layers, compared)
             return [*_direct(steps[:1], None, clip_norm), *noise]
     direct = _direct(steps, why, clip_norm)
@@ -82,7 +125,7 @@ def _judge_noisy(
 # -- what the published gradients are ---------------------------------------------------------------------------------
 
 
-def _plain_fault(steps: Sequence[Recomputed], clip_norm: float | None, sampling: str) -> Explanation | None:
+def _plain_fault(steps: Sequence[Recomputed], clip_norm: float | None) -> Explanation | None:
     """Without noise: None if all residuals are rounding; otherwise the first explanation that fits to rounding."""
     if all(np.linalg.norm(step.residual) <= step.tolerance for step in steps):
         return None
@@ -96,7 +139,7 @@ def _plain_fault(steps: Sequence[Recomputed], clip_norm: float | None, sampling:
         np.linalg.norm(step.published - vector) <= 3.0 * max(1.0, abs(factor)) * step.tolerance
         for step, vector, factor in zip(steps, scaled, factors, strict=True)
     ):
-        return _scaled(steps, factors, scaled, sampling)
+        return _scaled(steps, factors, scaled)
     worst = max(steps, key=lambda step: float(np.linalg.norm(step.residual)) / max(step.largest, 1.0e-300))
     excess = float(np.linalg.norm(worst.residual)) / max(worst.largest, 1.0e-300)
     cosine = _cosine(worst.published, worst.expected)
@@ -119,11 +162,12 @@ def _noisy_fault(steps: Sequence[Recomputed], clip_norm: float | None) -> Explan
     options = list(_clipping_faults(steps, clip_norm))
     slope, error = _pooled_factor(steps)
     scaled = tuple(slope * step.expected for step in steps)
-    options.append(_constant_factor(steps, slope, 3.0 * error, scaled))
+    constant = _constant_factor(steps, slope, 3.0 * error, scaled)
+    options += [constant] if (own := _own_size(steps)) is None else [constant, own]
     best, least = None, math.inf
     for option in options:
         shift = [(v - s.expected) / s.noise_std for v, s in zip(option.vectors, steps, strict=True)]
-        length = math.sqrt(sum(float(d @ d) for d in shift))
+        length = _visible(steps, option.vectors)
         if length == 0.0:
             continue
         z = sum(float(d @ s.residual) / s.noise_std for d, s in zip(shift, steps, strict=True)) / length
@@ -132,19 +176,19 @@ def _noisy_fault(steps: Sequence[Recomputed], clip_norm: float | None) -> Explan
             float(np.sum((s.published - v) ** 2)) / s.noise_std**2 for v, s in zip(option.vectors, steps, strict=True)
         )
         # One number was fitted to the scale: it has to be better by more than that.
-        left += 4.0 if option.check == "scale" else 0.0
+        left += 4.0 if option is constant else 0.0
         if p < SHARE / len(options) and z > 0.0 and left < least:
             best, least = (option, p), left
     if best is None:
         return None
     option, p = best
-    if option.check == "scale":
+    if option is constant:
         norms = np.array([float(np.linalg.norm(step.published)) for step in steps])
         held = norms > (1.0 - SAME) * norms.max()
         if slope < 1.0 and held.sum() > 1:  # with noise on them, norms agree by clipping only
             return _clipped_whole(norms.max(), int(held.sum()), [slope], scaled, p)
-        if (other := _members_test(steps, slope)) is not None and other[0] < SHARE:
-            return _other_members(*other[:2], vectors=tuple(step.expected for step in steps))
+        if (other := _members_test(steps, slope)) is not None and other.p_value < SHARE:
+            return _other_members(other, vectors=tuple(step.expected for step in steps))
     return Explanation(
         check=option.check,
         sentence=option.sentence,
@@ -177,24 +221,44 @@ def _clipping_faults(steps: Sequence[Recomputed], clip_norm: float | None) -> li
             ),
             vectors=tuple(_clipped(step.unclipped, clip_norm) for step in steps),
         ),
+        Explanation(
+            check="clipping",
+            sentence=(
+                f"Each parameter of the model was clipped to the declared norm {limit} on its own, not the whole "
+                "gradient of a record, which is longer."
+            ),
+            vectors=tuple(step.by_layer for step in steps),
+        ),
+        Explanation(
+            check="clipping",
+            sentence=f"The gradients of single records were clipped to a norm larger than {limit}, the declared one.",
+            vectors=tuple(step.wider for step in steps),
+        ),
     ]
 
 
-def _scaled(steps: Sequence[Recomputed], factors: Array, vectors: Sequence[Array], sampling: str) -> Explanation:
+def _own_size(steps: Sequence[Recomputed]) -> Explanation | None:
+    """Poisson batches divided by their own size; None where that is the declared divisor."""
+    if all(step.size in (0, step.divisor) for step in steps):
+        return None
+    vectors = tuple(step.expected * (step.divisor / max(step.size, 1)) for step in steps)
+    return Explanation(check="scale", sentence=OWN_SIZE, vectors=vectors)
+
+
+def _visible(steps: Sequence[Recomputed], vectors: Sequence[Array]) -> float:
+    """How many standard deviations of the noise lie between these vectors and the expected ones."""
+    pairs = zip(steps, vectors, strict=True)
+    return math.sqrt(sum(float(np.sum((v - s.expected) ** 2)) / s.noise_std**2 for s, v in pairs))
+
+
+def _scaled(steps: Sequence[Recomputed], factors: Array, vectors: Sequence[Array]) -> Explanation:
     """The published gradients are the expected ones times a factor each."""
     low, high = float(factors.min()), float(factors.max())
     if high - low <= SAME * max(abs(high), abs(low)):
         return _constant_factor(steps, float(factors.mean()), SAME * abs(high), tuple(vectors))
     own = np.array([step.divisor / step.size if step.size else 1.0 for step in steps])
     if np.allclose(factors, own, rtol=SAME):
-        return Explanation(
-            check="scale",
-            sentence=(
-                "The sum of a batch is divided by the batch's own size, where it was to be divided by "
-                f"{number(steps[0].divisor, 'nearest')}, the declared number (sampling {sampling})."
-            ),
-            vectors=tuple(vectors),
-        )
+        return Explanation(check="scale", sentence=OWN_SIZE, vectors=tuple(vectors))
     norms = np.array([float(np.linalg.norm(step.published)) for step in steps])
     cut = factors < 1.0 - SAME
     if high <= 1.0 + SAME and np.ptp(norms[cut]) <= SAME * norms[cut].max():
@@ -361,14 +425,10 @@ def _clipping(steps: Sequence[Recomputed], noisy: bool, clip_norm: float) -> Che
             "whether longer ones are clipped does not show.",
         )
     if noisy:
-        seen = [
-            math.sqrt(
-                sum(
-                    float(np.sum((v - s.expected) ** 2)) / s.noise_std**2 for v, s in zip(o.vectors, steps, strict=True)
-                )
-            )
-            for o in _clipping_faults(steps, clip_norm)
-        ]
+        # What makes records longer by less than WIDER is not among them: `small_faults` says how much is not seen.
+        *gross, by_layer, _ = _clipping_faults(steps, clip_norm)
+        longer = max(step.stretch for step in steps) > WIDER
+        seen = [_visible(steps, one.vectors) for one in (*gross, *((by_layer,) if longer else ()))]
         if min(seen) < SURE:
             more = math.ceil(len(steps) * (SURE / max(min(seen), 1.0e-3)) ** 2)
             return unchecked(
@@ -392,26 +452,33 @@ def _members(steps: Sequence[Recomputed], noisy: bool) -> CheckOutcome:
     found = _members_test(steps, 1.0)
     if found is None:
         return unchecked("members", "The members' gradients were not compared with the noise.")
-    p, ratio, seen = found
-    if p < SHARE:
-        return _failed(_other_members(p, ratio, vectors=()))
-    if not seen:
+    if found.p_value < SHARE:
+        return _failed(_other_members(found, vectors=()))
+    if found.seen > _REPLACED:
         return unchecked(
             "members",
             "The noise hides who was in: even with half of the members replaced by others, "
             f"{count(len(steps))} steps would look like these.",
         )
-    return passed("members", "The recorded gradients follow from the listed members and noise.", ratio, 1.0, p)
+    words = "The recorded gradients follow from the listed members and noise."
+    return passed("members", words, found.ratio, 1.0, found.p_value)
 
 
-def _members_test(steps: Sequence[Recomputed], slope: float) -> tuple[float, float, bool] | None:
-    """(p-value, size of what is left in the directions of members' gradients in units of noise, whether a fault would
-    be seen), `slope` times the expected gradients taken away.
+class _MembersTest(NamedTuple):
+    """`ratio` : size of what is left in the directions of members' gradients, in units of noise. `seen` : share of
+    members whose replacement by others is seen in four of five cases; 1 where none is."""
 
-    Without a fault what is left is noise. With half of the members replaced by others it is also a mean of differences
-    of gradients, of covariance S/n: in the eigenbasis of S, steps on the same records stacked into one, coordinates
-    have variance 1 + v_j instead of 1, and sum_j v_j/(1 + v_j) y_j^2 tells the two apart best. Seen: in four
-    of five simulations.
+    p_value: float
+    ratio: float
+    seen: float
+
+
+def _members_test(steps: Sequence[Recomputed], slope: float) -> _MembersTest | None:
+    """Whether gradients of others are in what is left, `slope` times the expected gradients taken away.
+
+    Without a fault what is left is noise. With a share s of the members replaced by others it is also a mean of
+    differences of gradients, of covariance 2s S/n: in the eigenbasis of S, steps on the same records stacked into one,
+    coordinates have variance 1 + 2s v_j instead of 1, and sum_j v_j/(1 + v_j) y_j^2 tells s = 1/2 best.
     """
     stacks: dict[bytes, list[Compared]] = {}
     for step in steps:
@@ -429,12 +496,18 @@ def _members_test(steps: Sequence[Recomputed], slope: float) -> tuple[float, flo
     y, v = (np.concatenate([part[i] for part in parts]) for i in range(2))
     w = v / (1.0 + v)
     value, mean = float(np.sum(w * y * y)), float(np.sum(w))
-    tried = np.random.default_rng(0).standard_normal((_TRIES, v.size)) ** 2 @ (w * (1.0 + v))
-    seen = quadratic_form_p_value(float(np.quantile(tried, 0.2)), w) < SHARE
-    return quadratic_form_p_value(value, w), value / max(mean, 1.0e-300), seen
+    squares = np.random.default_rng(0).standard_normal((_TRIES, v.size)) ** 2
+    seen = 1.0
+    for share in _SHARES:  # the largest first
+        tried = squares @ (w * (1.0 + 2.0 * share * v))
+        if quadratic_form_p_value(float(np.quantile(tried, 0.2)), w) >= SHARE:
+            break
+        seen = share
+    return _MembersTest(quadratic_form_p_value(value, w), value / max(mean, 1.0e-300), seen)
 
 
-def _other_members(p: float, ratio: float, *, vectors: tuple[Array, ...]) -> Explanation:
+def _other_members(test: _MembersTest, *, vectors: tuple[Array, ...]) -> Explanation:
+    p, ratio = test.p_value, test.ratio
     return Explanation(
         check="members",
         sentence=(

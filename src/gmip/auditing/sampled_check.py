@@ -1,8 +1,8 @@
 """What can be said of steps whose batch is not known: the recorded gradient against the mean gradient of all members.
 
-Who is drawn is random, so the recorded mean scatters around theirs with covariance (1/n)(1 - n/N) S and the noise on
-top. That is enough to see a wrong scale, noise of another size and noise that is used again; it is a central limit
-theorem and not exact, so that small differences are no fault.
+Who is drawn is random, so the recorded mean scatters around theirs with a covariance L and the noise on top. Batches
+lie in the span of the members' gradients, and across it what is left is noise and nothing else. So the tests weigh
+each direction by how much of it is noise, tau^2/(tau^2 + L); how precise that is follows from the members' gradients.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip._numbers import count, number
-from gmip.auditing.check_schema import CheckOutcome, CheckStatus
-from gmip.auditing.evidence import SHARE, TITLES, unchecked
-from gmip.auditing.run_check import named_factor
-from gmip.stats.residuals import normal_p_value
+from gmip.auditing.check_schema import BeyondReach, CheckOutcome, CheckStatus
+from gmip.auditing.evidence import LEAST, SHARE, SURE, TITLES, unchecked
+from gmip.auditing.run_check import OWN_SIZE, named_factor
+from gmip.stats.residuals import bernstein_p_value, size_p_value
 
 __all__ = ["Sampled", "judge_sampled"]
 
+Array = NDArray[np.float64]
 _UNKNOWN: Final = "The record does not say who was in each batch (recorder.batch(ids=...) does)"
-_SCALE: Final = 0.25  # relative error of the scale that is a fault
-_SIZE: Final = 0.25  # of the size of what is left
-_SURE: Final = 5.0
+_ACCUSED: Final = 1.0e-4  # chance that one of these tests accuses a sound run
+_HALF: Final = 0.5  # noise that is too small by this share must be seen, or its size is not checked
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -35,36 +35,51 @@ class Sampled:
 
     Attributes
     ----------
-    published : shape (d,); centre : the members' mean (clipped) gradient, shape (d,).
-    along : variance of the published gradient in the direction of `centre`, noise left out.
+    published : shape (d,); centre : its mean over all batches of that size, by the members' (clipped) gradients, (d,).
+    mean : the members' mean (clipped) gradient, shape (d,).
+    along : variance of the published gradient in the direction of `centre`, noise left out; largest : the most that
+        one record moves it in that direction.
     spread, spread_squares : trace of its covariance and of the square of that, noise left out.
+    variances, left : eigenvalues of that covariance and what is left of the published gradient along its eigenvectors,
+        shape (k,) each; empty where the members are too many, and only the spread is known.
+    peaks : how much the fourth moments of who is drawn add to the variance of the weighted squares.
     """
 
     index: int
-    published: NDArray[np.float64]
-    centre: NDArray[np.float64]
+    published: Array
+    centre: Array
+    mean: Array
     along: float
+    largest: float
     spread: float
     spread_squares: float
+    variances: Array
+    left: Array
+    peaks: float
     noise_std: float
     size: int
 
 
-def judge_sampled(steps: Sequence[Sampled], *, clip_norm: float | None) -> list[CheckOutcome]:
-    """Scale, size of the noise and noise between steps, roughly; what else would need the batches is not checked."""
-    noisy = any(step.noise_std > 0.0 for step in steps)
+def judge_sampled(
+    steps: Sequence[Sampled], *, clip_norm: float | None, poisson: bool
+) -> tuple[list[CheckOutcome], list[BeyondReach]]:
+    """Scale, size of the noise and noise between steps; what else would need the batches is not checked."""
+    noisy = [step for step in steps if step.noise_std > 0.0]
     others = ["whole-clip", *(["clipping"] if clip_norm is not None else []), "members"]
-    found = [_scale(steps), *(unchecked(key, f"{_UNKNOWN}.") for key in others)]
+    scale, reach = _scale(steps, poisson)
+    found = [scale, *(unchecked(key, f"{_UNKNOWN}.") for key in others)]
     if noisy:
-        silent = found[0].status == "failed"
+        silent = scale.status == "failed"
         why = f"Not judged, since another check fails: {TITLES['scale'].lower()}."
+        size, hidden = _size(noisy)
+        reach += [] if silent else hidden
         found += [
-            unchecked("noise-size", why) if silent else _size(steps),
+            unchecked("noise-size", why) if silent else size,
             unchecked("noise-layers", f"{_UNKNOWN}."),
             unchecked("noise-rows", f"{_UNKNOWN}."),
-            unchecked("noise-steps", why) if silent else _between(steps),
+            unchecked("noise-steps", why) if silent else _between(noisy),
         ]
-    return found
+    return found, reach
 
 
 def _outcome(check: str, status: CheckStatus, sentence: str, value: float, expected: float, p: float) -> CheckOutcome:
@@ -73,53 +88,82 @@ def _outcome(check: str, status: CheckStatus, sentence: str, value: float, expec
     )
 
 
-def _scale(steps: Sequence[Sampled]) -> CheckOutcome:
-    weight, total = 0.0, 0.0
-    for step in steps:
-        length = float(step.centre @ step.centre)
-        variance = step.along + step.noise_std**2
-        if length > 0.0 and variance > 0.0:
-            weight += length / variance
-            total += float(step.published @ step.centre) / variance
-    if weight == 0.0:
-        return unchecked("scale", "The members' mean gradient is zero at the checked steps.")
-    slope, error = total / weight, 1.0 / math.sqrt(weight)
-    p = normal_p_value((slope - 1.0) / error)
+def _scale(steps: Sequence[Sampled], poisson: bool) -> tuple[CheckOutcome, list[BeyondReach]]:
+    excess, error, p = _along(steps, [step.centre for step in steps])
+    slope = 1.0 + excess
+    if not math.isfinite(error):
+        return unchecked("scale", "The members' mean gradient is zero at the checked steps."), []
     about = (
         f"The recorded gradient is about {number(slope, 'nearest')} times the mean gradient of all members, give or "
         f"take {number(error, 'up')}"
     )
-    if p < SHARE and abs(slope - 1.0) > _SCALE:
+    if p < _ACCUSED and abs(excess) > LEAST:
         sizes = {step.size for step in steps}
         size = sizes.pop() if len(sizes) == 1 else None
         words = named_factor(slope, max(3.0 * error, 0.1 * abs(slope)), size)
-        return _outcome("scale", "failed", f"{about}{words}.", slope, 1.0, p)
-    if error > 1.0 / _SURE:
-        return unchecked("scale", f"{about}: too little to tell. {_UNKNOWN}.")
-    return _outcome("scale", "passed", f"{about}.", slope, 1.0, p)
+        return _outcome("scale", "failed", f"{about}{words}.", slope, 1.0, p), []
+    reach = []
+    if poisson:  # what division by a batch's own size adds, all of it or nothing
+        added, off, p_own = _along(steps, [step.mean - step.centre for step in steps])
+        if p_own < _ACCUSED and added > 0.0:
+            return _outcome("scale", "failed", OWN_SIZE, added, 0.0, p_own), []
+        reach = [BeyondReach(fault="own-size")] if off > 1.0 / SURE else []
+    if error > 1.0 / SURE:
+        return unchecked("scale", f"{about}: too little to tell. {_UNKNOWN}."), reach
+    reach.append(BeyondReach(fault="scale", up_to=SURE * error))
+    return _outcome("scale", "passed", f"{about}.", slope, 1.0, p), reach
 
 
-def _size(steps: Sequence[Sampled]) -> CheckOutcome:
-    """Squared lengths of what is left, each in units of what is expected."""
-    found, variance, noise = 0.0, 0.0, 0.0
+def _along(steps: Sequence[Sampled], vectors: Sequence[Array]) -> tuple[float, float, float]:
+    """(coefficient, standard error, p-value of 0) of what is left on these vectors, each along the step's centre."""
+    weight, total, most = 0.0, 0.0, 0.0
+    for step, vector in zip(steps, vectors, strict=True):
+        length, variance = float(np.linalg.norm(vector)), step.along + step.noise_std**2
+        if length > 0.0 and variance > 0.0:
+            weight += length**2 / variance
+            total += float((step.published - step.centre) @ vector) / variance
+            most = max(most, length * step.largest / variance)
+    if weight == 0.0:
+        return 0.0, math.inf, 1.0
+    return total / weight, weight**-0.5, bernstein_p_value(total / weight, 1.0 / weight, most / weight)
+
+
+def _size(steps: Sequence[Sampled]) -> tuple[CheckOutcome, list[BeyondReach]]:
+    """Squares of what is left in units of their expectation, each weighed by the share of noise in it."""
+    found, mean, variance, information = 0.0, 0.0, 0.0, 0.0
     for step in steps:
-        left = step.published - step.centre
-        d, tau2 = left.size, step.noise_std**2
-        scale = 1.0 / (step.spread + d * tau2)
-        found += scale * float(left @ left)
-        variance += 2.0 * scale**2 * (step.spread_squares + 2.0 * tau2 * step.spread + d * tau2 * tau2)
-        noise += scale * d * tau2
-    ratio, share = math.sqrt(found / len(steps)), noise / len(steps)
-    p = normal_p_value((found - len(steps)) / math.sqrt(variance))
+        left, tau2 = step.published - step.centre, step.noise_std**2
+        d, k = left.size, step.left.size
+        if k:
+            share = tau2 / (step.variances + tau2)
+            found += float(np.sum(share * step.left**2 / (step.variances + tau2)))
+            found += max(float(left @ left) - float(step.left @ step.left), 0.0) / tau2
+            mean += float(share.sum()) + d - k
+            variance += 2.0 * (float(np.sum(share**2)) + d - k) + step.peaks
+            information += float(np.sum(share**2)) + d - k
+        else:
+            each = step.spread / d + tau2
+            share0 = tau2 / each
+            found += share0 * float(left @ left) / each
+            mean += share0 * d
+            squares = step.spread_squares + 2.0 * tau2 * step.spread + d * tau2 * tau2
+            variance += 2.0 * (share0 / each) ** 2 * squares + step.peaks
+            information += share0**2 * d
+    # Squares of the noise enter with the weight `information`; a gamma law of the same mean and variance is the test.
+    ratio = math.sqrt(max(1.0 + (found - mean) / information, 0.0))
+    error = 0.5 * math.sqrt(variance) / information
+    dof = 2.0 * mean**2 / variance
+    p = float(size_p_value(found * dof / mean, dof))
     words = (
-        f"What is left of the recorded gradients without the members' mean is {number(ratio, 'nearest')} times as "
-        "large as random batches and the declared noise make it."
+        f"By what is left of the recorded gradients without the members' mean, the noise is {number(ratio, 'nearest')} "
+        f"times as large as declared, give or take {number(error, 'up')}."
     )
-    if p < SHARE and abs(ratio - 1.0) > _SIZE * max(share, 0.2):
-        return _outcome("noise-size", "failed", words, ratio, 1.0, p)
-    if share < 0.5:
-        return unchecked("noise-size", f"Random batches hide the noise. {_UNKNOWN}.")
-    return _outcome("noise-size", "passed", words, ratio, 1.0, p)
+    if p < _ACCUSED and abs(ratio - 1.0) > LEAST:
+        return _outcome("noise-size", "failed", words, ratio, 1.0, p), []
+    if SURE * error > _HALF:
+        return unchecked("noise-size", f"Random batches hide the noise. {_UNKNOWN}."), []
+    reach = BeyondReach(fault="noise-size", up_to=max(SURE * error, LEAST))
+    return _outcome("noise-size", "passed", words, ratio, 1.0, p), [reach]
 
 
 def _between(steps: Sequence[Sampled]) -> CheckOutcome:
@@ -148,7 +192,7 @@ def _between(steps: Sequence[Sampled]) -> CheckOutcome:
             "of it."
         )
         return _outcome("noise-steps", "failed", words, strength, 0.0, p)
-    if power < _SURE:
+    if power < SURE:
         return unchecked("noise-steps", f"Random batches hide whether noise is used again. {_UNKNOWN}.")
     words = f"What is left of {count(len(steps))} steps does not agree."
     return _outcome("noise-steps", "passed", words, strength, 0.0, p)

@@ -215,8 +215,8 @@ class AttackerAnswer(Frozen):
     why : of the target. "measured" or, within a group alone, "group" (missed), "bound" (guaranteed); not
         guaranteed, because the bound "exceeds" the
         goal, the curve is only a "forecast", it was "given" by whoever asked, there is "no-promise", it was "refuted",
-        the record does not match the run ("record"), or the noise that a bound rests on could not be checked
-        ("unchecked").
+        the record does not match the run ("record"), or the noise, scale, clipping or sampling that a bound rests on
+        could not be checked ("unchecked").
     promised : the TPR at the goal's FPR that is promised to such an attacker; None: nothing is.
     tpr_lower : the largest lower bound of any of its attacks on the TPR at the goal's FPR.
     """

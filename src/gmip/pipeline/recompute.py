@@ -6,7 +6,7 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,9 @@ from gmip._random import Stream
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import gram
-from gmip.auditing.check_schema import CheckOutcome, RunCheck
-from gmip.auditing.evidence import LEVEL, SHARE, TITLES, Compared, Layer, Recomputed, unchecked
-from gmip.auditing.run_check import judge
+from gmip.auditing.check_schema import BeyondReach, CheckOutcome, RunCheck
+from gmip.auditing.evidence import LEVEL, SHARE, TITLES, WIDER, Compared, Layer, Recomputed, unchecked
+from gmip.auditing.run_check import judge, small_faults
 from gmip.auditing.sampled_check import Sampled, judge_sampled
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats.inclusions import contradiction
@@ -39,6 +39,7 @@ _ALIKE: Final = 2  # pairs of steps, and
 _ODD: Final = 2  # steps, that are looked at because of what they look like
 _ROUNDING: Final = 2.0e-5  # of the summed norms: some hundred roundings of float32
 _COMPARED: Final = 300  # members whose gradients are compared with the noise
+_WHOLE: Final = 600  # members up to whom all inner products of their gradients are computed
 _MOST_MEMBERS: Final = 5000  # whose mean stands for that of all, where batches are not known
 _MOST_WORK: Final = 2.0e10  # members times parameters times steps
 _RANDOM_FACTOR: Final = 10.0  # a scale that no dropout explains, and
@@ -87,8 +88,18 @@ def check_run(
             remedy="pass the run's own task",
         )
     outcomes = [_sizes(task, trace), _batches(trace)]
-    found, used = _recomputed(task, trace, steps, device, memory_limit, progress or silent("checking the record"))
-    return RunCheck(outcomes=(*outcomes, *found), steps=used, level=LEVEL)
+    found = _recomputed(task, trace, steps, device, memory_limit, progress or silent("checking the record"))
+    # The noise of a run of one step has no other step to be compared with.
+    outcomes += [one for one in found.outcomes if trace.num_steps > 1 or one.check != "noise-steps"]
+    reach = list(found.beyond_reach)
+    if 0 < len(found.steps) < trace.num_steps:
+        reach.append(BeyondReach(fault="steps", up_to=1.0 - len(found.steps) / trace.num_steps))
+    return RunCheck(
+        outcomes=tuple(outcomes),
+        beyond_reach=() if any(one.status == "failed" for one in outcomes) else tuple(reach),
+        steps=found.steps,
+        level=LEVEL,
+    )
 
 
 # -- what needs no gradients ------------------------------------------------------------------------------------------
@@ -177,9 +188,15 @@ def _batches(trace: Trace) -> CheckOutcome:
 # -- what does --------------------------------------------------------------------------------------------------------
 
 
+class _Found(NamedTuple):
+    outcomes: list[CheckOutcome]
+    steps: tuple[int, ...] = ()
+    beyond_reach: Sequence[BeyondReach] = ()
+
+
 def _recomputed(
     task: Task, trace: Trace, most: int, device: str, memory_limit: float | str | None, progress: Progress
-) -> tuple[list[CheckOutcome], tuple[int, ...]]:
+) -> _Found:
     header, members = trace.header, trace.members
     why = None
     if len(trace) == 0:
@@ -189,7 +206,7 @@ def _recomputed(
     elif header.recorded_params < header.num_params:
         why = "Only some of the parameters were recorded, and the gradient depends on all of them."
     if why is not None or members is None:
-        return _nothing(trace, why or ""), ()
+        return _Found(_nothing(trace, why or ""))
     model = run_model(task, trace, device=device)
     plain = PerExampleGradients.for_trace(
         model, task.loss, dataclasses.replace(header, clip_norm=None), memory_limit=memory_limit
@@ -203,23 +220,26 @@ def _recomputed(
     if not ready:
         if members.size < header.dataset_size:
             few = f"Only {count(members.size)} of {count(header.dataset_size)} members are listed, and the record does "
-            return _nothing(trace, few + "not say who was in each batch."), ()
+            return _Found(_nothing(trace, few + "not say who was in each batch."))
         some = []
         for done, step in enumerate(chosen):
             some.append(_sampled(task, plain, clipped, trace, members, step))
             progress(done + 1, len(chosen))
-        return judge_sampled(some, clip_norm=header.clip_norm), used
+        found, reach = judge_sampled(some, clip_norm=header.clip_norm, poisson=header.sampling == "poisson")
+        pairs = [(one.published, one.centre) for one in some]
+        return _Found(_excused(found, pairs, dropouts(model), [step.info for step in chosen]), used, reach)
     evidence = []
     for done, (step, ids) in enumerate(ready):
-        evidence.append(_evidence(task, plain, clipped, header, step, ids))
+        evidence.append(_evidence(task, plain, clipped, header, layers, step, ids))
         progress(done + 1, len(ready))
     # Rounding follows the activations, not gradients that have become tiny near an optimum.
     floor = _FLOOR * max(one.contribution for one in evidence)
     evidence = [dataclasses.replace(one, tolerance=max(one.tolerance, floor)) for one in evidence]
-    outcomes = judge(evidence, layers=layers, clip_norm=header.clip_norm, sampling=header.sampling, compared=len(trace))
-    if any(one.status == "failed" for one in outcomes):
-        outcomes = _excused(outcomes, evidence, dropouts(model), [step.info for step, _ in ready])
-    return outcomes, tuple(step.info.index for step, _ in ready)
+    outcomes = judge(evidence, layers=layers, clip_norm=header.clip_norm, compared=len(trace))
+    infos, pairs = [step.info for step, _ in ready], [(one.published, one.expected) for one in evidence]
+    outcomes = _excused(outcomes, pairs, dropouts(model), infos)
+    reach = small_faults(evidence, outcomes, clip_norm=header.clip_norm)
+    return _Found(outcomes, tuple(info.index for info in infos), reach)
 
 
 def _nothing(trace: Trace, why: str) -> list[CheckOutcome]:
@@ -230,9 +250,15 @@ def _nothing(trace: Trace, why: str) -> list[CheckOutcome]:
 
 
 def _excused(
-    outcomes: list[CheckOutcome], evidence: Sequence[Recomputed], drops: Sequence[str], steps: Sequence[StepInfo]
+    outcomes: list[CheckOutcome],
+    pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
+    drops: Sequence[str],
+    steps: Sequence[StepInfo],
 ) -> list[CheckOutcome]:
-    """What a sound run could show, too, if its gradients cannot be computed again to rounding."""
+    """What a sound run could show, too, if its gradients cannot be computed again to rounding. `pairs` : published
+    gradients and the expected ones."""
+    if all(one.status != "failed" for one in outcomes):
+        return outcomes
     reduced = next((info.precision for info in steps if info.precision is not None), None)
     if drops:
         most, why = (
@@ -253,8 +279,8 @@ def _excused(
     else:
         return outcomes
     kept = [one if _repeats(one) else unchecked(one.check, why) for one in outcomes]
-    length = sum(float(step.expected @ step.expected) for step in evidence)
-    factor = sum(float(step.published @ step.expected) for step in evidence) / max(length, 1.0e-300)
+    length = sum(float(expected @ expected) for _, expected in pairs)
+    factor = sum(float(published @ expected) for published, expected in pairs) / max(length, 1.0e-300)
     if not 1.0 / most <= factor <= most:
         words = f"The recorded gradient is about {number(factor, 'nearest')} times the members' mean gradient. {why}"
         gross = CheckOutcome(
@@ -324,12 +350,18 @@ def _published(step: Step) -> NDArray[np.float64]:
 
 
 def _evidence(
-    task: Task, plain: PerExampleGradients, clipped: PerExampleGradients, header: Header, step: Step, ids: Ids
+    task: Task,
+    plain: PerExampleGradients,
+    clipped: PerExampleGradients,
+    header: Header,
+    layers: Sequence[Layer],
+    step: Step,
+    ids: Ids,
 ) -> Recomputed:
     here, limit, info = plain.at(step.parameters), header.clip_norm, step.info
     expected = torch.zeros(plain.num_params, dtype=torch.float64)
-    unclipped = torch.zeros_like(expected)
-    total, largest = 0.0, 0.0
+    unclipped, by_layer, wider = (torch.zeros_like(expected) for _ in range(3))
+    total, largest, stretch = 0.0, 0.0, 1.0
     examples = task.pool[ids]
     for rows in here.chunks(examples):
         norms = torch.linalg.vector_norm(rows, dim=1)
@@ -338,6 +370,15 @@ def _evidence(
         unclipped += rows.sum(0).cpu()
         total += float((factor * norms).sum())
         largest = max(largest, float((factor * norms).max()))
+        if limit is None:
+            continue
+        wider += ((WIDER * limit / norms).clamp(max=1.0) @ rows).cpu()
+        squares = torch.zeros_like(norms)
+        for layer in layers:
+            own = torch.linalg.vector_norm(rows[:, layer.place], dim=1)
+            by_layer[layer.place] += ((limit / own).clamp(max=1.0) @ rows[:, layer.place]).cpu()
+            squares += own.clamp(max=limit).square()
+        stretch = max(stretch, float(squares.max().sqrt()) / limit)
     published = _published(step)
     mean = (expected / info.divisor).numpy()
     compared = None
@@ -361,12 +402,15 @@ def _evidence(
         published=published,
         expected=mean,
         unclipped=(unclipped / info.divisor).numpy(),
+        by_layer=mean if limit is None else (by_layer / info.divisor).numpy(),
+        wider=mean if limit is None else (wider / info.divisor).numpy(),
         noise_std=info.noise_std,
         size=info.batch_size,
         divisor=info.divisor,
         contribution=contribution,
         largest=largest / info.divisor,
         tolerance=max(rounding * contribution + 1.0e-6 * float(np.linalg.norm(published)), 1.0e-30),
+        stretch=stretch,
         compared=compared,
     )
 
@@ -374,35 +418,70 @@ def _evidence(
 def _sampled(
     task: Task, plain: PerExampleGradients, clipped: PerExampleGradients, trace: Trace, members: Ids, step: Step
 ) -> Sampled:
-    """Where batches are not known: moments of the members' gradients at a step."""
+    """Where batches are not known: moments of the members' gradients at a step, for a batch of its size."""
     header, info = trace.header, step.info
-    rng = Stream.CANDIDATES.rng(0)
-    some = members if members.size <= _MOST_MEMBERS else rng.choice(members, _MOST_MEMBERS, replace=False)
+    rng = Stream.CANDIDATES.rng(info.index)  # errors of a part of the members differ from step to step
+    total = members.size
+    some = members if total <= _MOST_MEMBERS else rng.choice(members, _MOST_MEMBERS, replace=False)
     here = clipped.at(step.parameters)
-    total, squares = torch.zeros(plain.num_params, dtype=torch.float64), 0.0
+    sums, squares, fourth = torch.zeros(plain.num_params, dtype=torch.float64), 0.0, 0.0
     for rows in here.chunks(task.pool[some]):
-        total += rows.sum(0).cpu()
-        squares += float(rows.square().sum())
-    centre = (total / some.size).numpy()
-    few = some[rng.permutation(some.size)[:_COMPARED]]
-    products = gram(here, task.pool[few], centre)
-    inner, projections = products[:-1, :-1], products[:-1, -1]
-    poisson = header.sampling == "poisson"
-    n, rate = float(info.divisor), header.batch_size / header.dataset_size
-    length = float(centre @ centre)
-    share = (1.0 - rate) / n + (0.0 if some.size == members.size else 1.0 / some.size)
-    if not poisson:  # a batch of fixed size scatters by the covariance, one of random size by the second moment
+        sums += rows.sum(0).cpu()
+        lengths = rows.square().sum(1)
+        squares += float(lengths.sum())
+        fourth += float(lengths.square().sum())
+    mean, published = (sums / some.size).numpy(), _published(step)
+    # A Poisson batch of known size is a subset of that size; where sizes are not known either, it scatters more.
+    sizes = {one.batch_size for one in trace.infos}
+    loose = header.sampling == "poisson" and sizes == {header.batch_size} and len(trace) > 1
+    drawn, divisor, length = float(info.batch_size), float(info.divisor), float(mean @ mean)
+    rate = min(drawn / total, 1.0)
+    centre = mean * (drawn / divisor)
+    share = drawn / divisor**2 * (1.0 - rate) * (1.0 if loose or total == 1 else total / (total - 1.0))
+    if some.size < total:
+        share += (drawn / divisor) ** 2 / some.size
+    few = some if some.size <= _WHOLE else some[rng.permutation(some.size)[:_COMPARED]]
+    products = gram(here, task.pool[few], np.stack([mean, published - centre]))
+    inner, toward, against = products[:-2, :-2], products[:-2, -2], products[:-2, -1]
+    if not loose:
         centring = np.eye(few.size) - 1.0 / few.size
-        inner = centring @ inner @ centring
-        projections = projections - projections.mean()
-    spread = squares / some.size - (0.0 if poisson else length)
+        inner, toward, against = centring @ inner @ centring, toward - toward.mean(), against - against.mean()
+    spread = share * (squares / some.size - (0.0 if loose else length))
+    whole = few.size == total
+    # A variance that few members tell may be larger: four of its standard errors.
+    along = (
+        share
+        * float(np.mean(toward**2))
+        / max(length, 1.0e-300)
+        * (1.0 if whole else 1.0 + 4.0 * (2.0 / few.size) ** 0.5)
+    )
+    tau2 = info.noise_std**2
+    excess = max(rate * (1.0 - rate) * (1.0 - 6.0 * rate * (1.0 - rate)), 0.0) / divisor**4
+    variances, left, peaks = np.zeros(0), np.zeros(0), 0.0
+    if tau2 > 0.0 and whole:
+        spectrum, axes = np.linalg.eigh(inner)
+        keep = spectrum > 1.0e-9 * max(float(spectrum[-1]), 1.0e-300)
+        spectrum, axes = spectrum[keep], axes[:, keep]
+        variances, left = share * spectrum / total, (axes.T @ against) / np.sqrt(spectrum)
+        weighed = (axes**2 * spectrum) @ (tau2 / (variances + tau2) ** 2)
+        peaks = excess * float(weighed @ weighed)
+    elif tau2 > 0.0:
+        each = spread / mean.size + tau2
+        peaks = (tau2 / each**2) ** 2 * excess * total * fourth / some.size
+        if some.size < total:  # the spread is an estimate, too
+            peaks += (share * tau2 / each**2) ** 2 * fourth / some.size**2
     return Sampled(
         index=info.index,
-        published=_published(step),
+        published=published,
         centre=centre,
-        along=share * float(np.mean(projections**2)) / max(length, 1.0e-300),
-        spread=share * spread,
+        mean=mean,
+        along=along,
+        largest=float(np.abs(toward).max()) / max(length, 1.0e-300) ** 0.5 / divisor,
+        spread=spread,
         spread_squares=share**2 * float(np.sum(inner**2)) / few.size**2,
+        variances=variances,
+        left=left,
+        peaks=peaks,
         noise_std=info.noise_std,
         size=info.batch_size,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple
 
 from gmip._numbers import count, interval, number, percent, rate, rate_key
+from gmip._validate import listed
 from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of, exposed_group, promise_of
 from gmip.auditing.promises import GIVEN_CLAIM, excludes_nothing
 from gmip.auditing.schema import (
@@ -234,10 +235,16 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
         "given": f"it would be kept if the promise that was given ({promised}) holds, which an audit cannot prove",
         "no-promise": "nothing is promised to such an attacker",
         "refuted": "an attack found more than was promised, so the promise cannot be relied on",
-        "unchecked": f"a bound says at most {promised}, but the declared noise that it rests on could not be checked",
+        "unchecked": f"a bound says at most {promised}, but not all that it rests on could be checked{_open(run)}",
         "record": "the record does not match the declared run, so the promise may be about another run",
     }[answer.why]
     return f"{target}: {why}."
+
+
+def _open(run: RunAudit) -> str:
+    """What a bound rests on and nobody could check, in parentheses."""
+    titles = [] if run.check is None else [_after(one.title) for one in run.check.bound_unchecked]
+    return f" ({listed(titles)})" if titles else ""
 
 
 def _at_least(answer: AttackerAnswer, goal: Rate) -> float:

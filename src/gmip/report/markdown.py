@@ -62,6 +62,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
         parts += ["Warnings:", bullets(said)]
     if run.check is not None:
         parts += [f"{sharp} The record and the declared run", plain(run.check.headline)]
+        parts += [plain(hidden)] if (hidden := sentences.beyond_reach(run.check)) is not None else []
         parts.append(table_markdown(tables.check_table(run)))
     if run.attacks or run.promises:
         parts += [f"{sharp} {sentences.comparison_title(run)}", table_markdown(tables.comparison_table(run))]

@@ -107,7 +107,9 @@ def _check(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     if run.check is None:
         return []
     table = table_html(tables.check_table(run), key, "check-table", marks=_CHECKED)
-    return [tag("p", run.check.headline), folded("All checks", table, unfolded=not run.check.passed)]
+    hidden = sentences.beyond_reach(run.check)
+    said = tag("p", run.check.headline if hidden is None else f"{run.check.headline} {hidden}")
+    return [said, folded("All checks", table, unfolded=not run.check.passed)]
 
 
 def _comparison(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:

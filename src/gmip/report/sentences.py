@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from gmip._numbers import count, is_rate, number, percent, rate
 from gmip._validate import listed
 from gmip.auditing.attacker_answers import leading_attack
+from gmip.auditing.check_schema import BeyondReach, RunCheck
 from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, Verdict
 from gmip.report import answer_words
 
@@ -14,6 +15,7 @@ __all__ = [
     "STANDINGS",
     "attack_notes",
     "attack_title",
+    "beyond_reach",
     "blind_gate",
     "cautions",
     "certainty",
@@ -121,6 +123,26 @@ def unchecked(run: RunAudit) -> list[str]:
     for one in run.check.unchecked if run.check is not None and run.check.passed else ():
         reasons.setdefault(one.sentence, []).append(one.title.lower())
     return [f"The record was not checked for {listed(titles)}. {why}" for why, titles in reasons.items()]
+
+
+def beyond_reach(check: RunCheck | None) -> str | None:
+    """Which faults the record would not show, in one sentence; None where nothing is known to be hidden."""
+    said = [] if check is None else [_hidden(one) for one in check.beyond_reach]
+    return f"Beyond the reach of this check: {listed(said)}." if said else None
+
+
+def _hidden(one: BeyondReach) -> str:
+    less = "" if one.up_to is None else f"less than {percent(min(one.up_to, 1.0), 'up')}"
+    return {
+        "noise-size": f"noise that is too small by {less}",
+        "scale": f"a gradient that is too large by {less}",
+        "clip-norm": f"a clip norm that is too large by {less}",
+        "own-size": "batches that are divided by their own size",
+        "records": f"{less} of the members replaced or with another label",
+        "inputs": "inputs that were changed a little, as augmentation does",
+        "steps": f"faults in those steps, {'' if one.up_to is None else percent(one.up_to, 'nearest')} of all, that "
+        "were not computed again",
+    }[one.fault]
 
 
 def rates(run: RunAudit) -> tuple[str, ...]:

@@ -148,8 +148,18 @@ def contradiction(
 def _odd_sizes(
     sampling: str, total: int, n: int, mean: float, sizes: NDArray[np.int64], share: float
 ) -> Contradiction | None:
-    low, rest, epoch = int(sizes.min()), total % n, -(-total // n)
+    low, most, rest, epoch = int(sizes.min()), int(sizes.max()), total % n, -(-total // n)
     small = np.flatnonzero(sizes < n)
+    if sampling != "poisson" and most > n:
+        return Contradiction(f"A step used {most:,} examples, where batches of {n:,} were declared", most, n)
+    if most < n and (sampling in ("fixed", "shuffled") or (sampling == "full" and most == 1)):
+        return Contradiction(
+            f"No step was counted as more than {most:,} example{'s'[: most != 1]}, where batches of {n:,} were "
+            "declared (a loop that calls the model on single examples, as torch.func.vmap does, tells the recorder who "
+            "is in a batch, by recorder.batch(ids=...))",
+            most,
+            n,
+        )
     if sampling == "full" and low < total:
         return Contradiction(
             f"A step used {low:,} examples, where all {total:,} of `dataset_size` are in every batch", low, total

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 __all__ = [
+    "bernstein_p_value",
     "cosine_p_value",
     "normal_p_value",
     "quadratic_form_p_value",
@@ -26,6 +27,15 @@ _TURNS = 200
 def normal_p_value(z: float) -> float:
     """Two-sided: P(|Z| >= |z|)."""
     return float(2.0 * special.ndtr(-abs(z)))
+
+
+def bernstein_p_value(deviation: float, variance: float, largest: float) -> float:
+    """Two-sided, at most: a sum of independent terms of mean 0, none beyond `largest`, and of normal noise, which have
+    that variance together. Bernstein's inequality; terms drawn without replacement obey it, too (Hoeffding 1963)."""
+    size = abs(deviation)
+    if variance <= 0.0:
+        return 1.0 if size == 0.0 else 0.0
+    return min(1.0, 2.0 * math.exp(-0.5 * size**2 / (variance + largest * size / 3.0)))
 
 
 def size_p_value(squares: Array | float, dof: Array | float) -> Array:

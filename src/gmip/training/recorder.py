@@ -441,7 +441,8 @@ class Recorder:
         self._num_steps += 1
 
     def _batch_size(self, gradients: Sequence[Tensor]) -> int:
-        own, self._told, self._seen = self._told if self._told is not None else self._seen, None, None
+        said = self._told is not None
+        own, self._told, self._seen = self._told if said else self._seen, None, None
         told = self._ranks.sizes(own, gradients)
         shares = [share for share in told if share is not None]
         if len(shares) < len(told):
@@ -454,7 +455,7 @@ class Recorder:
                 f"A step saw no example, which `sampling` = {self._sampling!r} does not do",
                 remedy="pass `sampling` = 'poisson' if each record is drawn on its own, or tell recorder.batch(size)",
             )
-        if size > self._nominal and self._sampling != "poisson":
+        if size > self._nominal and self._sampling != "poisson" and not said:
             self._warn_once(
                 "size",
                 f"A step saw {size} examples where batch_size = {self._nominal} was given: it is recorded as "

@@ -111,7 +111,7 @@ def test_what_speaks_against_a_bound():
     refuted = fine.model_copy(update={"exceeds_claim": True})
     assert why([refuted], (promised(0.3),))[:2] == ("not-guaranteed", "refuted")
     # Noise that was declared and could not be checked guarantees nothing.
-    assert why([fine], (promised(0.3),), noise_checked=False)[:2] == ("not-guaranteed", "unchecked")
+    assert why([fine], (promised(0.3),), checked=False)[:2] == ("not-guaranteed", "unchecked")
     # A record that is not that of the declared run: neither the bound nor the silence of the attacks counts.
     assert why([fine], (promised(0.3),), sound_record=False) == ("not-guaranteed", "record", "blind")
 

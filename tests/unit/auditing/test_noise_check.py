@@ -24,6 +24,8 @@ def steps(noise: np.ndarray) -> list[Recomputed]:
             published=row,
             expected=zero,
             unclipped=zero,
+            by_layer=zero,
+            wider=zero,
             noise_std=1.0,
             size=10,
             divisor=10.0,

@@ -48,19 +48,29 @@ class Fault:
 
     noise : "reused" (drawn once), "reseeded" (the same again in every epoch), "first" or "last" (layer only); or a
         factor on its standard deviation, "n" for 1/n.
-    clip : "mean" (after averaging), "none".
+    clip : "mean" (after averaging), "none", "layers" (each parameter on its own); clip_times : factor on the norm.
     scale : factor on the gradient, "sum" for n; whole : norm to which the gradient of a batch is clipped by hand.
     batches : "first" (always the first n), "replacement" (drawn with replacement).
     wrong_members : share of the listed members who were not in, others in their place.
+    wrong_labels : share of the members whose label was another; changed : size of random changes of all inputs.
+    divisor : "own" for Poisson batches that are divided by their own size.
+    batch_times : how many times as large as declared batches are; vmapped : the loop calls the model on one example,
+        and does not tell the recorder how many there are.
     declared_size : factor on `dataset_size` in the record.
     """
 
     noise: str | float = 1.0
-    clip: Literal["each", "mean", "none"] = "each"
+    clip: Literal["each", "mean", "none", "layers"] = "each"
+    clip_times: float = 1.0
     scale: str | float = 1.0
     whole: float | None = None
     batches: Literal["as declared", "first", "replacement"] = "as declared"
     wrong_members: float = 0.0
+    wrong_labels: float = 0.0
+    changed: float = 0.0
+    divisor: Literal["declared", "own"] = "declared"
+    batch_times: int = 1
+    vmapped: bool = False
     declared_size: int = 1
 
 
@@ -87,6 +97,16 @@ FAULTS: dict[str, Fault] = {
     "duplicates": Fault(batches="replacement"),
     "half of the member labels wrong": Fault(wrong_members=0.5),
     "wrong dataset_size": Fault(declared_size=2),
+    "noise 24% too small": Fault(noise=0.76),
+    "clipping of each layer": Fault(clip="layers"),
+    "clipping at 1.1 C": Fault(clip_times=1.1),
+    "gradient times 2": Fault(scale=2.0),
+    "batches twice as large": Fault(batch_times=2),
+    "vmap, size not told": Fault(vmapped=True),
+    "batches divided by their own size": Fault(divisor="own"),
+    "1 of 30 members replaced": Fault(wrong_members=1 / 30),
+    "10% wrong labels": Fault(wrong_labels=0.1),
+    "augmentation": Fault(changed=0.1),
 }
 
 
@@ -123,8 +143,12 @@ def record_run(
     listed[wrong] = others[wrong]
     outside = np.setdiff1d(rows[: 4 * total], np.concatenate([listed, inside]))
     declared = total * fault.declared_size
+    targets = task.pool.targets.clone()
+    mislabelled = inside[rng.random(total) < fault.wrong_labels]
+    targets[mislabelled] = (targets[mislabelled] + 1) % 10
+    used = min(total, setting.batch_size * fault.batch_times)
     sampler = make_sampler(
-        setting.sampling, dataset_size=total, batch_size=setting.batch_size, num_steps=setting.num_steps, seed=seed
+        setting.sampling, dataset_size=total, batch_size=used, num_steps=setting.num_steps, seed=seed
     )
     noise = _Noise(model, setting, fault, -(-total // setting.batch_size), seed)
     with warnings.catch_warnings():
@@ -144,12 +168,17 @@ def record_run(
         ) as recorder:
             for step in range(setting.num_steps):
                 places = _drawn(sampler[step], fault, setting, rng)
-                if setting.ids:
+                if setting.ids and not fault.vmapped:
                     recorder.batch(ids=listed[places])
-                else:
+                elif not fault.vmapped:
                     recorder.batch(len(places))
-                divisor = setting.batch_size if setting.sampling == "poisson" else len(places)
-                mean = _mean(model, task.pool[inside[places]], setting.clip_norm, fault, divisor, task.loss)
+                own = setting.sampling != "poisson" or fault.divisor == "own"
+                divisor = max(len(places), 1) if own else setting.batch_size
+                inputs = task.pool.inputs[inside[places]]
+                inputs = inputs + fault.changed * torch.from_numpy(rng.normal(size=inputs.shape)).to(inputs.dtype)
+                mean = _mean(
+                    model, Examples(inputs, targets[inside[places]]), setting.clip_norm, fault, divisor, task.loss
+                )
                 scale = float(len(places)) if fault.scale == "sum" else float(fault.scale)
                 added = noise(step, len(places))
                 whole = {name: scale * mean[name] + added[name] for name in mean}
@@ -187,7 +216,13 @@ def _mean(
     norms = torch.stack([g.flatten(1).square().sum(1) for g in each.values()]).sum(0).sqrt()
     factor = torch.ones_like(norms)
     if clip_norm is not None and fault.clip == "each":
-        factor = (clip_norm / norms).clamp(max=1.0)
+        factor = (fault.clip_times * clip_norm / norms).clamp(max=1.0)
+    if clip_norm is not None and fault.clip == "layers":
+        own = {name: g.flatten(1).norm(dim=1) for name, g in each.items()}
+        scaled = {
+            name: torch.einsum("i,i...->i...", (clip_norm / own[name]).clamp(max=1.0), g) for name, g in each.items()
+        }
+        each = scaled
     mean = {name: torch.einsum("i,i...->...", factor, g) / divisor for name, g in each.items()}
     if clip_norm is not None and fault.clip == "mean":
         norm = float(torch.stack([m.square().sum() for m in mean.values()]).sum().sqrt())

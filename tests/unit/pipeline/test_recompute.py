@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import gmip
-from gmip.auditing.check_schema import RunCheck
+from gmip.auditing.check_schema import BeyondReach, RunCheck
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.pipeline import check_run
 from gmip.tasks import Task
@@ -24,6 +24,9 @@ from gmip.trace import Trace
 from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
 
 NOISY, PLAIN = SETTINGS["full, noise"], SETTINGS["mini-batches"]
+POISSON = Setting(sampling="poisson", batch_size=30, noise_std=0.005)
+UNKNOWN = Setting(sampling="fixed", batch_size=30, ids=False)
+QUIET = Setting(noise_std=0.002)
 BLIND = SETTINGS["mini-batches, noise, ids not recorded"]
 
 
@@ -65,6 +68,17 @@ def outcome(check: RunCheck, key: str):
         ("wrong dataset_size", NOISY, "batches", "A step used 120 examples, where all 240"),
         ("reused noise", BLIND, "noise-steps", "agrees"),
         ("zero noise", BLIND, "noise-size", "times as large as"),
+        ("noise 24% too small", BLIND, "noise-size", r"0\.76\d* times as large as declared"),
+        ("clipping of each layer", NOISY, "clipping", "on its own"),
+        ("clipping at 1.1 C", QUIET, "clipping", "larger than 1, the declared one"),
+        ("batches divided by their own size", POISSON, "scale", "the batch's own size"),
+        ("batches twice as large", SETTINGS["mini-batches, noise"], "batches", "used 60 examples, .* 30 were declared"),
+        ("batches twice as large", UNKNOWN, "batches", "used 60 examples, .* 30 were declared"),
+        ("vmap, size not told", SETTINGS["mini-batches, noise"], "batches", "more than 1 example, .*vmap"),
+        ("1 of 30 members replaced", PLAIN, "members", "other records"),
+        ("10% wrong labels", PLAIN, "members", "other data"),
+        ("10% wrong labels", NOISY, "members", "looks like gradients of such records"),
+        ("augmentation", PLAIN, "members", "other data"),
     ],
 )
 def test_faults_are_found_and_named(
@@ -100,6 +114,56 @@ def test_noise_that_hides_who_was_in_is_said(task: Task, tmp_path: Path) -> None
     assert found.passed
     assert {one.check for one in found.unchecked} >= {"scale", "clipping", "members"}
     assert "hides" in outcome(found, "members").sentence
+
+
+@pytest.mark.parametrize(
+    ("fault", "setting", "named"),
+    [
+        ("clipping at 1.1 C", NOISY, "clip-norm"),
+        ("augmentation", NOISY, "inputs"),
+        ("batches divided by their own size", BLIND, "own-size"),
+    ],
+)
+def test_faults_beyond_reach_are_named(task: Task, tmp_path: Path, fault: str, setting: Setting, named: str) -> None:
+    found = checked(task, tmp_path / "run", setting, FAULTS[fault])
+    assert found.passed and named in {one.fault for one in found.beyond_reach}
+
+
+@pytest.mark.parametrize("fault", ["1 of 30 members replaced", "10% wrong labels", "augmentation", "clipping at 1.1 C"])
+def test_without_ids_what_members_and_clipping_would_show_is_not_checked(
+    task: Task, tmp_path: Path, fault: str
+) -> None:
+    found = checked(task, tmp_path / "run", UNKNOWN, FAULTS[fault])
+    assert found.passed and {"clipping", "batches"} <= {one.check for one in found.bound_unchecked}
+    assert outcome(found, "members").status == "unchecked"
+
+
+def test_how_small_a_fault_is_not_seen(task: Task, tmp_path: Path) -> None:
+    """A fault just beyond each limit is found, and exact records have no limits."""
+    assert checked(task, tmp_path / "exact", SETTINGS["full"], Fault()).beyond_reach == ()
+    sound = checked(task, tmp_path / "sound", NOISY, Fault())
+    assert {one.fault for one in sound.beyond_reach} == {"noise-size", "scale", "clip-norm", "records", "inputs"}
+    limits = {one.fault: one.up_to for one in sound.beyond_reach if one.up_to is not None}
+    assert "inputs" not in limits and 0.02 < limits["noise-size"] < 0.04
+    beyond = {
+        "noise-size": Fault(noise=1.0 - limits["noise-size"]),
+        "scale": Fault(scale=1.0 + limits["scale"]),
+        "clip-norm": Fault(clip_times=1.0 + limits["clip-norm"]),
+        "records": Fault(wrong_members=1.5 * limits["records"]),
+    }
+    for name, fault in beyond.items():
+        assert checked(task, tmp_path / name, NOISY, fault).failed, name
+
+
+def test_steps_that_were_not_computed_again_are_said(task: Task, tmp_path: Path) -> None:
+    record_run(task, tmp_path / "run", NOISY, seed=100)
+    found = check_run(task, tmp_path / "run", steps=3)
+    assert BeyondReach(fault="steps", up_to=0.75) in found.beyond_reach
+
+
+def test_one_step_has_no_other_to_be_compared_with(task: Task, tmp_path: Path) -> None:
+    found = checked(task, tmp_path / "run", dataclasses.replace(NOISY, num_steps=1), Fault())
+    assert found.passed and "noise-steps" not in {one.check for one in found.outcomes}
 
 
 def record(task: Task, folder: Path, model: nn.Module, **options) -> None:
