@@ -5,7 +5,8 @@
 
 A cell names the check that heads the answer ("The record does not match the declared run: ..."); a number is the share
 of runs in which it fails, where that is not all. "-": the fault does not apply, "unchecked": it is not found, and the
-check that would see it says why it cannot; "no": it is not found.
+check that would see it says why it cannot; "beyond reach": it is not found, and the answer names it; "no": it is not
+found.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gmip.pipeline import check_run
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
 
-NOISE = {"reused noise", "re-seeded noise", "noise off by n", "zero noise"} | {
+NOISE = {"reused noise", "re-seeded noise", "noise off by n", "zero noise", "noise 24% too small"} | {
     f"noise on the {layer} layer only" for layer in ("first", "last")
 }
 
@@ -35,13 +36,32 @@ SEEN_BY = {
     "duplicates": ("batches",),
     "half of the member labels wrong": ("members",),
     "wrong dataset_size": ("sizes", "batches"),
+    "clipping of each layer": ("clipping",),
+    "clipping at 1.1 C": ("clipping",),
+    "1 of 30 members replaced": ("members",),
+    "10% wrong labels": ("members",),
+    "augmentation": ("members",),
+}
+
+# What an answer lists as beyond its reach, of faults that are too small to be seen.
+HIDDEN = {
+    "noise 24% too small": "noise-size",
+    "clipping at 1.1 C": "clip-norm",
+    "batches divided by their own size": "own-size",
+    "1 of 30 members replaced": "records",
+    "10% wrong labels": "records",
+    "augmentation": "inputs",
 }
 
 
 def applies(fault: str, setting: Setting) -> bool:
     if fault in NOISE and setting.noise_std == 0.0:
         return False
-    if fault in ("clipping after averaging", "no clipping") and setting.clip_norm is None:
+    if "clipping" in fault and setting.clip_norm is None:
+        return False
+    if fault == "batches divided by their own size" and setting.sampling != "poisson":
+        return False
+    if fault == "batches twice as large" and setting.sampling == "full":
         return False
     return not (fault in ("batches always the first n",) and setting.sampling == "full")
 
@@ -50,7 +70,7 @@ def cell(fault: str, setting: Setting, runs: int, folder: Path) -> str:
     if not applies(fault, setting):
         return "-"
     found: Counter[str] = Counter()
-    blind = 0
+    blind = named = 0
     task = make_task()
     for seed in range(runs):
         path = folder / f"{fault}-{id(setting)}-{seed}".replace(" ", "_")
@@ -59,9 +79,10 @@ def cell(fault: str, setting: Setting, runs: int, folder: Path) -> str:
         if result.failed:
             found[result.failed[0].check] += 1
         blind += any(one.check in SEEN_BY.get(fault, ()) for one in result.unchecked)
+        named += any(one.fault == HIDDEN.get(fault) for one in result.beyond_reach)
     total = sum(found.values())
     if total == 0:
-        return "unchecked" if blind == runs else "no"
+        return "unchecked" if blind == runs else "beyond reach" if named == runs else "no"
     names = ", ".join(name for name, _ in found.most_common())
     return names if total == runs else f"{names} ({total}/{runs})"
 

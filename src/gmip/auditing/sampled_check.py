@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gmip._numbers import count, number
 from gmip.auditing.check_schema import BeyondReach, CheckOutcome, CheckStatus
-from gmip.auditing.evidence import LEAST, SHARE, SURE, TITLES, unchecked
+from gmip.auditing.evidence import LEAST, SURE, TITLES, unchecked
 from gmip.auditing.run_check import OWN_SIZE, named_factor
 from gmip.stats.residuals import bernstein_p_value, size_p_value
 
@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 _UNKNOWN: Final = "The record does not say who was in each batch (recorder.batch(ids=...) does)"
 _ACCUSED: Final = 1.0e-4  # chance that one of these tests accuses a sound run
 _HALF: Final = 0.5  # noise that is too small by this share must be seen, or its size is not checked
+_AGREES: Final = 0.1  # of the noise of two steps: less is no noise that is used again
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -169,7 +170,7 @@ def _size(steps: Sequence[Sampled]) -> tuple[CheckOutcome, list[BeyondReach]]:
 def _between(steps: Sequence[Sampled]) -> CheckOutcome:
     if len(steps) < 2:
         return unchecked("noise-steps", "One step is not enough to compare the noise of different steps.")
-    worst, pairs, power = (1.0, 0.0, 0, 0), 0, 0.0
+    worst, pairs = (1.0, 0.0, 0, 0), 0
     for i, first in enumerate(steps):
         for second in steps[i + 1 :]:
             a, b = first.published - first.centre, second.published - second.centre
@@ -178,21 +179,23 @@ def _between(steps: Sequence[Sampled]) -> CheckOutcome:
             mixed = math.sqrt(first.spread_squares * second.spread_squares)
             deviation = math.sqrt(mixed + x * second.spread + y * first.spread + d * x * y)
             same = d * first.noise_std * second.noise_std
-            pairs, power = pairs + 1, max(power, same / deviation)
+            if same < SURE * deviation:  # batches that share records agree, too
+                continue
+            pairs += 1
             # One-sided: noise that is used again adds up, while batches of one epoch exclude each other.
             p = 0.5 * math.erfc(float(a @ b) / deviation / math.sqrt(2.0))
             if p < worst[0]:
                 worst = (p, float(a @ b) / max(same, 1.0e-300), first.index, second.index)
+    if not pairs:
+        return unchecked("noise-steps", f"Random batches hide whether noise is used again. {_UNKNOWN}.")
     p, strength, one, other = worst
     p = min(1.0, p * pairs)
-    if p < SHARE and strength > 0.1:
+    if p < _ACCUSED and strength > _AGREES:
         words = (
             f"What is left of steps {one} and {other} agrees, by {number(strength, 'nearest')} of the declared noise: "
             "the noise was drawn once and used again, or from the same seed, and the difference of two steps is free "
             "of it."
         )
         return _outcome("noise-steps", "failed", words, strength, 0.0, p)
-    if power < SURE:
-        return unchecked("noise-steps", f"Random batches hide whether noise is used again. {_UNKNOWN}.")
     words = f"What is left of {count(len(steps))} steps does not agree."
     return _outcome("noise-steps", "passed", words, strength, 0.0, p)
