@@ -28,7 +28,7 @@ from gmip.parallel import Workers, hired
 from gmip.tasks import Task, load
 from gmip.training import evaluate, fit
 from gmip.tuning import PrivacyTarget, gradient_norms, num_params_of, tune
-from gmip.tuning.trial_work import Pieces, Training, TrialWork
+from gmip.tuning.trials import Pieces, Training, TrialWork
 from gmip.vocabulary import Recipe
 
 TARGET: dict[str, Any] = {"target_tpr": (0.05, 0.01)}

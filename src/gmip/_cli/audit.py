@@ -17,7 +17,7 @@ from gmip._io import writing
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, Gate
-    from gmip.canaries.canary_files import PlantedRun
+    from gmip.canaries.coins import PlantedRun
     from gmip.report import Written
 from gmip.vocabulary import Rate
 
@@ -344,7 +344,7 @@ def _remove_former(junit: str | None) -> None:
 
 
 def _planted(folder: str, source: str | None) -> PlantedRun:
-    from gmip.canaries.canary_files import read_canaries
+    from gmip.canaries.coins import read_canaries
 
     if source is not None:
         raise BadRequest(f"{source!r} and --canaries {folder} both name what to audit", remedy="pass one of them")

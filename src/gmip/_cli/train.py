@@ -331,7 +331,7 @@ def _canaries(count: int, recipe: Recipe) -> DirectionCanaries:
 
 
 def _written(out: str, canaries: DirectionCanaries, run: NoisySGD) -> dict[str, Any]:
-    from gmip.canaries.canary_files import write_canaries
+    from gmip.canaries.coins import write_canaries
 
     path = write_canaries(Path(out), canaries, run)
     return {"count": canaries.count, "inside": int(canaries.inside.sum()), "file": str(path)}

@@ -15,7 +15,7 @@ from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
 from gmip.accounting.claims import at_most, found, standing
 from gmip.accounting.tradeoff import TradeOff
-from gmip.app.question import BadField, Question
+from gmip.app.form import BadField, Question
 from gmip.errors import GmipError, UnreachableTarget
 from gmip.vocabulary import NoisySGD
 

@@ -71,7 +71,7 @@ def check_run(
     Guarantees
     ----------
     A sound run fails with a probability of at most 1% for all checks together, where batches are known: the tests are
-    exact for normal noise, up to the approximations of `gmip.stats.residuals`. What cannot be checked is "unchecked"
+    exact for normal noise, up to the approximations of `gmip.stats.inclusions`. What cannot be checked is "unchecked"
     and says why. A record that passes is not proved sound: docs/check.md has a table of faults that are found, and of
     those that cannot be.
     """

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from gmip.stats._pooled_scores import Pooled, pool
-from gmip.stats._power import noticeable_mu, noticeable_tpr, tie_blocks
 from gmip.stats.bounds import (
     candidates_needed,
     claim_p_value,
     epsilon_lower_bound,
     mu_lower_bound,
+    noticeable_mu,
+    noticeable_tpr,
+    tie_blocks,
     tpr_lower_bound,
 )
 from gmip.stats.covariance import GaussianModel
 from gmip.stats.intervals import RunScores, clopper_pearson, roc_band, summary
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
-from gmip.stats.scores import ExpectedRoc, ScoreSet, logistic_calibration
+from gmip.stats.scores import ExpectedRoc, Pooled, ScoreSet, logistic_calibration, pool
 
 __all__ = [
     "ExpectedRoc",

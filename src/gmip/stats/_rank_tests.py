@@ -8,27 +8,47 @@ scores. `f` is passed as a function that maps false-positive rates in (0, 1) to 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincinv, ndtr, stdtr
+from scipy.optimize import brentq
+from scipy.special import betainc, betaincinv, ndtr, ndtri, stdtr, stdtrit
 
-from gmip.stats._pooled_scores import Pooled
+from gmip.stats.roc import tpr_at_fpr
+from gmip.stats.scores import Pooled
 
 __all__ = [
     "SUM_SHARE",
+    "CrossFit",
+    "EpsilonFamily",
+    "Family",
     "Fnr",
+    "GaussianFamily",
     "Level",
     "RankSum",
+    "Split",
+    "best_rank",
+    "binomial_lower",
+    "binomial_upper",
+    "chord",
+    "cross_fit",
     "crossing_probability",
     "expected_losses",
     "jackknife_variances",
+    "largest_rejected",
     "level_at",
+    "members_above",
     "one_run_design",
     "rank_sum",
+    "split_threshold",
+    "threshold_bound",
+    "tpr_lower",
+    "tpr_spread",
+    "tpr_upper",
 ]
 
 Array = NDArray[np.float64]
@@ -245,3 +265,263 @@ def level_at(untied: Pooled, rank: int) -> Level:
         )
     above = int(np.count_nonzero(ins > barrier))
     return Level(above, ins.size, rank, outs.size, noise if noise is None else (noise[0], noise[1]))
+
+
+# -- one-parameter families of trade-off functions that a bound is read from ------------------------------------------
+
+
+_TOLERANCE = 1.0e-9
+
+
+class Family(Protocol):
+    def fnr(self, parameter: float | Array, fpr: Array) -> Array:
+        """f(fpr) of the member of the family, broadcast."""
+
+    def parameter(self, fpr: Array, fnr: Array) -> Array:
+        """The smallest parameter whose curve reaches down to the point (fpr, fnr), at least 0."""
+
+
+class GaussianFamily:
+    """f(a) = Phi(Phi^-1(1 - a) - mu)."""
+
+    def fnr(self, parameter: float | Array, fpr: Array) -> Array:
+        return np.asarray(ndtr(-ndtri(fpr) - parameter))
+
+    def parameter(self, fpr: Array, fnr: Array) -> Array:
+        with np.errstate(invalid="ignore"):
+            mu = -ndtri(fnr) - ndtri(fpr)
+        return np.maximum(np.nan_to_num(mu, nan=0.0, posinf=np.inf, neginf=0.0), 0.0)
+
+
+class EpsilonFamily:
+    """f(a) = max(0, 1 - delta - e^eps a, e^-eps (1 - delta - a)) at a fixed delta."""
+
+    def __init__(self, delta: float) -> None:
+        self.delta = delta
+
+    def fnr(self, parameter: float | Array, fpr: Array) -> Array:
+        rest, epsilon = 1.0 - self.delta, np.asarray(parameter)
+        steep = rest - np.exp(np.minimum(epsilon, 700.0)) * fpr
+        return np.asarray(np.maximum(np.maximum(steep, np.exp(-epsilon) * (rest - fpr)), 0.0))
+
+    def parameter(self, fpr: Array, fnr: Array) -> Array:
+        rest = 1.0 - self.delta
+        with np.errstate(divide="ignore", invalid="ignore"):
+            low = np.where(rest > fnr, np.log((rest - fnr) / fpr), 0.0)
+            high = np.where(rest > fpr, np.log((rest - fpr) / fnr), 0.0)
+        return np.maximum(np.maximum(low, high), 0.0)
+
+
+def largest_rejected(p_value: Callable[[float], float], alpha: float, start: float = 0.0) -> float:
+    """The largest parameter with p_value <= alpha, for a p-value that grows with it; `start` if that is too much."""
+
+    def excess(parameter: float) -> float:
+        return p_value(parameter) - alpha
+
+    if excess(start) > 0.0:
+        return start
+    low, high = start, start + 1.0
+    while excess(high) <= 0.0:
+        low, high = high, 2.0 * high
+        if high > 1.0e4:
+            return low
+    return max(float(brentq(excess, low, high, xtol=_TOLERANCE)) - _TOLERANCE, start)
+
+
+# -- a threshold is chosen on one half of the candidates and judged on the other --------------------------------------
+
+
+Counts = NDArray[np.intp]
+_MOST_THRESHOLDS = 20_000  # that are tried: of more, an even choice of ranks and a finer one at both ends
+
+
+def binomial_lower(successes: Counts, trials: int, error: float) -> Array:
+    """Clopper and Pearson's one-sided lower bound, which fails with probability `error` at most."""
+    k = np.maximum(successes, 1)
+    return np.where(np.asarray(successes) == 0, 0.0, betaincinv(k, trials - k + 1, error))
+
+
+def binomial_upper(successes: Counts, trials: int, error: float) -> Array:
+    """The one-sided upper bound."""
+    return 1.0 - binomial_lower(trials - np.asarray(successes), trials, error)
+
+
+class Split(NamedTuple):
+    """Bounds on the two rates of the chosen threshold, and the parameter of the curve through them."""
+
+    parameter: float
+    tpr_lower: float
+    fpr_upper: float
+
+
+def threshold_bound(scores: Pooled, family: Family, alpha: float, seed: int) -> tuple[float, str]:
+    """The bound and what it rests on."""
+    split = split_threshold(scores.comparable(seed), family, alpha, np.random.default_rng(seed))
+    return split.parameter, f"a threshold with TPR >= {split.tpr_lower:.4g} and FPR <= {split.fpr_upper:.4g}"
+
+
+def split_threshold(scores: Pooled, family: Family, alpha: float, rng: np.random.Generator) -> Split:
+    """Choose the threshold with the highest bound on one half; alpha/2 for each rate on the other half."""
+    chosen, judged = [], []
+    for values in (scores.members, scores.non_members):
+        mixed = rng.permutation(values.size)
+        chosen.append(np.sort(values[mixed[: values.size // 2]]))
+        judged.append(values[mixed[values.size // 2 :]])
+    thresholds = _some(_distinct(*chosen))
+    tpr, fpr = _rates(chosen[0], chosen[1], thresholds, alpha)
+    best = thresholds[np.argmax(family.parameter(fpr, 1.0 - tpr))]
+    tpr, fpr = _rates(np.sort(judged[0]), np.sort(judged[1]), np.array([best]), alpha)
+    return Split(float(family.parameter(fpr, 1.0 - tpr)[0]), float(tpr[0]), float(fpr[0]))
+
+
+def _some(values: Array) -> Array:
+    if values.size <= _MOST_THRESHOLDS:
+        return values
+    ends = np.geomspace(1, values.size, _MOST_THRESHOLDS // 4).astype(np.intp)
+    even = np.linspace(0, values.size - 1, _MOST_THRESHOLDS // 2).astype(np.intp)
+    return np.asarray(values[np.unique(np.concatenate([ends - 1, even, values.size - ends]))])
+
+
+def _distinct(ins: Array, outs: Array) -> Array:
+    """All values of two rising arrays, rising. Stable sorting merges them in one pass."""
+    values = np.sort(np.concatenate([ins, outs]), kind="stable")
+    return np.asarray(values[np.append(True, values[1:] > values[:-1])])
+
+
+def _rates(ins: Array, outs: Array, thresholds: Array, alpha: float) -> tuple[Array, Array]:
+    """Lower bounds on P(member >= threshold), upper bounds on P(non-member >= threshold); sorted scores."""
+    hits, alarms = (values.size - np.searchsorted(values, thresholds, side="left") for values in (ins, outs))
+    return binomial_lower(hits, ins.size, alpha / 2.0), binomial_upper(alarms, outs.size, alpha / 2.0)
+
+
+class CrossFit(NamedTuple):
+    """TPR - FPR and how far it may be off on either side."""
+
+    advantage: float
+    margin: float
+
+
+def cross_fit(scores: Pooled, error: float, rng: np.random.Generator) -> CrossFit:
+    """Choose the threshold on one half of the candidates, judge it on the other, swap, and take the mean.
+
+    error : chance of each side of the interval to fail. The two halves choose each other's threshold, so their
+        results depend on each other; the margin is the mean of their margins, which holds for any dependence of two
+        normal variables. With enough runs, it is at least that of a t-interval over runs.
+    """
+    ins, outs = scores.members, scores.non_members
+    half1, half0 = (rng.permutation(values.size) < values.size // 2 for values in (ins, outs))
+    hits, alarms = np.empty(ins.size), np.empty(outs.size)
+    spreads = []
+    for side in (False, True):
+        threshold = _best_threshold(ins[half1 != side], outs[half0 != side])
+        hits[half1 == side], alarms[half0 == side] = ins[half1 == side] >= threshold, outs[half0 == side] >= threshold
+        spreads.append(np.sqrt(_variance(hits[half1 == side]) + _variance(alarms[half0 == side])))
+    advantage = float(hits.mean() - alarms.mean())
+    margin = -float(ndtri(error)) * float(np.mean(spreads))
+    if scores.has_spread:
+        parts = (
+            np.bincount(scores.member_group, hits - hits.mean(), scores.num_groups) / ins.size
+            - np.bincount(scores.non_member_group, alarms - alarms.mean(), scores.num_groups) / outs.size
+        )
+        spread = np.sqrt(parts.size / (parts.size - 1) * (parts @ parts))
+        margin = max(margin, -float(stdtrit(parts.size - 1, error)) * float(spread))
+    return CrossFit(advantage, margin)
+
+
+def _best_threshold(ins: Array, outs: Array) -> float:
+    """The score at which the TPR exceeds the FPR by most, ">= threshold" being called a member."""
+    ins, outs = np.sort(ins), np.sort(outs)
+    values = _distinct(ins, outs)
+    hits = 1.0 - np.searchsorted(ins, values, side="left") / ins.size
+    alarms = 1.0 - np.searchsorted(outs, values, side="left") / outs.size
+    return float(values[np.argmax(hits - alarms)])
+
+
+def _variance(flags: Array) -> float:
+    """Of a share, with one success and one failure added (Agresti and Caffo 2000): not 0 where all are the same."""
+    share = (flags.sum() + 1.0) / (flags.size + 2.0)
+    return float(share * (1.0 - share) / (flags.size + 2.0))
+
+
+# -- confidence bounds on the tpr at a false-positive rate ------------------------------------------------------------
+
+
+_RATE_TOLERANCE = 1.0e-7
+
+
+def best_rank(non_members: int, fpr: float) -> int:
+    """Which non-member, from the top, is the threshold for a lower bound at `fpr`: one standard deviation below it.
+
+    Chosen by simulation of Gaussian scores; any choice that does not look at the scores is valid.
+    """
+    expected = non_members * fpr
+    return max(1, round(expected - math.sqrt(expected)))
+
+
+def chord(tpr: float, fpr: float) -> Fnr:
+    """The least false-negative rates when an attacker reaches at most `tpr` at `fpr`: ROC curves (with coins) are
+    concave, so beyond `fpr` they stay below the ray from the origin."""
+    return lambda rates: 1.0 - np.minimum(tpr * np.maximum(rates / fpr, 1.0), 1.0)
+
+
+def members_above(untied: Pooled, rank: int) -> int:
+    """How many members score above the `rank`-th highest non-member."""
+    barrier = untied.ordered_non_members[untied.non_members.size - rank]
+    return untied.members.size - int(np.searchsorted(untied.ordered_members, barrier, side="right"))
+
+
+def tpr_lower(untied: Pooled, fpr: float, error: float, spread: float = 0.0) -> float:
+    """Below the TPR that the scores reach at `fpr` (with coins), except with probability `error`.
+
+    spread : standard deviation of the TPR by the jackknife over runs, 0 where it is not known.
+    """
+    ins, outs = untied.members.size, untied.non_members.size
+    rank = best_rank(outs, fpr)
+    above = members_above(untied, rank)
+    if above == 0:
+        return 0.0
+
+    def excess(tpr: float) -> float:
+        return crossing_probability(above, ins, rank, outs, chord(tpr, fpr)) - error
+
+    within = float(brentq(excess, 0.0, 1.0, xtol=_RATE_TOLERANCE))
+    if spread == 0.0:
+        return max(within - _RATE_TOLERANCE, 0.0)
+    seen = tpr_at_fpr(untied.members, untied.non_members, fpr)
+    between = seen + spread * float(stdtrit(untied.num_groups - 1, error))
+    return min(max(within - _RATE_TOLERANCE, 0.0), max(between, 0.0))
+
+
+def tpr_upper(untied: Pooled, fpr: float, error: float, spread: float = 0.0) -> float:
+    """Above the TPR of the threshold whose false-positive rate is `fpr`, except with probability `error`.
+
+    The threshold is a non-member so low that its false-positive rate is below `fpr` with a small part of the error
+    only; the TPR there is no less.
+    """
+    ins, outs = untied.members.size, untied.non_members.size
+    rank, high = 0, outs  # the least rank for which the chance is a quarter of the error, by bisection
+    if betainc(outs, 1, fpr) > error / 4.0:
+        return 1.0
+    while high - rank > 1:
+        middle = (rank + high) // 2
+        rank, high = (rank, middle) if betainc(middle, outs + 1 - middle, fpr) <= error / 4.0 else (middle, high)
+    rank, missed = high, float(betainc(high, outs + 1 - high, fpr))
+    above = members_above(untied, rank)
+    if above == ins:
+        return 1.0
+    rest = (error - missed) / (1.0 - missed)
+    within = float(betaincinv(above + 1, ins - above, 1.0 - rest))
+    if spread == 0.0:
+        return within
+    seen = tpr_at_fpr(untied.members, untied.non_members, fpr)
+    return max(within, min(seen - spread * float(stdtrit(untied.num_groups - 1, error)), 1.0))
+
+
+def tpr_spread(untied: Pooled, fprs: Array) -> Array:
+    """Standard deviation of the TPR at each rate, shape (k,), by the jackknife over runs; 0 for too few runs."""
+    if not untied.has_spread:
+        return np.zeros(fprs.shape)
+    left_out = np.empty((fprs.size, untied.num_groups))
+    for group in range(untied.num_groups):
+        left_out[:, group] = tpr_at_fpr(*untied.without(group), fprs)
+    return np.sqrt(jackknife_variances(left_out))

@@ -6,34 +6,335 @@ simulation, is in docs/theory/audit-bounds.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
 
 from gmip import _validate as check
 from gmip.accounting.tradeoff import TradeOff
-from gmip.errors import InvalidArgument
-from gmip.stats._families import EpsilonFamily, Family, GaussianFamily, largest_rejected
-from gmip.stats._one_run import one_run_bound
-from gmip.stats._pooled_scores import Pooled, RunScores, checked_seed, pool
-from gmip.stats._power import candidates_needed
-from gmip.stats._rank_tests import SUM_SHARE, Level, RankSum, level_at, rank_sum
-from gmip.stats._rates import tpr_lower, tpr_spread
-from gmip.stats._threshold import threshold_bound
+from gmip.errors import InvalidArgument, UnreachableTarget
+from gmip.stats._rank_tests import (
+    SUM_SHARE,
+    EpsilonFamily,
+    Family,
+    Fnr,
+    GaussianFamily,
+    Level,
+    RankSum,
+    best_rank,
+    chord,
+    crossing_probability,
+    expected_losses,
+    largest_rejected,
+    level_at,
+    one_run_design,
+    rank_sum,
+    threshold_bound,
+    tpr_lower,
+    tpr_spread,
+)
+from gmip.stats.scores import Pooled, RunScores, checked_seed, pool
 
 __all__ = [
     "METHODS",
     "EpsilonBound",
+    "Guesses",
     "MuBound",
+    "Ties",
     "candidates_needed",
     "claim_p_value",
     "epsilon_lower_bound",
+    "guess",
     "mu_lower_bound",
+    "noticeable_mu",
+    "noticeable_tpr",
+    "one_run_bound",
+    "refuted_parameter",
+    "tie_blocks",
     "tpr_lower_bound",
 ]
+
+
+# -- guesses about one run's candidates -------------------------------------------------------------------------------
+
+
+Array = NDArray[np.float64]
+
+# Guessing about a tenth of the candidates gave the highest bounds for Gaussian scores; below 50 guesses, guess more.
+_GUESSED, _FEWEST = 0.1, 50
+_GRID, _ROUNDS = 33, 3
+_MOST = 50_000  # of each kind: each guess is a step of a loop, and more of them say little more
+
+
+class Guesses(NamedTuple):
+    """`correct` right answers among `made` guesses about `candidates` candidates."""
+
+    correct: int
+    made: int
+    candidates: int
+
+
+def guess(untied: Pooled, rng: np.random.Generator) -> Guesses:
+    """Call the highest scores members and as many of the lowest non-members, and abstain in between.
+
+    Sets are thinned out to the size of the smaller (at most 50,000), since the analysis is about fair coins. With
+    as many members as non-members right answers may come in pairs, which coins do not do: one of them is not counted.
+    How many guesses are made depends on the number of candidates only.
+    """
+    half = min(untied.members.size, untied.non_members.size, _MOST)
+    ins = rng.permutation(untied.members)[:half]
+    outs = rng.permutation(untied.non_members)[:half]
+    order = np.argsort(np.concatenate([ins, outs]))
+    member = order < half
+    side = min(half, max(round(0.5 * _GUESSED * 2 * half), _FEWEST // 2))
+    correct = int(np.count_nonzero(member[-side:])) + int(np.count_nonzero(~member[:side]))
+    return Guesses(max(correct - 1, 0), 2 * side, 2 * half)
+
+
+def one_run_bound(scores: Pooled, family: Family, alpha: float, seed: int) -> tuple[float, str]:
+    """The bound and what it rests on."""
+    guesses = guess(scores.comparable(seed).untied(seed), np.random.default_rng(seed))
+    evidence = f"{guesses.correct} of {guesses.made} guesses right, {guesses.candidates} candidates"
+    return refuted_parameter(guesses, family, alpha), evidence
+
+
+def refuted_parameter(guesses: Guesses, family: Family, alpha: float) -> float:
+    """The largest parameter that so many right answers refute: on a grid, refined, rounded down."""
+    low, high = 0.0, 8.0
+    while _refuted(guesses, family, np.array([high]), alpha)[0] and high < 1.0e3:
+        low, high = high, 2.0 * high
+    if not _refuted(guesses, family, np.array([low]), alpha)[0]:
+        return 0.0
+    for _ in range(_ROUNDS):
+        grid = np.linspace(low, high, _GRID)
+        refuted = _refuted(guesses, family, grid, alpha)
+        last = int(np.argmin(refuted)) - 1 if not refuted.all() else _GRID - 2
+        low, high = float(grid[last]), float(grid[last + 1])
+    return low
+
+
+def _refuted(guesses: Guesses, family: Family, parameters: Array, alpha: float) -> NDArray[np.bool_]:
+    """Whether P(as many right answers) <= alpha under each f of the family.
+
+    With p_k the chance of exactly k right answers out of c, r_i = sum_{k >= i} k p_k/m and h_i = sum_{k >= i}
+    (c - k) p_k/m, flipping one candidate's coin turns a right answer into a wrong one, so f-DP says
+    1 - r_{i+1} >= f(h_i), or h_i >= f(1 - r_{i+1}) for a symmetric f. Starting from a chance of alpha at the answers
+    seen and going down, this forces more total probability than r_0 + h_0 = c/m if alpha was too much.
+    """
+    m, made = guesses.candidates, guesses.made
+    right = np.full(parameters.shape, alpha * guesses.correct / m)
+    wrong = np.full(parameters.shape, alpha * (made - guesses.correct) / m)
+    for i in range(guesses.correct - 1, -1, -1):
+        forced = np.maximum(wrong, family.fnr(parameters, 1.0 - np.minimum(right, 1.0)))
+        right = right + i / (made - i) * (forced - wrong)
+        wrong = forced
+        if np.all(right + wrong > made / m):
+            break
+    return np.asarray(right + wrong > made / m)
+
+
+# -- how many candidates an audit needs before it can refute a claim --------------------------------------------------
+
+
+Ties = Sequence[tuple[float, float]]
+
+_MOST_CANDIDATES = 10**8
+_LARGEST_MU = 12.0
+_NEARLY_ALL = 0.9999
+_HALVINGS = 14
+_FAR, _STEPS = 10.0, 60
+_BLOCK = 0.01  # smaller blocks of equal scores cost no power worth counting
+
+
+def tie_blocks(members: ArrayLike, non_members: ArrayLike) -> tuple[tuple[float, float], ...]:
+    """Where many candidates share one score: from which to which share of all of them, ranked from low to high."""
+    every = np.concatenate([np.asarray(members, dtype=float), np.asarray(non_members, dtype=float)])
+    _, counts = np.unique(every, return_counts=True)
+    ends = np.cumsum(counts) / every.size
+    starts = ends - counts / every.size
+    large = (counts > 1) & (counts >= _BLOCK * every.size)
+    return tuple(zip(np.maximum(starts[large], 0.0).tolist(), ends[large].tolist(), strict=True))
+
+
+def candidates_needed(
+    *,
+    claimed: float,
+    actual: float,
+    fpr: float | None = None,
+    confidence: float = 0.95,
+    power: float = 0.8,
+    ties: Ties = (),
+) -> int:
+    """About how many members (and as many non-members) let the bound exceed `claimed` with probability `power`.
+
+    Without `fpr`, `claimed` and `actual` are values of mu, and the bound is `mu_lower_bound`, by its sum;
+    with it, they are TPRs at that false-positive rate, and the bound is `tpr_lower_bound`. The true curve is taken to
+    be Gaussian, scores to be independent: a plan, not a guarantee. `ties` : blocks of equal scores (`tie_blocks`), in
+    which members cannot be told from non-members.
+    """
+    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
+    power = check.probability("power", power, open_low=True, open_high=True)
+    if fpr is not None:
+        fpr = check.probability("fpr", fpr, open_low=True, open_high=True)
+        claimed = check.probability("claimed", claimed, open_low=True, open_high=True)
+        actual = check.probability("actual", actual, open_low=True, open_high=True)
+    else:
+        claimed, actual = check.non_negative("claimed", claimed), check.non_negative("actual", actual)
+    if actual <= claimed:
+        raise InvalidArgument(
+            f"must exceed `claimed` = {claimed}",
+            argument="actual",
+            value=actual,
+            remedy="an audit cannot refute a claim that holds",
+        )
+    if fpr is None:
+        enough = _sum_power(claimed, actual, error, power, ties)
+    else:
+        truth = _tied(max(float(ndtri(actual) - ndtri(fpr)), 0.0), ties)
+        enough = _rate_power(chord(claimed, fpr), truth, fpr, error, power)
+    return _smallest(enough)
+
+
+def noticeable_mu(size: int, *, confidence: float = 0.95, power: float = 0.8, ties: Ties = ()) -> float:
+    """About the least mu that `size` members and as many non-members tell from guessing with probability `power`.
+
+    As `candidates_needed` with a claim of 0, the other way round; infinite where no mu is noticed.
+    """
+    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
+    power = check.probability("power", power, open_low=True, open_high=True)
+    low, high = 0.0, _LARGEST_MU
+    if size < 2 or not _sum_power(0.0, high, error, power, ties)(size):
+        return math.inf
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if _sum_power(0.0, middle, error, power, ties)(size) else (middle, high)
+    return high
+
+
+def noticeable_tpr(
+    members: int,
+    non_members: int,
+    *,
+    limit: float,
+    fpr: float,
+    confidence: float = 0.95,
+    power: float = 0.8,
+    ties: Ties = (),
+) -> float | None:
+    """About the least TPR at `fpr` that `tpr_lower_bound` puts above `limit` with probability `power`; None: none, not
+    even scores that tell everybody apart would do.
+
+    The true curve is taken to be Gaussian, with ties, as in `candidates_needed`: the TPR is that before ties.
+    """
+    error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
+    power = check.probability("power", power, open_low=True, open_high=True)
+    limit, fpr = check.probability("limit", limit), check.probability("fpr", fpr, open_low=True, open_high=True)
+    rank, claim = best_rank(non_members, fpr), chord(limit, fpr)
+
+    def refuted(above: int) -> bool:
+        return crossing_probability(above, members, rank, non_members, claim) <= error
+
+    if not refuted(members):
+        return None
+    critical = _bisect(refuted, 0, members)
+
+    def seen(tpr: float) -> bool:
+        truth = _tied(max(float(ndtri(tpr) - ndtri(fpr)), 0.0), ties)
+        return crossing_probability(critical, members, rank, non_members, truth) >= power
+
+    low, high = max(limit, fpr), 1.0
+    if ties and not seen(_NEARLY_ALL):
+        return None
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if seen(middle) else (middle, high)
+    return high
+
+
+def _gaussian(mu: float) -> Fnr:
+    return lambda rates: GaussianFamily().fnr(mu, rates)
+
+
+def _tied(mu: float, ties: Ties) -> Fnr:
+    """The Gaussian curve of scores of which blocks were made equal: a straight line over each block. A block is given
+    by shares of members and non-members together, who are taken to be equally many."""
+    if not ties:
+        return _gaussian(mu)
+    ends = np.array(ties, dtype=float)
+    low, high = np.full(ends.shape, -_FAR - mu), np.full(ends.shape, _FAR + mu)
+    for _ in range(_STEPS):
+        middle = 0.5 * (low + high)
+        below = 0.5 * (ndtr(middle) + ndtr(middle - mu)) < ends
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    cuts = 0.5 * (low + high)
+    # Rates above the cuts; the upper end of a block has the lower rate.
+    right, left = ndtr(-cuts[:, 1]), ndtr(-cuts[:, 0])
+    top, bottom = ndtr(mu - cuts[:, 1]), ndtr(mu - cuts[:, 0])
+
+    def fnr(rates: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = GaussianFamily().fnr(mu, rates)
+        for block in range(len(ends)):
+            inside = (rates > right[block]) & (rates < left[block])
+            share = (rates - right[block]) / (left[block] - right[block])
+            found = np.where(inside, 1.0 - top[block] - share * (bottom[block] - top[block]), found)
+        return found
+
+    return fnr
+
+
+def _sum_power(claimed: float, actual: float, error: float, power: float, ties: Ties) -> Callable[[int], bool]:
+    def enough(size: int) -> bool:
+        mean, variance = expected_losses(_gaussian(claimed), one_run_design(size, size))
+        critical = mean + float(ndtri(SUM_SHARE * error)) * math.sqrt(variance) - 0.5 / size**2
+        mean, variance = expected_losses(_tied(actual, ties), one_run_design(size, size))
+        return critical >= 0.0 and float(ndtr((critical - mean) / math.sqrt(variance))) >= power
+
+    return enough
+
+
+def _rate_power(claim: Fnr, truth: Fnr, fpr: float, error: float, power: float) -> Callable[[int], bool]:
+    def enough(size: int) -> bool:
+        rank = best_rank(size, fpr)
+
+        def refuted(above: int) -> bool:
+            return crossing_probability(above, size, rank, size, claim) <= error
+
+        if not refuted(size):
+            return False
+        critical = _bisect(refuted, 0, size)
+        return crossing_probability(critical, size, rank, size, truth) >= power
+
+    return enough
+
+
+def _smallest(enough: Callable[[int], bool]) -> int:
+    """Double, then bisect; a rounded binomial makes `enough` flicker, which "about" covers."""
+    size = 2
+    while not enough(size):
+        size *= 2
+        if size > _MOST_CANDIDATES:
+            raise UnreachableTarget(
+                f"More than {_MOST_CANDIDATES} candidates would be needed, because the claim is too close to the truth"
+            )
+    return _bisect(enough, size // 2, size)
+
+
+def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The smallest number above `low` that holds, given that `high` does."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+# -- lower confidence bounds on what an attack reached ----------------------------------------------------------------
+
 
 Runs = RunScores | Sequence[RunScores] | Pooled
 # From all scores, a family of curves, the error and a seed: a lower bound on the parameter, and a sentence on what it

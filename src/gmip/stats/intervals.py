@@ -18,12 +18,20 @@ from scipy.special import expit, logit, ndtr, ndtri, stdtrit
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
-from gmip.stats._families import GaussianFamily, largest_rejected
-from gmip.stats._pooled_scores import Pooled, RunScores, checked_seed, pool
-from gmip.stats._rank_tests import RankSum, rank_sum
-from gmip.stats._rates import tpr_lower, tpr_spread, tpr_upper
-from gmip.stats._threshold import binomial_lower, binomial_upper, cross_fit
+from gmip.stats._rank_tests import (
+    GaussianFamily,
+    RankSum,
+    binomial_lower,
+    binomial_upper,
+    cross_fit,
+    largest_rejected,
+    rank_sum,
+    tpr_lower,
+    tpr_spread,
+    tpr_upper,
+)
 from gmip.stats.roc import tpr_at_fpr
+from gmip.stats.scores import Pooled, RunScores, checked_seed, pool
 
 __all__ = ["Estimate", "Metrics", "RocBand", "RunScores", "clopper_pearson", "roc_band", "summary"]
 

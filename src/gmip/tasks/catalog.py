@@ -17,8 +17,7 @@ from gmip import _validate as check
 from gmip._io import sha256
 from gmip._user_code import defined_at, ran, said_by, where
 from gmip.errors import GmipError, InvalidArgument
-from gmip.tasks.task import Task
-from gmip.tasks.task_check import check_task
+from gmip.tasks.task import Task, check_task
 
 __all__ = ["load", "names"]
 
@@ -43,7 +42,7 @@ def load(spec: str) -> Task:
     Raises
     ------
     InvalidArgument : there is no such task, file or function, or it does not return a Task that can be used: see
-        `gmip.tasks.task_check`. The sentence names the line in the user's file.
+        `gmip.tasks.task`. The sentence names the line in the user's file.
     DataUnavailable : the data are not on this machine and could not be fetched.
     """
     if spec in _MODULES:

@@ -13,7 +13,7 @@ import numpy as np
 
 from gmip import _numbers
 from gmip.tuning.privacy_target import PrivacyTarget
-from gmip.tuning.search_rounds import Tried
+from gmip.tuning.recipe_search import Tried
 from gmip.vocabulary import Kind, Rate, Recipe
 
 __all__ = ["FrontierPoint", "Quality", "TuneResult"]

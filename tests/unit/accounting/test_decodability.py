@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gmip import NoisySGD, account
-from gmip.accounting.decodability import list_caveat, outlook
+from gmip.accounting.claims import list_caveat, outlook
 
 MAP = Path(__file__).parents[3] / "docs" / "decoding-map.csv"
 CELLS = list(csv.DictReader(MAP.read_text(encoding="utf-8").splitlines()))

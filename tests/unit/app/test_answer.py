@@ -10,8 +10,7 @@ import pytest
 
 from gmip import account, calibrate
 from gmip.app.answer import answer
-from gmip.app.form import PRESETS
-from gmip.app.question import BadField, Question
+from gmip.app.form import PRESETS, BadField, Question
 from gmip.cli import main
 
 FORM = PRESETS["The paper's CIFAR-10 run"] | {"tpr": "0.03"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gmip.app.form import PRESETS
-from gmip.app.question import FIELDS, BadField, Question
+from gmip.app.form import FIELDS, PRESETS, BadField, Question
 
 FORM = PRESETS["The paper's CIFAR-10 run"] | {"tpr": "0.03"}
 

@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="canaries need the extra gmip[train]")
 import gmip
 from gmip.auditing import read_scores
 from gmip.canaries import DirectionCanaries
-from gmip.canaries.canary_files import TABLE, read_canaries, write_canaries
+from gmip.canaries.coins import TABLE, read_canaries, write_canaries
 from gmip.errors import FileError
 from tests.unit.canaries.test_planted_directions import noise_run
 

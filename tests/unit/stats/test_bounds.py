@@ -11,20 +11,31 @@ from scipy.stats import beta, binom, hypergeom
 from gmip.accounting.families import EpsilonDelta, Gaussian
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.stats import bounds
-from gmip.stats._families import EpsilonFamily, GaussianFamily, largest_rejected
-from gmip.stats._one_run import Guesses, _refuted, guess, refuted_parameter
-from gmip.stats._pooled_scores import RunScores, pool
-from gmip.stats._rank_tests import crossing_probability, expected_losses, level_at, one_run_design
-from gmip.stats._rates import chord, tpr_upper
-from gmip.stats._threshold import split_threshold
+from gmip.stats._rank_tests import (
+    EpsilonFamily,
+    GaussianFamily,
+    chord,
+    crossing_probability,
+    expected_losses,
+    largest_rejected,
+    level_at,
+    one_run_design,
+    split_threshold,
+    tpr_upper,
+)
 from gmip.stats.bounds import (
     METHODS,
+    Guesses,
+    _refuted,
     candidates_needed,
     claim_p_value,
     epsilon_lower_bound,
+    guess,
     mu_lower_bound,
+    refuted_parameter,
     tpr_lower_bound,
 )
+from gmip.stats.scores import RunScores, pool
 
 
 def gaussian_run(mu, members, non_members, seed=0):

@@ -6,10 +6,10 @@ from scipy.stats import binomtest
 
 from gmip.errors import InvalidArgument
 from gmip.stats import intervals
-from gmip.stats._pooled_scores import pool
 from gmip.stats._rank_tests import rank_sum
 from gmip.stats.intervals import Estimate, RunScores, clopper_pearson, roc_band, summary
 from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import pool
 
 
 def gaussian_run(mu, members, non_members, seed=0):

@@ -11,8 +11,7 @@ import torch
 
 from gmip.errors import DataUnavailable, GmipWarning
 from gmip.tasks import cifar10 as module
-from gmip.tasks.cifar10 import FILES, parse_images
-from gmip.tasks.resnet import WEIGHTS, ResNet56, features, pretrained_resnet56
+from gmip.tasks.cifar10 import FILES, WEIGHTS, ResNet56, features, parse_images, pretrained_resnet56
 from gmip.tasks.sources import DataFile, checksum, read
 from tests.unit.tasks.real import need
 

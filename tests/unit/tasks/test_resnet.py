@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
-from gmip.tasks.resnet import WEIGHTS, ResNet56, features, pretrained_resnet56
+from gmip.tasks.cifar10 import WEIGHTS, ResNet56, features, pretrained_resnet56
 from tests.unit.tasks.real import need
 
 

@@ -15,8 +15,8 @@ from gmip.report import write_tuning
 from gmip.report.tuning_page import tuning_html
 from gmip.tuning import TuneResult, tune
 from gmip.tuning.privacy_target import PrivacyTarget
-from gmip.tuning.search_rounds import Schedule
-from gmip.tuning.trial_work import Training, TrialWork
+from gmip.tuning.recipe_search import Schedule
+from gmip.tuning.trials import Training, TrialWork
 from gmip.tuning.tune_result import Quality
 from tests.unit.tuning.toy import toy_task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gmip.tuning.surrogate import Surrogate
+from gmip.tuning.recipe_search import Surrogate
 
 
 def test_the_peak_is_found_through_noise_and_offsets_of_seeds():
