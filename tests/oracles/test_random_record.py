@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from gmip import ChiSquared, Gaussian, NoisySGD, TradeOff, account, compose, stochastic_composition
+from tests.statistical.games import assert_bound
 
 Kind = tuple[tuple[float, int], ...]  # levels and in how many steps each
 Mixture = tuple[list[Kind], np.ndarray]  # kinds of records and their shares
@@ -121,6 +122,35 @@ def test_no_records_are_worse(noise_alone: bool, record: str, fpr: float) -> Non
     # The search comes near: the bound is not high for nothing. (Over time shares of the steps are rounded up, which
     # counts in a run of ten steps.)
     assert curve.tpr_at(fpr) <= (1.15 if record == "any-constant" else 1.9) * worst + curve.tpr_error
+
+
+def test_one_shuffled_epoch_covers_records_that_are_exposed_in_some_batches() -> None:
+    """The best test of one epoch against records of `level` times the mean K in `exposed` of 20 batches, 0 elsewhere.
+
+    In the batch that holds the record, N(0, I) is tested against N(shift e_1, (1 - 1/n) I), shift^2 = K/n. The record
+    is in each batch with the same chance, so the likelihood ratio of the epoch is the mean of those of its batches.
+    """
+    run = NoisySGD(dataset_size=2000, batch_size=100, num_steps=20, num_params=100, sampling="shuffled")
+    curve = account(run, susceptibility="any")
+    assert curve.kind == "bound" and "in a share of the steps" in curve.for_whom
+    rng, games, batches, n, d = np.random.default_rng(25), 100_000, 20, 100, 100
+    narrow = 1.0 - 1.0 / n
+    for level, exposed in ((4.0, 5), (2.0, 10), (20.0, 1), (1.0, 20)):
+        shift = np.where(np.arange(batches) < exposed, math.sqrt(level * d / n), 0.0)
+
+        def losses(member: bool, shift: np.ndarray = shift) -> np.ndarray:
+            along, rest = rng.standard_normal((games, batches)), rng.chisquare(d - 1, (games, batches))
+            if member:
+                rows, holds = np.arange(games), rng.integers(batches, size=games)
+                along[rows, holds] = shift[holds] + math.sqrt(narrow) * along[rows, holds]
+                rest[rows, holds] *= narrow
+            loss = 0.5 * (along**2 + rest) - 0.5 * ((along - shift) ** 2 + rest) / narrow - 0.5 * d * math.log(narrow)
+            return np.asarray(np.exp(loss).mean(axis=1))
+
+        null, member = losses(False), losses(True)
+        assert_bound(curve, null, member, rates=(0.01, 0.05, 0.1, 0.3))
+        if exposed == 5:  # where "any" once said .1916
+            assert np.mean(member > np.quantile(null, 0.9)) == pytest.approx(0.209, abs=0.006)
 
 
 def test_one_step_of_a_random_record() -> None:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from gmip import _validate as check
 from gmip.accounting._epoch import coarsely, epoch_atoms
+from gmip.accounting._loss import Atoms
 from gmip.accounting.claims import gdp_claim, gmip_claim
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose
 from gmip.accounting.families import Discrete, Gaussian
@@ -115,7 +116,7 @@ def account(
         if any(r.batch_size < r.dataset_size and unknown_others(r, known) == 0 for r in runs):
             known = 1.0  # so few others that none is unknown
         curves = [
-            random_record(runs, share, constant=record == "any-constant", parts=_one_sided)
+            random_record(runs, share, constant=record == "any-constant", parts=_in_a_share)
             for share in dict.fromkeys([known, 1.0])  # who knows less finds no more
         ]
         if all(r.noise_std > 0.0 for r in runs):  # nor does anybody find more than noise alone allows
@@ -217,20 +218,29 @@ def _exact(runs: Sequence[NoisySGD], test: StepTest) -> TradeOff:
 
 def _one_sided(run: NoisySGD, test: StepTest) -> list[tuple[TradeOff, int]]:
     """The steps (or epochs) of a run as independent tests of "not a member" against "member"."""
+    return _in_a_share(run, test, test, 1.0)
+
+
+def _in_a_share(run: NoisySGD, test: StepTest, rest: StepTest, share: float) -> list[tuple[TradeOff, int]]:
+    """The same with `test` in a share of the batches of every epoch (rounded up, the incomplete one included), `rest`
+    in the others; steps that are drawn anew, and epochs of one batch, all have `test`."""
     if run.sampling != "shuffled" or run.steps_per_epoch == 1:
         return [(test(run).subsample(run.sample_rate), run.num_steps)]
-    epochs, rest = divmod(run.num_steps, run.steps_per_epoch)
-    sizes = run.epoch_batches
-    kinds = [
-        (test(run if n == run.batch_size else _smaller(run, n))._atoms(), n / run.dataset_size, count)
-        for n, count in sizes
-    ]
+    epochs, left = divmod(run.num_steps, run.steps_per_epoch)
+    (_, full), *incomplete = run.epoch_batches
+    weight = run.sample_rate
+
+    def epoch(count: int) -> list[tuple[Atoms, float, int]]:
+        taken = max(math.ceil(share * count - 1.0e-9), 1)
+        kinds = [(test(run)._atoms(), weight, taken)]
+        return kinds if taken == count else [*kinds, (rest(run)._atoms(), weight, count - taken)]
+
     parts: list[tuple[TradeOff, int]] = []
     if epochs:
-        parts.append((Discrete(epoch_atoms(kinds)), epochs))
-    if rest:  # the run ends within an epoch
-        atoms, weight, _ = kinds[0]
-        parts.append((Discrete(epoch_atoms([(atoms, weight, rest)])), 1))
+        last = [(test(_smaller(run, n))._atoms(), n / run.dataset_size, count) for n, count in incomplete]
+        parts.append((Discrete(epoch_atoms([*epoch(full), *last])), epochs))
+    if left:  # the run ends within an epoch
+        parts.append((Discrete(epoch_atoms(epoch(left))), 1))
     return parts
 
 

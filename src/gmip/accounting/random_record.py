@@ -45,8 +45,10 @@ AnyRecord = Literal["any", "any-constant"]
 ANY: tuple[AnyRecord, ...] = ("any", "any-constant")
 
 Array = NDArray[np.float64]
-# The steps (or epochs) of a run as independent tests, given the test of a step in which the record takes part.
-Parts = Callable[[NoisySGD, Callable[[NoisySGD], TradeOff]], list[tuple[TradeOff, int]]]
+StepTest = Callable[[NoisySGD], TradeOff]
+# The steps (or epochs) of a run as independent tests, given the test of a step in which the record takes part, the test
+# of one in which it is not exposed, and the share of an epoch's batches in which it is.
+Parts = Callable[[NoisySGD, StepTest, StepTest, float], list[tuple[TradeOff, int]]]
 
 _EPSILONS = np.concatenate(
     [np.linspace(-18.0, -1.0, 200)[:-1], np.linspace(-1.0, 6.0, 700), np.linspace(6.0, 25.0, 200)[1:]]
@@ -73,10 +75,23 @@ def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, par
     says by how much the grids and cells can have overstated the TPR at rates from 1e-4 to 0.3.
     """
     if known == 1.0 and all(r.sampling == "poisson" for r in runs):  # a record's own gradient: the mean is the most
-        return compose([part for run in runs for part in parts(run, lambda r: Gaussian(noise_mu_step(r)))])
+        return compose([part for run in runs for part in parts(run, _noise_alone, _noise_alone, 1.0)])
     steady = constant or all(r.batch_size == r.dataset_size for r in runs)  # of stacked gradients only the sum matters
+    if not steady:
+        runs = [_whole_epochs(run) for run in runs]
     with coarsely():  # cells are coarser still
         return _searched(_Family(list(runs), known, parts), steady=steady)
+
+
+def _whole_epochs(run: NoisySGD) -> NoisySGD:
+    """One epoch and a part of another as two: there is no share of epochs to choose between."""
+    epoch = run.steps_per_epoch
+    between = run.sampling == "shuffled" and 1 < epoch < run.num_steps < 2 * epoch
+    return run.replace(num_steps=2 * epoch) if between else run
+
+
+def _noise_alone(run: NoisySGD) -> TradeOff:
+    return Gaussian(noise_mu_step(run))
 
 
 def _searched(family: _Family, *, steady: bool) -> TradeOff:
@@ -105,9 +120,12 @@ class _Family:
     def __init__(self, runs: list[NoisySGD], known: float, parts: Parts) -> None:
         self._runs, self._known, self._take_apart = runs, known, parts
         self._parts = lru_cache(maxsize=None)(self._apart)
+        self.test = lru_cache(maxsize=None)(self._tested)
         self.tpr_error = 0.0
+        #: Batches of the epoch if the run is one: there a share of the steps is a share of them.
+        self._batches = _batches_of_one_epoch(runs)
         #: A record is exposed in one step (or epoch) at least, or not at all.
-        self.least_share = 1.0 / max(times for _, times in self._parts(0.0))
+        self.least_share = 1.0 / (self._batches or max(times for _, times in self._parts(0.0)))
         #: No record has a level above this.
         self.largest_level = self._largest()
         #: From here on hardly anything changes.
@@ -176,7 +194,7 @@ class _Family:
     def _stacked(self, run: NoisySGD) -> int:
         return run.num_steps if run.batch_size == run.dataset_size else 1
 
-    def test(self, run: NoisySGD, level: float) -> TradeOff:
+    def _tested(self, run: NoisySGD, level: float) -> TradeOff:
         """One step in which the record takes part."""
         if self._known == 1.0:
             # Of two different members; of two draws from the distribution the mean is exactly 2 C^2.
@@ -201,18 +219,36 @@ class _Family:
             lambda crowd: crowd.test(own, rank, noise, reach=reach, share=share, stacked=self._stacked(run)),
         )
 
-    def _apart(self, level: float) -> list[tuple[TradeOff, int]]:
-        """All steps (or epochs), the record having this level in each."""
-        apart = [part for run in self._runs for part in self._take_apart(run, lambda r: self.test(r, level))]
+    def _apart(self, level: float, share: float = 1.0) -> list[tuple[TradeOff, int]]:
+        """All steps (or epochs), the record having this level in each, or in a share of the batches of each epoch."""
+        apart = [
+            part
+            for run in self._runs
+            for part in self._take_apart(run, lambda r: self.test(r, level), lambda r: self.test(r, 0.0), share)
+        ]
         # Curves that compose in closed form stay what they are; of the others the test is kept, not made again.
         return [(c if isinstance(c, (Gaussian, GaussianPair)) else Discrete(c._atoms()), times) for c, times in apart]
 
+    def between(self, low: float, high: float) -> tuple[float, float]:
+        """The highest share of the lower half of a range of shares, and the lowest of the upper half."""
+        middle = math.sqrt(low * high)
+        if self._batches is None:
+            return middle, middle
+        batches = max(math.floor(middle * self._batches + 1.0e-9), 1)  # records are exposed in whole batches
+        return batches / self._batches, (batches + 1) / self._batches
+
     def taken(self, share: float) -> float:
         """The share of the steps in which a record is exposed that is exposed in `share` of them: whole steps."""
+        if self._batches is not None:
+            return max(math.ceil(share * self._batches - 1.0e-9), 1) / self._batches
         return max(max(math.ceil(share * times), 1) / times for _, times in self._parts(0.0))
 
     def deltas(self, share: float, level: float) -> Array:
         """delta of the whole run at each of `_EPSILONS`."""
+        if self._batches is not None:
+            curve = compose(self._parts(level, share))
+            self.tpr_error = max(self.tpr_error, curve.tpr_error)
+            return np.clip(curve._deltas(_EPSILONS), 0.0, 1.0)
         exposed = [(c, max(math.ceil(share * times), 1)) for c, times in self._parts(level)]
         # In the rest of the steps the record is at the mean, and still changes the variance.
         rest = [
@@ -231,6 +267,13 @@ class _Family:
     def _idle(self) -> float:
         """Advantage over a record that is at the mean in all steps."""
         return max(compose(self._parts(0.0)).advantage(), 0.0)
+
+
+def _batches_of_one_epoch(runs: Sequence[NoisySGD]) -> int | None:
+    """How many batches a run has that is one shuffled epoch, or a part of one; None for other runs."""
+    if len(runs) > 1 or runs[0].sampling != "shuffled" or not 1 < runs[0].steps_per_epoch >= runs[0].num_steps:
+        return None
+    return runs[0].num_steps
 
 
 def _uncentred_rank(run: NoisySGD) -> float:
@@ -263,9 +306,9 @@ class _Cell:
         by_share = self.share / self.least_share
         by_level = self.level / max(self.least_level, 0.1 * self.level) if math.isfinite(self.level) else 4.0
         if by_share > by_level:
-            middle = math.sqrt(self.share * self.least_share)
+            middle, above = family.between(self.least_share, self.share)
             lower = _Cell(self.least_share, middle, self.least_level, self.level, family.deltas(middle, self.level))
-            return [lower, _Cell(middle, self.share, self.least_level, self.level, self.deltas)]
+            return [lower, _Cell(above, self.share, self.least_level, self.level, self.deltas)]
         if math.isinf(self.level):
             middle = 2.0 * self.least_level
         else:
