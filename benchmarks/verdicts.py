@@ -15,14 +15,13 @@ from collections import Counter
 import numpy as np
 
 from gmip.accounting.families import Gaussian
-from gmip.auditing.attacker_answers import DEFAULT_GOAL, attacker_answers
-from gmip.auditing.check_schema import CheckOutcome, RunCheck
+from gmip.auditing.attacker_answers import attacker_answers
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.promises import promise
 from gmip.auditing.schema import AttackerAnswer, Verdict
-from gmip.auditing.verdict import tpr_lower_bounds, unmatched, verdict
+from gmip.auditing.verdict import tpr_lower_bounds, verdict
 from gmip.stats import RunScores
-from gmip.vocabulary import Claim
+from gmip.vocabulary import Claim, Rate
 
 TRUTHS = {  # mu
     "no leak": 0.0,
@@ -36,12 +35,6 @@ PROMISES = {
     "forecast (mu 0.5)": (0.5, "forecast"),
 }
 SIZES = (50, 1000)
-
-_FAILED = RunCheck(
-    outcomes=(CheckOutcome(check="scale", title="Scale", status="failed", sentence="The gradient is a sum."),),
-    steps=(0,),
-    level=0.01,
-)
 
 
 def audit(mu: float, size: int, promised: tuple[float, str], sound: bool, seed: int) -> tuple[AttackerAnswer, Verdict]:
@@ -67,13 +60,13 @@ def audit(mu: float, size: int, promised: tuple[float, str], sound: bool, seed: 
     (answer,) = attacker_answers(
         [outcome],
         (promise("claimed", "Promised", curve, standing="approximation", fprs=(0.01, 0.1)),),
-        goal=DEFAULT_GOAL,
+        goal=Rate(0.05, 0.01),
         lower=tpr_lower_bounds({"attack": runs}, fpr=0.01, confidence=0.95, seed=0),
         confidence=0.95,
         sound_record=sound,
     )
-    judged = verdict([outcome], curve, fpr=0.01, confidence=0.95)
-    return answer, judged if sound else unmatched(judged, _FAILED)
+    doubts = () if sound else ("record",)
+    return answer, verdict([outcome], curve, fpr=0.01, confidence=0.95, doubts=doubts)
 
 
 def main() -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import gmip
 from gmip import _numbers
-from gmip.auditing.attacker_answers import answers_of
 from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.cli import main as command_line
 from gmip.report import answer_words, read_result
@@ -61,7 +60,7 @@ def multiplier(run: RunAudit) -> str:
 def found(result: AuditResult, run: RunAudit) -> list[str]:
     """A line for each attacker."""
     lines = []
-    for answer in answers_of(run, result.confidence):
+    for answer in run.answers:
         measured, _ = answer_words.exposure(run, answer)
         share = "nothing measured" if measured is None else f"finds {_numbers.percent(measured, 'nearest')} at 1%"
         leak, target = answer_words.badges(answer)

@@ -24,10 +24,11 @@ from typing import BinaryIO, Final, Self
 
 from filelock import lock_descriptor, unlock_descriptor
 
-from gmip.errors import FileError, GmipError
+from gmip.errors import FileError, GmipError, InvalidArgument
 
 __all__ = [
     "Lock",
+    "hold_folder",
     "make_folder",
     "open_file",
     "read",
@@ -316,3 +317,16 @@ def sha256_of_file(path: Path) -> str:
     """64 hex digits."""
     with reading(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hold_folder(folder: str | os.PathLike[str]) -> Lock:
+    """A lock on a folder, which is made if need be: a second process is refused, with the id of the first."""
+    path = Path(folder)
+    try:
+        make_folder(path)
+    except FileError as error:
+        why = getattr(error.__cause__, "strerror", None) or "it cannot be written"
+        raise InvalidArgument(
+            f"cannot be made a folder ({why})", argument="out", value=str(folder), remedy="name another"
+        ) from None
+    return Lock(path / ".lock", wait=False, signed=True)

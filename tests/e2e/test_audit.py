@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gmip.auditing import hold_folder
+from gmip._io import hold_folder
 from gmip.cli import main
 from gmip.errors import FileError
 from gmip.report import answer_words, read_result
@@ -86,7 +86,7 @@ def test_who_is_out_there(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     (audited,) = result.runs
     assert [one.attack for one in audited.attacks] == ["loss"]
     assert [one.sees for one in audited.answers] == ["predictions"]
-    assert audited.goal is not None and (audited.goal.tpr, audited.goal.fpr) == (0.3, 0.1)
+    assert (audited.goal.tpr, audited.goal.fpr) == (0.3, 0.1)
     assert (tmp_path / "a" / "report-to-share.html").exists()
     capsys.readouterr()
     assert gmip(*arguments, "--attacks", "glir") == 2

@@ -76,7 +76,7 @@ def test_a_seed_that_leaks_members_is_found(tmp_path: Path) -> None:
     train(task, seed=42, out=tmp_path / "run")
     run = only_run(gmip.audit(task, runs=[tmp_path / "run"], seed=1))
     assert run.verdict.kind == "exposed"
-    assert "Guessed seed" in run.verdict.headline
+    assert run.verdict.attack == "seed"
     assert outcome(run, "seed").auc.value == 1.0
     assert any("seed can be guessed" in advice.text for advice in run.advice)
 

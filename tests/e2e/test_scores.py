@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmip.auditing import PREDICTION_ROLES, SUFFIXES, hold_folder
+from gmip._io import hold_folder
+from gmip.auditing import PREDICTION_ROLES, SUFFIXES
 from gmip.report import read_result
 from tests.e2e.cli import assert_one_sentence
 

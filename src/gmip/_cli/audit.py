@@ -13,7 +13,7 @@ from gmip._cli import cluster, options, parse
 from gmip._cli.audit_printout import print_audit
 from gmip._cli.errors import BadRequest, needs_extra
 from gmip._cli.stages import stages, warnings_in_one_line
-from gmip._io import writing
+from gmip._io import hold_folder, writing
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, Gate
@@ -323,15 +323,15 @@ def audit(
         shared = settings.get("shadows", {})
         given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | trained
     config = pipeline.make_config(settings | given, path)
-    with pipeline.hold_folder(config.out):
+    with hold_folder(config.out):
         with warnings_in_one_line(), stages() as watch:
             try:
-                audited = pipeline.run_audit(config, watch=watch, command=context.obj)
+                result = pipeline.run_audit(config, watch=watch, command=context.obj)
             except KeyboardInterrupt:
                 print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
                 raise
-        written = report.write_report(audited.result, config.out, candidates=audited.candidates, share=share)
-    _finish(audited.result, written, junit=junit, json=json)
+        written = report.write_report(result, config.out, candidates=result.candidates, share=share)
+    _finish(result, written, junit=junit, json=json)
 
 
 def _remove_former(junit: str | None) -> None:
@@ -372,11 +372,11 @@ def _audit_table(
     with needs_extra("audit", "gmip audit"):
         from gmip import auditing, report
     table = auditing.read_scores(path, columns, attacks)
-    with auditing.hold_folder(out), stages() as watch:
+    with hold_folder(out), stages() as watch:
         by = auditing.Standards(**standards)
-        audited = auditing.audit_score_table(table, by, path=path, title=title, command=command, watch=watch)
-        written = report.write_report(audited.result, out, candidates=audited.candidates, share=share)
-    _finish(audited.result, written, junit=junit, json=json)
+        result = auditing.audit_score_table(table, by, path=path, title=title, command=command, watch=watch)
+        written = report.write_report(result, out, candidates=result.candidates, share=share)
+    _finish(result, written, junit=junit, json=json)
 
 
 def _finish(result: AuditResult, written: Written, *, junit: str | None, json: bool) -> None:

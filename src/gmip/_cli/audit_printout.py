@@ -48,15 +48,15 @@ def _promise(run: RunAudit, label: str) -> str:
 
 def print_audit(result: AuditResult, written: Written) -> None:
     """The answers about each run, the price of its advice where that was measured, and where the report is."""
-    from gmip.auditing.attacker_answers import answers_of
     from gmip.report import answer_words
-    from gmip.report.sentences import beyond_reach, cautions, label
+    from gmip.report.sentences import beyond_reach, cautions
+    from gmip.report.verdict_words import label
 
     if len(result.runs) > 1:
         print(answer_words.ship(result).words)
     for one in result.runs:
         rows = [("run", one.name)]
-        for answer in answers_of(one, result.confidence):
+        for answer in one.answers:
             leak, target = answer_words.badges(answer)
             rows.append((answer_words.who(answer), f"{leak.text}. {target.text}."))
         rows.append(("the promise", _promise(one, label(one.verdict))))

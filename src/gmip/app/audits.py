@@ -15,8 +15,8 @@ from gmip import _numbers
 from gmip._html import Html, join, tag
 from gmip._io import open_file
 from gmip.app.frame import frame
-from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of
-from gmip.auditing.schema import AuditResult, Evidence, RunAudit
+from gmip.auditing.schema import AuditResult, Finding, RunAudit
+from gmip.report.answer_words import LEAKS, TARGETS
 from gmip.vocabulary import SAMPLINGS
 
 __all__ = ["FoundAudit", "audits_page", "find_audits", "read_report"]
@@ -138,7 +138,7 @@ def _rows(audit: FoundAudit) -> list[Html]:
         return [tag("tr", first, tag("td", "result.json cannot be read", colspan=7))]
     rows = []
     for run in audit.result.runs:
-        answer = next(iter(answers_of(run, audit.result.confidence)), None)  # about the strongest attacker
+        answer = next(iter(run.answers), None)  # about the strongest attacker
         found = None if answer is None else answer.evidence
         accuracy = run.facts.test_accuracy
         cells = (
@@ -156,7 +156,7 @@ def _rows(audit: FoundAudit) -> list[Html]:
 
 def _calculated(run: RunAudit) -> Html | str:
     """A link to the calculator with what the run was; not where its training is not known."""
-    f, goal = run.facts, run.goal or DEFAULT_GOAL
+    f, goal = run.facts, run.goal
     if not (f.dataset_size and f.batch_size and f.num_steps and f.num_params and f.sampling in SAMPLINGS):
         return "not known"
     form = {
@@ -174,6 +174,6 @@ def _calculated(run: RunAudit) -> Html | str:
     return tag("a", "Open", href=f"/?{urlencode(form)}", aria_label=f"Open {run.name} in the calculator")
 
 
-def _evidence(found: Evidence) -> str:
+def _evidence(found: Finding) -> str:
     share = _numbers.percent(min(max(found.tpr.value, 0.0), 1.0), "nearest")
     return f"{found.title}: {share} at {_numbers.rate(found.fpr)} false alarms"

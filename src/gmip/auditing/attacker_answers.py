@@ -14,7 +14,7 @@ from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
     Estimate,
-    Evidence,
+    Finding,
     GroupOutcome,
     Promise,
     RunAudit,
@@ -25,10 +25,6 @@ from gmip.stats import candidates_needed, noticeable_mu
 from gmip.vocabulary import Rate
 
 __all__ = [
-    "DEFAULT_GOAL",
-    "LEAKS",
-    "TARGETS",
-    "answers_of",
     "attacker_answers",
     "enough_candidates",
     "exposed_group",
@@ -36,31 +32,9 @@ __all__ = [
     "with_groups",
 ]
 
-DEFAULT_GOAL: Final = Rate(0.05, 0.01)
-LEAKS: Final = {  # what badges say, wherever they are shown
-    "leak": "Leak measured",
-    "none-seen": "No leak seen",
-    "too-few": "Too few records to tell",
-    "blind": "Nothing was measured",
-}
-TARGETS: Final = {
-    "guaranteed": "Target guaranteed",
-    "not-guaranteed": "Target not guaranteed",
-    "missed": "Target missed",
-}
 _HOPELESS: Final = 100  # where ties ask for this many times the candidates, the score measures nothing
 _FALSE_ALARMS: Final = 5  # fewer make a rate that a sentence should not rest on
 _ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
-
-
-def answers_of(run: RunAudit, confidence: float) -> tuple[AttackerAnswer, ...]:
-    """The answers about a run; of an older result as far as what it holds allows."""
-    if run.answers:
-        return run.answers
-    goal = run.goal or DEFAULT_GOAL
-    at = rate_key(goal.fpr)
-    lower = {one.attack: one.tpr_at[at].lower for one in run.attacks if at in one.tpr_at}
-    return attacker_answers(run.attacks, run.promises, goal=goal, lower=lower, confidence=confidence)
 
 
 def attacker_answers(
@@ -167,9 +141,9 @@ def promise_of(run: RunAudit, answer: AttackerAnswer) -> Promise | None:
     own = next((one for one in run.promises if one.key == ("list" if answer.knows else "claimed")), None)
     if answer.why not in ("bound", "unchecked"):
         return own
-    fpr = (run.goal or DEFAULT_GOAL).fpr
+    fpr = run.goal.fpr
     covering = [p for p in run.promises if p is own or p.key in ("gdp", "list")]
-    return next((p for p in covering if p.is_bound and _promised(p, fpr) == answer.promised), own)
+    return next((p for p in covering if p.is_bound and p.tpr(fpr) == answer.promised), own)
 
 
 def _leak(
@@ -206,7 +180,7 @@ def enough_candidates(
         return None
 
 
-def _clearest(attacks: Sequence[AttackOutcome], promise: Promise | None) -> Evidence | None:
+def _clearest(attacks: Sequence[AttackOutcome], promise: Promise | None) -> Finding | None:
     """The attack and rate whose lower end is farthest from guessing, in mu; rates that rest on enough false alarms."""
     every = [(one, key, found) for one in attacks for key, found in one.tpr_at.items() if is_rate(key)]
     if not every:
@@ -223,11 +197,11 @@ def _excess(fpr: float, tpr: Estimate) -> float:
     return float(ndtri(min(tpr.lower, 1.0 - 1.0e-9)) - ndtri(fpr))
 
 
-def _at(attack: AttackOutcome, key: str, promise: Promise | None) -> Evidence | None:
+def _at(attack: AttackOutcome, key: str, promise: Promise | None) -> Finding | None:
     if key not in attack.tpr_at:
         return None
     promised = None if promise is None else promise.tpr_at.get(key)
-    return Evidence(attack=attack.attack, title=attack.title, fpr=float(key), tpr=attack.tpr_at[key], promised=promised)
+    return Finding(attack=attack.attack, title=attack.title, fpr=float(key), tpr=attack.tpr_at[key], promised=promised)
 
 
 def _target(
@@ -239,11 +213,11 @@ def _target(
     sound_record: bool,
     checked: bool,
 ) -> dict[str, Any]:
-    promised = None if own is None else _promised(own, goal.fpr)
+    promised = None if own is None else own.tpr(goal.fpr)
     if lower > goal.tpr:
         return {"target": "missed", "why": "measured", "promised": promised}
-    bounds = [_promised(p, goal.fpr) for p in covering if p.is_bound and p.standing != "given"]
-    least = min((bound for bound in bounds if bound is not None), default=1.0)
+    bounds = [p.tpr(goal.fpr) for p in covering if p.is_bound and p.standing != "given"]
+    least = min(bounds, default=1.0)
     if refuted:
         why = "refuted"
     elif not sound_record:
@@ -259,10 +233,3 @@ def _target(
     else:
         why = "given" if own.standing == "given" else "forecast"
     return {"target": "not-guaranteed", "why": why, "promised": promised}
-
-
-def _promised(promise: Promise, fpr: float) -> float | None:
-    """The promised TPR at a rate: exact where it is known, else the next point of the curve at a higher rate."""
-    if rate_key(fpr) in promise.tpr_at:
-        return promise.tpr_at[rate_key(fpr)]
-    return next((t for f, t in zip(promise.curve.fpr, promise.curve.tpr, strict=True) if f >= fpr), None)

@@ -98,7 +98,7 @@ def audit_predictions(
     )
     return audit_score_table(
         table, standards, path=path, title=title, command="gmip.audit_predictions(...)", name="predictions"
-    ).result
+    )
 
 
 def _table(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, Self, overload
 
 from pydantic import Field, PrivateAttr, model_validator
 
-from gmip._html import card
-from gmip._svg import picture
+from gmip._numbers import rate_key
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, WhatIf
 from gmip.auditing.check_schema import RunCheck
 from gmip.auditing.frozen import Count, Frozen, Share
+from gmip.errors import InvalidArgument
 from gmip.vocabulary import Kind, Rate
 
 __all__ = [
@@ -21,10 +22,12 @@ __all__ = [
     "AttackerAnswer",
     "AuditResult",
     "Band",
+    "Candidate",
+    "Candidates",
     "Curve",
     "Estimate",
-    "Evidence",
     "Exposed",
+    "Finding",
     "Gate",
     "GroupOutcome",
     "IndividualPromises",
@@ -34,14 +37,21 @@ __all__ = [
     "RunAudit",
     "RunFacts",
     "Sees",
+    "Source",
+    "Suspicion",
+    "ThreatModel",
     "Verdict",
     "VerdictKind",
+    "merged",
 ]
 
 FORMAT: Literal["gmip-audit"] = "gmip-audit"
 VERSION: Literal[1] = 1
 
 VerdictKind = Literal["consistent", "exposed", "inconclusive", "measured"]  # measured: nothing was promised
+Doubt = Literal["noise-unchecked", "suspect", "record"]
+Source = Literal["recorded", "trained", "released", "estimator", "predictions", "scores"]  # what was audited
+ThreatModel = Literal["training", "released", "predictions", "scores"]  # what attackers are taken to see
 # What an attacker sees, the most first; "scores" where only the scores of somebody's attack are known.
 Sees = Literal["gradients", "weights", "predictions", "scores"]
 Standing = Literal["proved", "approximation", "given", "measured"]
@@ -99,8 +109,7 @@ class Promise(Frozen):
     name : for people.
     standing : how far it can be trusted: proved under `assumptions`, an approximation, given by whoever asked for the
         audit, or measured.
-    kind : "bound", if no attacker of `for_whom` does better under `assumptions`; "forecast", if one can. None in
-        results of an earlier gmip.
+    kind : "bound", if no attacker of `for_whom` does better under `assumptions`; "forecast", if one can.
     for_whom : the record and the attacker that it is about.
     mu : the Gaussian trade-off that covers the curve; None if it has none.
     tpr_at : FPR as a string ("0.01") -> TPR.
@@ -113,16 +122,22 @@ class Promise(Frozen):
     mu: float | None
     auc: Share
     tpr_at: dict[str, Share]
+    kind: Kind
     assumptions: tuple[str, ...] = ()
-    kind: Kind | None = None
     for_whom: str | None = None
     caveat: str | None = None
     adjacency: str | None = None  # of differential privacy: how neighbouring data sets differ
 
+    def tpr(self, fpr: float) -> float:
+        """The TPR at a rate: exact where it is known, else that of the next point of the curve at a higher rate."""
+        if rate_key(fpr) in self.tpr_at:
+            return self.tpr_at[rate_key(fpr)]
+        return next((t for f, t in zip(self.curve.fpr, self.curve.tpr, strict=True) if f >= fpr), 1.0)
+
     @property
     def is_bound(self) -> bool:
         """Whether "at most" can be said of it."""
-        return self.standing == "proved" if self.kind is None else self.kind == "bound"
+        return self.kind == "bound"
 
 
 class MuBound(Frozen):
@@ -148,7 +163,7 @@ class AttackOutcome(Frozen):
     tpr_at: dict[str, Estimate]  # FPR as a string -> TPR
     balanced_accuracy: Estimate
     advantage: Estimate
-    # Bounds hold at the audit's confidence for all attacks together, so for the strongest, too (older results: each).
+    # Bounds hold at the audit's confidence for all attacks together, so for the strongest, too .
     mu_lower: Annotated[float, Field(ge=0.0)]  # the default bound
     mu_bounds: tuple[MuBound, ...]  # all of them, each for itself
     epsilon_lower: Annotated[float, Field(ge=0.0)]
@@ -161,12 +176,18 @@ class AttackOutcome(Frozen):
     # Blocks of at least 1% of the candidates that share a score, as shares of all of them, ranked from low to high.
     ties: tuple[tuple[Share, Share], ...] = ()
     facts: dict[str, str | bool | int | float] = Field(default_factory=dict)  # that the attack tells about itself
-    notes: tuple[str, ...] = ()  # warnings of the attack (older results: its facts, too)
+    notes: tuple[str, ...] = ()  # warnings of the attack
 
     @property
     def blind(self) -> bool:
         """Whether all candidates have the same score, so that the attack is evidence of nothing."""
         return self.roc.fpr == (0.0, 1.0) and self.roc.tpr == (0.0, 1.0)
+
+    def tpr(self, fpr: float) -> float:
+        """The measured TPR at a rate, as tables have it; else the highest at no more false alarms."""
+        if rate_key(fpr) in self.tpr_at:
+            return min(max(self.tpr_at[rate_key(fpr)].value, 0.0), 1.0)
+        return max(t for f, t in zip(self.roc.fpr, self.roc.tpr, strict=True) if f <= fpr)
 
     @property
     def largest_tie(self) -> float:
@@ -175,18 +196,68 @@ class AttackOutcome(Frozen):
 
 
 class Verdict(Frozen):
-    """The answer. `headline` is one sentence for everybody, `reasons` are for those who ask why."""
+    """Whether the attacks refute what was claimed.
+
+    Attributes
+    ----------
+    kind : "exposed", some attack refutes the claim; "consistent", none does and one that is clearly broken would have
+        been noticed; "inconclusive", none does and that says little; "measured", nothing was claimed.
+    reason : of the test itself. "refuted" (exposed); "enough" candidates (consistent); "blind", all scores are alike,
+        "weak-claim", it excludes next to nothing, "ties", most scores are alike, or "too-few" candidates
+        (inconclusive); "no-claim" (measured).
+    attack : the attack that it rests on: the one that refutes the claim, else the strongest that was judged by it;
+        None: none was run.
+    judged_by : the curve that was tested, by its key among the run's.
+    allowed, allowed_auc, allowed_kind : the TPR at the goal's FPR and the AUC of that curve, and whether it is a bound;
+        None: nothing was claimed.
+    noticeable_auc : the AUC of the least excess that an audit should notice, where the test asks for one.
+    candidates : of each kind that the attack with the fewest ties had, where their number counts.
+    candidates_needed : members + non-members that would decide; None: no number would, or enough are there.
+    list_leak : the attack by which somebody who holds a list finds more than the claim allows others, or
+        None.
+    doubts : why nothing is "consistent" although the test said so: declared noise could not be checked, the attacks
+        may have looked at the wrong thing (`RunAudit.suspicion`), the record does not match the declared run.
+    """
 
     kind: VerdictKind
-    headline: str
-    reasons: tuple[str, ...]
-    candidates_needed: Count | None = None  # inconclusive: members + non-members that would decide
-    # Whether an attacker who holds a list finds more than is promised about others; the headline says so.
-    list_leak: bool = False
-    unmatched: bool = False  # the check of the record failed; the headline begins with that
+    reason: Literal["refuted", "enough", "blind", "weak-claim", "ties", "too-few", "no-claim"]
+    attack: str | None
+    judged_by: Literal["claimed", "list"] = "claimed"
+    allowed: Share | None = None
+    allowed_auc: Share | None = None
+    allowed_kind: Kind | None = None
+    noticeable_auc: Share | None = None
+    candidates: Count | None = None
+    candidates_needed: Count | None = None
+    list_leak: str | None = None
+    doubts: tuple[Doubt, ...] = ()
+
+    @property
+    def unmatched(self) -> bool:
+        """Whether the record fails its check."""
+        return "record" in self.doubts
 
 
-class Evidence(Frozen):
+class Suspicion(Frozen):
+    """A sign that the attacks looked at the wrong thing.
+
+    Attributes
+    ----------
+    kind : the model answers its own training records "worse-than-guessing", or "no-better-than-guessing"; or members
+        score lower than non-members beyond chance ("turned").
+    accuracy, guessing : on the training records, and of guessing, of the first two.
+    attack : the most turned one.
+    blinding : whether an audit that finds nothing clears nothing, so that no gate passes by it.
+    """
+
+    kind: Literal["worse-than-guessing", "no-better-than-guessing", "turned"]
+    blinding: bool
+    accuracy: Share | None = None
+    guessing: Share | None = None
+    attack: str | None = None
+
+
+class Finding(Frozen):
     """The measurement that says most about a leak, and what was promised there."""
 
     attack: str
@@ -224,7 +295,7 @@ class AttackerAnswer(Frozen):
     sees: Sees
     knows: Share = 0.0
     leak: Literal["leak", "none-seen", "too-few", "blind"]
-    evidence: Evidence | None = None
+    evidence: Finding | None = None
     noticed: Share | None = None
     needed: Count | None = None
     target: Literal["guaranteed", "not-guaranteed", "missed"]
@@ -306,7 +377,7 @@ class Gate(Frozen):
     within_group: bool = False  # `tpr_lower` is that of the most exposed group, which alone is above the limit
     blind: bool = False  # it could not fail: too few candidates, or no attack told any two of them apart
     noticeable_tpr: Share | None = None  # about the least TPR with which it fails with a chance of 80%
-    doubted: bool = False  # the attacks looked at the wrong thing (`RunAudit.suspect`): not passed, without a finding
+    doubted: bool = False  # the attacks looked at the wrong thing (`RunAudit.suspicion`): not passed, nothing found
 
 
 class RunFacts(Frozen):
@@ -333,27 +404,33 @@ class RunAudit(Frozen):
     """All about one run."""
 
     name: str
+    source: Source
     path: str | None  # of its trace, or of the file of scores
     task: str = ""  # empty: not known
     facts: RunFacts = RunFacts()
     promises: tuple[Promise, ...]  # the first is what the verdict is about; none: nothing was promised
     attacks: tuple[AttackOutcome, ...]  # the strongest first, those who hold a list of members last
     verdict: Verdict
-    goal: Rate | None = None  # what is good enough: at most this TPR at this FPR; None: an older result
+    goal: Rate  # what is good enough: at most this TPR at this FPR
     answers: tuple[AttackerAnswer, ...] = ()  # one for each kind of attacker that was tried, who sees most first
     advice: tuple[Advice, ...] = ()
     tried: TriedAccuracy | None = None  # of the run as it is, under the same conditions as those of the advice
     tried_left_out: str | None = None  # a sentence on the ways whose accuracy was not measured, and why
-    what_if: WhatIf | None = None  # None: not known how the model was trained, or an older result
+    what_if: WhatIf | None = None  # None: not known how the model was trained
     exposed: tuple[Exposed, ...] = ()
     exposed_by: str | None = None  # the attack that ranked them
     groups: tuple[GroupOutcome, ...] = ()  # the most exposed first
     grouped_by: str | None = None  # what the groups are, such as "class"
     individual: IndividualPromises | None = None  # None: nothing is known about single records
     gate: Gate | None = None
-    check: RunCheck | None = None  # of the record; None: there was none to check, or an earlier gmip audited
-    suspect: str | None = None  # why the attacks may have looked at the wrong thing; a headline begins with it
+    check: RunCheck | None = None  # of the record; None: there was none to check
+    suspicion: Suspicion | None = None  # that the attacks looked at the wrong thing
     warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
+
+    @property
+    def suspect(self) -> bool:
+        """Whether the attacks may have looked at the wrong thing, and found nothing that shows the contrary."""
+        return self.suspicion is not None and not any(one.mu_lower > 0.0 for one in self.attacks)
 
     def __repr__(self) -> str:
         return f"<RunAudit {self.name!r}: {self.verdict.kind}, {len(self.attacks)} attacks>"
@@ -370,6 +447,39 @@ class Provenance(Frozen):
     platform: str
     fingerprints: dict[str, str]  # of the data, by part
     config: dict[str, object] = Field(default_factory=dict)
+
+
+class Candidate(NamedTuple):
+    """A record that was attacked: who it is, what the strongest attack says about it, and the truth."""
+
+    id: int | str
+    member: bool
+    score: float
+    p_value: float | None = None
+    posterior: float | None = None  # at even prior odds
+    susceptibility: float | None = None
+    group: str | None = None
+    own_mu: float | None = None  # by its own gradients along the run
+
+
+@dataclass(frozen=True)
+class Candidates(Sequence[Candidate]):
+    """Candidates as a table, the most exposed first; `columns` are fields of `Candidate`, None where not known."""
+
+    columns: Mapping[str, list[Any] | None]
+
+    def __len__(self) -> int:
+        return len(self.columns["score"] or ())
+
+    @overload
+    def __getitem__(self, row: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Candidate]: ...
+    def __getitem__(self, row: int | slice) -> Candidate | list[Candidate]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        known: dict[str, Any] = {name: values and values[row] for name, values in self.columns.items()}
+        return Candidate(**known)
 
 
 class _Beside(dict[str, Sequence[Any]]):
@@ -394,8 +504,17 @@ class AuditResult(Frozen):
     confidence: Share
     delta: Share
     runs: Annotated[tuple[RunAudit, ...], Field(min_length=1)]
-    threat_model: tuple[str, ...]
     provenance: Provenance
+
+    @property
+    def threat_model(self) -> ThreatModel:
+        """What the attackers of this audit are taken to see, at the most."""
+        sources = {run.source for run in self.runs}
+        if sources & {"recorded", "trained"}:
+            return "training"
+        if "released" in sources or any(one.sees == "weights" for run in self.runs for one in run.attacks):
+            return "released"
+        return "predictions" if sources & {"predictions", "estimator"} else "scores"
 
     @property
     def candidates(self) -> Mapping[str, Sequence[Any]]:
@@ -416,10 +535,34 @@ class AuditResult(Frozen):
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdicts and the curves; no record and no folder is named."""
-        from gmip.auditing.overlay import overview_figure, run_figure
+        from gmip.report.notebook import to_card
 
-        rows = [(run.name, run.verdict.headline) for run in self.runs]
-        figure = run_figure(self.runs[0], "", 0.01) if len(self.runs) == 1 else overview_figure(self, "", 0.01)
-        label = "Members found against false alarms"
-        drawing = picture(figure.series, label=label, lowest=figure.lowest, unmeasured=figure.first_measured)
-        return card(self.title, rows, drawing)
+        return to_card(self)
+
+
+def merged(first: AuditResult, second: AuditResult) -> AuditResult:
+    """The runs of both; a name that both have gets a number. Confidence and delta must agree, or nothing compares."""
+    for name in ("confidence", "delta"):
+        ours, theirs = getattr(first, name), getattr(second, name)
+        if ours != theirs:
+            raise InvalidArgument(
+                f"The audits differ in {name}, {ours:g} and {theirs:g}", remedy=f"audit again with the same `{name}`"
+            )
+    taken = [run.name for run in first.runs]
+    added = []
+    for run in second.runs:
+        name, count = run.name, 1
+        while name in taken:
+            count += 1
+            name = f"{run.name} ({count})"
+        taken.append(name)
+        added.append(run.model_copy(update={"name": name}))
+    provenance = first.provenance.model_copy(
+        update={
+            "command": f"{first.provenance.command}; {second.provenance.command}",
+            "fingerprints": first.provenance.fingerprints | second.provenance.fingerprints,
+            "config": {},
+        }
+    )
+    title = first.title if first.title == second.title else f"{first.title} and {second.title}"
+    return first.model_copy(update={"title": title, "runs": (*first.runs, *added), "provenance": provenance})

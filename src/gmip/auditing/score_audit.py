@@ -18,15 +18,13 @@ from gmip import _validate as check
 from gmip._io import sha256, sha256_of_file
 from gmip._progress import Watch, silent
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.advice import advise
-from gmip.auditing.assemble import Attacked, Audited, Criteria, Labels, Scored, assemble
 from gmip.auditing.groups import Groups
+from gmip.auditing.judge import AttackEvidence, Criteria, Evidence, Labels, Scored, judge
 from gmip.auditing.prediction_table import table_from_columns
-from gmip.auditing.promises import given_curve, given_promise, listed_curve
-from gmip.auditing.schema import AuditResult, Provenance, RunAudit, RunFacts
+from gmip.auditing.promises import given_curve
+from gmip.auditing.schema import AuditResult, Provenance, RunFacts, Source
 from gmip.auditing.score_files import read_scores
 from gmip.auditing.score_table import GIVEN, About, ScoreTable
-from gmip.auditing.verdict import PREDICTIONS_THREAT_MODEL, SCORES_THREAT_MODEL
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.vocabulary import Rate, RateLike
@@ -74,7 +72,7 @@ def audit_scores(
     For scores that are independent given the run and not made from the membership labels: the verdict "exposed" where
     the claim holds, a bound on mu above the truth, and a failed gate below its limit have each a chance of at most
     1 - confidence, for all attacks together. Each attack gets its share of the error. Scores that say nothing are taken
-    for scores of the wrong sign (`RunAudit.suspect`; then no gate passes) with a fifth of that chance.
+    for scores of the wrong sign (`RunAudit.suspicion`; then no gate passes) with a fifth of that chance.
     """
     if non_members is None:
         table, path = read_table(members, columns)
@@ -91,7 +89,7 @@ def audit_scores(
         fail_above_tpr=fail_above_tpr,
         seed=seed,
     )
-    return audit_score_table(table, standards, path=path, title=title, command="gmip.audit_scores(...)").result
+    return audit_score_table(table, standards, path=path, title=title, command="gmip.audit_scores(...)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,34 +128,29 @@ def audit_score_table(
     watch: Watch = silent,
     name: str = "scores",
     facts: RunFacts | None = None,
-) -> Audited:
+    source: Source | None = None,
+) -> AuditResult:
     """`audit_scores` of a table, from the file `path` if any, else called `name`; `facts` about the model, if known."""
     curve, criteria = given_curve(standards.claim), standards.criteria()
     rows = _runs(table)
-    knows = max((about.knows for about in table.about.values()), default=0.0)
     name = name if path is None else _text(path.stem)
-    run, candidates = assemble(
+    evidence = Evidence(
         name=name,
+        source=source or ("predictions" if table.about else "scores"),
         path=None if path is None else _text(str(path)),
-        attacks=_attacked(table, rows),
-        label=lambda repeat, scores: _labels(table, rows[repeat]),
-        claimed=curve,
-        listed=listed_curve((), knows, curve) if knows else None,
-        promises=() if curve is None else (given_promise(curve, criteria.fprs),),
-        advise=lambda verdict, outcomes, _: advise((), verdict, outcomes, goal=criteria.goal),
-        criteria=criteria,
-        progress=watch(f"judging {name}"),
-        facts=facts,
+        attacks=_attacks(table, rows),
+        claim=curve,
+        facts=facts or RunFacts(),
         grouped_by=table.grouped_by,
         same_scale=_comparable(table, rows),
     )
+    run, candidates = judge(evidence, criteria, watch(f"judging {name}"))
     result = AuditResult(
         title=title or f"Membership audit of {name}",
         created=datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
         confidence=criteria.confidence,
         delta=criteria.delta,
-        runs=(_with_warnings(run),),
-        threat_model=PREDICTIONS_THREAT_MODEL if table.about else SCORES_THREAT_MODEL,
+        runs=(run,),
         provenance=Provenance(
             command=_text(command),
             seed=criteria.seed,
@@ -166,7 +159,7 @@ def audit_score_table(
             fingerprints={"scores": _fingerprint(table) if path is None else sha256_of_file(path)},
         ),
     )
-    return Audited(result.with_candidates({name: candidates}), {name: candidates})
+    return result.with_candidates({name: candidates})
 
 
 # -- what is given ----------------------------------------------------------------------------------------------------
@@ -225,24 +218,26 @@ def _runs(table: ScoreTable) -> list[NDArray[np.intp] | slice]:
     return [np.flatnonzero(table.runs.codes == code) for code in range(len(table.runs.names))]
 
 
-def _attacked(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> list[Attacked]:
-    attacked = []
+def _attacks(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> tuple[AttackEvidence, ...]:
+    labels = tuple(_labels(table, chosen) for chosen in rows)
+    made = []
     for attack, scores in table.scores.items():
         about = table.about.get(attack, About(attack, _NEEDS, {}, sees="scores"))
         sets = [
             ScoreSet(ids=table.ids[chosen], scores=scores[chosen], attack=attack, facts=about.facts) for chosen in rows
         ]
-        attacked.append(
-            Attacked(
+        made.append(
+            AttackEvidence(
                 name=_text(attack),
                 title=_text(about.title),
                 needs=about.needs,
                 found=tuple(Scored(scores=one) for one in sets),
+                labels=labels,
                 sees=about.sees,
                 knows=about.knows,
             )
         )
-    return attacked
+    return tuple(made)
 
 
 def _labels(table: ScoreTable, rows: NDArray[np.intp] | slice) -> Labels:
@@ -257,17 +252,6 @@ def _comparable(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> 
     a leak, because a run can score high as a whole."""
     shares = [float(table.member[chosen].mean()) for chosen in rows]
     return max(shares) - min(shares) <= _EVEN * max(shares)
-
-
-def _with_warnings(run: RunAudit) -> RunAudit:
-    """Scores that are the wrong way round find nobody: that is worth a word."""
-    turned = [one.title for one in run.attacks if one.auc.upper < 0.5 and (run.suspect is None or not one.turned)]
-    said = tuple(
-        f"{title}: members score lower than non-members. A high score must mean a member: if this one means the "
-        "opposite, as a loss does, negate it and audit again."
-        for title in turned
-    )
-    return run.model_copy(update={"warnings": (*run.warnings, *said)}) if said else run
 
 
 def _text(text: str) -> str:

@@ -5,23 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from gmip._numbers import number, percent
-from gmip.auditing.schema import AttackOutcome, RunFacts
+from gmip.auditing.schema import AttackOutcome, RunFacts, Suspicion
 from gmip.stats import Pooled, bounds
 
-__all__ = ["Suspicion", "is_turned", "suspicion"]
+__all__ = ["is_turned", "suspicion"]
 
 _ERRORS: Final = 2.0  # standard errors within which an accuracy is that of guessing
-_CHECK: Final = "check the weights, the order of the classes and the preprocessing"
-
-
-class Suspicion(NamedTuple):
-    """Why, in words; `blinding`: an audit that finds nothing then clears nothing, and no gate passes by it."""
-
-    words: str
-    blinding: bool
 
 
 def is_turned(scores: Pooled, *, confidence: float, seed: int) -> bool:
@@ -39,24 +30,12 @@ def suspicion(facts: RunFacts, attacks: Sequence[AttackOutcome]) -> Suspicion | 
     if right is not None and chance is not None and not facts.noise_std:
         records = facts.dataset_size or max(one.members for one in attacks)
         margin = _ERRORS * math.sqrt(chance * (1.0 - chance) / max(records, 1))
-        numbers = f"({percent(right, 'nearest')} right, guessing: {percent(chance, 'nearest')})"
         if right < chance - margin:
-            words = f"The model answers its own training records worse than guessing {numbers}: {_CHECK}."
-            return Suspicion(f"{words} Until then nothing that was not found is evidence.", True)
+            return Suspicion(kind="worse-than-guessing", blinding=True, accuracy=right, guessing=chance)
         if right <= chance + margin:
-            return Suspicion(
-                f"The model answers its own training records no better than guessing {numbers}: if that is not what "
-                f"you expect, {_CHECK}.",
-                False,
-            )
+            return Suspicion(kind="no-better-than-guessing", blinding=False, accuracy=right, guessing=chance)
     turned = [one for one in attacks if one.turned]
     if not turned or any(one.mu_lower > 0.0 for one in attacks):
         return None
     worst = min(turned, key=lambda one: one.auc.value)
-    cause = (
-        "A score must be high for a member: if it means the opposite, as a loss does, negate it and audit again."
-        if worst.sees == "scores"
-        else f"Members are fitted, so this should not be: {_CHECK}, and that members and non-members are not exchanged."
-    )
-    found = f"{worst.title}, AUC {number(worst.auc.value, 'nearest')}"
-    return Suspicion(f"Members score lower than non-members, beyond chance ({found}). {cause}", True)
+    return Suspicion(kind="turned", blinding=True, attack=worst.attack)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gmip.auditing import Audited, hold_folder
 from gmip.pipeline.config import TEMPLATE, AuditConfig, make_config, read_yaml
 from gmip.pipeline.estimators import audit_estimator
 from gmip.pipeline.orchestrate import audit, run_audit
@@ -11,11 +10,9 @@ from gmip.pipeline.recompute import check_run
 __all__ = [
     "TEMPLATE",
     "AuditConfig",
-    "Audited",
     "audit",
     "audit_estimator",
     "check_run",
-    "hold_folder",
     "make_config",
     "read_yaml",
     "run_audit",

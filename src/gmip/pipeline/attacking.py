@@ -21,7 +21,7 @@ from gmip.attacks.attack import NEEDS, Attack, Attacker, parties
 from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.attacks.work import CUT_SHORT, Budget
-from gmip.auditing import Attacked, Scored
+from gmip.auditing import AttackFindings, Scored
 from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.pipeline.audited_runs import AuditedRun
 from gmip.pipeline.config import AttackConfig, AuditConfig
@@ -108,7 +108,7 @@ def run_attacks(
     watch: Watch,
     *,
     unasked: bool = False,
-) -> tuple[list[Attacked], list[str]]:
+) -> tuple[list[AttackFindings], list[str]]:
     """What each attack found in each repetition; what `folder` already holds is not computed again.
 
     Of `unasked` attacks on a released model, those that do not apply to it are left out, as sentences say.
@@ -148,7 +148,7 @@ def run_attacks(
                     parts.clear()
             found[attack.name].append(scored)
     attacked = [
-        Attacked(
+        AttackFindings(
             name=attack.name,
             title=attack.title,
             needs=tuple(

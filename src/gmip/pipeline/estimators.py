@@ -17,7 +17,6 @@ from gmip._random import Stream
 from gmip.attacks.attack import NEEDS
 from gmip.attacks.released import decode_optimum
 from gmip.auditing import (
-    RELEASED_THREAT_MODEL,
     About,
     AuditResult,
     Claim,
@@ -120,7 +119,7 @@ def audit_estimator(
         fail_above_tpr=fail_above_tpr,
         seed=seed,
     )
-    result = audit_score_table(
+    return audit_score_table(
         scores,
         standards,
         path=None,
@@ -134,15 +133,8 @@ def audit_estimator(
             test_accuracy=target.accuracy[1],
             chance_accuracy=None if data.classes is None else 1.0 / len(data.classes),
         ),
-    ).result
-    (run,) = result.runs
-    threats = RELEASED_THREAT_MODEL if linear else result.threat_model
-    refitted = (
-        f"The estimator was fitted anew on a random half of the records ({run.facts.dataset_size}), so that the others "
-        "are known not to be in: this is an audit of how it is trained, not of a model that was fitted before."
+        source="estimator",
     )
-    audited = run.model_copy(update={"warnings": (refitted, *run.warnings)})
-    return result.model_copy(update={"runs": (audited,), "threat_model": threats})
 
 
 class _Data(NamedTuple):

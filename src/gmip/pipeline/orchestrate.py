@@ -12,18 +12,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from gmip._io import make_folder
+from gmip._io import hold_folder, make_folder
 from gmip._progress import Watch, silent
 from gmip.auditing import (
-    RELEASED_THREAT_MODEL,
-    THREAT_MODEL,
-    Audited,
     AuditResult,
     Criteria,
     OwnNorms,
-    assemble_run,
     given_curve,
-    hold_folder,
+    judge,
+    recorded_evidence,
 )
 from gmip.auditing.schema import Provenance
 from gmip.errors import FileError, InvalidArgument, UnsupportedModel
@@ -37,7 +34,7 @@ from gmip.pipeline.record_groups import record_groups
 from gmip.tasks import Task, load
 from gmip.training.devices import usable_device
 
-__all__ = ["Audited", "audit", "run_audit"]
+__all__ = ["audit", "run_audit"]
 
 _TRIALS: Final = 4  # one of so many parts of the budget is for trying advice, on top of it
 _SHOWN_VERSIONS: Final = ("gmip", "torch", "opacus", "numpy", "scipy")
@@ -76,14 +73,14 @@ def audit(
     config = make_config(given)
     if "out" in given:
         with hold_folder(config.out):
-            return run_audit(config, task=own, watch=watch).result
+            return run_audit(config, task=own, watch=watch)
     with tempfile.TemporaryDirectory(prefix="gmip-audit-") as folder:
-        return run_audit(config.model_copy(update={"out": folder}), task=own, watch=watch).result
+        return run_audit(config.model_copy(update={"out": folder}), task=own, watch=watch)
 
 
 def run_audit(
     config: AuditConfig, *, task: Task | None = None, watch: Watch | None = None, command: str | None = None
-) -> Audited:
+) -> AuditResult:
     """The audit of a configuration; work in progress is in `config.out`/work, where a second call finds it."""
     watch = watch or silent
     source = config.task if task is None else None  # a task that was made elsewhere has no name for a command
@@ -116,24 +113,24 @@ def run_audit(
         except (InvalidArgument, UnsupportedModel) as error:  # of gradients, which the attacks may have done without
             norms = None
             left_out.append(f"Own mus by noise alone are not known: {error}")
-        audited, candidates[run.name] = assemble_run(
+        evidence = recorded_evidence(
             name=run.name,
+            source="released" if run.released is not None else "recorded" if run.recorded else "trained",
             task=run.task.name,
             path=run.path,
             traces=run.traces,
             attacks=scores,
             accuracies=run.accuracies(),
             claim=given_curve(config.claim),
-            criteria=_criteria(config, seed),
-            progress=watch(f"judging {run.name}"),
             group_of=None if groups is None else groups.of,
             grouped_by=None if groups is None else groups.name,
             name_of=None if run.task.record_names is None else run.task.names_of,
             warnings=[*run.warnings, *left_out],
             norms=norms,
             check=checked,
-            source=source,
+            task_source=source,
         )
+        audited, candidates[run.name] = judge(evidence, _criteria(config, seed), watch(f"judging {run.name}"))
         if config.try_advice:
             audited = try_advice(
                 audited,
@@ -150,7 +147,6 @@ def run_audit(
         confidence=config.confidence,
         delta=config.delta,
         runs=tuple(audits),
-        threat_model=THREAT_MODEL if any(run.released is None for run in runs) else RELEASED_THREAT_MODEL,
         provenance=Provenance(
             command=_repeatable(command, config, seed),
             seed=seed,
@@ -160,7 +156,7 @@ def run_audit(
             config=config.model_dump(mode="json"),
         ),
     )
-    return Audited(result.with_candidates(candidates), candidates)
+    return result.with_candidates(candidates)
 
 
 def _repeatable(command: str | None, config: AuditConfig, seed: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gmip._html import Html, tag
 from gmip._numbers import percent, rate
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way
-from gmip.auditing.attacker_answers import DEFAULT_GOAL
 from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.report.page import command, folded, table_html
 from gmip.report.tables import Cell, Table
@@ -53,7 +52,7 @@ def plain_advice(run: RunAudit) -> tuple[list[Advice], list[Advice]]:
 
 def ways_table(run: RunAudit) -> Table:
     """One row for each way to the target: the run as it is, then the most accurate first; empty if there are none."""
-    goal = run.goal or DEFAULT_GOAL
+    goal = run.goal
     rows = [_row(one.way) for one in run.advice if one.way is not None]
     tried = run.tried is not None
     if rows and tried:

@@ -6,10 +6,10 @@ from typing import Final
 
 from gmip import _numbers
 from gmip._html import Html, join, tag
-from gmip.auditing.attacker_answers import DEFAULT_GOAL, answers_of, promise_of
+from gmip.auditing.attacker_answers import promise_of
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, RunAudit
-from gmip.report import answer_words, sentences
+from gmip.report import answer_words, sentences, verdict_words
 from gmip.report.page import bullets
 
 __all__ = ["answer_box", "badge", "icon", "marks", "reasons", "tiles"]
@@ -30,7 +30,9 @@ def answer_box(result: AuditResult, run: RunAudit, key: str, *more: Html | None)
         "div",
         tag("p", *map(badge, answer_words.all_badges(run, first)), class_="badges"),
         None if run.check is None or run.check.passed else tag("p", run.check.headline, class_="headline"),
-        None if run.suspect is None else tag("p", run.suspect, class_="headline"),
+        tag("p", verdict_words.suspicion(run, run.suspicion), class_="headline")
+        if run.suspect and run.suspicion is not None
+        else None,
         tag("p", found, class_="headline"),
         None if first is None else tag("p", answer_words.target_sentence(run, first), class_="target"),
         *more,
@@ -50,7 +52,7 @@ def reasons(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     definitions = [tag("div", tag("dt", name), text) for name, text in filter(None, answers)]
     others = [
         tag("li", *map(badge, answer_words.badges(one)), tag("p", answer_words.leak_sentence(run, one)))
-        for one in answers_of(run, result.confidence)[1:]
+        for one in run.answers[1:]
     ]
     notes = None
     if said := sentences.cautions(run):
@@ -65,7 +67,7 @@ def reasons(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
 
 def marks(result: AuditResult) -> dict[str, Html]:
     """Each label of a badge, as a badge."""
-    every = [answer_words.badges(answer) for run in result.runs for answer in answers_of(run, result.confidence)]
+    every = [answer_words.badges(answer) for run in result.runs for answer in run.answers]
     return {one.text: badge(one) for pair in every for one in pair}
 
 
@@ -85,7 +87,7 @@ def tiles(result: AuditResult, run: RunAudit) -> Html | None:
     answer = answer_words.front(result, run)
     shown: list[tuple[str, str]] = []
     if answer is not None:
-        goal = run.goal or DEFAULT_GOAL
+        goal = run.goal
         measured, promised = answer_words.exposure(run, answer)
         at = f"at {_numbers.rate(goal.fpr)} false alarms"
         if measured is not None:

@@ -6,21 +6,24 @@ from typing import Final, Literal, NamedTuple
 
 from gmip._numbers import count, interval, number, percent, rate, rate_key
 from gmip._validate import listed
-from gmip.auditing.attacker_answers import DEFAULT_GOAL, LEAKS, TARGETS, answers_of, exposed_group, promise_of
+from gmip.auditing.attacker_answers import exposed_group, promise_of
 from gmip.auditing.promises import GIVEN_CLAIM, excludes_nothing
 from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
     AuditResult,
     Estimate,
-    Evidence,
+    Finding,
     GroupOutcome,
     Promise,
     RunAudit,
 )
+from gmip.report import verdict_words
 from gmip.vocabulary import Rate
 
 __all__ = [
+    "LEAKS",
+    "TARGETS",
     "Badge",
     "Ship",
     "all_badges",
@@ -38,6 +41,17 @@ __all__ = [
 ]
 
 Tone = Literal["good", "bad", "open", "plain"]
+LEAKS: Final = {  # what badges say, wherever they are shown
+    "leak": "Leak measured",
+    "none-seen": "No leak seen",
+    "too-few": "Too few records to tell",
+    "blind": "Nothing was measured",
+}
+TARGETS: Final = {
+    "guaranteed": "Target guaranteed",
+    "not-guaranteed": "Target not guaranteed",
+    "missed": "Target missed",
+}
 _SEES: Final = {
     "gradients": "who sees every gradient",
     "weights": "who sees the released weights",
@@ -82,7 +96,7 @@ def all_badges(run: RunAudit, answer: AttackerAnswer | None) -> list[Badge]:
 
 def front(result: AuditResult, run: RunAudit) -> AttackerAnswer | None:
     """The answer about the strongest attacker that was tried."""
-    return next(iter(answers_of(run, result.confidence)), None)
+    return next(iter(run.answers), None)
 
 
 def who(answer: AttackerAnswer) -> str:
@@ -104,7 +118,7 @@ def both_promises(run: RunAudit) -> str:
     ours, alone = kinds.get("claimed"), kinds.get("gdp")
     if ours is None or alone is None or ours.for_whom == GIVEN_CLAIM.for_whom:
         return ""
-    fpr = (run.goal or DEFAULT_GOAL).fpr
+    fpr = run.goal.fpr
     said = [_promised(one, fpr) for one in (ours, alone)]
     if None in said:
         return ""
@@ -137,11 +151,11 @@ def mostly_tied(run: RunAudit) -> str | None:
 
 def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     """What this attacker finds."""
-    goal, found = run.goal or DEFAULT_GOAL, answer.evidence
+    goal, found = run.goal, answer.evidence
     if answer.within_groups:
         return _within_groups(run, answer)
     if found is None:
-        if run.suspect is not None:
+        if run.suspect:
             return f"{who(answer)}: what the attacks found is no evidence either way."
         if tied := mostly_tied(run):
             return f"{who(answer)}: nothing can be told, because {tied}."
@@ -189,7 +203,7 @@ def within_group(run: RunAudit, fpr: float) -> str:
     )
 
 
-def _leaking(run: RunAudit, answer: AttackerAnswer, found: Evidence) -> str:
+def _leaking(run: RunAudit, answer: AttackerAnswer, found: Finding) -> str:
     promise, promised = promise_of(run, answer), ""
     share = found.promised
     if promise is not None and answer.why in ("bound", "unchecked"):  # the bound that the target rests on
@@ -223,7 +237,7 @@ def _tried(run: RunAudit, answer: AttackerAnswer) -> str:
 
 def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     """Whether that is good enough."""
-    goal = run.goal or DEFAULT_GOAL
+    goal = run.goal
     target = f"The target is {goal_words(goal)}"
     promised = "" if answer.promised is None else percent(answer.promised, "up")
     why = {
@@ -262,7 +276,7 @@ def headline(result: AuditResult, run: RunAudit) -> str:
     if answer is None:
         return "No attack was run: nothing was measured."
     unlike = "" if run.check is None or run.check.passed else f"{run.check.headline} "
-    doubt = "" if run.suspect is None else f"{run.suspect} "
+    doubt = "" if not run.suspect or run.suspicion is None else f"{verdict_words.suspicion(run, run.suspicion)} "
     return (
         f"{unlike}{doubt}{leak_sentence(run, answer)} {badges(answer)[1].text}: {_after(target_sentence(run, answer))}"
     )
@@ -274,7 +288,7 @@ def _after(sentence: str) -> str:
 
 def exposure(run: RunAudit, answer: AttackerAnswer) -> tuple[float | None, float | None]:
     """(measured, promised) TPR at the goal's rate; measured by the attack that the answer rests on."""
-    key = rate_key((run.goal or DEFAULT_GOAL).fpr)
+    key = rate_key(run.goal.fpr)
     found = next((a for a in run.attacks if answer.evidence and a.attack == answer.evidence.attack), None)
     at = None if found is None else measured_at(found, key)
     return None if at is None else min(max(at.value, 0.0), 1.0), answer.promised
@@ -309,7 +323,7 @@ def ship(result: AuditResult) -> Ship:
         best = max(kept, key=lambda run: run.facts.test_accuracy or 0.0)
         accuracy = "" if best.facts.test_accuracy is None else _accuracy(best, len(kept))
         return Ship(best, f"Ship {best.name!r}: its target is guaranteed{accuracy}.")
-    goal = goal_words(result.runs[0].goal or DEFAULT_GOAL)
+    goal = goal_words(result.runs[0].goal)
     if not possible:
         return Ship(None, f"Ship none of these runs: none keeps the target, {goal}.")
     _, least = min(possible, key=lambda pair: pair[0])

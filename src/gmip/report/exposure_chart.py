@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 from gmip import _numbers
 from gmip._html import Html, tag
-from gmip.auditing.attacker_answers import DEFAULT_GOAL
 from gmip.auditing.schema import AuditResult
 from gmip.report import answer_words
 
@@ -32,7 +31,7 @@ class _Dot(NamedTuple):
 
 def exposure_chart(result: AuditResult, key: str) -> Html | None:
     """Accuracy against members found at the target's rate; None where fewer than two runs have an accuracy."""
-    goal = result.runs[0].goal or DEFAULT_GOAL
+    goal = result.runs[0].goal
     dots = []
     for i, run in enumerate(result.runs):
         answer = answer_words.front(result, run)

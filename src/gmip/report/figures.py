@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gmip import _numbers
 from gmip._html import Html, embedded_json, tag
 from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axes, Series, chart, classes, swatch
-from gmip.auditing.overlay import Figure
+from gmip.report.overlay import Figure
 
 __all__ = ["figure_html"]
 

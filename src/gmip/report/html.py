@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from gmip import _numbers
 from gmip._html import Html, tag
-from gmip.auditing.overlay import overview_figure
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report import answer_words, sentences, tables
+from gmip.report import answer_words, sentences, tables, verdict_words
 from gmip.report.answer_box import answer_box, icon, marks, reasons
 from gmip.report.exposure_chart import exposure_chart
 from gmip.report.figures import figure_html
+from gmip.report.overlay import overview_figure
 from gmip.report.page import asset, bullets, command, folded, page, scroll, table_html
 from gmip.report.run_parts import PARTS, Part, part_html
 from gmip.report.summary import summary_section
@@ -140,7 +140,7 @@ def _assumptions(result: AuditResult) -> Html:
     return tag(
         "section",
         tag("h2", "Assumptions and threat model", id="threat-model-title"),
-        bullets(result.threat_model) or tag("p", "None are given."),
+        bullets(verdict_words.THREAT_MODELS[result.threat_model]),
         tag("h3", "What is proved, approximate or measured", id="standing-title"),
         folded("What each number rests on", tag("p", _STANDING_NOTES), table),
         id="threat-model",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gmip._io import make_folder, write
 from gmip.auditing.schema import AuditResult
-from gmip.report import sentences
+from gmip.report import sentences, verdict_words
 
 __all__ = ["write_junit"]
 
@@ -22,10 +22,10 @@ def write_junit(result: AuditResult, path: Path) -> None:
         case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: verdict"))
         counts["tests"] += 1
         if run.verdict.kind == "exposed":
-            ElementTree.SubElement(case, "failure", message=_clean(run.verdict.headline))
+            ElementTree.SubElement(case, "failure", message=_clean(verdict_words.headline(run)))
             counts["failures"] += 1
-        elif run.verdict.kind in ("inconclusive", "measured") or run.verdict.list_leak:
-            ElementTree.SubElement(case, "skipped", message=_clean(run.verdict.headline))
+        elif run.verdict.kind in ("inconclusive", "measured") or run.verdict.list_leak is not None:
+            ElementTree.SubElement(case, "skipped", message=_clean(verdict_words.headline(run)))
             counts["skipped"] += 1
         if run.check is not None:
             case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: record"))

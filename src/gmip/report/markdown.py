@@ -7,9 +7,8 @@ import re
 from gmip import _numbers
 from gmip._html import readable
 from gmip._validate import listed
-from gmip.auditing.attacker_answers import answers_of
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report import answer_words, sentences, tables
+from gmip.report import answer_words, sentences, tables, verdict_words
 from gmip.report.advice_part import plain_advice, price_notes, ways_table
 from gmip.report.share import shareable
 from gmip.report.tables import Table
@@ -36,7 +35,7 @@ def to_markdown(result: AuditResult) -> str:
     for run in result.runs:
         parts += _run(result, run, several)
     parts += ["## For a data-protection record", *map(plain, sentences.data_protection(result))]
-    parts += ["## Assumptions and threat model", bullets(result.threat_model) or "None are given."]
+    parts += ["## Assumptions and threat model", bullets(verdict_words.THREAT_MODELS[result.threat_model])]
     parts += ["### What is proved, approximate or measured", table_markdown(tables.standing_table(result))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -46,7 +45,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     parts = [f"## {plain(run.name)}" if several else "## The answer"]
     if run.check is not None and not run.check.passed:
         parts.append(f"**The record does not match the run.** {plain(run.check.headline)}")
-    for answer in answers_of(run, result.confidence):
+    for answer in run.answers:
         leak, target = answer_words.badges(answer)
         parts.append(
             f"**{leak.text}.** {plain(answer_words.leak_sentence(run, answer))}\n"

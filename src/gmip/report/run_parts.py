@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 from gmip import _numbers
 from gmip._html import Html, tag
 from gmip._validate import listed
-from gmip.auditing.overlay import run_figure
 from gmip.auditing.schema import AttackOutcome, AuditResult, RunAudit
-from gmip.report import sentences, tables
+from gmip.report import sentences, tables, verdict_words
 from gmip.report.advice_part import advice_part
 from gmip.report.figures import figure_html
+from gmip.report.overlay import run_figure
 from gmip.report.page import bullets, folded, table_html
 from gmip.report.what_if import what_if_part
 
@@ -116,7 +116,7 @@ def _comparison(result: AuditResult, run: RunAudit, key: str) -> list[Html | Non
     known = run.attacks or run.promises
     table = table_html(tables.comparison_table(run), key, "promise-table", marks=_COMPARED) if known else None
     nothing = None if known else tag("p", "Nothing was promised and nothing was measured.")
-    return [folded("Promise and measurement in numbers", bullets(run.verdict.reasons), table, nothing)]
+    return [folded("Promise and measurement in numbers", bullets(verdict_words.reasons(run)), table, nothing)]
 
 
 def _facts(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:

@@ -8,8 +8,8 @@ from gmip._numbers import count, is_rate, number, percent, rate
 from gmip._validate import listed
 from gmip.auditing.attacker_answers import leading_attack
 from gmip.auditing.check_schema import BeyondReach, RunCheck
-from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, Verdict
-from gmip.report import answer_words
+from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit
+from gmip.report import answer_words, verdict_words
 
 __all__ = [
     "STANDINGS",
@@ -25,10 +25,8 @@ __all__ = [
     "first_rate",
     "gate",
     "groups",
-    "headline",
     "headline_rate",
     "individual",
-    "label",
     "meaning",
     "moment",
     "not_shown",
@@ -36,6 +34,7 @@ __all__ = [
     "rates",
     "strongest",
     "unchecked",
+    "verdict_sentences",
 ]
 
 _MONTHS = (
@@ -43,12 +42,6 @@ _MONTHS = (
     *("July", "August", "September", "October", "November", "December"),
 )
 
-LABELS = {
-    "consistent": "Consistent with the promise",
-    "exposed": "More exposed than claimed",
-    "inconclusive": "Inconclusive",
-    "measured": "No promise was tested",
-}
 STANDINGS = {
     "proved": "Proved",
     "approximation": "Approximation",
@@ -108,7 +101,17 @@ def _fact(value: str | bool | int | float) -> str:
 
 def cautions(run: RunAudit) -> tuple[str, ...]:
     """What limits the audit of a run: warnings of its attacks, and what was not recorded."""
-    said = list(run.warnings)
+    said = [*verdict_words.turned_scores(run)]
+    if run.suspicion is not None:
+        said.insert(0, verdict_words.suspicion(run, run.suspicion))
+    if run.source == "estimator":
+        half = "" if run.facts.dataset_size is None else f" ({run.facts.dataset_size})"
+        said.insert(
+            0,
+            f"The estimator was fitted anew on a random half of the records{half}, so that the others are known not to "
+            "be in: this is an audit of how it is trained, not of a model that was fitted before.",
+        )
+    said += run.warnings
     if not run.facts.complete:
         said.append("The run was not finished when it was audited: only its first steps were attacked.")
     if run.facts.recorded_params is not None:
@@ -183,25 +186,16 @@ def facts_title(run: RunAudit) -> str:
     return "What was audited" if run.facts.num_steps is None else "What ran"
 
 
-def label(verdict: Verdict) -> str:
-    """The answer in few words: not that a promise holds where an attacker whom it is not about finds more."""
-    if verdict.unmatched and verdict.kind != "exposed":
-        return "The record does not match the run"
-    if verdict.list_leak and verdict.kind != "exposed":
-        return "Exposed to an attacker with a list"
-    return LABELS[verdict.kind]
-
-
-def headline(verdict: Verdict) -> str:
-    """The answer in one sentence, without the label that stands above it."""
-    rest = verdict.headline.removeprefix(f"{LABELS[verdict.kind]}: ")
-    return rest[:1].upper() + rest[1:]
-
-
 def promise(run: RunAudit) -> str:
     """Whether the promise was refuted, and what it is by each notion where there are two."""
     both = answer_words.both_promises(run)
-    return f"{label(run.verdict)}. {headline(run.verdict)}" + (f" {both}" if both else "")
+    return f"{verdict_sentences(run)} {both}".strip()
+
+
+def verdict_sentences(run: RunAudit) -> str:
+    """The verdict in few words, and what stands behind it."""
+    words = verdict_words.headline(run).removeprefix(f"{verdict_words.LABELS[run.verdict.kind]}: ")
+    return f"{verdict_words.label(run.verdict)}. {words[:1].upper()}{words[1:]}"
 
 
 def data_protection(result: AuditResult) -> tuple[str, ...]:
@@ -231,7 +225,8 @@ def attack_title(run: RunAudit, name: str) -> str:
 
 def gate(run: RunAudit, found: Gate) -> str:
     if found.doubted:
-        return f"Cannot tell, which is not passed: {run.suspect or 'what the attacks found is no evidence.'}"
+        why = None if run.suspicion is None else verdict_words.suspicion(run, run.suspicion)
+        return f"Cannot tell, which is not passed: {why or 'what the attacks found is no evidence.'}"
     if found.blind:
         return f"Passed only because it could not fail: {blind_gate(run, found)}."
     if found.within_group:
@@ -341,7 +336,7 @@ def certainty(result: AuditResult, run: RunAudit) -> str:
     chance = rate(f"{1 - result.confidence:.6g}")
     if run.check is not None and not run.check.passed and run.verdict.kind != "exposed":
         return f"The record is not that of the declared run, by which the attacks go: they may miss a leak. {tested}"
-    if run.suspect is not None and run.verdict.kind != "exposed":
+    if run.suspect and run.verdict.kind != "exposed":
         return f"The attacks may have looked at the wrong thing, and so they may miss a leak. {tested}"
     if run.verdict.kind == "exposed":
         return f"If the promise held, at most {chance} of audits would reach this verdict by chance. {tested}"

@@ -8,12 +8,11 @@ from typing import Final
 from gmip import _numbers
 from gmip._html import Html, tag
 from gmip._svg import Axes, chart, swatch
-from gmip.auditing.attacker_answers import answers_of
-from gmip.auditing.overlay import run_figure
 from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.report import answer_words, sentences, tables
 from gmip.report.answer_box import answer_box, badge, icon, marks, tiles
 from gmip.report.exposure_chart import exposure_chart
+from gmip.report.overlay import run_figure
 from gmip.report.page import asset, bullets, page, table_html
 from gmip.report.share import shareable
 
@@ -60,13 +59,13 @@ def _content(result: AuditResult) -> list[Html | None]:
 def _one(result: AuditResult, run: RunAudit) -> list[Html | None]:
     others = [
         tag("li", tag("strong", f"{leak.text}. {target.text}. "), answer_words.leak_sentence(run, one))
-        for one in answers_of(run, result.confidence)[1:]
+        for one in run.answers[1:]
         for leak, target in [answer_words.badges(one)]
     ]
     said = [
         ("What to do", bullets([one.text for one in run.advice[:_ITEMS]])),
         ("Other attackers", tag("ul", *others) if others else None),
-        ("The promise", tag("p", f"{sentences.label(run.verdict)}. {sentences.headline(run.verdict)}")),
+        ("The promise", tag("p", sentences.verdict_sentences(run))),
         ("Pipeline limit", tag("p", sentences.gate(run, run.gate)) if run.gate else None),
         ("How sure", tag("p", sentences.certainty(result, run))),
         ("Warnings", _warnings(run)),
@@ -138,7 +137,6 @@ def _shortened(result: AuditResult) -> AuditResult:
                 "name": _cut(one.name, _NAME),
                 "advice": tuple(a.model_copy(update={"text": _cut(a.text, _SENTENCE)}) for a in one.advice),
                 "warnings": tuple(_cut(words, _SENTENCE) for words in one.warnings),
-                "verdict": one.verdict.model_copy(update={"headline": _cut(one.verdict.headline, 2 * _SENTENCE)}),
                 "attacks": tuple(a.model_copy(update={"title": _cut(a.title, _NAME)}) for a in one.attacks),
                 "promises": tuple(p.model_copy(update={"name": _cut(p.name, _NAME)}) for p in one.promises),
             }

@@ -9,11 +9,11 @@ from typing import Any
 
 from gmip import _numbers
 from gmip._validate import listed
-from gmip.auditing.attacker_answers import DEFAULT_GOAL, promise_of
-from gmip.auditing.overlay import Figure
+from gmip.auditing.attacker_answers import promise_of
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, GroupOutcome, Promise, RunAudit
-from gmip.report import answer_words, sentences
+from gmip.report import answer_words, sentences, verdict_words
+from gmip.report.overlay import Figure
 
 __all__ = [
     "Cell",
@@ -92,10 +92,10 @@ def overview_table(result: AuditResult) -> Table:
                 if excludes_nothing(promised)
                 else f"{_most(most)} {_numbers.percent(promised, 'up')}",
                 _NONE if measured is None else _numbers.percent(min(max(measured, 0.0), 1.0), "nearest"),
-                sentences.label(run.verdict),
+                verdict_words.label(run.verdict),
             ]
         )
-    at = f"found at {_numbers.rate((result.runs[0].goal or DEFAULT_GOAL).fpr)}"
+    at = f"found at {_numbers.rate(result.runs[0].goal.fpr)}"
     columns = ("Run", "Noise", "Test accuracy", "Leak", "Target", f"Promised: {at}", f"Measured: {at}", "Promise test")
     caption = (
         "All runs, against the strongest attacker that was tried. Found at 1%: the share of members found at a 1% "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gmip._html import Html, embedded_json, join, tag
 from gmip._numbers import count, percent, rate, setting
 from gmip.auditing.advice_schema import WhatIf
-from gmip.auditing.attacker_answers import DEFAULT_GOAL
 from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.report.page import scroll
 from gmip.vocabulary import Rate
@@ -18,7 +17,7 @@ def what_if_part(result: AuditResult, run: RunAudit, key: str) -> list[Html | No
     grid = run.what_if
     if grid is None or (len(grid.noise_std), len(grid.batch_size)) == (1, 1):
         return []
-    goal = run.goal or DEFAULT_GOAL
+    goal = run.goal
     most, kind = ("at most", "a bound") if grid.kind == "bound" else ("about", "a forecast, not a bound")
     about = (
         f"Members found at {rate(goal.fpr)} false alarms with other noise or batches, as many steps and all else as it "

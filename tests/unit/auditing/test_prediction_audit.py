@@ -37,7 +37,7 @@ def test_reference_models_help(game):
     assert auc["lira"] > 0.9 and auc["rmia"] > 0.8 and auc["loss"] < 0.75
     assert run.verdict.kind == "exposed" and run.name == "predictions" and run.grouped_by == "class"
     assert "reference models" in run.attacks[0].needs
-    assert any("reference models" in words.lower() for words in result.threat_model)
+    assert result.threat_model == "predictions"
 
 
 def test_forms_agree(game):

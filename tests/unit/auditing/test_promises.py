@@ -9,7 +9,6 @@ from scipy.stats import norm
 from gmip import Gaussian, NoisySGD, account
 from gmip.auditing import given_curve, predicted, promise, stacked_run
 from gmip.auditing.promises import GRID, all_promises, listed_curve
-from gmip.auditing.schema import Promise
 from gmip.stats import ExpectedRoc, ScoreSet
 
 
@@ -115,11 +114,3 @@ def test_phases_of_different_neighbours_promise_no_differential_privacy() -> Non
     run = NoisySGD(dataset_size=100, batch_size=10, num_steps=3, num_params=5, clip_norm=1.0, noise_std=0.1)
     made = all_promises([run, run.replace(sampling="poisson")], Gaussian(1.0), (), fprs=(0.01,))
     assert [one.key for one in made] == ["claimed"]
-
-
-def test_results_of_an_earlier_gmip_still_read() -> None:
-    written = promise("gdp", "x", Gaussian(1.0), standing="proved", fprs=(0.01,)).model_dump()
-    for name in ("kind", "for_whom", "caveat", "adjacency"):
-        del written[name]
-    assert Promise.model_validate(written).is_bound
-    assert not Promise.model_validate(written | {"standing": "approximation"}).is_bound

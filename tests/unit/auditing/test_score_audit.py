@@ -9,6 +9,8 @@ import gmip
 from gmip.auditing.schema import RunFacts
 from gmip.errors import InvalidArgument
 from gmip.report import to_html, to_markdown
+from gmip.report.sentences import cautions
+from gmip.report.verdict_words import headline
 from tests.unit.report.page import Page
 
 RNG = np.random.default_rng(0)
@@ -46,7 +48,7 @@ def test_without_a_claim_no_promise_is_tested_and_a_leak_is_measured() -> None:
     result = gmip.audit_scores(INS, OUTS)
     (run,) = result.runs
     assert (run.verdict.kind, run.promises, run.attacks[0].claim_p_value) == ("measured", (), None)
-    assert run.verdict.headline.startswith("No promise was tested: members can be told from non-members")
+    assert headline(run).startswith("No promise was tested: members can be told from non-members")
     page = Page(to_html(result))
     assert page.all("p", class_="badges")[0][1].startswith("Leak measuredTarget")
     assert "at most" not in to_markdown(result).replace("target is at most", "") and "Promised" not in to_markdown(
@@ -54,7 +56,7 @@ def test_without_a_claim_no_promise_is_tested_and_a_leak_is_measured() -> None:
     )
     assert "p-value" not in to_markdown(result) and "gradient" not in to_markdown(result)
     nothing = only(OUTS, RNG.normal(size=300))
-    assert "no attack did significantly better than guessing" in nothing.verdict.headline
+    assert "no attack did significantly better than guessing" in headline(nothing)
 
 
 def test_tables_and_arrays_agree() -> None:
@@ -100,8 +102,8 @@ def test_the_bounds_of_several_attacks_share_the_error() -> None:
 
 
 def test_scores_the_wrong_way_round_get_a_warning() -> None:
-    assert "negate it" in only(OUTS, INS).warnings[0]
-    assert only(INS, OUTS).warnings == ()
+    assert "negate it" in cautions(only(OUTS, INS))[0]
+    assert cautions(only(INS, OUTS)) == ()
 
 
 def test_runs_that_score_high_as_a_whole_are_no_leak() -> None:

@@ -65,7 +65,7 @@ def test_in_results_and_tables(task: Task, run: Path, tmp_path: Path) -> None:
 
     config = make_config({"task": "digits", "runs": [str(run)], "attacks": ["loss"], "seed": 0, "out": str(tmp_path)})
     audited = run_audit(config, task=task)
-    (one,) = audited.result.runs
+    (one,) = audited.runs
     own, trace = one.individual, Trace.open(run)
     assert own is not None and own.kind == "bound" and own.members == 40 and own.beyond == 0.0
     assert trace.members is not None and trace.non_members is not None
@@ -78,7 +78,7 @@ def test_in_results_and_tables(task: Task, run: Path, tmp_path: Path) -> None:
     assert all(record.own_mu == by_id[int(record.id)] for record in one.exposed)
     assert own.median_mu == np.median([by_id[i] for i in trace.members.tolist()])
     assert own.promised_mu == pytest.approx(gmip.account(list(trace.runs()), notion="gdp").equivalent_mu())
-    write_report(audited.result, tmp_path / "report", candidates=audited.candidates)
+    write_report(audited, tmp_path / "report", candidates=audited.candidates)
     lines = (tmp_path / "report" / f"exposed-{one.name}.csv").read_text().splitlines()
     cells = lines[1].split(",")
     assert lines[0].endswith(",own_mu") and float(cells[-1]) == by_id[int(cells[0])]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
-from gmip._numbers import interval, percent
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way, WhatIf
+from gmip.auditing.attacker_answers import attacker_answers
 from gmip.auditing.schema import (
+    AttackerAnswer,
     AttackOutcome,
     AuditResult,
     Band,
@@ -26,6 +28,7 @@ from gmip.auditing.schema import (
     Verdict,
 )
 from gmip.stats.roc import auc, roc_curve, tpr_at_fpr
+from gmip.vocabulary import Rate
 
 RATES = ("0.001", "0.01", "0.1")
 HOSTILE = (
@@ -57,6 +60,7 @@ def promise(key: Any, name: str, mu: float, standing: Any = "proved", assumption
         mu=mu,
         auc=float(ndtr(mu / np.sqrt(2))),
         tpr_at={rate: float(ndtr(ndtri(float(rate)) + mu)) for rate in RATES},
+        kind="bound" if standing == "proved" else "forecast",
         assumptions=assumptions,
     )
 
@@ -123,6 +127,20 @@ CLAIM = (
 )
 
 
+def verdict(kind: Any, claimed: float) -> Verdict:
+    few = {"candidates": 500, "candidates_needed": 4200} if kind == "inconclusive" else {}
+    return Verdict(
+        kind=kind,
+        reason={"consistent": "enough", "exposed": "refuted", "inconclusive": "too-few"}[kind],
+        attack="glir",
+        allowed=float(ndtr(ndtri(0.01) + claimed)),
+        allowed_auc=float(ndtr(claimed / 2**0.5)),
+        allowed_kind="bound",
+        noticeable_auc=None if kind == "exposed" else 0.8,
+        **few,
+    )
+
+
 def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", seed: int = 1, **more: Any) -> RunAudit:
     refuted = {"claim_p_value": 2.3e-9, "exceeds_claim": True} if kind == "exposed" else {}
     strongest = attack(found, seed=seed, **refuted)
@@ -138,18 +156,10 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
         needs=("the trained model", "the training recipe", "records of the same distribution"),
         seconds=184.0,
     )
-    share, promised = percent(at.value, "nearest"), percent(float(ndtr(ndtri(0.01) + claimed)), "up")
-    limit = f"{promised} of the members at 1% false alarms"
-    headlines = {
-        "consistent": "Consistent with the promise: no attack found significantly more than promised (at most "
-        f"{limit}). The strongest attack, GLiR, finds {share}.",
-        "exposed": "More exposed than claimed: GLiR separates members from non-members better than the promise allows. "
-        f"It finds {share} of the members at 1% false alarms (promised: at most {promised}).",
-        "inconclusive": f"Inconclusive: no attack found significantly more than promised (at most {limit}), but 500 "
-        "candidates of each kind are too few to be sure; about 2,100 are needed.",
-    }
     fields: dict[str, Any] = {
         "name": name,
+        "source": "recorded",
+        "goal": GOAL,
         "path": f"runs/trained/{name}-0",
         "task": "cifar10",
         "facts": facts(),
@@ -160,15 +170,7 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
             promise("prediction", "Self-play prediction", found * 1.02, "measured"),
         ),
         "attacks": (strongest, lira, loss),
-        "verdict": Verdict(
-            kind=kind,
-            headline=headlines[kind],
-            reasons=(
-                f"GLiR finds {share} of the members at 1% false alarms ({interval(at.lower, at.upper, share=True)}).",
-                "All rates were compared at once, so that one unlucky rate does not decide.",
-            ),
-            candidates_needed=4200 if kind == "inconclusive" else None,
-        ),
+        "verdict": verdict(kind, claimed),
         "advice": (
             Advice(
                 text="Add the least noise that keeps the members found at 1% false alarms below 3%.",
@@ -189,7 +191,18 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
         "exposed_by": "GLiR",
         "gate": Gate(fpr=0.01, limit=0.05, tpr_lower=at.lower, attack="GLiR", passed=at.lower <= 0.05),
     }
-    return RunAudit(**(fields | more))
+    fields |= more
+    if "answers" not in more:
+        fields["answers"] = answers(fields["attacks"], fields["promises"])
+    return RunAudit(**fields)
+
+
+GOAL = Rate(0.05, 0.01)
+
+
+def answers(attacks: Sequence[AttackOutcome], promises: Sequence[Promise]) -> tuple[AttackerAnswer, ...]:
+    lower = {one.attack: one.tpr_at["0.01"].lower for one in attacks if "0.01" in one.tpr_at}
+    return attacker_answers(attacks, promises, goal=GOAL, lower=lower, confidence=0.95)
 
 
 def result(*runs: RunAudit, **more: Any) -> AuditResult:
@@ -199,12 +212,6 @@ def result(*runs: RunAudit, **more: Any) -> AuditResult:
         "confidence": 0.95,
         "delta": 1e-5,
         "runs": runs,
-        "threat_model": (
-            "The attacker sees every published mean gradient, as in federated learning.",
-            "The attacker cannot poison the data.",
-            "The candidate is drawn from the data distribution; a chosen record can be more exposed.",
-            "Membership-inference privacy is weaker than differential privacy.",
-        ),
         "provenance": Provenance(
             command="gmip audit --task cifar10 --run runs/cifar10-head --attacks glir,lira,loss --seed 7",
             seed=7,
@@ -319,12 +326,12 @@ def bare() -> AuditResult:
         ),
         promises=(),
         attacks=(),
-        verdict=Verdict(kind="inconclusive", headline="", reasons=()),
+        source="recorded",
+        goal=GOAL,
+        verdict=Verdict(kind="inconclusive", reason="blind", attack=None),
     )
     provenance = Provenance(command="", seed=0, versions={}, platform="", fingerprints={})
-    return AuditResult(
-        title=" ", created="", confidence=0.95, delta=1e-5, runs=(empty,), threat_model=(), provenance=provenance
-    )
+    return AuditResult(title=" ", created="", confidence=0.95, delta=1e-5, runs=(empty,), provenance=provenance)
 
 
 @cache
@@ -351,7 +358,7 @@ def hostile() -> AuditResult:
         facts=facts(sampling=HOSTILE, optimizer=HOSTILE),
         attacks=(strongest,),
         promises=(promise("claimed", HOSTILE, 0.1, "proved", (HOSTILE, long)),),
-        verdict=Verdict(kind="exposed", headline=HOSTILE, reasons=(HOSTILE, long)),
+        verdict=verdict("exposed", 0.1).model_copy(update={"attack": HOSTILE}),
         advice=(
             Advice(text=HOSTILE, command=f"``` {HOSTILE}\nrm"),
             Advice(
@@ -377,4 +384,4 @@ def hostile() -> AuditResult:
         fingerprints={HOSTILE: long},
         config={HOSTILE: [HOSTILE]},
     )
-    return result(one, other, title=HOSTILE, created=HOSTILE, threat_model=(HOSTILE,), provenance=provenance)
+    return result(one, other, title=HOSTILE, created=HOSTILE, provenance=provenance)

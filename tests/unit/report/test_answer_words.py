@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gmip.auditing.promises import GIVEN_CLAIM
-from gmip.auditing.schema import AttackerAnswer, AuditResult, Estimate, Evidence
+from gmip.auditing.schema import AttackerAnswer, AuditResult, Estimate, Finding
 from gmip.report import answer_words
 from gmip.vocabulary import Rate
 from tests.unit.report import sample
 
 GOAL = Rate(0.05, 0.01)
-FOUND = Evidence(
+FOUND = Finding(
     attack="glir", title="GLiR", fpr=0.1, tpr=Estimate(value=0.648, lower=0.601, upper=0.693), promised=0.39
 )
 

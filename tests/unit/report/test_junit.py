@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from gmip.auditing.schema import AuditResult, Gate, RunAudit
-from gmip.report import write_junit
+from gmip.report import verdict_words, write_junit
 from tests.unit.report import sample
 
 
@@ -34,7 +34,9 @@ def test_a_gate_that_could_not_fail_is_skipped(tmp_path: Path) -> None:
 
 def test_a_leak_to_an_attacker_with_a_list_does_not_pass(tmp_path: Path) -> None:
     (run,) = sample.consistent().runs
-    leaking = run.model_copy(update={"verdict": run.verdict.model_copy(update={"list_leak": True}), "gate": None})
+    leaking = run.model_copy(
+        update={"verdict": run.verdict.model_copy(update={"list_leak": run.attacks[0].attack}), "gate": None}
+    )
     suite = written(tmp_path / "j.xml", leaking)
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("1", "0", "1")
 
@@ -48,4 +50,4 @@ def test_what_does_not_hold_fails_and_doubt_is_skipped(tmp_path: Path) -> None:
     suite = written(tmp_path / "j.xml", broken, run.model_copy(update={"verdict": unsure, "gate": None}))
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "2", "1")
     messages = [failure.get("message") for failure in suite.iter("failure")]
-    assert messages[0] == run.verdict.headline and "20%" in str(messages[1]) and "5%" in str(messages[1])
+    assert messages[0] == verdict_words.headline(broken) and "20%" in str(messages[1]) and "5%" in str(messages[1])

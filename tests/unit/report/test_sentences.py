@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gmip.auditing.schema import Verdict
-from gmip.report import sentences
+import pytest
+
+from gmip.report import sentences, verdict_words
 from tests.unit.report import sample
 
 
@@ -50,10 +51,10 @@ def test_sentences():
 
 def test_a_label_does_not_hide_what_a_list_finds():
     fine, exposed = sample.consistent().runs[0].verdict, sample.exposed().runs[0].verdict
-    leak, both = (one.model_copy(update={"list_leak": True}) for one in (fine, exposed))
-    assert sentences.label(fine) == "Consistent with the promise"
-    assert sentences.label(leak) == "Exposed to an attacker with a list"
-    assert sentences.label(both) == "More exposed than claimed"
+    leak, both = (one.model_copy(update={"list_leak": "decode"}) for one in (fine, exposed))
+    assert verdict_words.label(fine) == "Consistent with the promise"
+    assert verdict_words.label(leak) == "Exposed to an attacker with a list"
+    assert verdict_words.label(both) == "More exposed than claimed"
 
 
 def test_repeated_runs_are_said():
@@ -62,11 +63,11 @@ def test_repeated_runs_are_said():
     assert "over 5 repeated runs" in sentences.certainty(sample.consistent(), repeated)
 
 
-def test_headline_does_not_repeat_its_label():
-    verdict = Verdict(kind="exposed", headline="More exposed than claimed: it finds 9%.", reasons=())
-    assert sentences.headline(verdict) == "It finds 9%."
-    verdict = Verdict(kind="inconclusive", headline="no idea", reasons=())
-    assert sentences.headline(verdict) == "No idea"
+@pytest.mark.parametrize("make", [sample.consistent, sample.exposed, sample.inconclusive])
+def test_the_verdict_does_not_repeat_its_label(make):
+    said = sentences.verdict_sentences(make().runs[0])
+    label = verdict_words.LABELS[make().runs[0].verdict.kind]
+    assert said.startswith(f"{label}. ") and said.count(label) == 1 and said.split(". ")[1][0].isupper()
 
 
 def test_attacks_are_named_by_their_titles():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gmip import _numbers
 from gmip._curves import corners
 from gmip._svg import Role, Series, guessing
-from gmip.auditing.attacker_answers import answers_of, leading_attack, promise_of
+from gmip.auditing.attacker_answers import leading_attack, promise_of
 from gmip.auditing.schema import AttackOutcome, AuditResult, Curve, Promise, RunAudit
 
 __all__ = ["Figure", "overview_figure", "run_figure"]
@@ -84,15 +84,15 @@ def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
         first = leading_attack(run.attacks, run.answers)
         if first is not None:
             series.append(_measured(first, f"{run.name}: measured", f"{colour} solid", marker, banded=False))
-        answer = next(iter(answers_of(run, result.confidence)), None)
+        answer = next(iter(run.answers), None)
         promise = next(iter(run.promises), None) if answer is None else promise_of(run, answer)
         if promise is not None:
             series.append(_promised(promise, f"{run.name}: promised", f"{colour} dash"))
     return Figure(key, (*series, guessing()), lowest, max(rate, lowest), _goal(result.runs[0]))
 
 
-def _goal(run: RunAudit) -> tuple[float, float] | None:
-    return None if run.goal is None else (run.goal.fpr, run.goal.tpr)
+def _goal(run: RunAudit) -> tuple[float, float]:
+    return run.goal.fpr, run.goal.tpr
 
 
 def _lowest(runs: Sequence[RunAudit]) -> float:

@@ -9,8 +9,18 @@ import numpy as np
 import pytest
 
 from gmip import account
-from gmip.auditing import Attacked, Candidates, Criteria, Scored, assemble_run, given_curve, merged
+from gmip.auditing import (
+    AttackFindings,
+    Candidates,
+    Criteria,
+    Scored,
+    given_curve,
+    judge,
+    merged,
+    recorded_evidence,
+)
 from gmip.auditing.schema import RunAudit
+from gmip.report import verdict_words
 from gmip.stats import RunScores, ScoreSet, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
 from gmip.trace import Trace, TraceWriter
 from gmip.vocabulary import Rate
@@ -39,30 +49,32 @@ def trace(path: Path, *, steps: int = 2, interrupted: bool = False, noise_std: f
     return Trace.open(path)
 
 
-def attacked(name: str, shift: float, *, warnings: tuple[str, ...] = (), knows: float = 0.0, **about: Any) -> Attacked:
+def attacked(
+    name: str, shift: float, *, warnings: tuple[str, ...] = (), knows: float = 0.0, **about: Any
+) -> AttackFindings:
     scores = np.random.default_rng(1).normal(size=120) + shift * (np.arange(120) < 60)
     found = Scored(
         scores=ScoreSet(ids=np.arange(120), scores=scores, attack=name, **about), seconds=2.0, warnings=warnings
     )
-    return Attacked(name=name, title=name.upper(), needs=("a model",), found=(found,), knows=knows)
+    return AttackFindings(name=name, title=name.upper(), needs=("a model",), found=(found,), knows=knows)
 
 
 def assembled(
-    run: Trace, *attacks: Attacked, claim_mu: float | None = 0.5, name_of: Any = None, **changes: Any
+    run: Trace, *attacks: AttackFindings, claim_mu: float | None = 0.5, name_of: Any = None, **changes: Any
 ) -> tuple[RunAudit, Candidates, list[tuple[int, int]]]:
     calls: list[tuple[int, int]] = []
-    one, rows = assemble_run(
+    evidence = recorded_evidence(
         name="run",
+        source="recorded",
         task="toy",
         path=None,
         traces=[run],
         attacks=attacks,
         accuracies={"train_accuracy": 0.9, "test_accuracy": None},
         claim=given_curve(claim_mu),
-        criteria=Criteria(**CRITERIA | changes),
-        progress=lambda done, total: calls.append((done, total)),
         name_of=name_of,
     )
+    one, rows = judge(evidence, Criteria(**CRITERIA | changes), lambda done, total: calls.append((done, total)))
     return one, rows, calls
 
 
@@ -93,8 +105,9 @@ def test_an_attacker_with_a_list_is_judged_by_the_promise_for_one(tmp_path: Path
     assert listed.tpr_at["0.01"] == pytest.approx(account(run.runs(), attacker_knows=1.0).tpr_at(0.01))
     assert listed.tpr_at["0.01"] > 0.999
     assert not one.attacks[1].exceeds_claim and (one.attacks[1].claim_p_value or 0.0) > 0.5
-    assert one.verdict.list_leak and one.verdict.headline.startswith("An attacker who holds a list of 100% of the")
-    assert any("holds a list that contains" in reason and "LIST" in reason for reason in one.verdict.reasons)
+    assert one.verdict.list_leak == "list"
+    assert verdict_words.headline(one).startswith("An attacker who holds a list of 100% of the")
+    assert any("the list can give everything away" in reason for reason in verdict_words.reasons(one))
     assert one.gate is not None and one.gate.attack == "list" and not one.gate.passed  # a limit is about all attacks
 
 
@@ -102,12 +115,15 @@ def test_where_only_a_list_was_tried_its_promise_comes_first(tmp_path: Path) -> 
     """The tables of a report compare the first attack with the first promise."""
     one, _, _ = assembled(trace(tmp_path / "a", steps=150, noise_std=0.0), attacked("list", 5.0, knows=1.0))
     assert [promise.key for promise in one.promises][:2] == ["list", "claimed"]
-    assert one.verdict.kind == "inconclusive" and "Judged by the promise for such an attacker" in one.verdict.headline
+    assert (
+        one.verdict.kind == "inconclusive"
+        and "Judged by the promise for such an attacker" in verdict_words.headline(one)
+    )
 
 
 def test_an_attacker_with_a_list_stays_last_where_the_others_are_blind(tmp_path: Path) -> None:
     same = Scored(scores=ScoreSet(ids=np.arange(120), scores=np.zeros(120), attack="blind"))
-    blind = Attacked(name="blind", title="BLIND", needs=(), found=(same,))
+    blind = AttackFindings(name="blind", title="BLIND", needs=(), found=(same,))
     one, _, _ = assembled(trace(tmp_path / "a"), attacked("list", 5.0, knows=1.0), blind)
     assert [outcome.attack for outcome in one.attacks] == ["blind", "list"]
 

@@ -1,0 +1,391 @@
+"""The judge: evidence about one run -> what was found, and whether it is good enough.
+
+Whatever is audited (a recorded run, released weights, predictions, scores, an estimator) comes here as `Evidence`, and
+leaves as a `RunAudit` of numbers and enums. Words are the report's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gmip._progress import Progress
+from gmip.accounting.account import account
+from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.advice import advise
+from gmip.auditing.advice_schema import Advice
+from gmip.auditing.attacker_answers import attacker_answers, leading_attack, with_groups
+from gmip.auditing.check_schema import RunCheck
+from gmip.auditing.exposure_grid import what_if
+from gmip.auditing.groups import Groups, group_outcomes
+from gmip.auditing.individual_promises import OwnMu, OwnNorms, own_mus, summarised
+from gmip.auditing.outcomes import attack_outcome
+from gmip.auditing.promises import all_promises, given_promise, listed_curve
+from gmip.auditing.schema import (
+    AttackerAnswer,
+    AttackOutcome,
+    Candidates,
+    Doubt,
+    Exposed,
+    Promise,
+    RunAudit,
+    RunFacts,
+    Sees,
+    Source,
+    Verdict,
+)
+from gmip.auditing.suspicion import suspicion
+from gmip.auditing.verdict import gate, tpr_lower_bounds, verdict
+from gmip.stats import Pooled, RunScores, ScoreSet, pool
+from gmip.vocabulary import NoisySGD, Rate
+
+__all__ = ["AttackEvidence", "Criteria", "Evidence", "Judgement", "Labels", "Scored", "judge"]
+
+_MOST_EXPOSED: Final = 20
+_MEND: Final = (
+    "Fix what the check of the record found, in the training loop or in what was declared, and record the run again: "
+    "until then no attack that goes by the record can clear it."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Criteria:
+    """By what an audit judges.
+
+    Attributes
+    ----------
+    confidence, delta, fprs : of intervals and bounds; for epsilon; at which members found are reported.
+    goal : what is good enough.
+    limit : of the gate, or None.
+    seed : of resampling.
+    """
+
+    confidence: float
+    delta: float
+    fprs: tuple[float, ...]
+    goal: Rate
+    limit: Rate | None
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scored:
+    """What one attack found in one run, how long it took, and of what it warned."""
+
+    scores: ScoreSet
+    seconds: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Labels:
+    """The truth about the candidates of one set of scores, in its order: who was in, and who belongs to which group.
+
+    inside : array of shape (c,).
+    """
+
+    inside: NDArray[np.bool_]
+    groups: Groups | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttackEvidence:
+    """An attack, what it found in each repetition of a run, and the truth about the candidates there.
+
+    Attributes
+    ----------
+    needs : what its attacker must have, in words.
+    knows : the share of the members on a list that its attacker holds; more than 0: it is judged by the curve for such
+        an attacker.
+    """
+
+    name: str
+    title: str
+    needs: tuple[str, ...]
+    found: tuple[Scored, ...]
+    labels: tuple[Labels, ...]
+    sees: Sees = "gradients"
+    knows: float = 0.0
+
+    @property
+    def first(self) -> ScoreSet:
+        """The scores of the run itself, not of its repetitions."""
+        return self.found[0].scores
+
+    def pooled(self, same_scale: bool) -> Pooled:
+        pairs = zip(self.found, self.labels, strict=True)
+        runs = [RunScores(one.scores.scores[known.inside], one.scores.scores[~known.inside]) for one, known in pairs]
+        return pool(runs, same_scale=same_scale)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evidence:
+    """All that a source knows about one run.
+
+    Attributes
+    ----------
+    source : what was audited.
+    runs : what ran, phase after phase; empty: how the model was trained is not known.
+    claim : what somebody says is guaranteed; None: what the accountant says about `runs` is tested.
+    path : of the trace, the weights or the file of scores.
+    grouped_by : what the groups are, where labels have any.
+    same_scale : whether scores of different repetitions can be compared.
+    check : of the record, where there is one.
+    norms : of the candidates' own gradients, where they are known.
+    recipe : as in the trace of `gmip train`, with the `task` as the command line names it; None: it was not trained by
+        that command.
+    name_of : what candidates with these ids are called by those who know them.
+    warnings : what limits the evidence as a whole.
+    """
+
+    name: str
+    source: Source
+    attacks: tuple[AttackEvidence, ...]
+    runs: tuple[NoisySGD, ...] = ()
+    claim: TradeOff | None = None
+    path: str | None = None
+    task: str = ""
+    facts: RunFacts = field(default_factory=RunFacts)
+    grouped_by: str | None = None
+    same_scale: bool = True
+    check: RunCheck | None = None
+    norms: OwnNorms | None = None
+    recipe: Mapping[str, Any] | None = None
+    name_of: Callable[[NDArray[Any]], list[Any]] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Judgement(NamedTuple):
+    """The audit of a run, and its candidates by the attack that the first answer rests on, the most exposed first."""
+
+    run: RunAudit
+    candidates: Candidates
+
+
+def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgement:
+    """All about one run.
+
+    Guarantees
+    ----------
+    Those of `attack_outcome`, `verdict`, `attacker_answers` and `group_outcomes`, each at the confidence of `criteria`
+    for all attacks together.
+    """
+    goal = criteria.goal
+    pooled = {one.name: one.pooled(evidence.same_scale) for one in evidence.attacks}
+    claims = _claims(evidence, criteria)
+    outcomes = _outcomes(evidence, claims, pooled, criteria, progress)
+    doubt = suspicion(evidence.facts, outcomes)
+    doubted = doubt is not None and doubt.blinding
+    judged = verdict(
+        outcomes,
+        claims.claimed,
+        listed=claims.listed,
+        fpr=goal.fpr,
+        confidence=criteria.confidence,
+        doubts=_doubts(evidence, doubted),
+    )
+    answers = attacker_answers(
+        outcomes,
+        claims.curves,
+        goal=goal,
+        lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=criteria.confidence, seed=criteria.seed),
+        confidence=criteria.confidence,
+        sound_record=evidence.check is None or evidence.check.passed,
+        checked=evidence.check is None or not evidence.check.bound_unchecked,
+        doubted=doubted,
+    )
+    # Records and groups are ranked by the attack that the answer rests on.
+    first = leading_attack(outcomes, answers) or outcomes[0]
+    strongest = next(one for one in evidence.attacks if one.name == first.attack)
+    limit = criteria.limit
+    groups = group_outcomes(
+        [
+            (found.scores.scores, known.inside, known.groups)
+            for found, known in zip(strongest.found, strongest.labels, strict=True)
+        ],
+        fprs=tuple(sorted({*criteria.fprs, goal.fpr, *(() if limit is None else (limit.fpr,))})),
+        confidence=criteria.confidence,
+        tests=len(outcomes),
+        seed=criteria.seed,
+        same_scale=evidence.same_scale,
+    )
+    answers = with_groups(answers, groups, first, goal)
+    own = own_mus(evidence.runs, [one.first for one in evidence.attacks], evidence.norms)
+    candidates = _candidates(strongest, own, evidence)
+    advice = _advice(evidence, judged, outcomes, goal, next(iter(answers), None))
+    ways = [one.way for one in advice if one.way is not None]
+    needed = next((way.changes.get("noise_std") for way in ways if way.change == "noise"), None)
+    audited = RunAudit(
+        name=evidence.name,
+        source=evidence.source,
+        path=evidence.path,
+        task=evidence.task,
+        facts=evidence.facts,
+        promises=claims.curves,
+        attacks=outcomes,
+        verdict=judged,
+        goal=goal,
+        answers=answers,
+        advice=advice,
+        what_if=what_if(evidence.runs, fpr=goal.fpr, needed=needed),
+        exposed=_exposed(candidates),
+        exposed_by=first.attack,
+        groups=groups,
+        grouped_by=evidence.grouped_by,
+        check=evidence.check,
+        individual=None
+        if own is None
+        else summarised(own, strongest.first.ids[strongest.labels[0].inside], claims.curves),
+        gate=None
+        if limit is None
+        else gate(
+            pooled,
+            limit=limit.tpr,
+            fpr=limit.fpr,
+            confidence=criteria.confidence,
+            seed=criteria.seed,
+            doubted=doubted and not any(one.mu_lower > 0.0 for one in outcomes),
+            groups=groups,
+        ),
+        suspicion=doubt,
+        warnings=_once(
+            [*(words for one in evidence.attacks for found in one.found for words in found.warnings)], evidence.warnings
+        ),
+    )
+    progress(len(outcomes) + 1, len(outcomes) + 1)
+    return Judgement(audited, candidates)
+
+
+class _Claims(NamedTuple):
+    """What is tested: the claimed curve, that for attackers with a list of members, and all curves for the result."""
+
+    claimed: TradeOff | None
+    listed: TradeOff | None
+    curves: tuple[Promise, ...]
+
+
+def _claims(evidence: Evidence, criteria: Criteria) -> _Claims:
+    runs, claim = evidence.runs, evidence.claim
+    claimed = account(list(runs)) if claim is None and runs else claim
+    knows = max((one.knows for one in evidence.attacks), default=0.0)
+    listed = listed_curve(runs, knows, claim) if knows else None
+    if claimed is None:
+        return _Claims(None, listed, ())
+    if not runs:
+        return _Claims(claimed, listed, (given_promise(claimed, criteria.fprs),))
+    curves = all_promises(
+        runs,
+        claimed,
+        [one.first for one in evidence.attacks],
+        given=claim is not None,
+        fprs=criteria.fprs,
+        listed=listed,
+        knows=knows,
+        only_listed=all(one.knows for one in evidence.attacks),
+    )
+    return _Claims(claimed, listed, curves)
+
+
+def _outcomes(
+    evidence: Evidence, claims: _Claims, pooled: Mapping[str, Pooled], criteria: Criteria, progress: Progress
+) -> tuple[AttackOutcome, ...]:
+    """What each attack found, the strongest first, those whose attacker holds a list last."""
+    outcomes = []
+    for done, attack in enumerate(evidence.attacks):
+        outcomes.append(
+            attack_outcome(
+                attack=attack.name,
+                title=attack.title,
+                needs=attack.needs,
+                runs=pooled[attack.name],
+                claimed=claims.listed if attack.knows else claims.claimed,
+                sees=attack.sees,
+                attacker_knows=attack.knows,
+                fprs=criteria.fprs,
+                confidence=criteria.confidence,
+                tests=len(evidence.attacks),
+                delta=criteria.delta,
+                seconds=sum(one.seconds for one in attack.found),
+                facts=attack.first.facts,
+                notes=_once(words for one in attack.found for words in one.warnings),
+                seed=criteria.seed,
+            )
+        )
+        progress(done + 1, len(evidence.attacks) + 1)
+    outcomes.sort(key=lambda one: (one.attacker_knows > 0.0, one.blind, -one.mu_lower, -one.auc.value, one.attack))
+    return tuple(outcomes)
+
+
+def _doubts(evidence: Evidence, doubted: bool) -> tuple[Doubt, ...]:
+    known: dict[Doubt, bool] = {
+        "record": evidence.check is not None and not evidence.check.passed,
+        "suspect": doubted,
+        "noise-unchecked": evidence.check is not None and evidence.check.noise_unchecked,
+    }
+    return tuple(doubt for doubt, there in known.items() if there)
+
+
+def _advice(
+    evidence: Evidence,
+    judged: Verdict,
+    outcomes: Sequence[AttackOutcome],
+    goal: Rate,
+    answer: AttackerAnswer | None,
+) -> tuple[Advice, ...]:
+    mend = (Advice(text=_MEND),) if judged.unmatched else ()
+    if judged.unmatched and judged.kind != "exposed":
+        return mend
+    return *mend, *advise(evidence.runs, judged, outcomes, goal=goal, recipe=evidence.recipe, answer=answer)
+
+
+def _once(*words: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one for some in words for one in some))
+
+
+def _susceptibilities(attacks: Sequence[AttackEvidence]) -> dict[Any, float]:
+    """By id, of the run itself, from whichever attack measured them."""
+    measured = next((one.first for one in attacks if one.first.susceptibility is not None), None)
+    if measured is None or measured.susceptibility is None:
+        return {}
+    return dict(zip(measured.ids.tolist(), measured.susceptibility.tolist(), strict=True))
+
+
+def _candidates(attack: AttackEvidence, own: OwnMu | None, evidence: Evidence) -> Candidates:
+    one, known = attack.first, attack.labels[0]
+    susceptibility = _susceptibilities(evidence.attacks)
+    order = np.argsort(-one.scores, kind="stable")
+    optional = {"p_value": one.p_values, "posterior": None if one.calibration is None else one.posterior(0.5)}
+    ids = one.ids[order].tolist()
+    columns: dict[str, list[Any] | None] = {
+        "id": ids if evidence.name_of is None else evidence.name_of(one.ids[order]),
+        "member": known.inside[order].tolist(),
+        "score": one.scores[order].tolist(),
+        **{name: None if values is None else values[order].tolist() for name, values in optional.items()},
+        "susceptibility": [susceptibility.get(id_) for id_ in ids] if susceptibility else None,
+    }
+    if known.groups is not None:
+        columns["group"] = known.groups.of(order)
+    if own is not None:
+        columns["own_mu"] = own.of(one.ids[order]).tolist()
+    return Candidates(columns)
+
+
+def _exposed(candidates: Candidates) -> tuple[Exposed, ...]:
+    some = [candidates[int(i)] for i in np.flatnonzero(candidates.columns["member"] or [])[:_MOST_EXPOSED]]
+    return tuple(
+        Exposed(
+            id=one.id,
+            score=one.score,
+            p_value=one.p_value,
+            posterior=one.posterior,
+            susceptibility=one.susceptibility,
+            group=one.group,
+            own_mu=one.own_mu if one.own_mu is not None and math.isfinite(one.own_mu) else None,
+        )
+        for one in some
+    )
