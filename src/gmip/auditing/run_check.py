@@ -31,7 +31,7 @@ from gmip.auditing.evidence import (
     unchecked,
 )
 from gmip.auditing.noise_check import between_steps, judge_noise, left_over
-from gmip.stats.inclusions import normal_p_value, quadratic_form_p_value, size_p_value
+from gmip.stats.residuals import normal_p_value, quadratic_form_p_value, size_p_value
 
 __all__ = ["OWN_SIZE", "judge", "named_factor", "small_faults"]
 
