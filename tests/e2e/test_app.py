@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gmip.app.form import PRESETS
+from gmip.app.calculator import PRESETS
 from gmip.report import write_report
 from tests.unit.report import sample
 

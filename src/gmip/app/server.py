@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gmip._html import theme
 from gmip.app.audits import audits_page, find_audits, read_report
-from gmip.app.form import calculator_page
+from gmip.app.calculator import calculator_page
 from gmip.errors import InvalidArgument
 
 __all__ = [
@@ -62,8 +62,7 @@ def _work(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which ends its workers
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
 
-    from gmip.app.answer import answer
-    from gmip.app.form import BadField, Question
+    from gmip.app.calculator import BadField, Question, answer
 
     pipe.send(None)  # ready
     with contextlib.suppress(EOFError, OSError):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from gmip import account, calibrate
-from gmip.app.answer import answer
-from gmip.app.form import PRESETS, BadField, Question
+from gmip.app.calculator import PRESETS, BadField, Question, answer
 from gmip.cli import main
 
 FORM = PRESETS["The paper's CIFAR-10 run"] | {"tpr": "0.03"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gmip.app.form import FIELDS, PRESETS, BadField, Question
+from gmip.app.calculator import FIELDS, PRESETS, BadField, Question
 
 FORM = PRESETS["The paper's CIFAR-10 run"] | {"tpr": "0.03"}
 
