@@ -26,6 +26,7 @@ from gmip.tasks import Examples, Task, load
 from gmip.tasks.inputs import logits, rows_of
 from gmip.tasks.sequences import IGNORED, masked_token_loss, next_token_loss
 from gmip.training import Recorder, record
+from gmip.training.quiet_hook import QuietHook
 
 __all__ = ["GmipCallback", "Records", "masked_token_loss", "next_token_loss"]
 
@@ -120,7 +121,7 @@ class GmipCallback(TrainerCallback):  # type: ignore[misc]
         model, loader = kwargs["model"], kwargs["train_dataloader"]
         facts = loader_facts(loader, args.gradient_accumulation_steps, state.global_step, follow=True)
         recorder = record(model, kwargs["optimizer"], self._out, data=self._task, **facts, **self._options)
-        self._hook = model.register_forward_hook(self._look, with_kwargs=True)
+        self._hook = model.register_forward_hook(QuietHook(self._look), with_kwargs=True)
         self._recorder = recorder.__enter__()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from gmip.training.quiet_hook import QuietHook
+
 __all__ = ["PrecisionWatch"]
 
 _REDUCED: Final = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -28,7 +30,7 @@ class PrecisionWatch:
         """Listen; before the first batch to every layer that has parameters of its own."""
         for layer in self._model.modules():
             if next(layer.parameters(recurse=False), None) is not None:
-                self._handles[layer] = layer.register_forward_pre_hook(self._see)
+                self._handles[layer] = layer.register_forward_pre_hook(QuietHook(self._see))
 
     def stop(self) -> None:
         for handle in self._handles.values():

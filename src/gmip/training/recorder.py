@@ -28,6 +28,7 @@ from gmip.training.batch_log import BatchLog, declared
 from gmip.training.clip_watch import ClipWatch
 from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms
 from gmip.training.precision_watch import PrecisionWatch
+from gmip.training.quiet_hook import QuietHook
 from gmip.training.ranks import Ranks, uneven_shares
 from gmip.training.recorded_vectors import check_kinds, chosen, fill, fingerprints, is_finite, numpy_of, published
 from gmip.training.stored_steps import StoredSteps
@@ -264,7 +265,7 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         self._writer = self._ranks.start(self._open)
-        self._hooks = [self._model.register_forward_pre_hook(self._count, with_kwargs=True)]
+        self._hooks = [self._model.register_forward_pre_hook(QuietHook(self._count), with_kwargs=True)]
         if self._optimizer is not None:
             self._hooks.append(self._optimizer.register_step_pre_hook(self._before_step))
             self._hooks.append(self._optimizer.register_step_post_hook(self._after_step))
