@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,25 @@ def test_json(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None
     assert not told["passed"] and len(told["steps"]) == 4
     (failed,) = [one for one in told["outcomes"] if one["status"] == "failed"]
     assert failed["check"] == "noise-steps" and failed["value"] == pytest.approx(1.0)
+
+
+def test_training_outside_the_record_guarantees_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Noisy steps, and many of a second, plain optimizer after them or before: used to be guaranteed."""
+    task, targets = make_task(), {}
+    noisy = replace(SETTINGS["full, noise"], noise_std=0.2)  # so much that the target is guaranteed
+    for name, fault in (
+        ("sound", Fault()),
+        ("trained on", Fault(outside=300)),
+        ("trained before", Fault(before=300)),
+    ):
+        record_run(task, tmp_path / name, noisy, fault, seed=3)
+        (run,) = gmip.audit(task, runs=[tmp_path / name], attacks=["loss"], seed=1).runs
+        targets[name] = run.answers[0].target
+        assert run.verdict.unmatched is (name == "trained on")
+    assert targets["sound"] == "guaranteed"
+    assert "guaranteed" not in (targets["trained on"], targets["trained before"])
+    assert main(["check", str(tmp_path / "trained on"), "--task", TASK]) == 1
+    assert capsys.readouterr().out.startswith("The record does not match the declared run: something that is not a rec")
 
 
 @pytest.mark.parametrize(

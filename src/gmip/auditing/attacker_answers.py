@@ -57,7 +57,7 @@ def attacker_answers(
         an attacker who sees every gradient covers those who see less.
     lower : attack -> lower bound on its TPR at the goal's FPR, at `confidence` for all attacks together.
     sound_record : whether the record of the run is that of the declared run, as far as it was checked.
-    checked : whether all that bounds rest on (noise, scale, clipping, sampling) could be checked in the record.
+    checked : whether all that bounds rest on (noise, scale, clipping, sampling, no other training) was checked.
     doubted : whether the attacks looked at the wrong thing, so that finding nothing is no evidence.
 
     Guarantees

@@ -12,7 +12,7 @@ CheckStatus = Literal["passed", "failed", "unchecked"]  # unchecked: the sentenc
 SmallFault = Literal["noise-size", "scale", "clip-norm", "own-size", "records", "inputs", "steps"]
 # A bound rests on these. Who the members are, and a clip of the whole gradient, change nothing about it.
 _BOUNDS_REST_ON: Final = frozenset(
-    ("sizes", "batches", "scale", "clipping", "noise-steps", "noise-layers", "noise-size", "noise-rows")
+    ("sizes", "batches", "continuity", "scale", "clipping", "noise-steps", "noise-layers", "noise-size", "noise-rows")
 )
 
 
@@ -89,7 +89,8 @@ class RunCheck(Frozen):
 
     @property
     def bound_unchecked(self) -> tuple[CheckOutcome, ...]:
-        """What could not be checked although bounds rest on it: noise, scale, clipping and sampling."""
+        """What could not be checked although bounds rest on it: noise, scale, clipping, sampling, and that there was
+        no other training."""
         return tuple(one for one in self.unchecked if one.check in _BOUNDS_REST_ON)
 
     @property

@@ -37,6 +37,7 @@ SAME: Final = 1.0e-3  # relative difference up to which factors and norms are th
 TITLES: Final = {
     "sizes": "Declared sizes",
     "batches": "How batches were drawn",
+    "continuity": "Training outside the record",
     "scale": "Scale of the gradient",
     "whole-clip": "Clipping of the whole gradient",
     "clipping": "Clipping of each record's gradient",

@@ -24,6 +24,7 @@ from gmip.auditing.evidence import LEVEL, SHARE, TITLES, WIDER, Compared, Layer,
 from gmip.auditing.run_check import judge, small_faults
 from gmip.auditing.sampled_check import Sampled, judge_sampled
 from gmip.errors import GmipWarning, InvalidArgument
+from gmip.pipeline.continuity import continuity
 from gmip.stats.inclusions import contradiction
 from gmip.tasks import Task, load
 from gmip.trace import Header, Step, StepInfo, Trace
@@ -87,7 +88,7 @@ def check_run(
             f"{len(task.pool) - 1}",
             remedy="pass the run's own task",
         )
-    outcomes = [_sizes(task, trace), _batches(trace)]
+    outcomes = [_sizes(task, trace), _batches(trace), continuity(task, trace, device=device)]
     found = _recomputed(task, trace, steps, device, memory_limit, progress or silent("checking the record"))
     # The noise of a run of one step has no other step to be compared with.
     outcomes += [one for one in found.outcomes if trace.num_steps > 1 or one.check != "noise-steps"]

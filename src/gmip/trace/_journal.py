@@ -67,6 +67,8 @@ def next_line(
         text += f',"clip_factor":{info.clip_factor!r}'
     if info.precision is not None:
         text += f',"precision":"{info.precision}"'
+    if info.outside is not None:
+        text += f',"outside":{"true" if info.outside else "false"}'
     if batch is not None:
         text += f',"ids":{batch.num_ids},"ids_xxh3":"{batch.digest}"'
     if row is None:
@@ -128,7 +130,7 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
         raise TypeError("it is not a JSON object")
     index, recorded = len(journal.infos), fields["recorded"]
     batch_size, divisor, noise_std = fields["batch_size"], fields["divisor"], fields["noise_std"]
-    clip_factor, precision = fields.get("clip_factor"), fields.get("precision")
+    clip_factor, precision, outside = fields.get("clip_factor"), fields.get("precision"), fields.get("outside")
     synced = fields.get("synced", journal.synced)
     _expect("recorded", recorded, type(recorded) is bool)
     _expect("index", fields["index"], fields["index"] == index)
@@ -139,6 +141,7 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
     if clip_factor is not None:
         _expect("clip_factor", clip_factor, type(clip_factor) is float and 0.0 < clip_factor <= 1.0)
     _expect("precision", precision, precision in (None, *PRECISIONS))
+    _expect("outside", outside, outside is None or type(outside) is bool)
     if "ids" in fields:
         num_ids, digest = fields["ids"], fields["ids_xxh3"]
         _expect("ids", num_ids, type(num_ids) is int and num_ids >= 0)
@@ -161,6 +164,7 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
             recorded=recorded,
             clip_factor=clip_factor,
             precision=precision,
+            outside=outside,
         )
     )
 

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -74,7 +74,8 @@ def reading(path: Path) -> Iterator[BinaryIO]:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What trace.json holds. `num_steps` and `chain` (the journal's last) are None while the trace is open."""
+    """What trace.json holds. `num_steps` and `chain` (the journal's last) are None while the trace is open; so is
+    `changed`, parameters that changed otherwise than by steps, which is also None if nobody looked."""
 
     header: Header
     id: str
@@ -84,6 +85,7 @@ class Manifest:
     files: Mapping[str, str] = field(default_factory=dict)
     num_steps: int | None = None
     chain: str | None = None
+    changed: tuple[str, ...] | None = None
     version: int = FORMAT_VERSION
 
     @classmethod
@@ -101,8 +103,11 @@ class Manifest:
     def complete(self) -> bool:
         return self.num_steps is not None
 
-    def completed(self, *, num_steps: int, chain: str, files: Mapping[str, str]) -> Manifest:
-        return dataclasses.replace(self, num_steps=num_steps, chain=chain, files=files)
+    def completed(
+        self, *, num_steps: int, chain: str, files: Mapping[str, str], changed: Sequence[str] | None
+    ) -> Manifest:
+        names = None if changed is None else tuple(changed)
+        return dataclasses.replace(self, num_steps=num_steps, chain=chain, files=files, changed=names)
 
     @property
     def checksum(self) -> str:
@@ -111,7 +116,7 @@ class Manifest:
 
     def reopened(self) -> Manifest:
         files = {name: checksum for name, checksum in self.files.items() if name != FINAL}
-        return dataclasses.replace(self, num_steps=None, chain=None, files=files, version=FORMAT_VERSION)
+        return dataclasses.replace(self, num_steps=None, chain=None, changed=None, files=files, version=FORMAT_VERSION)
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
@@ -129,6 +134,8 @@ class Manifest:
             del content["header"]["sample_rate"]
         if self.complete:
             content |= {"num_steps": self.num_steps, "chain": self.chain}
+        if self.changed is not None:
+            content["changed"] = list(self.changed)
         return content
 
 
@@ -196,8 +203,13 @@ def _parse(content: dict[str, Any]) -> Manifest:
         raise ValueError(f"rows_per_shard = {content['rows_per_shard']!r}")
     if status == "complete" and (type(content["num_steps"]) is not int or content["num_steps"] < 0):
         raise ValueError(f"num_steps = {content['num_steps']!r}")
-    if status == "open" and not content.keys().isdisjoint({"num_steps", "chain"}):
+    if status == "open" and not content.keys().isdisjoint({"num_steps", "chain", "changed"}):
         raise ValueError("an open trace with a last step")
+    if "changed" in content:
+        changed = content["changed"]
+        if not isinstance(changed, list) or not all(isinstance(name, str) for name in changed):
+            raise TypeError(f"changed = {changed!r}")
+        content["changed"] = tuple(changed)
     files = content["files"]
     known = isinstance(files, dict) and files.keys() <= {MEMBERSHIP, FINAL}
     if not known or not all(isinstance(checksum, str) for checksum in files.values()):

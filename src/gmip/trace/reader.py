@@ -54,6 +54,7 @@ class Trace:
     infos : one `StepInfo` for each optimizer step, recorded or not.
     recorded : indices of the recorded steps, shape (len(trace),).
     members, non_members : indices into the data, shape (n,), or None if they were not given.
+    changed_at_end : parameters that are not what the steps made of them when the run ended; None if nobody looked.
 
     Guarantees
     ----------
@@ -74,6 +75,7 @@ class Trace:
         self.infos: tuple[StepInfo, ...] = tuple(journal.infos)
         self.recorded: NDArray[np.int64] = np.array([i.index for i in self.infos if i.recorded], dtype=np.int64)
         self.recorded.flags.writeable = False
+        self.changed_at_end: tuple[str, ...] | None = manifest.changed
         self.members = membership.get("members")
         self.non_members = membership.get("non_members")
         self._manifest = manifest

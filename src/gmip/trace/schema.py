@@ -135,6 +135,8 @@ class StepInfo:
     clip_factor : s, in (0, 1], where the mean gradient m was clipped as a whole and s m was recorded; 1 if it was left
         as it is, None if nobody knows.
     precision : "float16" or "bfloat16" where the model computed in it, as under autocast; None for float32 and float64.
+    outside : whether something that is not a step of the trace changed the parameters since the step before, or, of
+        the first one, trained them before the recording began as far as that is seen; None if nobody looked.
     """
 
     index: int
@@ -144,6 +146,7 @@ class StepInfo:
     recorded: bool
     clip_factor: float | None = None
     precision: str | None = None
+    outside: bool | None = None
 
 
 def fingerprint(*arrays: ArrayLike) -> str:

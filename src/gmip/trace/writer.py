@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -203,6 +203,7 @@ class TraceWriter:
         noise_std: float = 0.0,
         clip_factor: float | None = None,
         precision: str | None = None,
+        outside: bool | None = None,
         ids: ArrayLike | None = None,
     ) -> None:
         """The row just filled becomes step `num_steps`. See `StepInfo` for the arguments.
@@ -213,7 +214,7 @@ class TraceWriter:
         self._check_open()
         if not self._filling:
             raise InvalidArgument("commit needs a row", remedy="call row() and fill it before each commit")
-        self._store(batch_size, divisor, noise_std, clip_factor, precision, ids, recorded=True)
+        self._store(batch_size, divisor, noise_std, clip_factor, precision, outside, ids, recorded=True)
 
     def skip(
         self,
@@ -223,20 +224,26 @@ class TraceWriter:
         noise_std: float = 0.0,
         clip_factor: float | None = None,
         precision: str | None = None,
+        outside: bool | None = None,
         ids: ArrayLike | None = None,
     ) -> None:
         """Counts a step without storing it; the arguments are those of `commit`."""
         self._check_open()
         self._files.settle()
-        self._store(batch_size, divisor, noise_std, clip_factor, precision, ids, recorded=False)
+        self._store(batch_size, divisor, noise_std, clip_factor, precision, outside, ids, recorded=False)
 
     def sync(self) -> None:
         """Waits until every step so far is on disk. Worth a call before a checkpoint that relies on them."""
         self._check_open()
         self._files.sync()
 
-    def close(self, final_state: Mapping[str, NDArray[Any]] | None = None) -> None:
-        """Completes the trace, with the final state of the model if given. Closing again does nothing."""
+    def close(
+        self, final_state: Mapping[str, NDArray[Any]] | None = None, *, changed: Sequence[str] | None = None
+    ) -> None:
+        """Completes the trace, with the final state of the model if given. Closing again does nothing.
+
+        `changed` : parameters that are not what the steps made of them; None if nobody looked.
+        """
         if not self._open:
             if final_state is not None:
                 raise TraceError(
@@ -249,7 +256,8 @@ class TraceWriter:
             files |= write_final(self._folder, final_state)
         self._files.trim()
         end = self._files.position
-        write_manifest(self._folder, self._manifest.completed(num_steps=end.num_steps, chain=end.chain, files=files))
+        done = self._manifest.completed(num_steps=end.num_steps, chain=end.chain, files=files, changed=changed)
+        write_manifest(self._folder, done)
         self._release()
 
     def abandon(self) -> None:
@@ -295,6 +303,7 @@ class TraceWriter:
         noise_std: Any,
         clip_factor: Any,
         precision: Any,
+        outside: bool | None,
         ids: ArrayLike | None,
         *,
         recorded: bool,
@@ -327,6 +336,7 @@ class TraceWriter:
             recorded=recorded,
             clip_factor=clip_factor,
             precision=precision,
+            outside=outside,
         )
         self._files.store(info, None if ids is None else check_indices("ids", ids))
         self._filling = False

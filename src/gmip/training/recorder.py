@@ -20,13 +20,14 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip import _validate as check
-from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
+from gmip.errors import GmipWarning, InvalidArgument, TraceError, UnsupportedModel
 from gmip.tasks.task import Examples, Task
-from gmip.trace import Header, ParameterSpec, TraceWriter
+from gmip.trace import Header, ParameterSpec, Trace, TraceWriter
 from gmip.training.base_weights import base_facts, released_state
 from gmip.training.batch_log import BatchLog, declared
 from gmip.training.clip_watch import ClipWatch
 from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms
+from gmip.training.parameter_watch import ParameterWatch, has_stepped
 from gmip.training.precision_watch import PrecisionWatch
 from gmip.training.quiet_hook import QuietHook
 from gmip.training.ranks import Ranks, uneven_shares
@@ -38,6 +39,10 @@ __all__ = ["Recorder", "record"]
 
 _REDUCTIONS: Final = ("mean", "sum", "global_mean")
 _ON_NAN: Final = ("stop", "skip", "record")
+_NOT_COVERED: Final = (
+    "nothing that is guaranteed about the run covers that. Record all of its training, and put constraints on the "
+    "weights into a step hook of the optimizer before the recording begins."
+)
 
 
 def record(
@@ -207,6 +212,7 @@ class Recorder:
             self._header, members=members, non_members=non_members, data=data, loader=loader, whole=resume_at is None
         )
         self._clips, self._precision = ClipWatch(self._parameters), PrecisionWatch(model)
+        self._watch = ParameterWatch(model, trained if self._ranks.writes else {})
         self._seen: int | None = None
         self._told: int | None = None
         self._times = 1.0
@@ -264,7 +270,9 @@ class Recorder:
             self._writer.sync()
 
     def __enter__(self) -> Recorder:
+        changed = has_stepped(self._optimizer) if self._resume_at is None else self._goes_on_elsewhere()
         self._writer = self._ranks.start(self._open)
+        self._watch.start(changed=changed)
         self._hooks = [self._model.register_forward_pre_hook(QuietHook(self._count), with_kwargs=True)]
         if self._optimizer is not None:
             self._hooks.append(self._optimizer.register_step_pre_hook(self._before_step))
@@ -272,6 +280,31 @@ class Recorder:
         for watch in (self._clips, self._precision, self._log):
             watch.start()
         return self
+
+    def _goes_on_elsewhere(self) -> bool:
+        """Whether the trace to be resumed tells that the model was changed since; False where it does not tell."""
+        if not self._ranks.writes or self._ranks.size > 1:
+            return False
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", GmipWarning)
+                trace = Trace.open(self._path)
+        except TraceError:  # `_open` says what is wrong with it, if it matters
+            return False
+        step = self._resume_at or 0
+        if trace.header != self._header or step > trace.num_steps:
+            return False
+        now = np.empty(self._header.recorded_params, dtype=self._header.dtype)
+        fill(now, self._parameters)
+        place = int(np.searchsorted(trace.recorded, step))
+        if place < len(trace) and trace.recorded[place] == step:
+            return not np.array_equal(now, trace[place].parameters, equal_nan=True)
+        if step < trace.num_steps or (final := trace.final_state()) is None:
+            return False
+        same = all(
+            np.array_equal(part, final.get(name, part), equal_nan=True) for name, part in trace.named(now).items()
+        )
+        return bool(trace.changed_at_end) or not same
 
     def _open(self) -> TraceWriter:
         if self._resume_at is None:
@@ -297,7 +330,14 @@ class Recorder:
             return
         final = {name: numpy_of(Ranks.whole(t)) for name, t in released_state(self._model).items()}
         if self._writer is not None:
-            self._writer.close(final)
+            changed = self._watch.changed_at_end()
+            self._writer.close(final, changed=changed)
+            if changed:
+                warnings.warn(
+                    f"Something that is not a recorded step changed {_listed(changed)}: {_NOT_COVERED}",
+                    GmipWarning,
+                    stacklevel=2,
+                )
             if (said := self._log.contradiction()) is not None:
                 warnings.warn(said, GmipWarning, stacklevel=2)
 
@@ -355,6 +395,7 @@ class Recorder:
             )
         self._closure, self._inside = None, False
         self._commit()
+        self._watch.stepped()
 
     def _capture(self, optimizer: Optimizer | None) -> None:
         """Fill the row of the step that `optimizer` is about to take; `_commit` makes it part of the trace."""
@@ -366,6 +407,7 @@ class Recorder:
                 "there. Train without dropout to be sure.",
             )
         self._captures += 1
+        self._watch.stepping()
         times, self._times = self._times, 1.0
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
         own = self._told if self._told is not None else self._seen
@@ -385,6 +427,13 @@ class Recorder:
             scale /= float(loss_scale)
         self._captured = {"batch_size": size, "divisor": divisor, "noise_std": noise_std}
         self._captured |= {"ids": ids, "clip_factor": factor, "precision": self._precision.take()}
+        self._captured["outside"] = self._watch.take()
+        if self._captured["outside"]:
+            self._warn_once(
+                "outside",
+                f"Something that is not a recorded step changed the parameters before step {self._num_steps}: "
+                f"{_NOT_COVERED}",
+            )
         self._log.add(size, ids)
         self._stores = self._stored.admits(self._num_steps)
         if not self._stores:
@@ -500,3 +549,8 @@ class Recorder:
                 )
         multiplier = getattr(private, "_adjusted_noise_multiplier", private.noise_multiplier)
         return divisor, 1.0 / divisor if summed else 1.0, float(multiplier * private.max_grad_norm) / divisor
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first of the names, and how many more there are."""
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -57,6 +57,7 @@ class Fault:
     batch_times : how many times as large as declared batches are; vmapped : the loop calls the model on one example,
         and does not tell the recorder how many there are.
     declared_size : factor on `dataset_size` in the record.
+    outside : plain steps of another optimizer within the recording, after the recorded ones; before : and before it.
     """
 
     noise: str | float = 1.0
@@ -72,6 +73,8 @@ class Fault:
     batch_times: int = 1
     vmapped: bool = False
     declared_size: int = 1
+    outside: int = 0
+    before: int = 0
 
 
 SETTINGS: dict[str, Setting] = {
@@ -107,6 +110,7 @@ FAULTS: dict[str, Fault] = {
     "1 of 30 members replaced": Fault(wrong_members=1 / 30),
     "10% wrong labels": Fault(wrong_labels=0.1),
     "augmentation": Fault(changed=0.1),
+    "trained on by another optimizer": Fault(outside=400),
 }
 
 
@@ -150,6 +154,7 @@ def record_run(
     sampler = make_sampler(
         setting.sampling, dataset_size=total, batch_size=used, num_steps=setting.num_steps, seed=seed
     )
+    _train(model, task, inside, fault.before)
     noise = _Noise(model, setting, fault, -(-total // setting.batch_size), seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GmipWarning)  # the recorder, too, sees some of the faults
@@ -188,6 +193,15 @@ def record_run(
                 for name, p in model.named_parameters():
                     p.grad = whole[name].clone()
                 optimizer.step()
+            _train(model, task, inside, fault.outside)
+
+
+def _train(model: nn.Module, task: Task, rows: NDArray[np.int64], steps: int) -> None:
+    other, batch = torch.optim.SGD(model.parameters(), lr=0.3), task.pool[rows]
+    for _ in range(steps):
+        other.zero_grad()
+        task.loss(model(batch.inputs), batch.targets).mean().backward()
+        other.step()
 
 
 def _drawn(places: NDArray[np.int64], fault: Fault, setting: Setting, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -66,6 +66,8 @@ def outcome(check: RunCheck, key: str):
         ("half of the member labels wrong", NOISY, "members", "looks like gradients of such records"),
         ("wrong dataset_size", SETTINGS["mini-batches, noise"], "batches", "share|different records"),
         ("wrong dataset_size", NOISY, "batches", "A step used 120 examples, where all 240"),
+        ("trained on by another optimizer", NOISY, "continuity", "not what the steps had made of them"),
+        ("trained on by another optimizer", BLIND, "continuity", "not what the steps had made of them"),
         ("reused noise", BLIND, "noise-steps", "agrees"),
         ("zero noise", BLIND, "noise-size", "times as large as"),
         ("noise 24% too small", BLIND, "noise-size", r"0\.76\d* times as large as declared"),

@@ -271,24 +271,31 @@ def test_empty_batch_where_there_are_none(path):
 
 
 def test_two_optimizers_on_one_model(tmp_path):
-    """Each trace holds the parameters of its optimizer."""
+    """Each trace holds the parameters of its optimizer, and says that others changed, too: bounds are about its own."""
     model = make_model()
     optimizers = {name: torch.optim.SGD(getattr(model, name).parameters(), lr=LR) for name in ("body", "head")}
     batches = batches_of(8, 8)
     sizes = {"dataset_size": N, "batch_size": n, "sampling": "fixed"}
-    with (
-        record(model, optimizers["body"], tmp_path / "body", **sizes),
-        record(model, optimizers["head"], tmp_path / "head", **sizes),
-    ):
-        for batch in batches:
-            model.zero_grad()
-            loss_of(model, batch).backward()
-            for optimizer in optimizers.values():
-                optimizer.step()
+
+    def loop() -> None:
+        with (
+            record(model, optimizers["body"], tmp_path / "body", **sizes),
+            record(model, optimizers["head"], tmp_path / "head", **sizes),
+        ):
+            for batch in batches:
+                model.zero_grad()
+                loss_of(model, batch).backward()
+                for optimizer in optimizers.values():
+                    optimizer.step()
+
+    with pytest.warns(GmipWarning, match=r"not a recorded step changed (body|head)\.weight and 1 more"):
+        loop()
     for name, size in (("body", 24), ("head", 15)):
         trace = Trace.open(tmp_path / name)
         assert [spec.name for spec in trace.header.parameters] == [f"{name}.weight", f"{name}.bias"]
         assert trace.header.num_params == size
+        other = {"body": "head", "head": "body"}[name]
+        assert trace.changed_at_end == (f"{other}.weight", f"{other}.bias")
         got = torch.from_numpy(np.array(trace[0].gradient)).double()  # the first step has the initial weights
         want = oracle(make_model().double(), (batches[0][0].double(), batches[0][1]), names=[*trace.named(got)]) / 8
         torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-7)

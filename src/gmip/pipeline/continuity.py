@@ -1,0 +1,147 @@
+"""The part of the run check that asks whether the recorded steps are all of the training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gmip._numbers import chance, count, number
+from gmip._random import Stream
+from gmip.attacks.signals import losses, run_model
+from gmip.auditing.check_schema import CheckOutcome
+from gmip.auditing.evidence import SHARE, TITLES, passed, unchecked
+from gmip.stats import auc
+from gmip.stats.residuals import normal_p_value
+from gmip.tasks import Task
+from gmip.trace import Step, Trace
+
+__all__ = ["continuity"]
+
+_MOST_RECORDS: Final = 5000  # on each side, whose loss before the first step is looked at
+_SHOWN: Final = 5  # steps or parameters that a sentence lists
+_ROUNDING: Final = 1.0e-6  # of the parameters, and
+_SPAN: Final = 1.0e-4  # of their change: what a step along the gradient may leave
+
+
+def continuity(task: Task, trace: Trace, *, device: str = "cpu") -> CheckOutcome:
+    """Did anything but the recorded steps train the model?
+
+    The recorder looks after each step and before the next one. Where it could not see a step end, because the loop
+    changes the parameters itself, they must be those before, times a factor, less a multiple of the recorded gradient.
+    A model that was trained before the recording began may tell members from non-members before the first step.
+    """
+    moved = [info.index for info in trace.infos if info.outside]
+    ended = trace.changed_at_end or ()
+    if moved or ended:
+        return _failed(moved, ended)
+    if len(trace) == 0:
+        return unchecked("continuity", "No step was recorded.")
+    unseen = sum(info.outside is None for info in trace.infos)
+    if unseen == 0 and (trace.changed_at_end is not None or not trace.complete):
+        return _started(task, trace, device, "Nothing but the recorded steps changed the parameters.")
+    if all(_follows(step, after) for step, after in _steps_without_an_end(trace)):
+        words = "The parameters follow from the recorded gradients, by gradient descent."
+        return _started(task, trace, device, words)
+    return unchecked(
+        "continuity",
+        "The loop changes the parameters itself, and not by plain gradient descent on what was recorded: whether "
+        "something else changed them as well is not known.",
+    )
+
+
+def _started(task: Task, trace: Trace, device: str, words: str) -> CheckOutcome:
+    """The outcome where the steps are all of the training since the recording began, by the loss before the first."""
+    found = _told_apart(task, trace, device)
+    if found is None:
+        return passed("continuity", f"{words} Training before them would not be seen, and no guarantee covers it.")
+    value, p = found
+    if value > 0.5 and p < SHARE:
+        return unchecked(
+            "continuity",
+            f"Before the first recorded step the model tells members from non-members by its loss (AUC "
+            f"{number(value, 'nearest')}; chance: {chance(p)}): it was trained on them before, which no guarantee "
+            "covers, or they are records of different kinds.",
+        )
+    return passed(
+        "continuity",
+        f"{words} Before the first of them the loss does not tell members from non-members (AUC "
+        f"{number(value, 'nearest')}); training before that would be covered by no guarantee.",
+    )
+
+
+def _told_apart(task: Task, trace: Trace, device: str) -> tuple[float, float] | None:
+    """(AUC of the loss at the parameters before the first step, p-value); None where it cannot be computed.
+
+    A loss counts once on each side: repeated records, and a model that says the same about all, tell nothing."""
+    ids, header = (trace.members, trace.non_members), trace.header
+    if trace.recorded[0] != 0 or header.recorded_params < header.num_params:
+        return None
+    if any(side is None or side.size < 2 or int(side.max()) >= len(task.pool) for side in ids):
+        return None
+    model = run_model(task, trace, device=device).eval()
+    for name, weights in trace.named(trace[0].parameters).items():
+        model.get_parameter(name).data.copy_(torch.from_numpy(np.array(weights)))
+    rng, found = Stream.CANDIDATES.rng(0), []
+    for side in ids:
+        assert side is not None
+        some = side if side.size <= _MOST_RECORDS else rng.choice(side, _MOST_RECORDS, replace=False)
+        found.append(np.unique(-losses(task, model, task.pool[some])))
+    ins, outs = found
+    value = auc(ins, outs)
+    error = np.sqrt((ins.size + outs.size + 1) / (12.0 * ins.size * outs.size))
+    return value, normal_p_value(float((value - 0.5) / error))
+
+
+def _failed(moved: Sequence[int], ended: Sequence[str]) -> CheckOutcome:
+    said = []
+    if moved and moved[0] == 0:
+        said.append("it was trained, or given other weights, before the first recorded step")
+    if late := [index for index in moved if index > 0]:
+        shown = ", ".join(map(count, late[:_SHOWN])) + (", ..." if len(late) > _SHOWN else "")
+        said.append(f"before {count(len(late))} of the later steps ({shown})")
+    if ended:
+        shown = ", ".join(ended[:_SHOWN]) + (", ..." if len(ended) > _SHOWN else "")
+        said.append(f"in the end {shown} {'was' if len(ended) == 1 else 'were'} not what the steps had made of them")
+    return CheckOutcome(
+        check="continuity",
+        title=TITLES["continuity"],
+        status="failed",
+        sentence=(
+            f"Something that is not a recorded step changed the model: {'; '.join(said)}. Another optimizer, "
+            "load_state_dict and constraints on the weights do that; what it learned from the data is not in the "
+            "record."
+        ),
+        value=float(len(moved) + bool(ended)),
+        expected=0.0,
+    )
+
+
+def _steps_without_an_end(trace: Trace) -> Iterator[tuple[Step, NDArray[Any] | None]]:
+    """Steps whose end the recorder did not see, and the parameters after them; None where the trace has none."""
+    for place, step in enumerate(trace):
+        following = step.info.index + 1
+        if following < trace.num_steps:
+            if trace.infos[following].outside is None:
+                yield step, trace[place + 1].parameters if trace.infos[following].recorded else None
+        elif trace.complete and trace.changed_at_end is None:
+            final = trace.final_state()
+            names = [spec.name for spec in trace.header.parameters]
+            known = final is not None and all(name in final for name in names)
+            yield step, np.concatenate([np.ravel(final[name]) for name in names]) if known and final else None
+
+
+def _follows(step: Step, after: NDArray[Any] | None) -> bool:
+    """Whether the parameters after a step are a w - b g, for the parameters w before it and its gradient g."""
+    if after is None:
+        return False
+    before = np.asarray(step.parameters, dtype=np.float64)
+    change = np.asarray(after, dtype=np.float64) - before
+    terms = np.stack([np.asarray(step.gradient, dtype=np.float64), before], axis=1)
+    terms /= np.maximum(np.linalg.norm(terms, axis=0), 1.0e-300)
+    left = change - terms @ np.linalg.lstsq(terms, change, rcond=None)[0]
+    allowed = _ROUNDING * np.linalg.norm(before) + _SPAN * np.linalg.norm(change)
+    return bool(np.linalg.norm(left) <= allowed)

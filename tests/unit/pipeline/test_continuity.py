@@ -1,0 +1,154 @@
+"""The run check about training that the record does not have."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gmip.errors import GmipWarning
+from gmip.pipeline.continuity import continuity
+from gmip.tasks import Task
+from gmip.trace import Trace
+from gmip.training import record
+from tests.unit.pipeline.faulty_runs import make_task
+
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return make_task()
+
+
+def plain_step(task: Task, model: Any, optimizer: Any, rows: Any) -> None:
+    optimizer.zero_grad()
+    task.loss(model(task.pool[rows].inputs), task.pool[rows].targets).mean().backward()
+    optimizer.step()
+
+
+def by_hand(
+    task: Task, path: Path, change: Callable[[int, Any, Any], None], *, every: int = 1, double: bool = False
+) -> Trace:
+    """A loop that changes the parameters itself: `change` of (step, parameters, gradients)."""
+    torch.manual_seed(0)
+    model = task.make_model().double() if double else task.make_model()
+    rows = np.arange(120)
+    batch = task.pool[rows]
+    inputs = batch.inputs.double() if double else batch.inputs
+    with record(model, None, path, dataset_size=120, batch_size=120, every=every, members=rows, data=task) as recorder:
+        for step in range(STEPS):
+            model.zero_grad()
+            task.loss(model(inputs), batch.targets).mean().backward()
+            recorder.step()
+            with torch.no_grad():
+                change(step, list(model.parameters()), [p.grad for p in model.parameters()])
+    return Trace.open(path)
+
+
+def descent(step: int, parameters: Any, gradients: Any) -> None:
+    for p, g in zip(parameters, gradients, strict=True):
+        p -= 0.3 * g
+
+
+def decayed(step: int, parameters: Any, gradients: Any) -> None:
+    for p, g in zip(parameters, gradients, strict=True):
+        p *= 0.99
+        p -= 0.3 / (1 + step) * g
+
+
+def signed(step: int, parameters: Any, gradients: Any) -> None:
+    for p, g in zip(parameters, gradients, strict=True):
+        p -= 0.01 * g.sign()
+
+
+def moved_once(at: int) -> Callable[[int, Any, Any], None]:
+    def change(step: int, parameters: Any, gradients: Any) -> None:
+        descent(step, parameters, gradients)
+        if step == at:
+            parameters[0] += 0.001 * torch.randn_like(parameters[0])
+
+    return change
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("change", [descent, decayed])
+def test_gradient_descent_by_hand(task: Task, tmp_path: Path, change: Any, double: bool) -> None:
+    found = continuity(task, by_hand(task, tmp_path / "run", change, double=double))
+    assert found.status == "passed" and "follow from the recorded gradients" in found.sentence
+
+
+@pytest.mark.parametrize("change", [signed, moved_once(2), moved_once(STEPS - 1)])
+def test_other_changes_by_hand(task: Task, tmp_path: Path, change: Any) -> None:
+    """Nobody knows: it may be a rule of another kind, or training besides."""
+    found = continuity(task, by_hand(task, tmp_path / "run", change))
+    assert found.status == "unchecked" and "not by plain gradient descent" in found.sentence
+
+
+def test_steps_that_are_not_stored(task: Task, tmp_path: Path) -> None:
+    assert continuity(task, by_hand(task, tmp_path / "run", descent, every=2)).status == "unchecked"
+
+
+@pytest.mark.parametrize(
+    ("before", "between", "after", "words"),
+    [
+        (0, 0, 0, "Nothing but the recorded steps changed the parameters. Training before them would not be seen"),
+        (0, 0, 3, "the model: in the end 0.weight, 0.bias, 2.weight, 2.bias were not what the steps had made of them."),
+        (0, 3, 0, "changed the model: before 4 of the later steps (1, 2, 3, 4)."),
+        (3, 0, 0, "changed the model: it was trained, or given other weights, before the first recorded step."),
+        (3, 3, 3, "before the first recorded step; before 4 of the later steps (1, 2, 3, 4); in the end 0.weight"),
+    ],
+)
+def test_what_the_recorder_saw(task: Task, tmp_path: Path, before: int, between: int, after: int, words: str) -> None:
+    torch.manual_seed(0)
+    model, rows = task.make_model(), np.arange(120)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    other = torch.optim.SGD(model.parameters(), lr=0.3)
+    with (
+        warnings.catch_warnings(),
+        record(model, optimizer, tmp_path / "run", dataset_size=120, batch_size=120) as recorder,
+    ):
+        warnings.simplefilter("ignore", GmipWarning)
+        for _ in range(before):
+            plain_step(task, model, other, rows)
+        for step in range(STEPS):
+            for _ in range(between if step else 0):
+                plain_step(task, model, other, rows)
+            recorder.batch(120)
+            plain_step(task, model, optimizer, rows)
+        for _ in range(after):
+            plain_step(task, model, other, rows)
+    found = continuity(task, Trace.open(tmp_path / "run"))
+    assert words in found.sentence
+    assert found.status == ("failed" if before + between + after else "passed")
+
+
+def test_no_steps(task: Task, tmp_path: Path) -> None:
+    model = task.make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    with record(model, optimizer, tmp_path / "run", dataset_size=120, batch_size=120):
+        pass
+    assert continuity(task, Trace.open(tmp_path / "run")).status == "unchecked"
+
+
+@pytest.mark.parametrize("before", [0, 300])
+def test_training_before_the_recording_began(task: Task, tmp_path: Path, before: int) -> None:
+    """The optimizer is new and tells nothing; the model does, if its members are better known to it than others."""
+    torch.manual_seed(0)
+    model, rows = task.make_model(), np.random.default_rng(0).permutation(len(task.pool))
+    members, others = rows[:60], rows[60:500]
+    for _ in range(before):
+        plain_step(task, model, torch.optim.SGD(model.parameters(), lr=1.0), members)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    told = {"members": members, "non_members": others, "data": task}
+    with record(model, optimizer, tmp_path / "run", dataset_size=60, batch_size=60, **told):
+        for _ in range(3):
+            plain_step(task, model, optimizer, members)
+    found = continuity(task, Trace.open(tmp_path / "run"))
+    assert found.status == ("unchecked" if before else "passed")
+    assert ("it was trained on them before, which no guarantee covers" in found.sentence) == (before > 0)
