@@ -27,9 +27,10 @@ from gmip import NoisySGD, account
 from gmip.parallel import Workers, hired
 from gmip.tasks import Task, load
 from gmip.training import evaluate, fit
-from gmip.tuning import PrivacyTarget, gradient_norms, num_params_of, tune
+from gmip.tuning import gradient_norms, num_params_of, tune
+from gmip.tuning.least_noise import calibrated
 from gmip.tuning.trials import Pieces, Training, TrialWork
-from gmip.vocabulary import Recipe
+from gmip.vocabulary import PrivacyTarget, Recipe
 
 TARGET: dict[str, Any] = {"target_tpr": (0.05, 0.01)}
 SEEDS = 5
@@ -72,7 +73,7 @@ def run_grid(name: str, folder: Path) -> None:
     work = TrialWork(task=task, num_params=params, metric="accuracy", split_seed=0, on="outsiders")
     with hired(work, Workers(workers=1), 1) as crew:
         pieces = Pieces(crew, {"data": task.fingerprints}, folder / f"grid-{name}")
-        all_of_them = [target.calibrated(one, params) for one in recipes(recipe, grid)]
+        all_of_them = [calibrated(one, params, target) for one in recipes(recipe, grid)]
         first = pieces.outcomes([Training(recipe=one, seed=0) for one in all_of_them], "grid")
         values = np.array([one.metric for one in first])
         best = np.argsort(-np.nan_to_num(values, nan=-1.0))[:20]

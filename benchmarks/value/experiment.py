@@ -27,8 +27,9 @@ from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from gmip.tasks.task import Task
 from gmip.training import evaluate, fit, initial_model
-from gmip.tuning import PrivacyTarget, num_params_of
-from gmip.vocabulary import Recipe
+from gmip.tuning import num_params_of
+from gmip.tuning.least_noise import calibrated, exposure
+from gmip.vocabulary import PrivacyTarget, Recipe
 from reproduction import figures
 from reproduction.experiment import Cell, Drawing, Experiment, Row, Study
 from reproduction.linear_heads import train_heads
@@ -151,7 +152,7 @@ def _row(cell: Place, arm: str, target: float | None, recipe: Recipe, params: in
         "clip_norm": recipe.clip_norm,
         "learning_rate": _short(recipe.learning_rate),
         "noise_multiplier": _short(multiplier(recipe)),
-        "promised_tpr": _short(promise.exposure(recipe, params)),
+        "promised_tpr": _short(exposure(recipe, params, promise)),
         "typical_multiplier": None,
         "expected_accuracy": None,
         "seen_members": None,
@@ -169,7 +170,7 @@ def _own(cell: Place, task: Task, target: float) -> list[Row]:
     plans = {}
     for arm, notion in (("own-gmip", "gmip"), ("own-gdp", "gdp")):
         wanted = PrivacyTarget(target_tpr=(target, FPR), notion=notion)  # type: ignore[arg-type]
-        plans[arm] = (wanted, wanted.calibrated(task.recipe.replace(dataset_size=cell.dataset_size), params))
+        plans[arm] = (wanted, calibrated(task.recipe.replace(dataset_size=cell.dataset_size), params, wanted))
     for seed in range(cell.seeds):
         members = task.pool[task.split(cell.dataset_size, seed).members]
         model: Any = initial_model(task, seed)

@@ -21,8 +21,9 @@ from torch import Tensor
 from gmip._random import Stream
 from gmip.accounting.calibrate import calibrate
 from gmip.tasks.task import Examples, Task
-from gmip.tuning import PrivacyTarget, SearchRecords
-from gmip.vocabulary import NoisySGD, Recipe, Sampling
+from gmip.tuning import SearchRecords
+from gmip.tuning.least_noise import calibrated
+from gmip.vocabulary import NoisySGD, PrivacyTarget, Recipe, Sampling
 from reproduction.linear_heads import Ladder, contrasts, rungs, train_heads, train_ladder
 
 FPR: Final = 0.01
@@ -200,7 +201,7 @@ class Search:
         wanted = PrivacyTarget(target_tpr=(target, FPR), **more)
         # For differential privacy the number of parameters plays no part: noise found for one is found for all.
         params = 1 if wanted.notion == "gdp" else self.features[components].num_params
-        return Chosen(arm, target, components, wanted.calibrated(recipe, params), accuracy, wanted)
+        return Chosen(arm, target, components, calibrated(recipe, params, wanted), accuracy, wanted)
 
     def chosen(self) -> list[Chosen]:
         """The best recipe of each tuned promise and target, and of none at all."""

@@ -62,9 +62,9 @@ if TYPE_CHECKING:
     from gmip.trace import Trace as Trace
     from gmip.training import record as record
     from gmip.training import train as train
-    from gmip.tuning import PrivacyTarget as PrivacyTarget
     from gmip.tuning import tune as tune
     from gmip.vocabulary import NoisySGD as NoisySGD
+    from gmip.vocabulary import PrivacyTarget as PrivacyTarget
     from gmip.vocabulary import Rate as Rate
     from gmip.vocabulary import Recipe as Recipe
 
@@ -89,8 +89,8 @@ _PUBLIC = {
     "gmip.tasks": ("Examples", "Task"),
     "gmip.trace": ("Trace",),
     "gmip.training": ("record", "train"),
-    "gmip.tuning": ("PrivacyTarget", "tune"),
-    "gmip.vocabulary": ("NoisySGD", "Rate", "Recipe"),
+    "gmip.tuning": ("tune",),
+    "gmip.vocabulary": ("NoisySGD", "PrivacyTarget", "Rate", "Recipe"),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 _HOMES |= dict.fromkeys(attacks.__all__, "gmip.attacks")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, Gate
     from gmip.canaries.coins import PlantedRun
     from gmip.report import Written
-from gmip.vocabulary import Rate
+from gmip.vocabulary import NOTIONS, Rate
 
 __all__ = ["audit"]
 
@@ -461,9 +461,8 @@ def _runs(
     """Recorded runs as NAME=DIR or DIR, or the one run to train."""
     target: dict[str, Any] = {}
     if mu is not None or advantage is not None:
-        target = dict(options.read_target(mu, None, advantage).keywords)
-        if notion is not None:
-            target["notion"] = parse.one_of("--notion", notion, ("gmip", "gdp"))
+        wanted = parse.one_of("--notion", notion or "gmip", NOTIONS)
+        target = options.read_target(mu, None, advantage, notion=wanted).as_json()
     elif notion is not None:
         raise BadRequest(
             "--notion applies to a privacy target, and there is none", remedy="add --target-mu or --target-advantage"

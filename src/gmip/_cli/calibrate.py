@@ -11,7 +11,6 @@ from gmip._cli import options, parse, show
 from gmip._cli.errors import BadRequest
 from gmip._cli.schedule import as_understood, build_runs, slow_because
 from gmip._cli.stages import patience
-from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
 from gmip.accounting.alternative_words import NAMES, calculator_command, closed_sentence, reached, setting_words
 from gmip.accounting.alternatives import Ways
@@ -20,7 +19,7 @@ from gmip.accounting.calibrate import SolveFor
 from gmip.accounting.calibrate import calibrate as calibrate_run
 from gmip.accounting.claims import at_most
 from gmip.accounting.tradeoff import TradeOff
-from gmip.vocabulary import NoisySGD
+from gmip.vocabulary import NOTIONS, NoisySGD, PrivacyTarget
 
 __all__ = ["calibrate"]
 
@@ -105,7 +104,6 @@ def calibrate(
     alternatives (null without --alternatives; open: change, run, value, kind,
     for_whom, command; closed: change, why).
     """
-    target = options.read_target(target_mu, target_tpr, target_advantage, target_epsilon, delta)
     solve_for = solve_for or "noise-std"
     solved = SOLVABLE[parse.one_of("--solve-for", solve_for, tuple(SOLVABLE))]
     kind = parse.one_of("--notion", notion or "gmip", NOTIONS)
@@ -133,6 +131,17 @@ def calibrate(
         for option, value in idle.items():
             if value is not None:
                 raise BadRequest(f"{option} does not apply to --notion gdp", remedy="leave it out")
+    record = options.read_susceptibility(susceptibility, susceptibility_file)
+    target = options.read_target(
+        target_mu,
+        target_tpr,
+        target_advantage,
+        target_epsilon,
+        delta,
+        notion=kind,
+        susceptibility=record,
+        attacker_knows=options.read_attacker(attacker_knows),
+    )
     runs = build_runs(
         dataset_size=dataset_size,
         batch_size=batch_size,
@@ -147,11 +156,7 @@ def calibrate(
         noise_multiplier=noise_multiplier,
         phase=phase,
     )
-    record = options.read_susceptibility(susceptibility, susceptibility_file)
-    accounting: dict[str, Any] = {
-        "notion": kind,
-        "susceptibility": record,
-        "attacker_knows": options.read_attacker(attacker_knows),
+    how: dict[str, Any] = {
         "bound": options.read_bound(bound),
         "composition": options.read_composition(composition),
     }
@@ -160,24 +165,26 @@ def calibrate(
     ways = None
     with patience(slow_because(runs, record)):
         if phase:
-            found = calibrate_run(runs, **target.keywords, **accounting)
+            found = calibrate_run(runs, target, **how)
         else:
-            found = [calibrate_run(runs[0], **target.keywords, **accounting, solve_for=solved, hold=held)]
-        curve = account_run(found, **accounting)
+            found = [calibrate_run(runs[0], target, **how, solve_for=solved, hold=held)]
+        curve = account_run(found, **target.whose, **how)
         if alternatives:
-            ways = find_alternatives(runs, seconds=_WAYS_SECONDS, **target.keywords, **accounting)
-    achieved = target.measure(curve)
-    small = target.answer.get("delta")
+            ways = find_alternatives(runs, target, seconds=_WAYS_SECONDS, **how)
+    achieved = curve.exposure(target)
+    small = target.delta
     if json:
         listed = record if record is None or isinstance(record, str) else [float(k) for k in record]
         show.print_json(
             {
                 "gmip": gmip.__version__,
                 "run": as_understood(found),
-                **accounting,
+                "notion": kind,
                 "susceptibility": listed,
+                "attacker_knows": target.attacker_knows,
+                **how,
                 **{name: _common(found, name) for name in ("noise_std", "noise_multiplier", "batch_size", "num_steps")},
-                "target": target.answer,
+                "target": options.target_as_json(target),
                 "achieved": achieved,
                 "needed": any(run.noise_std > 0.0 for run in found) if solved == "noise_std" else None,
                 "mu": curve.equivalent_mu(),
@@ -185,20 +192,22 @@ def calibrate(
                 "epsilon": None if small is None else curve.epsilon(small),
                 "delta": small,
                 **show.claim_as_json(curve),
-                "alternatives": None if ways is None else _ways_as_json(ways, target, accounting),
+                "alternatives": None if ways is None else _ways_as_json(ways),
             }
         )
         return
     rows = [row for number, run in enumerate(found, start=1) for row in _run_rows(run, number if phase else None)]
-    rows.append((f"{target.name}, {at_most(curve)}", target.shown(achieved)))
+    rows.append((f"{options.target_name(target)}, {at_most(curve)}", options.shown(target, achieved)))
     if kind == "gdp":
         rows += _gdp_rows(curve, target)
-    show.print_answer(rows, f"{_advice(found, solved)}: {target.sentence(curve)}", curve, explain=explain)
+    show.print_answer(
+        rows, f"{_advice(found, solved)}: {options.target_sentence(target, curve)}", curve, explain=explain
+    )
     if ways is not None:
-        _print_ways(ways, target, accounting)
+        _print_ways(ways)
 
 
-def _ways_as_json(ways: Ways, target: options.Target, accounting: dict[str, Any]) -> dict[str, Any]:
+def _ways_as_json(ways: Ways) -> dict[str, Any]:
     return {
         "open": [
             {
@@ -207,7 +216,7 @@ def _ways_as_json(ways: Ways, target: options.Target, accounting: dict[str, Any]
                 "value": way.value,
                 "kind": way.curve.kind,
                 "for_whom": way.curve.for_whom,
-                "command": calculator_command(way, ways, target.keywords | accounting),
+                "command": calculator_command(way, ways),
             }
             for way in ways.open
         ],
@@ -215,10 +224,10 @@ def _ways_as_json(ways: Ways, target: options.Target, accounting: dict[str, Any]
     }
 
 
-def _print_ways(ways: Ways, target: options.Target, accounting: dict[str, Any]) -> None:
+def _print_ways(ways: Ways) -> None:
     """The ways beside the noise that was asked for, each alone."""
     others = [way for way in ways.open if way.change != "noise"]
-    rows = [(f"{NAMES[way.change]}: {setting_words(way, ways.runs)}", reached(way, target.keywords)) for way in others]
+    rows = [(f"{NAMES[way.change]}: {setting_words(way, ways.runs)}", reached(way, ways.target)) for way in others]
     if not rows:
         print("No other way is needed." if ways.met else f"No other way leads there. {closed_sentence(ways.closed)}")
         return
@@ -226,7 +235,7 @@ def _print_ways(ways: Ways, target: options.Target, accounting: dict[str, Any]) 
     notes.append("What each costs in accuracy is not measured here: gmip audit --try-advice measures it.")
     show.print_people(rows, "Other ways to the same target, each alone:", notes)
     for way in others:
-        command = calculator_command(way, ways, target.keywords | accounting)
+        command = calculator_command(way, ways)
         if command is not None:
             print(f"# {NAMES[way.change]}\n{command}")  # a comment of the shell: all of it can be pasted
 
@@ -251,11 +260,11 @@ def _run_rows(run: NoisySGD, number: int | None) -> list[tuple[str, str]]:
     ]
 
 
-def _gdp_rows(curve: TradeOff, target: options.Target) -> list[tuple[str, str]]:
+def _gdp_rows(curve: TradeOff, target: PrivacyTarget) -> list[tuple[str, str]]:
     """What differential privacy is said in: an equivalent mu is none."""
     adjacency = curve.claim.adjacency
     rows = [(f"mu at every FPR (GDP, {adjacency}), at most", _numbers.number(curve.gdp_mu or 0.0, "up"))]
-    if "epsilon" not in target.answer:
+    if target.measure != "epsilon":
         epsilon = _numbers.number(curve.epsilon(SHOWN_DELTA), "up")
         rows.append((f"epsilon at delta = {SHOWN_DELTA:g} ({adjacency}), {at_most(curve)}", epsilon))
     return rows

@@ -5,8 +5,7 @@ All options reach a command as text and are parsed by `gmip._cli.parse`, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
@@ -15,11 +14,10 @@ from numpy.typing import NDArray
 from gmip import _numbers
 from gmip._cli import parse
 from gmip._cli.errors import BadRequest
-from gmip.accounting.account import BOUNDS, COMPOSITIONS, NOTIONS, Composition
-from gmip.accounting.random_record import ANY, AnyRecord
+from gmip.accounting.account import BOUNDS, COMPOSITIONS, Composition
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
-from gmip.vocabulary import SAMPLINGS, Rate
+from gmip.vocabulary import ANY, NOTIONS, SAMPLINGS, AnyRecord, PrivacyTarget, Rate
 
 __all__ = [
     "ACCOUNTING",
@@ -47,7 +45,6 @@ __all__ = [
     "Steps",
     "Susceptibility",
     "SusceptibilityFile",
-    "Target",
     "TargetAdvantage",
     "TargetEpsilon",
     "TargetMu",
@@ -58,6 +55,10 @@ __all__ = [
     "read_composition",
     "read_susceptibility",
     "read_target",
+    "shown",
+    "target_as_json",
+    "target_name",
+    "target_sentence",
 ]
 
 RUN, NOISE, TARGET, ACCOUNTING = "The run", "Noise", "Privacy target (pass one)", "Accounting"
@@ -233,86 +234,63 @@ def read_susceptibility(value: str | None, path: str | None) -> NDArray[np.float
 
 # -- the privacy target --
 
-
-class Target(NamedTuple):
-    """A privacy goal."""
-
-    name: str  # of what is measured, in tables
-    keywords: dict[str, Any]  # of gmip.calibrate
-    answer: dict[str, float]  # in JSON
-    measure: Callable[[TradeOff], float]
-    words: tuple[str, str]  # what holds once it is met: of a bound, of a forecast
-
-    def sentence(self, curve: TradeOff) -> str:
-        """What holds, in the words that the curve's kind allows; of differential privacy no mu without its range."""
-        words = self.words[0] if curve.kind == "bound" else self.words[1]
-        plain = curve.claim.adjacency is None
-        return words if plain else words.replace("mu of the run", "mu of the run over FPRs from 1e-5 to 1 - 1e-5")
-
-    def shown(self, value: float) -> str:
-        """What was measured, rounded up."""
-        plain = "mu" in self.answer or "epsilon" in self.answer
-        return _numbers.number(value, "up") if plain else _numbers.percent(value, "up")
+_ADVANTAGE: Final = "advantage (TPR - FPR)"
 
 
 def read_target(
-    mu: str | None, tpr: str | None, advantage: str | None, epsilon: str | None = None, delta: str | None = None
-) -> Target:
-    given = [value for value in (mu, tpr, advantage, epsilon) if value is not None]
-    if not given:
-        raise BadRequest(
-            "No privacy target was given",
-            remedy="pass one of --target-mu, --target-tpr, --target-advantage and --target-epsilon",
-        )
-    if len(given) > 1:
-        raise BadRequest(f"{len(given)} privacy targets were given", remedy="pass only one of them")
-    if delta is not None and epsilon is None:
-        raise BadRequest("--delta belongs to --target-epsilon", remedy="leave it out, or aim at an epsilon")
-    if epsilon is not None:
-        return _epsilon_target(epsilon, delta)
-    if mu is not None:
-        value = parse.positive("--target-mu", mu)
-        return Target(
-            "mu of the run, FPRs from 1e-5 to 1 - 1e-5",
-            {"target_mu": value},
-            {"mu": value},
-            lambda c: c.equivalent_mu(),
-            (f"the mu of the run is at most {value}", f"the mu of the run is expected to stay within {value}"),
-        )
-    if tpr is not None:
-        wanted = Rate.parse("--target-tpr", tpr)
-        most, rate = wanted.tpr, wanted.fpr
-        at = f"at a {_numbers.rate(rate)} false-alarm rate"
-        return Target(
-            f"members found at {_numbers.rate(rate)} false alarms",
-            {"target_tpr": wanted},
-            {"tpr": most, "fpr": rate},
-            lambda c: c.tpr_at(rate),
-            (
-                f"{at}, an attacker finds at most {_numbers.rate(most)} of the members",
-                f"{at}, an attacker is expected to find about {_numbers.rate(most)} of the members or fewer",
-            ),
-        )
-    value = parse.probability("--target-advantage", given[0])
-    name = "advantage (TPR - FPR)"
-    words = (
-        f"the attacker's {name} is at most {_numbers.rate(value)}",
-        f"the attacker's {name} is expected to stay within {_numbers.rate(value)}",
+    mu: str | None,
+    tpr: str | None,
+    advantage: str | None,
+    epsilon: str | None = None,
+    delta: str | None = None,
+    **whose: Any,
+) -> PrivacyTarget:
+    """The target that was typed; `whose` are the other keywords of `PrivacyTarget`."""
+    return PrivacyTarget(
+        target_mu=None if mu is None else parse.positive("--target-mu", mu),
+        target_tpr=None if tpr is None else Rate.parse("--target-tpr", tpr),
+        target_advantage=None if advantage is None else parse.probability("--target-advantage", advantage),
+        target_epsilon=None if epsilon is None else parse.positive("--target-epsilon", epsilon),
+        delta=None if delta is None else parse.delta("--delta", delta),
+        **whose,
     )
-    return Target(name, {"target_advantage": value}, {"advantage": value}, lambda c: c.advantage(), words)
 
 
-def _epsilon_target(epsilon: str, delta: str | None) -> Target:
-    if delta is None:
-        raise BadRequest("--delta is missing", remedy="add it beside --target-epsilon, as in --delta 1e-6")
-    value, small = parse.positive("--target-epsilon", epsilon), parse.delta("--delta", delta)
-    return Target(
-        f"epsilon at delta = {small:g}",
-        {"target_epsilon": value, "delta": small},
-        {"epsilon": value, "delta": small},
-        lambda c: c.epsilon(small),
-        (
-            f"epsilon is at most {value:g} at delta = {small:g}",
-            f"epsilon is expected to stay within {value:g} at delta = {small:g}",
-        ),
-    )
+def target_name(target: PrivacyTarget) -> str:
+    """What is measured, in tables."""
+    if target.rate is not None:
+        return f"members found at {_numbers.rate(target.rate.fpr)} false alarms"
+    if target.delta is not None:
+        return f"epsilon at delta = {target.delta:g}"
+    return "mu of the run, FPRs from 1e-5 to 1 - 1e-5" if target.measure == "mu" else _ADVANTAGE
+
+
+def target_as_json(target: PrivacyTarget) -> dict[str, float]:
+    """What must not be exceeded, and where."""
+    where = {"fpr": target.rate.fpr} if target.rate is not None else {"delta": target.delta} if target.delta else {}
+    return {target.measure: target.value, **where}
+
+
+def target_sentence(target: PrivacyTarget, curve: TradeOff) -> str:
+    """What holds once it is met, in the words that the curve's kind allows; of differential privacy no mu without its
+    range."""
+    bound = curve.kind == "bound"
+    if target.rate is not None:
+        at, most = f"at a {_numbers.rate(target.rate.fpr)} false-alarm rate", _numbers.rate(target.rate.tpr)
+        if bound:
+            return f"{at}, an attacker finds at most {most} of the members"
+        return f"{at}, an attacker is expected to find about {most} of the members or fewer"
+    at = "" if target.delta is None else f" at delta = {target.delta:g}"
+    if target.measure == "advantage":
+        what, most = f"the attacker's {_ADVANTAGE}", _numbers.rate(target.value)
+    elif target.measure == "epsilon":
+        what, most = "epsilon", f"{target.value:g}"
+    else:
+        over = "" if curve.claim.adjacency is None else " over FPRs from 1e-5 to 1 - 1e-5"
+        what, most = f"the mu of the run{over}", f"{target.value}"
+    return f"{what} is {'at most' if bound else 'expected to stay within'} {most}{at}"
+
+
+def shown(target: PrivacyTarget, value: float) -> str:
+    """What was measured, rounded up."""
+    return _numbers.percent(value, "up") if target.is_share else _numbers.number(value, "up")

@@ -19,12 +19,11 @@ from gmip import _numbers
 from gmip._cli import options, parse, show
 from gmip._cli.errors import BadRequest, needs_extra
 from gmip._cli.stages import warnings_in_one_line
-from gmip.accounting.account import NOTIONS
 from gmip.accounting.account import account as account_run
 from gmip.accounting.calibrate import with_least_noise
 from gmip.accounting.claims import at_most, found
 from gmip.errors import GmipWarning
-from gmip.vocabulary import SAMPLINGS, NoisySGD
+from gmip.vocabulary import NOTIONS, SAMPLINGS, NoisySGD, PrivacyTarget
 
 if TYPE_CHECKING:
     from gmip.accounting.tradeoff import TradeOff
@@ -169,7 +168,8 @@ def train(
     accounting = _read_accounting(notion, bound, composition, susceptibility, attacker_knows)
     target = None
     if any(value is not None for value in (target_mu, target_tpr, target_advantage, target_epsilon, delta)):
-        target = options.read_target(target_mu, target_tpr, target_advantage, target_epsilon, delta)
+        whom = {name: accounting[name] for name in ("notion", *_WHOM) if name in accounting}
+        target = options.read_target(target_mu, target_tpr, target_advantage, target_epsilon, delta, **whom)
     elif accounting:
         raise BadRequest(
             f"--{next(iter(accounting)).replace('_', '-')} applies to a privacy target, and there is none",
@@ -231,7 +231,8 @@ def train(
         if written is not None:
             made = written.kept(made, num_params, calibrate=target is None and not noise)
         if target is not None:
-            made = with_least_noise(made, num_params, **target.keywords, **accounting)
+            how = {name: accounting[name] for name in ("bound", "composition") if name in accounting}
+            made = with_least_noise(made, num_params, target, **how)
         described = made.run(num_params)
         promise = None if written is None or target is not None else written.target
         # For the record and the attacker that the target is about.
@@ -350,19 +351,19 @@ def _read_recipe(path: str) -> Any:
     return read_recipe_file(path)
 
 
-def _standing(promise: Any, curve: TradeOff) -> dict[str, Any]:
+def _standing(promise: PrivacyTarget, curve: TradeOff) -> dict[str, Any]:
     """The target of a recipe's file and whether the run keeps it; said at once where it does not."""
     notion = " by differential privacy" if promise.notion == "gdp" else ""
-    exposure = promise.measure(curve)
+    exposure = curve.exposure(promise)
     kept = exposure <= promise.value
     if not kept:
         warnings.warn(
-            f"The run misses the target of its recipe, {promise.words}{notion}: it comes to "
+            f"The run misses the target of its recipe, {promise}{notion}: it comes to "
             f"{_numbers.number(exposure, 'up')}. Leave out the noise, and it is calibrated to the target.",
             GmipWarning,
             stacklevel=2,
         )
-    known = {"target": promise.words + notion, "kept": kept, "exposure": exposure}
+    known = {"target": f"{promise}{notion}", "kept": kept, "exposure": exposure}
     return known | {"kind": curve.kind, "for_whom": curve.for_whom}
 
 

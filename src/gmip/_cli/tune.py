@@ -12,7 +12,7 @@ from gmip import _numbers
 from gmip._cli import cluster, options, parse, show
 from gmip._cli.errors import BadRequest, needs_extra
 from gmip._cli.stages import stages, warnings_in_one_line
-from gmip.accounting.account import NOTIONS
+from gmip.vocabulary import NOTIONS
 
 __all__ = ["tune"]
 
@@ -95,14 +95,18 @@ def tune(
     Interrupted? Run the command again: finished work is kept, and the result
     is the same.
     """
-    target = options.read_target(target_mu, target_tpr, target_advantage, target_epsilon, delta)
     if budget is not None and trials is not None:
         raise BadRequest("--budget and --trials set the same number", remedy="pass only one of them")
-    whose: dict[str, Any] = {
-        "notion": parse.one_of("--notion", notion or "gmip", NOTIONS),
-        "susceptibility": options.read_susceptibility(susceptibility, susceptibility_file),
-        "attacker_knows": options.read_attacker(attacker_knows),
-    }
+    target = options.read_target(
+        target_mu,
+        target_tpr,
+        target_advantage,
+        target_epsilon,
+        delta,
+        notion=parse.one_of("--notion", notion or "gmip", NOTIONS),
+        susceptibility=options.read_susceptibility(susceptibility, susceptibility_file),
+        attacker_knows=options.read_attacker(attacker_knows),
+    )
     settings: dict[str, Any] = {
         "metric": parse.one_of("--metric", metric or "accuracy", METRICS),
         "budget": budget or "10min",
@@ -128,13 +132,12 @@ def tune(
         try:
             result = tuning.tune(
                 chosen,
+                target,
                 recipe=recipe,
                 spec=task or "digits",
                 workers=Workers(**where),
                 folder=folder,
                 watch=watch,
-                **target.keywords,
-                **whose,
                 **settings,
             )
         except KeyboardInterrupt:
@@ -149,7 +152,7 @@ def tune(
     rows = [
         *((name.replace("_", " "), _plain(getattr(result.recipe, name))) for name in tuning_page.SETTINGS[:-1]),
         ("noise std on the mean gradient", _numbers.number(result.recipe.noise_std, "up", 5)),
-        (f"promised, {promise}: {target.name}", target.shown(result.exposure)),
+        (f"promised, {promise}: {options.target_name(target)}", options.shown(target, result.exposure)),
         ("trials of the search", _numbers.count(len(result.tried))),
         ("trainings in all", _numbers.count(result.trainings)),
     ]

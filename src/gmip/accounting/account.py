@@ -6,28 +6,23 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from numpy.typing import ArrayLike
-
 from gmip import _validate as check
 from gmip.accounting._epoch import coarsely, epoch_atoms
 from gmip.accounting._loss import Atoms
 from gmip.accounting.claims import gdp_claim, gmip_claim
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose
 from gmip.accounting.families import Discrete, Gaussian
-from gmip.accounting.random_record import ANY, AnyRecord, random_record
+from gmip.accounting.random_record import random_record
 from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step, unknown_others
 from gmip.accounting.stochastic import group_susceptibilities
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
-from gmip.vocabulary import NoisySGD
+from gmip.vocabulary import ANY, NOTIONS, NoisySGD, Notion, Susceptibility
 
 __all__ = [
     "BOUNDS",
     "COMPOSITIONS",
-    "NOTIONS",
     "Composition",
-    "Notion",
-    "Susceptibility",
     "account",
     "as_runs",
     "coarsely",
@@ -36,11 +31,8 @@ __all__ = [
 ]
 
 Composition = Literal["exact", "clt"]
-Notion = Literal["gmip", "gdp"]
-Susceptibility = float | ArrayLike | AnyRecord | None
 BOUNDS: tuple[Bound, ...] = ("tight", "paper")
 COMPOSITIONS: tuple[Composition, ...] = ("exact", "clt")
-NOTIONS: tuple[Notion, ...] = ("gmip", "gdp")
 
 # The test of one step of a run, given that the record takes part.
 StepTest = Callable[[NoisySGD], TradeOff]

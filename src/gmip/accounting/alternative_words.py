@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
-
-import numpy as np
+from collections.abc import Sequence
+from typing import Final
 
 from gmip._numbers import count, number, percent, rate, setting, typed
 from gmip.accounting.alternatives import Alternative, Change, Closed, Ways
-from gmip.vocabulary import NoisySGD, Rate
+from gmip.vocabulary import NoisySGD, PrivacyTarget
 
 __all__ = ["NAMES", "calculator_command", "closed_sentence", "reached", "run_options", "setting_words"]
 
@@ -81,14 +79,12 @@ def _ratio(new: Sequence[NoisySGD], old: Sequence[NoisySGD]) -> float:
     return min(_clip(a) / _clip(b) for a, b in zip(new, old, strict=True) if b.clip_norm is not None)
 
 
-def reached(way: Alternative, target: Mapping[str, Any]) -> str:
+def reached(way: Alternative, target: PrivacyTarget) -> str:
     """What then holds, in the words that its kind allows."""
     kind = "proved: at most" if way.curve.kind == "bound" else "forecast: about"
-    if target.get("target_tpr") is not None:
-        fpr = Rate.parse("target_tpr", target["target_tpr"]).fpr
-        return f"{kind} {percent(way.value, 'up')} of the members at {rate(fpr)} false alarms"
-    name = next(name for name, value in target.items() if name != "delta" and value is not None)
-    return f"{kind} {name.removeprefix('target_')} {number(way.value, 'up')}"
+    if target.rate is not None:
+        return f"{kind} {percent(way.value, 'up')} of the members at {rate(target.rate.fpr)} false alarms"
+    return f"{kind} {target.measure} {number(way.value, 'up')}"
 
 
 def closed_sentence(closed: Sequence[Closed]) -> str:
@@ -103,10 +99,10 @@ def closed_sentence(closed: Sequence[Closed]) -> str:
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
-def calculator_command(way: Alternative, ways: Ways, options: Mapping[str, Any]) -> str | None:
-    """The command that shows it: `gmip calibrate` for noise, else `gmip account`. `options` are those of
-    `alternatives`; None where the command line cannot say them."""
-    accounting = _accounting(options)
+def calculator_command(way: Alternative, ways: Ways) -> str | None:
+    """The command that shows it: `gmip calibrate` for noise, else `gmip account`; None where the command line cannot
+    say it."""
+    accounting = _accounting(ways)
     if accounting is None:
         return None
     if way.change in ("noise", "noise-alone"):
@@ -115,14 +111,12 @@ def calculator_command(way: Alternative, ways: Ways, options: Mapping[str, Any])
         if sizes is None:
             return None
         whom = "" if way.notion == "gdp" else accounting
-        return f"gmip calibrate {sizes}{whom}{notion} {_target(options)}"
+        return f"gmip calibrate {sizes}{whom}{notion} {_target(ways.target)}"
     sizes = run_options(way.runs)
     if sizes is None or way.notion == "gdp":
         return None
-    fpr = options.get("target_tpr")
-    return f"gmip account {sizes}{accounting}" + (
-        "" if fpr is None else f" --fpr {typed(Rate.parse('target_tpr', fpr).fpr)}"
-    )
+    shown = "" if ways.target.rate is None else f" --fpr {typed(ways.target.rate.fpr)}"
+    return f"gmip account {sizes}{accounting}{shown}"
 
 
 def run_options(runs: Sequence[NoisySGD]) -> str | None:
@@ -154,24 +148,24 @@ def _options(run: NoisySGD) -> dict[str, str]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-def _target(options: Mapping[str, Any]) -> str:
-    if options.get("target_tpr") is not None:
-        return f"--target-tpr {Rate.parse('target_tpr', options['target_tpr'])}"
-    names = ("target_mu", "target_advantage", "target_epsilon", "delta")
-    given = {name: options[name] for name in names if options.get(name) is not None}
-    return " ".join(f"--{name.replace('_', '-')} {typed(value)}" for name, value in given.items())
+def _target(target: PrivacyTarget) -> str:
+    if target.rate is not None:
+        return f"--target-tpr {target.rate}"
+    delta = "" if target.delta is None else f" --delta {typed(target.delta)}"
+    return f"--target-{target.measure} {typed(target.value)}{delta}"
 
 
-def _accounting(options: Mapping[str, Any]) -> str | None:
-    whom = options.get("susceptibility")
-    if whom is not None and not isinstance(whom, str) and np.size(whom) > 1:
+def _accounting(ways: Ways) -> str | None:
+    whom = ways.target.susceptibility
+    if isinstance(whom, tuple):
         return None  # a file, whose name is not known here
     said = ""
-    if whom is not None:
-        said += f" --susceptibility {whom if isinstance(whom, str) else typed(float(np.ravel(whom)[0]))}"
-    defaults = {"attacker_knows": 0.0, "bound": "tight", "composition": "exact"}
-    for name, default in defaults.items():
-        value = options.get(name, default)
-        if value != default:
-            said += f" --{name.replace('_', '-')} {value if isinstance(value, str) else typed(value)}"
+    if isinstance(whom, (str, float)):
+        said += f" --susceptibility {whom if isinstance(whom, str) else typed(whom)}"
+    if ways.target.attacker_knows:
+        said += f" --attacker-knows {typed(ways.target.attacker_knows)}"
+    if ways.bound != "tight":
+        said += f" --bound {ways.bound}"
+    if ways.composition != "exact":
+        said += f" --composition {ways.composition}"
     return said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -11,11 +12,12 @@ from typing import Any, Final, Literal
 
 from gmip._numbers import count, number, percent
 from gmip.accounting._epoch import coarsely
-from gmip.accounting.account import Notion, account, as_runs
-from gmip.accounting.calibrate import Target, calibrate, smallest_that_meets
+from gmip.accounting.account import Composition, account, as_runs
+from gmip.accounting.calibrate import calibrate, smallest_that_meets
+from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument, UnreachableTarget
-from gmip.vocabulary import NoisySGD
+from gmip.vocabulary import NoisySGD, Notion, PrivacyTarget
 
 __all__ = ["Alternative", "Change", "Closed", "Ways", "alternatives"]
 
@@ -51,11 +53,15 @@ class Closed:
 class Ways:
     """All ways from a run to a target.
 
+    target, bound, composition : what was asked for.
     now, curve : what the target measures of the run as it is.
     met : whether that is within the target already; the only way beyond is then "noise-alone", where it is not.
     """
 
     runs: Schedule
+    target: PrivacyTarget
+    bound: Bound
+    composition: Composition
     now: float
     curve: TradeOff
     met: bool
@@ -68,15 +74,21 @@ class _TooSlow(Exception):
 
 
 def alternatives(
-    run: NoisySGD | Sequence[NoisySGD], *, seconds: float | None = None, notion: Notion = "gmip", **options: Any
+    run: NoisySGD | Sequence[NoisySGD],
+    target: PrivacyTarget,
+    *,
+    bound: Bound = "tight",
+    composition: Composition = "exact",
+    seconds: float | None = None,
 ) -> Ways:
     """Every way to reach a target from a run, one change at a time.
 
     Parameters
     ----------
     run : a run or a schedule, as in `account`.
+    target : what to reach, and for whom.
+    bound, composition : as in `account`.
     seconds : the time for all of it; ways that do not fit are closed, with that reason. None: no limit.
-    notion, options : one of the targets of `calibrate`, and options of `account`.
 
     Returns
     -------
@@ -93,29 +105,33 @@ def alternatives(
     forecast stays a forecast. Values are rounded to five digits on the safe side before that.
     """
     runs = tuple(as_runs(run))
-    target = Target.of(**{name: value for name, value in options.items() if name in _TARGETS})
-    accounting = {name: value for name, value in options.items() if name not in _TARGETS} | {"notion": notion}
-    search = _Search(
-        runs, target, options | accounting, accounting, None if seconds is None else time.monotonic() + seconds
-    )
-    now = account(runs, **accounting)
-    value = target.measure(now)
+    how: dict[str, Any] = {"bound": bound, "composition": composition}
+    search = _Search(runs, target, how, None if seconds is None else time.monotonic() + seconds)
+    now = account(runs, **how, **target.whose)
+    value = now.exposure(target)
     met = value <= target.value
     ways: list[tuple[Change, Callable[[], Schedule | None]]] = [] if met else search.ways()
     found: list[Alternative] = []
     closed: list[Closed] = []
     for change, find in ways:
-        _take(found, closed, change, search, find, accounting)
-    if notion == "gmip" and not any(one.change == "noise" and one.curve.kind == "bound" for one in found):
+        _take(found, closed, change, search, find)
+    if target.notion == "gmip" and not any(one.change == "noise" and one.curve.kind == "bound" for one in found):
         proved = now.kind == "bound" and met
         if not proved and not any(one.change == "noise" for one in closed):
             alone: list[Alternative] = []
-            _take(alone, [], "noise-alone", search, search.noise_alone, {"notion": "gdp"})
+            _take(alone, [], "noise-alone", search.by_noise_alone(), search.noise_alone)
             found[1:1] = [one for one in alone if one.curve.kind == "bound"]
-    return Ways(runs=runs, now=value, curve=now, met=met, open=tuple(found), closed=tuple(closed))
-
-
-_TARGETS: Final = ("target_mu", "target_tpr", "target_advantage", "target_epsilon", "delta")
+    return Ways(
+        runs=runs,
+        target=target,
+        bound=bound,
+        composition=composition,
+        now=value,
+        curve=now,
+        met=met,
+        open=tuple(found),
+        closed=tuple(closed),
+    )
 
 
 def _take(
@@ -124,15 +140,14 @@ def _take(
     change: Change,
     search: _Search,
     find: Callable[[], Schedule | None],
-    accounting: dict[str, Any],
 ) -> None:
     """Go one way; None is one that does not apply to the run."""
     try:
         runs = find()
         if runs is None:
             return
-        curve = account(runs, **accounting)
-        value = search.target.measure(curve)
+        curve = search.account(runs)
+        value = curve.exposure(search.target)
         if value > search.target.value:
             raise UnreachableTarget("it is missed by a hair wherever it was looked for")
     except _TooSlow:
@@ -140,7 +155,7 @@ def _take(
     except (UnreachableTarget, InvalidArgument) as error:
         closed.append(Closed(change, _clause(error)))
     else:
-        found.append(Alternative(change=change, runs=runs, value=value, curve=curve, notion=accounting["notion"]))
+        found.append(Alternative(change=change, runs=runs, value=value, curve=curve, notion=search.target.notion))
 
 
 def _clause(error: UnreachableTarget | InvalidArgument) -> str:
@@ -152,10 +167,15 @@ def _clause(error: UnreachableTarget | InvalidArgument) -> str:
 @dataclass(frozen=True)
 class _Search:
     runs: Schedule
-    target: Target
-    options: dict[str, Any]  # of `calibrate`: the target and the accounting
-    accounting: dict[str, Any]  # of `account`
+    target: PrivacyTarget
+    how: dict[str, Any]  # bound and composition
     deadline: float | None
+
+    def by_noise_alone(self) -> _Search:
+        return dataclasses.replace(self, target=self.target.by_noise_alone(), how={})
+
+    def account(self, runs: Schedule) -> TradeOff:
+        return account(runs, **self.how, **self.target.whose)
 
     def ways(self) -> list[tuple[Change, Callable[[], Schedule | None]]]:
         return [
@@ -171,22 +191,21 @@ class _Search:
         if self.deadline is not None and time.monotonic() > self.deadline:
             raise _TooSlow
         with coarsely():  # which only shuffled epochs take notice of: on the attacker's side, in a tenth of the time
-            return self.target.measure(account(runs, **self.accounting))
+            return self.account(runs).exposure(self.target)
 
     def meets(self, runs: Schedule) -> bool:
         return self.measured(runs) <= self.target.value
 
     @cached_property
     def _calibrated(self) -> Schedule:
-        return tuple(calibrate(list(self.runs), **self.options))
+        return tuple(calibrate(list(self.runs), self.target, **self.how))
 
     def noise(self) -> Schedule:
         return tuple(run.replace(noise_std=_rounded(run.noise_std, "up")) for run in self._calibrated)
 
     def noise_alone(self) -> Schedule | None:
-        targets = {name: value for name, value in self.options.items() if name in _TARGETS}
         try:
-            least = calibrate(list(self.runs), **targets, notion="gdp")
+            least = calibrate(list(self.runs), self.target.by_noise_alone())
         except (InvalidArgument, UnreachableTarget):  # not clipped, or phases whose neighbours differ
             return None
         if all(new.noise_std <= old.noise_std for new, old in zip(least, self.runs, strict=True)):
@@ -245,10 +264,9 @@ class _Search:
         return first(_last(lambda steps: self.meets(first(steps)), 1, total))
 
     def parameters(self) -> Schedule | None:
-        susceptibility = self.accounting.get("susceptibility")
-        if self.accounting["notion"] == "gdp" or self.accounting.get("attacker_knows", 0.0) == 1.0:
+        if self.target.notion == "gdp" or self.target.attacker_knows == 1.0:
             return None
-        if susceptibility is not None and not isinstance(susceptibility, str):
+        if self.target.susceptibility is not None and not isinstance(self.target.susceptibility, str):
             return None  # what was measured, or assumed, is about this model
         most = max(run.num_params for run in self.runs)
         if most == 1:
@@ -285,7 +303,7 @@ class _Search:
         return at(1 + _last(lambda records: not self.meets(at(records)), low, high))
 
     def _shown(self, value: float) -> str:
-        return percent(value, "up") if self.options.get("target_tpr") is not None else number(value, "up")
+        return percent(value, "up") if self.target.rate is not None else number(value, "up")
 
 
 def _last(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, overload
 
 from scipy.special import ndtri
 
 from gmip import _validate as check
 from gmip.accounting._epoch import coarsely
-from gmip.accounting.account import Composition, Notion, Susceptibility, account, as_runs
+from gmip.accounting.account import Composition, account, as_runs
 from gmip.accounting.convert import mu_from_epsilon_delta
 from gmip.accounting.step import Bound
-from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument, UnreachableTarget
-from gmip.vocabulary import NoisySGD, Rate, RateLike, Recipe
+from gmip.vocabulary import NoisySGD, PrivacyTarget, Recipe
 
-__all__ = ["SOLVABLE", "Target", "calibrate", "with_least_noise"]
+__all__ = ["SOLVABLE", "calibrate", "with_least_noise"]
 
 SolveFor = Literal["noise_std", "batch_size", "num_steps"]
 SOLVABLE: tuple[SolveFor, ...] = ("noise_std", "batch_size", "num_steps")
@@ -32,86 +30,20 @@ FIRST_REACH = 0.05  # half of the first step away from where a search starts, in
 _FARTHEST = 600.0  # natural logarithm of the noise multiplier at which the search gives up
 
 
-@dataclass(frozen=True)
-class Target:
-    """A privacy target: what is measured on a curve, and the value that it must not exceed."""
-
-    value: float
-    measure: Callable[[TradeOff], float]
-    words: str
-    rough_mu: float
-
-    @classmethod
-    def of(
-        cls,
-        *,
-        target_mu: float | None = None,
-        target_tpr: RateLike | None = None,
-        target_advantage: float | None = None,
-        target_epsilon: float | None = None,
-        delta: float | None = None,
-    ) -> Target:
-        given = [t for t in (target_mu, target_tpr, target_advantage, target_epsilon) if t is not None]
-        if len(given) != 1:
-            raise InvalidArgument(
-                f"{len(given)} targets were given",
-                remedy="pass exactly one of `target_mu`, `target_tpr`, `target_advantage` and `target_epsilon`",
-            )
-        if (target_epsilon is None) != (delta is None):
-            missing = "delta" if delta is None else "target_epsilon"
-            raise InvalidArgument("is missing", argument=missing, remedy="pass `target_epsilon` and `delta` together")
-        if target_mu is not None:
-            mu = check.positive("target_mu", target_mu)
-            return cls(mu, lambda curve: curve.equivalent_mu(), f"mu = {mu:g}", mu)
-        if target_epsilon is not None:
-            assert delta is not None
-            epsilon = check.positive("target_epsilon", target_epsilon)
-            small = check.probability("delta", delta, open_low=True, open_high=True)
-            rough = mu_from_epsilon_delta(epsilon=epsilon, delta=small)
-            return cls(
-                epsilon, lambda curve: curve.epsilon(small), f"epsilon = {epsilon:g} at delta = {small:g}", rough
-            )
-        if target_tpr is not None:
-            return cls._at_fpr(target_tpr)
-        assert target_advantage is not None
-        advantage = check.probability("target_advantage", target_advantage, open_low=True)
-        rough = 2.0 * float(ndtri(0.5 + 0.5 * min(advantage, 1.0 - 1e-12)))
-        return cls(advantage, lambda curve: curve.advantage(), f"advantage = {advantage:g}", rough)
-
-    @classmethod
-    def _at_fpr(cls, target_tpr: RateLike) -> Target:
-        wanted = Rate.parse("target_tpr", target_tpr)
-        tpr, fpr = wanted.tpr, wanted.fpr
-        if tpr <= fpr:
-            raise UnreachableTarget(
-                f"at a false-alarm rate of {fpr:g} cannot be reached, guessing alone finds {fpr:g} of the members",
-                argument="target_tpr",
-                value=tpr,
-                remedy="ask for more than that",
-            )
-        rough = float(ndtri(tpr) - ndtri(fpr)) if tpr < 1.0 else 10.0
-        return cls(tpr, lambda curve: curve.tpr_at(fpr), f"TPR = {tpr:g} at FPR = {fpr:g}", rough)
-
-
 @overload
-def calibrate(run: NoisySGD, **options: Any) -> NoisySGD: ...
+def calibrate(run: NoisySGD, target: PrivacyTarget | None = ..., /, **options: Any) -> NoisySGD: ...
 @overload
-def calibrate(run: Sequence[NoisySGD], **options: Any) -> list[NoisySGD]: ...
-def calibrate(  # type: ignore[misc]  # the keywords are below, once
+def calibrate(run: Sequence[NoisySGD], target: PrivacyTarget | None = ..., /, **options: Any) -> list[NoisySGD]: ...
+def calibrate(
     run: NoisySGD | Sequence[NoisySGD],
+    target: PrivacyTarget | None = None,
+    /,
     *,
-    target_mu: float | None = None,
-    target_tpr: RateLike | None = None,
-    target_advantage: float | None = None,
-    target_epsilon: float | None = None,
-    delta: float | None = None,
-    notion: Notion = "gmip",
-    susceptibility: Susceptibility = None,
-    attacker_knows: float = 0.0,
     bound: Bound = "tight",
     composition: Composition = "exact",
     solve_for: SolveFor = "noise_std",
     hold: Hold = "steps",
+    **wanted: Any,
 ) -> NoisySGD | list[NoisySGD]:
     """The run changed as little as needed to meet a target.
 
@@ -119,13 +51,9 @@ def calibrate(  # type: ignore[misc]  # the keywords are below, once
     ----------
     run : the run; its own noise_std is ignored when noise is solved for. Of a schedule (a sequence of runs) the noise
         of all phases is scaled by one factor; if none has any, all get the same noise multiplier.
-    target_mu : largest equivalent mu (over the default range of false-positive rates). It is no GDP parameter: the
-        curve need not be Gaussian, and says less at rarer false positives. For differential privacy aim at an epsilon.
-    target_tpr : a `Rate`, (tpr, fpr) or "0.05@0.01": an attacker who accepts `fpr` false alarms finds at most `tpr` of
-        the members.
-    target_advantage : largest TPR - FPR.
-    target_epsilon, delta : largest epsilon at delta, of the curve of the notion asked for.
-    notion, susceptibility, attacker_knows, bound, composition : as in `account`.
+    target, wanted : what to keep, and for whom: a `PrivacyTarget`, or its keywords, as in target_mu=0.4 or
+        target_tpr=(0.05, 0.01).
+    bound, composition : as in `account`.
     solve_for : "noise_std" gives the least noise on the batch MEAN (0 when none is needed); "num_steps" the largest
         number of steps at the run's noise (at most 1e9); "batch_size" the smallest batch at the run's noise.
     hold : with solve_for="batch_size", what stays: the number of "steps", or of "epochs" (steps times batch size).
@@ -142,26 +70,14 @@ def calibrate(  # type: ignore[misc]  # the keywords are below, once
         With one sentence why no setting meets the target.
     """
     runs = as_runs(run)
-    target = Target.of(
-        target_mu=target_mu,
-        target_tpr=target_tpr,
-        target_advantage=target_advantage,
-        target_epsilon=target_epsilon,
-        delta=delta,
-    )
+    target = PrivacyTarget.of(target, wanted)
     check.one_of("solve_for", solve_for, SOLVABLE)
     check.one_of("hold", hold, ("steps", "epochs"))
 
+    whose = target.whose
+
     def measured(candidate: Sequence[NoisySGD]) -> float:
-        curve = account(
-            candidate,
-            susceptibility=susceptibility,
-            attacker_knows=attacker_knows,
-            bound=bound,
-            composition=composition,
-            notion=notion,
-        )
-        return target.measure(curve)
+        return account(candidate, bound=bound, composition=composition, **whose).exposure(target)
 
     if solve_for != "noise_std":
         if not isinstance(run, NoisySGD):
@@ -174,23 +90,20 @@ def calibrate(  # type: ignore[misc]  # the keywords are below, once
         if solve_for == "num_steps":
             return _most_steps(run, target, lambda one: measured([one]))
         return _smallest_batch(run, target, lambda one: measured([one]), hold)
-    found = _least_noise(runs, target, measured, notion, bound, loose=isinstance(susceptibility, str))
+    found = _least_noise(runs, target, measured, bound)
     return found[0] if isinstance(run, NoisySGD) else found
 
 
-def with_least_noise(recipe: Recipe, num_params: int, **target: Any) -> Recipe:
-    """The recipe with the least noise that meets a target, given by keywords of `calibrate`."""
-    return recipe.replace(noise_std=calibrate(recipe.run(num_params), **target).noise_std)
+def with_least_noise(recipe: Recipe, num_params: int, target: PrivacyTarget | None = None, **options: Any) -> Recipe:
+    """The recipe with the least noise that meets a target; arguments as in `calibrate`."""
+    return recipe.replace(noise_std=calibrate(recipe.run(num_params), target, **options).noise_std)
 
 
 def _least_noise(
     runs: list[NoisySGD],
-    target: Target,
+    target: PrivacyTarget,
     measured: Callable[[Sequence[NoisySGD]], float],
-    notion: Notion,
     bound: Bound,
-    *,
-    loose: bool,
 ) -> list[NoisySGD]:
     quiet = [r.replace(noise_std=0.0) for r in runs]
     shuffled = any(r.sampling == "shuffled" for r in runs)
@@ -200,7 +113,7 @@ def _least_noise(
         return quiet
     if any(r.clip_norm is None for r in runs):
         raise InvalidArgument(
-            f"is not set, and without noise, which needs clipped gradients, {target.words} is not met",
+            f"is not set, and without noise, which needs clipped gradients, {target} is not met",
             argument="clip_norm",
             remedy="set it",
         )
@@ -216,25 +129,37 @@ def _least_noise(
     def rough(candidate: list[NoisySGD]) -> float:
         """A cheap stand-in to start from: the CLT with a single susceptibility."""
         drawn = [r.replace(sampling="fixed") if r.sampling == "shuffled" else r for r in candidate]
-        return account(drawn, bound=bound, composition="clt", notion=notion).equivalent_mu()
+        return account(drawn, bound=bound, composition="clt", notion=target.notion).equivalent_mu()
 
     if not all(scales) and measured(with_noise(_FARTHEST)) > target.value:
         raise UnreachableTarget(
-            f"{target.words} is missed by the phases without noise alone, however much the others have",
+            f"{target} is missed by the phases without noise alone, however much the others have",
             remedy="give every phase a `noise_std`",
         )
-    start = _bracketed(lambda x: _safe_log(rough(with_noise(x)), target.rough_mu), 0.0, 1e-2)
+    start = _bracketed(lambda x: _safe_log(rough(with_noise(x)), _rough_mu(target)), 0.0, 1e-2)
 
     def excess(log_factor: float) -> float:
         return _safe_log(measured(with_noise(log_factor)), target.value)
 
     reach = FIRST_REACH
-    tolerance = LOOSE_TOLERANCE if loose else GRID_TOLERANCE if shuffled else TOLERANCE
+    tolerance = LOOSE_TOLERANCE if isinstance(target.susceptibility, str) else GRID_TOLERANCE if shuffled else TOLERANCE
     if shuffled:  # come near on coarse grids, which take a twentieth of the time
         with coarsely():
             start = _bracketed(excess, start, tolerance)
         reach = 0.1 * tolerance
     return with_noise(_bracketed(excess, start, tolerance, reach))
+
+
+def _rough_mu(target: PrivacyTarget) -> float:
+    """About the mu of a Gaussian curve that just meets the target: where the search begins."""
+    if target.rate is not None:
+        tpr, fpr = target.rate.tpr, target.rate.fpr
+        return float(ndtri(tpr) - ndtri(fpr)) if tpr < 1.0 else 10.0
+    if target.delta is not None:
+        return mu_from_epsilon_delta(epsilon=target.value, delta=target.delta)
+    if target.target_mu is not None:
+        return target.target_mu
+    return 2.0 * float(ndtri(0.5 + 0.5 * min(target.value, 1.0 - 1e-12)))
 
 
 def _safe_log(measured: float, wanted: float) -> float:
@@ -300,13 +225,13 @@ def _share(x1: float, f1: float, x2: float, f2: float, x3: float, f3: float) -> 
     return min(max(quadratic, 1e-9), 1.0 - 1e-9)
 
 
-def _most_steps(run: NoisySGD, target: Target, measured: Callable[[NoisySGD], float]) -> NoisySGD:
+def _most_steps(run: NoisySGD, target: PrivacyTarget, measured: Callable[[NoisySGD], float]) -> NoisySGD:
     def meets(steps: int) -> bool:
         return measured(run.replace(num_steps=steps)) <= target.value
 
     if not meets(1):
         raise UnreachableTarget(
-            f"{target.words} is already missed after one step ({measured(run.replace(num_steps=1)):.4g})",
+            f"{target} is already missed after one step ({measured(run.replace(num_steps=1)):.4g})",
             remedy="add noise, or take larger batches",
         )
     low, high = 1, 2
@@ -322,7 +247,9 @@ def _most_steps(run: NoisySGD, target: Target, measured: Callable[[NoisySGD], fl
     return run.replace(num_steps=low)
 
 
-def _smallest_batch(run: NoisySGD, target: Target, measured: Callable[[NoisySGD], float], hold: Hold) -> NoisySGD:
+def _smallest_batch(
+    run: NoisySGD, target: PrivacyTarget, measured: Callable[[NoisySGD], float], hold: Hold
+) -> NoisySGD:
     if run.sampling == "full":
         raise InvalidArgument(
             "fixes `batch_size` to `dataset_size`",
@@ -340,7 +267,7 @@ def _smallest_batch(run: NoisySGD, target: Target, measured: Callable[[NoisySGD]
     )
     if size is None:
         raise UnreachableTarget(
-            f"{target.words} is met by no batch size (the best, {best}, gives {least:.4g})",
+            f"{target} is met by no batch size (the best, {best}, gives {least:.4g})",
             remedy="add noise or take fewer steps",
         )
     return at(size)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +38,8 @@ from gmip.accounting.step import (
 from gmip.accounting.tradeoff import TradeOff
 from gmip.vocabulary import NoisySGD
 
-__all__ = ["ANY", "AnyRecord", "random_record"]
+__all__ = ["random_record"]
 
-AnyRecord = Literal["any", "any-constant"]
-ANY: tuple[AnyRecord, ...] = ("any", "any-constant")
 
 Array = NDArray[np.float64]
 StepTest = Callable[[NoisySGD], TradeOff]

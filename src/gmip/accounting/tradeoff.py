@@ -19,7 +19,7 @@ from gmip import _validate as check
 from gmip._numbers import rate
 from gmip.accounting._loss import Atoms
 from gmip.errors import InvalidArgument
-from gmip.vocabulary import Claim, Kind
+from gmip.vocabulary import Claim, Kind, PrivacyTarget
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -149,6 +149,14 @@ class TradeOff(ABC):
         return np.maximum(-ndtri(fpr) - ndtri_exp(self._log_fnr(fpr)), 0.0)
 
     # -- one number -----------------------------------------------------------------------------------------------
+
+    def exposure(self, target: PrivacyTarget) -> float:
+        """The number that a target is about, on this curve: at most `target.value` if the curve keeps it."""
+        if target.rate is not None:
+            return self.tpr_at(target.rate.fpr)
+        if target.delta is not None:
+            return self.epsilon(target.delta)
+        return self.equivalent_mu() if target.target_mu is not None else self.advantage()
 
     def equivalent_mu(self, fpr_range: tuple[float, float] = DEFAULT_FPR_RANGE) -> float:
         """The smallest mu with f >= g_mu for all false-positive rates in `fpr_range`; infinity if there is none.

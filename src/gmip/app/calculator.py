@@ -17,11 +17,10 @@ from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axes, Series, cha
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
 from gmip.accounting.claims import at_most, found, standing
-from gmip.accounting.random_record import ANY, AnyRecord
 from gmip.accounting.tradeoff import TradeOff
 from gmip.app.frame import frame
 from gmip.errors import GmipError, InvalidArgument, UnreachableTarget
-from gmip.vocabulary import SAMPLINGS, NoisySGD
+from gmip.vocabulary import ANY, SAMPLINGS, AnyRecord, NoisySGD, Rate
 
 __all__ = [
     "FIELDS",
@@ -62,9 +61,9 @@ def answer(question: Question) -> dict[str, Any]:
 
 
 def _answer(question: Question) -> dict[str, Any]:
-    run, goal = question.run, {"target_tpr": (question.tpr, question.fpr)}
+    run, goal = question.run, Rate(question.tpr, question.fpr)
     if question.follow == "target":
-        run = calibrate(run, **goal, **question.accounting)
+        run = calibrate(run, target_tpr=goal, **question.accounting)
     curve = account(run, **question.accounting)
     gdp = account(run, notion="gdp") if run.noise_std > 0.0 else None
     gdp_run = _with_noise_for_gdp(run, goal) if question.follow == "target" else None
@@ -90,9 +89,9 @@ def _answer(question: Question) -> dict[str, Any]:
     }
 
 
-def _with_noise_for_gdp(run: NoisySGD, goal: dict[str, Any]) -> NoisySGD | None:
+def _with_noise_for_gdp(run: NoisySGD, goal: Rate) -> NoisySGD | None:
     try:
-        return calibrate(run.replace(noise_std=0.0), **goal, notion="gdp")
+        return calibrate(run.replace(noise_std=0.0), target_tpr=goal, notion="gdp")
     except UnreachableTarget:
         return None
 
@@ -263,7 +262,7 @@ FIELDS: Final = {
     "follow": "Noise follows",
 }
 # What the accountant calls an argument that has another name in the form.
-_ARGUMENTS: Final = {"susceptibility": "record", "target_tpr": "tpr", "the false-positive rate of target_tpr": "fpr"}
+_ARGUMENTS: Final = {"susceptibility": "record", "target_tpr": "tpr"}
 _MOST_CHARACTERS: Final = 40
 
 

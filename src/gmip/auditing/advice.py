@@ -20,7 +20,7 @@ from gmip.accounting.alternatives import Alternative, Ways, alternatives
 from gmip.auditing.advice_schema import Advice, Way
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Verdict
 from gmip.stats.scores import GUESSED_SEED
-from gmip.vocabulary import NoisySGD, Rate
+from gmip.vocabulary import NoisySGD, PrivacyTarget, Rate
 
 __all__ = ["advise", "ranked"]
 
@@ -115,13 +115,11 @@ def _towards(
 ) -> list[Advice]:
     """The ways to the goal, by the accountant: those that prove it first."""
     wanted = _goal(goal)
-    target: dict[str, Any] = {"target_tpr": goal}
-    if answer is not None and answer.knows:
-        target["attacker_knows"] = answer.knows
-    ways = alternatives(runs, seconds=_SECONDS, **target)
+    target = PrivacyTarget(target_tpr=goal, attacker_knows=0.0 if answer is None else answer.knows)
+    ways = alternatives(runs, target, seconds=_SECONDS)
     ways = dataclasses.replace(ways, open=tuple(sorted(ways.open, key=lambda way: way.curve.kind != "bound")))
     said = [Advice(text=text) for text in (_as_it_is(ways, wanted), _lead(ways)) if text]
-    said += [_advice(way, ways, target, recipe) for way in ways.open]
+    said += [_advice(way, ways, recipe) for way in ways.open]
     if any(one.change == "noise" for one in ways.closed) and any(run.clip_norm is None for run in runs):
         said.append(
             Advice(
@@ -165,7 +163,7 @@ def _lead(ways: Ways) -> str:
     return "None of the ways here guarantees the target: they are forecasts." if ways.open else ""
 
 
-def _advice(way: Alternative, ways: Ways, target: dict[str, Any], recipe: Mapping[str, Any] | None) -> Advice:
+def _advice(way: Alternative, ways: Ways, recipe: Mapping[str, Any] | None) -> Advice:
     name, what = NAMES[way.change], setting_words(way, ways.runs)
     changes = {}
     if len(ways.runs) == 1:
@@ -175,8 +173,8 @@ def _advice(way: Alternative, ways: Ways, target: dict[str, Any], recipe: Mappin
     if recipe is not None and changes and set(changes) <= set(_TRAINED):
         command = _train_command(recipe, changes, way.change)
     return Advice(
-        text=f"{name}: {what}. {reached(way, target).capitalize()}.",
-        command=command or calculator_command(way, ways, target),
+        text=f"{name}: {what}. {reached(way, ways.target).capitalize()}.",
+        command=command or calculator_command(way, ways),
         way=Way(
             change=way.change,
             name=name,

@@ -16,14 +16,14 @@ from opacus.accountants import IAccountant, PRVAccountant, RDPAccountant, regist
 from torch import nn
 
 from gmip import _validate as check
-from gmip.accounting.account import Composition, Notion, account
+from gmip.accounting.account import Composition, account
 from gmip.accounting.convert import poisson_sizes
 from gmip.accounting.families import Gaussian
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.training.models import count_params
-from gmip.vocabulary import Claim, NoisySGD, Sampling
+from gmip.vocabulary import Claim, NoisySGD, Notion, Sampling
 
 __all__ = ["GmipAccountant"]
 

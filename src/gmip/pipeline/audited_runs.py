@@ -145,9 +145,7 @@ def _recipe(task: Task, wanted: RunConfig) -> Recipe:
             f"of run {wanted.name or task.name!r} cannot be used ({error})", argument="recipe"
         ) from error
     target = wanted.target()
-    if not target:
-        return recipe
-    return with_least_noise(recipe, count_params(initial_model(task, 0)), **target)
+    return recipe if target is None else with_least_noise(recipe, count_params(initial_model(task, 0)), target)
 
 
 def _trained(
@@ -179,14 +177,14 @@ def _names(runs: Sequence[RunConfig]) -> list[str]:
     """Given names, else the path's last part, else what is special about the run; numbered where they repeat."""
     names: list[str] = []
     for run in runs:
-        target = next(iter(run.target().items()), None)
+        target = run.target()
         made = "run"
         if run.path is not None:
             made = Path(run.path).resolve().name
         elif run.model is not None:
             made = Path(run.model).resolve().stem or "model"
         elif target is not None:
-            made = f"{run.notion.upper()} {target[0].removeprefix('target_')} {target[1]}"
+            made = f"{target.notion.upper()} {target.measure} {target.rate or target.value}"
         name = base = run.name or made
         count = 1
         while name in names:

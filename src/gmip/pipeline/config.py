@@ -12,13 +12,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from gmip import tasks
 from gmip._validate import did_you_mean
-from gmip.accounting.account import Notion
 from gmip.attacks import ATTACKS
 from gmip.attacks.attack import Attacker
 from gmip.attacks.work import as_seconds
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
-from gmip.vocabulary import Rate, Recipe
+from gmip.vocabulary import Notion, PrivacyTarget, Rate, Recipe
 
 __all__ = ["TEMPLATE", "AttackConfig", "AuditConfig", "RunConfig", "ShadowConfig", "make_config", "read_yaml"]
 
@@ -154,13 +153,16 @@ class RunConfig(_Strict):
             raise ValueError("has a target and a noise_std: the target determines the noise, leave one out")
         return self
 
-    def target(self) -> dict[str, Any]:
-        """Keywords of `gmip.calibrate`; empty without a target."""
-        given = {"target_mu": self.target_mu, "target_advantage": self.target_advantage}
-        if self.target_tpr is not None:
-            given["target_tpr"] = self.target_tpr  # type: ignore[assignment]
-        keywords: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        return keywords | {"notion": self.notion} if keywords else {}
+    def target(self) -> PrivacyTarget | None:
+        """What the run is trained to."""
+        if (self.target_mu, self.target_tpr, self.target_advantage) == (None, None, None):
+            return None
+        return PrivacyTarget(
+            target_mu=self.target_mu,
+            target_tpr=self.target_tpr,
+            target_advantage=self.target_advantage,
+            notion=self.notion,
+        )
 
 
 def _several(given: Any) -> Any:

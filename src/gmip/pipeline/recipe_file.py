@@ -10,8 +10,8 @@ from typing import Any
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
 from gmip.pipeline.config import read_yaml
-from gmip.tuning.privacy_target import PrivacyTarget
-from gmip.vocabulary import Recipe
+from gmip.tuning.least_noise import calibrated, exposure
+from gmip.vocabulary import PrivacyTarget, Recipe
 
 __all__ = ["RecipeFile", "read_recipe_file"]
 
@@ -51,9 +51,9 @@ class RecipeFile:
         if self.target is None or not calibrate:
             return recipe
         same = _accounted(recipe) == _accounted(self.recipe)
-        if same and self.target.exposure(recipe, num_params) <= self.target.value:
+        if same and exposure(recipe, num_params, self.target) <= self.target.value:
             return recipe
-        return self.target.calibrated(recipe, num_params)
+        return calibrated(recipe, num_params, self.target)
 
 
 def _accounted(recipe: Recipe) -> tuple[Any, ...]:
@@ -86,23 +86,13 @@ def read_recipe_file(path: str | Path) -> RecipeFile:
     try:
         recipe = Recipe(**settings)
         seed = given.get("split_seed")
-        return RecipeFile(task, None if seed is None else check.seed(seed), recipe, _target(given.get("target")))
+        target = given.get("target")
+        kept = None if target is None else PrivacyTarget.from_json(target)
+        return RecipeFile(task, None if seed is None else check.seed(seed), recipe, kept)
     except InvalidArgument as error:
         raise _refused(path, f"cannot be used: {str(error).rstrip('.')}") from None
     except TypeError as error:  # a setting is missing
         raise _refused(path, f"cannot be used ({str(error).replace('.__init__()', '')})") from None
-
-
-def _target(given: Any) -> PrivacyTarget | None:
-    if given is None:
-        return None
-    if not isinstance(given, Mapping):
-        raise InvalidArgument(f"target = {given!r} is none", remedy="write it as {target_mu: 0.5}")
-    known = [field.name for field in fields(PrivacyTarget)]
-    for name in given:
-        if name not in known:
-            raise InvalidArgument(f"target has {name!r}, which is not known{check.did_you_mean(name, known)}")
-    return PrivacyTarget(**given)
 
 
 def _refused(path: str | Path, problem: str) -> InvalidArgument:

@@ -48,7 +48,7 @@ def write_tuning(result: TuneResult, folder: str | PathLike[str]) -> Path:
 def tuning_sentences(result: TuneResult) -> list[str]:
     """The answer, then what it is worth."""
     reached = f"{result.metric} {result.shown(result.quality.mean)}{_error(result, result.quality.error)}"
-    said = [f"The best recipe found for {result.target.words} reaches {reached} on test records."]
+    said = [f"The best recipe found for {result.target} reaches {reached} on test records."]
     if result.own is not None:
         gain = result.shown(result.own.quality.mean)
         said.append(f"The task's own recipe, with the noise that the same target needs, reaches {gain}.")
@@ -74,13 +74,12 @@ def _error(result: TuneResult, error: float) -> str:
 
 
 def _exposure(result: TuneResult, value: float) -> str:
-    goal = result.target.goal
-    if "target_tpr" in goal:
-        return f"{_numbers.percent(min(value, 1.0), 'up')} at {_numbers.rate(goal['target_tpr'].fpr)} false alarms"
-    if "target_advantage" in goal:
-        return f"advantage {_numbers.percent(min(value, 1.0), 'up')}"
-    name = "mu" if "target_mu" in goal else "epsilon"
-    return f"{name} {'without limit' if math.isinf(value) else _numbers.number(value, 'up')}"
+    target = result.target
+    if target.rate is not None:
+        return f"{_numbers.percent(min(value, 1.0), 'up')} at {_numbers.rate(target.rate.fpr)} false alarms"
+    if target.is_share:
+        return f"{target.measure} {_numbers.percent(min(value, 1.0), 'up')}"
+    return f"{target.measure} {'without limit' if math.isinf(value) else _numbers.number(value, 'up')}"
 
 
 def tuning_html(result: TuneResult) -> str:
@@ -207,16 +206,14 @@ def _tick(result: TuneResult, value: float) -> str:
 
 
 def _unit(result: TuneResult) -> str:
-    goal = result.target.goal
-    if "target_tpr" in goal:
-        return f"members found at {_numbers.rate(goal['target_tpr'].fpr)} false alarms"
-    names = {"target_mu": "mu of the run", "target_advantage": "advantage", "target_epsilon": "epsilon"}
-    return next(words for name, words in names.items() if name in goal)
+    target = result.target
+    if target.rate is not None:
+        return f"members found at {_numbers.rate(target.rate.fpr)} false alarms"
+    return "mu of the run" if target.measure == "mu" else target.measure
 
 
 def _short(result: TuneResult, value: float) -> str:
-    share = "target_tpr" in result.target.goal or "target_advantage" in result.target.goal
-    return _numbers.percent(min(value, 1.0), "up") if share else _numbers.number(value, "up")
+    return _numbers.percent(min(value, 1.0), "up") if result.target.is_share else _numbers.number(value, "up")
 
 
 def _text(x: float, y: float, anchor: str, text: str) -> Html:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from gmip.tuning.gradient_norms import AutoClip, auto_clip, consider_clipping, gradient_norms
 from gmip.tuning.model_metrics import METRICS, Metric, measure
-from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.recipe_search import FrontierPoint, Quality, TuneResult, tune
 from gmip.tuning.search_records import SearchRecords, search_records
 from gmip.tuning.search_space import SearchSpace
@@ -15,7 +14,6 @@ __all__ = [
     "AutoClip",
     "FrontierPoint",
     "Metric",
-    "PrivacyTarget",
     "Quality",
     "SearchRecords",
     "SearchSpace",

@@ -29,19 +29,19 @@ from gmip import _io, _numbers
 from gmip import _validate as check
 from gmip._progress import Watch, silent
 from gmip._random import TuningStream
-from gmip.accounting.account import Notion, Susceptibility
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.parallel import Workers, hired
 from gmip.store import Store
 from gmip.tasks.catalog import load
 from gmip.tasks.task import Task
 from gmip.tuning.gradient_norms import gradient_norms
+from gmip.tuning.least_noise import curve_of, noise_at
+from gmip.tuning.least_noise import exposure as promised_exposure
 from gmip.tuning.model_metrics import Metric, metric_name
-from gmip.tuning.privacy_target import PrivacyTarget, noise_at
 from gmip.tuning.search_records import outsider_fingerprints, search_records
 from gmip.tuning.search_space import Point, SearchSpace
 from gmip.tuning.trials import Calibration, Outcome, Pieces, Training, TrialWork, num_params_of
-from gmip.vocabulary import Kind, Rate, RateLike, Recipe
+from gmip.vocabulary import Kind, PrivacyTarget, Recipe
 
 __all__ = [
     "MOST_TRIALS",
@@ -130,7 +130,7 @@ class TuneResult:
     leakage: str
 
     def __repr__(self) -> str:
-        return f"<TuneResult of {self.task}: {self.target.words}, {self.metric} {self.shown(self.quality.mean)}>"
+        return f"<TuneResult of {self.task}: {self.target}, {self.metric} {self.shown(self.quality.mean)}>"
 
     def shown(self, value: float) -> str:
         """A value of the metric for people: loss as loss, shares in percent."""
@@ -176,7 +176,7 @@ class TuneResult:
                 "version": 1,
                 "gmip": version("gmip"),
                 "task": self.task,
-                "target": _plain_target(self.target),
+                "target": self.target.as_json(),
                 "metric": self.metric,
                 "recipe": dataclasses.asdict(self.recipe),
                 "num_params": self.num_params,
@@ -203,10 +203,10 @@ class TuneResult:
 
     def recipe_yaml(self) -> str:
         """The file that `gmip train --recipe` takes."""
-        goal = ", ".join(f"{name}: {_scalar(value)}" for name, value in _plain_target(self.target).items())
+        goal = ", ".join(f"{name}: {_scalar(value)}" for name, value in self.target.as_json().items())
         lines = [
             f"# Found by gmip tune (gmip {version('gmip')}): {self.metric} {self.shown(self.quality.mean)} on test",
-            f"# records, {self.target.words}. Train with: gmip train --recipe FILE --out runs/a",
+            f"# records, {self.target}. Train with: gmip train --recipe FILE --out runs/a",
             f"task: {_scalar(self.task_spec)}",
             f"# {self.leakage[:1].upper()}{self.leakage[1:]}",
             "# Who will be a member follows from the split_seed and the task's data: keep this file to yourself.",
@@ -239,12 +239,6 @@ def _scalar(value: Any) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return {None: "null", True: "true", False: "false"}.get(value, str(value))
-
-
-def _plain_target(target: PrivacyTarget) -> dict[str, Any]:
-    whose = {name: value for name, value in target.whose.items() if value not in (None, 0.0)}
-    goal = {name: [value.tpr, value.fpr] if isinstance(value, Rate) else value for name, value in target.goal.items()}
-    return goal | whose
 
 
 def _quality(quality: Quality) -> dict[str, Any]:
@@ -413,8 +407,7 @@ class Search:
         self.space = self.space.with_least_noise([None if one is None else one[0] for one in made])
         if not self.space.best:
             raise UnreachableTarget(
-                f"{self.target.words} is kept by none of {len(made)} combinations of sizes and sampling, whatever the "
-                "noise",
+                f"{self.target} is kept by none of {len(made)} combinations of sizes and sampling, whatever the noise",
                 remedy="ask for less, or for other sizes in `space`",
             )
 
@@ -527,15 +520,8 @@ _AFTERWARDS: Final = 40  # trainings on top of the trials: tests and the frontie
 
 def tune(
     task: str | Task,
+    target: PrivacyTarget | None = None,
     *,
-    target_mu: float | None = None,
-    target_tpr: RateLike | None = None,
-    target_advantage: float | None = None,
-    target_epsilon: float | None = None,
-    delta: float | None = None,
-    notion: Notion = "gmip",
-    susceptibility: Susceptibility = None,
-    attacker_knows: float = 0.0,
     recipe: Recipe | None = None,
     space: Mapping[str, Any] | None = None,
     metric: Metric = "accuracy",
@@ -547,6 +533,7 @@ def tune(
     folder: str | os.PathLike[str] | None = None,
     watch: Watch = silent,
     spec: str | None = None,
+    **wanted: Any,
 ) -> TuneResult:
     """The recipe with the best metric among those that keep a privacy target.
 
@@ -558,8 +545,7 @@ def tune(
     Parameters
     ----------
     task : a task, its name, or path/to/file.py:make_task.
-    target_mu, target_tpr, target_advantage, target_epsilon, delta, notion, susceptibility, attacker_knows : the target,
-        as in `gmip.calibrate`.
+    target, wanted : what to keep, and for whom: a `PrivacyTarget`, or its keywords, as in target_tpr=(0.05, 0.01).
     recipe : what the search begins with and what it leaves as it is, such as dataset_size; None: the task's own.
     space : what to search: name -> (lowest, highest) for clip_norm and learning_rate, choices for batch_size,
         num_steps, optimizer and sampling; a single value fixes it. Differential privacy has other neighbours under
@@ -591,16 +577,7 @@ def tune(
     """
     spec = spec or (task if isinstance(task, str) else task.name)
     task = load(task) if isinstance(task, str) else task
-    target = PrivacyTarget(
-        target_mu=target_mu,
-        target_tpr=target_tpr,
-        target_advantage=target_advantage,
-        target_epsilon=target_epsilon,
-        delta=delta,
-        notion=notion,
-        susceptibility=susceptibility,
-        attacker_knows=attacker_knows,
-    )
+    target = PrivacyTarget.of(target, wanted)
     name, seconds = metric_name(metric), _seconds(budget)
     count = None if trials is None else check.count("trials", trials)
     if count is not None and count < _FEWEST_TRIALS:
@@ -663,7 +640,7 @@ def _measured(
         rows = [outcomes[i : i + len(seeds)] for i in range(0, len(jobs), len(seeds))]
         return [(float(np.mean([o.metric for o in row])), Quality(tuple(o.test for o in row))) for row in rows]
 
-    levels = {name: _scaled(target, factor) for name, factor in _LEVELS.items()}
+    levels = {name: target.scaled(factor) for name, factor in _LEVELS.items()}
     found: dict[str, list[tuple[Recipe, float]]] = {"the target": [(recipe, exposure)]}
     for name, level in levels.items():
         # Less noise lets the weights go farther, more noise not as far: try the recipe, and half or twice its pace.
@@ -675,7 +652,7 @@ def _measured(
     quiet = recipe.replace(noise_std=0.0)
     if recipe.noise_std:
         found["no noise"] = [
-            (quiet.replace(learning_rate=f * quiet.learning_rate), _exposure(target, quiet, params)) for f in (1.0, 2.0)
+            (quiet.replace(learning_rate=f * quiet.learning_rate), _exposure(quiet, params, target)) for f in (1.0, 2.0)
         ]
     own = search.calibrated([search.own.replace(clip_norm=search.own.clip_norm or search.space.typical_norm)], target)[
         0
@@ -687,7 +664,7 @@ def _measured(
         best = max(several, key=lambda made: _nan_last(qualities[repr(made)][0]))
         points.append(FrontierPoint(name, *best, qualities[repr(best)][1]))
     points.sort(key=lambda point: point.exposure)
-    curve = target.curve(recipe, params)
+    curve = curve_of(recipe, params, target)
     records = search_records(task, recipe.dataset_size, seed=seeds[0], split_seed=split_seed)
     fewer = "" if len(records.train) == recipe.dataset_size else f", {len(records.train)} at a time"
     return TuneResult(
@@ -697,7 +674,7 @@ def _measured(
         metric=metric,
         recipe=recipe,
         num_params=params,
-        exposure=target.measure(curve),
+        exposure=curve.exposure(target),
         # Measured susceptibilities are those of other runs: with another clipping norm and way they are a guess.
         kind="forecast" if isinstance(target.susceptibility, tuple) else curve.kind,
         for_whom=curve.for_whom,
@@ -739,27 +716,13 @@ def _outsiders(task: Task, recipe: Recipe) -> int:
     return len(task.pool) - recipe.dataset_size + (0 if task.background is None else len(task.background))
 
 
-def _exposure(target: PrivacyTarget, quiet: Recipe, params: int) -> float:
+def _exposure(quiet: Recipe, params: int, target: PrivacyTarget) -> float:
     """Of a run without noise, which differential privacy has no promise for."""
-    return math.inf if target.notion == "gdp" else target.exposure(quiet, params)
+    return math.inf if target.notion == "gdp" else promised_exposure(quiet, params, target)
 
 
 def _nan_last(value: float) -> float:
     return -math.inf if math.isnan(value) else value
-
-
-def _scaled(target: PrivacyTarget, factor: float) -> PrivacyTarget:
-    """The same kind of target, stricter or looser: of a TPR, what it has above its FPR."""
-    goal: dict[str, Any] = dict(target.goal)
-    for name in ("target_mu", "target_epsilon"):
-        if name in goal:
-            goal[name] *= factor
-    if "target_advantage" in goal:
-        goal["target_advantage"] = min(1.0, factor * goal["target_advantage"])
-    if "target_tpr" in goal:
-        tpr, fpr = goal["target_tpr"].tpr, goal["target_tpr"].fpr
-        goal["target_tpr"] = Rate(min(1.0, fpr + factor * (tpr - fpr)), fpr)
-    return PrivacyTarget(**goal, **target.whose)
 
 
 def _seconds(budget: float | str) -> float:

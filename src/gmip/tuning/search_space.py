@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
-from gmip.tuning.privacy_target import PrivacyTarget
-from gmip.vocabulary import SAMPLINGS, Recipe, Sampling
+from gmip.vocabulary import SAMPLINGS, PrivacyTarget, Recipe, Sampling
 
 __all__ = ["Point", "SearchSpace"]
 

@@ -19,10 +19,10 @@ from gmip.store import Store
 from gmip.tasks.task import Task
 from gmip.training.loop import fit, initial_model
 from gmip.training.models import count_params
+from gmip.tuning.least_noise import calibrated, exposure
 from gmip.tuning.model_metrics import Metric, measure
-from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.search_records import On, SearchRecords, search_records
-from gmip.vocabulary import Recipe
+from gmip.vocabulary import PrivacyTarget, Recipe
 
 __all__ = [
     "Calibration",
@@ -92,16 +92,16 @@ def trial(
     UnreachableTarget : no noise keeps the target.
     """
     params = num_params_of(task) if num_params is None else num_params
-    exposure = math.nan
+    promised = math.nan
     if target is not None:
-        recipe = target.calibrated(recipe, params)
-        exposure = target.exposure(recipe, params)
+        recipe = calibrated(recipe, params, target)
+        promised = exposure(recipe, params, target)
     records = search_records(task, recipe.dataset_size, seed=seed, split_seed=split_seed, on=on)
     return Trial(
         recipe=recipe,
         num_params=params,
         seed=seed,
-        exposure=exposure,
+        exposure=promised,
         metric=train_once(task, recipe, records, seed=seed, metric=metric),
         trained_on=len(records.train),
     )
@@ -181,10 +181,10 @@ class TrialWork:
 
     def _calibrated(self, job: Calibration) -> Outcome:
         try:
-            recipe = job.target.calibrated(job.recipe, self.num_params)
+            recipe = calibrated(job.recipe, self.num_params, job.target)
         except UnreachableTarget:
             return Outcome()
-        return Outcome(noise_std=recipe.noise_std, exposure=job.target.exposure(recipe, self.num_params))
+        return Outcome(noise_std=recipe.noise_std, exposure=exposure(recipe, self.num_params, job.target))
 
     def _trained(self, job: Training) -> Outcome:
         recipe, seed = job.recipe, job.seed

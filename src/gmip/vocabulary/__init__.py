@@ -1,5 +1,5 @@
-"""The words that all rooms share. Read this package first: `run` says what will run, `rates` what
-is good enough, `claims` what an answer is worth.
+"""The words that all rooms share. Read this package first: `run` says what will run, `rates` and
+`targets` what is good enough, `claims` what an answer is worth.
 
 Nothing here computes privacy, trains or prints; NumPy is all that it needs.
 """
@@ -9,17 +9,24 @@ from __future__ import annotations
 from gmip.vocabulary.claims import Adjacency, Claim, Kind, weakest
 from gmip.vocabulary.rates import Rate, RateLike
 from gmip.vocabulary.run import SAMPLINGS, NoisySGD, Recipe, Sampling, SGDSettings
+from gmip.vocabulary.targets import ANY, NOTIONS, AnyRecord, Notion, PrivacyTarget, Susceptibility
 
 __all__ = [
+    "ANY",
+    "NOTIONS",
     "SAMPLINGS",
     "Adjacency",
+    "AnyRecord",
     "Claim",
     "Kind",
     "NoisySGD",
+    "Notion",
+    "PrivacyTarget",
     "Rate",
     "RateLike",
     "Recipe",
     "SGDSettings",
     "Sampling",
+    "Susceptibility",
     "weakest",
 ]

@@ -6,32 +6,32 @@ import pytest
 
 import gmip
 from gmip._cli import options, show
-from gmip._cli.errors import BadRequest
 from gmip.accounting.claims import at_most, found
+from gmip.errors import InvalidArgument
 from tests.e2e.cli import CLIPPED, PAPER
 
 
 @pytest.mark.parametrize(
-    ("given", "keywords", "shown"),
+    ("given", "answer", "shown"),
     [
-        (("0.4", None, None), {"target_mu": 0.4}, "0.201"),
-        ((None, "0.05@0.01", None), {"target_tpr": gmip.Rate(0.05, 0.01)}, "20.1%"),
-        ((None, None, "0.1"), {"target_advantage": 0.1}, "20.1%"),
-        ((None, None, None, "3", "1e-6"), {"target_epsilon": 3.0, "delta": 1e-6}, "0.201"),
+        (("0.4", None, None), {"mu": 0.4}, "0.201"),
+        ((None, "0.05@0.01", None), {"tpr": 0.05, "fpr": 0.01}, "20.1%"),
+        ((None, None, "0.1"), {"advantage": 0.1}, "20.1%"),
+        ((None, None, None, "3", "1e-6"), {"epsilon": 3.0, "delta": 1e-6}, "0.201"),
     ],
 )
-def test_a_target_says_its_measure_rounded_up(given, keywords, shown):
+def test_a_target_says_its_measure_rounded_up(given, answer, shown):
     target = options.read_target(*given)
-    assert target.keywords == keywords
-    assert target.shown(0.20001) == shown
+    assert options.target_as_json(target) == answer
+    assert options.shown(target, 0.20001) == shown
 
 
 def test_a_target_measures_the_curve():
     curve = gmip.account(PAPER)
-    measured = [options.read_target(*given).measure(curve) for given in (("1", None, None), (None, "0.1@0.01", None))]
+    measured = [curve.exposure(options.read_target(*given)) for given in (("1", None, None), (None, "0.1@0.01", None))]
     assert measured == [curve.equivalent_mu(), curve.tpr_at(0.01)]
-    assert options.read_target(None, None, "1").measure(curve) == curve.advantage()
-    assert options.read_target(None, None, None, "1", "1e-6").measure(curve) == curve.epsilon(1e-6)
+    assert curve.exposure(options.read_target(None, None, "1")) == curve.advantage()
+    assert curve.exposure(options.read_target(None, None, None, "1", "1e-6")) == curve.epsilon(1e-6)
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def test_a_target_measures_the_curve():
 )
 def test_a_target_says_at_most_only_of_a_bound(given):
     target = options.read_target(*given)
-    assert "at most" in target.sentence(gmip.account(PAPER, susceptibility=900.0))
-    assert "at most" not in target.sentence(gmip.account(PAPER))
+    assert "at most" in options.target_sentence(target, gmip.account(PAPER, susceptibility=900.0))
+    assert "at most" not in options.target_sentence(target, gmip.account(PAPER))
 
 
 def test_what_is_wrong_is_data():
-    with pytest.raises(BadRequest) as caught:
+    with pytest.raises(InvalidArgument) as caught:
         options.read_target(None, None, None)
     assert caught.value.problem == "No privacy target was given"
-    assert caught.value.remedy == "pass one of --target-mu, --target-tpr, --target-advantage and --target-epsilon"
+    assert caught.value.remedy == "pass one of `target_mu`, `target_tpr`, `target_advantage` and `target_epsilon`"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from scipy.special import ndtr, ndtri
 
 from gmip import NoisySGD, account
 from gmip.accounting.alternatives import Alternative, Change, Ways, alternatives
+from gmip.vocabulary import PrivacyTarget
 
 DIGITS = NoisySGD(dataset_size=600, batch_size=100, num_steps=20, num_params=170, clip_norm=1.0, noise_std=0.01)
 TPR, FPR = 0.05, 0.01
@@ -24,7 +25,7 @@ def tpr(run: NoisySGD, **options: Any) -> float:
 
 @pytest.fixture(scope="module", params=["fixed", "poisson"])
 def ways(request: pytest.FixtureRequest) -> Ways:
-    return alternatives(DIGITS.replace(sampling=request.param), target_tpr=(TPR, FPR))
+    return alternatives(DIGITS.replace(sampling=request.param), PrivacyTarget(target_tpr=(TPR, FPR)))
 
 
 def test_every_way_reaches_the_target_and_changes_one_thing(ways: Ways) -> None:
@@ -64,7 +65,7 @@ def test_no_way_goes_farther_than_needed(ways: Ways) -> None:
 def test_the_batch_is_the_smallest_that_is_larger() -> None:
     """Every size that was passed over misses."""
     run = DIGITS.replace(dataset_size=120, batch_size=8, num_params=100, num_steps=10, noise_std=0.1)
-    (new,) = way(alternatives(run, target_tpr=(TPR, FPR)), "batch").runs
+    (new,) = way(alternatives(run, PrivacyTarget(target_tpr=(TPR, FPR))), "batch").runs
     assert run.batch_size < new.batch_size < 120 and new.num_steps == run.num_steps
     sizes = range(run.batch_size + 1, new.batch_size)
     assert min(tpr(run.replace(batch_size=size)) for size in sizes) > TPR
@@ -74,7 +75,7 @@ def test_a_batch_of_one_is_no_advice() -> None:
     """It would reach the target without noise, because hardly anybody is ever drawn."""
     run = DIGITS.replace(noise_std=0.0)
     assert tpr(run.replace(batch_size=1)) <= TPR
-    (closed,) = (one for one in alternatives(run, target_tpr=(TPR, FPR)).closed)
+    (closed,) = (one for one in alternatives(run, PrivacyTarget(target_tpr=(TPR, FPR))).closed)
     assert closed.change == "batch"
 
 
@@ -83,7 +84,7 @@ def test_closed_forms_of_full_batches() -> None:
     run = NoisySGD(
         dataset_size=500, batch_size=500, num_steps=40, num_params=99, clip_norm=2.0, noise_std=0.02, sampling="full"
     )
-    ways = alternatives(run, target_tpr=(TPR, FPR), notion="gdp")
+    ways = alternatives(run, PrivacyTarget(target_tpr=(TPR, FPR), notion="gdp"))
     most = float(ndtri(TPR) - ndtri(FPR))
     now = 2 * 2.0 * math.sqrt(40) / (500 * 0.02)
     assert ways.now == pytest.approx(float(ndtr(now + ndtri(FPR))), rel=1e-6)
@@ -97,7 +98,7 @@ def test_closed_forms_of_full_batches() -> None:
 
 def test_ways_that_lead_nowhere_say_why() -> None:
     run = DIGITS.replace(noise_std=0.0, clip_norm=None)
-    ways = alternatives(run, target_tpr=(0.0101, FPR))
+    ways = alternatives(run, PrivacyTarget(target_tpr=(0.0101, FPR)))
     why = {one.change: one.why for one in ways.closed}
     assert "clip the gradient of each record" in why["noise"]
     assert why["steps"].startswith("one step gives") and why["batch"].startswith("the best size, ")
@@ -106,16 +107,16 @@ def test_ways_that_lead_nowhere_say_why() -> None:
 
 def test_a_met_target_needs_nothing_but_a_proof() -> None:
     run = DIGITS.replace(noise_std=0.024)
-    ways = alternatives(run, target_tpr=(TPR, FPR))
+    ways = alternatives(run, PrivacyTarget(target_tpr=(TPR, FPR)))
     assert ways.met and [one.change for one in ways.open] == ["noise-alone"]
-    assert alternatives(run.replace(noise_std=0.03), target_tpr=(TPR, FPR)).open == ()
-    proved = alternatives(run, target_tpr=(0.07, FPR), attacker_knows=1.0)
+    assert alternatives(run.replace(noise_std=0.03), PrivacyTarget(target_tpr=(TPR, FPR))).open == ()
+    proved = alternatives(run, PrivacyTarget(target_tpr=(0.07, FPR), attacker_knows=1.0))
     assert proved.met and proved.curve.kind == "bound" and proved.open == ()
 
 
 def test_a_schedule_keeps_its_shape() -> None:
     runs = [DIGITS, DIGITS.replace(batch_size=50, num_steps=7, noise_std=0.02)]
-    ways = alternatives(runs, target_tpr=(TPR, FPR))
+    ways = alternatives(runs, PrivacyTarget(target_tpr=(TPR, FPR)))
     for one in ways.open:
         assert account(list(one.runs), notion=one.notion).tpr_at(FPR) <= TPR
     a, b = way(ways, "noise").runs
@@ -127,13 +128,13 @@ def test_a_schedule_keeps_its_shape() -> None:
 
 def test_other_targets_and_shuffled_epochs() -> None:
     run = DIGITS.replace(sampling="shuffled", num_steps=12, batch_size=200)
-    ways = alternatives(run, target_mu=0.5)
+    ways = alternatives(run, PrivacyTarget(target_mu=0.5))
     assert not ways.met and {one.curve.kind for one in ways.open} == {"forecast"}  # nothing is proved of epochs
     for one in ways.open:
         assert account(list(one.runs)).equivalent_mu() == one.value <= 0.5
 
 
 def test_no_time_is_said() -> None:
-    ways = alternatives(DIGITS, target_tpr=(TPR, FPR), seconds=0.0)
+    ways = alternatives(DIGITS, PrivacyTarget(target_tpr=(TPR, FPR)), seconds=0.0)
     assert {one.change for one in ways.closed} >= {"batch", "steps", "parameters", "data"}
     assert {one.why for one in ways.closed} == {"not computed: it takes too long"}

@@ -76,8 +76,8 @@ def test_batch_size_out_of_reach_says_the_best() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({}, InvalidArgument, "exactly one of target_mu"),
-        ({"target_mu": 0.5, "target_advantage": 0.1}, InvalidArgument, "2 targets"),
+        ({}, InvalidArgument, "pass one of target_mu"),
+        ({"target_mu": 0.5, "target_advantage": 0.1}, InvalidArgument, "2 privacy targets"),
         ({"target_mu": 0.0}, InvalidArgument, "target_mu = 0.0"),
         ({"target_mu": float("nan")}, InvalidArgument, "target_mu is NaN"),
         ({"target_mu": -1}, InvalidArgument, "target_mu = -1"),
@@ -123,7 +123,7 @@ def test_epsilon(notion: str) -> None:
     assert account(found, notion=notion).epsilon(1.0e-6) <= 3.0
     with pytest.raises(InvalidArgument, match="delta is missing"):
         calibrate(RUN, target_epsilon=3.0)
-    with pytest.raises(InvalidArgument, match="target_epsilon is missing"):
+    with pytest.raises(InvalidArgument, match="delta belongs to target_epsilon"):
         calibrate(RUN, target_mu=3.0, delta=1.0e-6)
 
 

@@ -12,7 +12,7 @@ from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
 from gmip.pipeline import AuditConfig, make_config, read_yaml
 from gmip.pipeline.config import TEMPLATE
-from gmip.vocabulary import Rate
+from gmip.vocabulary import PrivacyTarget, Rate
 
 
 def test_the_template_is_all_settings_with_their_defaults() -> None:
@@ -30,7 +30,7 @@ def test_short_forms() -> None:
         }
     )
     assert config.runs[0].path == "runs/a"
-    assert config.runs[1].target() == {"target_tpr": Rate(0.1, 0.01), "notion": "gmip"}
+    assert config.runs[1].target() == PrivacyTarget(target_tpr=Rate(0.1, 0.01))
     assert [attack.name for attack in config.attacks] == ["glir", "lira"]
     assert config.attacks[1].options == {"online": False}
     assert config.fail_above_tpr is not None

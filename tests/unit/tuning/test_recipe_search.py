@@ -14,9 +14,9 @@ from gmip.errors import GmipWarning, InvalidArgument, UnreachableTarget
 from gmip.report import write_tuning
 from gmip.report.tuning_page import tuning_html
 from gmip.tuning import TuneResult, tune
-from gmip.tuning.privacy_target import PrivacyTarget
 from gmip.tuning.recipe_search import Quality, Schedule
 from gmip.tuning.trials import Training, TrialWork
+from gmip.vocabulary import PrivacyTarget
 from tests.unit.tuning.toy import toy_task
 
 TARGET: dict[str, Any] = {"target_tpr": (0.2, 0.01), "attacker_knows": 1.0}  # so that noise is needed

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gmip.errors import InvalidArgument
-from gmip.tuning import PrivacyTarget, SearchSpace
-from gmip.vocabulary import Recipe
+from gmip.tuning import SearchSpace
+from gmip.vocabulary import PrivacyTarget, Recipe
 
 RECIPE = Recipe(dataset_size=800, batch_size=100, num_steps=40, learning_rate=2.0, clip_norm=1.0)
 GMIP = PrivacyTarget(target_tpr=(0.05, 0.01))

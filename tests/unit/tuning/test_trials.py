@@ -10,7 +10,8 @@ import torch
 
 from gmip.accounting.account import account
 from gmip.errors import InvalidArgument
-from gmip.tuning import PrivacyTarget, measure, trial
+from gmip.tuning import measure, trial
+from gmip.vocabulary import PrivacyTarget
 from tests.unit.tuning.toy import toy_task
 
 TARGET = PrivacyTarget(target_tpr=(0.1, 0.01))

@@ -1,0 +1,189 @@
+"""What a run has to keep: a privacy target, and whose privacy it is about."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from gmip import _validate as check
+from gmip.errors import InvalidArgument, UnreachableTarget
+from gmip.vocabulary.rates import Rate, RateLike
+
+__all__ = ["ANY", "NOTIONS", "AnyRecord", "Notion", "PrivacyTarget", "Susceptibility"]
+
+#: "gmip": membership-inference privacy. "gdp": differential privacy of the same run.
+Notion = Literal["gmip", "gdp"]
+NOTIONS: tuple[Notion, ...] = ("gmip", "gdp")
+#: A random record, whatever the records are like; "any-constant" if its susceptibility stays the same in all steps.
+AnyRecord = Literal["any", "any-constant"]
+ANY: tuple[AnyRecord, ...] = ("any", "any-constant")
+#: Whose privacy it is: see `gmip.account`.
+Susceptibility = float | ArrayLike | AnyRecord | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyTarget:
+    """A privacy target: exactly one of mu, TPR, advantage and epsilon, and whose privacy it is about.
+
+    Parameters
+    ----------
+    target_mu : largest equivalent mu (over the default range of false-positive rates). It is no GDP parameter: the
+        curve need not be Gaussian, and says less at rarer false positives. For differential privacy aim at an epsilon.
+    target_tpr : a `Rate`, (tpr, fpr) or "0.05@0.01": an attacker who accepts `fpr` false alarms finds at most `tpr` of
+        the members.
+    target_advantage : largest TPR - FPR.
+    target_epsilon, delta : largest epsilon at delta, of the curve of the notion asked for.
+    notion, susceptibility, attacker_knows : as in `gmip.account`; the last two are for "gmip" alone.
+
+    Targets can be compared and hashed: measured susceptibilities become a tuple, a single one a number.
+    """
+
+    target_mu: float | None = None
+    target_tpr: RateLike | None = None
+    target_advantage: float | None = None
+    target_epsilon: float | None = None
+    delta: float | None = None
+    notion: Notion = "gmip"
+    susceptibility: Susceptibility = None
+    attacker_knows: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in self._checked_goal().items():
+            object.__setattr__(self, name, value)
+        check.one_of("notion", self.notion, NOTIONS)
+        object.__setattr__(self, "attacker_knows", check.probability("attacker_knows", self.attacker_knows))
+        given = self.susceptibility
+        if isinstance(given, str):
+            check.one_of("susceptibility", given, ANY)
+        elif given is not None:
+            values = check.susceptibilities(given)
+            plain: Any = float(values[0]) if values.size == 1 else tuple(values.tolist())
+            object.__setattr__(self, "susceptibility", plain)
+        for name, value in (("susceptibility", given), ("attacker_knows", self.attacker_knows or None)):
+            if self.notion == "gdp" and value is not None:
+                raise InvalidArgument("does not apply to `notion` = 'gdp'", argument=name, remedy="leave it out")
+
+    def _checked_goal(self) -> dict[str, Any]:
+        targets = (self.target_mu, self.target_tpr, self.target_advantage, self.target_epsilon)
+        given = sum(target is not None for target in targets)
+        if given != 1:
+            raise InvalidArgument(
+                f"{given} privacy targets were given" if given else "No privacy target was given",
+                remedy="pass one of `target_mu`, `target_tpr`, `target_advantage` and `target_epsilon`",
+            )
+        if self.target_epsilon is None and self.delta is not None:
+            raise InvalidArgument(
+                "belongs to `target_epsilon`", argument="delta", remedy="leave it out, or aim at an epsilon"
+            )
+        if self.target_mu is not None:
+            return {"target_mu": check.positive("target_mu", self.target_mu)}
+        if self.target_advantage is not None:
+            return {"target_advantage": check.probability("target_advantage", self.target_advantage, open_low=True)}
+        if self.target_epsilon is not None:
+            if self.delta is None:
+                raise InvalidArgument(
+                    "is missing", argument="delta", remedy="add it beside `target_epsilon`, such as 1e-6"
+                )
+            return {
+                "target_epsilon": check.positive("target_epsilon", self.target_epsilon),
+                "delta": check.probability("delta", self.delta, open_low=True, open_high=True),
+            }
+        wanted = Rate.parse("target_tpr", self.target_tpr)
+        if wanted.tpr <= wanted.fpr:
+            raise UnreachableTarget(
+                f"at a false-alarm rate of {wanted.fpr:g} cannot be reached, guessing alone finds {wanted.fpr:g} of "
+                "the members",
+                argument="target_tpr",
+                value=wanted.tpr,
+                remedy="ask for more than that",
+            )
+        return {"target_tpr": wanted}
+
+    def __str__(self) -> str:
+        if self.rate is not None:
+            return f"TPR = {self.rate.tpr:g} at FPR = {self.rate.fpr:g}"
+        if self.target_epsilon is not None:
+            return f"epsilon = {self.target_epsilon:g} at delta = {self.delta:g}"
+        return f"{self.measure} = {self.value:g}"
+
+    @property
+    def rate(self) -> Rate | None:
+        """The TPR at an FPR, of a target that is one."""
+        return self.target_tpr if isinstance(self.target_tpr, Rate) else None
+
+    @property
+    def measure(self) -> Literal["mu", "tpr", "advantage", "epsilon"]:
+        """What is measured."""
+        if self.target_mu is not None:
+            return "mu"
+        if self.target_tpr is not None:
+            return "tpr"
+        return "advantage" if self.target_advantage is not None else "epsilon"
+
+    @property
+    def value(self) -> float:
+        """What must not be exceeded."""
+        tpr = None if self.rate is None else self.rate.tpr
+        numbers = (self.target_mu, tpr, self.target_advantage, self.target_epsilon)
+        return next(number for number in numbers if number is not None)
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is about a share of the members, from 0 to 1: a TPR or an advantage."""
+        return self.measure in ("tpr", "advantage")
+
+    @property
+    def whose(self) -> dict[str, Any]:
+        """Whose privacy it is about: keywords of `gmip.account`."""
+        record = np.array(self.susceptibility) if isinstance(self.susceptibility, tuple) else self.susceptibility
+        return {"notion": self.notion, "susceptibility": record, "attacker_knows": self.attacker_knows}
+
+    def by_noise_alone(self) -> Self:
+        """The same number by differential privacy: for any record and any attacker."""
+        return dataclasses.replace(self, notion="gdp", susceptibility=None, attacker_knows=0.0)
+
+    def scaled(self, factor: float) -> Self:
+        """The same kind of target, stricter or looser: with a TPR, what it has above its FPR."""
+        if self.rate is not None:
+            tpr, fpr = self.rate.tpr, self.rate.fpr
+            return dataclasses.replace(self, target_tpr=Rate(min(1.0, fpr + factor * (tpr - fpr)), fpr))
+        if self.target_advantage is not None:
+            return dataclasses.replace(self, target_advantage=min(1.0, factor * self.target_advantage))
+        if self.target_mu is not None:
+            return dataclasses.replace(self, target_mu=factor * self.target_mu)
+        return dataclasses.replace(self, target_epsilon=factor * self.value)
+
+    # -- as keywords, and as JSON ---------------------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, target: PrivacyTarget | None, keywords: Mapping[str, Any]) -> PrivacyTarget:
+        """What a function was asked for, that takes a target or the keywords of one."""
+        if target is None:
+            return cls(**keywords)
+        if keywords:
+            raise InvalidArgument(
+                f"is given beside `{next(iter(keywords))}`", argument="target", remedy="say it in the target alone"
+            )
+        return target
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, without those that are not set; `from_json` reads them."""
+        rate = None if self.rate is None else [self.rate.tpr, self.rate.fpr]
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {"target_tpr": rate}
+        return {name: value for name, value in plain.items() if value not in (None, 0.0)}
+
+    @classmethod
+    def from_json(cls, given: Any) -> PrivacyTarget:
+        """A target from plain values, which may be from a file that somebody edited."""
+        if not isinstance(given, Mapping):
+            raise InvalidArgument(f"target = {given!r} is none", remedy="write it as {target_mu: 0.5}")
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in given:
+            if name not in known:
+                raise InvalidArgument(f"target has {name!r}, which is not known{check.did_you_mean(name, known)}")
+        return cls(**given)
