@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import platform
 import time
@@ -13,11 +15,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gmip._io import make_folder, write
 from gmip._progress import Progress, Watch, silent
-from gmip.errors import DataUnavailable, GmipWarning
+from gmip.errors import DataUnavailable, GmipWarning, InvalidArgument
 from gmip.parallel import Workers, compute
-from reproduction.cell_store import CellKey, CellResult, CellStore
-from reproduction.experiment import Cell, Experiment, Outcome, Row, Study
+from gmip.store import Store
+from reproduction.experiment import Cell, CellResult, Experiment, Outcome, Row, Study
 from reproduction.paper import load_task
 from reproduction.results import check_folder, publish, write_index
 
@@ -54,10 +57,10 @@ def reproduce(
     check_folder(folder, chosen, quick=quick)
     cells = {experiment.name: experiment.cells(quick) for experiment in chosen}
     data, missing = _load({cell.task for each in cells.values() for cell in each} - {None})
-    store = CellStore(folder)
-    results: dict[CellKey, CellResult] = {}
-    jobs: dict[_Job, CellKey] = {}
-    waiting: set[CellKey] = set()
+    stores = _stores(folder / "work", chosen)
+    results: dict[_CellKey, CellResult] = {}
+    jobs: dict[_Job, _CellKey] = {}
+    waiting: set[_CellKey] = set()
     under_way: list[_UnderWay] = []
     for experiment in chosen:
         one = _UnderWay(experiment, [], {}, watch(experiment.name))
@@ -65,12 +68,12 @@ def reproduce(
             if cell.task in missing:
                 one.skipped[cell.task] = missing[cell.task]
                 continue
-            key = CellKey.of(experiment, cell, data.get(cell.task, {}))
+            key = _key(experiment, cell, data.get(cell.task, {}))
             one.keys.append(key)
             if key in results or key in waiting:
                 continue  # of another experiment that shows the same rows
-            if (found := store.read(key)) is not None:
-                results[key] = found
+            if (found := stores[key.store].get(key.facts)) is not None:
+                results[key] = _from_fields(**found.fields)
             else:
                 jobs[_Job(experiment.name, experiment.run, cell)] = key
                 waiting.add(key)
@@ -91,7 +94,7 @@ def reproduce(
         key = jobs[job]
         waiting.discard(key)
         if isinstance(answer, CellResult):
-            store.write(key, answer)
+            stores[key.store].put(key.facts, fields=_fields(answer))
             results[key] = answer
         for one in under_way:
             if key in one.keys:
@@ -104,6 +107,34 @@ def reproduce(
     if jobs:
         compute(_CellWork(), list(jobs), workers or Workers(), take)
     return [outcomes[experiment.name] for experiment in chosen]
+
+
+class _CellKey(NamedTuple):
+    """The name of a store, and as JSON what decides the rows there: the cell and its data."""
+
+    store: str
+    facts: str
+
+
+def _key(experiment: Experiment, cell: Cell, data: Mapping[str, str]) -> _CellKey:
+    facts = {"kind": type(cell).__name__, "cell": dataclasses.asdict(cell), "data": dict(data)}
+    return _CellKey(experiment.source, json.dumps(facts, sort_keys=True, allow_nan=False))
+
+
+def _stores(folder: Path, experiments: Sequence[Experiment]) -> dict[str, Store]:
+    """A store of finished cells for each experiment; two figures of the same rows share one."""
+    make_folder(folder, shared=True)
+    write(folder / ".gitignore", "*\n")  # results are worth committing, the work behind them is not
+    return {one.source: Store(folder, one.source, version=str(one.version), shared=True) for one in experiments}
+
+
+def _fields(result: CellResult) -> dict[str, Any]:
+    """A result as the store keeps it: rows as pairs, because it does not keep the order of columns in mappings."""
+    return result._asdict() | {"rows": [list(row.items()) for row in result.rows]}
+
+
+def _from_fields(rows: list[list[tuple[str, Any]]], seconds: float, machine: str) -> CellResult:
+    return CellResult([dict(row) for row in rows], seconds, machine)
 
 
 def _load(tasks: set[str]) -> tuple[dict[str | None, Mapping[str, str]], dict[str, str]]:
@@ -124,7 +155,7 @@ class _UnderWay:
     """An experiment, the keys of its cells, and why some of its tasks are skipped."""
 
     experiment: Experiment
-    keys: list[CellKey]
+    keys: list[_CellKey]
     skipped: dict[str, str]
     progress: Progress
 
@@ -157,7 +188,17 @@ class _CellWork:
             rows = job.run(job.cell)
         except DataUnavailable as error:
             return _MissingData(_one_line(error))
+        _check_plain(job.experiment, rows)
         return CellResult(rows, time.perf_counter() - start, _machine())
+
+
+def _check_plain(experiment: str, rows: list[Row]) -> None:
+    try:
+        json.dumps(rows, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"A row of {experiment} is not plain ({error})", remedy="let run return strings, finite numbers and None"
+        ) from None
 
 
 def _one_line(error: Exception) -> str:

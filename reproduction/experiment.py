@@ -13,7 +13,7 @@ from gmip.report.tables import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Agreement", "Cell", "Claim", "Drawing", "Experiment", "Outcome", "Row", "Study"]
+__all__ = ["Agreement", "Cell", "CellResult", "Claim", "Drawing", "Experiment", "Outcome", "Row", "Study"]
 
 Row = dict[str, Any]  # of a CSV: strings, booleans, finite numbers; None where there is no value
 Agreement = Literal["yes", "no", "differs"]
@@ -33,6 +33,14 @@ class Cell:
     """
 
     task: str | None = None
+
+
+class CellResult(NamedTuple):
+    """The rows of a cell, how long they took and on which machine."""
+
+    rows: list[Row]
+    seconds: float
+    machine: str
 
 
 @dataclass(frozen=True, kw_only=True)

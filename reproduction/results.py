@@ -20,8 +20,7 @@ from gmip.errors import GmipWarning, InvalidArgument
 from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from reproduction import figures
-from reproduction.cell_store import CellResult
-from reproduction.experiment import Claim, Experiment, Outcome, Row, Study
+from reproduction.experiment import CellResult, Claim, Experiment, Outcome, Row, Study
 from reproduction.page import Section, to_html, to_markdown
 
 __all__ = [

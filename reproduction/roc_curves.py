@@ -26,16 +26,16 @@ __all__ = [
     "Band",
     "Curves",
     "area_table",
+    "attack_row",
     "band",
     "by_curve",
     "chance",
     "column",
+    "curve_row",
     "draw",
     "draw_all",
     "legend",
-    "measured",
     "over_records",
-    "promised",
 ]
 
 Array = NDArray[np.float64]
@@ -52,8 +52,8 @@ def column(fpr: float) -> str:
     return f"tpr_at_{fpr:g}"
 
 
-def measured(members: ArrayLike, non_members: ArrayLike) -> Row:
-    """AUC and TPRs of an attack's scores; no TPR where the FPR is less than two of the non-members."""
+def attack_row(members: ArrayLike, non_members: ArrayLike) -> Row:
+    """The row of an attack's scores: AUC and TPRs; no TPR where the FPR is less than two of the non-members."""
     least = _LEAST_ALARMS / np.size(non_members)
     tpr = np.asarray(tpr_at_fpr(members, non_members, RATES))
     values = [_short(t) if a >= least * (1.0 - 1.0e-9) else None for a, t in zip(RATES, tpr, strict=True)]
@@ -61,8 +61,8 @@ def measured(members: ArrayLike, non_members: ArrayLike) -> Row:
     return facts | dict(zip(map(column, RATES), values, strict=True))
 
 
-def promised(curve: TradeOff) -> Row:
-    """The same of a trade-off curve."""
+def curve_row(curve: TradeOff) -> Row:
+    """The row of a trade-off curve."""
     tpr = np.asarray(curve.tpr_at(np.array(RATES)))
     return {"candidates": None, "auc": _short(curve.auc())} | {
         column(a): _short(t) for a, t in zip(RATES, tpr, strict=True)

@@ -1,4 +1,4 @@
-"""What the notion is worth: the best model that each promise allows, on small and large data."""
+"""What the notion is worth: the best model under each privacy target, on small and large data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchmarks.value.claims import (
     places,
     select,
 )
-from benchmarks.value.search import FPR, Chosen, Grid, Search, multiplier
+from benchmarks.value.search import FPR, ChosenRecipe, Grid, Search, multiplier
 from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from gmip.tasks.task import Task
@@ -106,7 +106,7 @@ def _shares(size: int) -> tuple[float, ...]:
 
 
 def run(cell: Place) -> list[Row]:
-    """Find the recipes and measure them on fresh seeds; a row for each promise, target and seed."""
+    """Find the recipes and measure them on fresh seeds; a row for each arm, target and seed."""
     assert cell.task is not None
     task = load_task(cell.task)
     search = Search(task, cell.dataset_size, cell.grid, cell.targets)
@@ -127,10 +127,10 @@ def run(cell: Place) -> list[Row]:
     return rows + (_own(cell, task, search.middle) if cell.own else [])
 
 
-def _facts(cell: Place, search: Search, one: Chosen) -> Row:
+def _facts(cell: Place, search: Search, one: ChosenRecipe) -> Row:
     params = search.features[one.components].num_params
     typical = search.again(one, "gmip").recipe if one.arm == "gdp" else None  # what the same recipe needs under GMIP
-    return _row(cell, one.arm, one.target, one.recipe, params, one.promise) | {
+    return _row(cell, one.arm, one.target, one.recipe, params, one.privacy) | {
         "components": one.components,
         "typical_multiplier": None if typical is None else _short(multiplier(typical)),
         "expected_accuracy": _short(one.expected),
@@ -138,7 +138,7 @@ def _facts(cell: Place, search: Search, one: Chosen) -> Row:
     }
 
 
-def _row(cell: Place, arm: str, target: float | None, recipe: Recipe, params: int, promise: PrivacyTarget) -> Row:
+def _row(cell: Place, arm: str, target: float | None, recipe: Recipe, params: int, privacy: PrivacyTarget) -> Row:
     return {
         "task": cell.task,
         "dataset_size": cell.dataset_size,
@@ -152,7 +152,7 @@ def _row(cell: Place, arm: str, target: float | None, recipe: Recipe, params: in
         "clip_norm": recipe.clip_norm,
         "learning_rate": _short(recipe.learning_rate),
         "noise_multiplier": _short(multiplier(recipe)),
-        "promised_tpr": _short(exposure(recipe, params, promise)),
+        "promised_tpr": _short(exposure(recipe, params, privacy)),
         "typical_multiplier": None,
         "expected_accuracy": None,
         "seen_members": None,

@@ -35,8 +35,8 @@ _TUNING_SEED: Final = 1_000  # the first: those of reported runs are small
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
-    """Whose promise it is: keywords of `PrivacyTarget`; how batches may be drawn, and how full ones be accounted."""
+class Arm:
+    """An arm of the study: keywords of `PrivacyTarget`, how batches may be drawn, and how full ones are accounted."""
 
     keywords: Mapping[str, Any] = field(default_factory=dict)
     samplings: tuple[Sampling, ...] = ("poisson", "fixed")
@@ -55,11 +55,11 @@ class Promise:
 # Poisson batches need half the noise of fixed ones: nobody is in the place of a record that is left out. If all records
 # are in every batch, either noise alone hides one (Poisson batches with n = N), or the unknown others help ("full").
 TUNED: Final = {
-    "gmip": Promise(),
-    "half": Promise(keywords={"attacker_knows": 0.5}),
-    "gdp": Promise(keywords={"notion": "gdp"}),
-    "gmip-fixed": Promise(samplings=("fixed",), full=("full",)),
-    "gdp-fixed": Promise(keywords={"notion": "gdp"}, samplings=("fixed",), full=("full",)),
+    "gmip": Arm(),
+    "half": Arm(keywords={"attacker_knows": 0.5}),
+    "gdp": Arm(keywords={"notion": "gdp"}),
+    "gmip-fixed": Arm(samplings=("fixed",), full=("full",)),
+    "gdp-fixed": Arm(keywords={"notion": "gdp"}, samplings=("fixed",), full=("full",)),
 }
 
 
@@ -85,15 +85,15 @@ class Grid(NamedTuple):
     tuning_seeds: int
 
 
-class Chosen(NamedTuple):
-    """A recipe with its noise, and what it is expected to reach; `target` None: whatever it promises."""
+class ChosenRecipe(NamedTuple):
+    """A recipe with its noise, and what it is expected to reach; ``target` None: whatever it gives."""
 
     arm: str
     target: float | None
     components: int
     recipe: Recipe
     expected: float
-    promise: PrivacyTarget
+    privacy: PrivacyTarget
 
 
 def project(task: Task, components: int, dataset_size: int) -> Features:
@@ -181,36 +181,38 @@ class Search:
 
     def _estimate(self, arm: str, target: float, components: int, recipe: Recipe) -> tuple[float, Sampling]:
         """About the noise multiplier that a recipe needs, and how its batches are best drawn: for the choice alone."""
-        promise, share = TUNED[arm], recipe.batch_size / self.size
+        settings, share = TUNED[arm], recipe.batch_size / self.size
         params = self.features[components].num_params
-        drawn = promise.full if recipe.sampling == "full" else promise.samplings
+        drawn = settings.full if recipe.sampling == "full" else settings.samplings
         found: list[tuple[float, Sampling]] = []
         for sampling in drawn:
-            alone = _noise_alone(share, recipe.num_steps, target, promise.notion, sampling)
+            alone = _noise_alone(share, recipe.num_steps, target, settings.notion, sampling)
             hidden = 0.0
-            if promise.notion == "gmip" and sampling == "full":
-                hidden = 4.0 * (1.0 - promise.known) * self.size / params
-            elif promise.notion == "gmip":  # noise and data randomness add up: docs/theory/one-step.md
+            if settings.notion == "gmip" and sampling == "full":
+                hidden = 4.0 * (1.0 - settings.known) * self.size / params
+            elif settings.notion == "gmip":  # noise and data randomness add up: docs/theory/one-step.md
                 reach = 1.0 if sampling == "poisson" else 4.0
-                hidden = reach * (1.0 - promise.known) * recipe.batch_size * (1.0 - share) / (params + 1.0)
+                hidden = reach * (1.0 - settings.known) * recipe.batch_size * (1.0 - share) / (params + 1.0)
             found.append((math.sqrt(max(alone**2 - hidden, 0.0)), sampling))
         return min(found)
 
-    def _chosen(self, arm: str, target: float, components: int, recipe: Recipe, accuracy: float, **more: Any) -> Chosen:
+    def _chosen(
+        self, arm: str, target: float, components: int, recipe: Recipe, accuracy: float, **more: Any
+    ) -> ChosenRecipe:
         """The recipe with the noise that it needs, exactly."""
         wanted = PrivacyTarget(target_tpr=(target, FPR), **more)
         # For differential privacy the number of parameters plays no part: noise found for one is found for all.
         params = 1 if wanted.notion == "gdp" else self.features[components].num_params
-        return Chosen(arm, target, components, calibrated(recipe, params, wanted), accuracy, wanted)
+        return ChosenRecipe(arm, target, components, calibrated(recipe, params, wanted), accuracy, wanted)
 
-    def chosen(self) -> list[Chosen]:
-        """The best recipe of each tuned promise and target, and of none at all."""
+    def chosen(self) -> list[ChosenRecipe]:
+        """The best recipe of each tuned arm and target, and the best one without noise."""
         found = [self._quiet()]
         for arm in TUNED:
             found += [self._best(arm, target) for target in self._targets_of(arm)]
         return found
 
-    def _best(self, arm: str, target: float) -> Chosen:
+    def _best(self, arm: str, target: float) -> ChosenRecipe:
         reached: list[tuple[float, int, Recipe]] = []
         for components, _, ladder in self._ladders:
             accuracy, recipe = ladder.best(lambda r, c=components: self._estimate(arm, target, c, r)[0])  # type: ignore[misc]
@@ -219,17 +221,17 @@ class Search:
         drawn = self._estimate(arm, target, components, recipe)[1]
         return self._chosen(arm, target, components, recipe.replace(sampling=drawn), accuracy, **TUNED[arm].keywords)
 
-    def _quiet(self) -> Chosen:
+    def _quiet(self) -> ChosenRecipe:
         reached = [(*ladder.best(lambda r: 0.0), c) for c, _, ladder in self._ladders]
         accuracy, recipe, components = max(reached, key=lambda each: each[0])
-        return Chosen("none", None, components, recipe, accuracy, PrivacyTarget(target_tpr=(self.middle, FPR)))
+        return ChosenRecipe("none", None, components, recipe, accuracy, PrivacyTarget(target_tpr=(self.middle, FPR)))
 
-    def again(self, chosen: Chosen, arm: str, **keywords: Any) -> Chosen:
-        """The same recipe with the noise that another promise needs."""
+    def again(self, chosen: ChosenRecipe, arm: str, **keywords: Any) -> ChosenRecipe:
+        """The same recipe with the noise that another arm needs."""
         assert chosen.target is not None
         return self._chosen(arm, chosen.target, chosen.components, chosen.recipe, chosen.expected, **keywords)
 
-    def measured(self, chosen: Chosen) -> NDArray[np.float64]:
+    def measured(self, chosen: ChosenRecipe) -> NDArray[np.float64]:
         """Susceptibilities of records that serve for tuning, under a recipe: the larger of those half-way and at the
         end."""
         recipe = chosen.recipe
@@ -243,7 +245,7 @@ class Search:
         found = [susceptibilities(heads.gradients(some, i, recipe.clip_norm)) for i in range(2)]
         return np.maximum(*found)
 
-    def reported(self, chosen: Sequence[Chosen], seed: int) -> NDArray[np.float64]:
+    def reported(self, chosen: Sequence[ChosenRecipe], seed: int) -> NDArray[np.float64]:
         """Test accuracies of these recipes, shape (chosen,), trained on the members of that seed."""
         groups: dict[Any, list[int]] = {}
         for place, one in enumerate(chosen):

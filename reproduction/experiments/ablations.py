@@ -18,7 +18,7 @@ from gmip.report.tables import Table
 from gmip.stats import GaussianModel
 from reproduction import figures
 from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row
-from reproduction.roc_curves import RATES, Band, by_curve, chance, draw, measured, over_records, promised
+from reproduction.roc_curves import RATES, Band, attack_row, by_curve, chance, curve_row, draw, over_records
 
 TITLE: Final = "Small batches, few dimensions, other gradients"
 
@@ -122,13 +122,13 @@ def run(cell: Game) -> list[Row]:
         susceptibilities.append(np.asarray(outcome.susceptibility)[n:])
     pooled = np.concatenate(susceptibilities)
     curves = {
-        "corollary": promised(Gaussian(corollary_mu(num_params=d, susceptibility=d, effective_batch_size=n))),
-        "theorem": promised(ChiSquared(dimension=d, susceptibility=d, batch_size=n)),
-        "records": promised(over_records(pooled, dimension=d, batch_size=n)),
+        "corollary": curve_row(Gaussian(corollary_mu(num_params=d, susceptibility=d, effective_batch_size=n))),
+        "theorem": curve_row(ChiSquared(dimension=d, susceptibility=d, batch_size=n)),
+        "records": curve_row(over_records(pooled, dimension=d, batch_size=n)),
     }
     for method, kept in scores.items():
         table = np.array(kept)
-        curves[method] = measured(table[:, :n].ravel(), table[:, n:].ravel())
+        curves[method] = attack_row(table[:, :n].ravel(), table[:, n:].ravel())
     facts: Row = {"part": cell.part, "level": cell.level, "num_params": d, "batch_size": n}
     return [facts | {"curve": curve, "seed": cell.seed} | rates for curve, rates in curves.items()]
 

@@ -34,12 +34,12 @@ from reproduction.roc_curves import (
     Band,
     Curves,
     area_table,
+    attack_row,
     by_curve,
+    curve_row,
     draw_all,
     legend,
-    measured,
     over_records,
-    promised,
 )
 
 TITLE: Final = "GLiR against the bounds"
@@ -132,13 +132,13 @@ def _simulated(cell: Simulated) -> list[Row]:
     pooled = np.concatenate(susceptibilities)
     facts = dict(zip(_ABOUT, (d, 0.0, float(pooled.mean())), strict=True))
     curves = {
-        "K = d": promised(Gaussian(_mu(d, n))),
-        "rank": {"rank": d} | promised(Gaussian(_mu(d, n))),
-        "records": facts | promised(over_records(pooled, dimension=d, batch_size=n)),
+        "K = d": curve_row(Gaussian(_mu(d, n))),
+        "rank": {"rank": d} | curve_row(Gaussian(_mu(d, n))),
+        "records": facts | curve_row(over_records(pooled, dimension=d, batch_size=n)),
     }
     for method, kept in scores.items():
         table = np.array(kept)
-        curves[method] = facts | measured(table[:, :n].ravel(), table[:, n:].ravel())
+        curves[method] = facts | attack_row(table[:, :n].ravel(), table[:, n:].ravel())
     return [_row(cell.sizes_of, "simulated", curve, cell.seed, found) for curve, found in curves.items()]
 
 
@@ -191,7 +191,7 @@ def _recorded(cell: Recorded) -> list[Row]:
         trace = Trace.open(folder)
         background = task.pool[result.split.unused[: background_of(cell.task)]]
         for panel, steps, methods in (("one step", 1, ATTACKS[:2]), ("five steps", _STEPS, ATTACKS)):
-            curves: dict[str, Row] = {"K = d": promised(Gaussian(math.sqrt(steps) * _mu(d, n)))}
+            curves: dict[str, Row] = {"K = d": curve_row(Gaussian(math.sqrt(steps) * _mu(d, n)))}
             for method in methods:
                 # The paper's attack has no self-play. Its covariance is of all background.
                 attack = GLiR(method=method, steps=range(steps), play=None if method == "paper" else play)  # type: ignore[arg-type]
@@ -199,14 +199,14 @@ def _recorded(cell: Recorded) -> list[Row]:
                 inside = np.isin(found.ids, result.split.members)
                 values, rank = np.asarray(found.susceptibility), int(found.facts["rank"])
                 facts = dict(zip(_ABOUT, (rank, float(found.facts["ridge"]), float(values.mean())), strict=True))
-                curves[method] = facts | measured(found.scores[inside], found.scores[~inside])
+                curves[method] = facts | attack_row(found.scores[inside], found.scores[~inside])
                 if method == "likelihood-ratio":
-                    curves["rank"] = {"rank": rank} | promised(Gaussian(math.sqrt(steps) * _mu(rank, n)))
+                    curves["rank"] = {"rank": rank} | curve_row(Gaussian(math.sqrt(steps) * _mu(rank, n)))
                 if (method, steps) in (("paper", 1), ("joint", _STEPS)):
                     # After five steps: of the stacked gradients, which are one step of a larger model
                     # (docs/theory/glir.md). A ridge, which self-play may choose there, makes them smaller; the
                     # paper's form has none.
-                    curves["records"] = facts | promised(over_records(values, dimension=rank, batch_size=n))
+                    curves["records"] = facts | curve_row(over_records(values, dimension=rank, batch_size=n))
             rows += [_row(cell.task, panel, curve, cell.seed, each) for curve, each in curves.items()]
     return rows
 

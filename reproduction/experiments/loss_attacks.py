@@ -25,7 +25,7 @@ from reproduction import figures
 from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row
 from reproduction.experiments.audit import ADAM, TITLES, audit_task, check_sizes
 from reproduction.paper import AUDIT_SIZES, UTILITY, recipe_for
-from reproduction.roc_curves import Curves, area_table, by_curve, draw_all, legend, measured, promised
+from reproduction.roc_curves import Curves, area_table, attack_row, by_curve, curve_row, draw_all, legend
 
 TITLE: Final = "Attacks on the loss"
 
@@ -94,11 +94,11 @@ def _audit(cell: Target, task: Task, folder: Path) -> dict[str, Row]:
         attacks["glir"] = GLiR(method="joint", play=Play(games=6, tuning_games=6))
         attacks["glir-paper"] = GLiR(method="paper", play=None)
     mu = math.sqrt(_STEPS) * corollary_mu(num_params=d, susceptibility=d, effective_batch_size=n)
-    curves = {"bound": promised(Gaussian(mu))} if cell.stage == "five steps" else {}
+    curves = {"bound": curve_row(Gaussian(mu))} if cell.stage == "five steps" else {}
     for name, attack in attacks.items():
         found = attack.run(task, trace, background=background)
         inside = np.isin(found.ids, result.split.members)
-        curves[name] = measured(found.scores[inside], found.scores[~inside])
+        curves[name] = attack_row(found.scores[inside], found.scores[~inside])
     return curves
 
 
@@ -118,11 +118,11 @@ def _utility(cell: Target, task: Task, folder: Path) -> dict[str, Row]:
     candidates = np.sort(np.concatenate([members, others]))
     background = task.pool[np.setdiff1d(np.arange(len(task.pool)), candidates)]
     shadows = Shadows(count=cell.shadows, seed=cell.seed, workers=1, folder=folder / "shadows")
-    curves = {"bound": promised(account(plan.replace(noise_std=0.0), bound="paper", composition="clt"))}
+    curves = {"bound": curve_row(account(plan.replace(noise_std=0.0), bound="paper", composition="clt"))}
     for name, attack in (("lira", LiRA(shadows=shadows)), ("loss", Loss())):
         found = attack.run(task, trace, candidates, background)
         inside = np.isin(found.ids, members)
-        curves[name] = measured(found.scores[inside], found.scores[~inside])
+        curves[name] = attack_row(found.scores[inside], found.scores[~inside])
     return curves
 
 

@@ -90,8 +90,8 @@ def test_killed_and_resumed_with_several_workers_the_numbers_are_the_same(tmp_pa
     alone = tmp_path / "alone"
     reproduce(PAPER, ["convergence"], alone, quick=True, workers=Workers(workers=1))
     together = tmp_path / "together"
-    cells = together / "work" / "convergence"
     given = ["convergence", "--quick", "--workers", "2", "--out", str(together)]
+    cells = "work/convergence-*/*.entry"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *map(str, sys.path)])}
 
     def start() -> subprocess.Popen[bytes]:
@@ -102,15 +102,15 @@ def test_killed_and_resumed_with_several_workers_the_numbers_are_the_same(tmp_pa
     first = start()
     try:
         begin = time.monotonic()
-        while len(list(cells.glob("*.json")) if cells.exists() else []) < 5:
+        while len(list(together.glob(cells))) < 5:
             assert first.poll() is None and time.monotonic() - begin < 120
             time.sleep(0.01)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(first.pid, signal.SIGKILL)
         first.wait()
-    before = {path: path.stat().st_mtime_ns for path in cells.glob("*.json")}
-    assert 5 <= len(before) < len(list((alone / "work" / "convergence").glob("*.json")))
+    before = {path: path.stat().st_mtime_ns for path in together.glob(cells)}
+    assert 5 <= len(before) < len(list(alone.glob(cells)))
     assert not (together / "convergence.csv").exists()
     assert start().wait(180) == 0
     assert all(path.stat().st_mtime_ns == then for path, then in before.items())

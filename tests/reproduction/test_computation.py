@@ -20,7 +20,9 @@ def test_rows_are_kept_and_not_computed_again(the_toy, tmp_path):
     assert (tmp_path / "toy.csv").read_text() == "number,square,name,none\n" + "".join(
         f'{k},{k * k},"a,b",\n' for k in range(4)
     )
+    written = (tmp_path / "toy.csv").read_bytes()
     (again,) = reproduce(the_toy.STUDY, ["toy"], tmp_path, workers=ALONE)
+    assert (tmp_path / "toy.csv").read_bytes() == written  # rows from the store have their columns in the same order
     assert len(the_toy.calls) == 4 and again.claims == first.claims and again.table == first.table
     assert again.seconds == first.seconds  # of the computing, not of this call
 
@@ -119,4 +121,21 @@ def test_an_experiment_that_shows_the_rows_of_another_computes_nothing(the_toy, 
     assert the_toy.calls == [0.0, 1.0, 2.0, 3.0]
     assert not (tmp_path / "twin.csv").exists() and "Numbers: toy.csv" in (tmp_path / "index.html").read_text()
     assert ("twin", 4, 4) in told and ("toy", 4, 4) in told
-    assert [path.name for path in (tmp_path / "work").iterdir() if path.is_dir()] == ["toy"]
+    assert len([path for path in (tmp_path / "work").iterdir() if path.is_dir()]) == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), object()])
+def test_rows_must_be_plain(the_toy, tmp_path, value):
+    strange = dataclasses.replace(the_toy.EXPERIMENT, run=lambda cell: [{"x": value}])
+    with pytest.raises(InvalidArgument, match="A row of toy is not plain"):
+        reproduce(Study("Toys", "", (strange,)), [], tmp_path, workers=ALONE)
+    assert not list((tmp_path / "work").glob("toy-*/*.entry"))
+
+
+def test_a_damaged_cell_is_computed_again(the_toy, folder):
+    (entry, *_) = sorted((folder / "work").glob("toy-*/*.entry"))
+    kept = entry.read_bytes()
+    entry.write_bytes(kept[:-2] + b"x\n")
+    with pytest.warns(GmipWarning, match="is damaged"):
+        reproduce(the_toy.STUDY, [], folder, workers=ALONE)
+    assert len(the_toy.calls) == 5 and len(entry.read_bytes()) > 100

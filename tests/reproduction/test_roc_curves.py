@@ -14,20 +14,20 @@ from reproduction.roc_curves import RATES, column
 def test_a_row_has_the_rates_that_scores_have():
     rng = np.random.default_rng(0)
     members, others = rng.normal(1.0, 1.0, 300), rng.normal(0.0, 1.0, 500)
-    row = roc_curves.measured(members, others)
+    row = roc_curves.attack_row(members, others)
     assert row["auc"] == pytest.approx(auc(members, others), rel=1.0e-4) and row["candidates"] == 300
     threshold = np.sort(others)[::-1][5]  # five non-members are above: FPR 1%
     assert row[column(0.01)] == pytest.approx(np.mean(members > threshold), rel=1.0e-4)
 
 
 def test_no_rate_is_told_below_two_false_alarms():
-    row = roc_curves.measured(np.arange(200.0), np.arange(200.0))
+    row = roc_curves.attack_row(np.arange(200.0), np.arange(200.0))
     told = {rate for rate in RATES if row[column(rate)] is not None}
     assert min(told) >= 0.01 and told == {rate for rate in RATES if rate >= 0.01} and 0.01 in told
 
 
 def test_a_curve_has_its_own_rates():
-    row = roc_curves.promised(Gaussian(1.14))
+    row = roc_curves.curve_row(Gaussian(1.14))
     assert row["auc"] == pytest.approx(0.78989, abs=2.0e-4)
     assert [row[column(a)] for a in RATES] == pytest.approx([Gaussian(1.14).tpr_at(a) for a in RATES], rel=1.0e-4)
 
@@ -60,9 +60,9 @@ def test_bands_are_of_two_standard_errors():
 def test_excess_knows_noise_from_a_broken_bound():
     """Scores of N(mu, 1) against the curve of mu: within noise; against that of a smaller mu: far above."""
     rng = np.random.default_rng(1)
-    rows = [{"curve": "x"} | roc_curves.measured(rng.normal(1, 1, 4000), rng.normal(0, 1, 4000)) for _ in range(5)]
+    rows = [{"curve": "x"} | roc_curves.attack_row(rng.normal(1, 1, 4000), rng.normal(0, 1, 4000)) for _ in range(5)]
     found = roc_curves.band(rows)
-    right, wrong = (roc_curves.band([{"curve": "b"} | roc_curves.promised(Gaussian(mu))]) for mu in (1.0, 0.8))
+    right, wrong = (roc_curves.band([{"curve": "b"} | roc_curves.curve_row(Gaussian(mu))]) for mu in (1.0, 0.8))
     assert np.nanmax(found.excess(right)) < 4.0 and np.nanmax(found.excess(wrong)) > 8.0
     assert (
         np.nanmax(roc_curves.band(rows[:1]).excess(right)) < 4.0

@@ -81,9 +81,9 @@ def made_up(mus, seeds=3, n=500, boost=0.0):
         for seed in range(seeds):
             if curve in audit.ATTACKS:
                 members = rng.normal(mu + boost, 1.0, n)
-                rates = roc_curves.measured(members, rng.normal(0.0, 1.0, n))
+                rates = roc_curves.attack_row(members, rng.normal(0.0, 1.0, n))
             else:
-                rates = roc_curves.promised(Gaussian(mu))
+                rates = roc_curves.curve_row(Gaussian(mu))
             rows.append(audit._row("cifar10", panel, curve, seed, {"rank": 585} | rates))
     return rows
 

@@ -57,9 +57,9 @@ def made_up(mus, seeds=5, n=500):
     for (stage, curve), mu in mus.items():
         for seed in range(seeds):
             rates = (
-                roc_curves.promised(Gaussian(mu))
+                roc_curves.curve_row(Gaussian(mu))
                 if curve == "bound"
-                else roc_curves.measured(rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n))
+                else roc_curves.attack_row(rng.normal(mu, 1.0, n), rng.normal(0.0, 1.0, n))
             )
             rows.append({"task": "cifar10", "stage": stage, "seed": seed, "shadows": 8, "curve": curve} | rates)
     return rows
