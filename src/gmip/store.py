@@ -146,8 +146,12 @@ class Store:
 
 def _canonical(value: object) -> str:
     """One text, in one line, for equal values."""
+    return _json(value, sort_keys=True)
+
+
+def _json(value: object, *, sort_keys: bool = False) -> str:
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"))
+        return json.dumps(value, sort_keys=sort_keys, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise InvalidArgument(
             f"What is stored must be plain JSON, of strings, numbers, lists and mappings ({error})", remedy="convert it"
@@ -161,7 +165,7 @@ def _encoded(identity: str, arrays: Mapping[str, NDArray[Any]], fields: Mapping[
         if array.dtype.kind not in _PLAIN:
             raise InvalidArgument(f"Array {name!r} of {array.dtype} cannot be stored", remedy="store numbers or text")
     about = {"arrays": [[name, array.dtype.str, array.shape] for name, array in whole.items()], "fields": dict(fields)}
-    return [f"{identity}\n{_canonical(about)}\n".encode(), *(array.data for array in whole.values())]
+    return [f"{identity}\n{_json(about)}\n".encode(), *(array.data for array in whole.values())]
 
 
 def _decoded(content: bytes, identity: str) -> Entry:

@@ -40,6 +40,7 @@ def same(found: Entry | None, arrays: dict[str, Any], fields: dict[str, Any]) ->
         found is not None
         and found.fields == fields
         and found.arrays.keys() == arrays.keys()
+        and list(map(list, (found.arrays, found.fields))) == list(map(list, (arrays, fields)))  # in order
         and all(
             found.arrays[name].dtype == array.dtype and np.array_equal(found.arrays[name], array)
             for name, array in arrays.items()
