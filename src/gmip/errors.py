@@ -50,7 +50,7 @@ class GmipError(Exception):
     problem : what is wrong. Names of arguments stand in `backticks`, here and in `remedy`, so that each interface can
         spell them in its own way.
     argument : the argument at fault: the sentence begins with it and its value.
-    value : what was passed for it.
+    value : what was passed for it; `shown` is how the sentence shows it, or None.
     remedy : what to do about it.
     """
 
@@ -61,14 +61,15 @@ class GmipError(Exception):
         self.argument = argument
         self.value = None if value is _UNSET else value
         self.remedy = remedy
-        self._is = "" if value is _UNSET else f" = {_shown(value)}"
+        self.shown = None if value is _UNSET else _shown(value)
         super().__init__(self.sentence())
 
     def sentence(self, spell: Callable[[str], str] = str) -> str:
         """One sentence; `spell` turns the name of an argument into what it is called where the sentence is read."""
         text = self.problem if self.remedy is None else f"{self.problem.rstrip('.')}: {self.remedy}"
         text = _NAME.sub(lambda name: spell(name[1]), text if text.endswith(".") else f"{text}.")
-        return text if self.argument is None else f"{spell(self.argument)}{self._is} {text}"
+        given = "" if self.shown is None else f" = {self.shown}"
+        return text if self.argument is None else f"{spell(self.argument)}{given} {text}"
 
 
 def _shown(value: object) -> str:

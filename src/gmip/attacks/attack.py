@@ -115,7 +115,7 @@ class Attack(ABC):
         task, trace : the run; data other than the run's are refused.
         candidates : ids, rows of the task's pool; None: the members and non-members that the trace names.
         background : records of the same distribution that are not in the run, for attacks that need a population; None:
-            the rows of the pool that are neither members nor non-members nor candidates, and the task's own background.
+            the rows of the pool that are neither members nor candidates, and the task's own background.
         progress : called with (done, total).
         budget : seconds, or "5min", in which to be done. An attack whose cost grows with steps and records leaves out
             what does not fit, and warns; others take the time they take. None: no limit.
@@ -212,7 +212,6 @@ def _background(task: Task, trace: Trace, ids: NDArray[np.int64]) -> Examples:
             f"{trace.path} does not name its members, so no part of the pool is known to be free of them",
             remedy="pass `background`",
         )
-    taken = [part for part in (trace.members, trace.non_members, ids) if part is not None]
-    unused = np.setdiff1d(np.arange(len(task.pool)), np.concatenate(taken))
+    unused = np.setdiff1d(np.arange(len(task.pool)), np.concatenate([trace.members, ids]))
     rest = task.pool[unused]
     return rest if task.background is None else rest.joined(task.background)

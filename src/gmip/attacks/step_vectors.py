@@ -136,8 +136,8 @@ def route_for(
     if not steps or not background or not candidates:
         raise InvalidArgument(
             f"There are {steps} steps, {background} background examples and {candidates} candidates",
-            remedy="pass at least one of each (background: records that are neither members nor candidates; name fewer "
-            "non-members or enlarge the pool)",
+            remedy="pass at least one of each (background is what is neither member nor candidate: audit fewer "
+            "`candidates`, or give the task a `background`)",
         )
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
     return _route(background + candidates + 1, steps * gradients.num_params, steps, projection, limit, route)

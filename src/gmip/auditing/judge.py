@@ -32,6 +32,7 @@ from gmip.auditing.schema import (
     Candidates,
     Doubt,
     Exposed,
+    LeftOut,
     Promise,
     RunAudit,
     RunFacts,
@@ -140,7 +141,8 @@ class Evidence:
     recipe : as in the trace of `gmip train`, with the `task` as the command line names it; None: it was not trained by
         that command.
     name_of : what candidates with these ids are called by those who know them.
-    warnings : what limits the evidence as a whole.
+    left_out : attacks that could not run.
+    warnings : what else limits the evidence as a whole.
     """
 
     name: str
@@ -157,6 +159,7 @@ class Evidence:
     norms: OwnNorms | None = None
     recipe: Mapping[str, Any] | None = None
     name_of: Callable[[NDArray[Any]], list[Any]] | None = None
+    left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -229,6 +232,7 @@ def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgeme
         promises=claims.curves,
         attacks=outcomes,
         verdict=judged,
+        left_out=evidence.left_out,
         goal=goal,
         answers=answers,
         advice=advice,

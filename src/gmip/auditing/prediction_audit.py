@@ -153,7 +153,7 @@ def prediction_scores(
     own = _numbers(form, values, (len(raw),) if single else (len(raw), None))
     found = None if labels is None or single else _labels(labels, len(raw), own.shape[1])
     models = [Reference(_answers(form, one, found), inside) for one, inside in references]
-    return scores_of(raw, signals(_answers(form, own, found), models, attacks))
+    return scores_of(raw, *signals(_answers(form, own, found), models, attacks))
 
 
 def _answers(form: str, values: NDArray[np.float64], labels: NDArray[np.intp] | None) -> Answers:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gmip.auditing.groups import Groups
 from gmip.auditing.predictions import Form, Reference, Signal, read_answers, signals
+from gmip.auditing.schema import LeftOut
 from gmip.auditing.score_table import (
     About,
     Columns,
@@ -193,16 +194,17 @@ class PredictionBuilder:
         if groups is None and raw.labels is not None and 2 <= len(raw.labels.names) <= _MOST_GROUPS:
             groups, by = raw.labels, "class"
         return scores_of(
-            dataclasses.replace(raw, groups=groups, grouped_by=by), signals(model, references, self.attacks)
+            dataclasses.replace(raw, groups=groups, grouped_by=by), *signals(model, references, self.attacks)
         )
 
 
-def scores_of(raw: ScoreTable, found: Sequence[Signal]) -> ScoreTable:
-    """The table with the scores of these attacks instead of its numbers."""
+def scores_of(raw: ScoreTable, found: Sequence[Signal], left_out: tuple[LeftOut, ...]) -> ScoreTable:
+    """The table with the scores of these attacks instead of its numbers, and the attacks that it does not allow."""
     return dataclasses.replace(
         raw,
         scores={one.name: one.scores for one in found},
         about={one.name: About(one.title, one.needs, one.facts) for one in found},
+        left_out=left_out,
     )
 
 

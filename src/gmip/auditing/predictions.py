@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from gmip import _validate as check
+from gmip.auditing.schema import LeftOut
 from gmip.errors import InvalidArgument
 from gmip.stats.reference_models import LogMean, Moments, blended, finite_range, likelihood_ratios, standardised
 from gmip.stats.scores import Fact
@@ -135,25 +136,32 @@ def _logit_scaled(log_p: Array) -> Array:
         return np.asarray(log_p - np.log(-np.expm1(log_p)))
 
 
-def signals(model: Answers, references: Sequence[Reference] = (), attacks: Sequence[str] | None = None) -> list[Signal]:
-    """The attacks that what is there allows, the first ones those that use most of it; or those of `attacks`.
+def signals(
+    model: Answers, references: Sequence[Reference] = (), attacks: Sequence[str] | None = None
+) -> tuple[list[Signal], tuple[LeftOut, ...]]:
+    """The attacks that what is there allows, the first ones those that use most of it; or those of `attacks`, and which
+    of these it does not allow. Raises where it allows none of them.
 
-    With two classes the margin and the modified entropy have the order of the loss, and are left out.
+    With two classes the margin and the modified entropy have the order of the loss, and are not among them.
     """
     found = {one.name: one for one in [*_with_references(model, references), *_alone(model)]}
     if not attacks:
-        return list(found.values())
+        return list(found.values()), ()
+    errors: dict[str, InvalidArgument] = {}
     for name in attacks:
         check.one_of("attacks", name, tuple(ATTACKS))
         if name not in found:
             needs = "columns of reference models" if name in ("lira", "rmia") else "probabilities of 3 classes or more"
             needs = "labels, or losses" if name == "loss" else needs
-            raise InvalidArgument(
+            errors[name] = InvalidArgument(
                 f"has {name!r}, and the predictions do not allow it",
                 argument="attacks",
                 remedy=f"it needs {needs}; they allow {check.listed(found)}",
             )
-    return [found[name] for name in dict.fromkeys(attacks)]
+    if len(errors) == len(set(attacks)):
+        raise next(iter(errors.values()))
+    left_out = tuple(LeftOut.of(name, error) for name, error in errors.items())
+    return [found[name] for name in dict.fromkeys(attacks) if name in found], left_out
 
 
 def _signal(

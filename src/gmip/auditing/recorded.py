@@ -14,7 +14,7 @@ from gmip.auditing.check_schema import RunCheck
 from gmip.auditing.groups import Groups
 from gmip.auditing.individual_promises import OwnNorms
 from gmip.auditing.judge import AttackEvidence, Evidence, Labels, Scored
-from gmip.auditing.schema import RunFacts, Sees, Source
+from gmip.auditing.schema import LeftOut, RunFacts, Sees, Source
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.trace import Trace
@@ -48,6 +48,7 @@ def recorded_evidence(
     group_of: Callable[[NDArray[Any]], Groups] | None = None,
     grouped_by: str | None = None,
     name_of: Callable[[NDArray[Any]], list[Any]] | None = None,
+    left_out: Sequence[LeftOut] = (),
     warnings: Sequence[str] = (),
     norms: OwnNorms | None = None,
     check: RunCheck | None = None,
@@ -61,6 +62,7 @@ def recorded_evidence(
         known about its training, so nothing is guaranteed but what `claim` says.
     accuracies : train_accuracy and test_accuracy.
     group_of : the groups of candidates with these ids, and in `grouped_by` what the groups are.
+    left_out : attacks that could not run.
     norms : how large the gradients of the candidates were along the first of the runs.
     task_source : the task as the command line names it, for commands to copy.
     """
@@ -98,6 +100,7 @@ def recorded_evidence(
         norms=norms,
         recipe={**known, "task": task_source} if trained else None,
         name_of=name_of,
+        left_out=tuple(left_out),
         warnings=tuple(warnings),
     )
 

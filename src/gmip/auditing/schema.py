@@ -12,7 +12,7 @@ from gmip._numbers import rate_key
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, WhatIf
 from gmip.auditing.check_schema import RunCheck
 from gmip.auditing.frozen import Count, Frozen, Share
-from gmip.errors import InvalidArgument
+from gmip.errors import GmipError, InvalidArgument
 from gmip.vocabulary import Kind, Rate
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Gate",
     "GroupOutcome",
     "IndividualPromises",
+    "LeftOut",
     "MuBound",
     "Promise",
     "Provenance",
@@ -400,6 +401,23 @@ class RunFacts(Frozen):
     recorded_params: Count | None = None  # None: all of num_params
 
 
+class LeftOut(Frozen):
+    """An attack that could not run, and the fields of the error that says why (`gmip.errors.GmipError`)."""
+
+    attack: str
+    problem: str
+    argument: str | None = None
+    value: str | None = None  # as an error shows it
+    remedy: str | None = None
+
+    @classmethod
+    def of(cls, attack: str, error: GmipError) -> LeftOut:
+        """The attack of this name, because of this error."""
+        return cls(
+            attack=attack, problem=error.problem, argument=error.argument, value=error.shown, remedy=error.remedy
+        )
+
+
 class RunAudit(Frozen):
     """All about one run."""
 
@@ -411,6 +429,7 @@ class RunAudit(Frozen):
     promises: tuple[Promise, ...]  # the first is what the verdict is about; none: nothing was promised
     attacks: tuple[AttackOutcome, ...]  # the strongest first, those who hold a list of members last
     verdict: Verdict
+    left_out: tuple[LeftOut, ...] = ()  # attacks that could not run
     goal: Rate  # what is good enough: at most this TPR at this FPR
     answers: tuple[AttackerAnswer, ...] = ()  # one for each kind of attacker that was tried, who sees most first
     advice: tuple[Advice, ...] = ()

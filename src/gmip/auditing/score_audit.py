@@ -143,6 +143,7 @@ def audit_score_table(
         facts=facts or RunFacts(),
         grouped_by=table.grouped_by,
         same_scale=_comparable(table, rows),
+        left_out=table.left_out,
     )
     run, candidates = judge(evidence, criteria, watch(f"judging {name}"))
     result = AuditResult(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip.auditing.groups import Groups
+from gmip.auditing.schema import LeftOut
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
 
@@ -94,6 +95,7 @@ class ScoreTable:
     runs : the run of each candidate; None: one run.
     labels : the true class of each candidate, of predictions.
     about : attack -> what is known about it, of attacks that were computed here.
+    left_out : attacks that were asked for and could not run.
     """
 
     member: NDArray[np.bool_]
@@ -104,6 +106,7 @@ class ScoreTable:
     runs: Groups | None = None
     labels: Groups | None = None
     about: Mapping[str, About] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
 
     def __len__(self) -> int:
         return int(self.member.size)

@@ -22,7 +22,8 @@ from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.attacks.work import CUT_SHORT, Budget
 from gmip.auditing import AttackFindings, Scored
-from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
+from gmip.auditing.schema import LeftOut
+from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.pipeline.audited_runs import AuditedRun
 from gmip.pipeline.config import AttackConfig, AuditConfig
 from gmip.stats import ExpectedRoc, ScoreSet
@@ -78,15 +79,22 @@ def check_attacks(attacks: Sequence[Attack], runs: Sequence[AuditedRun], attacke
             argument="attacks",
             remedy=f"leave it out, or pass `attacker` = {beyond.sees()!r}",
         )
-    released = next((run for run in runs if run.released is not None), None)
-    wrong = next((attack for attack in attacks if attack.needs & _OF_TRAINING), None)
-    if released is not None and wrong is not None:
-        lacking = next(words for need, words in NEEDS.items() if need in wrong.needs & _OF_TRAINING)
-        raise InvalidArgument(
-            f"has {wrong.name!r}, which needs {lacking}, and of {released.released} the model alone is known",
-            argument="attacks",
-            remedy="leave it out, or record the training (gmip.record)",
-        )
+    for run in runs:
+        wrong = [error for attack in attacks if (error := _lacking(run, attack)) is not None]
+        if wrong and len(wrong) == len(attacks):
+            raise wrong[0]
+
+
+def _lacking(run: AuditedRun, attack: Attack) -> InvalidArgument | None:
+    """The error of an attack that needs what nobody knows of a released model."""
+    lacking = [words for need, words in NEEDS.items() if need in attack.needs & _OF_TRAINING]
+    if run.released is None or not lacking:
+        return None
+    return InvalidArgument(
+        f"has {attack.name!r}, which needs {lacking[0]}, and of {run.released} the model alone is known",
+        argument="attacks",
+        remedy="leave it out, or record the training (gmip.record)",
+    )
 
 
 def choose_candidates(trace: Trace, most: int, seed: int) -> NDArray[np.int64]:
@@ -106,25 +114,26 @@ def run_attacks(
     folder: Path,
     seed: int,
     watch: Watch,
-    *,
-    unasked: bool = False,
-) -> tuple[list[AttackFindings], list[str]]:
-    """What each attack found in each repetition; what `folder` already holds is not computed again.
-
-    Of `unasked` attacks on a released model, those that do not apply to it are left out, as sentences say.
-    """
+) -> tuple[list[AttackFindings], list[LeftOut]]:
+    """What each attack found in each repetition, and the attacks that could not run; what `folder` already holds is not
+    computed again. Raises the first error where no attack could run."""
     task = run.task
     found: dict[str, list[Scored]] = {attack.name: [] for attack in attacks}
-    left_out: dict[str, str] = {}
+    errors: dict[str, GmipError] = {
+        attack.name: error for attack in attacks if (error := _lacking(run, attack)) is not None
+    }
     for repeat, trace in enumerate(run.traces):
+        attacks = [attack for attack in attacks if attack.name not in errors]
         ids = choose_candidates(trace, config.candidates, seed)
         about = {"trace": trace.fingerprint, "candidates": fingerprint(ids)}
         store = Store(folder, "scores", about)
         known = {attack.name: _unless_cut(store.get(_key(attack)), config.budget) for attack in attacks}
         budget = Budget(math.inf if config.budget is None else config.budget)
         which = run.name if len(run.traces) == 1 else f"{run.name}, {repeat + 1} of {len(run.traces)}"
-        training = _train_shadows(task, trace, ids, [a for a in attacks if known[a.name] is None], which, watch, budget)
-        order = sorted(attacks, key=lambda attack: attack.patient)
+        unknown = [attack for attack in attacks if known[attack.name] is None]
+        training, failed = _train_shadows(task, trace, ids, unknown, which, watch, budget)
+        errors |= failed
+        order = sorted((a for a in attacks if a.name not in failed), key=lambda attack: attack.patient)
         for place, attack in enumerate(order):
             scored = known[attack.name]
             if scored is None:
@@ -134,10 +143,7 @@ def run_attacks(
                 try:
                     scored = _run(task, trace, attack, ids, watch(f"{attack.name} on {which}"), share, parts)
                 except (InvalidArgument, UnsupportedModel) as error:
-                    last = len(left_out) + 1 == len(attacks)
-                    if not unasked or run.released is None or last:
-                        raise
-                    left_out[attack.name] = f"The attack {attack.name} was left out: {error}"
+                    errors[attack.name] = error
                     continue
                 scored = dataclasses.replace(scored, seconds=scored.seconds + training.get(attack.name, 0.0))
                 if scored.scores.facts.get(CUT_SHORT) and config.budget is not None:
@@ -147,6 +153,8 @@ def run_attacks(
                 if not scored.scores.facts.get(CUT_SHORT):
                     parts.clear()
             found[attack.name].append(scored)
+    if len(errors) == len(found):
+        raise next(iter(errors.values()))
     attacked = [
         AttackFindings(
             name=attack.name,
@@ -159,9 +167,9 @@ def run_attacks(
             knows=_listed_share(run.traces, found[attack.name]) if attack.holds_list else 0.0,
         )
         for attack in attacks
-        if attack.name not in left_out
+        if attack.name not in errors
     ]
-    return attacked, list(left_out.values())
+    return attacked, [LeftOut.of(name, error) for name, error in errors.items()]
 
 
 def _listed_share(traces: Sequence[Trace], found: Sequence[Scored]) -> float:
@@ -181,8 +189,9 @@ def _train_shadows(
     which: str,
     watch: Watch,
     budget: Budget,
-) -> dict[str, float]:
-    """One training of the shadow models for all attacks that use the same ones; attack -> seconds that it took.
+) -> tuple[dict[str, float], dict[str, GmipError]]:
+    """One training of the shadow models for all attacks that use the same ones; attack -> seconds that it took, or the
+    error that it ended in.
 
     They get the share of the time that these attacks have: what is not trained by then may be by the attacks.
     """
@@ -191,22 +200,25 @@ def _train_shadows(
         if isinstance(attack, ShadowAttack):
             groups.setdefault(attack.shadows, []).append(attack)
     seconds: dict[str, float] = {}
+    errors: dict[str, GmipError] = {}
     for settings, users in groups.items():
         start = time.perf_counter()
-        background = parties(task, trace, ids, None).background
         unique: dict[str, Signal] = {signal.key: signal for user in users for signal in user.signals()}
-        shadow_set(
-            task,
-            trace,
-            ids,
-            background,
-            list(unique.values()),
-            settings,
-            progress=watch(f"shadow models for {which}"),
-            budget=Budget(budget.left() * len(users) / len(attacks)),
-        )
+        try:
+            shadow_set(
+                task,
+                trace,
+                ids,
+                parties(task, trace, ids, None).background,
+                list(unique.values()),
+                settings,
+                progress=watch(f"shadow models for {which}"),
+                budget=Budget(budget.left() * len(users) / len(attacks)),
+            )
+        except (InvalidArgument, UnsupportedModel) as error:
+            errors |= {user.name: error for user in users}
         seconds |= {user.name: time.perf_counter() - start for user in users}
-    return seconds
+    return seconds, errors
 
 
 def _key(attack: Attack) -> dict[str, str]:

@@ -175,7 +175,7 @@ class AuditConfig(_Strict):
     task: str = "digits"
     runs: Annotated[tuple[RunConfig, ...], BeforeValidator(_several), Field(min_length=1)] = (RunConfig(),)
     attacks: Annotated[tuple[AttackConfig, ...], BeforeValidator(_several)] = ()
-    candidates: Count = 2000
+    candidates: Count = 2000  # as in gmip.training.batch_log.CANDIDATES
     repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     seed: Seed | None = None
     out: str = "audit"

@@ -25,7 +25,7 @@ from gmip.auditing import (
     audit_score_table,
     prediction_scores,
 )
-from gmip.auditing.schema import RunFacts
+from gmip.auditing.schema import LeftOut, RunFacts
 from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel import Workers, compute
 from gmip.pipeline.linear_optimum import LinearOptimum, linear_optimum
@@ -101,15 +101,21 @@ def audit_estimator(
         groups=groups,
     )
     known = linear_optimum(target.model, data.X, data.y, int(target.inside.sum()))
-    if attacks is not None and _DECODE in attacks and known is None:
-        raise InvalidArgument(
-            f"has {_DECODE!r}, and the optimum that {type(target.model).__name__} is trained to is not known",
-            argument="attacks",
-            remedy="leave it out",
-        )
-    linear = known is not None and (attacks is None or _DECODE in attacks)
-    if linear and known is not None:
-        scores = _with_decoding(scores, known, target.inside, alone=attacks is not None and set(attacks) == {_DECODE})
+    alone = attacks is not None and set(attacks) == {_DECODE}
+    if attacks is None or _DECODE in attacks:
+        try:
+            if known is not None:
+                scores = _with_decoding(scores, known, target.inside, alone=alone)
+            elif attacks is not None:
+                raise InvalidArgument(
+                    f"has {_DECODE!r}, and the optimum that {type(target.model).__name__} is trained to is not known",
+                    argument="attacks",
+                    remedy="leave it out",
+                )
+        except InvalidArgument as error:
+            if alone:
+                raise
+            scores = dataclasses.replace(scores, left_out=(*scores.left_out, LeftOut.of(_DECODE, error)))
     standards = Standards(
         claim=claim,
         confidence=confidence,

@@ -107,12 +107,13 @@ def run_audit(
             checked = check_run(
                 run.task, run.trace, device=config.device, progress=watch(f"checking the record of {run.name}")
             )
-        scores, left_out = run_attacks(run, attacks, config, work / "scores", seed, watch, unasked=not asked)
+        scores, left_out = run_attacks(run, attacks, config, work / "scores", seed, watch)
+        said = list(run.warnings)
         try:
             norms = _norms(run, config, work / "scores", seed, watch)
         except (InvalidArgument, UnsupportedModel) as error:  # of gradients, which the attacks may have done without
             norms = None
-            left_out.append(f"Own mus by noise alone are not known: {error}")
+            said.append(f"Own mus by noise alone are not known: {error}")
         evidence = recorded_evidence(
             name=run.name,
             source="released" if run.released is not None else "recorded" if run.recorded else "trained",
@@ -125,7 +126,8 @@ def run_audit(
             group_of=None if groups is None else groups.of,
             grouped_by=None if groups is None else groups.name,
             name_of=None if run.task.record_names is None else run.task.names_of,
-            warnings=[*run.warnings, *left_out],
+            left_out=left_out,
+            warnings=said,
             norms=norms,
             check=checked,
             task_source=source,

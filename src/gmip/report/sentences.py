@@ -8,7 +8,8 @@ from gmip._numbers import count, is_rate, number, percent, rate
 from gmip._validate import listed
 from gmip.auditing.attacker_answers import leading_attack
 from gmip.auditing.check_schema import BeyondReach, RunCheck
-from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit
+from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, LeftOut, RunAudit
+from gmip.errors import GmipError
 from gmip.report import answer_words, verdict_words
 
 __all__ = [
@@ -111,13 +112,20 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
             f"The estimator was fitted anew on a random half of the records{half}, so that the others are known not to "
             "be in: this is an audit of how it is trained, not of a model that was fitted before.",
         )
-    said += run.warnings
+    said += [*map(left_out, run.left_out), *run.warnings]
     if not run.facts.complete:
         said.append("The run was not finished when it was audited: only its first steps were attacked.")
     if run.facts.recorded_params is not None:
         said.append("Only some of the parameters were recorded: an attacker who sees all of them may find more.")
     said += unchecked(run)
     return tuple(dict.fromkeys(said))
+
+
+def left_out(one: LeftOut) -> str:
+    """That an attack could not run, and why."""
+    why = GmipError(one.problem, remedy=one.remedy).sentence()
+    subject = "" if one.argument is None else one.argument + ("" if one.value is None else f" = {one.value}") + " "
+    return f"The attack {one.attack} could not run and was left out: {subject}{why}"
 
 
 def unchecked(run: RunAudit) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from gmip.auditing.schema import AttackOutcome, AuditResult, GroupOutcome, RunAudit
+from gmip.auditing.schema import AttackOutcome, AuditResult, GroupOutcome, LeftOut, RunAudit
 
 __all__ = ["shareable", "unnamed"]
 
@@ -71,10 +71,19 @@ def _run(run: RunAudit) -> RunAudit:
             "exposed_by": None,
             "attacks": tuple(map(attack, run.attacks)),
             "warnings": kept(run.warnings),
+            "left_out": tuple(one.model_copy(update={"value": None, **_hidden(one, kept)}) for one in run.left_out),
             "groups": _folded(run.groups),
             "advice": tuple(one.model_copy(update={"command": None}) for one in run.advice),
         }
     )
+
+
+def _hidden(one: LeftOut, kept: Callable[[tuple[str, ...]], tuple[str, ...]]) -> dict[str, str]:
+    return {
+        name: kept((words,))[0]
+        for name, words in (("problem", one.problem), ("remedy", one.remedy))
+        if words is not None
+    }
 
 
 def _without_paths(words: str, path: str | None) -> str:

@@ -17,12 +17,13 @@ from gmip.trace import Header, check_indices, check_membership
 from gmip.training.loaders import Drawing, Followed, drawing_of, rows_of
 from gmip.vocabulary import SAMPLINGS
 
-__all__ = ["BatchLog", "declared"]
+__all__ = ["CANDIDATES", "BatchLog", "declared"]
 
 Ids = NDArray[np.int64]
 _ACCUSED: Final = 0.001  # chance that a sound loop is told that it contradicts its sampling
 _MOST_IDS: Final = 5_000_000  # that are kept in memory to judge how batches are drawn; the first ones do
 
+CANDIDATES: Final = 2000  # non-members that an audit attacks, unless told otherwise
 _LARGEST_ID = 10**10  # a table of all rows up to it must fit into memory
 
 
@@ -54,6 +55,9 @@ class BatchLog:
                 argument="members",
                 remedy="list who is in the training set, and count all of them",
             )
+        own = data.background if isinstance(data, Task) else None
+        if whole and len(known) == 2 and self._rows is not None and not own:
+            self._expect_background(sum(ids.size for ids in known.values()), known["non_members"].size)
         rows = None if loader is None else rows_of(loader, self._members, data)
         self._followed = None if rows is None else Followed(loader, rows)
         self._sizes: list[int] = []
@@ -68,6 +72,17 @@ class BatchLog:
             self._known[self._members] = True
         self._told: Ids | None = None
         self._warned = False
+
+    def _expect_background(self, named: int, non_members: int) -> None:
+        """Warn where every record will be a member or a candidate of an audit with its default settings."""
+        if named == self._rows and non_members <= CANDIDATES:
+            warnings.warn(
+                f"All {named} rows of `data` are members or non-members. An audit that attacks all of them has no "
+                "background left, which the attack glir needs: leave some rows out of `non_members`, or give the task "
+                "a `background`.",
+                GmipWarning,
+                stacklevel=5,  # the line that calls record()
+            )
 
     def start(self) -> None:
         if self._followed is not None:

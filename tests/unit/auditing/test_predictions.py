@@ -25,7 +25,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def found(model: Answers, references=(), attacks=None) -> dict[str, np.ndarray]:
-    return {one.name: one.scores for one in signals(model, references, attacks)}
+    return {one.name: one.scores for one in signals(model, references, attacks)[0]}
 
 
 def test_scores_of_one_model(drawn):
@@ -153,6 +153,8 @@ def test_what_cannot_be_used(drawn):
     with pytest.raises(InvalidArgument, match="probability -1"):
         read_answers("probabilities", np.array([[2.0, -1.0]])[:, ::-1], None)
     model = read_answers("logits", logits, labels)
+    found, left_out = signals(model, attacks=["lira", "loss"])
+    assert [one.name for one in found] == ["loss"] and [one.attack for one in left_out] == ["lira"]
     with pytest.raises(InvalidArgument, match="'lira', and the predictions do not allow it"):
         signals(model, attacks=["lira"])
     with pytest.raises(InvalidArgument, match="attacks"):

@@ -135,3 +135,8 @@ def test_mistakes_are_one_sentence(make, x, y, words):
 def test_an_optimum_that_is_not_known_is_refused():
     with pytest.raises(gmip.InvalidArgument, match="the optimum that KNeighborsClassifier is trained to is not known"):
         gmip.audit_estimator(lambda: KNeighborsClassifier(1), X, Y, shadows=0, attacks=["optimum-decode"])
+    several = gmip.audit_estimator(
+        lambda: KNeighborsClassifier(1), X, Y, shadows=0, attacks=["optimum-decode", "lira", "loss"]
+    )
+    assert [one.attack for one in several.runs[0].attacks] == ["loss"]
+    assert [one.attack for one in several.runs[0].left_out] == ["lira", "optimum-decode"]

@@ -10,17 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import gmip
+from gmip.attacks.attack import parties
 from gmip.attacks.glir.glir_attack import GLiR
 from gmip.attacks.loss import Loss
 from gmip.auditing.schema import AuditResult
-from gmip.errors import InvalidArgument, TraceMismatch
+from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.pipeline import make_config, run_audit
 from gmip.pipeline.attacking import choose_candidates
+from gmip.report.sentences import cautions
+from gmip.report.share import shareable
 from gmip.tasks import Task, load
 from gmip.trace import Trace
-from gmip.training import train
+from gmip.training import record, train
+from gmip.training.batch_log import CANDIDATES
 from gmip.vocabulary import Recipe
 
 SMALL = {"dataset_size": 40, "batch_size": 40, "sampling": "full", "num_steps": 2, "clip_norm": None}
@@ -285,3 +290,50 @@ def test_repeats_of_a_loop_of_ones_own_need_its_recipe(task: Task, run: Path, tm
 def test_keys_name_all_that_scores_depend_on() -> None:
     assert repr(Loss()) != repr(Loss(device="cuda"))
     assert repr(GLiR()) != repr(GLiR(doubt="noise"))
+
+
+@pytest.fixture(scope="module")
+def bare(task: Task, tmp_path_factory: pytest.TempPathFactory) -> tuple[Task, Path]:
+    """A run of which every record is a member or a non-member: no background is left."""
+    own = dataclasses.replace(task, pool=task.pool[np.arange(80)], background=None)
+    folder = tmp_path_factory.mktemp("runs") / "bare"
+    model = own.make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inside = own.pool[np.arange(40)]
+    split = {"members": np.arange(40), "non_members": np.arange(40, 80)}
+    with pytest.warns(GmipWarning, match="no background left"):
+        recorder = record(model, optimizer, folder, dataset_size=40, batch_size=40, sampling="full", data=own, **split)
+    with recorder:
+        for _ in range(2):
+            optimizer.zero_grad()
+            own.loss(model(inside.inputs), inside.targets).mean().backward()
+            optimizer.step()
+    return own, folder
+
+
+def test_an_attack_that_cannot_run_is_left_out(bare: tuple[Task, Path]) -> None:
+    task, run = bare
+    (audited,) = gmip.audit(task, runs=[run], attacks=["loss", "glir"], seed=1).runs
+    assert [one.attack for one in audited.attacks] == ["loss"]
+    (left,) = audited.left_out
+    assert left.attack == "glir" and "0 background examples" in left.problem and left.remedy is not None
+    assert any("glir could not run and was left out: There are" in words for words in cautions(audited))
+    shared = shareable(gmip.audit(task, runs=[run], attacks=["loss", "glir"], seed=1)).runs[0]
+    assert shared.left_out[0].attack == "glir" and str(run) not in shared.model_dump_json()
+
+
+def test_an_audit_in_which_no_attack_can_run_ends_with_the_error(bare: tuple[Task, Path]) -> None:
+    task, run = bare
+    with pytest.raises(InvalidArgument, match="0 background examples"):
+        gmip.audit(task, runs=[run], attacks=["glir"], seed=1)
+
+
+def test_non_members_that_are_not_candidates_are_background(bare: tuple[Task, Path]) -> None:
+    task, run = bare
+    trace = Trace.open(run)
+    found = parties(task, trace, choose_candidates(trace, 10, 1), None)
+    assert len(found.background) == 30 and len(found.candidates) == 20
+
+
+def test_the_recorder_knows_how_many_an_audit_attacks() -> None:
+    assert make_config({}).candidates == CANDIDATES

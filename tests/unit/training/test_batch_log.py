@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -151,3 +152,13 @@ def test_a_hand_written_loop_declares_its_noise(path):
     trace = Trace.open(path)
     assert trace.header.clip_norm == 0.5 and trace.infos[0].noise_std == 0.1
     assert trace.runs()[0].noise_std == 0.1
+
+
+@pytest.mark.parametrize(("others", "warned"), [(N // 2, True), (N // 2 - 1, False)])
+def test_no_background_left_is_said(path, others, warned):
+    model, (x, y) = make_model(), dataset()
+    split = {"members": np.arange(N // 2), "non_members": np.arange(N // 2, N // 2 + others)}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        record(model, sgd(model), path, dataset_size=N // 2, batch_size=n, sampling="fixed", data=(x, y), **split)
+    assert any("no background left" in str(one.message) and one.filename == __file__ for one in said) is warned

@@ -163,7 +163,7 @@ class GLiR(Attack):
             compressed=play is None,
         )
         if play is None:
-            views = [cast(View, make()) for make in source.each()]
+            views = cast(list[View], source.in_time())
             found = scores_without_play(views, method, grid, self.shrinkage, self.seed)
         else:
             run = PlayedRun(
@@ -181,10 +181,16 @@ class GLiR(Attack):
             found = scores_by_play(source.each(), run, kept, progress.budget)
         used = len(steps) - max(found.left_out, source.left_out)
         cuts = self._cuts(plan, len(all_background), len(steps) if found.decided else used, len(steps))
-        if cuts:
+        if cuts and progress.budget.limited:
             warnings.warn(
                 f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and left out {cuts}. "
                 "Raise `budget` (--budget) for more.",
+                GmipWarning,
+                stacklevel=3,
+            )
+        elif cuts:
+            warnings.warn(
+                f"attack {self.name!r} left out {cuts}: {len(who.background)} background records are too few for them.",
                 GmipWarning,
                 stacklevel=3,
             )
@@ -212,7 +218,9 @@ class GLiR(Attack):
         if kept is not None:
             return Plan(**kept.fields)
         tuning = 1 if method == "joint" or play is None else min(play.tuning_steps, steps)
-        floor = background_needed(size, cost.candidates if self.holds_list else 0) if play is not None else 2
+        floor = plan.background  # without self-play all of it is needed to tell more directions than noise
+        if play is not None:
+            floor = background_needed(size, cost.candidates if self.holds_list else 0)
         plan = cut_to_fit(cost, plan, seconds=work.budget.left(), tuning=tuning, floor=min(floor, plan.background))
         work.parts.put("plan", fields={"background": plan.background, "projection": plan.projection})
         return plan

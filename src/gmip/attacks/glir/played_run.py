@@ -175,20 +175,21 @@ class PlayedRun:
             if not first:
                 raise InvalidArgument("is empty", argument="views", remedy="pass one for each step")
             best = self._settle(first, found, NOWHERE)
+            number = len(first) - 1
             for number, make in todo:
-                self._keep(found, number, self._finish(self._played(make(), number, best), best), NOWHERE)
-            return self._put_together(found, len(found))
+                self._take(found, number, make, best, NOWHERE)
+            return self._put_together(found, number + 1)
         for number in range(len(steps)):
             saved = kept.get(number)
             if saved is not None:
                 found[number] = StepFound(**saved.arrays)
         tuning = np.linspace(0, len(steps) - 1, min(self.play.tuning_steps, len(steps))).round().astype(int).tolist()
         if found:
-            how = next(iter(found.values())).how
+            how = found[next(number for number in (*tuning, *found) if number in found)].how
             best = self.grid.index((float(how[3]), float(how[4])))
             for number in tuning:  # the order of the others, and when to stop, rest on all of these
                 if number not in found:
-                    self._keep(found, number, self._finish(self._played(steps[number](), number, best), best), kept)
+                    self._take(found, number, steps[number], best, kept)
         else:
             best = self._settle([self._played(steps[number](), number) for number in tuning], found, kept)
         longest, decided = 0.0, False
@@ -197,9 +198,25 @@ class PlayedRun:
             decided = self._decided(found)
             if decided or start < longest:
                 break
-            self._keep(found, number, self._finish(self._played(steps[number](), number, best), best), kept)
+            self._take(found, number, steps[number], best, kept)
             longest = 0.0 if time is None else max(longest, start - time.left())
         return self._put_together(found, len(steps), decided=decided)
+
+    def _take(
+        self, found: dict[int, StepFound], number: int, make: Callable[[], StepView], best: int, kept: Store
+    ) -> None:
+        """Score a step by the chosen setting. Where the background is too small for that at this step, another one that
+        it is enough for is chosen by the games of the step; where there is none, the step is left out."""
+        view = make()
+        step = self._played(view, number, best)
+        if best not in step.games:
+            step = self._played(view, number)
+            tuning = slice(self.games.tuning)
+            areas = {i: game_aucs(step.games[i][0][tuning], self.games.inside[tuning]).mean() for i in step.games}
+            if not areas:
+                return
+            best = max(areas, key=lambda i: float(areas[i]))
+        self._keep(found, number, self._finish(step, best), kept)
 
     def _decided(self, found: Mapping[int, StepFound]) -> bool:
         """Whether more steps could tell nothing more about anybody."""
@@ -300,13 +317,6 @@ class PlayedRun:
 
     def _finish(self, step: _Waiting, best: int) -> StepFound:
         """The scores of a step whose games are played."""
-        if best not in step.games:
-            raise InvalidArgument(
-                f"leaves {self._estimation.size} examples for estimates at step {step.number + 1}, too few for the "
-                f"`cutoff` and `ridge` {self.grid[best]} that the steps before it chose",
-                argument="background",
-                remedy="pass more examples or a larger `ridge`",
-            )
         setting, view = self.grid[best], step.view
         games, absent = self._completed(step, best)
         fit = step.fit or self._fit(view, np.arange(self.background), self._scored, step.part)

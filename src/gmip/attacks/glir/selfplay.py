@@ -245,6 +245,8 @@ class StepScale:
             known = ~metric.lone(pairs.rows)
             weights = pairs.weights[:, known]
             pairs = Drawn(pairs.rows[known], weights[weights.any(axis=1)], pairs.seed)
+            if not pairs.weights.size:
+                return cls(float(view.batch_size), view.sample_rate, temperature=0.0, shift=0.0, dof=0.0)
         products, noise = metric.pairs(pairs, inside=inside, both=both)
         others = products[pairs.weights == 0.0]
         drawn = float(others @ others) / max(others.size, 1)

@@ -122,6 +122,20 @@ class StepSource:
             return [self._joined]
         return [partial(self._one, step) for step in self.steps]
 
+    def in_time(self) -> list[StepView]:
+        """The views, at least one; of many steps, evenly spread ones that there is time for once the first is made."""
+        makes = self.each()
+        start = time.monotonic()
+        views = [makes[0]()]
+        took = max(time.monotonic() - start, 1.0e-9)
+        left = self.work.budget.left()
+        count = len(makes) if not self.work.budget.limited else min(len(makes), 1 + int(max(left, 0.0) / (2.0 * took)))
+        places = np.unique(np.linspace(0, len(makes) - 1, count).round().astype(int))[1:]
+        views += [makes[place]() for place in places]
+        if not self.joint:
+            self.left_out = len(makes) - len(views)
+        return views
+
     def _one(self, step: Step) -> StepView:
         view = self._gram_view([step], self._products([step], None)) if self._by_products else self._vectors([step])
         self._made += 1

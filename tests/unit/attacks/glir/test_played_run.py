@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from gmip.attacks.glir import Play, View
 from gmip.attacks.glir.played_run import Played, PlayedRun
@@ -58,3 +59,38 @@ def test_killed_between_tuning_steps_it_ends_with_the_same_scores(tmp_path: Path
         again = go(kept)
         assert again.left_out == expected.left_out
         np.testing.assert_array_equal(again.scores, expected.scores)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_step_that_the_setting_does_not_suit_takes_another(listed: bool) -> None:
+    """Gradients of few directions choose hardly any ridge; with that, a step of all directions has no degree of freedom
+    left."""
+    rng, dims, size = np.random.default_rng(0), 600, 20
+    records = rng.normal(size=(520, dims)) * np.geomspace(1.0, 1.0e-3, dims)
+
+    def view(t: int) -> View:
+        rows = records @ np.random.default_rng([2, t]).normal(size=(dims, dims)) / dims**0.5
+        if t != 1:
+            rows = rng.normal(size=(520, 30)) * np.geomspace(1.0, 1.0e-3, 30) @ np.eye(30, dims)
+        return View(
+            mean=rows[:10].mean(0), candidates=rows[:40], background=rows[40:], batch_size=10, sample_rate=0.5,
+            sampling="fixed",
+        )  # fmt: skip
+
+    grid = ((1e-12, 1e-12), (1e-12, 1e-1))
+    run = PlayedRun(
+        background=480,
+        candidates=40,
+        dataset_size=size,
+        method="mixture",
+        play=Play(games=6, tuning_games=3, grid=grid, tuning_steps=2, stop_when_decided=False),
+        grid=list(grid),
+        shrinkage=None,
+        seed=0,
+        listed=listed,
+    )
+    kept = Store(tmp_path, "steps")
+    found = run.run([lambda t=t: view(t) for t in range(3)], kept)  # type: ignore[misc]
+    assert found.setting == grid[0] and found.left_out == 0 and np.isfinite(found.scores).all()
+    second = kept.get(1)
+    assert second is not None and second.arrays["how"][4] == grid[1][1]

@@ -183,3 +183,14 @@ def test_background_goes_before_dimensions() -> None:
     assert cost.least(some, 3) <= 300.0
     most = cut_to_fit(cost, plan, seconds=1.0, tuning=3, floor=1000)
     assert most.background == 1000 and most.projection == 2048
+
+
+def test_a_budget_leaves_out_steps_and_not_the_background(runs: dict[str, Path]) -> None:
+    """Too little for self-play: all of it is needed for the estimates."""
+    task, trace = load("digits"), Trace.open(runs["mini"])
+    taken = np.concatenate([trace.members, trace.non_members])
+    background = task.pool[np.setdiff1d(np.arange(len(task.pool)), taken)[:150]]
+    with pytest.warns(GmipWarning) as said:
+        scores = GLiR().run(task, trace, background=background, budget=0.001)
+    assert scores.facts["background"] == 150 and scores.facts["steps"] == 1
+    assert any("left out 9 of 10 steps" in str(one.message) for one in said)
