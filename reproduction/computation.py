@@ -73,7 +73,7 @@ def reproduce(
             if key in results or key in waiting:
                 continue  # of another experiment that shows the same rows
             if (found := stores[key.store].get(key.facts)) is not None:
-                results[key] = _from_fields(**found.fields)
+                results[key] = CellResult(**found.fields)
             else:
                 jobs[_Job(experiment.name, experiment.run, cell)] = key
                 waiting.add(key)
@@ -94,7 +94,7 @@ def reproduce(
         key = jobs[job]
         waiting.discard(key)
         if isinstance(answer, CellResult):
-            stores[key.store].put(key.facts, fields=_fields(answer))
+            stores[key.store].put(key.facts, fields=answer._asdict())
             results[key] = answer
         for one in under_way:
             if key in one.keys:
@@ -126,15 +126,6 @@ def _stores(folder: Path, experiments: Sequence[Experiment]) -> dict[str, Store]
     make_folder(folder, shared=True)
     write(folder / ".gitignore", "*\n")  # results are worth committing, the work behind them is not
     return {one.source: Store(folder, one.source, version=str(one.version), shared=True) for one in experiments}
-
-
-def _fields(result: CellResult) -> dict[str, Any]:
-    """A result as the store keeps it: rows as pairs, because it does not keep the order of columns in mappings."""
-    return result._asdict() | {"rows": [list(row.items()) for row in result.rows]}
-
-
-def _from_fields(rows: list[list[tuple[str, Any]]], seconds: float, machine: str) -> CellResult:
-    return CellResult([dict(row) for row in rows], seconds, machine)
 
 
 def _load(tasks: set[str]) -> tuple[dict[str | None, Mapping[str, str]], dict[str, str]]:
