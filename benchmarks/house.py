@@ -134,11 +134,9 @@ def total(parts: dict[str, Measured]) -> Measured:
 _COUNTS: Final = """
 import gmip, typer
 from gmip import cli
-def walk(command):
-    yield from (p.opts[0] for p in command.params if p.opts[0].startswith("--") and p.opts[0] != "--help")
-    for one in getattr(command, "commands", {}).values():
-        yield from walk(one)
-found = list(walk(typer.main.get_command(cli.app)))
+group = typer.main.get_command(cli.app)
+commands = [group, *(group.get_command(None, name) for name in group.list_commands(None))]
+found = [p.opts[0] for one in commands for p in one.params if p.opts[0].startswith("--") and p.opts[0] != "--help"]
 print(f"options: {len(found)}, distinct {len(set(found))}; names in gmip.__all__: {len(gmip.__all__)}")
 """
 

@@ -91,7 +91,7 @@ def test_account_loads_no_framework():
     assert done.stdout.splitlines()[-1] == "False"
 
 
-@pytest.mark.parametrize("moment", ["gmip._cli.account.account_run", "gmip._cli.account.build_runs"])
+@pytest.mark.parametrize("moment", ["gmip.cli.account.account_run", "gmip.cli.account.build_runs"])
 def test_interrupt_is_quiet(run, monkeypatch, moment):
     def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
@@ -105,7 +105,7 @@ def test_numbers_beyond_reach_are_one_sentence(run, monkeypatch, error):
     def fail(*args: object, **kwargs: object) -> None:
         raise error
 
-    monkeypatch.setattr("gmip._cli.account.account_run", fail)
+    monkeypatch.setattr("gmip.cli.account.account_run", fail)
     outcome = run("account", *RUN)
     assert (outcome.code, outcome.out) == (2, "")
     assert outcome.err.startswith("These numbers are too extreme to compute with: ")
@@ -115,7 +115,7 @@ def test_a_bug_is_not_hidden(run, monkeypatch):
     def fail(*args: object, **kwargs: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("gmip._cli.account.account_run", fail)
+    monkeypatch.setattr("gmip.cli.account.account_run", fail)
     outcome = run("account", *RUN)
     assert outcome.code == 70  # 1 would look like a failed gate
     assert "Traceback" in outcome.err and outcome.err.endswith("RuntimeError: a bug\n")

@@ -130,7 +130,7 @@ def test_a_folder_in_use_says_by_whom(run, scores: Path, tmp_path: Path) -> None
 
 
 def test_the_command_knows_the_files_that_are_read() -> None:
-    from gmip._cli.audit import ROLES, TABLES
+    from gmip.cli.audit import ROLES, TABLES
 
     assert TABLES == SUFFIXES and set(ROLES) == {"score", *PREDICTION_ROLES}
 

@@ -50,9 +50,7 @@ def private(importer: str, imported: str) -> str | None:
         if not parts[depth].startswith("_") or parts[depth].startswith("__"):
             continue
         owner = ".".join(parts[:depth])
-        if owner == "gmip":  # for all, but the command line's rooms
-            if parts[depth] == "_cli" and not importer.startswith(("gmip.cli", "gmip._cli")):
-                return "gmip._cli"
+        if owner == "gmip":  # for all
             continue
         package = owner if (SRC.joinpath(*parts[:depth]) / "__init__.py").exists() else owner.rpartition(".")[0]
         if not f"{importer}.".startswith(f"{package}."):
@@ -75,7 +73,7 @@ def climbs(importer: str, imported: str) -> bool:
 # Modules that share their name: a command is named after what it runs, the others are known by their package.
 SHARED_NAMES = {
     "__init__.py": "Python's",
-    **dict.fromkeys(("account.py", "calibrate.py", "convert.py"), "a command of _cli"),
+    **dict.fromkeys(("account.py", "calibrate.py", "convert.py"), "a command of cli"),
     "claims.py": "what a claim is, and what the accountant claims",
     "errors.py": "gmip's errors, and how the command line words them",
     "schema.py": "what is on disk, of a trace and of a result",
@@ -108,13 +106,10 @@ def test_nobody_climbs_by_importing_gmip() -> None:
         ("gmip.report.html", "from gmip.trace import _steps", True),
         ("gmip.report.html", "import gmip.trace._steps", True),
         ("gmip.report.html", "def f():\n    from gmip.trace.reader import _cut", True),
-        ("gmip.report.html", "from gmip._cli import show", True),
         ("gmip.report.html", "from gmip.report._page import page", False),
         ("gmip.report.html", "from gmip import _validate as check", False),
         ("gmip.attacks.lira", "from gmip.attacks._capture import x", False),
         ("gmip.attacks.lira", "from gmip.attacks.glir._tails import x", True),
-        ("gmip.cli", "from gmip._cli.errors import sentence", False),
-        ("reproduction.audit", "from gmip._cli import show", True),
         ("reproduction.audit", "from gmip.trace import _steps", True),
         ("reproduction.audit", "from gmip._io import write", False),
     ],

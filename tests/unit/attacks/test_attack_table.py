@@ -14,9 +14,9 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 from typer import Typer
 from typer.testing import CliRunner
 
-from gmip._cli.attacks import attacks as command
 from gmip.attacks import LiRA, Shadows, attack_table
 from gmip.attacks.attack import NEEDS, Need, RunTraits
+from gmip.cli.attacks import attacks as command
 from gmip.errors import InvalidArgument
 
 DOCS = Path(__file__).parents[3] / "docs" / "attacks.md"
@@ -142,7 +142,7 @@ def test_command_prints_json():
 def test_without_torch_a_sentence():
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from gmip._cli.attacks import attacks\n"
+        "from gmip.cli.attacks import attacks\n"
         "from gmip.errors import GmipError\n"
         "try: attacks(json=False)\n"
         "except GmipError as error: print(error)"

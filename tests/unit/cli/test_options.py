@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import gmip
-from gmip._cli import options, show
 from gmip.accounting.claims import at_most, found
+from gmip.cli import options, show
 from gmip.errors import InvalidArgument
 from tests.e2e.cli import CLIPPED, PAPER
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from gmip._cli import stages
-from gmip._cli.schedule import slow_because
+from gmip.cli import stages
+from gmip.cli.schedule import slow_because
 from gmip.vocabulary import NoisySGD
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from gmip import _numbers
-from gmip._cli import cluster, options, parse, show
-from gmip._cli.errors import BadRequest, needs_extra
-from gmip._cli.stages import stages, warnings_in_one_line
+from gmip.cli import cluster, options, parse, show
+from gmip.cli.errors import BadRequest, needs_extra
+from gmip.cli.stages import stages, warnings_in_one_line
 from gmip.vocabulary import NOTIONS
 
 __all__ = ["tune"]

@@ -7,10 +7,6 @@ from typing import Annotated, Any, Literal
 
 import gmip
 from gmip import _numbers
-from gmip._cli import options, parse, show
-from gmip._cli.errors import BadRequest
-from gmip._cli.schedule import as_understood, build_runs, slow_because
-from gmip._cli.stages import patience
 from gmip.accounting.account import account as account_run
 from gmip.accounting.alternative_words import NAMES, calculator_command, closed_sentence, reached, setting_words
 from gmip.accounting.alternatives import Ways
@@ -19,6 +15,10 @@ from gmip.accounting.calibrate import SolveFor
 from gmip.accounting.calibrate import calibrate as calibrate_run
 from gmip.accounting.claims import at_most
 from gmip.accounting.tradeoff import TradeOff
+from gmip.cli import options, parse, show
+from gmip.cli.errors import BadRequest
+from gmip.cli.schedule import as_understood, build_runs, slow_because
+from gmip.cli.stages import patience
 from gmip.vocabulary import NOTIONS, NoisySGD, PrivacyTarget
 
 __all__ = ["calibrate"]

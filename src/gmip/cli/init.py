@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from gmip._cli import options
-from gmip._cli.errors import BadRequest, needs_extra
+from gmip.cli import options
+from gmip.cli.errors import BadRequest, needs_extra
 
 __all__ = ["init"]
 

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from gmip import _numbers
-from gmip._cli import options, show
-from gmip._cli.errors import needs_extra
+from gmip.cli import options, show
+from gmip.cli.errors import needs_extra
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AttackOutcome, AuditResult, RunAudit

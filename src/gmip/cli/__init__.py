@@ -1,11 +1,11 @@
 """The command line.
 
-Each command is one function in `gmip._cli`; a new command is a new module there and one name here. It is imported when
-it is asked for: `gmip account` does not wait for what only an audit needs. Commands compute first and print last, so
-that an error leaves standard output empty. Exit codes: 0, 1 (what `--fail-above-tpr` forbids was found, or `gmip check`
-found a fault, and nothing else), 2 (one sentence on standard error says what is wrong with the request, or in the
-user's own code), 70 (a fault of gmip, with its traceback), 130 (interrupted, by Ctrl-C or SIGTERM), 141 (the reader of
-the output left).
+Each command is one function in a module of this package; a new command is a new module and one name here. It is
+imported when it is asked for: `gmip account` does not wait for what only an audit needs. Commands compute first and
+print last, so that an error leaves standard output empty. Exit codes: 0, 1 (what `--fail-above-tpr` forbids was found,
+or `gmip check` found a fault, and nothing else), 2 (one sentence on standard error says what is wrong with the request,
+or in the user's own code), 70 (a fault of gmip, with its traceback), 130 (interrupted, by Ctrl-C or SIGTERM), 141 (the
+reader of the output left).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from gmip._cli.errors import CommandLineError, sentence
 from gmip._user_code import said_by, where
+from gmip.cli.errors import CommandLineError, sentence
 from gmip.errors import GmipError
 
 __all__ = ["app", "main"]
@@ -49,7 +49,7 @@ _DEBUG: Final = "--debug"  # with every command: show tracebacks
 _INTERRUPTED: Final = 130
 _READER_LEFT: Final = 141
 _PANELS: Final = {name: panel for panel, names in _COMMANDS.items() for name in names}
-_MODULES: Final = {"compare": "report"}  # where it is not the command's own name
+_MODULES: Final = {"app": "browser", "compare": "report"}  # where it is not the command's own name
 
 
 class _Commands(TyperGroup):
@@ -62,7 +62,7 @@ class _Commands(TyperGroup):
         if cmd_name not in _PANELS:
             return None
         if cmd_name not in self.commands:
-            module = import_module(f"gmip._cli.{_MODULES.get(cmd_name, cmd_name)}")
+            module = import_module(f"gmip.cli.{_MODULES.get(cmd_name, cmd_name)}")
             alone = typer.Typer(**_SETTINGS)
             alone.command(cmd_name, rich_help_panel=_PANELS[cmd_name])(getattr(module, cmd_name))
             self.commands[cmd_name] = get_command(alone)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from gmip._cli import parse
-from gmip._cli.errors import needs_extra
+from gmip.cli import parse
+from gmip.cli.errors import needs_extra
 
 __all__ = ["app"]
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from gmip._cli import show
+from gmip.cli import show
 
 
 def test_no_number_is_no_answer():

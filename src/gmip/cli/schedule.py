@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
-from gmip._cli import parse
-from gmip._cli.errors import BadRequest, listed
 from gmip._validate import did_you_mean
+from gmip.cli import parse
+from gmip.cli.errors import BadRequest, listed
 from gmip.vocabulary import SAMPLINGS, NoisySGD
 
 __all__ = ["as_understood", "build_runs", "slow_because"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gmip._cli.audit_printout import print_audit
 from gmip.auditing.schema import Gate
+from gmip.cli.audit_printout import print_audit
 from gmip.report import Written, answer_words, write_junit, write_report
 from tests.unit.report import sample
 

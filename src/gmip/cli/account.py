@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import gmip
 from gmip import _numbers
-from gmip._cli import options, parse, show
-from gmip._cli.schedule import as_understood, build_runs, slow_because
-from gmip._cli.stages import patience
 from gmip.accounting.account import Composition, mu_per_step
 from gmip.accounting.account import account as account_run
 from gmip.accounting.claims import ADJACENCY, at_most, found
 from gmip.accounting.tradeoff import TradeOff
+from gmip.cli import options, parse, show
+from gmip.cli.schedule import as_understood, build_runs, slow_because
+from gmip.cli.stages import patience
 from gmip.vocabulary import NoisySGD
 
 __all__ = ["account"]

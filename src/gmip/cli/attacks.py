@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gmip._cli import show
-from gmip._cli.errors import needs_extra
 from gmip._validate import listed
+from gmip.cli import show
+from gmip.cli.errors import needs_extra
 
 __all__ = ["attacks"]
 

@@ -1,6 +1,6 @@
-"""Options that several commands share, and how they are read; `gmip._cli.schedule` makes the run of them.
+"""Options that several commands share, and how they are read; `gmip.cli.schedule` makes the run of them.
 
-All options reach a command as text and are parsed by `gmip._cli.parse`, so that every complaint is ours.
+All options reach a command as text and are parsed by `gmip.cli.parse`, so that every complaint is ours.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import typer
 from numpy.typing import NDArray
 
 from gmip import _numbers
-from gmip._cli import parse
-from gmip._cli.errors import BadRequest
 from gmip.accounting.account import BOUNDS, COMPOSITIONS, Composition
 from gmip.accounting.step import Bound
 from gmip.accounting.tradeoff import TradeOff
+from gmip.cli import parse
+from gmip.cli.errors import BadRequest
 from gmip.vocabulary import ANY, NOTIONS, SAMPLINGS, AnyRecord, PrivacyTarget, Rate
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gmip._cli.errors import BadRequest, sentence
 from gmip.cli import _options_of
+from gmip.cli.errors import BadRequest, sentence
 from gmip.errors import InvalidArgument
 
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from gmip._cli import options, parse, show
-from gmip._cli.errors import needs_extra
-from gmip._cli.stages import stages, warnings_in_one_line
+from gmip.cli import options, parse, show
+from gmip.cli.errors import needs_extra
+from gmip.cli.stages import stages, warnings_in_one_line
 
 __all__ = ["check"]
 

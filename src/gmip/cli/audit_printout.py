@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gmip import _numbers
-from gmip._cli import show
+from gmip.cli import show
 
 if TYPE_CHECKING:
     from gmip.auditing.check_schema import RunCheck

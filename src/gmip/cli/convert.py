@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple
 
 from gmip import _numbers
-from gmip._cli import options, parse, show
-from gmip._cli.errors import BadRequest, listed
 from gmip.accounting import convert as formulas
+from gmip.cli import options, parse, show
+from gmip.cli.errors import BadRequest, listed
 
 __all__ = ["convert"]
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from gmip import _numbers
-from gmip._cli import options, parse, show
-from gmip._cli.errors import BadRequest, needs_extra
-from gmip._cli.stages import warnings_in_one_line
 from gmip.accounting.account import account as account_run
 from gmip.accounting.calibrate import with_least_noise
 from gmip.accounting.claims import at_most, found
+from gmip.cli import options, parse, show
+from gmip.cli.errors import BadRequest, needs_extra
+from gmip.cli.stages import warnings_in_one_line
 from gmip.errors import GmipWarning
 from gmip.vocabulary import NOTIONS, SAMPLINGS, NoisySGD, PrivacyTarget
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from gmip._cli import parse
+from gmip.cli import parse
 
 __all__ = ["BackendOption", "SchedulerAddress", "Workers", "read_cluster"]
 

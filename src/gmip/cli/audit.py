@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gmip import _numbers
-from gmip._cli import cluster, options, parse
-from gmip._cli.audit_printout import print_audit
-from gmip._cli.errors import BadRequest, needs_extra
-from gmip._cli.stages import stages, warnings_in_one_line
 from gmip._io import hold_folder, writing
+from gmip.cli import cluster, options, parse
+from gmip.cli.audit_printout import print_audit
+from gmip.cli.errors import BadRequest, needs_extra
+from gmip.cli.stages import stages, warnings_in_one_line
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AuditResult, Gate

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip._cli.errors import BadRequest
 from gmip._validate import did_you_mean
+from gmip.cli.errors import BadRequest
 
 __all__ = [
     "MAX_COUNT",
