@@ -62,7 +62,7 @@ def test_killed_between_tuning_steps_it_ends_with_the_same_scores(tmp_path: Path
 
 
 @pytest.mark.parametrize("listed", [False, True])
-def test_a_step_that_the_setting_does_not_suit_takes_another(listed: bool) -> None:
+def test_a_step_that_the_setting_does_not_suit_takes_another(listed: bool, tmp_path: Path) -> None:
     """Gradients of few directions choose hardly any ridge; with that, a step of all directions has no degree of freedom
     left."""
     rng, dims, size = np.random.default_rng(0), 600, 20
