@@ -102,15 +102,15 @@ def test_nobody_climbs_by_importing_gmip() -> None:
 @pytest.mark.parametrize(
     ("importer", "code", "wrong"),
     [
-        ("gmip.report.html", "from gmip.trace._steps import Shard", True),
-        ("gmip.report.html", "from gmip.trace import _steps", True),
-        ("gmip.report.html", "import gmip.trace._steps", True),
+        ("gmip.report.html", "from gmip.trace._shards import Shard", True),
+        ("gmip.report.html", "from gmip.trace import _shards", True),
+        ("gmip.report.html", "import gmip.trace._shards", True),
         ("gmip.report.html", "def f():\n    from gmip.trace.reader import _cut", True),
         ("gmip.report.html", "from gmip.report._page import page", False),
         ("gmip.report.html", "from gmip import _validate as check", False),
         ("gmip.attacks.lira", "from gmip.attacks._capture import x", False),
         ("gmip.attacks.lira", "from gmip.attacks.glir._tails import x", True),
-        ("reproduction.audit", "from gmip.trace import _steps", True),
+        ("reproduction.audit", "from gmip.trace import _shards", True),
         ("reproduction.audit", "from gmip._io import write", False),
     ],
 )

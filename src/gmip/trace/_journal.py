@@ -1,4 +1,8 @@
-"""steps.jsonl: one line for each step of a trace, each chained to the one before it."""
+"""What grows with each step but its vectors: steps.jsonl, one line for each step, chained to the one before it; and
+batches.bin, who was in each batch, the ids of one step after the other as little-endian int64.
+
+The journal says how many ids a step has and their checksum. batches.bin names members: it is as private as they are.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +12,122 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
 from gmip import _io
 from gmip.errors import TraceError
-from gmip.trace._batches import Batch
 from gmip.trace._manifest import Manifest, damaged, reading
 from gmip.trace.schema import PRECISIONS, StepInfo
 
-__all__ = ["JOURNAL", "Journal", "JournalFile", "RowDigest", "next_line", "read_journal"]
+__all__ = [
+    "BATCHES",
+    "JOURNAL",
+    "Batch",
+    "BatchFile",
+    "Journal",
+    "JournalFile",
+    "RowDigest",
+    "check_size",
+    "next_line",
+    "read_batch",
+    "read_journal",
+]
+
+
+# -- who was in each batch --------------------------------------------------------------------------------------------
+
+
+BATCHES: Final = "batches.bin"
+
+_ID: Final = np.dtype("<i8")
+
+
+class Batch(NamedTuple):
+    """Where the ids of a step lie: `num_ids` after the first `start` of the file; and their XXH3 (hex, 128 bits)."""
+
+    start: int
+    num_ids: int
+    digest: str
+
+
+class BatchFile:
+    """The file as its one writer holds it; made when there is something to write."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            self._descriptor = _io.open_file(self._path, os.O_RDWR | os.O_CREAT)
+        return self._descriptor
+
+    def write(self, ids: NDArray[np.int64], *, start: int) -> Batch:
+        """Puts the ids of a step after the first `start` of the file."""
+        content = ids.astype(_ID).tobytes()
+        with _io.writing(self._path):
+            _io.write_at(self._open(), content, start * _ID.itemsize)
+        return Batch(start, ids.size, xxhash.xxh3_128_hexdigest(content))
+
+    def truncate(self, num_ids: int) -> None:
+        """Drops what follows the first `num_ids`; without any there is no file."""
+        with _io.writing(self._path):
+            if num_ids:
+                os.ftruncate(self._open(), num_ids * _ID.itemsize)
+            else:
+                self.close()
+                self._path.unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        if self._descriptor is not None:
+            with _io.writing(self._path):
+                os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def read_batch(folder: Path, batch: Batch) -> NDArray[np.int64]:
+    """The ids of a step, read-only."""
+    path, content = folder / BATCHES, b""
+    if batch.num_ids:
+        with reading(path) as file:
+            file.seek(batch.start * _ID.itemsize)
+            content = file.read(batch.num_ids * _ID.itemsize)
+    if xxhash.xxh3_128_hexdigest(content) != batch.digest:
+        raise damaged(path, f"the {batch.num_ids} ids after the first {batch.start} are not what was written")
+    ids = np.frombuffer(content, _ID).astype(np.int64)
+    ids.flags.writeable = False
+    return ids
+
+
+def check_size(folder: Path, num_ids: int) -> None:
+    """Raises unless the file of a complete trace has its size."""
+    path = folder / BATCHES
+    if num_ids:
+        with reading(path) as file:
+            size = os.fstat(file.fileno()).st_size
+        if size != num_ids * _ID.itemsize:
+            raise damaged(path, f"its {size} bytes are not those of {num_ids} ids")
+
+
+# -- steps.jsonl ------------------------------------------------------------------------------------------------------
+
 
 JOURNAL: Final = "steps.jsonl"
 
 _MAX_LINE: Final = 4096
 _TAIL: Final = re.compile(rb',"chain":"([0-9a-f]{16})"}\n')
 _TAIL_LENGTH: Final = len(',"chain":"0123456789abcdef"}\n')
-_DIGITS: Final = {"xxh3": 32, "sha256": 64}  # hex, of the checksums of rows: now, and in version 1
-_HEX: Final = re.compile(r"[0-9a-f]+")
+_DIGEST: Final = re.compile(r"[0-9a-f]{32}")  # XXH3
 
-RowDigest = bytes  # 16 bytes of XXH3, or 32 of SHA-256
+RowDigest = bytes  # 16 of XXH3
 
 
 @dataclass
@@ -145,15 +246,14 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
     if "ids" in fields:
         num_ids, digest = fields["ids"], fields["ids_xxh3"]
         _expect("ids", num_ids, type(num_ids) is int and num_ids >= 0)
-        _expect("ids_xxh3", digest, _is_digest(digest, _DIGITS["xxh3"]))
+        _expect("ids_xxh3", digest, _is_digest(digest))
         journal.batches[index] = Batch(journal.num_ids, num_ids, digest)
         journal.num_ids += num_ids
     position = divmod(len(journal.digests), rows) if recorded else (None, None)
     _expect("shard and row", fields, (fields.get("shard"), fields.get("row")) == position)
     if recorded:
-        kind = "sha256" if "sha256" in fields else "xxh3"
-        _expect(kind, fields[kind], _is_digest(fields[kind], _DIGITS[kind]))
-        journal.digests.append(bytes.fromhex(fields[kind]))
+        _expect("xxh3", fields["xxh3"], _is_digest(fields["xxh3"]))
+        journal.digests.append(bytes.fromhex(fields["xxh3"]))
     journal.synced = synced
     journal.infos.append(
         StepInfo(
@@ -169,8 +269,8 @@ def _parse(fields: Any, journal: Journal, smallest: int, rows: int) -> None:
     )
 
 
-def _is_digest(value: object, digits: int) -> bool:
-    return isinstance(value, str) and len(value) == digits and _HEX.fullmatch(value) is not None
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def _expect(name: str, value: object, sound: bool) -> None:

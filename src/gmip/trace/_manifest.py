@@ -86,7 +86,6 @@ class Manifest:
     num_steps: int | None = None
     chain: str | None = None
     changed: tuple[str, ...] | None = None
-    version: int = FORMAT_VERSION
 
     @classmethod
     def new(cls, header: Header, files: Mapping[str, str], *, rows_per_shard: int) -> Manifest:
@@ -116,12 +115,12 @@ class Manifest:
 
     def reopened(self) -> Manifest:
         files = {name: checksum for name, checksum in self.files.items() if name != FINAL}
-        return dataclasses.replace(self, num_steps=None, chain=None, changed=None, files=files, version=FORMAT_VERSION)
+        return dataclasses.replace(self, num_steps=None, chain=None, changed=None, files=files)
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
             "format": _FORMAT,
-            "version": self.version,
+            "version": FORMAT_VERSION,
             "id": self.id,
             "gmip": self.gmip,
             "created": self.created,
@@ -130,8 +129,6 @@ class Manifest:
             "header": dataclasses.asdict(self.header),
             "files": dict(self.files),
         }
-        if self.header.sample_rate is None:  # as headers were before they could say it
-            del content["header"]["sample_rate"]
         if self.complete:
             content |= {"num_steps": self.num_steps, "chain": self.chain}
         if self.changed is not None:
@@ -163,10 +160,10 @@ def read_manifest(folder: Path) -> Manifest:
     found = content.get("version")
     if type(found) is not int:
         raise damaged(path, f"version is {found!r}")
-    if not 1 <= found <= FORMAT_VERSION:
+    if found != FORMAT_VERSION:
         older = "read it with the gmip that wrote it, or record the run again"
         raise TraceError(
-            f"{path} has format version {found}, this gmip reads versions 1 to {FORMAT_VERSION}",
+            f"{path} has format version {found}, this gmip reads version {FORMAT_VERSION}",
             remedy="upgrade gmip" if found > FORMAT_VERSION else older,
         )
     checksum = content.pop("checksum", None)
@@ -192,7 +189,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
 
 
 def _parse(content: dict[str, Any]) -> Manifest:
-    del content["format"]
+    del content["format"], content["version"]
     status = content.pop("status")
     if status not in ("open", "complete"):
         raise ValueError(f"status = {status!r}")

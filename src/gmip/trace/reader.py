@@ -1,14 +1,17 @@
-"""The reading side of a trace."""
+"""The reading side of a trace: which of its steps can be trusted, the steps, and what they say to the accountant."""
 
 from __future__ import annotations
 
+import bisect
+import math
 import operator
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, SupportsIndex
+from typing import Any, Final, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,17 +19,76 @@ from numpy.typing import ArrayLike, NDArray
 from gmip import _io
 from gmip._html import card
 from gmip._numbers import count, setting
-from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
-from gmip.trace._accounted_runs import runs_of
-from gmip.trace._batches import read_batch
-from gmip.trace._journal import Journal
+from gmip.accounting.convert import poisson_sizes
+from gmip.errors import GmipWarning, InvalidArgument, TraceError, TraceMismatch
+from gmip.trace._journal import JOURNAL, Journal, check_size, read_batch, read_journal
 from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, read_membership
 from gmip.trace._shards import Layout, Shard, map_shard, rows_of_shard, shard_path
-from gmip.trace._steps import load_journal
 from gmip.trace.schema import Header, StepInfo
 from gmip.vocabulary import NoisySGD
 
-__all__ = ["Step", "Trace"]
+__all__ = ["Step", "Trace", "load_journal"]
+
+
+# -- the steps of a trace as they are found on disk -------------------------------------------------------------------
+
+
+def load_journal(folder: Path, manifest: Manifest, *, limit: int | None = None, resuming: bool = False) -> Journal:
+    """The journal (its first `limit` steps), the layout of every file that it names checked.
+
+    In a trace that is open or to be resumed, rows and ids are checked too, but for the steps of which the journal says
+    that they were on disk. A power cut may have left any other unwritten: steps of an open trace from the first bad one
+    on are left out, with a warning.
+    """
+    journal = read_journal(folder / JOURNAL, manifest, limit=limit)
+    done = manifest.complete and not resuming
+    if done:
+        check_size(folder, journal.num_ids)
+    bad = [found for check in (_bad_row, _bad_batch) if (found := check(folder, manifest, journal, done)) is not None]
+    if not bad:
+        return journal
+    step, error = min(bad, key=lambda found: found[0])
+    if manifest.complete or step < journal.synced:
+        raise error
+    warnings.warn(
+        f"{error.problem}, perhaps by a power cut: the trace is read up to step {step}, and the "
+        f"{len(journal.infos) - step} steps from there on are left out.",
+        GmipWarning,
+        stacklevel=3,
+    )
+    return read_journal(folder / JOURNAL, manifest, limit=step)
+
+
+def _bad_row(folder: Path, manifest: Manifest, journal: Journal, done: bool) -> tuple[int, TraceError] | None:
+    """The first step whose row is not what was written, and what is wrong."""
+    layout, recorded = Layout.of(manifest.header, manifest.rows_per_shard), journal.recorded
+    unsynced = len(recorded) if done else bisect.bisect_left(recorded, journal.synced)
+    for number in range(-(-len(recorded) // layout.rows)):
+        path, first = shard_path(folder, number), number * layout.rows
+        position = first
+        try:
+            rows = rows_of_shard(number, recorded=len(recorded), layout=layout, complete=done)
+            shard = map_shard(path, layout, rows=rows)
+            for position in range(max(first, unsynced), min(first + layout.rows, len(recorded))):
+                if not shard.has(position - first, journal.digests[position]):
+                    raise damaged(path, f"row {position - first} is not what was written")
+        except TraceError as error:
+            return recorded[position], error
+    return None
+
+
+def _bad_batch(folder: Path, manifest: Manifest, journal: Journal, done: bool) -> tuple[int, TraceError] | None:
+    """`_bad_row` for the ids."""
+    for step, batch in journal.batches.items():
+        if step >= journal.synced and not done:
+            try:
+                read_batch(folder, batch)
+            except TraceError as error:
+                return step, error
+    return None
+
+
+# -- the reading side of a trace --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,3 +294,108 @@ class Trace:
             rows = rows_of_shard(number, recorded=len(self), layout=self._layout, complete=self.complete)
             self._mapped = number, map_shard(shard_path(self.path, number), self._layout, rows=rows)
         return self._mapped[1]
+
+
+# -- what a trace says to the accountant ------------------------------------------------------------------------------
+
+
+_DEVIATIONS: Final = 9.0  # which the sizes of Poisson batches exceed together once in 1e18 runs
+
+
+def runs_of(header: Header, infos: Sequence[StepInfo]) -> tuple[NoisySGD, ...]:
+    """One run for each kind of step, in the order of their first steps; see `Trace.runs`."""
+    if not infos:
+        return ()
+    _check_sizes(header, infos)
+    if header.clip_norm is None and any(info.noise_std > 0.0 for info in infos):
+        warnings.warn(
+            "noise was added to gradients without clip_norm: noise protects only gradients of bounded norm, so the "
+            "runs leave it out.",
+            GmipWarning,
+            stacklevel=3,
+        )
+    if header.sampling == "shuffled":
+        return (_shuffled(header, infos),)
+    groups = Counter(_kind(header, info) for info in infos)
+    total = header.dataset_size
+    if header.sample_rate is not None:
+        total, _ = poisson_sizes(total, header.sample_rate)
+    return tuple(
+        NoisySGD(
+            # A "full" loader that left records out leaves the same ones out: no amplification by sampling.
+            dataset_size=n if header.sampling == "full" else total,
+            batch_size=n,
+            num_steps=num_steps,
+            num_params=header.num_params,
+            clip_norm=header.clip_norm,
+            noise_std=tau,
+            sampling=header.sampling,
+        )
+        for (n, tau), num_steps in groups.items()
+    )
+
+
+def _check_sizes(header: Header, infos: Sequence[StepInfo]) -> None:
+    """Refuses batches that no run with this header has: an answer for it would say too little."""
+    total = header.dataset_size
+    largest = max(infos, key=lambda info: info.batch_size)
+    if largest.batch_size > total:
+        raise TraceMismatch(
+            f"Step {largest.index} averaged {largest.batch_size} examples, and the data set has {total}",
+            remedy="record the run again with the right `dataset_size`",
+        )
+    if header.sampling != "poisson":
+        return
+    rate = header.batch_size / total if header.sample_rate is None else header.sample_rate
+    seen, expected = sum(info.batch_size for info in infos), rate * total * len(infos)
+    if seen > expected + _DEVIATIONS * (math.sqrt(expected * (1.0 - rate)) + _DEVIATIONS):
+        raise TraceMismatch(
+            f"Batches held {seen / len(infos):.4g} examples on average, and Poisson batches of this trace hold "
+            f"{rate * total:.4g}",
+            remedy="record the run again with the right `batch_size` or `sample_rate`",
+        )
+
+
+def _noise_on_sum(header: Header, info: StepInfo) -> float:
+    return 0.0 if header.clip_norm is None else info.noise_std * info.divisor
+
+
+def _kind(header: Header, info: StepInfo) -> tuple[int, float]:
+    """(n, tau) of a step."""
+    n = info.batch_size
+    if header.sampling == "poisson":
+        n = header.batch_size
+        if header.sample_rate is not None:
+            _, n = poisson_sizes(header.dataset_size, header.sample_rate)
+    return n, _noise_on_sum(header, info) / n
+
+
+def _shuffled(header: Header, infos: Sequence[StepInfo]) -> NoisySGD:
+    """Shuffled epochs as they were planned; on the safe side where the steps differ from the plan."""
+    n = header.batch_size
+    sizes = [info.batch_size for info in infos]
+    rest = header.dataset_size % n
+    run = NoisySGD(
+        dataset_size=header.dataset_size,
+        batch_size=n,
+        num_steps=len(infos),
+        num_params=header.num_params,
+        clip_norm=header.clip_norm,
+        # The attacker's easiest step has the least noise on its sum.
+        noise_std=min(_noise_on_sum(header, info) for info in infos) / n,
+        sampling="shuffled",
+        drop_last=rest > 0 and min(sizes) >= n and len(infos) >= header.dataset_size // n + 1,
+    )
+    short = sum(size == rest for size in sizes)
+    if set(sizes) <= {n, rest} and short <= -(-len(infos) // run.steps_per_epoch):
+        return run
+    # Batches of other sizes than planned: as if the attacker knew the order, and the record were in the smallest one.
+    smallest, largest = min(min(sizes), n), max(max(sizes), n)
+    return run.replace(
+        dataset_size=smallest,
+        batch_size=smallest,
+        num_steps=-(-len(infos) // (header.dataset_size // largest)),  # no epoch takes fewer steps than it has batches
+        noise_std=run.noise_std * n / smallest,
+        sampling="full",
+        drop_last=False,
+    )

@@ -172,7 +172,7 @@ def test_another_layout_of_the_same_json_is_fine(complete: Path) -> None:
 
 @pytest.mark.parametrize(
     ("version", "message"),
-    [(3, "version 3.*upgrade gmip"), (0, "version 0.*gmip that wrote it"), ("1", "damaged"), (None, "damaged")],
+    [(99, "version 99.*upgrade gmip"), (1, "version 1.*gmip that wrote it"), ("1", "damaged"), (None, "damaged")],
 )
 def test_other_versions(complete: Path, version: Any, message: str) -> None:
     rewrite(complete, lambda content: content.update(version=version))

@@ -17,7 +17,8 @@ KILLS = 24
 SCRIPT = """
 import mmap, os, random, signal, sys, time
 from pathlib import Path
-from gmip.trace import ParameterSpec, TraceWriter, _shards, _step_files
+from gmip.trace import ParameterSpec, TraceWriter, _shards
+from gmip.trace import writer as writing
 from tests.unit.trace.build import D, header, write_steps
 
 folder, kills, rng = Path(sys.argv[1]), int(sys.argv[2]), random.Random(7)
@@ -26,9 +27,9 @@ for number in range(kills):
     committed = mmap.mmap(-1, 8)
     child = os.fork()
     if child == 0:
-        _step_files.SYNC_SECONDS = 0.01
+        writing.SYNC_SECONDS = 0.01
         if number % 3 < 2:
-            _step_files.BACKGROUND_BYTES = 0 if number % 3 else 10**9
+            writing.BACKGROUND_BYTES = 0 if number % 3 else 10**9
             writer = TraceWriter.create(folder / str(number), header())
         else:
             _shards.SHARD_BYTES = 2**20

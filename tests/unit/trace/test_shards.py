@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gmip.trace import ParameterSpec, Trace, TraceWriter, _shard_file, _step_files
-from gmip.trace._shard_file import RowMemory
-from gmip.trace._shards import Layout
+from gmip.trace import ParameterSpec, Trace, TraceWriter, _shards
+from gmip.trace import writer as writing
+from gmip.trace._shards import Layout, RowMemory
 from tests.unit.trace.build import header
 
 STEPS = 7
@@ -47,7 +47,7 @@ def test_rows_wherever_they_begin(tmp_path: Path, d: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("size", [1, 511, 512, 1000])
 def test_rows_smaller_than_a_block(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_step_files, "BACKGROUND_BYTES", 0)
+    monkeypatch.setattr(writing, "BACKGROUND_BYTES", 0)
     large(tmp_path, size)
     assert_large(tmp_path, size)
 
@@ -91,15 +91,15 @@ def test_a_file_system_that_cannot_write_directly(
 
 def test_a_slow_disk_is_written_through_the_cache_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[bool] = []
-    make = _shard_file.ShardFile.__init__
+    make = _shards.ShardFile.__init__
 
-    def watched(self: _shard_file.ShardFile, *args: object, direct: bool) -> None:
+    def watched(self: _shards.ShardFile, *args: object, direct: bool) -> None:
         used.append(direct)
         make(self, *args, direct=direct)
 
-    monkeypatch.setattr(_shard_file.ShardFile, "__init__", watched)
-    monkeypatch.setattr(_shard_file.ShardFile, "slow", property(lambda self: self.number == 1))
-    monkeypatch.setattr(_step_files, "CACHED_SHARDS", 3)
+    monkeypatch.setattr(_shards.ShardFile, "__init__", watched)
+    monkeypatch.setattr(_shards.ShardFile, "slow", property(lambda self: self.number == 1))
+    monkeypatch.setattr(writing, "CACHED_SHARDS", 3)
     monkeypatch.setattr("gmip.trace._shards.SHARD_BYTES", 1)
     large(tmp_path, 33001)
     assert_large(tmp_path, 33001)
