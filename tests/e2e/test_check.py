@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,14 +48,14 @@ def test_json(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None
 def test_training_outside_the_record_guarantees_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Noisy steps, and many of a second, plain optimizer after them or before: used to be guaranteed."""
     task, targets = make_task(), {}
-    noisy = replace(SETTINGS["full, noise"], noise_std=0.05)  # enough for the target, and little enough to be checked
+    noisy = dataclasses.replace(SETTINGS["full, noise"], noise_std=0.03)  # so little that all of it can be checked
     for name, fault in (
         ("sound", Fault()),
         ("trained on", Fault(outside=300)),
         ("trained before", Fault(before=300)),
     ):
         record_run(task, tmp_path / name, noisy, fault, seed=3)
-        (run,) = gmip.audit(task, runs=[tmp_path / name], attacks=["loss"], seed=1).runs
+        (run,) = gmip.audit(task, runs=[tmp_path / name], attacks=["loss"], target_tpr="0.9@0.01", seed=1).runs
         targets[name] = run.answers[0].target
         assert run.verdict.unmatched is (name == "trained on")
     assert targets["sound"] == "guaranteed"
