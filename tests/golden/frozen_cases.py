@@ -355,7 +355,7 @@ def accounts(folder: Path) -> Cases:
     """Name -> an account or a calibration, projected."""
     import numpy as np
 
-    from gmip import NoisySGD, account, calibrate
+    from gmip import NoisySGD, PrivacyTarget, account, calibrate
     from gmip.accounting.alternatives import alternatives
     from tests.golden.frozen_names import project_account, project_runs, project_step, project_ways
 
@@ -377,6 +377,9 @@ def accounts(folder: Path) -> Cases:
             return curve | (project_step(run, **step) if numbers else {})
 
         return found
+
+    def ways(**target: Any) -> Any:
+        return alternatives(base, PrivacyTarget(**target))
 
     def to(run: Any, solve_for: str = "noise_std", hold: str = "steps", **options: Any) -> Case:
         targets = ("target_mu", "target_tpr", "target_advantage", "target_epsilon", "delta")
@@ -452,8 +455,8 @@ def accounts(folder: Path) -> Cases:
             quiet.replace(num_steps=20), "batch_size", "epochs", target_mu=1.0, composition="clt"
         ),
         "calibrate: schedule": to(schedule, target_tpr=(0.02, 0.01)),
-        "ways: TPR": lambda: project_ways(alternatives(base, target_tpr=(0.014, 0.01))),
-        "ways: TPR, all known": lambda: project_ways(alternatives(base, target_tpr=(0.1, 0.01), attacker_knows=1.0)),
+        "ways: TPR": lambda: project_ways(ways(target_tpr=(0.014, 0.01))),
+        "ways: TPR, all known": lambda: project_ways(ways(target_tpr=(0.1, 0.01), attacker_knows=1.0)),
     }
 
 
