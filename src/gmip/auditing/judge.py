@@ -20,7 +20,6 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise
 from gmip.auditing.advice_schema import Advice
 from gmip.auditing.attacker_answers import attacker_answers, leading_attack, with_groups
-from gmip.auditing.check_schema import RunCheck
 from gmip.auditing.exposure_grid import what_if
 from gmip.auditing.groups import Groups, group_outcomes
 from gmip.auditing.individual_promises import OwnMu, OwnNorms, own_mus, summarised
@@ -35,6 +34,7 @@ from gmip.auditing.schema import (
     LeftOut,
     Promise,
     RunAudit,
+    RunCheck,
     RunFacts,
     Sees,
     Source,

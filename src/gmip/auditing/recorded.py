@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.check_schema import RunCheck
 from gmip.auditing.groups import Groups
 from gmip.auditing.individual_promises import OwnNorms
 from gmip.auditing.judge import AttackEvidence, Evidence, Labels, Scored
-from gmip.auditing.schema import LeftOut, RunFacts, Sees, Source
+from gmip.auditing.schema import LeftOut, RunCheck, RunFacts, Sees, Source
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.trace import Trace

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip._numbers import count, number
-from gmip.auditing.check_schema import BeyondReach, CheckOutcome, CheckStatus
-from gmip.auditing.evidence import LEAST, SURE, TITLES, unchecked
-from gmip.auditing.run_check import OWN_SIZE, named_factor
+from gmip.auditing.run_check import LEAST, OWN_SIZE, SURE, TITLES, named_factor, unchecked
+from gmip.auditing.schema import BeyondReach, CheckOutcome, CheckStatus
 from gmip.stats.residuals import bernstein_p_value, size_p_value
 
 __all__ = ["Sampled", "judge_sampled"]

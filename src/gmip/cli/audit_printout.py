@@ -8,8 +8,7 @@ from gmip import _numbers
 from gmip.cli import show
 
 if TYPE_CHECKING:
-    from gmip.auditing.check_schema import RunCheck
-    from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit
+    from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, RunCheck
     from gmip.report import Written
 
 __all__ = ["print_audit"]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from gmip._numbers import chance, count, number
 from gmip._random import Stream
 from gmip.attacks.signals import losses, run_model
-from gmip.auditing.check_schema import CheckOutcome
-from gmip.auditing.evidence import SHARE, TITLES, passed, unchecked
+from gmip.auditing.run_check import SHARE, TITLES, passed, unchecked
+from gmip.auditing.schema import CheckOutcome
 from gmip.stats import auc
 from gmip.stats.residuals import normal_p_value
 from gmip.tasks import Task

@@ -19,10 +19,20 @@ from gmip._random import Stream
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import gram
-from gmip.auditing.check_schema import BeyondReach, CheckOutcome, RunCheck
-from gmip.auditing.evidence import LEVEL, SHARE, TITLES, WIDER, Compared, Layer, Recomputed, unchecked
-from gmip.auditing.run_check import judge, small_faults
+from gmip.auditing.run_check import (
+    LEVEL,
+    SHARE,
+    TITLES,
+    WIDER,
+    Compared,
+    Layer,
+    Recomputed,
+    judge,
+    small_faults,
+    unchecked,
+)
 from gmip.auditing.sampled_check import Sampled, judge_sampled
+from gmip.auditing.schema import BeyondReach, CheckOutcome, RunCheck
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.pipeline.continuity import continuity
 from gmip.stats.inclusions import contradiction

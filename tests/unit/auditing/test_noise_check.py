@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gmip.auditing.evidence import Layer, Recomputed
-from gmip.auditing.noise_check import judge_noise
+from gmip.auditing.run_check import Layer, Recomputed, judge_noise
 
 LAYERS = [
     Layer(name="0.weight", place=slice(0, 200), shape=(10, 20)),

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import gmip
-from gmip.auditing.check_schema import BeyondReach, RunCheck
+from gmip.auditing.schema import BeyondReach, RunCheck
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.pipeline import check_run
 from gmip.tasks import Task
