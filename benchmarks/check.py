@@ -3,7 +3,7 @@
     python benchmarks/check.py            the table of docs/check.md, 3 runs a cell (3 minutes)
     python benchmarks/check.py --sound 40 sound runs instead: 40 of each of the 5 settings
 
-A cell names the check that heads the answer ("The record does not match the declared run: ..."); a number is the share
+A cell names the check that heads the answer ("The record does not match the declared run."); a number is the share
 of runs in which it fails, where that is not all. "-": the fault does not apply, "unchecked": it is not found, and the
 check that would see it says why it cannot; "beyond reach": it is not found, and the answer names it; "no": it is not
 found.

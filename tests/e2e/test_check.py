@@ -33,7 +33,7 @@ def test_exit_codes_and_words(runs: dict[str, Path], capsys: pytest.CaptureFixtu
     assert "The record matches the declared run" in capsys.readouterr().out
     assert main(["check", str(runs["sum"]), "--task", TASK]) == 1
     told = capsys.readouterr().out
-    assert told.startswith("The record does not match the declared run: the recorded gradient is 120 times")
+    assert told.startswith("The record does not match the declared run. The recorded gradient is 120 times")
     assert "Scale of the gradient" in told and "FAILED" in told
 
 
@@ -42,7 +42,8 @@ def test_json(runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None
     told = json.loads(capsys.readouterr().out)
     assert not told["passed"] and len(told["steps"]) == 4
     (failed,) = [one for one in told["outcomes"] if one["status"] == "failed"]
-    assert failed["check"] == "noise-steps" and failed["value"] == pytest.approx(1.0)
+    assert (failed["check"], failed["finding"]) == ("noise-steps", "noise-repeats")
+    assert failed["value"] == pytest.approx(1.0) and "drawn once" in failed["sentence"]
 
 
 def test_training_outside_the_record_guarantees_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +62,7 @@ def test_training_outside_the_record_guarantees_nothing(tmp_path: Path, capsys: 
     assert targets["sound"] == "guaranteed"
     assert "guaranteed" not in (targets["trained on"], targets["trained before"])
     assert main(["check", str(tmp_path / "trained on"), "--task", TASK]) == 1
-    assert capsys.readouterr().out.startswith("The record does not match the declared run: something that is not a rec")
+    assert capsys.readouterr().out.startswith("The record does not match the declared run. Something other than")
 
 
 @pytest.mark.parametrize(

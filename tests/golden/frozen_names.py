@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # what is renamed or moved matters to readers and type checke
     from gmip import NoisySGD, Recipe, TradeOff
     from gmip.accounting.alternatives import Ways
     from gmip.auditing.advice_schema import TriedAccuracy, WhatIf
-    from gmip.auditing.check_schema import RunCheck
     from gmip.auditing.schema import (
         AttackerAnswer,
         AttackOutcome,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:  # what is renamed or moved matters to readers and type checke
         GroupOutcome,
         Promise,
         RunAudit,
+        RunCheck,
         RunFacts,
     )
     from gmip.tuning.recipe_search import FrontierPoint, Quality, TuneResult

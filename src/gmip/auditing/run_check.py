@@ -1,8 +1,8 @@
-"""Does a record look as the declared run must look? The recorded gradients against the members' own, in words.
+"""Does a record look as the declared run must look? The recorded gradients against the members' own.
 
 The auditor knows the members, the parameters and what was declared. Recorded gradient minus the members' mean (clipped)
 gradient must be independent normal noise of the declared size, and nothing where none was declared. NumPy only:
-`gmip.pipeline.recompute` computes the gradients.
+`gmip.pipeline.recompute` computes the gradients, `gmip.report.check_words` words the outcomes.
 """
 
 from __future__ import annotations
@@ -16,29 +16,26 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip._numbers import chance, count, number, percent
-from gmip._validate import listed
-from gmip.auditing.schema import BeyondReach, CheckOutcome
+from gmip.auditing.schema import CHECKS, BeyondReach, CheckFinding, CheckKey, CheckOutcome
 from gmip.stats.residuals import cosine_p_value, normal_p_value, quadratic_form_p_value, shared_noise, size_p_value
 
 __all__ = [
     "LEAST",
     "LEVEL",
-    "OWN_SIZE",
     "SAME",
     "SHARE",
     "SURE",
-    "TITLES",
     "WIDER",
-    "Compared",
     "Layer",
-    "Recomputed",
+    "MemberProducts",
+    "RecomputedStep",
     "between_steps",
+    "factor_finding",
+    "gradient_checks",
     "judge",
     "judge_noise",
     "left_over",
-    "named_factor",
-    "passed",
+    "not_judged",
     "small_faults",
     "unchecked",
 ]
@@ -54,20 +51,6 @@ SURE: Final = 5.0  # standard deviations at which a fault is seen nearly always 
 LEAST: Final = 0.005  # relative error of scale or noise that is worth a word, however sure
 SAME: Final = 1.0e-3  # relative difference up to which factors and norms are the same
 
-TITLES: Final = {
-    "sizes": "Declared sizes",
-    "batches": "How batches were drawn",
-    "continuity": "Training outside the record",
-    "scale": "Scale of the gradient",
-    "whole-clip": "Clipping of the whole gradient",
-    "clipping": "Clipping of each record's gradient",
-    "members": "Members, model and data",
-    "noise-steps": "Noise of different steps",
-    "noise-layers": "Noise in every layer",
-    "noise-size": "Size of the noise",
-    "noise-rows": "Noise in every row",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
@@ -79,7 +62,7 @@ class Layer:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Compared:
+class MemberProducts:
     """Gradients of k members at a step, less their mean, in units of the noise: inner products among them (k, k), with
     the residual (`against`) and with `expected` (`toward`), (k,) each. `batch_size` : of the step."""
 
@@ -91,7 +74,7 @@ class Compared:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recomputed:
+class RecomputedStep:
     """One recorded step, and the members' gradients at its parameters.
 
     Attributes
@@ -105,7 +88,7 @@ class Recomputed:
     contribution : mean norm of a record's part of the published gradient, times the records: sum of norms/divisor.
     largest : the largest norm of one record's part.
     tolerance : norm of the difference that rounding explains.
-    compared : some members' gradients against the residual, where there is noise.
+    products : some members' gradients against the residual, where there is noise.
     """
 
     index: int
@@ -121,25 +104,28 @@ class Recomputed:
     largest: float
     tolerance: float
     stretch: float = 1.0
-    compared: Compared | None = None
+    products: MemberProducts | None = None
 
     @property
     def residual(self) -> Array:
         return self.published - self.expected
 
 
-def unchecked(check: str, why: str) -> CheckOutcome:
+def gradient_checks(clip_norm: float | None) -> tuple[CheckKey, ...]:
+    """The checks of what the recorded gradients are, noise left out."""
+    if clip_norm is None:
+        return ("scale", "whole-clip", "members")
+    return ("scale", "whole-clip", "clipping", "members")
+
+
+def unchecked(check: CheckKey, finding: CheckFinding) -> CheckOutcome:
     """A check that could not be made."""
-    return CheckOutcome(check=check, title=TITLES[check], status="unchecked", sentence=why)
+    return CheckOutcome(check=check, status="unchecked", finding=finding)
 
 
-def passed(
-    check: str, sentence: str, value: float | None = None, expected: float | None = None, p: float | None = None
-) -> CheckOutcome:
-    """A check that found nothing wrong."""
-    return CheckOutcome(
-        check=check, title=TITLES[check], status="passed", sentence=sentence, value=value, expected=expected, p_value=p
-    )
+def not_judged(check: CheckKey, other: CheckKey) -> CheckOutcome:
+    """A check that means nothing while another one fails."""
+    return CheckOutcome(check=check, status="unchecked", finding="other-check-failed", other=other)
 
 
 # -- what is left of recorded gradients without the members' own ------------------------------------------------------
@@ -147,139 +133,138 @@ def passed(
 
 _FEW_ENTRIES: Final = 8  # of a parameter: fewer cannot be compared with another's
 _MOST_LAYERS: Final = 40
+_ROW_FAULTS: Final[tuple[CheckFinding, ...]] = (  # of equal p-values the first is named
+    "layers-share-noise",
+    "odd-column",
+    "columns-share-noise",
+    "odd-row",
+    "rows-share-noise",
+)
 
 
-def left_over(steps: Sequence[Recomputed], vectors: Sequence[Array]) -> Array:
+def left_over(steps: Sequence[RecomputedStep], vectors: Sequence[Array]) -> Array:
     """Published gradients less these vectors, in units of the declared noise, shape (steps, d)."""
     return np.stack([(s.published - v) / s.noise_std for s, v in zip(steps, vectors, strict=True)])
 
 
 def judge_noise(
-    steps: Sequence[Recomputed], vectors: Sequence[Array], layers: Sequence[Layer], compared: int = 0
+    steps: Sequence[RecomputedStep], vectors: Sequence[Array], layers: Sequence[Layer], compared: int = 0
 ) -> list[CheckOutcome]:
     """Steps, layers, size and rows of what is left when these vectors are taken away."""
     z = left_over(steps, vectors)
     pairs = list(zip(steps, vectors, strict=True))
     none = all(np.linalg.norm(s.published - v) <= 3.0 * s.tolerance for s, v in pairs)
     if none:
-        silent = "There is no noise to be looked at."
-        others = [unchecked(key, silent) for key in ("noise-steps", "noise-layers", "noise-rows")]
-        return [_size(z, steps, none), *others]
+        others: tuple[CheckKey, ...] = ("noise-steps", "noise-layers", "noise-rows")
+        return [_noise_size(z, steps, none), *(unchecked(key, "no-noise") for key in others)]
     between = between_steps(z, steps, layers, compared)
     if between.status == "failed":
         z = z[:1]  # the others are no news
-    size = _size(z, steps, none)
-    return [between, size, _layers(z, layers, size), _rows(z / max(size.value or 0.0, 1.0e-300), layers)]
+    size = _noise_size(z, steps, none)
+    return [between, size, _noise_layers(z, layers, size), _noise_rows(z / max(size.value or 0.0, 1.0e-300), layers)]
 
 
-def _size(z: Array, steps: Sequence[Recomputed], none: bool) -> CheckOutcome:
+def _noise_size(z: Array, steps: Sequence[RecomputedStep], none: bool) -> CheckOutcome:
     ratio = float(np.sqrt(np.mean(z**2)))
     p = float(size_p_value(float(np.sum(z**2)), z.size))
     bad = p < SHARE and abs(ratio - 1.0) > LEAST
-    sentence = f"The noise is as large as declared ({number(ratio, 'nearest')} times)."
-    if bad:
-        sentence = f"The noise is {number(ratio, 'nearest')} times as large as declared{_noise_words(ratio, steps)}."
-    if none:
-        sentence = "There is no noise in the recorded gradients, where a standard deviation was declared."
     return CheckOutcome(
         check="noise-size",
-        title=TITLES["noise-size"],
         status="failed" if bad else "passed",
-        sentence=sentence,
+        finding="no-noise" if none else _noise_finding(ratio, steps) if bad else "as-declared",
         value=ratio,
         expected=1.0,
         p_value=p,
     )
 
 
-def _noise_words(ratio: float, steps: Sequence[Recomputed]) -> str:
+def _noise_finding(ratio: float, steps: Sequence[RecomputedStep]) -> CheckFinding:
     sizes = {step.size for step in steps}
     if len(sizes) == 1 and (n := sizes.pop()) > 1:
-        for value, words in (
-            (1.0 / n, "as if divided by the batch size once more"),
-            (float(n), "as if not divided by the batch size"),
-            (1.0 / math.sqrt(n), "as if averaged like gradients of a batch"),
-        ):
+        usual: tuple[tuple[float, CheckFinding], ...] = (
+            (1.0 / n, "noise-divided-twice"),
+            (float(n), "noise-not-averaged"),
+            (1.0 / math.sqrt(n), "noise-averaged"),
+        )
+        for value, finding in usual:
             if abs(ratio / value - 1.0) < 0.05:
-                return f", {words}"
-    return ""
+                return finding
+    return "noise-size"
 
 
-def _layers(z: Array, layers: Sequence[Layer], size: CheckOutcome) -> CheckOutcome:
+def _noise_layers(z: Array, layers: Sequence[Layer], size: CheckOutcome) -> CheckOutcome:
     bad, ratio = size.status == "failed", size.value or 1.0
     if len(layers) < 2:
-        return passed("noise-layers", "There is one layer only, and its noise is judged by its size.")
+        return CheckOutcome(check="noise-layers", status="passed", finding="one-layer")
     squares = np.array([float(np.sum(z[:, layer.place] ** 2)) for layer in layers])
     dofs = np.array([float(z[:, layer.place].size) for layer in layers])
     ratios = np.sqrt(squares / dofs)
     p = np.minimum(1.0, size_p_value(squares, dofs) * len(layers))
     odd = [i for i in range(len(layers)) if p[i] < SHARE and abs(ratios[i] - 1.0) > LEAST]
     alike = bad and bool(np.all(np.abs(ratios / ratio - 1.0) < 0.2))
-    worst = int(np.argmin(p))
-    if odd and not alike:
-        names = listed([f"{layers[i].name} ({number(ratios[i], 'nearest')} times)" for i in odd[:4]])
-        more = f" and {len(odd) - 4} more" if len(odd) > 4 else ""
-        sentence = f"The noise is not as large as declared in {names}{more}."
-    else:
-        sentence = f"The noise is alike in all {count(len(layers))} parameters" + ("." if bad else ", and as declared.")
+    failed = bool(odd) and not alike
     return CheckOutcome(
         check="noise-layers",
-        title=TITLES["noise-layers"],
-        status="failed" if odd and not alike else "passed",
-        sentence=sentence,
-        value=float(ratios[worst]),
+        status="failed" if failed else "passed",
+        finding="noise-layers-differ" if failed else "same-in-every-layer" if bad else "as-declared",
+        layers=tuple(layers[i].name for i in odd) if failed else (),
+        value=float(ratios[int(np.argmin(p))]),
         expected=1.0,
         p_value=float(p.min()),
     )
 
 
-def _rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
+class _RowTest(NamedTuple):
+    """One test of rows, columns or pairs of parameters."""
+
+    p_value: float
+    finding: CheckFinding
+    layers: tuple[str, ...]
+    value: float
+    line: int = 0
+
+
+def _noise_rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
     """Rows and columns of weight matrices: their noise is shared by none, and missing in none. z : unit variance."""
-    tests: list[tuple[float, str, float]] = []
+    tests: list[_RowTest] = []
     for layer in layers:
         if len(layer.shape) < 2 or layer.shape[0] < 2:
             continue
+        name = (layer.name,)
         block = z[:, layer.place].reshape(len(z), layer.shape[0], -1)
-        by_row = block.transpose(1, 0, 2).reshape(layer.shape[0], -1)
-        p, strength = shared_noise(by_row)
-        tests.append(
-            (p, f"Rows of {layer.name} share their noise (correlation {number(strength, 'nearest')})", strength)
-        )
+        rows = block.transpose(1, 0, 2).reshape(layer.shape[0], -1)
+        p, strength = shared_noise(rows)
+        tests += [_RowTest(p, "rows-share-noise", name, strength), _odd_line(rows, "odd-row", name)]
         if block.shape[2] > 1:
-            p, strength = shared_noise(block.transpose(2, 0, 1).reshape(block.shape[2], -1))
-            words = f"Columns of {layer.name} share their noise (correlation {number(strength, 'nearest')})"
-            tests.append((p, words, strength))
-            tests.append(
-                _odd_line(block.transpose(2, 0, 1).reshape(block.shape[2], -1), f"Column {{}} of {layer.name}")
-            )
-        tests.append(_odd_line(by_row, f"Row {{}} of {layer.name}"))
+            columns = block.transpose(2, 0, 1).reshape(block.shape[2], -1)
+            p, strength = shared_noise(columns)
+            tests += [_RowTest(p, "columns-share-noise", name, strength), _odd_line(columns, "odd-column", name)]
     tests += _same_seed(z, layers)
     if not tests:
-        return passed("noise-rows", "There is no weight matrix whose rows could share their noise.")
-    p, words, value = min(tests)
-    p = min(1.0, p * len(tests))
-    if p < SHARE:
-        return CheckOutcome(
-            check="noise-rows",
-            title=TITLES["noise-rows"],
-            status="failed",
-            sentence=f"{words}: an attacker can take it away by comparing them.",
-            value=value,
-            p_value=p,
-        )
-    return passed("noise-rows", "Rows and columns of weight matrices have noise of their own.", p=p)
+        return CheckOutcome(check="noise-rows", status="passed", finding="no-matrix")
+    worst = min(tests, key=lambda one: (one.p_value, _ROW_FAULTS.index(one.finding)))
+    p = min(1.0, worst.p_value * len(tests))
+    if p >= SHARE:
+        return CheckOutcome(check="noise-rows", status="passed", finding="as-declared", p_value=p)
+    return CheckOutcome(
+        check="noise-rows",
+        status="failed",
+        finding=worst.finding,
+        layers=worst.layers,
+        line=worst.line if worst.finding in ("odd-row", "odd-column") else None,
+        value=worst.value,
+        p_value=p,
+    )
 
 
-def _odd_line(lines: Array, name: str) -> tuple[float, str, float]:
-    """The row (or column) whose noise is least of the common size: p-value for all of them, words, its size."""
+def _odd_line(lines: Array, finding: CheckFinding, layer: tuple[str, ...]) -> _RowTest:
+    """The row (or column) whose noise is least of the common size; its p-value is for all of them."""
     own = size_p_value(np.sum(lines**2, axis=1), float(lines.shape[1])) * len(lines)
     odd = int(np.argmin(own))
-    size = math.sqrt(float(np.mean(lines[odd] ** 2)))
-    words = f"{name.format(odd)} has {number(size, 'nearest')} times the noise of the others"
-    return min(1.0, float(own[odd])), words, size
+    return _RowTest(min(1.0, float(own[odd])), finding, layer, math.sqrt(float(np.mean(lines[odd] ** 2))), odd)
 
 
-def _same_seed(z: Array, layers: Sequence[Layer]) -> list[tuple[float, str, float]]:
+def _same_seed(z: Array, layers: Sequence[Layer]) -> list[_RowTest]:
     """Parameters whose noise begins alike, as if each was drawn from the same seed."""
     some = [layer for layer in layers if layer.place.stop - layer.place.start >= _FEW_ENTRIES][:_MOST_LAYERS]
     found = []
@@ -288,8 +273,7 @@ def _same_seed(z: Array, layers: Sequence[Layer]) -> list[tuple[float, str, floa
         one, two = (z[:, layer.place.start : layer.place.start + size].reshape(-1) for layer in (first, second))
         cosine = float(one @ two) / max(float(np.linalg.norm(one) * np.linalg.norm(two)), 1.0e-300)
         p = float(cosine_p_value(np.array([cosine]), one.size)[0])
-        words = f"{first.name} and {second.name} share their noise (correlation {number(cosine, 'nearest')})"
-        found.append((p, words, cosine))
+        found.append(_RowTest(p, "layers-share-noise", (first.name, second.name), cosine))
     return found
 
 
@@ -298,11 +282,13 @@ def _looks(chosen: int, compared: int) -> float:
     return max(1.0, compared * (compared - 1.0) / max(chosen * (chosen - 1.0), 1.0))
 
 
-def between_steps(z: Array, steps: Sequence[Recomputed], layers: Sequence[Layer], compared: int = 0) -> CheckOutcome:
+def between_steps(
+    z: Array, steps: Sequence[RecomputedStep], layers: Sequence[Layer], compared: int = 0
+) -> CheckOutcome:
     """Whether what is left of different steps is uncorrelated. `compared` : steps among which these were chosen, those
     that look alike among them."""
     if len(steps) < 2:
-        return unchecked("noise-steps", "One step is not enough to compare the noise of different steps.")
+        return unchecked("noise-steps", "one-step")
     # Where layers differ in noise, fewer entries count.
     sums = np.array([float(np.mean(z[:, layer.place] ** 2)) for layer in layers])
     sizes = np.array([layer.place.stop - layer.place.start for layer in layers])
@@ -316,27 +302,17 @@ def between_steps(z: Array, steps: Sequence[Recomputed], layers: Sequence[Layer]
     p = min(1.0, min(p_pair * _looks(len(steps), compared), p_all) * tests)
     i = int(np.argmax(np.abs(cosines)))
     first, second = (int(axis[i]) for axis in np.triu_indices(len(steps), 1))
-    if p < SHARE:
-        return CheckOutcome(
-            check="noise-steps",
-            title=TITLES["noise-steps"],
-            status="failed",
-            sentence=(
-                f"The noise of steps {steps[first].index} and {steps[second].index} has a correlation of "
-                f"{number(float(cosines[i]), 'nearest')}: it was drawn once and used again, or from the same seed, and "
-                f"the {'difference' if cosines[i] > 0 else 'sum'} of two steps is free of it."
-            ),
-            value=float(cosines[i]),
-            expected=0.0,
-            p_value=p,
-        )
-    return passed(
-        "noise-steps",
-        f"The noise of {count(len(steps))} steps is uncorrelated (at most {number(abs(float(cosines[i])), 'up')})"
-        + (f"; they include the most alike of {count(compared)}." if compared > len(steps) else "."),
-        float(cosines[i]),
-        0.0,
-        p,
+    repeats = p < SHARE
+    return CheckOutcome(
+        check="noise-steps",
+        status="failed" if repeats else "passed",
+        finding="noise-repeats" if repeats else "as-declared",
+        at_steps=(steps[first].index, steps[second].index) if repeats else (),
+        steps=len(steps),
+        of_steps=max(len(steps), compared),
+        value=float(cosines[i]),
+        expected=0.0,
+        p_value=p,
     )
 
 
@@ -349,42 +325,36 @@ _REPEATED: Final = 0.5  # correlation from which on noise is the same again, and
 _TRIES: Final = 400  # of simulated faults, to tell whether they would be seen
 _SHARES: Final = tuple(0.5 / 2 ** (i / 2) for i in range(15))  # of members who are replaced in such faults
 _REPLACED: Final = 0.5  # share of the members whose replacement must be seen, or who was in is not checked
-OWN_SIZE: Final = (
-    "The sum of a batch is divided by the batch's own size, where batch_size, the declared number, was to divide it."
-)
+_OWN_SIZE: Final = CheckOutcome(check="scale", status="failed", finding="own-size")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Explanation:
-    """What the published gradients are instead of `expected`: which check fails, in which words, and the vectors."""
+    """What the published gradients are instead of `expected`: the check that fails, and the vectors."""
 
-    check: str
-    sentence: str
+    outcome: CheckOutcome
     vectors: tuple[Array, ...]
-    value: float | None = None
-    expected: float | None = None
-    p_value: float | None = None
 
 
 def judge(
-    steps: Sequence[Recomputed], *, layers: Sequence[Layer], clip_norm: float | None, compared: int = 0
+    steps: Sequence[RecomputedStep], *, layers: Sequence[Layer], clip_norm: float | None, compared: int = 0
 ) -> list[CheckOutcome]:
     """All that the steps say, one outcome for each check that applies. Steps with noise and without are told apart.
 
     `compared` : steps among which these were chosen, if they were chosen for looking alike."""
     quiet = [step for step in steps if step.noise_std == 0.0]
     noisy = [step for step in steps if step.noise_std > 0.0]
-    found: dict[str, CheckOutcome] = {}
+    found: dict[CheckKey, CheckOutcome] = {}
     judged = [*(_judge_noisy(noisy, layers, clip_norm, compared) if noisy else ())]
     judged += _direct(quiet, _plain_fault(quiet, clip_norm), clip_norm) if quiet else ()
     for one in judged:
         if one.check not in found or one.status == "failed":
             found[one.check] = one
-    return [found[key] for key in TITLES if key in found]
+    return [found[key] for key in CHECKS if key in found]
 
 
 def small_faults(
-    steps: Sequence[Recomputed], outcomes: Sequence[CheckOutcome], *, clip_norm: float | None
+    steps: Sequence[RecomputedStep], outcomes: Sequence[CheckOutcome], *, clip_norm: float | None
 ) -> list[BeyondReach]:
     """What noise hides although these checks passed: how large a fault may be that is not seen."""
     noisy = [step for step in steps if step.noise_std > 0.0]
@@ -410,7 +380,7 @@ def small_faults(
 
 
 def _judge_noisy(
-    steps: Sequence[Recomputed], layers: Sequence[Layer], clip_norm: float | None, compared: int
+    steps: Sequence[RecomputedStep], layers: Sequence[Layer], clip_norm: float | None, compared: int
 ) -> list[CheckOutcome]:
     why = _noisy_fault(steps, clip_norm)
     vectors = [s.expected for s in steps] if why is None else why.vectors
@@ -425,15 +395,14 @@ def _judge_noisy(
     direct = _direct(steps, why, clip_norm)
     fails = next((one for one in direct if one.status == "failed"), None)
     if fails is not None and fails.check in ("members", "whole-clip"):  # then what is left is more than noise
-        words = f"Not judged, since another check fails: {TITLES[fails.check].lower()}."
-        return [*direct, *(unchecked(key, words) for key in TITLES if key.startswith("noise-"))]
+        return [*direct, *(not_judged(key, fails.check) for key in CHECKS if key.startswith("noise-"))]
     return [*direct, *judge_noise(steps, vectors, layers, compared)]
 
 
 # -- what the published gradients are ---------------------------------------------------------------------------------
 
 
-def _plain_fault(steps: Sequence[Recomputed], clip_norm: float | None) -> Explanation | None:
+def _plain_fault(steps: Sequence[RecomputedStep], clip_norm: float | None) -> Explanation | None:
     """Without noise: None if all residuals are rounding; otherwise the first explanation that fits to rounding."""
     if all(np.linalg.norm(step.residual) <= step.tolerance for step in steps):
         return None
@@ -450,22 +419,18 @@ def _plain_fault(steps: Sequence[Recomputed], clip_norm: float | None) -> Explan
         return _scaled(steps, factors, scaled)
     worst = max(steps, key=lambda step: float(np.linalg.norm(step.residual)) / max(step.largest, 1.0e-300))
     excess = float(np.linalg.norm(worst.residual)) / max(worst.largest, 1.0e-300)
-    cosine = _cosine(worst.published, worst.expected)
-    return Explanation(
+    outcome = CheckOutcome(
         check="members",
-        sentence=(
-            f"At step {worst.index} the recorded gradient differs from the mean gradient of the listed records by "
-            f"{number(excess, 'nearest')} times the largest contribution of one of them (cosine "
-            f"{number(cosine, 'nearest')}): other records, another model, other data, randomness in the model or "
-            "reduced precision."
-        ),
-        vectors=tuple(step.expected for step in steps),
+        status="failed",
+        finding="members-differ",
+        at_steps=(worst.index,),
         value=excess,
         expected=0.0,
     )
+    return Explanation(outcome=outcome, vectors=tuple(step.expected for step in steps))
 
 
-def _noisy_fault(steps: Sequence[Recomputed], clip_norm: float | None) -> Explanation | None:
+def _noisy_fault(steps: Sequence[RecomputedStep], clip_norm: float | None) -> Explanation | None:
     """With noise: the explanation that fits best, if a test along its direction refutes the declared run."""
     options = list(_clipping_faults(steps, clip_norm))
     slope, error = _pooled_factor(steps)
@@ -496,158 +461,123 @@ def _noisy_fault(steps: Sequence[Recomputed], clip_norm: float | None) -> Explan
         if slope < 1.0 and held.sum() > 1:  # with noise on them, norms agree by clipping only
             return _clipped_whole(norms.max(), int(held.sum()), [slope], scaled, p)
         if (other := _members_test(steps, slope)) is not None and other.p_value < SHARE:
-            return _other_members(other, vectors=tuple(step.expected for step in steps))
-    return Explanation(
-        check=option.check,
-        sentence=option.sentence,
-        vectors=option.vectors,
-        value=option.value,
-        expected=option.expected,
-        p_value=min(1.0, p * len(options)),
-    )
+            return Explanation(outcome=_others_left(other), vectors=tuple(step.expected for step in steps))
+    outcome = option.outcome.model_copy(update={"p_value": min(1.0, p * len(options))})
+    return Explanation(outcome=outcome, vectors=option.vectors)
 
 
-def _clipping_faults(steps: Sequence[Recomputed], clip_norm: float | None) -> list[Explanation]:
+def _clipping_faults(steps: Sequence[RecomputedStep], clip_norm: float | None) -> list[Explanation]:
     if clip_norm is None:
         return []
-    limit = number(clip_norm, "nearest")
     short = all(float(np.linalg.norm(step.unclipped)) <= clip_norm for step in steps)  # then both are the same
+    faults: list[tuple[CheckFinding, list[Array]]] = [
+        ("unclipped-or-mean" if short else "unclipped", [step.unclipped for step in steps]),
+        ("clipped-mean", [_clipped(step.unclipped, clip_norm) for step in steps]),
+        ("clipped-by-layer", [step.by_layer for step in steps]),
+        ("clipped-wider", [step.wider for step in steps]),
+    ]
     return [
         Explanation(
-            check="clipping",
-            sentence=(
-                f"The gradients of single records were not clipped to the declared norm {limit}"
-                + (": not at all, or only their mean." if short else ".")
-            ),
-            vectors=tuple(step.unclipped for step in steps),
-        ),
-        Explanation(
-            check="clipping",
-            sentence=(
-                f"The mean gradient was clipped to the declared norm {limit}, not the gradient of each record: one "
-                "record can move it by more than the noise was meant for."
-            ),
-            vectors=tuple(_clipped(step.unclipped, clip_norm) for step in steps),
-        ),
-        Explanation(
-            check="clipping",
-            sentence=(
-                f"Each parameter of the model was clipped to the declared norm {limit} on its own, not the whole "
-                "gradient of a record, which is longer."
-            ),
-            vectors=tuple(step.by_layer for step in steps),
-        ),
-        Explanation(
-            check="clipping",
-            sentence=f"The gradients of single records were clipped to a norm larger than {limit}, the declared one.",
-            vectors=tuple(step.wider for step in steps),
-        ),
+            outcome=CheckOutcome(check="clipping", status="failed", finding=finding, norm=clip_norm),
+            vectors=tuple(vectors),
+        )
+        for finding, vectors in faults
     ]
 
 
-def _own_size(steps: Sequence[Recomputed]) -> Explanation | None:
+def _own_size(steps: Sequence[RecomputedStep]) -> Explanation | None:
     """Poisson batches divided by their own size; None where that is the declared divisor."""
     if all(step.size in (0, step.divisor) for step in steps):
         return None
     vectors = tuple(step.expected * (step.divisor / max(step.size, 1)) for step in steps)
-    return Explanation(check="scale", sentence=OWN_SIZE, vectors=vectors)
+    return Explanation(outcome=_OWN_SIZE, vectors=vectors)
 
 
-def _visible(steps: Sequence[Recomputed], vectors: Sequence[Array]) -> float:
+def _visible(steps: Sequence[RecomputedStep], vectors: Sequence[Array]) -> float:
     """How many standard deviations of the noise lie between these vectors and the expected ones."""
     pairs = zip(steps, vectors, strict=True)
     return math.sqrt(sum(float(np.sum((v - s.expected) ** 2)) / s.noise_std**2 for s, v in pairs))
 
 
-def _scaled(steps: Sequence[Recomputed], factors: Array, vectors: Sequence[Array]) -> Explanation:
+def _scaled(steps: Sequence[RecomputedStep], factors: Array, vectors: Sequence[Array]) -> Explanation:
     """The published gradients are the expected ones times a factor each."""
     low, high = float(factors.min()), float(factors.max())
     if high - low <= SAME * max(abs(high), abs(low)):
         return _constant_factor(steps, float(factors.mean()), SAME * abs(high), tuple(vectors))
     own = np.array([step.divisor / step.size if step.size else 1.0 for step in steps])
     if np.allclose(factors, own, rtol=SAME):
-        return Explanation(check="scale", sentence=OWN_SIZE, vectors=tuple(vectors))
+        return Explanation(outcome=_OWN_SIZE, vectors=tuple(vectors))
     norms = np.array([float(np.linalg.norm(step.published)) for step in steps])
     cut = factors < 1.0 - SAME
     if high <= 1.0 + SAME and np.ptp(norms[cut]) <= SAME * norms[cut].max():
         return _clipped_whole(float(norms[cut].max()), int(cut.sum()), factors[cut].tolist(), tuple(vectors), None)
-    return Explanation(
+    outcome = CheckOutcome(
         check="scale",
-        sentence=(
-            f"The recorded gradient is a multiple of the members' mean gradient that changes from step to step, "
-            f"between {number(low, 'nearest')} and {number(high, 'nearest')}."
-        ),
-        vectors=tuple(vectors),
+        status="failed",
+        finding="factors-vary",
+        factor_low=low,
+        factor_high=high,
         value=high if abs(math.log(max(high, 1e-300))) > abs(math.log(max(low, 1e-300))) else low,
         expected=1.0,
     )
+    return Explanation(outcome=outcome, vectors=tuple(vectors))
 
 
 def _clipped_whole(
     norm: float, clipped: int, factors: Sequence[float], vectors: tuple[Array, ...], p: float | None
 ) -> Explanation:
-    between = f"about {number(factors[0], 'nearest')}"
-    if len(factors) > 1:
-        between = f"{number(min(factors), 'nearest')} to {number(max(factors), 'nearest')}"
-    return Explanation(
+    outcome = CheckOutcome(
         check="whole-clip",
-        sentence=(
-            f"The gradient of a whole batch was clipped to norm {number(norm, 'nearest')} at {count(clipped)} of "
-            f"{count(len(vectors))} steps (by factors of {between}), as clip_grad_norm_ does, and the record does not "
-            "say so."
-        ),
-        vectors=vectors,
+        status="failed",
+        finding="whole-clip",
+        norm=norm,
+        steps=clipped,
+        of_steps=len(vectors),
+        factor_low=min(factors),
+        factor_high=max(factors),
         value=min(factors),
         expected=1.0,
         p_value=p,
     )
+    return Explanation(outcome=outcome, vectors=vectors)
 
 
 def _constant_factor(
-    steps: Sequence[Recomputed], factor: float, error: float, vectors: tuple[Array, ...]
+    steps: Sequence[RecomputedStep], factor: float, error: float, vectors: tuple[Array, ...]
 ) -> Explanation:
     sizes = {step.size for step in steps}
-    words = named_factor(factor, error, sizes.pop() if len(sizes) == 1 else None)
-    return Explanation(
-        check="scale",
-        sentence=f"The recorded gradient is {number(factor, 'nearest')} times the members' mean gradient{words}.",
-        vectors=vectors,
-        value=factor,
-        expected=1.0,
-    )
+    finding, size = factor_finding(factor, error, sizes.pop() if len(sizes) == 1 else None)
+    outcome = CheckOutcome(check="scale", status="failed", finding=finding, size=size, value=factor, expected=1.0)
+    return Explanation(outcome=outcome, vectors=vectors)
 
 
-def named_factor(factor: float, error: float, size: int | None) -> str:
-    """What a factor looks like, in words that begin with a comma, if one of the usual mistakes is within `error`."""
-    usual: list[tuple[float, str]] = []
+def factor_finding(factor: float, error: float, size: int | None) -> tuple[CheckFinding, int | None]:
+    """The usual mistake that gives such a factor, if one is within `error`, and the batch size or the number of workers
+    that it is about."""
+    usual: list[tuple[float, CheckFinding, int]] = []
     if size is not None and size > 1:
-        usual += [
-            (float(size), f"the sum over a batch of {count(size)} instead of its mean"),
-            (1.0 / size, f"the mean of a batch divided by its size of {count(size)} once more"),
-        ]
+        usual += [(float(size), "sum-not-mean", size), (1.0 / size, "divided-twice", size)]
     for k in range(2, _MOST_WORKERS + 1):
-        usual.append((float(k), f"a sum over {k} processes or {k} accumulated batches instead of their mean"))
-        usual.append((1.0 / k, f"divided once too often by {k} processes or {k} accumulated batches"))
-    near = [(abs(factor - value), words) for value, words in usual if abs(factor - value) <= max(error, SAME * value)]
+        usual += [(float(k), "workers-summed", k), (1.0 / k, "workers-divided", k)]
+    near = [
+        (abs(factor - value), name, n) for value, name, n in usual if abs(factor - value) <= max(error, SAME * value)
+    ]
     if not near:
-        return ""
-    least = min(distance for distance, _ in near) + 1.0e-6 * abs(factor)
-    return ", which looks like " + next(words for distance, words in near if distance <= least)
+        return "scale-factor", None
+    least = min(distance for distance, _, _ in near) + 1.0e-6 * abs(factor)
+    return next((name, n) for distance, name, n in near if distance <= least)
 
 
 # -- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-def _direct(steps: Sequence[Recomputed], why: Explanation | None, clip_norm: float | None) -> list[CheckOutcome]:
+def _direct(steps: Sequence[RecomputedStep], why: Explanation | None, clip_norm: float | None) -> list[CheckOutcome]:
     """Scale, whole-gradient clipping, clipping and members."""
     noisy = steps[0].noise_std > 0.0
-    keys = ["scale", "whole-clip", *(["clipping"] if clip_norm is not None else []), "members"]
     found = []
-    for key in keys:
-        if why is not None and why.check == key:
-            found.append(_failed(why))
-        elif why is not None:
-            found.append(unchecked(key, f"Not judged, since another check fails: {TITLES[why.check].lower()}."))
+    for key in gradient_checks(clip_norm):
+        if why is not None:
+            found.append(why.outcome if why.outcome.check == key else not_judged(key, why.outcome.check))
         elif key == "clipping":
             found.append(_clipping(steps, noisy, float(clip_norm or 0.0)))
         elif key == "members":
@@ -659,79 +589,54 @@ def _direct(steps: Sequence[Recomputed], why: Explanation | None, clip_norm: flo
     return found
 
 
-def _failed(why: Explanation) -> CheckOutcome:
-    return CheckOutcome(
-        check=why.check,
-        title=TITLES[why.check],
-        status="failed",
-        sentence=why.sentence,
-        value=why.value,
-        expected=why.expected,
-        p_value=why.p_value,
-    )
-
-
-def _scale(steps: Sequence[Recomputed], noisy: bool) -> CheckOutcome:
+def _scale(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
     if not noisy:
         worst = max(abs(_factor(step.published, step.expected) - 1.0) for step in steps)
-        return passed(
-            "scale",
-            f"The recorded gradient is the members' mean gradient, to {number(max(worst, 1e-16), 'up')} of its size.",
-            1.0 + worst,
-            1.0,
-        )
+        return CheckOutcome(check="scale", status="passed", finding="as-declared", value=1.0 + worst, expected=1.0)
     slope, error = _pooled_factor(steps)
     p = normal_p_value((slope - 1.0) / error)
     if error > 1.0 / SURE:
-        return unchecked(
-            "scale",
-            f"The noise hides the scale: the recorded gradient is {number(slope, 'nearest')} times the members' mean "
-            f"gradient, give or take {number(error, 'up')}.",
+        known = math.isfinite(error)
+        return CheckOutcome(
+            check="scale",
+            status="unchecked",
+            finding="hidden-by-noise",
+            factor_low=slope - error if known else None,
+            factor_high=slope + error if known else None,
         )
-    return passed(
-        "scale",
-        f"The recorded gradient is {number(slope, 'nearest')} times the members' mean gradient, give or take "
-        f"{number(error, 'up')}.",
-        slope,
-        1.0,
-        p,
+    return CheckOutcome(
+        check="scale", status="passed", finding="as-declared", value=slope, error=error, expected=1.0, p_value=p
     )
 
 
-def _whole_clip(steps: Sequence[Recomputed], noisy: bool) -> CheckOutcome:
+def _whole_clip(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
     if not noisy:
-        return passed("whole-clip", "No step was clipped as a whole, beyond what the record says.")
+        return CheckOutcome(check="whole-clip", status="passed", finding="as-declared")
     # Factors of single steps that differ: chi-squared around the pooled one.
     slopes = np.array([_factor(step.published, step.expected) for step in steps])
     errors = np.array([step.noise_std / max(float(np.linalg.norm(step.expected)), 1.0e-300) for step in steps])
     if float(errors.max()) > 0.5 / SURE:
-        return unchecked("whole-clip", "The noise hides whether single steps were scaled down as a whole.")
+        return unchecked("whole-clip", "hidden-by-noise")
     squares = float(np.sum(((slopes - 1.0) / errors) ** 2))
     p = float(size_p_value(squares, len(steps)))
     if p < SHARE and squares > len(steps):
         return CheckOutcome(
             check="whole-clip",
-            title=TITLES["whole-clip"],
             status="failed",
-            sentence=(
-                f"Steps are scaled by factors from {number(slopes.min(), 'nearest')} to "
-                f"{number(slopes.max(), 'nearest')}, as clip_grad_norm_ does, and the record does not say so."
-            ),
+            finding="steps-scaled",
+            factor_low=float(slopes.min()),
+            factor_high=float(slopes.max()),
             value=float(slopes.min()),
             expected=1.0,
             p_value=p,
         )
-    return passed("whole-clip", "No step was clipped as a whole, beyond what the record says.", p=p)
+    return CheckOutcome(check="whole-clip", status="passed", finding="as-declared", p_value=p)
 
 
-def _clipping(steps: Sequence[Recomputed], noisy: bool, clip_norm: float) -> CheckOutcome:
+def _clipping(steps: Sequence[RecomputedStep], noisy: bool, clip_norm: float) -> CheckOutcome:
     moved = max(float(np.linalg.norm(step.unclipped - step.expected)) / step.tolerance for step in steps)
     if moved <= 1.0:
-        return unchecked(
-            "clipping",
-            f"No record of the checked steps has a gradient beyond the clip norm {number(clip_norm, 'nearest')}: "
-            "whether longer ones are clipped does not show.",
-        )
+        return CheckOutcome(check="clipping", status="unchecked", finding="none-to-clip", norm=clip_norm)
     if noisy:
         # What makes records longer by less than WIDER is not among them: `small_faults` says how much is not seen.
         *gross, by_layer, _ = _clipping_faults(steps, clip_norm)
@@ -739,37 +644,31 @@ def _clipping(steps: Sequence[Recomputed], noisy: bool, clip_norm: float) -> Che
         seen = [_visible(steps, one.vectors) for one in (*gross, *((by_layer,) if longer else ()))]
         if min(seen) < SURE:
             more = math.ceil(len(steps) * (SURE / max(min(seen), 1.0e-3)) ** 2)
-            return unchecked(
-                "clipping",
-                f"The noise hides whether each record's gradient was clipped: {count(len(steps))} steps show a "
-                f"difference of {number(min(seen), 'nearest')} standard deviations; about {count(more)} are needed.",
+            return CheckOutcome(
+                check="clipping", status="unchecked", finding="hidden-by-noise", steps=len(steps), of_steps=more
             )
-    return passed("clipping", f"Each record's gradient was clipped to norm {number(clip_norm, 'nearest')}.")
+    return CheckOutcome(check="clipping", status="passed", finding="as-declared", norm=clip_norm)
 
 
-def _members(steps: Sequence[Recomputed], noisy: bool) -> CheckOutcome:
+def _members(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
     if not noisy:
         worst = max(float(np.linalg.norm(s.residual)) / max(s.largest, 1.0e-300) for s in steps)
-        return passed(
-            "members",
-            "The recorded gradients follow from the listed members, the model and the data: what is left is "
-            f"{percent(min(worst, 1.0), 'up')} of the largest contribution of one record.",
-            worst,
-            0.0,
-        )
+        return CheckOutcome(check="members", status="passed", finding="as-declared", value=worst, expected=0.0)
     found = _members_test(steps, 1.0)
     if found is None:
-        return unchecked("members", "The members' gradients were not compared with the noise.")
+        return unchecked("members", "not-compared")
     if found.p_value < SHARE:
-        return _failed(_other_members(found, vectors=()))
+        return _others_left(found)
     if found.seen > _REPLACED:
-        return unchecked(
-            "members",
-            "The noise hides who was in: even with half of the members replaced by others, "
-            f"{count(len(steps))} steps would look like these.",
-        )
-    words = "The recorded gradients follow from the listed members and noise."
-    return passed("members", words, found.ratio, 1.0, found.p_value)
+        return CheckOutcome(check="members", status="unchecked", finding="hidden-by-noise", steps=len(steps))
+    return CheckOutcome(
+        check="members",
+        status="passed",
+        finding="as-declared",
+        value=found.ratio,
+        expected=1.0,
+        p_value=found.p_value,
+    )
 
 
 class _MembersTest(NamedTuple):
@@ -781,18 +680,18 @@ class _MembersTest(NamedTuple):
     seen: float
 
 
-def _members_test(steps: Sequence[Recomputed], slope: float) -> _MembersTest | None:
+def _members_test(steps: Sequence[RecomputedStep], slope: float) -> _MembersTest | None:
     """Whether gradients of others are in what is left, `slope` times the expected gradients taken away.
 
     Without a fault what is left is noise. With a share s of the members replaced by others it is also a mean of
     differences of gradients, of covariance 2s S/n: in the eigenbasis of S, steps on the same records stacked into one,
     coordinates have variance 1 + 2s v_j instead of 1, and sum_j v_j/(1 + v_j) y_j^2 tells s = 1/2 best.
     """
-    stacks: dict[bytes, list[Compared]] = {}
+    stacks: dict[bytes, list[MemberProducts]] = {}
     for step in steps:
-        if step.compared is None:
+        if step.products is None:
             return None
-        stacks.setdefault(step.compared.ids.tobytes(), []).append(step.compared)
+        stacks.setdefault(step.products.ids.tobytes(), []).append(step.products)
     parts = []
     for stack in stacks.values():
         inner = np.sum([one.inner for one in stack], axis=0)
@@ -814,19 +713,14 @@ def _members_test(steps: Sequence[Recomputed], slope: float) -> _MembersTest | N
     return _MembersTest(quadratic_form_p_value(value, w), value / max(mean, 1.0e-300), seen)
 
 
-def _other_members(test: _MembersTest, *, vectors: tuple[Array, ...]) -> Explanation:
-    p, ratio = test.p_value, test.ratio
-    return Explanation(
+def _others_left(test: _MembersTest) -> CheckOutcome:
+    return CheckOutcome(
         check="members",
-        sentence=(
-            "What is left of the recorded gradients without the listed members still looks like gradients of such "
-            f"records ({number(ratio, 'nearest')} times the noise in their directions; chance: {chance(p)}): others "
-            "were in, the model or the data changed, or the model is random."
-        ),
-        vectors=vectors,
-        value=ratio,
+        status="failed",
+        finding="others-left",
+        value=test.ratio,
         expected=1.0,
-        p_value=p,
+        p_value=test.p_value,
     )
 
 
@@ -838,7 +732,7 @@ def _factor(published: Array, expected: Array) -> float:
     return float(published @ expected) / length if length > 0.0 else math.inf
 
 
-def _pooled_factor(steps: Sequence[Recomputed]) -> tuple[float, float]:
+def _pooled_factor(steps: Sequence[RecomputedStep]) -> tuple[float, float]:
     """(factor, standard error) of published on expected, over steps with noise."""
     weight = sum(float(s.expected @ s.expected) / s.noise_std**2 for s in steps)
     if weight == 0.0:
@@ -850,7 +744,3 @@ def _pooled_factor(steps: Sequence[Recomputed]) -> tuple[float, float]:
 def _clipped(vector: Array, norm: float) -> Array:
     length = float(np.linalg.norm(vector))
     return vector if length <= norm else vector * (norm / length)
-
-
-def _cosine(a: Array, b: Array) -> float:
-    return float(a @ b) / max(float(np.linalg.norm(a) * np.linalg.norm(b)), 1.0e-300)

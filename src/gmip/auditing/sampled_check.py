@@ -15,22 +15,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip._numbers import count, number
-from gmip.auditing.run_check import LEAST, OWN_SIZE, SURE, TITLES, named_factor, unchecked
-from gmip.auditing.schema import BeyondReach, CheckOutcome, CheckStatus
+from gmip.auditing.run_check import LEAST, SURE, factor_finding, gradient_checks, not_judged, unchecked
+from gmip.auditing.schema import BeyondReach, CheckOutcome
 from gmip.stats.residuals import bernstein_p_value, size_p_value
 
-__all__ = ["Sampled", "judge_sampled"]
+__all__ = ["SampledStep", "judge_sampled"]
 
 Array = NDArray[np.float64]
-_UNKNOWN: Final = "The record does not say who was in each batch (recorder.batch(ids=...) does)"
 _ACCUSED: Final = 1.0e-4  # chance that one of these tests accuses a sound run
 _HALF: Final = 0.5  # noise that is too small by this share must be seen, or its size is not checked
 _AGREES: Final = 0.1  # of the noise of two steps: less is no noise that is used again
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Sampled:
+class SampledStep:
     """One recorded step, and the gradients of all members at its parameters.
 
     Attributes
@@ -61,60 +59,71 @@ class Sampled:
 
 
 def judge_sampled(
-    steps: Sequence[Sampled], *, clip_norm: float | None, poisson: bool
+    steps: Sequence[SampledStep], *, clip_norm: float | None, poisson: bool
 ) -> tuple[list[CheckOutcome], list[BeyondReach]]:
     """Scale, size of the noise and noise between steps; what else would need the batches is not checked."""
     noisy = [step for step in steps if step.noise_std > 0.0]
-    others = ["whole-clip", *(["clipping"] if clip_norm is not None else []), "members"]
     scale, reach = _scale(steps, poisson)
-    found = [scale, *(unchecked(key, f"{_UNKNOWN}.") for key in others)]
+    found = [scale, *(unchecked(key, "no-ids") for key in gradient_checks(clip_norm) if key != "scale")]
     if noisy:
-        silent = scale.status == "failed"
-        why = f"Not judged, since another check fails: {TITLES['scale'].lower()}."
+        failed = scale.status == "failed"
         size, hidden = _size(noisy)
-        reach += [] if silent else hidden
+        reach += [] if failed else hidden
         found += [
-            unchecked("noise-size", why) if silent else size,
-            unchecked("noise-layers", f"{_UNKNOWN}."),
-            unchecked("noise-rows", f"{_UNKNOWN}."),
-            unchecked("noise-steps", why) if silent else _between(noisy),
+            not_judged("noise-size", "scale") if failed else size,
+            unchecked("noise-layers", "no-ids"),
+            unchecked("noise-rows", "no-ids"),
+            not_judged("noise-steps", "scale") if failed else _between(noisy),
         ]
     return found, reach
 
 
-def _outcome(check: str, status: CheckStatus, sentence: str, value: float, expected: float, p: float) -> CheckOutcome:
-    return CheckOutcome(
-        check=check, title=TITLES[check], status=status, sentence=sentence, value=value, expected=expected, p_value=p
-    )
-
-
-def _scale(steps: Sequence[Sampled], poisson: bool) -> tuple[CheckOutcome, list[BeyondReach]]:
+def _scale(steps: Sequence[SampledStep], poisson: bool) -> tuple[CheckOutcome, list[BeyondReach]]:
     excess, error, p = _along(steps, [step.centre for step in steps])
     slope = 1.0 + excess
     if not math.isfinite(error):
-        return unchecked("scale", "The members' mean gradient is zero at the checked steps."), []
-    about = (
-        f"The recorded gradient is about {number(slope, 'nearest')} times the mean gradient of all members, give or "
-        f"take {number(error, 'up')}"
-    )
+        return unchecked("scale", "zero-gradient"), []
     if p < _ACCUSED and abs(excess) > LEAST:
         sizes = {step.size for step in steps}
         size = sizes.pop() if len(sizes) == 1 else None
-        words = named_factor(slope, max(3.0 * error, 0.1 * abs(slope)), size)
-        return _outcome("scale", "failed", f"{about}{words}.", slope, 1.0, p), []
+        finding, number = factor_finding(slope, max(3.0 * error, 0.1 * abs(slope)), size)
+        outcome = CheckOutcome(
+            check="scale",
+            status="failed",
+            finding=finding,
+            size=number,
+            value=slope,
+            error=error,
+            expected=1.0,
+            p_value=p,
+        )
+        return outcome, []
     reach = []
     if poisson:  # what division by a batch's own size adds, all of it or nothing
         added, off, p_own = _along(steps, [step.mean - step.centre for step in steps])
         if p_own < _ACCUSED and added > 0.0:
-            return _outcome("scale", "failed", OWN_SIZE, added, 0.0, p_own), []
+            outcome = CheckOutcome(
+                check="scale", status="failed", finding="own-size", value=added, expected=0.0, p_value=p_own
+            )
+            return outcome, []
         reach = [BeyondReach(fault="own-size")] if off > 1.0 / SURE else []
     if error > 1.0 / SURE:
-        return unchecked("scale", f"{about}: too little to tell. {_UNKNOWN}."), reach
+        outcome = CheckOutcome(
+            check="scale",
+            status="unchecked",
+            finding="hidden-by-batches",
+            factor_low=slope - error,
+            factor_high=slope + error,
+        )
+        return outcome, reach
     reach.append(BeyondReach(fault="scale", up_to=SURE * error))
-    return _outcome("scale", "passed", f"{about}.", slope, 1.0, p), reach
+    outcome = CheckOutcome(
+        check="scale", status="passed", finding="as-declared", value=slope, error=error, expected=1.0, p_value=p
+    )
+    return outcome, reach
 
 
-def _along(steps: Sequence[Sampled], vectors: Sequence[Array]) -> tuple[float, float, float]:
+def _along(steps: Sequence[SampledStep], vectors: Sequence[Array]) -> tuple[float, float, float]:
     """(coefficient, standard error, p-value of 0) of what is left on these vectors, each along the step's centre."""
     weight, total, most = 0.0, 0.0, 0.0
     for step, vector in zip(steps, vectors, strict=True):
@@ -128,7 +137,7 @@ def _along(steps: Sequence[Sampled], vectors: Sequence[Array]) -> tuple[float, f
     return total / weight, weight**-0.5, bernstein_p_value(total / weight, 1.0 / weight, most / weight)
 
 
-def _size(steps: Sequence[Sampled]) -> tuple[CheckOutcome, list[BeyondReach]]:
+def _size(steps: Sequence[SampledStep]) -> tuple[CheckOutcome, list[BeyondReach]]:
     """Squares of what is left in units of their expectation, each weighed by the share of noise in it."""
     found, mean, variance, information = 0.0, 0.0, 0.0, 0.0
     for step in steps:
@@ -154,21 +163,24 @@ def _size(steps: Sequence[Sampled]) -> tuple[CheckOutcome, list[BeyondReach]]:
     error = 0.5 * math.sqrt(variance) / information
     dof = 2.0 * mean**2 / variance
     p = float(size_p_value(found * dof / mean, dof))
-    words = (
-        f"By what is left of the recorded gradients without the members' mean, the noise is {number(ratio, 'nearest')} "
-        f"times as large as declared, give or take {number(error, 'up')}."
+    failed = p < _ACCUSED and abs(ratio - 1.0) > LEAST
+    if not failed and SURE * error > _HALF:
+        return unchecked("noise-size", "hidden-by-batches"), []
+    outcome = CheckOutcome(
+        check="noise-size",
+        status="failed" if failed else "passed",
+        finding="noise-size" if failed else "as-declared",
+        value=ratio,
+        error=error,
+        expected=1.0,
+        p_value=p,
     )
-    if p < _ACCUSED and abs(ratio - 1.0) > LEAST:
-        return _outcome("noise-size", "failed", words, ratio, 1.0, p), []
-    if SURE * error > _HALF:
-        return unchecked("noise-size", f"Random batches hide the noise. {_UNKNOWN}."), []
-    reach = BeyondReach(fault="noise-size", up_to=max(SURE * error, LEAST))
-    return _outcome("noise-size", "passed", words, ratio, 1.0, p), [reach]
+    return outcome, [] if failed else [BeyondReach(fault="noise-size", up_to=max(SURE * error, LEAST))]
 
 
-def _between(steps: Sequence[Sampled]) -> CheckOutcome:
+def _between(steps: Sequence[SampledStep]) -> CheckOutcome:
     if len(steps) < 2:
-        return unchecked("noise-steps", "One step is not enough to compare the noise of different steps.")
+        return unchecked("noise-steps", "one-step")
     worst, pairs = (1.0, 0.0, 0, 0), 0
     for i, first in enumerate(steps):
         for second in steps[i + 1 :]:
@@ -186,15 +198,18 @@ def _between(steps: Sequence[Sampled]) -> CheckOutcome:
             if p < worst[0]:
                 worst = (p, float(a @ b) / max(same, 1.0e-300), first.index, second.index)
     if not pairs:
-        return unchecked("noise-steps", f"Random batches hide whether noise is used again. {_UNKNOWN}.")
+        return unchecked("noise-steps", "hidden-by-batches")
     p, strength, one, other = worst
     p = min(1.0, p * pairs)
-    if p < _ACCUSED and strength > _AGREES:
-        words = (
-            f"What is left of steps {one} and {other} agrees, by {number(strength, 'nearest')} of the declared noise: "
-            "the noise was drawn once and used again, or from the same seed, and the difference of two steps is free "
-            "of it."
-        )
-        return _outcome("noise-steps", "failed", words, strength, 0.0, p)
-    words = f"What is left of {count(len(steps))} steps does not agree."
-    return _outcome("noise-steps", "passed", words, strength, 0.0, p)
+    repeats = p < _ACCUSED and strength > _AGREES
+    return CheckOutcome(
+        check="noise-steps",
+        status="failed" if repeats else "passed",
+        finding="noise-repeats" if repeats else "as-declared",
+        at_steps=(one, other) if repeats else (),
+        steps=len(steps),
+        of_steps=len(steps),
+        value=strength,
+        expected=0.0,
+        p_value=p,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self, overload
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, get_args, overload
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -12,9 +12,10 @@ from gmip._numbers import rate_key
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, WhatIf
 from gmip.auditing.frozen import Count, Frozen, Share
 from gmip.errors import GmipError, InvalidArgument
-from gmip.vocabulary import Kind, Rate
+from gmip.vocabulary import Kind, Rate, SamplingFault
 
 __all__ = [
+    "CHECKS",
     "FORMAT",
     "VERSION",
     "AttackOutcome",
@@ -24,6 +25,8 @@ __all__ = [
     "BeyondReach",
     "Candidate",
     "Candidates",
+    "CheckFinding",
+    "CheckKey",
     "CheckOutcome",
     "CheckStatus",
     "Curve",
@@ -54,33 +57,133 @@ __all__ = [
 # -- what the run check found -----------------------------------------------------------------------------------------
 
 
-CheckStatus = Literal["passed", "failed", "unchecked"]  # unchecked: the sentence says why
+CheckKey = Literal[
+    "sizes",
+    "batches",
+    "continuity",
+    "scale",
+    "whole-clip",
+    "clipping",
+    "members",
+    "noise-steps",
+    "noise-layers",
+    "noise-size",
+    "noise-rows",
+]
+CHECKS: Final[tuple[CheckKey, ...]] = get_args(CheckKey)
+CheckStatus = Literal["passed", "failed", "unchecked"]
+CheckFinding = (
+    SamplingFault
+    | Literal[
+        # what passed
+        "as-declared",
+        "data-unknown",
+        "every-record",
+        "follows-gradients",
+        "no-matrix",
+        "one-layer",
+        "same-in-every-layer",
+        # what failed: sizes, batches, continuity
+        "too-many-members",
+        "strangers",
+        "changed-outside",
+        # scale and clipping
+        "scale-factor",
+        "sum-not-mean",
+        "divided-twice",
+        "workers-summed",
+        "workers-divided",
+        "own-size",
+        "factors-vary",
+        "whole-clip",
+        "steps-scaled",
+        "unclipped",
+        "unclipped-or-mean",
+        "clipped-mean",
+        "clipped-by-layer",
+        "clipped-wider",
+        # members
+        "members-differ",
+        "others-left",
+        # noise
+        "no-noise",
+        "noise-size",
+        "noise-divided-twice",
+        "noise-not-averaged",
+        "noise-averaged",
+        "noise-repeats",
+        "noise-layers-differ",
+        "rows-share-noise",
+        "columns-share-noise",
+        "layers-share-noise",
+        "odd-row",
+        "odd-column",
+        # why something could not be checked
+        "no-steps",
+        "no-members",
+        "no-ids",
+        "members-left-out",
+        "members-left-out-no-ids",
+        "some-parameters",
+        "not-plain-descent",
+        "told-apart-before",
+        "other-check-failed",
+        "random-model",
+        "reduced-precision",
+        "hidden-by-noise",
+        "hidden-by-batches",
+        "zero-gradient",
+        "none-to-clip",
+        "not-compared",
+        "one-step",
+    ]
+)
 SmallFault = Literal["noise-size", "scale", "clip-norm", "own-size", "records", "inputs", "steps"]
 # A bound rests on these. Who the members are, and a clip of the whole gradient, change nothing about it.
-_BOUNDS_REST_ON: Final = frozenset(
+_BOUNDS_REST_ON: Final[frozenset[CheckKey]] = frozenset(
     ("sizes", "batches", "continuity", "scale", "clipping", "noise-steps", "noise-layers", "noise-size", "noise-rows")
 )
 
 
 class CheckOutcome(Frozen):
-    """One question about a record: does it look as the declared run must look?
+    """One question about a record: does it look as the declared run must look? `gmip.report.check_words` says it.
 
     Attributes
     ----------
-    check : its key, such as "scale" or "noise-size"; title : for people.
-    sentence : the answer in words.
+    check : the question; finding : what was found, or why it could not be checked.
     value, expected : the number that was found and the one that the declared run has, where there is one.
     p_value : the chance of such a number if the run is as declared, where chance plays a part; for all that the check
         looked at together.
+    error : standard error of `value`; for sizes of batches their standard deviation.
+    factor_low, factor_high : range of factors between recorded and expected gradients.
+    auc : how well the loss before the first step tells members from non-members.
+    norm : a clip norm; size : of a batch, or the number of workers.
+    records : members that are copies of others; steps : how many were looked at, or clipped; of_steps : among how many,
+        or how many are needed.
+    at_steps, layers, line : where: numbers of steps, names of parameters, a row or column.
+    other : the check that failed instead; precision : the number format that the model computed in.
     """
 
-    check: str
-    title: str
+    check: CheckKey
     status: CheckStatus
-    sentence: str
+    finding: CheckFinding
     value: float | None = None
     expected: float | None = None
     p_value: Share | None = None
+    error: float | None = None
+    factor_low: float | None = None
+    factor_high: float | None = None
+    auc: Share | None = None
+    norm: float | None = None
+    size: Count | None = None
+    records: Count | None = None
+    steps: Count | None = None
+    of_steps: Count | None = None
+    at_steps: tuple[int, ...] = ()
+    layers: tuple[str, ...] = ()
+    line: Count | None = None
+    other: CheckKey | None = None
+    precision: str | None = None
 
 
 class BeyondReach(Frozen):
@@ -138,18 +241,6 @@ class RunCheck(Frozen):
         """What could not be checked although bounds rest on it: noise, scale, clipping, sampling, and that there was
         no other training."""
         return tuple(one for one in self.unchecked if one.check in _BOUNDS_REST_ON)
-
-    @property
-    def headline(self) -> str:
-        """The answer in one sentence, or two."""
-        failed, open_ = self.failed, self.unchecked
-        if failed:
-            first = failed[0].sentence
-            return f"The record does not match the declared run: {first[:1].lower()}{first[1:]}"
-        if len(open_) == len(self.outcomes):
-            return "The record could not be checked against the declared run."
-        rest = f" {len(open_)} of {len(self.outcomes)} checks could not be made." if open_ else ""
-        return f"The record matches the declared run in all that could be checked.{rest}"
 
 
 # -- what an audit found ----------------------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ def _promise(run: RunAudit, label: str) -> str:
 
 def print_audit(result: AuditResult, written: Written) -> None:
     """The answers about each run, the price of its advice where that was measured, and where the report is."""
-    from gmip.report import answer_words
-    from gmip.report.sentences import beyond_reach, cautions
+    from gmip.report import answer_words, check_words
+    from gmip.report.sentences import cautions
     from gmip.report.verdict_words import label
 
     if len(result.runs) > 1:
@@ -78,7 +78,7 @@ def print_audit(result: AuditResult, written: Written) -> None:
         if one.gate is not None:
             rows.append(("gate", _gate(one.gate)))
         whose = f"{one.name}: " if len(result.runs) > 1 else ""
-        hidden = beyond_reach(one.check)
+        hidden = check_words.beyond_reach(one.check)
         said = cautions(one) if hidden is None else (*cautions(one), hidden)
         show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", said)
     for one in result.runs:

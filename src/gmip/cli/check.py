@@ -35,26 +35,29 @@ def check(
 
     Example: gmip check runs/a --task my_project.py:make_task
 
-    JSON keys: passed, headline, outcomes (check, title, status, sentence,
-    value, expected, p_value), beyond_reach (fault, up_to), steps, level.
+    JSON keys: passed, headline, outcomes (check, status, finding, sentence,
+    value, expected, p_value, and the numbers and names of the sentence),
+    beyond_reach (fault, up_to), steps, level.
 
     Exit codes: 0; 1 if a check fails; 2 if the request is wrong.
     """
     most = None if steps is None else parse.count("--steps", steps)
     with needs_extra("audit", "gmip check"):
         from gmip.pipeline import check_run
-        from gmip.report.sentences import beyond_reach
+        from gmip.report import check_words
     with warnings_in_one_line(), stages() as watch:
         more = {} if most is None else {"steps": most}
         found = check_run(task, run, device=device, progress=watch("checking the record"), **more)
     if json:
-        show.print_json({"passed": found.passed, "headline": found.headline, **found.model_dump(mode="json")})
+        told = [{**one.model_dump(mode="json"), "sentence": check_words.sentence(one)} for one in found.outcomes]
+        answer = {"passed": found.passed, "headline": check_words.headline(found)}
+        show.print_json({**answer, **found.model_dump(mode="json"), "outcomes": told})
     else:
-        rows = [(one.title, _MARKS[one.status]) for one in found.outcomes]
+        rows = [(check_words.title(one), _MARKS[one.status]) for one in found.outcomes]
         order = {"failed": 0, "unchecked": 1, "passed": 2}
-        told = sorted(found.outcomes, key=lambda one: order[one.status])
-        hidden = beyond_reach(found)
-        said = [f"{one.title}: {one.sentence}" for one in told]
-        show.print_people(rows, found.headline, said if hidden is None else [hidden, *said])
+        first = sorted(found.outcomes, key=lambda one: order[one.status])
+        hidden = check_words.beyond_reach(found)
+        said = [f"{check_words.title(one)}: {check_words.sentence(one)}" for one in first]
+        show.print_people(rows, check_words.headline(found), said if hidden is None else [hidden, *said])
     if not found.passed:
         raise typer.Exit(1)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gmip._numbers import chance, count, number
 from gmip._random import Stream
 from gmip.attacks.signals import losses, run_model
-from gmip.auditing.run_check import SHARE, TITLES, passed, unchecked
-from gmip.auditing.schema import CheckOutcome
+from gmip.auditing.run_check import SHARE, unchecked
+from gmip.auditing.schema import CheckFinding, CheckOutcome
 from gmip.stats import auc
 from gmip.stats.residuals import normal_p_value
 from gmip.tasks import Task
@@ -22,7 +21,6 @@ from gmip.trace import Step, Trace
 __all__ = ["continuity"]
 
 _MOST_RECORDS: Final = 5000  # on each side, whose loss before the first step is looked at
-_SHOWN: Final = 5  # steps or parameters that a sentence lists
 _ROUNDING: Final = 1.0e-6  # of the parameters, and
 _SPAN: Final = 1.0e-4  # of their change: what a step along the gradient may leave
 
@@ -37,40 +35,34 @@ def continuity(task: Task, trace: Trace, *, device: str = "cpu") -> CheckOutcome
     moved = [info.index for info in trace.infos if info.outside]
     ended = trace.changed_at_end or ()
     if moved or ended:
-        return _failed(moved, ended)
+        return CheckOutcome(
+            check="continuity",
+            status="failed",
+            finding="changed-outside",
+            at_steps=tuple(moved),
+            layers=tuple(ended),
+            value=float(len(moved) + bool(ended)),
+            expected=0.0,
+        )
     if len(trace) == 0:
-        return unchecked("continuity", "No step was recorded.")
+        return unchecked("continuity", "no-steps")
     unseen = sum(info.outside is None for info in trace.infos)
     if unseen == 0 and (trace.changed_at_end is not None or not trace.complete):
-        return _started(task, trace, device, "Nothing but the recorded steps changed the parameters.")
+        return _started(task, trace, device, "as-declared")
     if all(_follows(step, after) for step, after in _steps_without_an_end(trace)):
-        words = "The parameters follow from the recorded gradients, by gradient descent."
-        return _started(task, trace, device, words)
-    return unchecked(
-        "continuity",
-        "The loop changes the parameters itself, and not by plain gradient descent on what was recorded: whether "
-        "something else changed them as well is not known.",
-    )
+        return _started(task, trace, device, "follows-gradients")
+    return unchecked("continuity", "not-plain-descent")
 
 
-def _started(task: Task, trace: Trace, device: str, words: str) -> CheckOutcome:
+def _started(task: Task, trace: Trace, device: str, finding: CheckFinding) -> CheckOutcome:
     """The outcome where the steps are all of the training since the recording began, by the loss before the first."""
     found = _told_apart(task, trace, device)
     if found is None:
-        return passed("continuity", f"{words} Training before them would not be seen, and no guarantee covers it.")
+        return CheckOutcome(check="continuity", status="passed", finding=finding)
     value, p = found
     if value > 0.5 and p < SHARE:
-        return unchecked(
-            "continuity",
-            f"Before the first recorded step the model tells members from non-members by its loss (AUC "
-            f"{number(value, 'nearest')}; chance: {chance(p)}): it was trained on them before, which no guarantee "
-            "covers, or they are records of different kinds.",
-        )
-    return passed(
-        "continuity",
-        f"{words} Before the first of them the loss does not tell members from non-members (AUC "
-        f"{number(value, 'nearest')}); training before that would be covered by no guarantee.",
-    )
+        return CheckOutcome(check="continuity", status="unchecked", finding="told-apart-before", auc=value)
+    return CheckOutcome(check="continuity", status="passed", finding=finding, auc=value)
 
 
 def _told_apart(task: Task, trace: Trace, device: str) -> tuple[float, float] | None:
@@ -94,30 +86,6 @@ def _told_apart(task: Task, trace: Trace, device: str) -> tuple[float, float] | 
     value = auc(ins, outs)
     error = np.sqrt((ins.size + outs.size + 1) / (12.0 * ins.size * outs.size))
     return value, normal_p_value(float((value - 0.5) / error))
-
-
-def _failed(moved: Sequence[int], ended: Sequence[str]) -> CheckOutcome:
-    said = []
-    if moved and moved[0] == 0:
-        said.append("it was trained, or given other weights, before the first recorded step")
-    if late := [index for index in moved if index > 0]:
-        shown = ", ".join(map(count, late[:_SHOWN])) + (", ..." if len(late) > _SHOWN else "")
-        said.append(f"before {count(len(late))} of the later steps ({shown})")
-    if ended:
-        shown = ", ".join(ended[:_SHOWN]) + (", ..." if len(ended) > _SHOWN else "")
-        said.append(f"in the end {shown} {'was' if len(ended) == 1 else 'were'} not what the steps had made of them")
-    return CheckOutcome(
-        check="continuity",
-        title=TITLES["continuity"],
-        status="failed",
-        sentence=(
-            f"Something that is not a recorded step changed the model: {'; '.join(said)}. Another optimizer, "
-            "load_state_dict and constraints on the weights do that; what it learned from the data is not in the "
-            "record."
-        ),
-        value=float(len(moved) + bool(ended)),
-        expected=0.0,
-    )
 
 
 def _steps_without_an_end(trace: Trace) -> Iterator[tuple[Step, NDArray[Any] | None]]:

@@ -6,14 +6,13 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip._numbers import count, number
 from gmip._progress import Progress, silent
 from gmip._random import Stream
 from gmip.attacks.gradients import PerExampleGradients
@@ -22,17 +21,17 @@ from gmip.attacks.step_vectors import gram
 from gmip.auditing.run_check import (
     LEVEL,
     SHARE,
-    TITLES,
     WIDER,
-    Compared,
     Layer,
-    Recomputed,
+    MemberProducts,
+    RecomputedStep,
+    gradient_checks,
     judge,
     small_faults,
     unchecked,
 )
-from gmip.auditing.sampled_check import Sampled, judge_sampled
-from gmip.auditing.schema import BeyondReach, CheckOutcome, RunCheck
+from gmip.auditing.sampled_check import SampledStep, judge_sampled
+from gmip.auditing.schema import BeyondReach, CheckFinding, CheckOutcome, CheckStatus, RunCheck
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.pipeline.continuity import continuity
 from gmip.stats.inclusions import contradiction
@@ -119,24 +118,21 @@ def check_run(
 def _sizes(task: Task, trace: Trace) -> CheckOutcome:
     header, members = trace.header, trace.members
     if members is None:
-        return unchecked("sizes", "The record names no members, so that their number is not known.")
-    given: dict[str, Any] = {"check": "sizes", "title": TITLES["sizes"], "value": float(members.size)}
-    given["expected"] = float(header.dataset_size)
-    listed, total = count(members.size), count(header.dataset_size)
+        return unchecked("sizes", "no-members")
+    status: CheckStatus = "passed"
+    finding: CheckFinding = "as-declared" if header.fingerprints else "data-unknown"
     if members.size > header.dataset_size:
-        return CheckOutcome(**given, status="failed", sentence=f"{listed} members are listed, dataset_size is {total}.")
-    if members.size < header.dataset_size:
-        return CheckOutcome(
-            **given,
-            status="unchecked",
-            sentence=f"{listed} of {total} members are listed: nobody can say whether there are others.",
-        )
-    words = f"{listed} members are listed, as many as dataset_size says."
-    if copies := _copies(task, members):
-        words += f" {count(copies)} of them are copies of others: a promise about one record does not cover two."
-    if not header.fingerprints:
-        words += " The record does not say which data they are rows of."
-    return CheckOutcome(**given, status="passed", sentence=words)
+        status, finding = "failed", "too-many-members"
+    elif members.size < header.dataset_size:
+        status, finding = "unchecked", "members-left-out"
+    return CheckOutcome(
+        check="sizes",
+        status=status,
+        finding=finding,
+        records=_copies(task, members) if status == "passed" else None,
+        value=float(members.size),
+        expected=float(header.dataset_size),
+    )
 
 
 def _copies(task: Task, members: Ids) -> int:
@@ -158,9 +154,8 @@ def _batches(trace: Trace) -> CheckOutcome:
         if strangers.size and trace.members.size == header.dataset_size:
             return CheckOutcome(
                 check="batches",
-                title=TITLES["batches"],
                 status="failed",
-                sentence=f"{count(strangers.size)} records were in batches and are not listed as members.",
+                finding="strangers",
                 value=float(strangers.size),
                 expected=0.0,
             )
@@ -176,24 +171,18 @@ def _batches(trace: Trace) -> CheckOutcome:
     if found is not None:
         return CheckOutcome(
             check="batches",
-            title=TITLES["batches"],
             status="failed",
-            sentence=f"{found.sentence.replace('`', '')}.",
+            finding=found.fault,
             value=found.value,
+            error=found.spread,
             expected=found.expected,
             p_value=found.p_value,
         )
     if header.sampling == "full":
-        words = f"Every step used all {count(header.dataset_size)} records."
-    elif len(known) == len(drawn):
-        words = f"{count(len(drawn))} batches look as if drawn as declared ({header.sampling})."
-    else:
-        return unchecked(
-            "batches",
-            "The sizes of the batches fit, but the record does not say who was in them "
-            "(recorder.batch(ids=...) does): whether they were drawn as declared is not known.",
-        )
-    return CheckOutcome(check="batches", title=TITLES["batches"], status="passed", sentence=words)
+        return CheckOutcome(check="batches", status="passed", finding="every-record", steps=len(drawn))
+    if len(known) == len(drawn):
+        return CheckOutcome(check="batches", status="passed", finding="as-declared", steps=len(drawn))
+    return unchecked("batches", "no-ids")
 
 
 # -- what does --------------------------------------------------------------------------------------------------------
@@ -209,15 +198,12 @@ def _recomputed(
     task: Task, trace: Trace, most: int, device: str, memory_limit: float | str | None, progress: Progress
 ) -> _Found:
     header, members = trace.header, trace.members
-    why = None
     if len(trace) == 0:
-        why = "No step was recorded."
-    elif members is None or not members.size:
-        why = "The record names no members, so that no gradient can be computed again."
-    elif header.recorded_params < header.num_params:
-        why = "Only some of the parameters were recorded, and the gradient depends on all of them."
-    if why is not None or members is None:
-        return _Found(_nothing(trace, why or ""))
+        return _Found(_unchecked_all(trace, "no-steps"))
+    if members is None or not members.size:
+        return _Found(_unchecked_all(trace, "no-members"))
+    if header.recorded_params < header.num_params:
+        return _Found(_unchecked_all(trace, "some-parameters"))
     model = run_model(task, trace, device=device)
     plain = PerExampleGradients.for_trace(
         model, task.loss, dataclasses.replace(header, clip_norm=None), memory_limit=memory_limit
@@ -230,37 +216,36 @@ def _recomputed(
     used = tuple(step.info.index for step in chosen)
     if not ready:
         if members.size < header.dataset_size:
-            few = f"Only {count(members.size)} of {count(header.dataset_size)} members are listed, and the record does "
-            return _Found(_nothing(trace, few + "not say who was in each batch."))
+            return _Found(_unchecked_all(trace, "members-left-out-no-ids"))
         some = []
         for done, step in enumerate(chosen):
             some.append(_sampled(task, plain, clipped, trace, members, step))
             progress(done + 1, len(chosen))
         found, reach = judge_sampled(some, clip_norm=header.clip_norm, poisson=header.sampling == "poisson")
         pairs = [(one.published, one.centre) for one in some]
-        return _Found(_excused(found, pairs, dropouts(model), [step.info for step in chosen]), used, reach)
-    evidence = []
+        return _Found(_allow_for_randomness(found, pairs, dropouts(model), [step.info for step in chosen]), used, reach)
+    again = []
     for done, (step, ids) in enumerate(ready):
-        evidence.append(_evidence(task, plain, clipped, header, layers, step, ids))
+        again.append(_recompute(task, plain, clipped, header, layers, step, ids))
         progress(done + 1, len(ready))
     # Rounding follows the activations, not gradients that have become tiny near an optimum.
-    floor = _FLOOR * max(one.contribution for one in evidence)
-    evidence = [dataclasses.replace(one, tolerance=max(one.tolerance, floor)) for one in evidence]
-    outcomes = judge(evidence, layers=layers, clip_norm=header.clip_norm, compared=len(trace))
-    infos, pairs = [step.info for step, _ in ready], [(one.published, one.expected) for one in evidence]
-    outcomes = _excused(outcomes, pairs, dropouts(model), infos)
-    reach = small_faults(evidence, outcomes, clip_norm=header.clip_norm)
+    floor = _FLOOR * max(one.contribution for one in again)
+    again = [dataclasses.replace(one, tolerance=max(one.tolerance, floor)) for one in again]
+    outcomes = judge(again, layers=layers, clip_norm=header.clip_norm, compared=len(trace))
+    infos, pairs = [step.info for step, _ in ready], [(one.published, one.expected) for one in again]
+    outcomes = _allow_for_randomness(outcomes, pairs, dropouts(model), infos)
+    reach = small_faults(again, outcomes, clip_norm=header.clip_norm)
     return _Found(outcomes, tuple(info.index for info in infos), reach)
 
 
-def _nothing(trace: Trace, why: str) -> list[CheckOutcome]:
-    keys = ["scale", "whole-clip", *(["clipping"] if trace.header.clip_norm is not None else []), "members"]
+def _unchecked_all(trace: Trace, why: CheckFinding) -> list[CheckOutcome]:
+    keys = gradient_checks(trace.header.clip_norm)
     if any(info.noise_std > 0.0 for info in trace.infos):
-        keys += ["noise-size", "noise-layers", "noise-rows", "noise-steps"]
+        keys = (*keys, "noise-size", "noise-layers", "noise-rows", "noise-steps")
     return [unchecked(key, why) for key in keys]
 
 
-def _excused(
+def _allow_for_randomness(
     outcomes: list[CheckOutcome],
     pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
     drops: Sequence[str],
@@ -272,30 +257,23 @@ def _excused(
         return outcomes
     reduced = next((info.precision for info in steps if info.precision is not None), None)
     if drops:
-        most, why = (
-            _RANDOM_FACTOR,
-            (
-                f"The model drops units at random (layer {drops[0]}), so that its gradients cannot be computed again: "
-                "attacks on gradients find less than is there, and so does this check."
-            ),
-        )
+        most, why = _RANDOM_FACTOR, unchecked("scale", "random-model").model_copy(update={"layers": tuple(drops[:1])})
     elif reduced is not None:
-        most, why = (
-            _REDUCED_FACTOR,
-            (
-                f"The model computed in {reduced}, whose rounding is larger than what is looked for here. Check a run "
-                "in float32 that is otherwise the same."
-            ),
-        )
+        most, why = _REDUCED_FACTOR, unchecked("scale", "reduced-precision").model_copy(update={"precision": reduced})
     else:
         return outcomes
-    kept = [one if _repeats(one) else unchecked(one.check, why) for one in outcomes]
+    kept = [one if _repeats(one) else why.model_copy(update={"check": one.check}) for one in outcomes]
     length = sum(float(expected @ expected) for _, expected in pairs)
     factor = sum(float(published @ expected) for published, expected in pairs) / max(length, 1.0e-300)
     if not 1.0 / most <= factor <= most:
-        words = f"The recorded gradient is about {number(factor, 'nearest')} times the members' mean gradient. {why}"
         gross = CheckOutcome(
-            check="scale", title=TITLES["scale"], status="failed", sentence=words, value=factor, expected=1.0
+            check="scale",
+            status="failed",
+            finding="scale-factor",
+            layers=why.layers,
+            precision=why.precision,
+            value=factor,
+            expected=1.0,
         )
         kept = [gross if one.check == "scale" else one for one in kept]
     return kept
@@ -315,12 +293,12 @@ def _chosen(trace: Trace, most: int) -> list[Step]:
     first = int(recorded[0])
     wanted = [0, 1, place.get(first + epoch, 0), len(trace) - 1, 2, place.get(first + epoch + 1, 0)]
     wanted += np.linspace(0, len(trace) - 1, most).astype(int).tolist()
-    odd = _conspicuous(trace)[: most // 2] if len(trace) > most else []
+    odd = _odd_steps(trace)[: most // 2] if len(trace) > most else []
     positions = [p for p in dict.fromkeys([*odd, *wanted]) if p < len(trace)][:most]
     return [trace[position] for position in sorted(positions)]
 
 
-def _conspicuous(trace: Trace) -> list[int]:
+def _odd_steps(trace: Trace) -> list[int]:
     """Steps whose gradients look most alike, as repeated noise makes them, and those of the oddest norms.
 
     What changes slowly is taken away by second differences; steps next to each other share terms of these.
@@ -360,7 +338,7 @@ def _published(step: Step) -> NDArray[np.float64]:
     return np.asarray(step.gradient, dtype=np.float64) / (step.info.clip_factor or 1.0)
 
 
-def _evidence(
+def _recompute(
     task: Task,
     plain: PerExampleGradients,
     clipped: PerExampleGradients,
@@ -368,7 +346,7 @@ def _evidence(
     layers: Sequence[Layer],
     step: Step,
     ids: Ids,
-) -> Recomputed:
+) -> RecomputedStep:
     here, limit, info = plain.at(step.parameters), header.clip_norm, step.info
     expected = torch.zeros(plain.num_params, dtype=torch.float64)
     unclipped, by_layer, wider = (torch.zeros_like(expected) for _ in range(3))
@@ -392,13 +370,13 @@ def _evidence(
         stretch = max(stretch, float(squares.max().sqrt()) / limit)
     published = _published(step)
     mean = (expected / info.divisor).numpy()
-    compared = None
+    among = None
     if info.noise_std > 0.0:
         some = ids[Stream.CANDIDATES.rng(0).permutation(ids.size)[:_COMPARED]]
         products = gram(clipped.at(step.parameters), task.pool[some], np.stack([published - mean, mean]))
         products /= info.noise_std**2
         centring = np.eye(some.size) - 1.0 / some.size
-        compared = Compared(
+        among = MemberProducts(
             ids=some,
             inner=centring @ products[:-2, :-2] @ centring,
             against=centring @ products[:-2, -2],
@@ -408,7 +386,7 @@ def _evidence(
     contribution = total / info.divisor
     rounding = _ROUNDING if info.precision is None else 2.0 * torch.finfo(getattr(torch, info.precision)).eps
     rounding += 1.0e-6 / limit if limit is not None else 0.0  # Opacus clips to C/(norm + 1e-6)
-    return Recomputed(
+    return RecomputedStep(
         index=info.index,
         published=published,
         expected=mean,
@@ -422,13 +400,13 @@ def _evidence(
         largest=largest / info.divisor,
         tolerance=max(rounding * contribution + 1.0e-6 * float(np.linalg.norm(published)), 1.0e-30),
         stretch=stretch,
-        compared=compared,
+        products=among,
     )
 
 
 def _sampled(
     task: Task, plain: PerExampleGradients, clipped: PerExampleGradients, trace: Trace, members: Ids, step: Step
-) -> Sampled:
+) -> SampledStep:
     """Where batches are not known: moments of the members' gradients at a step, for a batch of its size."""
     header, info = trace.header, step.info
     rng = Stream.CANDIDATES.rng(info.index)  # errors of a part of the members differ from step to step
@@ -481,7 +459,7 @@ def _sampled(
         peaks = (tau2 / each**2) ** 2 * excess * total * fourth / some.size
         if some.size < total:  # the spread is an estimate, too
             peaks += (share * tau2 / each**2) ** 2 * fourth / some.size**2
-    return Sampled(
+    return SampledStep(
         index=info.index,
         published=published,
         centre=centre,

@@ -9,7 +9,7 @@ from gmip._html import Html, join, tag
 from gmip.auditing.attacker_answers import promise_of
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, RunAudit
-from gmip.report import answer_words, sentences, verdict_words
+from gmip.report import answer_words, check_words, sentences, verdict_words
 from gmip.report.page import bullets
 
 __all__ = ["answer_box", "badge", "icon", "marks", "reasons", "tiles"]
@@ -29,7 +29,7 @@ def answer_box(result: AuditResult, run: RunAudit, key: str, *more: Html | None)
     return tag(
         "div",
         tag("p", *map(badge, answer_words.all_badges(run, first)), class_="badges"),
-        None if run.check is None or run.check.passed else tag("p", run.check.headline, class_="headline"),
+        None if run.check is None or run.check.passed else tag("p", check_words.headline(run.check), class_="headline"),
         tag("p", verdict_words.suspicion(run, run.suspicion), class_="headline")
         if run.suspect and run.suspicion is not None
         else None,

@@ -18,7 +18,7 @@ from gmip.auditing.schema import (
     Promise,
     RunAudit,
 )
-from gmip.report import verdict_words
+from gmip.report import check_words, verdict_words
 from gmip.vocabulary import Rate
 
 __all__ = [
@@ -257,7 +257,7 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
 
 def _open(run: RunAudit) -> str:
     """What a bound rests on and nobody could check, in parentheses."""
-    titles = [] if run.check is None else [_after(one.title) for one in run.check.bound_unchecked]
+    titles = [] if run.check is None else [_after(check_words.title(one)) for one in run.check.bound_unchecked]
     return f" ({listed(titles)})" if titles else ""
 
 
@@ -275,7 +275,7 @@ def headline(result: AuditResult, run: RunAudit) -> str:
     answer = front(result, run)
     if answer is None:
         return "No attack was run: nothing was measured."
-    unlike = "" if run.check is None or run.check.passed else f"{run.check.headline} "
+    unlike = "" if run.check is None or run.check.passed else f"{check_words.headline(run.check)} "
     doubt = "" if not run.suspect or run.suspicion is None else f"{verdict_words.suspicion(run, run.suspicion)} "
     return (
         f"{unlike}{doubt}{leak_sentence(run, answer)} {badges(answer)[1].text}: {_after(target_sentence(run, answer))}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gmip._io import make_folder, write
 from gmip.auditing.schema import AuditResult
-from gmip.report import sentences, verdict_words
+from gmip.report import check_words, sentences, verdict_words
 
 __all__ = ["write_junit"]
 
@@ -31,10 +31,10 @@ def write_junit(result: AuditResult, path: Path) -> None:
             case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: record"))
             counts["tests"] += 1
             if not run.check.passed:
-                ElementTree.SubElement(case, "failure", message=_clean(run.check.headline))
+                ElementTree.SubElement(case, "failure", message=_clean(check_words.headline(run.check)))
                 counts["failures"] += 1
             elif run.check.unchecked:
-                ElementTree.SubElement(case, "skipped", message=_clean(" ".join(sentences.unchecked(run))))
+                ElementTree.SubElement(case, "skipped", message=_clean(" ".join(check_words.unchecked(run.check))))
                 counts["skipped"] += 1
         if run.gate is None:
             continue

@@ -8,7 +8,7 @@ from gmip import _numbers
 from gmip._html import readable
 from gmip._validate import listed
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report import answer_words, sentences, tables, verdict_words
+from gmip.report import answer_words, check_words, sentences, tables, verdict_words
 from gmip.report.advice_part import plain_advice, price_notes, ways_table
 from gmip.report.share import shareable
 from gmip.report.tables import Table
@@ -44,7 +44,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     sharp = "###" if several else "##"
     parts = [f"## {plain(run.name)}" if several else "## The answer"]
     if run.check is not None and not run.check.passed:
-        parts.append(f"**The record does not match the run.** {plain(run.check.headline)}")
+        parts.append(f"**The record does not match the run.** {plain(check_words.headline(run.check))}")
     for answer in run.answers:
         leak, target = answer_words.badges(answer)
         parts.append(
@@ -60,8 +60,8 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     if said := sentences.cautions(run):
         parts += ["Warnings:", bullets(said)]
     if run.check is not None:
-        parts += [f"{sharp} The record and the declared run", plain(run.check.headline)]
-        parts += [plain(hidden)] if (hidden := sentences.beyond_reach(run.check)) is not None else []
+        parts += [f"{sharp} The record and the declared run", plain(check_words.headline(run.check))]
+        parts += [plain(hidden)] if (hidden := check_words.beyond_reach(run.check)) is not None else []
         parts.append(table_markdown(tables.check_table(run)))
     if run.attacks or run.promises:
         parts += [f"{sharp} {sentences.comparison_title(run)}", table_markdown(tables.comparison_table(run))]

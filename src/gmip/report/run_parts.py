@@ -9,7 +9,7 @@ from gmip import _numbers
 from gmip._html import Html, tag
 from gmip._validate import listed
 from gmip.auditing.schema import AttackOutcome, AuditResult, RunAudit
-from gmip.report import sentences, tables, verdict_words
+from gmip.report import check_words, sentences, tables, verdict_words
 from gmip.report.advice_part import advice_part
 from gmip.report.figures import figure_html
 from gmip.report.overlay import run_figure
@@ -107,8 +107,9 @@ def _check(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     if run.check is None:
         return []
     table = table_html(tables.check_table(run), key, "check-table", marks=_CHECKED)
-    hidden = sentences.beyond_reach(run.check)
-    said = tag("p", run.check.headline if hidden is None else f"{run.check.headline} {hidden}")
+    hidden = check_words.beyond_reach(run.check)
+    answer = check_words.headline(run.check)
+    said = tag("p", answer if hidden is None else f"{answer} {hidden}")
     return [said, folded("All checks", table, unfolded=not run.check.passed)]
 
 

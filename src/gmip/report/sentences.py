@@ -7,15 +7,14 @@ from datetime import UTC, datetime
 from gmip._numbers import count, is_rate, number, percent, rate
 from gmip._validate import listed
 from gmip.auditing.attacker_answers import leading_attack
-from gmip.auditing.schema import AttackOutcome, AuditResult, BeyondReach, Gate, LeftOut, RunAudit, RunCheck
+from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, LeftOut, RunAudit
 from gmip.errors import GmipError
-from gmip.report import answer_words, verdict_words
+from gmip.report import answer_words, check_words, verdict_words
 
 __all__ = [
     "STANDINGS",
     "attack_notes",
     "attack_title",
-    "beyond_reach",
     "blind_gate",
     "cautions",
     "certainty",
@@ -33,7 +32,6 @@ __all__ = [
     "promise",
     "rates",
     "strongest",
-    "unchecked",
     "verdict_sentences",
 ]
 
@@ -116,7 +114,7 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
         said.append("The run was not finished when it was audited: only its first steps were attacked.")
     if run.facts.recorded_params is not None:
         said.append("Only some of the parameters were recorded: an attacker who sees all of them may find more.")
-    said += unchecked(run)
+    said += check_words.unchecked(run.check)
     return tuple(dict.fromkeys(said))
 
 
@@ -125,34 +123,6 @@ def left_out(one: LeftOut) -> str:
     why = GmipError(one.problem, remedy=one.remedy).sentence()
     subject = "" if one.argument is None else one.argument + ("" if one.value is None else f" = {one.value}") + " "
     return f"The attack {one.attack} could not run and was left out: {subject}{why}"
-
-
-def unchecked(run: RunAudit) -> list[str]:
-    """What of the record could not be checked, the same reason once."""
-    reasons: dict[str, list[str]] = {}
-    for one in run.check.unchecked if run.check is not None and run.check.passed else ():
-        reasons.setdefault(one.sentence, []).append(one.title.lower())
-    return [f"The record was not checked for {listed(titles)}. {why}" for why, titles in reasons.items()]
-
-
-def beyond_reach(check: RunCheck | None) -> str | None:
-    """Which faults the record would not show, in one sentence; None where nothing is known to be hidden."""
-    said = [] if check is None else [_hidden(one) for one in check.beyond_reach]
-    return f"Beyond the reach of this check: {listed(said)}." if said else None
-
-
-def _hidden(one: BeyondReach) -> str:
-    less = "" if one.up_to is None else f"less than {percent(min(one.up_to, 1.0), 'up')}"
-    return {
-        "noise-size": f"noise that is too small by {less}",
-        "scale": f"a gradient that is too large by {less}",
-        "clip-norm": f"a clip norm that is too large by {less}",
-        "own-size": "batches that are divided by their own size",
-        "records": f"{less} of the members replaced or with another label",
-        "inputs": "inputs that were changed a little, as augmentation does",
-        "steps": f"faults in those steps, {'' if one.up_to is None else percent(one.up_to, 'nearest')} of all, that "
-        "were not computed again",
-    }[one.fault]
 
 
 def rates(run: RunAudit) -> tuple[str, ...]:

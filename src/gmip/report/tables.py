@@ -12,7 +12,7 @@ from gmip._validate import listed
 from gmip.auditing.attacker_answers import promise_of
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, GroupOutcome, Promise, RunAudit
-from gmip.report import answer_words, sentences, verdict_words
+from gmip.report import answer_words, check_words, sentences, verdict_words
 from gmip.report.overlay import Figure
 
 __all__ = [
@@ -375,7 +375,7 @@ def check_table(run: RunAudit) -> Table:
     outcomes = () if run.check is None else run.check.outcomes
     order = list(CHECKED)
     rows: list[list[Cell | str]] = [
-        [one.title, CHECKED[one.status], one.sentence]
+        [check_words.title(one), CHECKED[one.status], check_words.sentence(one)]
         for one in sorted(outcomes, key=lambda one: order.index(one.status))
     ]
     return _table("The record against the declared run", ("Check", "Result", "What was found"), rows, texts=(1, 2))

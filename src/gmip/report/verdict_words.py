@@ -7,6 +7,7 @@ from typing import Final
 from gmip._numbers import chance, count, interval, number, percent, rate
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, Promise, RunAudit, Suspicion, ThreatModel, Verdict
+from gmip.report import check_words
 
 __all__ = ["LABELS", "THREAT_MODELS", "headline", "label", "reasons", "suspicion", "turned_scores"]
 
@@ -87,7 +88,7 @@ def headline(run: RunAudit) -> str:
         rest = leak or "What the attacks found says nothing about the promise until that is fixed."
         if verdict.kind == "exposed":
             rest = f"{_tested(run)} {leak}".strip()
-        return f"{run.check.headline} {rest}"
+        return f"{check_words.headline(run.check)} {rest}"
     if "suspect" in verdict.doubts and run.suspicion is not None:
         return f"{LABELS[verdict.kind]}: {_uncapitalised(suspicion(run, run.suspicion))}"
     said = _tested(run)
@@ -108,7 +109,7 @@ def reasons(run: RunAudit) -> list[str]:
         return []
     verdict, goal = run.verdict, run.goal
     failed = run.check.failed if verdict.unmatched and run.check is not None else ()
-    said = [f"{one.title}: {one.sentence}" for one in failed]
+    said = [f"{check_words.title(one)}: {check_words.sentence(one)}" for one in failed]
     if "suspect" in verdict.doubts:
         said.append(_tested(run))
     said += _power(run)

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from gmip.vocabulary import SamplingFault
+
 __all__ = [
     "Contradiction",
     "contradiction",
@@ -106,15 +108,63 @@ def _log_choose(n: float, k: NDArray[np.float64] | float) -> NDArray[np.float64]
 
 
 class Contradiction(NamedTuple):
-    """Batches that were not drawn as declared: in words, with the number found and the one expected.
+    """Batches that were not drawn as declared, with the number found and the one expected.
 
-    `p_value` : the chance of that if they were; None where it is impossible.
+    `p_value` : the chance of that if they were; None where it is impossible. `spread` : of the sizes of batches.
     """
 
-    sentence: str
+    fault: SamplingFault
     value: float
     expected: float
     p_value: float | None = None
+    spread: float | None = None
+
+    @property
+    def sentence(self) -> str:
+        found, expected = f"{self.value:,.4g}", f"{self.expected:,.4g}"
+        counted, declared = f"{self.value:,.0f}", f"{self.expected:,.0f}"
+        match self.fault:
+            case "batch-too-large":
+                return f"A step used {counted} examples, but batches of {declared} were declared."
+            case "batches-too-small":
+                return (
+                    f"No step used more than {counted} example{'s'[: self.value != 1]}, but batches of {declared} were "
+                    "declared. A loop that calls the model on single examples, as torch.func.vmap does, must call "
+                    "recorder.batch(ids=...)."
+                )
+            case "not-all-records":
+                return f"A step used {counted} examples, but full batches hold all {declared} of dataset_size."
+            case "epochs-not-drawn-anew":
+                return (
+                    f"A batch of {counted}, the rest of an epoch, comes back regularly: batches are shuffled, not "
+                    "drawn anew (sampling is 'shuffled', not 'fixed')."
+                )
+            case "epoch-length":
+                return f"An epoch ends after {counted} examples, but dataset_size is {declared}."
+            case "poisson-sizes":
+                return (
+                    f"Poisson sampling does not give these batch sizes: their mean is {found} (expected {expected}), "
+                    f"their standard deviation {self.spread or 0.0:.3g}."
+                )
+            case "twice-in-a-batch":
+                return f"Records are in a batch more than once ({counted} times in all)."
+            case "too-many-records":
+                return f"Batches hold {counted} different records, more than dataset_size ({declared})."
+            case "batches-overlap":
+                more = "more" if self.value > self.expected else "fewer"
+                return (
+                    f"Successive batches share {counted} records in all, {more} than batches that are drawn anew "
+                    f"(expected {self.expected:,.1f})."
+                )
+            case "records-seen":
+                return f"Batches hold {counted} different records; {declared} are expected."
+            case "back-too-early":
+                return f"{counted} records come back before an epoch is over."
+            case "not-reshuffled":
+                return (
+                    f"The first batches of successive epochs share {counted} records (expected {self.expected:,.1f}): "
+                    "epochs are not shuffled anew."
+                )
 
 
 def contradiction(
@@ -148,85 +198,53 @@ def contradiction(
 def _odd_sizes(
     sampling: str, total: int, n: int, mean: float, sizes: NDArray[np.int64], share: float
 ) -> Contradiction | None:
-    low, most, rest, epoch = int(sizes.min()), int(sizes.max()), total % n, -(-total // n)
-    small = np.flatnonzero(sizes < n)
+    low, most = int(sizes.min()), int(sizes.max())
     if sampling != "poisson" and most > n:
-        return Contradiction(f"A step used {most:,} examples, where batches of {n:,} were declared", most, n)
+        return Contradiction("batch-too-large", most, n)
     if most < n and (sampling in ("fixed", "shuffled") or (sampling == "full" and most == 1)):
-        return Contradiction(
-            f"No step was counted as more than {most:,} example{'s'[: most != 1]}, where batches of {n:,} were "
-            "declared (a loop that calls the model on single examples, as torch.func.vmap does, tells the recorder who "
-            "is in a batch, by recorder.batch(ids=...))",
-            most,
-            n,
-        )
+        return Contradiction("batches-too-small", most, n)
     if sampling == "full" and low < total:
-        return Contradiction(
-            f"A step used {low:,} examples, where all {total:,} of `dataset_size` are in every batch", low, total
-        )
+        return Contradiction("not-all-records", low, total)
+    if (odd := _odd_epoch_sizes(sampling, total, n, sizes)) is not None:
+        return odd
+    if sampling == "poisson":
+        p = poisson_sizes_p_value(sizes, total, mean)
+        if p < share:
+            return Contradiction("poisson-sizes", float(sizes.mean()), float(mean), p, float(sizes.std()))
+    return None
+
+
+def _odd_epoch_sizes(sampling: str, total: int, n: int, sizes: NDArray[np.int64]) -> Contradiction | None:
+    """Epochs where batches are drawn anew, or of another length than declared: by the small batch that ends one."""
+    rest, epoch, small = total % n, -(-total // n), np.flatnonzero(sizes < n)
     if sampling == "fixed" and rest and small.size > 1 and small[0] == epoch - 1 and np.all(sizes[small] == rest):
         later = np.arange(epoch - 1, sizes.size, epoch)
         if np.array_equal(small, later):
-            return Contradiction(
-                f"Every {epoch} steps comes a batch of {rest:,}, the rest of an epoch: batches are not drawn anew, "
-                "`sampling` = 'fixed' is not what runs, but 'shuffled'",
-                rest,
-                n,
-            )
+            return Contradiction("epochs-not-drawn-anew", rest, n)
     if sampling == "shuffled" and small.size:
         first = int(small[0])
         size, seen = int(sizes[first]), first * n + int(sizes[first])
         if first + 1 < sizes.size and (size != rest or first != epoch - 1):
-            return Contradiction(
-                f"An epoch ends after {seen:,} examples, with a batch of {size:,}, where `dataset_size` = {total:,}",
-                seen,
-                total,
-            )
-    if sampling == "poisson":
-        p = poisson_sizes_p_value(sizes, total, mean)
-        if p < share:
-            spread = math.sqrt(mean * (1.0 - mean / total))
-            return Contradiction(
-                f"Batches have {sizes.mean():.4g} examples on average, give or take {sizes.std():.3g}; drawing each of "
-                f"{total:,} records on its own gives {mean:,.4g}, give or take {spread:.3g}",
-                float(sizes.mean()),
-                float(mean),
-                p,
-            )
+            return Contradiction("epoch-length", seen, total)
     return None
 
 
 def _odd_batches(sampling: str, total: int, n: int, batches: Sequence[Ids], share: float) -> Contradiction | None:
     if twice := repeated_within(batches):
-        return Contradiction(f"Records are in a batch more than once ({twice:,} times in all)", twice, 0.0)
+        return Contradiction("twice-in-a-batch", twice, 0.0)
     seen = np.unique(np.concatenate(batches)) if batches else np.zeros(0, dtype=np.int64)
     if seen.size > total:
-        return Contradiction(
-            f"Batches hold {seen.size:,} different records, more than `dataset_size` = {total:,}", seen.size, total
-        )
+        return Contradiction("too-many-records", seen.size, total)
     if sampling == "full":
         return None
     if sampling == "shuffled":
         return _odd_epochs(total, n, batches, share)
     p, found, expected = overlap_p_value(list(itertools.pairwise(batches)), total)
     if p < share:
-        more = "more" if found > expected else "fewer"
-        return Contradiction(
-            f"Successive batches share {found:,.0f} records in all, {more} than the {expected:,.1f} of batches that "
-            f"are drawn anew from {total:,}",
-            found,
-            expected,
-            p,
-        )
+        return Contradiction("batches-overlap", found, expected, p)
     p, count, expected = coverage_p_value(batches, total)
     if p < share:
-        return Contradiction(
-            f"Batches hold {count:,} different records, where {expected:,.0f} of `dataset_size` = {total:,} are "
-            "expected",
-            count,
-            expected,
-            p,
-        )
+        return Contradiction("records-seen", count, expected, p)
     return None
 
 
@@ -238,18 +256,10 @@ def _odd_epochs(total: int, n: int, batches: Sequence[Ids], share: float) -> Con
     for start in starts:
         ids = np.concatenate(batches[start : start + epoch])
         if again := int(ids.size - np.unique(ids).size):
-            return Contradiction(
-                f"{again:,} records come back before an epoch of `dataset_size` = {total:,} is through", again, 0.0
-            )
+            return Contradiction("back-too-early", again, 0.0)
     firsts = [batches[start] for start in starts]
     if epoch > 1 and len(firsts) > 1:
         p, found, expected = overlap_p_value(list(itertools.pairwise(firsts)), total)
         if p < share:
-            return Contradiction(
-                f"The first batches of successive epochs share {found:,.0f} records, where {expected:,.1f} are "
-                "expected: epochs are not shuffled anew",
-                found,
-                expected,
-                p,
-            )
+            return Contradiction("not-reshuffled", found, expected, p)
     return None

@@ -138,8 +138,8 @@ class BatchLog:
         if found is None:
             return None
         return (
-            f"{found.sentence.replace('`', '')}: the run is accounted as sampling = {header.sampling!r}, which is not "
-            "what the loop did; record it with what is true."
+            f"{found.sentence} The run is accounted as sampling = {header.sampling!r}, which is not what the loop did: "
+            "record what is true."
         )
 
     def _checked(self, given: ArrayLike) -> Ids:

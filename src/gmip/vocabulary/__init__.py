@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from gmip.vocabulary.claims import Adjacency, Claim, Kind, weakest
 from gmip.vocabulary.rates import Rate, RateLike
-from gmip.vocabulary.run import SAMPLINGS, NoisySGD, Recipe, Sampling, SGDSettings
+from gmip.vocabulary.run import SAMPLING_FAULTS, SAMPLINGS, NoisySGD, Recipe, Sampling, SamplingFault, SGDSettings
 from gmip.vocabulary.targets import ANY, NOTIONS, AnyRecord, Notion, PrivacyTarget, Susceptibility
 
 __all__ = [
     "ANY",
     "NOTIONS",
     "SAMPLINGS",
+    "SAMPLING_FAULTS",
     "Adjacency",
     "AnyRecord",
     "Claim",
@@ -27,6 +28,7 @@ __all__ = [
     "Recipe",
     "SGDSettings",
     "Sampling",
+    "SamplingFault",
     "Susceptibility",
     "weakest",
 ]

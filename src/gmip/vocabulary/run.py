@@ -6,14 +6,29 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
-__all__ = ["SAMPLINGS", "NoisySGD", "Recipe", "SGDSettings", "Sampling"]
+__all__ = ["SAMPLINGS", "SAMPLING_FAULTS", "NoisySGD", "Recipe", "SGDSettings", "Sampling", "SamplingFault"]
 
 Sampling = Literal["fixed", "poisson", "full", "shuffled"]
+SamplingFault = Literal[  # how batches can contradict the declared sampling
+    "batch-too-large",
+    "batches-too-small",
+    "not-all-records",
+    "epochs-not-drawn-anew",
+    "epoch-length",
+    "poisson-sizes",
+    "twice-in-a-batch",
+    "too-many-records",
+    "batches-overlap",
+    "records-seen",
+    "back-too-early",
+    "not-reshuffled",
+]
+SAMPLING_FAULTS: Final[tuple[SamplingFault, ...]] = get_args(SamplingFault)
 SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled")
 
 

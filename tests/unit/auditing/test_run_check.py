@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gmip.auditing.run_check import Layer, Recomputed, judge_noise
+from gmip.auditing.run_check import Layer, RecomputedStep, judge_noise
+from gmip.auditing.schema import CheckOutcome
 
 LAYERS = [
     Layer(name="0.weight", place=slice(0, 200), shape=(10, 20)),
@@ -14,11 +15,11 @@ LAYERS = [
 ]
 
 
-def steps(noise: np.ndarray) -> list[Recomputed]:
+def steps(noise: np.ndarray) -> list[RecomputedStep]:
     """Steps of nothing but noise, declared as of size 1."""
     zero = np.zeros(noise.shape[1])
     return [
-        Recomputed(
+        RecomputedStep(
             index=index,
             published=row,
             expected=zero,
@@ -36,10 +37,10 @@ def steps(noise: np.ndarray) -> list[Recomputed]:
     ]
 
 
-def failed(noise: np.ndarray, compared: int = 0) -> dict[str, str]:
+def failed(noise: np.ndarray, compared: int = 0) -> dict[str, CheckOutcome]:
     made = steps(noise)
     found = judge_noise(made, [one.expected for one in made], LAYERS, compared)
-    return {one.check: one.sentence for one in found if one.status == "failed"}
+    return {one.check: one for one in found if one.status == "failed"}
 
 
 def drawn(seed: int, count: int = 6) -> np.ndarray:
@@ -53,17 +54,21 @@ def test_independent_noise_is_not_accused():
 def test_a_column_without_noise():
     noise = drawn(0)
     noise[:, :200].reshape(6, 10, 20)[:, :, 7] = 0.0
-    assert failed(noise)["noise-rows"].startswith("Column 7 of 0.weight has 0 times")
+    found = failed(noise)["noise-rows"]
+    assert (found.finding, found.line, found.layers, found.value) == ("odd-column", 7, ("0.weight",), 0.0)
 
 
 def test_layers_drawn_from_one_seed():
     noise = drawn(1)
     noise[:, 210:410] = noise[:, :200]
-    assert "0.weight and 2.weight share their noise (correlation 1)" in failed(noise)["noise-rows"]
+    found = failed(noise)["noise-rows"]
+    assert (found.finding, found.layers) == ("layers-share-noise", ("0.weight", "2.weight"))
+    assert found.value == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("sign", "word"), [(1.0, "difference"), (-1.0, "sum")])
-def test_steps_that_share_noise_even_among_many(sign, word):
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_steps_that_share_noise_even_among_many(sign):
     noise = drawn(2)
     noise[4] = sign * noise[1]
-    assert f"the {word} of two steps is free of it" in failed(noise, compared=10_000)["noise-steps"]
+    found = failed(noise, compared=10_000)["noise-steps"]
+    assert (found.finding, found.at_steps) == ("noise-repeats", (1, 4)) and found.value == pytest.approx(sign)

@@ -1,0 +1,331 @@
+"""What the run check found, in words: one title and one sentence for each outcome, and the answer in one sentence."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gmip._numbers import chance, count, number, percent
+from gmip._validate import listed
+from gmip.auditing.schema import BeyondReach, CheckFinding, CheckKey, CheckOutcome, RunCheck
+from gmip.stats.inclusions import Contradiction
+from gmip.vocabulary import SAMPLING_FAULTS
+
+__all__ = ["beyond_reach", "headline", "sentence", "title", "unchecked"]
+
+_MOST_NAMED: Final = 4  # steps or parameters
+_TITLES: Final[dict[CheckKey, str]] = {
+    "sizes": "Declared sizes",
+    "batches": "How batches were drawn",
+    "continuity": "Training outside the record",
+    "scale": "Scale of the gradient",
+    "whole-clip": "Clipping of the whole gradient",
+    "clipping": "Clipping of each record's gradient",
+    "members": "Members, model and data",
+    "noise-steps": "Noise of different steps",
+    "noise-layers": "Noise in every layer",
+    "noise-size": "Size of the noise",
+    "noise-rows": "Noise in every row",
+}
+_NO_IDS: Final = "The record does not say who was in each batch (recorder.batch(ids=...) does)."
+_REMOVABLE: Final = "An attacker can remove it by comparing them."
+
+# Findings that mean another thing in each check.
+_OF_CHECK: Final[dict[tuple[CheckKey, CheckFinding], str]] = {
+    ("sizes", "as-declared"): "{counted} members are listed, as dataset_size says.{copies}",
+    ("batches", "as-declared"): "The batches of {steps} look as if they were drawn as declared.",
+    ("batches", "no-ids"): f"The sizes of the batches fit. {_NO_IDS}",
+    ("continuity", "as-declared"): "Only the recorded steps changed the parameters. {before}",
+    ("whole-clip", "as-declared"): "No step was clipped as a whole, except where the record says so.",
+    ("clipping", "as-declared"): "Each record's gradient was clipped to norm {norm}.",
+    (
+        "noise-steps",
+        "as-declared",
+    ): "The noise of {steps} does not repeat (largest correlation {size_of}){among}.",
+    ("noise-layers", "as-declared"): "The noise is as large as declared in every parameter.",
+    ("noise-size", "as-declared"): "The noise is {value} times as large as declared{error}.",
+    ("noise-rows", "as-declared"): "Rows and columns of the weight matrices have independent noise.",
+    ("noise-size", "no-noise"): "The recorded gradients have no noise, but noise was declared.",
+    ("scale", "hidden-by-noise"): "The noise hides the scale{between}.",
+    ("whole-clip", "hidden-by-noise"): "The noise hides whether single steps were scaled down as a whole.",
+    ("clipping", "hidden-by-noise"): (
+        "The noise hides whether each record's gradient was clipped: {steps} cannot tell, about {of_steps} are needed."
+    ),
+    ("members", "hidden-by-noise"): (
+        "The noise hides who was in: {steps} would look the same with half of the members replaced."
+    ),
+    ("scale", "hidden-by-batches"): f"Random batches hide the scale{{between}}. {_NO_IDS}",
+    ("noise-size", "hidden-by-batches"): f"Random batches hide the size of the noise. {_NO_IDS}",
+    ("noise-steps", "hidden-by-batches"): f"Random batches hide whether noise was used again. {_NO_IDS}",
+}
+
+_WORDS: Final[dict[CheckFinding, str]] = {
+    # passed
+    "data-unknown": (
+        "{counted} members are listed, as dataset_size says.{copies} The record does not say which data they belong to."
+    ),
+    "every-record": "Every step used all records.",
+    "follows-gradients": "The parameters follow from the recorded gradients by gradient descent. {before}",
+    "no-matrix": "There is no weight matrix whose rows could share noise.",
+    "one-layer": "There is only one parameter; the size of the noise covers it.",
+    "same-in-every-layer": "The noise has the same size in every parameter.",
+    # failed
+    "too-many-members": "{counted} members are listed, but dataset_size is {expected}.",
+    "strangers": "{counted} records were in batches and are not listed as members.",
+    "changed-outside": (
+        "Something other than the recorded steps changed the model: {outside}. Another optimizer, load_state_dict or a "
+        "constraint on the weights does that. What it learned is not in the record."
+    ),
+    "scale-factor": "The recorded gradient is {value} times the members' mean gradient{error}.{doubt}",
+    "sum-not-mean": (
+        "The recorded gradient is {value} times the members' mean gradient{error}. This looks like the sum over a "
+        "batch of {size} instead of its mean."
+    ),
+    "divided-twice": (
+        "The recorded gradient is {value} times the members' mean gradient{error}. This looks like the mean of a batch "
+        "of {size}, divided by {size} once more."
+    ),
+    "workers-summed": (
+        "The recorded gradient is {value} times the members' mean gradient{error}. This looks like a sum over {size} "
+        "processes or accumulated batches instead of their mean."
+    ),
+    "workers-divided": (
+        "The recorded gradient is {value} times the members' mean gradient{error}. This looks like one division too "
+        "many, by {size} processes or accumulated batches."
+    ),
+    "own-size": "The sum over a batch was divided by the batch's own size instead of batch_size, the declared number.",
+    "factors-vary": (
+        "The recorded gradient is a multiple of the members' mean gradient that changes from step to step, from {low} "
+        "to {high}."
+    ),
+    "whole-clip": (
+        "The gradient of the whole batch was clipped to norm {norm} at {clipped} of {of_steps} steps ({factors}), "
+        "as clip_grad_norm_ does. The record does not say so."
+    ),
+    "steps-scaled": ("Steps were scaled ({factors}), as clip_grad_norm_ does. The record does not say so."),
+    "unclipped": "The gradients of single records were not clipped to the declared norm {norm}.",
+    "unclipped-or-mean": (
+        "The gradients of single records were not clipped to the declared norm {norm}. At most their mean was clipped."
+    ),
+    "clipped-mean": (
+        "The mean gradient was clipped to the declared norm {norm}, not the gradient of each record. One record can "
+        "move it by more than the noise covers."
+    ),
+    "clipped-by-layer": (
+        "Each parameter of the model was clipped to the declared norm {norm} separately. The whole gradient of a "
+        "record is longer."
+    ),
+    "clipped-wider": "The gradients of single records were clipped to a norm larger than {norm}, the declared one.",
+    "members-differ": (
+        "At step {at} the recorded gradient differs from the members' mean gradient by {value} times the largest "
+        "contribution of one record. The records, the model or the data are others, the model is random, or its "
+        "precision was reduced."
+    ),
+    "others-left": (
+        "Gradients of other records remain when the listed members are taken away ({value} times the noise in their "
+        "directions; chance: {chance}). Others were in, the model or the data changed, or the model is random."
+    ),
+    "noise-size": "The noise is {value} times as large as declared{error}.",
+    "noise-divided-twice": (
+        "The noise is {value} times as large as declared. It looks as if divided by the batch size once more."
+    ),
+    "noise-not-averaged": (
+        "The noise is {value} times as large as declared. It looks as if not divided by the batch size."
+    ),
+    "noise-averaged": (
+        "The noise is {value} times as large as declared. It looks as if averaged like the gradients of a batch."
+    ),
+    "noise-repeats": (
+        "The noise of steps {at} has a correlation of {value}: it was drawn once and used again, or from the same "
+        "seed. The {free} of the two steps is free of it."
+    ),
+    "noise-layers-differ": "The noise is not as large as declared in {layers} (in the worst {value} times).",
+    "rows-share-noise": f"Rows of {{layers}} share their noise (correlation {{value}}). {_REMOVABLE}",
+    "columns-share-noise": f"Columns of {{layers}} share their noise (correlation {{value}}). {_REMOVABLE}",
+    "layers-share-noise": f"The parameters {{layers}} share their noise (correlation {{value}}). {_REMOVABLE}",
+    "odd-row": "Row {line} of {layers} has {value} times the noise of the others.",
+    "odd-column": "Column {line} of {layers} has {value} times the noise of the others.",
+    # unchecked
+    "no-noise": "There is no noise to look at.",
+    "no-steps": "No step was recorded.",
+    "no-members": "The record names no members.",
+    "no-ids": _NO_IDS,
+    "members-left-out": "Only {counted} of {expected} members are listed. There may be others.",
+    "members-left-out-no-ids": f"Not all members are listed. {_NO_IDS}",
+    "some-parameters": "Only some of the parameters were recorded, and the gradient depends on all of them.",
+    "not-plain-descent": (
+        "The loop changes the parameters itself, and not by plain gradient descent on what was recorded. Something "
+        "else may have changed them as well."
+    ),
+    "told-apart-before": (
+        "Before the first recorded step the loss tells members from non-members (AUC {auc}). The model was trained on "
+        "them before, which no guarantee covers, or they are records of different kinds."
+    ),
+    "other-check-failed": "Not judged, because another check fails: {other}.",
+    "random-model": (
+        "The model drops units at random (layer {layers}), so its gradients cannot be computed again. Attacks on "
+        "gradients and this check find less than is there."
+    ),
+    "reduced-precision": (
+        "The model computed in {precision}, and rounding hides what this check looks for. Check a run in float32 that "
+        "is otherwise the same."
+    ),
+    "zero-gradient": "The members' mean gradient is zero at the checked steps.",
+    "none-to-clip": (
+        "No record of the checked steps has a gradient beyond the clip norm {norm}, so clipping does not show."
+    ),
+    "not-compared": "The members' gradients were not compared with the noise.",
+    "one-step": "One step is not enough to compare the noise of different steps.",
+}
+
+
+def title(outcome: CheckOutcome) -> str:
+    """What was checked."""
+    return _TITLES[outcome.check]
+
+
+def sentence(outcome: CheckOutcome) -> str:
+    """What was found, or why it could not be checked."""
+    found = outcome.finding
+    fault = next((one for one in SAMPLING_FAULTS if one == found), None)
+    if fault is not None:
+        value, expected = outcome.value or 0.0, outcome.expected or 0.0
+        return Contradiction(fault, value, expected, outcome.p_value, outcome.error).sentence
+    if found == "as-declared" and outcome.check == "scale":
+        return _scale(outcome)
+    if found == "as-declared" and outcome.check == "members":
+        return _members(outcome)
+    words = _OF_CHECK.get((outcome.check, found)) or _WORDS[found]
+    return words.format_map(_numbers(outcome) | _parts(outcome))
+
+
+def headline(check: RunCheck) -> str:
+    """The answer in one sentence, or two."""
+    left = len(check.unchecked)
+    if check.failed:
+        return f"The record does not match the declared run. {sentence(check.failed[0])}"
+    if left == len(check.outcomes):
+        return "The record could not be checked against the declared run."
+    rest = f" {left} of {len(check.outcomes)} checks could not be made." if left else ""
+    return f"The record matches the declared run in all that could be checked.{rest}"
+
+
+def unchecked(check: RunCheck | None) -> list[str]:
+    """What of a record that passed could not be checked, the same reason once."""
+    reasons: dict[str, list[str]] = {}
+    for one in check.unchecked if check is not None and check.passed else ():
+        reasons.setdefault(sentence(one), []).append(title(one).lower())
+    return [f"The record was not checked for {listed(titles)}. {why}" for why, titles in reasons.items()]
+
+
+def beyond_reach(check: RunCheck | None) -> str | None:
+    """Which faults the record would not show, in one sentence; None where nothing is known to be hidden."""
+    said = [] if check is None else [_hidden(one) for one in check.beyond_reach]
+    return f"Beyond the reach of this check: {listed(said)}." if said else None
+
+
+def _hidden(one: BeyondReach) -> str:
+    less = "" if one.up_to is None else f"less than {percent(min(one.up_to, 1.0), 'up')}"
+    return {
+        "noise-size": f"noise that is too small by {less}",
+        "scale": f"a gradient that is too large by {less}",
+        "clip-norm": f"a clip norm that is too large by {less}",
+        "own-size": "batches that are divided by their own size",
+        "records": f"{less} of the members replaced or with another label",
+        "inputs": "inputs that were changed a little, as augmentation does",
+        "steps": f"faults in the steps that were not computed again, {percent(one.up_to or 0.0, 'nearest')} of all",
+    }[one.fault]
+
+
+# -- sentences and their parts ----------------------------------------------------------------------------------------
+
+
+def _scale(outcome: CheckOutcome) -> str:
+    if outcome.error is not None:
+        return _WORDS["scale-factor"].format_map(_numbers(outcome) | _parts(outcome))
+    left = max((outcome.value or 1.0) - 1.0, 1.0e-16)
+    return f"The recorded gradient is the members' mean gradient, up to a relative error of {number(left, 'up')}."
+
+
+def _members(outcome: CheckOutcome) -> str:
+    if outcome.p_value is not None:
+        return "The recorded gradients follow from the listed members plus noise."
+    left = percent(min(outcome.value or 0.0, 1.0), "up")
+    return (
+        "The recorded gradients follow from the listed members, the model and the data. At most "
+        f"{left} of the largest contribution of one record is left."
+    )
+
+
+def _numbers(outcome: CheckOutcome) -> dict[str, str]:
+    """The numbers and names of an outcome, as sentences show them."""
+    value, between = outcome.value or 0.0, ""
+    if outcome.factor_low is not None and outcome.factor_high is not None:
+        low, high = number(outcome.factor_low, "down"), number(outcome.factor_high, "up")
+        between = f": the recorded gradient is {low} to {high} times the members' mean gradient"
+    return {
+        "value": number(value, "nearest"),
+        "counted": count(int(value)),
+        "size_of": number(abs(value), "up"),
+        "expected": count(int(outcome.expected or 0)),
+        "chance": chance(outcome.p_value or 0.0),
+        "error": "" if outcome.error is None else f", give or take {number(outcome.error, 'up')}",
+        "between": between,
+        "low": number(outcome.factor_low or 0.0, "nearest"),
+        "high": number(outcome.factor_high or 0.0, "nearest"),
+        "auc": number(outcome.auc or 0.0, "nearest"),
+        "norm": number(outcome.norm or 0.0, "nearest"),
+        "size": count(outcome.size or 0),
+        "steps": f"{count(outcome.steps or 0)} step{'s'[: outcome.steps != 1]}",
+        "clipped": count(outcome.steps or 0),
+        "of_steps": count(outcome.of_steps or 0),
+        "line": count(outcome.line or 0),
+        "layers": _some(outcome.layers),
+        "at": _some([count(index) for index in outcome.at_steps]),
+        "precision": outcome.precision or "",
+        "other": "" if outcome.other is None else _TITLES[outcome.other].lower(),
+        "free": "difference" if value > 0.0 else "sum",
+    }
+
+
+def _parts(outcome: CheckOutcome) -> dict[str, str]:
+    """Parts of sentences that depend on more than a number."""
+    steps, among = outcome.steps or 0, outcome.of_steps or 0
+    doubt = ""
+    if outcome.layers:
+        doubt = f" The model drops units at random (layer {_some(outcome.layers)}), which does not explain this."
+    elif outcome.precision is not None:
+        doubt = f" The model computed in {outcome.precision}, which does not explain this."
+    low, high = (number(factor or 0.0, "nearest") for factor in (outcome.factor_low, outcome.factor_high))
+    copies = ""
+    if outcome.records:
+        copies = f" {count(outcome.records)} are copies of others: a guarantee for one record does not cover two."
+    before = "Training before the recording would not show, and no guarantee covers it."
+    if outcome.auc is not None:
+        before = (
+            "Before the first step the loss does not tell members from non-members (AUC "
+            f"{number(outcome.auc, 'nearest')}). No guarantee covers training before the recording."
+        )
+    return {
+        "among": f", the most alike of {count(among)} among them" if among > steps else "",
+        "doubt": doubt,
+        "factors": f"by a factor of {low}" if low == high else f"by factors from {low} to {high}",
+        "copies": copies,
+        "before": before,
+        "outside": _outside(outcome),
+    }
+
+
+def _outside(outcome: CheckOutcome) -> str:
+    """When something changed the model outside the recorded steps."""
+    said = ["before the first recorded step"] if 0 in outcome.at_steps else []
+    if late := [count(index) for index in outcome.at_steps if index > 0]:
+        said.append(f"before {count(len(late))} of the later steps ({_some(late)})")
+    if outcome.layers:
+        said.append(f"after the last step ({_some(outcome.layers)})")
+    return "; ".join(said)
+
+
+def _some(names: tuple[str, ...] | list[str]) -> str:
+    """The first names, and how many more there are."""
+    more = [f"{count(len(names) - _MOST_NAMED)} more"] if len(names) > _MOST_NAMED else []
+    return listed([*names[:_MOST_NAMED], *more]) if names else ""
