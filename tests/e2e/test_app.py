@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,29 @@ def test_nobody_waits_and_the_computation_ends(port: int):
     assert status == 200 and "answer" in told
 
 
+def test_a_crowd_is_answered_or_told_when_to_ask_again(port: int):
+    """Pages are served whatever is being computed; a question is answered, or refused in a sentence."""
+
+    def one(number: int) -> tuple[int, str | None, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        try:
+            path = ("/static/app.js", "/answer")[number % 2]
+            method, body = ("GET", None) if number % 2 == 0 else ("POST", json.dumps(CIFAR).encode())
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.headers["Retry-After"], response.read()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(120) as crowd:
+        told = list(crowd.map(one, range(120)))
+    assert {status for status, _, _ in told[0::2]} == {200}
+    assert {status for status, _, _ in told[1::2]} <= {200, 503}
+    refused = [(again, json.loads(body)["problem"]) for status, again, body in told if status == 503]
+    assert set(refused) <= {("2", "Too many questions at once: this one is asked again soon.")}
+    assert len(refused) <= 60 - 32
+
+
 def test_a_port_in_use_is_one_sentence(port: int, folder: Path):
     command = [sys.executable, "-m", "gmip", "app", str(folder), "--port", str(port), "--no-browser"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -294,3 +318,32 @@ def test_the_second_page_opens_a_report(browser: Any, port: int):
         page.click("tbody a >> nth=0")
         page.wait_for_selector(".verdict")
         assert "/audits/" in page.url
+
+
+def test_a_planted_report_is_shut_in(browser: Any, tmp_path: Path):
+    """Its script does not run; even one that did could not read the other pages; our own report works."""
+    ours = tmp_path / "ours"
+    write_report(sample.three_runs(), ours)
+    write_report(sample.three_runs(), tmp_path / "planted")
+    evil = (
+        "<script>document.title = 'ran'; fetch('/audits').then(r => r.text()).then(t => location = '/?x=' + t)</script>"
+    )
+    (tmp_path / "planted" / "report.html").write_text(f"<!doctype html><title>still</title><p id=here>{evil}")
+    with running(tmp_path) as (port, _):
+        base = f"http://127.0.0.1:{port}/audits"
+        page = browser.new_page()
+        page.goto(base)
+        addresses = dict(zip(page.locator("tbody th small").all_text_contents(), hrefs(page), strict=True))
+        page.goto(f"http://127.0.0.1:{port}{addresses['planted']}")
+        page.wait_for_timeout(300)
+        assert page.title() == "still" and page.url.endswith(addresses["planted"])
+        assert page.evaluate("self.origin") == "null"
+        assert page.evaluate("fetch('/audits').then(() => 'read', () => 'refused')") == "refused"
+        page.goto(f"http://127.0.0.1:{port}{addresses['ours']}")
+        page.wait_for_selector(".print", state="attached")
+        assert page.locator(".needs-script").first.is_visible()
+        page.close()
+
+
+def hrefs(page: Any) -> list[str]:
+    return [link.get_attribute("href") for link in page.locator("tbody th a").all()]

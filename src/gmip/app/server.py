@@ -28,6 +28,7 @@ from gmip._html import theme
 from gmip.app.audits import audits_page, find_audits, read_report
 from gmip.app.calculator import calculator_page
 from gmip.errors import InvalidArgument
+from gmip.report.html import script_digest
 
 __all__ = [
     "HOST",
@@ -127,7 +128,7 @@ async def _nobody() -> bool:
 class Workers:
     """A few worker processes; each computes one answer at a time and is replaced when it had to be stopped."""
 
-    def __init__(self, count: int = 2, *, most_waiting: int = 16, limit: float = 120.0) -> None:
+    def __init__(self, count: int = 2, *, most_waiting: int = 32, limit: float = 120.0) -> None:
         self._idle = [_Worker() for _ in range(count)]
         self._free = asyncio.Semaphore(count)
         self._waiting, self._most_waiting, self._limit = 0, most_waiting, limit
@@ -179,10 +180,6 @@ _POLICY: Final = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_REPORT_POLICY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
-)
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -190,7 +187,17 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_RETRY: Final = 2  # seconds after which to ask again
 _STATIC: Final = {"app.js": "text/javascript", "app.css": "text/css"}
+
+
+def _report_policy() -> str:
+    """For the page of a file that anybody may have written: an origin of its own (what `gmip app` serves is out of its
+    reach), no network, no forms, and no script but that of this gmip's reports."""
+    return (
+        "sandbox allow-scripts allow-modals; default-src 'none'; connect-src 'none'; style-src 'unsafe-inline'; "
+        f"script-src '{script_digest()}'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
 
 
 class _OnlyHere:
@@ -280,21 +287,23 @@ def make_app(folder: Path | None = None, *, workers: int = 2) -> ASGIApp:
         try:
             found = await pool[0].ask(form, _waits(request))
         except Busy:
-            return _problem(503, "Too many questions at once: wait for an answer.")
+            refused = _problem(503, "Too many questions at once: this one is asked again soon.")
+            refused.headers["Retry-After"] = str(_RETRY)
+            return refused
         except Stopped:
             return _problem(503, "The computation was stopped.")
         except EOFError:
             return _problem(503, "The computation ended without an answer: type more moderate numbers.")
         return JSONResponse(found, status_code=200 if "answer" in found else 422)
 
-    async def audits(request: Request) -> Response:
+    def audits(request: Request) -> Response:
         return HTMLResponse(audits_page(find_audits(_folder(folder))))
 
-    async def report(request: Request) -> Response:
+    def report(request: Request) -> Response:
         text = read_report(_folder(folder), request.path_params["key"])
         if text is None:
             raise HTTPException(404)
-        return HTMLResponse(text, headers={"Content-Security-Policy": _REPORT_POLICY})
+        return HTMLResponse(text, headers={"Content-Security-Policy": _report_policy()})
 
     return _OnlyHere(
         Starlette(
@@ -373,7 +382,6 @@ def serve(folder: Path | None, *, port: int | None, browser: bool, say: Callable
         h11_max_incomplete_event_size=_MOST_BYTES,
         timeout_keep_alive=5,
         timeout_graceful_shutdown=1,
-        limit_concurrency=64,
         ws="none",
     )
     with contextlib.suppress(KeyboardInterrupt):

@@ -13,11 +13,11 @@ from gmip.report.answer_box import answer_box, icon, marks, reasons
 from gmip.report.exposure_chart import exposure_chart
 from gmip.report.figures import figure_html
 from gmip.report.overlay import overview_figure
-from gmip.report.page import asset, bullets, command, folded, page, scroll, table_html
+from gmip.report.page import asset, bullets, command, digest, folded, page, scroll, table_html
 from gmip.report.run_parts import PARTS, Part, part_html
 from gmip.report.summary import summary_section
 
-__all__ = ["to_html"]
+__all__ = ["script_digest", "to_html"]
 
 _STANDING_NOTES = (
     "Proved: a theorem, under the assumptions listed. Approximation: a formula that is close, but can be too high or "
@@ -53,8 +53,17 @@ def to_html(result: AuditResult, *, shared: bool = False) -> str:
         tag("footer", tag("p", "Written by gmip. " + (_SHARED if shared else _PRIVATE))),
         summary_section(result),
         style=asset("style.css") + asset("what_if.css"),
-        script=asset("script.js") + asset("what_if.js"),
+        script=_script(),
     )
+
+
+def script_digest() -> str:
+    """The script of our reports, as a policy (Content-Security-Policy) names it."""
+    return digest(_script())
+
+
+def _script() -> str:
+    return asset("script.js") + asset("what_if.js")
 
 
 def _title(result: AuditResult) -> str:

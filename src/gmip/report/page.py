@@ -9,7 +9,7 @@ from importlib.resources import files
 from gmip._html import Html, join, tag, theme
 from gmip.report.tables import Cell, Table
 
-__all__ = ["asset", "bullets", "command", "folded", "page", "scroll", "table_html"]
+__all__ = ["asset", "bullets", "command", "digest", "folded", "page", "scroll", "table_html"]
 
 _LONGEST_WORD = 24
 
@@ -23,8 +23,8 @@ def page(title: str, *body: Html, style: str, script: str = "") -> str:
     """A whole page of these elements: no network, and nothing runs but our style, `style` and the script, by
     their hashes."""
     style = theme() + style
-    policy = f"default-src 'none'; style-src '{_digest(style)}'; "
-    policy += f"script-src '{_digest(script)}'; " if script else ""
+    policy = f"default-src 'none'; style-src '{digest(style)}'; "
+    policy += f"script-src '{digest(script)}'; " if script else ""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -45,7 +45,8 @@ def page(title: str, *body: Html, style: str, script: str = "") -> str:
     return f"<!doctype html>\n{tag('html', head, whole, lang='en')}\n"
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """How a policy (Content-Security-Policy) names a script or a style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 

@@ -112,6 +112,8 @@ async function ask() {
     const told = await response.json();
     if (told.answer) show(told.answer);
     else complain(told.field, told.problem);
+    const again = Number(response.headers.get("Retry-After"));
+    if (again && inFlight === mine) timer = setTimeout(ask, 1000 * again); // until then a change of a value asks sooner
   } catch (error) {
     if (mine.signal.reason === "cancelled") complain(null, "Cancelled: change a value to ask again.");
     else if (error.name !== "AbortError" && !mine.signal.aborted)
