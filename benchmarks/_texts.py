@@ -11,7 +11,7 @@ from torch import nn
 
 from gmip.attacks import Attack, Loss, MinK, Reference
 from gmip.tasks import Examples, Task
-from gmip.tasks.sequences import next_token_loss
+from gmip.tasks.inputs import next_token_loss
 from gmip.trace import Trace
 from gmip.training import train
 from gmip.vocabulary import Recipe

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.errors import GmipWarning
-from gmip.tasks.inputs import answer
-from gmip.tasks.sequences import next_token_loss
+from gmip.tasks.inputs import answer, next_token_loss
 from gmip.tasks.task import Examples, cross_entropy
 
 CLASSES = 4

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gmip.accounting.composition import group_susceptibilities, stochastic_composition
 from gmip.accounting.gaussian_pair import ChiSquared
-from gmip.accounting.stochastic import group_susceptibilities, stochastic_composition
 from gmip.accounting.tradeoff import TradeOff
 from gmip.report.tables import Cell, Table
 from gmip.stats.roc import auc, tpr_at_fpr

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from gmip.accounting.account import mu_per_step as mu_per_step
     from gmip.accounting.calibrate import calibrate as calibrate
     from gmip.accounting.composition import compose as compose
+    from gmip.accounting.composition import stochastic_composition as stochastic_composition
     from gmip.accounting.families import EpsilonDelta as EpsilonDelta
     from gmip.accounting.families import Gaussian as Gaussian
     from gmip.accounting.families import PiecewiseLinear as PiecewiseLinear
     from gmip.accounting.gaussian_pair import ChiSquared as ChiSquared
     from gmip.accounting.gaussian_pair import GaussianPair as GaussianPair
     from gmip.accounting.gaussian_pair import spectral_step as spectral_step
-    from gmip.accounting.stochastic import stochastic_composition as stochastic_composition
     from gmip.accounting.tradeoff import TradeOff as TradeOff
     from gmip.attacks import CFD as CFD
     from gmip.attacks import CFDLRT as CFDLRT
@@ -74,10 +74,9 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "gmip.accounting.account": ("account", "mu_per_step"),
     "gmip.accounting.calibrate": ("calibrate",),
-    "gmip.accounting.composition": ("compose",),
+    "gmip.accounting.composition": ("compose", "stochastic_composition"),
     "gmip.accounting.families": ("EpsilonDelta", "Gaussian", "PiecewiseLinear"),
     "gmip.accounting.gaussian_pair": ("ChiSquared", "GaussianPair", "spectral_step"),
-    "gmip.accounting.stochastic": ("stochastic_composition",),
     "gmip.accounting.tradeoff": ("TradeOff",),
     "gmip.auditing": ("AuditResult", "audit_predictions", "audit_scores"),
     "gmip.errors": (

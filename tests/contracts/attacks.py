@@ -25,7 +25,7 @@ from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
 from gmip.tasks import Examples, Task
-from gmip.tasks.sequences import next_token_loss
+from gmip.tasks.inputs import next_token_loss
 from gmip.trace import Trace
 from gmip.training import record
 from gmip.vocabulary import Recipe

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from gmip.accounting.account import BOUNDS, COMPOSITIONS, account
-from gmip.accounting.composition import Maximum, compose
+from gmip.accounting.composition import Maximum, compose, stochastic_composition
 from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair, spectral_step
-from gmip.accounting.stochastic import stochastic_composition
 from gmip.accounting.tradeoff import Symmetrised, TradeOff
 from gmip.vocabulary import NoisySGD
 from tests.contracts.tradeoff import RATES, OrderContract, TradeOffContract

@@ -17,7 +17,7 @@ from scipy import stats as scipy_stats
 from scipy.special import ndtr
 
 import gmip
-from gmip.accounting.stochastic import group_susceptibilities
+from gmip.accounting.composition import group_susceptibilities
 from gmip.attacks.glir import GlirOutcome, Play, View, glir_scores
 from gmip.stats import GaussianModel, auc, logistic_calibration, tpr_at_fpr
 

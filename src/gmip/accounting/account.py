@@ -10,11 +10,10 @@ from gmip import _validate as check
 from gmip.accounting._epoch import coarsely, epoch_atoms
 from gmip.accounting._loss import Atoms
 from gmip.accounting.claims import gdp_claim, gmip_claim
-from gmip.accounting.composition import Composed, Maximum, clt_mu, compose
+from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, group_susceptibilities
 from gmip.accounting.families import Discrete, Gaussian
 from gmip.accounting.random_record import random_record
 from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step, unknown_others
-from gmip.accounting.stochastic import group_susceptibilities
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import ANY, NOTIONS, NoisySGD, Notion, Susceptibility

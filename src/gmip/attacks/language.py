@@ -18,7 +18,7 @@ from gmip.attacks.signals import answers, losses, released_model
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
-from gmip.tasks.sequences import masked_token_loss, next_token_loss, token_losses
+from gmip.tasks.inputs import masked_token_loss, next_token_loss, token_losses
 from gmip.trace import Trace, fingerprint
 from gmip.training.loop import initial_model
 from gmip.training.models import unwrapped
@@ -104,7 +104,7 @@ def _shift(task: Task, logits: Tensor, labels: Tensor) -> int:
     raise InvalidArgument(
         f"The loss of task {task.name!r} is neither the mean over next tokens nor that over masked ones, so it is "
         "unknown which logits belong to which label",
-        remedy="give the task next_token_loss or masked_token_loss of gmip.tasks.sequences",
+        remedy="give the task next_token_loss or masked_token_loss of gmip.tasks.inputs",
     )
 
 

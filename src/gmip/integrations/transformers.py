@@ -23,8 +23,7 @@ from transformers import TrainerCallback
 from gmip.errors import GmipWarning, UnsupportedModel
 from gmip.integrations.accumulation import Accumulation, loader_facts
 from gmip.tasks import Examples, Task, load
-from gmip.tasks.inputs import logits, rows_of
-from gmip.tasks.sequences import IGNORED, masked_token_loss, next_token_loss
+from gmip.tasks.inputs import IGNORED, logits, masked_token_loss, next_token_loss, rows_of
 from gmip.training import Recorder, record
 from gmip.training.quiet_hook import QuietHook
 

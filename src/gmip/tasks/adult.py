@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from gmip.errors import DataUnavailable
-from gmip.tasks._tables import examples, scaling
+from gmip.tasks.records import examples, scaling
 from gmip.tasks.sources import DataFile, read
 from gmip.tasks.task import Task
 from gmip.vocabulary import Recipe

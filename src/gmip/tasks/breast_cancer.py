@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from gmip.tasks._tables import examples, random_split, scaling
+from gmip.tasks.records import examples, random_split, scaling
 from gmip.tasks.task import Task
 from gmip.vocabulary import Recipe
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from torch import nn
 
-from gmip.tasks._tables import examples, random_split
+from gmip.tasks.records import examples, random_split
 from gmip.tasks.task import Task
 from gmip.vocabulary import Recipe
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from gmip.tasks._tables import examples, labelled_bits, random_split
+from gmip.tasks.records import examples, labelled_bits, random_split
 from gmip.tasks.sources import DataFile, only_member, read
 from gmip.tasks.task import Task
 from gmip.vocabulary import Recipe

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gmip._progress import bars
 from gmip.store import Entry
 from gmip.tasks import cache
-from gmip.tasks._tables import labelled_bits, scaling
+from gmip.tasks.records import labelled_bits, scaling
 from gmip.tasks.sources import DataFile, only_member, read
 from gmip.tasks.task import Examples, Task, cross_entropy
 from gmip.vocabulary import Recipe

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from gmip.accounting.account import account, mu_per_step
-from gmip.accounting.composition import clt_mu
+from gmip.accounting.composition import clt_mu, stochastic_composition
 from gmip.accounting.families import Gaussian
 from gmip.accounting.gaussian_pair import ChiSquared
 from gmip.accounting.step import _unknown_in_batch, corollary_mu
-from gmip.accounting.stochastic import stochastic_composition
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import NoisySGD
 

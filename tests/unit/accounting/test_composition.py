@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from gmip.accounting.account import account
-from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, subsampled_clt_mu
+from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, stochastic_composition, subsampled_clt_mu
 from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair
-from gmip.accounting.stochastic import stochastic_composition
 from gmip.vocabulary import NoisySGD
 
 RATES = np.array([0.0, 1.0e-6, 1.0e-3, 0.05, 0.3, 0.5, 0.9, 0.999, 1.0])

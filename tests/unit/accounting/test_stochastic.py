@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from gmip.accounting.composition import MAX_GROUPS, group_susceptibilities, stochastic_composition
 from gmip.accounting.families import EpsilonDelta, Gaussian
-from gmip.accounting.stochastic import MAX_GROUPS, group_susceptibilities, stochastic_composition
 from gmip.errors import InvalidArgument
 
 RATES = np.concatenate([[0.0], ndtr(np.linspace(-5.0, 5.0, 51)), [1.0]])

@@ -20,8 +20,7 @@ from gmip.attacks import Decode, Loss, MinK, Reference, language
 from gmip.errors import GmipError, InvalidArgument
 from gmip.stats.roc import auc
 from gmip.tasks import Examples, Task, cross_entropy
-from gmip.tasks.inputs import answer
-from gmip.tasks.sequences import masked_token_loss, next_token_loss
+from gmip.tasks.inputs import answer, masked_token_loss, next_token_loss
 from gmip.trace import Trace
 from gmip.training import record
 from gmip.vocabulary import Recipe

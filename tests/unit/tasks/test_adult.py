@@ -12,8 +12,8 @@ from torch import nn
 
 from gmip.errors import DataUnavailable
 from gmip.tasks import adult as module
-from gmip.tasks._tables import scaling
 from gmip.tasks.adult import FILES, adult, encode, parse_rows, random_features
+from gmip.tasks.records import scaling
 from gmip.tasks.sources import DataFile, checksum, read
 from tests.unit.tasks.real import need
 

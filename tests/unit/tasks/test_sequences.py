@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gmip.tasks.sequences import masked_token_loss, next_token_loss
+from gmip.tasks.inputs import masked_token_loss, next_token_loss
 
 
 def test_the_mean_over_the_tokens_that_are_asked_for() -> None:
