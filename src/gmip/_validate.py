@@ -112,6 +112,12 @@ def seed(value: Any) -> int:
     return int(value)
 
 
+def instance(name: str, value: Any, kind: type) -> None:
+    """Raises unless `value` is of that type."""
+    if not isinstance(value, kind):
+        raise InvalidArgument(f"must be a {kind.__name__}, not {type(value).__name__}", argument=name, value=value)
+
+
 def probability(name: str, value: Any, *, open_low: bool = False, open_high: bool = False) -> float:
     """A number in [0, 1], the ends left out where said."""
     result = number(name, value)

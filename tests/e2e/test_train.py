@@ -97,7 +97,7 @@ def test_trains_records_and_says_so(run, task, tmp_path):
     trace = Trace.open(out)
     trace.verify()
     assert trace.complete and len(trace) == 40
-    assert trace.header.recipe["seed"] == result["seed"] == 3
+    assert trace.header.provenance.seed == result["seed"] == 3
     (taken,) = trace.runs()
     assert taken.noise_std == pytest.approx(planned.noise_std, rel=1e-12)
     assert taken.replace(noise_std=planned.noise_std) == planned

@@ -178,7 +178,10 @@ def _attack(attack: AttackOutcome) -> Named:
         named |= _under(f"tpr at fpr/{rate}", _estimate(tpr))
     named |= {f"lower bound on mu by {one.method}": one.mu for one in attack.mu_bounds}
     named |= _under("roc", _curve(attack.roc)) | _under("band", _band(attack.band))
-    return named | _under("fact", {name: fact for name, fact in attack.facts.items() if name not in _PLACES})
+    facts: Named = {name: fact for name, fact in attack.facts.items() if name not in _PLACES}
+    if attack.guessed_seed is not None:
+        facts["guessed_seed"] = attack.guessed_seed
+    return named | _under("fact", facts)
 
 
 def _answer(answer: AttackerAnswer) -> Named:

@@ -111,6 +111,7 @@ class LiRA(ShadowAttack):
                 "variance": self.variance,
             }
             | self._shadow_facts(found.shadows),
+            cut_short=self._cut_short(found.shadows),
         )
 
     def _standardised(self, found: Seen, signal: Confidence) -> tuple[Array, Array]:

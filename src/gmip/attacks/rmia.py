@@ -97,6 +97,7 @@ class RMIA(ShadowAttack):
                 "population": z,
             }
             | self._shadow_facts(found.shadows),
+            cut_short=self._cut_short(found.shadows),
         )
 
 

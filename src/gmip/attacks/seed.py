@@ -13,7 +13,7 @@ from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.stats.scores import GUESSED_SEED
+from gmip.stats.scores import Fact
 from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training.loop import initial_model
@@ -67,7 +67,7 @@ class Seed(Attack):
         return all(run.recorded and run.seeded for run in runs)
 
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
-        if trace.header.recipe.get("task") != task.name:
+        if trace.header.provenance.task != task.name:
             raise InvalidArgument(
                 f"{trace.path} is not a run of gmip train on task {task.name!r}, so its members do not follow from a "
                 "seed",
@@ -78,7 +78,7 @@ class Seed(Attack):
                 f"{trace.path} does not hold the weights before the first step, which attack 'seed' compares",
                 remedy="leave it out",
             )
-        members_seed = trace.header.recipe.get("split_seed")
+        members_seed = trace.header.provenance.split_seed
         if members_seed is None:
             found = self._search(task, trace, progress)
         else:
@@ -86,8 +86,8 @@ class Seed(Attack):
         inside = np.zeros(len(who.ids))
         if found is not None:
             inside[np.isin(who.ids, task.split(trace.header.dataset_size, found).members)] = 1.0
-        facts = {} if found is None else {GUESSED_SEED: found}
-        return ScoreSet(ids=who.ids, scores=inside, attack=self.name, facts={**facts, "tries": self._count()})
+        tries: dict[str, Fact] = {"tries": self._count()}
+        return ScoreSet(ids=who.ids, scores=inside, attack=self.name, guessed_seed=found, facts=tries)
 
     def _count(self) -> int:
         return len(self._seeds())
@@ -97,7 +97,7 @@ class Seed(Attack):
 
     def _search(self, task: Task, trace: Trace, progress: Progress) -> int | None:
         """The seed whose initial weights are the published ones, bit for bit."""
-        fix = bool(trace.header.recipe.get("fix"))
+        fix = trace.header.provenance.options.fix
         names = [spec.name for spec in trace.header.parameters]
         published = trace.named(trace[0].parameters)
         seeds = self._seeds()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from gmip.attacks.attack import Attack, Parties
 from gmip.attacks.shadow import Shadows, ShadowSet, Signal, shadow_set
 from gmip.attacks.signals import Confidence, released_model
-from gmip.attacks.work import CUT_SHORT, Work
+from gmip.attacks.work import Work
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats.scores import Fact
 from gmip.tasks import Examples, Task
@@ -93,8 +93,11 @@ class ShadowAttack(Attack):
 
     def _shadow_facts(self, models: ShadowSet) -> dict[str, Fact]:
         """What every such attack tells about its shadow models."""
-        facts: dict[str, Fact] = {"shadows": len(models), "folder": str(models.path)}
-        return facts | ({CUT_SHORT: True} if len(models) < self.shadows.count else {})
+        return {"shadows": len(models), "folder": str(models.path)}
+
+    def _cut_short(self, models: ShadowSet) -> bool:
+        """Whether there was no time for all of the shadow models."""
+        return len(models) < self.shadows.count
 
     def _check_counts(
         self, ids: NDArray[np.int64], count: Array, *, inside: bool, needed: int, spread: bool, online: bool = False

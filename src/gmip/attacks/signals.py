@@ -59,7 +59,7 @@ def released_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Modul
             remedy="let the run end, or attack its gradients (glir)",
         )
     # In eval mode BatchNorm does not mix examples, and only then is the model asked.
-    model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix")), checked=False)
+    model = initial_model(task, 0, fix=trace.header.provenance.options.fix, checked=False)
     try:
         load_state(model, with_base_weights(model, _tensors(state), trace))
     except (KeyError, RuntimeError) as error:
@@ -77,7 +77,7 @@ def run_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Module:
     Frozen parameters and buffers are those of the trace's trained model. A run that did not end has none: then they are
     those that `make_model` gives.
     """
-    model = initial_model(task, 0, fix=bool(trace.header.recipe.get("fix")))
+    model = initial_model(task, 0, fix=trace.header.provenance.options.fix)
     state = with_base_weights(model, _tensors(trace.final_state() or {}), trace)
     trained = {spec.name for spec in trace.header.parameters}
     with torch.no_grad():

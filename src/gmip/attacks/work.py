@@ -13,9 +13,7 @@ from gmip._progress import Progress, silent
 from gmip.errors import InvalidArgument
 from gmip.store import NOWHERE, Store
 
-__all__ = ["CUT_SHORT", "Budget", "Work", "as_seconds"]
-
-CUT_SHORT: Final = "cut_short"  # the fact by which an attack says that it left something out to be in time
+__all__ = ["Budget", "Work", "as_seconds"]
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 

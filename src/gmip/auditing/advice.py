@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gmip._numbers import count, percent, rate, typed
@@ -19,13 +20,42 @@ from gmip.accounting.alternative_words import (
 from gmip.accounting.alternatives import Alternative, Ways, alternatives
 from gmip.auditing.advice_schema import Advice, Way
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Verdict
-from gmip.stats.scores import GUESSED_SEED
-from gmip.vocabulary import NoisySGD, PrivacyTarget, Rate
+from gmip.vocabulary import NoisySGD, PrivacyTarget, Rate, Recipe
 
-__all__ = ["advise", "ranked"]
+__all__ = ["TrainingCommand", "advise", "ranked"]
 
 _SECONDS: Final = 20.0  # for all ways to the target: shuffled epochs of long runs are left out one by one
 _TRAINED: Final = ("noise_std", "clip_norm", "batch_size", "num_steps")  # what gmip train changes on the same data
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCommand:
+    """The `gmip train` of a run; `task` as the command line names it, `fix` for --fix-model."""
+
+    task: str
+    recipe: Recipe
+    fix: bool = False
+
+    def changed(self, changes: Mapping[str, Any], *, out: str) -> str:
+        """The same training with these changes; the seed is left out, so that a secret one is drawn."""
+        now = dataclasses.asdict(self.recipe) | dict(changes)
+        options = {
+            "task": shlex.quote(self.task),
+            "dataset-size": now["dataset_size"],
+            "batch-size": now["batch_size"],
+            "steps": now["num_steps"],
+            "sampling": now["sampling"],
+            "optimizer": now["optimizer"],
+            "learning-rate": typed(now["learning_rate"]),
+            "clip": "none" if now["clip_norm"] is None else typed(now["clip_norm"]),
+            "noise-std": typed(now["noise_std"]),
+        }
+        said = [f"--{name} {value}" for name, value in options.items()]
+        for name, value in now["optimizer_options"].items():
+            said.append(f"--optimizer-option {shlex.quote(f'{name}={json.dumps(value)}')}")
+        if self.fix:
+            said.append("--fix-model")
+        return f"gmip train {' '.join(said)} --out {out}"
 
 
 def advise(
@@ -34,7 +64,7 @@ def advise(
     attacks: Sequence[AttackOutcome],
     *,
     goal: Rate,
-    recipe: Mapping[str, Any] | None = None,
+    trained_by: TrainingCommand | None = None,
     answer: AttackerAnswer | None = None,
 ) -> tuple[Advice, ...]:
     """Sentences in the order of what matters.
@@ -43,8 +73,7 @@ def advise(
     ----------
     runs : what ran, phase after phase; empty: how the model was trained is not known.
     goal : what is good enough.
-    recipe : as in the trace of `gmip train`, with the `task` as the command line names it; None: it was not trained by
-        that command.
+    trained_by : the command that trained the run; None: it was not `gmip train`.
     answer : about the strongest attacker that was tried, whose target the ways are to reach; None: about one who holds
         no list of members.
     """
@@ -60,7 +89,7 @@ def advise(
                 "membership; if so, the training does not do what was promised: find out why, train and audit again."
             )
         )
-    if any(GUESSED_SEED in one.facts for one in attacks):
+    if any(one.guessed_seed is not None for one in attacks):
         said.append(
             Advice(
                 text="The seed can be guessed, and it reveals the members: train without --seed, so that a secret one "
@@ -72,7 +101,7 @@ def advise(
     elif answer is not None and answer.target == "guaranteed":
         said.append(Advice(text=f"Nothing to do for the target: a bound keeps {_goal(goal)}."))
     else:
-        said += _towards(runs, goal, recipe, answer)
+        said += _towards(runs, goal, trained_by, answer)
     if verdict.kind == "inconclusive" and verdict.candidates_needed is not None:
         said.append(
             Advice(
@@ -110,7 +139,7 @@ def _goal(goal: Rate) -> str:
 def _towards(
     runs: Sequence[NoisySGD],
     goal: Rate,
-    recipe: Mapping[str, Any] | None,
+    trained_by: TrainingCommand | None,
     answer: AttackerAnswer | None,
 ) -> list[Advice]:
     """The ways to the goal, by the accountant: those that prove it first."""
@@ -119,7 +148,7 @@ def _towards(
     ways = alternatives(runs, target, seconds=_SECONDS)
     ways = dataclasses.replace(ways, open=tuple(sorted(ways.open, key=lambda way: way.curve.kind != "bound")))
     said = [Advice(text=text) for text in (_as_it_is(ways, wanted), _lead(ways)) if text]
-    said += [_advice(way, ways, recipe) for way in ways.open]
+    said += [_advice(way, ways, trained_by) for way in ways.open]
     if any(one.change == "noise" for one in ways.closed) and any(run.clip_norm is None for run in runs):
         said.append(
             Advice(
@@ -129,8 +158,8 @@ def _towards(
         )
     if ways.closed:
         said.append(Advice(text=closed_sentence(ways.closed)))
-    if recipe is not None and not ways.met:
-        task, size = shlex.quote(str(recipe["task"])), recipe["dataset_size"]
+    if trained_by is not None and not ways.met:
+        task, size = shlex.quote(trained_by.task), trained_by.recipe.dataset_size
         said.append(
             Advice(
                 text="Each way changes one thing. gmip tune searches clipping norm, learning rate, batch size and "
@@ -163,15 +192,15 @@ def _lead(ways: Ways) -> str:
     return "None of the ways here guarantees the target: they are forecasts." if ways.open else ""
 
 
-def _advice(way: Alternative, ways: Ways, recipe: Mapping[str, Any] | None) -> Advice:
+def _advice(way: Alternative, ways: Ways, trained_by: TrainingCommand | None) -> Advice:
     name, what = NAMES[way.change], setting_words(way, ways.runs)
     changes = {}
     if len(ways.runs) == 1:
         before, after = (dataclasses.asdict(run) for run in (ways.runs[0], way.runs[0]))
         changes = {name: value for name, value in after.items() if value != before[name] and name != "rank"}
     command = None
-    if recipe is not None and changes and set(changes) <= set(_TRAINED):
-        command = _train_command(recipe, changes, way.change)
+    if trained_by is not None and changes and set(changes) <= set(_TRAINED):
+        command = trained_by.changed(changes, out=f"runs/{way.change}")
     return Advice(
         text=f"{name}: {what}. {reached(way, ways.target).capitalize()}.",
         command=command or calculator_command(way, ways),
@@ -185,28 +214,6 @@ def _advice(way: Alternative, ways: Ways, recipe: Mapping[str, Any] | None) -> A
             for_whom=way.curve.for_whom,
         ),
     )
-
-
-def _train_command(recipe: Mapping[str, Any], changes: Mapping[str, Any], out: str) -> str:
-    """The same training with these changes; the seed is left out, so that a secret one is drawn."""
-    now = {**recipe, **changes}
-    options = {
-        "task": shlex.quote(str(now["task"])),
-        "dataset-size": now["dataset_size"],
-        "batch-size": now["batch_size"],
-        "steps": now["num_steps"],
-        "sampling": now["sampling"],
-        "optimizer": now["optimizer"],
-        "learning-rate": typed(now["learning_rate"]),
-        "clip": "none" if now["clip_norm"] is None else typed(now["clip_norm"]),
-        "noise-std": typed(now["noise_std"]),
-    }
-    said = [f"--{name} {value}" for name, value in options.items()]
-    for name, value in now["optimizer_options"].items():
-        said.append(f"--optimizer-option {shlex.quote(f'{name}={json.dumps(value)}')}")
-    if now.get("fix"):
-        said.append("--fix-model")
-    return f"gmip train {' '.join(said)} --out runs/{out}"
 
 
 def ranked(advice: Sequence[Advice]) -> tuple[Advice, ...]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from gmip._progress import Progress
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.advice import advise
+from gmip.auditing.advice import TrainingCommand, advise
 from gmip.auditing.advice_schema import Advice
 from gmip.auditing.attacker_answers import attacker_answers, leading_attack, with_groups
 from gmip.auditing.exposure_grid import what_if
@@ -76,10 +76,11 @@ class Criteria:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scored:
-    """What one attack found in one run, how long it took, and of what it warned."""
+    """What one attack found in one run, how long it took, of what it warned, and the seconds that all attacks had."""
 
     scores: ScoreSet
     seconds: float = 0.0
+    budget: float | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -138,8 +139,7 @@ class Evidence:
     same_scale : whether scores of different repetitions can be compared.
     check : of the record, where there is one.
     norms : of the candidates' own gradients, where they are known.
-    recipe : as in the trace of `gmip train`, with the `task` as the command line names it; None: it was not trained by
-        that command.
+    trained_by : the command that trained the run; None: it was not `gmip train`.
     name_of : what candidates with these ids are called by those who know them.
     left_out : attacks that could not run.
     warnings : what else limits the evidence as a whole.
@@ -157,7 +157,7 @@ class Evidence:
     same_scale: bool = True
     check: RunCheck | None = None
     norms: OwnNorms | None = None
-    recipe: Mapping[str, Any] | None = None
+    trained_by: TrainingCommand | None = None
     name_of: Callable[[NDArray[Any]], list[Any]] | None = None
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -316,6 +316,8 @@ def _outcomes(
                 delta=criteria.delta,
                 seconds=sum(one.seconds for one in attack.found),
                 facts=attack.first.facts,
+                guessed_seed=attack.first.guessed_seed,
+                cut_short=attack.first.cut_short,
                 notes=_once(words for one in attack.found for words in one.warnings),
                 seed=criteria.seed,
             )
@@ -344,7 +346,7 @@ def _advice(
     mend = (Advice(text=_MEND),) if judged.unmatched else ()
     if judged.unmatched and judged.kind != "exposed":
         return mend
-    return *mend, *advise(evidence.runs, judged, outcomes, goal=goal, recipe=evidence.recipe, answer=answer)
+    return *mend, *advise(evidence.runs, judged, outcomes, goal=goal, trained_by=evidence.trained_by, answer=answer)
 
 
 def _once(*words: Iterable[str]) -> tuple[str, ...]:

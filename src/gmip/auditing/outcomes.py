@@ -43,6 +43,8 @@ def attack_outcome(
     seed: int,
     sees: Sees = "gradients",
     attacker_knows: float = 0.0,
+    guessed_seed: int | None = None,
+    cut_short: bool = False,
 ) -> AttackOutcome:
     """What an attack found in the runs of one recipe.
 
@@ -93,6 +95,8 @@ def attack_outcome(
         turned=found.auc.upper < 0.5 and is_turned(pooled, confidence=shared, seed=seed),
         exceeds_claim=p_value is not None and p_value < 1.0 - shared,
         ties=tie_blocks(shown.members, shown.non_members),
+        guessed_seed=guessed_seed,
+        cut_short=cut_short,
         facts=dict(facts),
         notes=tuple(notes),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.advice import TrainingCommand
 from gmip.auditing.groups import Groups
 from gmip.auditing.individual_promises import OwnNorms
 from gmip.auditing.judge import AttackEvidence, Evidence, Labels, Scored
@@ -67,8 +68,10 @@ def recorded_evidence(
     """
     trace = traces[0]
     runs = trace.runs()
-    known = trace.header.recipe  # of `gmip train`; another loop may have left anything
-    trained = task_source is not None and known.get("task") == task and "learning_rate" in known
+    known = trace.header.provenance
+    trained = None
+    if task_source is not None and known.task == task and trace.header.recipe is not None:
+        trained = TrainingCommand(task=task_source, recipe=trace.header.recipe, fix=known.options.fix)
 
     def labels(repeat: int, scores: ScoreSet) -> Labels:
         groups = None if group_of is None else group_of(scores.ids)
@@ -97,7 +100,7 @@ def recorded_evidence(
         grouped_by=None if group_of is None else grouped_by,
         check=check,
         norms=norms,
-        recipe={**known, "task": task_source} if trained else None,
+        trained_by=trained,
         name_of=name_of,
         left_out=tuple(left_out),
         warnings=tuple(warnings),
@@ -111,10 +114,9 @@ def _inside(trace: Trace, scores: ScoreSet) -> NDArray[np.bool_]:
 
 
 def _facts(trace: Trace, run: NoisySGD | None, accuracies: Mapping[str, float | None]) -> RunFacts:
-    header, known = trace.header, trace.header.recipe
+    header, recipe = trace.header, trace.header.recipe
     if run is None:  # what the header says beyond this is the task's recipe, not what was run
         return RunFacts(num_params=header.num_params).model_copy(update=dict(accuracies))
-    rate = known.get("learning_rate")
     return RunFacts(
         dataset_size=header.dataset_size,
         batch_size=header.batch_size,
@@ -124,8 +126,8 @@ def _facts(trace: Trace, run: NoisySGD | None, accuracies: Mapping[str, float | 
         clip_norm=header.clip_norm,
         noise_std=run.noise_std,
         noise_multiplier=run.noise_multiplier if run.noise_std > 0.0 else None,
-        optimizer=known.get("optimizer") if isinstance(known.get("optimizer"), str) else None,
-        learning_rate=float(rate) if isinstance(rate, (int, float)) else None,
+        optimizer=None if recipe is None else recipe.optimizer,
+        learning_rate=None if recipe is None else recipe.learning_rate,
         complete=trace.complete,
         recorded_params=header.recorded_params if header.recorded_params < header.num_params else None,
         **accuracies,

@@ -376,6 +376,8 @@ class AttackOutcome(Frozen):
     exceeds_claim: bool = False  # refuted, at the audit's confidence for all attacks together
     # Blocks of at least 1% of the candidates that share a score, as shares of all of them, ranked from low to high.
     ties: tuple[tuple[Share, Share], ...] = ()
+    guessed_seed: int | None = None  # of the run, where the attack found it
+    cut_short: bool = False  # the attack left something out to be in time
     facts: dict[str, str | bool | int | float] = Field(default_factory=dict)  # that the attack tells about itself
     notes: tuple[str, ...] = ()  # warnings of the attack
 

@@ -374,7 +374,7 @@ def _members_seed(out: str, seed: int | None, resume: bool) -> int:
     if resume and (Path(out) / "trace.json").exists():
         from gmip.trace import Trace
 
-        known: int | None = Trace.open(out).header.recipe.get("seed")
+        known = Trace.open(out).header.provenance.seed
         if known is not None:
             return known
     return secrets.randbits(63)

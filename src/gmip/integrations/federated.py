@@ -81,7 +81,7 @@ class RoundRecorder:
     sampling : how a round's units are drawn, as in `gmip.NoisySGD`: "fixed" for clients drawn anew for each round;
         "full" if all take part, and for examples of clients that do not (no amplification is counted then).
     clipping : of the strategy, if it is one for differential privacy: then the unit is "clients".
-    members, non_members, data, recipe : as in `gmip.record`.
+    members, non_members, data, notes : as in `gmip.record`.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RoundRecorder:
         members: ArrayLike | None = None,
         non_members: ArrayLike | None = None,
         data: Task | Examples | None = None,
-        recipe: Mapping[str, Any] | None = None,
+        notes: Mapping[str, Any] | None = None,
     ) -> None:
         check_model(model)
         self._unit = check.one_of("unit", unit, get_args(Unit))
@@ -122,11 +122,11 @@ class RoundRecorder:
             sampling=sampling,
             clip_norm=None if clipping is None else clipping.norm / self._rate,
             fingerprints=fingerprints(data),
-            recipe={
+            notes={
                 "unit": unit,
                 "learning_rate": self._rate,
                 "vector": "(model sent out - model after the round)/learning_rate",
-                **(recipe or {}),
+                **(notes or {}),
             },
         )
         self._writer = TraceWriter.create(path, header, members=members, non_members=non_members)

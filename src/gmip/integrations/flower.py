@@ -111,7 +111,7 @@ class GmipStrategy(train.Strategy):  # type: ignore[misc]
         members: ArrayLike | None = None,
         non_members: ArrayLike | None = None,
         data: Task | Examples | None = None,
-        recipe: Mapping[str, Any] | None = None,
+        notes: Mapping[str, Any] | None = None,
     ) -> None:
         if isinstance(strategy, fit.Strategy):
             raise InvalidArgument(
@@ -131,7 +131,7 @@ class GmipStrategy(train.Strategy):  # type: ignore[misc]
             members=members,
             non_members=non_members,
             data=data,
-            recipe={"framework": "flower", "strategy": type(strategy).__name__, **(recipe or {})},
+            notes={"framework": "flower", "strategy": type(strategy).__name__, **(notes or {})},
         )
 
     def configure_train(
@@ -198,14 +198,14 @@ class GmipFitStrategy(fit.Strategy):  # type: ignore[misc]
         path: str | os.PathLike[str],
         *,
         client_id: str | None = None,
-        recipe: Mapping[str, Any] | None = None,
+        notes: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         clipping = _clipping(strategy)
         _averaging(strategy, fit.FedAvg, "aggregate_fit")
         self._strategy, self._client_id, self._names = strategy, client_id, list(model.state_dict())
-        recipe = {"framework": "flower", "strategy": type(strategy).__name__, **(recipe or {})}
-        self._rounds = RoundRecorder(model, path, clipping=clipping, recipe=recipe, **settings)
+        notes = {"framework": "flower", "strategy": type(strategy).__name__, **(notes or {})}
+        self._rounds = RoundRecorder(model, path, clipping=clipping, notes=notes, **settings)
 
     def initialize_parameters(self, client_manager: Any) -> Any:
         """As the strategy inside does."""

@@ -44,7 +44,7 @@ class GmipCallback(Callback):  # type: ignore[misc]
         which then has a `forward`.
     optimizer : which one to record, where there are several (manual optimization); it must be said then.
     members, non_members : rows of the task's pool: who is in the training set, and who is known not to be.
-    options : of `gmip.record`: every, parameters, recipe, ...
+    options : of `gmip.record`: every, parameters, notes, ...
 
     Guarantees
     ----------

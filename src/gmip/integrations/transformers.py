@@ -64,7 +64,7 @@ class GmipCallback(TrainerCallback):  # type: ignore[misc]
     task : the Task, or its name as the command line takes it ("my_task.py:make_task"). Its loss of an example is the
         one that Trainer minimises the mean of; where it is not, a GmipWarning says so.
     members, non_members : rows of the task's pool: who is in the training set, and who is known not to be.
-    options : of `gmip.record`: every, parameters, recipe, ...
+    options : of `gmip.record`: every, parameters, notes, ...
 
     Guarantees
     ----------

@@ -20,7 +20,7 @@ from gmip.attacks import attack_table
 from gmip.attacks.attack import NEEDS, Attack, Attacker, parties
 from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
-from gmip.attacks.work import CUT_SHORT, Budget
+from gmip.attacks.work import Budget
 from gmip.auditing import AttackFindings, Scored
 from gmip.auditing.schema import LeftOut
 from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
@@ -145,12 +145,10 @@ def run_attacks(
                 except (InvalidArgument, UnsupportedModel) as error:
                     errors[attack.name] = error
                     continue
-                scored = dataclasses.replace(scored, seconds=scored.seconds + training.get(attack.name, 0.0))
-                if scored.scores.facts.get(CUT_SHORT) and config.budget is not None:
-                    facts = {**scored.scores.facts, "budget": config.budget}
-                    scored = dataclasses.replace(scored, scores=dataclasses.replace(scored.scores, facts=facts))
+                seconds = scored.seconds + training.get(attack.name, 0.0)
+                scored = dataclasses.replace(scored, seconds=seconds, budget=config.budget)
                 store.put(_key(attack), *scored_entry(scored))
-                if not scored.scores.facts.get(CUT_SHORT):
+                if not scored.scores.cut_short:
                     parts.clear()
             found[attack.name].append(scored)
     if len(errors) == len(found):
@@ -228,9 +226,9 @@ def _key(attack: Attack) -> dict[str, str]:
 def _unless_cut(entry: Entry | None, budget: float | None) -> Scored | None:
     """None for what was cut short under a smaller budget: it goes on from what it has."""
     scored = None if entry is None else scored_of(entry)
-    if scored is None or not scored.scores.facts.get(CUT_SHORT):
+    if scored is None or not scored.scores.cut_short:
         return scored
-    return scored if budget is not None and float(scored.scores.facts.get("budget", 0.0)) >= budget else None
+    return scored if budget is not None and (scored.budget or 0.0) >= budget else None
 
 
 def _run(
@@ -278,8 +276,11 @@ def scored_entry(found: Scored) -> Entry:
         "calibration": one.calibration,
         "susceptibility_of": one.susceptibility_of,
         "auc": None if one.prediction is None else one.prediction.auc,
+        "cut_short": one.cut_short,
+        "guessed_seed": one.guessed_seed,
         "facts": dict(one.facts),
         "seconds": found.seconds,
+        "budget": found.budget,
         "warnings": found.warnings,
     }
     return Entry(arrays, fields)
@@ -298,6 +299,9 @@ def scored_of(entry: Entry) -> Scored:
         susceptibility_of=fields["susceptibility_of"],
         calibration=None if calibration is None else (calibration[0], calibration[1]),
         prediction=None if auc is None else ExpectedRoc(fpr=arrays["fpr"], tpr=arrays["tpr"], auc=auc),
+        cut_short=fields["cut_short"],
+        guessed_seed=fields["guessed_seed"],
         facts=fields["facts"],
     )
-    return Scored(scores=scores, seconds=fields["seconds"], warnings=tuple(fields["warnings"]))
+    said = tuple(fields["warnings"])
+    return Scored(scores=scores, seconds=fields["seconds"], warnings=said, budget=fields["budget"])

@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ from gmip.errors import InvalidArgument
 from gmip.pipeline.config import AuditConfig, RunConfig
 from gmip.pipeline.released import released_run
 from gmip.tasks import Task
-from gmip.trace import Trace
+from gmip.trace import ModelOptions, Trace
 from gmip.training import count_params, evaluate, initial_model, recipe_of, train
 from gmip.training.models import has_classes
 from gmip.vocabulary import Recipe
@@ -56,7 +55,7 @@ class AuditedRun:
         return RunTraits(
             noisy=any(info.noise_std > 0.0 for info in self.trace.infos),
             recorded=self.recorded,
-            seeded=self.released is None and self.trace.header.recipe.get("task") == self.task.name,
+            seeded=self.released is None and self.trace.header.provenance.task == self.task.name,
             published=self.released is None,
         )
 
@@ -103,11 +102,11 @@ def make_runs(task: Task, config: AuditConfig, folder: Path, seed: int, watch: W
         if wanted.path is not None:
             first = _recorded(task, wanted.path)
             recipe = None if config.repeats == 1 else recipe_of(task, first)
-            options = _options(first)
+            options = first.header.provenance.options
             traces = [first]
         else:
             recipe = _recipe(task, wanted)
-            options, traces = {"device": config.device}, []
+            options, traces = ModelOptions(device=config.device), []
         for repeat in range(len(traces), config.repeats):
             assert recipe is not None
             stage = watch(
@@ -131,12 +130,6 @@ def _recorded(task: Task, path: str) -> Trace:
     return trace
 
 
-def _options(trace: Trace) -> dict[str, Any]:
-    known = trace.header.recipe
-    names = ("fix", "grad_sample_mode", "max_physical_batch_size", "device")
-    return {name: known[name] for name in names if name in known}
-
-
 def _recipe(task: Task, wanted: RunConfig) -> Recipe:
     try:
         recipe = task.recipe.replace(**wanted.recipe)
@@ -149,10 +142,11 @@ def _recipe(task: Task, wanted: RunConfig) -> Recipe:
 
 
 def _trained(
-    task: Task, recipe: Recipe, options: dict[str, Any], parent: Path, name: str, seed: int, progress: Progress
+    task: Task, recipe: Recipe, options: ModelOptions, parent: Path, name: str, seed: int, progress: Progress
 ) -> Trace:
     """Trained, or what is left to train. The folder's name has all in it that the run depends on."""
-    facts = json.dumps([task.name, task.fingerprints, dataclasses.asdict(recipe), options, seed], sort_keys=True)
+    how = dataclasses.asdict(options)
+    facts = json.dumps([task.name, task.fingerprints, dataclasses.asdict(recipe), how, seed], sort_keys=True)
     folder = parent / f"{_slug(name)}-{sha256(facts)[:12]}"
     train(
         task,
@@ -161,7 +155,7 @@ def _trained(
         out=folder,
         resume=True,
         progress=progress,
-        **options,
+        **how,
     )
     progress(recipe.num_steps, recipe.num_steps)
     return Trace.open(folder)

@@ -19,7 +19,7 @@ from gmip.errors import GmipError, InvalidArgument
 from gmip.pipeline.config import RunConfig
 from gmip.tasks import Task
 from gmip.tasks.records import RecordTable, read_record_table
-from gmip.trace import Header, ParameterSpec, Trace, TraceWriter
+from gmip.trace import Header, ParameterSpec, Provenance, Trace, TraceWriter
 from gmip.training import check_model, initial_model
 from gmip.training.models import trainable_parameters
 from gmip.training.weights import load_weights, read_weights
@@ -58,10 +58,12 @@ def released_run(task: Task, wanted: RunConfig, folder: Path) -> tuple[Task, Tra
         sampling=recipe.sampling,
         clip_norm=recipe.clip_norm,
         fingerprints=task.fingerprints,
-        recipe={**dataclasses.asdict(recipe), "task": task.name},
+        recipe=recipe,
+        provenance=Provenance(task=task.name),
     )
     digest = sha256(b"".join(name.encode() + array.tobytes() for name, array in sorted(state.items())))
-    facts = json.dumps([digest, header.recipe, header.fingerprints, members.tolist(), non_members.tolist()])
+    who = [members.tolist(), non_members.tolist()]
+    facts = json.dumps([digest, task.name, dataclasses.asdict(recipe), header.fingerprints, *who])
     place = folder / f"released-{sha256(facts)[:16]}"
     try:
         found = Trace.open(place)

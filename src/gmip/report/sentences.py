@@ -59,7 +59,6 @@ _FACTS = {
     "variance": "Variance of shadow models: {}.",
     "shadows": "{} shadow models.",
     "folder": "Shadow models are in {}.",
-    "guessed_seed": "The seed is {}.",
     "tries": "{} seeds were tried.",
     "space": "Distances are measured in the output of {}.",
     "converged": "Share of searches that converged: {}.",
@@ -88,6 +87,10 @@ def attack_notes(attack: AttackOutcome) -> tuple[str, ...]:
         for name, value in attack.facts.items()
         if len(str(value)) <= _LONGEST_FACT
     ]
+    if attack.guessed_seed is not None:
+        facts.insert(0, f"The seed is {attack.guessed_seed}.")
+    if attack.cut_short:
+        facts.append("The attack was cut short, to be in time.")
     return tuple(dict.fromkeys([*facts, *attack.notes]))
 
 

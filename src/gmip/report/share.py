@@ -12,7 +12,7 @@ from gmip.auditing.schema import AttackOutcome, AuditResult, GroupOutcome, LeftO
 __all__ = ["shareable", "unnamed"]
 
 _TITLE: Final = "Membership audit"
-_PRIVATE_FACTS: Final = frozenset({"folder", "guessed_seed"})
+_PRIVATE_FACTS: Final = frozenset({"folder"})
 _FEWEST: Final = 10  # members, and non-members: smaller groups are not named
 _PATH: Final = re.compile(r"""'[^']*[/\\][^']*'|"[^"]*[/\\][^"]*"|[^\s'"(,;]*[/\\][^\s'"),;]*""")
 _REDACTED: Final = "(a path)"
@@ -62,7 +62,7 @@ def _run(run: RunAudit) -> RunAudit:
 
     def attack(one: AttackOutcome) -> AttackOutcome:
         facts = {name: value for name, value in one.facts.items() if name not in _PRIVATE_FACTS}
-        return one.model_copy(update={"facts": facts, "notes": kept(one.notes)})
+        return one.model_copy(update={"facts": facts, "guessed_seed": None, "notes": kept(one.notes)})
 
     return run.model_copy(
         update={

@@ -21,7 +21,6 @@ from gmip._numbers import count, number
 from gmip.errors import InvalidArgument
 
 __all__ = [
-    "GUESSED_SEED",
     "MIN_RUNS",
     "ExpectedRoc",
     "Fact",
@@ -37,7 +36,6 @@ __all__ = [
 Array = NDArray[np.float64]
 Fact: TypeAlias = str | int | float | bool
 Scope = Literal["step", "run"]
-GUESSED_SEED: Final = "guessed_seed"  # the fact by which an attack says that it found the seed of a run
 _KEPT: Final = 2000  # points of a curve that is stored
 
 
@@ -100,6 +98,8 @@ class ScoreSet:
         one. None: not to the run as it was recorded, or there is no K.
     calibration : (a, b) or None: a * score + b is the log-odds of membership at even prior odds.
     prediction : the ROC that the attack expects of itself, or None.
+    cut_short : whether the attack left something out to be in time.
+    guessed_seed : the seed of the run, where the attack found it.
     facts : plain facts for people (a rank, a cut-off, how many shadow models), by name.
     """
 
@@ -111,6 +111,8 @@ class ScoreSet:
     susceptibility_of: Scope | None = None
     calibration: tuple[float, float] | None = None
     prediction: ExpectedRoc | None = None
+    cut_short: bool = False
+    guessed_seed: int | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

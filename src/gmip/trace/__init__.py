@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from gmip.trace._manifest import check_indices, check_membership
 from gmip.trace.reader import Step, Trace
-from gmip.trace.schema import FORMAT_VERSION, Header, ParameterSpec, StepInfo, fingerprint
+from gmip.trace.schema import FORMAT_VERSION, Header, ModelOptions, ParameterSpec, Provenance, StepInfo, fingerprint
 from gmip.trace.writer import TraceWriter
 
 __all__ = [
     "FORMAT_VERSION",
     "Header",
+    "ModelOptions",
     "ParameterSpec",
+    "Provenance",
     "Step",
     "StepInfo",
     "Trace",

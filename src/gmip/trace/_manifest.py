@@ -21,7 +21,8 @@ from safetensors.numpy import load, save
 
 from gmip import _io
 from gmip.errors import FileError, InvalidArgument, TraceError
-from gmip.trace.schema import FORMAT_VERSION, Header, ParameterSpec
+from gmip.trace.schema import FORMAT_VERSION, Header, ModelOptions, ParameterSpec, Provenance
+from gmip.vocabulary import Recipe
 
 __all__ = [
     "FINAL",
@@ -211,9 +212,19 @@ def _parse(content: dict[str, Any]) -> Manifest:
     known = isinstance(files, dict) and files.keys() <= {MEMBERSHIP, FINAL}
     if not known or not all(isinstance(checksum, str) for checksum in files.values()):
         raise TypeError(f"files = {files!r}")
-    header = dict(content.pop("header"))
-    header["parameters"] = tuple(ParameterSpec(**spec) for spec in header["parameters"])
-    return Manifest(header=Header(**header), **content)
+    return Manifest(header=_header(dict(content.pop("header"))), **content)
+
+
+def _header(fields: dict[str, Any]) -> Header:
+    parameters = tuple(ParameterSpec(**spec) for spec in fields.pop("parameters"))
+    recipe, provenance = fields.pop("recipe"), dict(fields.pop("provenance"))
+    options = ModelOptions(**provenance.pop("options"))
+    return Header(
+        parameters=parameters,
+        recipe=None if recipe is None else Recipe(**recipe),
+        provenance=Provenance(options=options, **provenance),
+        **fields,
+    )
 
 
 # -- members and final state ----------------------------------------------------------------------------------------

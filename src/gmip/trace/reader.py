@@ -106,7 +106,7 @@ class Step:
 class Trace:
     """A trace on disk: the recorded steps as a sequence of `Step`, read from memory-mapped files when asked for.
 
-    A trace names the members and its recipe holds the seed that undoes the noise: the folder is as sensitive as the
+    A trace names the members and holds the seed that undoes the noise: the folder is as sensitive as the
     data. Keep it where the data are kept.
 
     Attributes

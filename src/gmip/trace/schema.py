@@ -14,11 +14,21 @@ from numpy.typing import ArrayLike
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
-from gmip.vocabulary import SAMPLINGS, Sampling
+from gmip.vocabulary import SAMPLINGS, Recipe, Sampling
 
-__all__ = ["FORMAT_VERSION", "PRECISIONS", "Dtype", "Header", "ParameterSpec", "StepInfo", "fingerprint"]
+__all__ = [
+    "FORMAT_VERSION",
+    "PRECISIONS",
+    "Dtype",
+    "Header",
+    "ModelOptions",
+    "ParameterSpec",
+    "Provenance",
+    "StepInfo",
+    "fingerprint",
+]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 Dtype = Literal["float32", "float64"]
 PRECISIONS: Final = ("float16", "bfloat16")
@@ -49,6 +59,50 @@ class ParameterSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """How a model is made and computed where the recipe does not say: see `gmip.train`."""
+
+    fix: bool = False
+    grad_sample_mode: str = "auto"
+    max_physical_batch_size: int | None = None
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        check.instance("fix", self.fix, bool)
+        for name in ("grad_sample_mode", "device"):
+            check.instance(name, getattr(self, name), str)
+        if self.max_physical_batch_size is not None:
+            size = check.count("max_physical_batch_size", self.max_physical_batch_size)
+            object.__setattr__(self, "max_physical_batch_size", size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Which training of gmip a run is: what repeats it, beside the recipe. A loop of somebody else's has none of it.
+
+    Parameters
+    ----------
+    task : name of the task whose model was trained, on records of its pool.
+    seed : of members, batches, initial weights and noise; who knows it can subtract the noise.
+    split_seed : of the members, if it is not `seed`.
+    options : of the model that was trained.
+    """
+
+    task: str | None = None
+    seed: int | None = None
+    split_seed: int | None = None
+    options: ModelOptions = field(default_factory=ModelOptions)
+
+    def __post_init__(self) -> None:
+        if self.task is not None:
+            check.instance("task", self.task, str)
+        for name in ("seed", "split_seed"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check.seed(getattr(self, name)))
+        check.instance("options", self.options, ModelOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Header:
     """What holds for the whole run.
 
@@ -63,7 +117,12 @@ class Header:
     clip_norm : bound on the norm of a per-example gradient; None when gradients were not clipped.
     dtype : of the recorded vectors.
     fingerprints : SHA-256 of each part of the data (see `gmip.trace.fingerprint`), by the name of the part.
-    recipe : plain JSON that repeats the run: task, optimizer, learning rate, seed. Tuples come back as lists.
+    recipe : how the model was trained, optimizer and learning rate included; None: nobody said. Tuples in the options
+        of the optimizer come back as lists.
+    provenance : of a run of `gmip.train`.
+    every, budget : which steps are stored: see `gmip.record`.
+    base_weights : fingerprint of the weights that the run took over and did not train, under adapters; else None.
+    notes : plain JSON for people, by name. Nothing reads it, and a run that is resumed keeps those of its beginning.
     """
 
     parameters: tuple[ParameterSpec, ...]
@@ -75,7 +134,12 @@ class Header:
     clip_norm: float | None = None
     dtype: Dtype = "float32"
     fingerprints: Mapping[str, str] = field(default_factory=dict)
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Recipe | None = None
+    provenance: Provenance = field(default_factory=Provenance)
+    every: int = 1
+    budget: int | None = None
+    base_weights: str | None = None
+    notes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", _parameters(self.parameters))
@@ -108,7 +172,32 @@ class Header:
                     remedy="leave it out",
                 )
         object.__setattr__(self, "fingerprints", _fingerprints(self.fingerprints))
-        object.__setattr__(self, "recipe", _plain_json("recipe", self.recipe))
+        object.__setattr__(self, "recipe", self._checked_recipe(self.recipe))
+        check.instance("provenance", self.provenance, Provenance)
+        object.__setattr__(self, "every", check.count("every", self.every))
+        if self.budget is not None:
+            object.__setattr__(self, "budget", check.count("budget", self.budget))
+        if self.base_weights is not None:
+            check.instance("base_weights", self.base_weights, str)
+        object.__setattr__(self, "notes", _plain_json("notes", self.notes))
+
+    def _checked_recipe(self, given: object) -> Recipe | None:
+        if given is None:
+            return None
+        if not isinstance(given, Recipe):
+            raise InvalidArgument(
+                f"must be a gmip.Recipe, not {type(given).__name__}",
+                argument="recipe",
+                remedy="pass what else is worth remembering as `notes`",
+            )
+        for name in ("dataset_size", "batch_size", "sampling"):
+            if getattr(given, name) != getattr(self, name):
+                raise InvalidArgument(
+                    f"says `{name}` = {getattr(given, name)!r}, and the run has {getattr(self, name)!r}",
+                    argument="recipe",
+                    remedy="pass the recipe of the run",
+                )
+        return given.replace(optimizer_options=_plain_json("optimizer_options", given.optimizer_options))
 
     @property
     def recorded_params(self) -> int:

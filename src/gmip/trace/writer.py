@@ -266,7 +266,7 @@ class TraceWriter:
                 gradient[:] = ...
                 writer.commit(batch_size=64)
 
-    A trace names the members and its recipe holds the seed that undoes the noise: the folder is as sensitive as the
+    A trace names the members and holds the seed that undoes the noise: the folder is as sensitive as the
     data. Keep it where the data are kept.
 
     Guarantees

@@ -15,15 +15,13 @@ from gmip.trace import Trace, fingerprint
 from gmip.training.models import unwrapped
 from gmip.training.recorded_vectors import numpy_of
 
-__all__ = ["base_facts", "released_state", "with_base_weights"]
-
-_KEY = "base_weights"  # in the recipe of a trace
+__all__ = ["base_fingerprint", "released_state", "with_base_weights"]
 
 
-def base_facts(model: nn.Module) -> dict[str, str]:
-    """What a trace remembers of them; nothing for a model without adapters."""
+def base_fingerprint(model: nn.Module) -> str | None:
+    """What a trace remembers of them; None for a model without adapters."""
     base = _base(model)
-    return {_KEY: fingerprint(*(numpy_of(p) for _, p in sorted(base.items())))} if base else {}
+    return fingerprint(*(numpy_of(p) for _, p in sorted(base.items()))) if base else None
 
 
 def released_state(model: nn.Module) -> dict[str, Tensor]:
@@ -38,10 +36,10 @@ def with_base_weights(model: nn.Module, state: Mapping[str, Tensor], trace: Trac
 
     Without a trained model in the trace (`state` is empty) it is only the base weights that are compared.
     """
-    known = trace.header.recipe.get(_KEY)
+    known = trace.header.base_weights
     if known is None:
         return dict(state)
-    if base_facts(model).get(_KEY) != known:
+    if base_fingerprint(model) != known:
         raise TraceMismatch(
             f"{trace.path} was trained on other base weights than those of the model that the task makes",
             remedy="let make_model load the weights that the run began with, or fix the seed of those that it draws",

@@ -27,7 +27,7 @@ from gmip.errors import Diverged, InvalidArgument, TraceMismatch
 from gmip.tasks.catalog import load
 from gmip.tasks.inputs import placed, rows_of
 from gmip.tasks.task import Examples, Task
-from gmip.trace import Trace
+from gmip.trace import ModelOptions, Provenance, Trace
 from gmip.training.checkpoint import load_checkpoint, save_checkpoint
 from gmip.training.devices import usable_device
 from gmip.training.models import (
@@ -40,7 +40,7 @@ from gmip.training.models import (
     trainable_parameters,
     unwrapped,
 )
-from gmip.training.recorder import Recorder, record
+from gmip.training.recorder import Recorder
 from gmip.training.samplers import make_sampler
 from gmip.training.steppers import GRAD_SAMPLE_MODES, PlainStepper, Stepper, noise_generator
 from gmip.training.train_result import TrainResult, write_result
@@ -125,28 +125,22 @@ def train(
     seed = _seed(recorded, seed)
     split = task.split(recipe.dataset_size, seed if split_seed is None else check.seed(split_seed))
     members = task.pool[split.members]
-    facts = {
-        "task": task.name,
-        **dataclasses.asdict(recipe),
-        **({} if origins is None else {"origins": dict(origins)}),
-        **({} if split_seed is None else {"split_seed": split_seed}),
-        "seed": seed,
-        "every": check.count("every", every),
-        "fix": fix,
-        "grad_sample_mode": check.one_of("grad_sample_mode", grad_sample_mode, ("auto", *GRAD_SAMPLE_MODES)),
-        "max_physical_batch_size": max_physical_batch_size,
-        "device": device,
-    }
+    check.one_of("grad_sample_mode", grad_sample_mode, ("auto", *GRAD_SAMPLE_MODES))
+    options = ModelOptions(
+        fix=fix, grad_sample_mode=grad_sample_mode, max_physical_batch_size=max_physical_batch_size, device=device
+    )
+    provenance = Provenance(task=task.name, seed=seed, split_seed=split_seed, options=options)
+    every = check.count("every", every)
     with _quiet_opacus(), torch.random.fork_rng():
         stepper, noise = _begin(task, recipe, seed, fix, grad_sample_mode, max_physical_batch_size, device)
         start = 0
         if recorded is not None and folder is not None:
-            _check_same_run(recorded, facts, task)
+            _check_same_run(recorded, task, recipe, provenance, every)
             start = _restore(recorded, folder / CHECKPOINT, stepper, noise)
         if start < recipe.num_steps:
             recorder = None
             if folder is not None:
-                recorder = record(
+                recorder = Recorder(
                     stepper.model,
                     stepper.optimizer,
                     folder,
@@ -157,7 +151,9 @@ def train(
                     members=split.members,
                     non_members=split.non_members,
                     data=task,
-                    recipe=facts,
+                    recipe=recipe,
+                    provenance=provenance,
+                    notes=None if origins is None else {"origins": dict(origins)},
                     resume_at=None if recorded is None else start,
                     on_nan="record",  # the loss is looked at below, in the words of who trains
                 )
@@ -383,19 +379,28 @@ def _recorded_trace(folder: Path | None) -> Trace | None:
 
 def _seed(recorded: Trace | None, seed: int | None) -> int:
     if seed is None:
-        known = None if recorded is None else recorded.header.recipe.get("seed")
-        return secrets.randbits(63) if known is None else int(known)
+        known = None if recorded is None else recorded.header.provenance.seed
+        return secrets.randbits(63) if known is None else known
     return check.seed(seed)
 
 
-def _check_same_run(recorded: Trace, facts: dict[str, Any], task: Task) -> None:
+def _check_same_run(recorded: Trace, task: Task, recipe: Recipe, provenance: Provenance, every: int) -> None:
     recorded.check_data(task.fingerprints)
-    for name, value in facts.items():
-        if recorded.header.recipe.get(name) != value:
+    header = recorded.header
+    theirs = _settings(header.recipe, header.provenance, header.every)
+    for name, value in _settings(recipe, provenance, every).items():
+        if theirs.get(name) != value:
             raise TraceMismatch(
-                f"{recorded.path} was begun with `{name}` = {recorded.header.recipe.get(name)!r}, not {value!r}",
+                f"{recorded.path} was begun with `{name}` = {theirs.get(name)!r}, not {value!r}",
                 remedy="resume with the same settings, or choose another folder",
             )
+
+
+def _settings(recipe: Recipe | None, provenance: Provenance, every: int) -> dict[str, Any]:
+    """All that the run depends on, by the names of `train`'s arguments."""
+    known: dict[str, Any] = {} if recipe is None else dataclasses.asdict(recipe)
+    known |= {"task": provenance.task, "seed": provenance.seed, "split_seed": provenance.split_seed, "every": every}
+    return known | dataclasses.asdict(provenance.options)
 
 
 def _restore(recorded: Trace, checkpoint: Path, stepper: Stepper, noise: torch.Generator | None) -> int:

@@ -22,8 +22,8 @@ from torch.optim import Optimizer
 from gmip import _validate as check
 from gmip.errors import GmipWarning, InvalidArgument, TraceError, UnsupportedModel
 from gmip.tasks.task import Examples, Task
-from gmip.trace import Header, ParameterSpec, Trace, TraceWriter
-from gmip.training.base_weights import base_facts, released_state
+from gmip.trace import Header, ParameterSpec, Provenance, Trace, TraceWriter
+from gmip.training.base_weights import base_fingerprint, released_state
 from gmip.training.batch_log import BatchLog, declared
 from gmip.training.clip_watch import ClipWatch
 from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms
@@ -33,7 +33,7 @@ from gmip.training.quiet_hook import QuietHook
 from gmip.training.ranks import Ranks, uneven_shares
 from gmip.training.recorded_vectors import check_kinds, chosen, fill, fingerprints, is_finite, numpy_of, published
 from gmip.training.stored_steps import StoredSteps
-from gmip.vocabulary import Sampling
+from gmip.vocabulary import Recipe, Sampling
 
 __all__ = ["Recorder", "record"]
 
@@ -65,7 +65,8 @@ def record(
     members: ArrayLike | None = None,
     non_members: ArrayLike | None = None,
     data: Task | Examples | tuple[Any, ...] | None = None,
-    recipe: Mapping[str, Any] | None = None,
+    recipe: Recipe | None = None,
+    notes: Mapping[str, Any] | None = None,
     resume_at: int | None = None,
 ) -> Recorder:
     """Write, at each step of `optimizer` in the `with` block, the parameters before it and the mean gradient used.
@@ -106,7 +107,9 @@ def record(
     parameters : store these only: names or leading parts of names, such as "head" for head.weight and head.bias.
     members, non_members : ids (rows of `data`) of who is in the training set, and of who is known not to be.
     data : the Task, the Examples or the (inputs, targets) that ids refer to; only a fingerprint of it is stored.
-    recipe : anything plain (numbers, strings, lists, dicts) that should be remembered with the run.
+    recipe : how the loop trains, with its optimizer and learning rate, for attacks that train such models or reckon
+        with them; None: they go by the recipe of the task, if that fits.
+    notes : anything plain (numbers, strings, lists, dicts) that people should find with the run; nothing reads it.
     resume_at : continue the trace at `path` from this step on; later steps in it are dropped.
 
     Guarantees
@@ -136,7 +139,8 @@ def record(
         members=members,
         non_members=non_members,
         data=data,
-        recipe=recipe or {},
+        recipe=recipe,
+        notes=notes,
         resume_at=resume_at,
     )
 
@@ -153,21 +157,23 @@ class Recorder:
         dataset_size: int,
         batch_size: int,
         sampling: str,
-        sample_rate: float | None,
-        loader: Any,
-        clip_norm: float | None,
-        noise_std: float | None,
-        max_grad_norm: float | None,
-        on_nan: str,
-        loss_reduction: str,
-        every: int,
-        budget: float | str | None,
-        parameters: Iterable[str] | None,
-        members: ArrayLike | None,
-        non_members: ArrayLike | None,
-        data: Task | Examples | tuple[Any, ...] | None,
-        recipe: Mapping[str, Any],
-        resume_at: int | None,
+        sample_rate: float | None = None,
+        loader: Any = None,
+        clip_norm: float | None = None,
+        noise_std: float | None = None,
+        max_grad_norm: float | None = None,
+        on_nan: str = "stop",
+        loss_reduction: str = "mean",
+        every: int = 1,
+        budget: float | str | None = None,
+        parameters: Iterable[str] | None = None,
+        members: ArrayLike | None = None,
+        non_members: ArrayLike | None = None,
+        data: Task | Examples | tuple[Any, ...] | None = None,
+        recipe: Recipe | None = None,
+        provenance: Provenance | None = None,
+        notes: Mapping[str, Any] | None = None,
+        resume_at: int | None = None,
     ) -> None:
         check_model(model)
         self._has_norms = has_norms(model)
@@ -205,9 +211,13 @@ class Recorder:
             dtype="float64" if any(p.dtype == torch.float64 for p in self._parameters) else "float32",
             fingerprints=fingerprints(data),
             recipe=recipe,
+            provenance=provenance or Provenance(),
+            every=every,
+            base_weights=base_fingerprint(model),
+            notes=notes or {},
         )
         self._stored = StoredSteps(every=every, budget=budget, row_bytes=header.row_bytes)
-        self._header = replace(header, recipe={**header.recipe, **self._stored.facts, **base_facts(model)})
+        self._header = replace(header, budget=self._stored.budget, notes={**header.notes, **self._stored.notes})
         self._log = BatchLog(
             self._header, members=members, non_members=non_members, data=data, loader=loader, whole=resume_at is None
         )

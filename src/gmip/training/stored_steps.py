@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from gmip import _validate as check
 from gmip._numbers import byte_size, count
@@ -41,10 +41,10 @@ class StoredSteps:
     def __init__(self, *, every: int, budget: float | str | None, row_bytes: int) -> None:
         self._every, self._told = every, False
         self._phases: list[_Phase] = []
-        self._budget = None if budget is None else check.byte_count("budget", budget)
-        if self._budget is None:
+        self.budget = None if budget is None else check.byte_count("budget", budget)
+        if self.budget is None:
             return
-        left = self._room = self._budget // row_bytes
+        left = self._room = self.budget // row_bytes
         if left < 1:
             raise InvalidArgument(
                 f"has no room for one step, which takes {byte_size(row_bytes)}",
@@ -59,13 +59,13 @@ class StoredSteps:
             start, stride, left = start + rows * stride, 2 * stride, left - rows
 
     def admits(self, step: int) -> bool:
-        if self._budget is None:
+        if self.budget is None:
             return step % self._every == 0
         phase = self._phases[bisect_right(self._phases, step, key=lambda phase: phase.start) - 1]
         if phase.start and not self._told:
             self._told = True
             warnings.warn(
-                f"budget = {byte_size(self._budget)} has room for {count(self._room)} steps, so that from now on only "
+                f"budget = {byte_size(self.budget)} has room for {count(self._room)} steps, so that from now on only "
                 f"some are stored ({self._described()}). All are counted; attacks see those that are stored.",
                 GmipWarning,
                 stacklevel=5,
@@ -73,9 +73,9 @@ class StoredSteps:
         return step < phase.end and (step - phase.start) % phase.stride == 0
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """For the recipe of the trace."""
-        return {} if self._budget is None else {"budget": self._budget, "stored_steps": self._described()}
+    def notes(self) -> dict[str, str]:
+        """Which steps are stored, in words for the notes of the trace."""
+        return {} if self.budget is None else {"stored_steps": self._described()}
 
     def _described(self) -> str:
         shown = [

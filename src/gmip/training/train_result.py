@@ -17,7 +17,7 @@ from gmip import _io
 from gmip._numbers import percent
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
-from gmip.errors import InvalidArgument, TraceMismatch
+from gmip.errors import TraceMismatch
 from gmip.tasks.task import Split, Task
 from gmip.trace import Trace
 from gmip.vocabulary import Recipe
@@ -78,25 +78,18 @@ def write_result(folder: Path, result: TrainResult) -> Path:
 
 
 def recipe_of(task: Task, trace: Trace) -> Recipe:
-    """How the run of a trace was trained: as `gmip.train` wrote it down, else the task's recipe, if the trace agrees.
+    """How the run of a trace was trained: as it was written down, else the task's recipe, if the trace agrees.
 
     A loop of the user's own records sizes, sampling, clipping and noise. The task's recipe must say the same of these;
     optimizer and learning rate cannot be compared.
     """
-    known = trace.header.recipe
-    if known.get("task", task.name) != task.name:
+    trained = trace.header.provenance.task
+    if trained not in (None, task.name):
         raise TraceMismatch(
-            f"{trace.path} is a run of task {known['task']!r}, not of {task.name!r}", remedy="pass the run's own task"
+            f"{trace.path} is a run of task {trained!r}, not of {task.name!r}", remedy="pass the run's own task"
         )
-    names = [field.name for field in dataclasses.fields(Recipe)]
-    written = {name: known[name] for name in names if name in known}
-    if len(written) == len(names):
-        try:
-            return Recipe(**written)
-        except (InvalidArgument, TypeError) as error:
-            raise TraceMismatch(
-                f"{trace.path} has a recipe that cannot be used ({error})", remedy="record it again"
-            ) from error
+    if trace.header.recipe is not None:
+        return trace.header.recipe
     recipe = task.recipe
     seen: dict[str, Any] = {
         "dataset_size": trace.header.dataset_size,
@@ -104,7 +97,7 @@ def recipe_of(task: Task, trace: Trace) -> Recipe:
         "sampling": trace.header.sampling,
         "clip_norm": trace.header.clip_norm,
         "num_steps": trace.num_steps,
-    } | written
+    }
     if trace.infos:
         seen["noise_std"] = max(info.noise_std for info in trace.infos)
     for name, value in seen.items():

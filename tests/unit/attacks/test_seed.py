@@ -27,7 +27,7 @@ def test_a_guessed_seed_names_the_members(task: Task, tmp_path: Path, seed: int)
     train(task, noisy, seed=seed, out=tmp_path / "a")
     trace = Trace.open(tmp_path / "a")
     found = Seed(tries=50).run(task, trace)
-    assert found.facts["guessed_seed"] == seed
+    assert found.guessed_seed == seed
     np.testing.assert_array_equal(np.sort(found.ids[found.scores == 1.0]), trace.members)
 
 
@@ -35,7 +35,7 @@ def test_a_secret_seed_is_not_found(task: Task, tmp_path: Path) -> None:
     train(task, out=tmp_path / "a")
     calls: list[tuple[int, int]] = []
     found = Seed(tries=60).run(task, Trace.open(tmp_path / "a"), progress=lambda *now: calls.append(now))
-    assert "guessed_seed" not in found.facts and found.facts["tries"] == 72
+    assert found.guessed_seed is None and found.facts["tries"] == 72
     assert not found.scores.any()
     assert calls[-1] == (72, 72)
 
@@ -45,7 +45,7 @@ def test_a_guessed_seed_of_the_members_names_them(task: Task, tmp_path: Path) ->
         place = tmp_path / str(split_seed)
         train(task, seed=1, split_seed=split_seed, out=place)
         found = Seed(tries=5).run(task, Trace.open(place))
-        assert found.facts.get("guessed_seed") == (split_seed if guessed else None)
+        assert found.guessed_seed == (split_seed if guessed else None)
         inside = task.split(50, split_seed).members.tolist() if guessed else []
         assert np.sort(found.ids[found.scores == 1.0]).tolist() == inside
 

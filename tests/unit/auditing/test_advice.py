@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 from pathlib import Path
@@ -9,28 +10,25 @@ import pytest
 
 from gmip import Gaussian, NoisySGD, account
 from gmip.auditing import advise, verdict
-from gmip.auditing.advice import ranked
+from gmip.auditing.advice import TrainingCommand, ranked
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way
 from gmip.auditing.schema import AttackerAnswer
 from gmip.cli import main
-from gmip.stats.scores import GUESSED_SEED
-from gmip.vocabulary import Rate
+from gmip.vocabulary import Rate, Recipe
 from tests.unit.auditing.scored import CONFIDENCE, measured
 
 RUN = NoisySGD(dataset_size=600, batch_size=100, num_steps=20, num_params=170, clip_norm=1.0, noise_std=0.01)
-RECIPE = {
-    "task": "digits",
-    "dataset_size": 250,
-    "batch_size": 25,
-    "num_steps": 5,
-    "sampling": "fixed",
-    "clip_norm": 1.0,
-    "noise_std": 0.0,
-    "learning_rate": 2.0,
-    "optimizer": "SGD",
-    "optimizer_options": {"momentum": 0.5},
-    "seed": 3,
-}
+TRAINED = TrainingCommand(
+    task="digits",
+    recipe=Recipe(
+        dataset_size=250,
+        batch_size=25,
+        num_steps=5,
+        clip_norm=1.0,
+        learning_rate=2.0,
+        optimizer_options={"momentum": 0.5},
+    ),
+)
 GOAL = Rate(0.05, 0.01)
 
 
@@ -77,13 +75,13 @@ def test_the_command_trains_what_it_says(tmp_path: Path, capsys: Any, monkeypatc
     run = NoisySGD(dataset_size=250, batch_size=25, num_steps=5, num_params=650, clip_norm=1.0)
     one = measured(0.5, 200, 1.0)
     judged = verdict([one], Gaussian(1.0), fpr=0.01, confidence=CONFIDENCE)
-    others = advise([run], judged, [one], goal=GOAL, recipe=RECIPE)
+    others = advise([run], judged, [one], goal=GOAL, trained_by=TRAINED)
     noise = next(each for each in others if each.way is not None and each.way.change == "noise")
     monkeypatch.chdir(tmp_path)
     assert noise.command is not None and noise.way is not None and noise.command.startswith("gmip train --task digits ")
     assert "--seed" not in noise.command  # a secret one is drawn
     answer = printed(noise.command, capsys)
-    assert answer["recipe"] == {key: RECIPE[key] for key in answer["recipe"]} | noise.way.changes
+    assert answer["recipe"] == dataclasses.asdict(TRAINED.recipe) | noise.way.changes
     assert answer["privacy"]["gmip"]["tpr_at_fpr"]["0.01"] == pytest.approx(noise.way.tpr, rel=1e-6)
     assert others[-1].command == "gmip tune digits --target-tpr 0.05@0.01 --dataset-size 250"
     assert main([*shlex.split(others[-1].command)[1:], "--trials", "none"]) == 2
@@ -129,7 +127,7 @@ def test_advice_without_clipping() -> None:
 
 def test_advice_about_exposure_and_seeds() -> None:
     assert any("Do not rely on the promise" in one.text for one in advice(RUN.replace(noise_std=1.0), kind="exposed"))
-    assert any("seed can be guessed" in one.text for one in advice(RUN.replace(noise_std=1.0), facts={GUESSED_SEED: 7}))
+    assert any("seed can be guessed" in one.text for one in advice(RUN.replace(noise_std=1.0), guessed_seed=7))
 
 
 def test_the_best_model_comes_first_and_what_was_not_measured_last() -> None:

@@ -68,8 +68,8 @@ def test_fedsgd_is_the_mean_gradient_of_all_examples(tmp_path):
     with record(model, optimizer, tmp_path / "plain", dataset_size=20, batch_size=20, sampling="full"):
         plain_loop(model, optimizer, [dataset()] * 3)
     check_same_trace(tmp_path / "federation", tmp_path / "plain", tolerance=2.0e-5)
-    recipe = Trace.open(tmp_path / "federation").header.recipe
-    assert recipe["unit"] == "examples" and recipe["learning_rate"] == LR and "sent out" in recipe["vector"]
+    notes = Trace.open(tmp_path / "federation").header.notes
+    assert notes["unit"] == "examples" and notes["learning_rate"] == LR and "sent out" in notes["vector"]
 
 
 def test_fedavg_is_the_update_in_units_of_the_learning_rate(tmp_path):
@@ -144,7 +144,7 @@ def test_clients_are_attacked_as_in_a_plain_loop(clients, tmp_path):
     traces = [Trace.open(tmp_path / name) for name in ("federation", "plain")]
     ours, theirs = (GLiR(play=None, shrinkage="oas").run(clients, trace) for trace in traces)
     np.testing.assert_allclose(ours.scores, theirs.scores, rtol=1.0e-2, atol=1.0e-2 * np.abs(theirs.scores).max())
-    assert traces[0].header.recipe["unit"] == "clients"
+    assert traces[0].header.notes["unit"] == "clients"
     assert np.array_equal(traces[0].batch_ids(0), np.arange(16))
 
 

@@ -17,7 +17,7 @@ def test_nothing_private_is_left(tmp_path: Path):
     result = sample.exposed()
     run = result.runs[0]
     attack = run.attacks[0].model_copy(
-        update={"facts": {"folder": "/home/me/shadows", "guessed_seed": 4242, "rank": 3}, "notes": ("see /home/me",)}
+        update={"facts": {"folder": "/home/me/shadows", "rank": 3}, "guessed_seed": 4242, "notes": ("see /home/me",)}
     )
     result = result.model_copy(update={"runs": (run.model_copy(update={"attacks": (attack, *run.attacks[1:])}),)})
     written = write_report(result, tmp_path, share=True)

@@ -95,7 +95,7 @@ def test_check_data_warns_without_fingerprints(tmp_path: Path) -> None:
 
 def test_fingerprint_follows_the_contents(tmp_path: Path) -> None:
     found = set()
-    for number, (count, facts) in enumerate([(3, {}), (3, {"recipe": {"seed": 1}}), (4, {}), (3, {})]):
+    for number, (count, facts) in enumerate([(3, {}), (3, {"notes": {"seed": 1}}), (4, {}), (3, {})]):
         trace = record(tmp_path / str(number), count, **facts)
         assert trace.fingerprint == Trace.open(trace.path).fingerprint
         found.add(trace.fingerprint)

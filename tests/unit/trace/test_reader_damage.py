@@ -32,7 +32,7 @@ FILES = [
 
 @pytest.fixture
 def complete(tmp_path: Path, three_rows: None) -> Path:
-    record(tmp_path, STEPS, recipe={"name": "é", "lr": 0.1})
+    record(tmp_path, STEPS, notes={"name": "é", "lr": 0.1})
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(FILES)
     return tmp_path
 
@@ -135,7 +135,7 @@ def test_lines_lost_moved_or_added(complete: Path, edit: Callable[[list[bytes]],
 
 def test_parts_of_another_trace(complete: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     other = tmp_path_factory.mktemp("other")
-    record(other, STEPS, recipe={"name": "é", "lr": 0.2}, final=False)
+    record(other, STEPS, notes={"name": "é", "lr": 0.2}, final=False)
     for name in ("steps.jsonl", "trace.json"):
         data = (complete / name).read_bytes()
         shutil.copy(other / name, complete / name)
@@ -199,6 +199,12 @@ def test_foreign_files(complete: Path, text: str) -> None:
         lambda content: content["header"].update(batch_size="10"),
         lambda content: content["header"].update(unknown=1),
         lambda content: content["header"].update(recipe=[1]),
+        lambda content: content["header"].update(recipe={"learning_rate": 0.1}),
+        lambda content: content["header"].update(provenance={"seed": 1}),
+        lambda content: content["header"]["provenance"].update(seed="3"),
+        lambda content: content["header"]["provenance"]["options"].update(fix="yes"),
+        lambda content: content["header"]["provenance"]["options"].update(unknown=1),
+        lambda content: content["header"].update(notes=[1]),
         lambda content: content.update(status="done"),
         lambda content: content.update(status="open"),
         lambda content: content.update(rows_per_shard=0),

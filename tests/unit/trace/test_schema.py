@@ -12,14 +12,19 @@ import pytest
 import gmip.trace
 from gmip.errors import InvalidArgument
 from gmip.trace import Header, ParameterSpec, fingerprint
+from gmip.vocabulary import Recipe
 from tests.unit.trace.build import PARAMETERS, header
+
+RECIPE = Recipe(dataset_size=100, batch_size=10, num_steps=5, learning_rate=0.1)
 
 
 def test_public_names() -> None:
     assert gmip.trace.__all__ == [
         "FORMAT_VERSION",
         "Header",
+        "ModelOptions",
         "ParameterSpec",
+        "Provenance",
         "Step",
         "StepInfo",
         "Trace",
@@ -28,7 +33,7 @@ def test_public_names() -> None:
         "check_membership",
         "fingerprint",
     ]
-    assert gmip.trace.FORMAT_VERSION == 2
+    assert gmip.trace.FORMAT_VERSION == 3
 
 
 def test_sizes_follow_from_shapes() -> None:
@@ -41,9 +46,9 @@ def test_an_empty_parameter_among_others() -> None:
     assert header(parameters=(*PARAMETERS, ParameterSpec("empty", (0, 3)))).recorded_params == 5
 
 
-def test_recipe_becomes_plain_json_of_its_own() -> None:
+def test_notes_become_plain_json_of_their_own() -> None:
     given: dict[str, Any] = {"betas": (0.9, 0.999), "name": "adam", "nested": {"seed": 3}}
-    found = header(recipe=given).recipe
+    found = header(notes=given).notes
     assert found == {"betas": [0.9, 0.999], "name": "adam", "nested": {"seed": 3}}
     given["nested"]["seed"] = 4
     assert found["nested"]["seed"] == 3
@@ -78,10 +83,16 @@ def test_frozen_and_by_keyword() -> None:
         ({"clip_norm": float("nan")}, "clip_norm"),
         ({"fingerprints": {"train": 3}}, "fingerprints"),
         ({"fingerprints": "abc"}, "fingerprints"),
-        ({"recipe": {"lr": float("nan")}}, "recipe"),
-        ({"recipe": {"lr": np.float32(0.1)}}, "recipe"),
-        ({"recipe": {1: "a"}}, "recipe"),
-        ({"recipe": ["lr"]}, "recipe"),
+        ({"notes": {"lr": float("nan")}}, "notes"),
+        ({"notes": {"lr": np.float32(0.1)}}, "notes"),
+        ({"notes": {1: "a"}}, "notes"),
+        ({"notes": ["lr"]}, "notes"),
+        ({"recipe": {"learning_rate": 0.1}}, "recipe must be a gmip.Recipe, not dict.*notes"),
+        ({"recipe": RECIPE.replace(batch_size=5)}, "recipe says batch_size = 5, and the run has 10"),
+        ({"recipe": RECIPE.replace(optimizer_options={"betas": object()})}, "optimizer_options"),
+        ({"provenance": {"task": "digits"}}, "must be a Provenance, not dict"),
+        ({"every": 0}, "every"),
+        ({"budget": 0}, "budget"),
     ],
 )
 def test_refuses(changes: dict[str, Any], message: str) -> None:

@@ -25,9 +25,10 @@ from tests.unit.trace.build import FINAL, MEMBERS, NON_MEMBERS, D, assert_steps,
 
 
 def test_round_trip(tmp_path: Path) -> None:
-    trace = record(tmp_path / "new" / "run", 7, clip_norm=2.0, fingerprints={"train": "ab"}, recipe={"seed": 1})
+    trace = record(tmp_path / "new" / "run", 7, clip_norm=2.0, fingerprints={"train": "ab"}, notes={"seed": 1})
     assert trace.complete
-    assert trace.header == header(clip_norm=2.0, fingerprints={"train": "ab"}, recipe={"seed": 1})
+    assert trace.header == header(clip_norm=2.0, fingerprints={"train": "ab"})
+    assert trace.header.notes == {"seed": 1}
     assert trace.path == tmp_path / "new" / "run"
     assert_steps(trace, 7)
     assert trace.members is not None and trace.non_members is not None
@@ -77,7 +78,7 @@ def test_the_format_as_documented(tmp_path: Path) -> None:
     """Recomputes every checksum of docs/trace-format.md from the raw files, without the package's own reader."""
     record(tmp_path, 8, every=2)
     content = json.loads((tmp_path / "trace.json").read_text())
-    assert (content["format"], content["version"], content["status"]) == ("gmip-trace", 2, "complete")
+    assert (content["format"], content["version"], content["status"]) == ("gmip-trace", 3, "complete")
     checksum = content.pop("checksum")
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     assert checksum == hashlib.sha256(canonical.encode()).hexdigest()

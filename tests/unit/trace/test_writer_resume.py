@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gmip.errors import FileError, InvalidArgument, TraceMismatch
-from gmip.trace import Trace, TraceWriter
+from gmip.trace import Provenance, Trace, TraceWriter
 from tests.unit.trace.build import MEMBERS, NON_MEMBERS, assert_steps, header, record, write_steps
 
 
@@ -84,7 +84,7 @@ def test_a_shorter_run_leaves_no_shards_behind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"header": header(recipe={"seed": 2})},
+        {"header": header(provenance=Provenance(seed=2))},
         {"members": [4, 0]},
         {"non_members": [1, 2]},
         {"header": header(), "members": MEMBERS, "non_members": MEMBERS + 100},

@@ -116,7 +116,7 @@ def check_same_trace(a: Any, b: Any, *, tolerance: float = 1.0e-5) -> None:
     assert one.header.parameters == other.header.parameters
     factors = np.array([[info.clip_factor or 1.0 for info in trace.infos] for trace in (one, other)])  # None: none
     np.testing.assert_allclose(factors[0], factors[1], rtol=tolerance)
-    facts, theirs = ([replace(info, clip_factor=None) for info in trace.infos] for trace in (one, other))
+    facts, theirs = ([replace(info, clip_factor=None, outside=None) for info in trace.infos] for trace in (one, other))
     assert facts == theirs
     assert one.complete == other.complete and one.runs() == other.runs()
     for x, y in zip(one, other, strict=True):

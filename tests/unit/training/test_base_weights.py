@@ -11,7 +11,7 @@ from gmip.errors import TraceMismatch
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 from gmip.training import record
-from gmip.training.base_weights import base_facts, released_state
+from gmip.training.base_weights import base_fingerprint, released_state
 from gmip.vocabulary import Recipe
 
 
@@ -74,7 +74,7 @@ def test_base_weights_under_adapters_are_not_in_the_trace(tmp_path) -> None:
     trace = Trace.open(tmp_path / "run")
     final = trace.final_state()
     assert final is not None and set(final) == {"head.weight", "head.bias", "shift"}
-    assert trace.header.recipe["base_weights"] == base_facts(model)["base_weights"]
+    assert trace.header.base_weights == base_fingerprint(model)
     for name, value in released_model(task, trace).state_dict().items():
         torch.testing.assert_close(value, model.state_dict()[name])
     assert GLiR(play=None).run(task, trace).ids.size == Loss().run(task, trace).ids.size == 40
@@ -95,7 +95,7 @@ def test_frozen_layers_of_a_run_are_those_of_its_trace(tmp_path) -> None:
     task = make_task(None, adapters=False)
     model = recorded(tmp_path / "run", task, shift=0.3)
     trace = Trace.open(tmp_path / "run")
-    assert base_facts(model) == {} and set(released_state(model)) == set(model.state_dict())
+    assert base_fingerprint(model) is None and set(released_state(model)) == set(model.state_dict())
     found = run_model(task, trace)
     torch.testing.assert_close(found.get_parameter("base.weight"), model.get_parameter("base.weight"))
     torch.testing.assert_close(found.get_buffer("shift"), torch.full((8,), 0.3))

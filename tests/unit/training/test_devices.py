@@ -58,7 +58,7 @@ def test_training_falls_back(task, tmp_path):
     assert len(caught) == 1
     train(task, seed=3, out=tmp_path / "cpu")
     asked, cpu = Trace.open(tmp_path / "asked"), Trace.open(tmp_path / "cpu")
-    assert asked.header == cpu.header and asked.header.recipe["device"] == "cpu"
+    assert asked.header == cpu.header and asked.header.provenance.options.device == "cpu"
     assert all(np.array_equal(a.gradient, b.gradient) for a, b in zip(asked, cpu, strict=True))
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from gmip.errors import InvalidArgument, TraceError, TraceMismatch, UnsupportedModel
 from gmip.tasks.task import Examples, Task
-from gmip.trace import Trace, fingerprint
+from gmip.trace import Provenance, Trace, fingerprint
 from gmip.training import record
 from gmip.vocabulary import Recipe
 from tests.unit.training.recording import (
@@ -75,7 +75,8 @@ def test_batch_norm_that_wakes_up(path):
         ({"sampling": "uniform"}, "sampling = 'uniform' is not known"),
         ({"sampling": "full"}, "batch_size = 8 must equal dataset_size = 20"),
         ({"loss_reduction": "none"}, "loss_reduction = 'none' is not known: pass one of 'mean', 'sum'"),
-        ({"recipe": {"model": object()}}, "recipe must be plain JSON"),
+        ({"notes": {"model": object()}}, "notes must be plain JSON"),
+        ({"recipe": {"fix": True}}, "recipe must be a gmip.Recipe, not dict.*notes"),
     ],
 )
 def test_bad_arguments(path, options, match):
@@ -142,7 +143,7 @@ def test_resume(path, at):
         "batch_size": n,
         "sampling": "fixed",
         "members": [1, 2],
-        "recipe": {"lr": (LR,)},
+        "notes": {"lr": (LR,)},
     }
     checkpoints = []
 
@@ -174,7 +175,7 @@ def test_resume(path, at):
     [
         {"dataset_size": 21},
         {"sampling": "poisson"},
-        {"recipe": {"lr": 1.0}},
+        {"every": 2},
         {"parameters": ["head"]},
         {"members": [3]},
         {"non_members": [3]},
@@ -233,11 +234,12 @@ def test_members_recipe_and_fingerprints(tmp_path):
         ("arrays", (x.numpy(), y.numpy()), {"pool": pool}),
         ("nothing", None, {}),
     ):
-        facts: dict[str, Any] = {"members": [5, 1], "non_members": np.array([7]), "recipe": {"seed": 3}}
+        facts: dict[str, Any] = {"members": [5, 1], "non_members": np.array([7]), "notes": {"seed": 3, "fix": True}}
         recorded(tmp_path / name, batches_of(8), data=data, **facts)
         trace = Trace.open(tmp_path / name)
         assert trace.header.fingerprints == fingerprints
-        assert trace.header.recipe == {"seed": 3}
+        assert trace.header.notes == {"seed": 3, "fix": True} and trace.header.recipe is None
+        assert trace.header.provenance == Provenance()  # what people note steers nothing
         assert trace.members is not None and trace.members.tolist() == [5, 1]
         assert trace.non_members is not None and trace.non_members.tolist() == [7]
 

@@ -34,7 +34,7 @@ def test_the_budget_is_kept_and_used(rows: int, every: int) -> None:
 def test_no_budget() -> None:
     stored = StoredSteps(every=3, budget=None, row_bytes=100)
     assert [step for step in range(10) if stored.admits(step)] == [0, 3, 6, 9]
-    assert stored.facts == {}
+    assert stored.notes == {}
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,15 @@ def test_a_run_with_a_budget(tmp_path: Path) -> None:
             GmipWarning,
             match=r"room for 8 steps.*\(all up to step 4, one of 2 up to step 8, .*none after step 20\)",
         ) as told,
-        record(model, optimizer, tmp_path, resume_at=3, **common),
+        record(model, optimizer, tmp_path, resume_at=4, **common),
     ):
-        plain_loop(model, optimizer, batches_of(*[n] * 27))
+        plain_loop(model, optimizer, batches_of(*[n] * 26))
     assert len(told) == 1
     trace = Trace.open(tmp_path)
     assert trace.num_steps == 30
     assert trace.recorded.tolist() == [0, 1, 2, 3, 4, 6, 8, 12]
-    assert trace.header.recipe["budget"] == 8 * ROW
-    assert trace.header.recipe["stored_steps"] == (
+    assert trace.header.budget == 8 * ROW
+    assert trace.header.notes["stored_steps"] == (
         "all up to step 4, one of 2 up to step 8, one of 4 up to step 12, and so on, none after step 20"
     )
     assert sum(path.stat().st_size for path in tmp_path.glob("shard-*")) <= 8 * ROW + 128

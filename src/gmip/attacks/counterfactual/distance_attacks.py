@@ -214,6 +214,7 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
             facts=self._facts(found)
             | {"variance": self.variance, "shadows_converged": converged}
             | self._shadow_facts(models),
+            cut_short=self._cut_short(models),
         )
 
 

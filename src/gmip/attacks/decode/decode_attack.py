@@ -20,7 +20,7 @@ from gmip.attacks.memory import as_bytes
 from gmip.attacks.signals import run_model
 from gmip.attacks.speed import Speed
 from gmip.attacks.whole_clip import unclipped
-from gmip.attacks.work import CUT_SHORT, Work
+from gmip.attacks.work import Work
 from gmip.errors import GmipWarning
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
@@ -125,8 +125,8 @@ class Decode(Attack):
                 "sweeps": found.sweeps,
                 "settled": found.settled,
             }
-            | ({} if chosen.projection is None else {"projected_to": chosen.projection})
-            | ({CUT_SHORT: True} if chosen.cut_short or found.late else {}),
+            | ({} if chosen.projection is None else {"projected_to": chosen.projection}),
+            cut_short=chosen.cut_short or found.late,
         )
 
     def _say(self, found: Decoded) -> None:

@@ -23,7 +23,7 @@ from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.memory import as_bytes
 from gmip.attacks.signals import run_model
 from gmip.attacks.whole_clip import unclipped
-from gmip.attacks.work import CUT_SHORT, Work
+from gmip.attacks.work import Work
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
@@ -259,8 +259,6 @@ class GLiR(Attack):
         }
         if outcome.decided:
             facts["not_needed"] = outcome.left_out
-        if cut:
-            facts[CUT_SHORT] = True
         return ScoreSet(
             ids=who.ids,
             scores=outcome.scores,
@@ -270,6 +268,7 @@ class GLiR(Attack):
             susceptibility_of=("run" if outcome.method == "joint" else "step") if told else None,
             calibration=outcome.calibration,
             prediction=outcome.prediction.expected() if believed and outcome.prediction is not None else None,
+            cut_short=cut,
             facts=facts,
         )
 

@@ -328,7 +328,8 @@ class Influence(Attack):
 
     def _loss_weight(self, trace: Trace) -> float:
         recipe = trace.header.recipe
-        options = recipe.get("optimizer_options")
-        momentum = options.get("momentum", 0.0) if isinstance(options, Mapping) else 0.0
-        rate = recipe.get("learning_rate", 0.0) if self.learning_rate is None else self.learning_rate
+        momentum = 0.0 if recipe is None else recipe.optimizer_options.get("momentum", 0.0)
+        rate = self.learning_rate
+        if rate is None:
+            rate = 0.0 if recipe is None else recipe.learning_rate
         return float(rate) / (1.0 + float(momentum))

@@ -105,11 +105,12 @@ def _strengths(l2: Penalty, header: Header, parameters: Mapping[str, Tensor]) ->
 
 def _decay(header: Header) -> float:
     """The weight decay of the recipe, where it is a penalty of the loss; 0 if there is none."""
-    options = header.recipe.get("optimizer_options")
-    decay = options.get("weight_decay", 0.0) if isinstance(options, Mapping) else 0.0
-    if decay and str(header.recipe.get("optimizer", "")).lower() in _DECOUPLED:
+    if header.recipe is None:
+        return 0.0
+    decay = header.recipe.optimizer_options.get("weight_decay", 0.0)
+    if decay and header.recipe.optimizer.lower() in _DECOUPLED:
         raise InvalidArgument(
-            f"The run's optimizer, {header.recipe['optimizer']}, decays weights apart from the loss, so what its model "
+            f"The run's optimizer, {header.recipe.optimizer}, decays weights apart from the loss, so what its model "
             "converges to is no optimum of a penalised loss",
             remedy="pass `l2` = 0 to attack it nevertheless",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from gmip.errors import DataUnavailable, InvalidArgument
 from gmip.parallel import Workers
 from gmip.store import Store
 from gmip.tasks import Examples, Task, cache
+from gmip.trace import ModelOptions
 from gmip.training.loop import fit
 from gmip.vocabulary import Recipe
 
@@ -105,7 +106,7 @@ class ShadowTraining:
 
     task: Task
     recipe: Recipe
-    options: Mapping[str, Any]
+    options: ModelOptions
     plan: Membership
     candidates: Examples
     filling: Examples
@@ -123,7 +124,7 @@ class ShadowTraining:
         index, keys = job
         plan = self.plan
         records = self.candidates[np.flatnonzero(plan.inside(index))].joined(self.filling[plan.fill(index)])
-        model = fit(self.task, self.recipe, records, seed=plan.training_seed(index), **self.options)
+        model = fit(self.task, self.recipe, records, seed=plan.training_seed(index), **asdict(self.options))
         found = {}
         for signal in self.signals:
             if signal.key in keys:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from gmip.parallel import compute, one_thread
 from gmip.store import Store
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import answer
-from gmip.trace import Trace, fingerprint
+from gmip.trace import ModelOptions, Trace, fingerprint
 from gmip.training.devices import usable_device
 from gmip.training.loop import initial_model
 from gmip.training.train_result import recipe_of
@@ -38,12 +38,6 @@ from gmip.vocabulary import Recipe
 
 __all__ = ["shadow_set"]
 
-_OPTIONS: Mapping[str, Any] = {
-    "fix": False,
-    "grad_sample_mode": "auto",
-    "max_physical_batch_size": None,
-    "device": "cpu",
-}
 _FEWEST = 4  # models of a set for which there was little time
 _PROBED = 8  # records on which the untrained model is evaluated, to know it again
 
@@ -89,8 +83,8 @@ def shadow_set(
     candidates = np.asarray(candidates, dtype=np.int64)
     wanted = _signals(signals)
     recipe = recipe_of(task, trace)
-    options = {name: trace.header.recipe.get(name, default) for name, default in _OPTIONS.items()}
-    options["device"] = usable_device(options["device"])
+    options = trace.header.provenance.options
+    options = dataclasses.replace(options, device=usable_device(options.device))
     plan = Membership(
         num_candidates=len(candidates),
         num_background=len(background),
@@ -165,7 +159,7 @@ def _signals(signals: Sequence[Signal]) -> dict[str, Signal]:
 def _facts(
     task: Task,
     recipe: Recipe,
-    options: Mapping[str, Any],
+    options: ModelOptions,
     plan: Membership,
     candidates: NDArray[np.int64],
     background: Examples,
@@ -174,11 +168,11 @@ def _facts(
     return {
         "torch": torch.__version__,
         "task": task.name,
-        "model": _probe(task, bool(options["fix"]), task.pool[candidates[:_PROBED]]),
+        "model": _probe(task, options.fix, task.pool[candidates[:_PROBED]]),
         "data": task.fingerprints,
         "background": background.fingerprint,
         "recipe": dataclasses.asdict(recipe),
-        "options": dict(options),
+        "options": dataclasses.asdict(options),
         "candidates": fingerprint(candidates),
         "seed": plan.seed,
         "draws": fingerprint(plan.population, plan.inside(0)),  # NumPy may draw otherwise in another version

@@ -166,9 +166,9 @@ def test_a_budget_leaves_out_steps_and_a_larger_one_goes_on(tmp_path):
     said = [str(one.message) for one in caught]
     assert "the first 1 of 8 recorded steps, which is what there is time for" in said[0]
     assert "had 0 seconds and ended after 1 of its sweeps" in said[1]
-    assert found.facts["steps"] == 1 and found.facts["cut_short"] is True
+    assert found.facts["steps"] == 1 and found.cut_short
     more = Decode().run(task, trace, budget="1h", parts=Store(tmp_path, "parts"))
-    assert more.facts["steps"] == 8 and "cut_short" not in more.facts
+    assert more.facts["steps"] == 8 and not more.cut_short
     np.testing.assert_array_equal(more.scores, Decode().run(task, trace).scores)
     slow = Speed(record=1.0, rate=1.0e12)  # a second for each gradient
     with pytest.warns(GmipWarning, match="the first 3 of 8"):

@@ -111,10 +111,10 @@ def test_no_time_leaves_out_steps_and_says_so(runs: dict[str, Path]) -> None:
     for name, used in (("mini", 4), ("full", 1)):  # one more than chose the setting shows how long a step takes
         with pytest.warns(GmipWarning, match="left out .* steps"):
             found = attack(runs[name], budget=1.0e-3)
-        assert int(found.facts["steps"]) <= used and found.facts["cut_short"] is True
+        assert int(found.facts["steps"]) <= used and found.cut_short
         assert area(found, runs[name]) > 0.6
         assert np.mean(found.p_values[~np.isin(found.ids, Trace.open(runs[name]).members)] <= 0.05) <= 0.15
-    assert "cut_short" not in attack(runs["mini"], budget="1h").facts
+    assert not attack(runs["mini"], budget="1h").cut_short
 
 
 def network() -> nn.Module:
@@ -140,7 +140,7 @@ def test_once_everybody_is_decided_no_step_is_needed(exposed: tuple[Task, Trace]
     whole = GLiR(play=dataclasses.replace(play, stop_when_decided=False)).run(task, trace)
     assert whole.facts["steps"] == 16 and "not_needed" not in whole.facts
     assert 3 <= int(found.facts["steps"]) <= 10 and found.facts["not_needed"] == 16 - int(found.facts["steps"])
-    assert "cut_short" not in found.facts
+    assert not found.cut_short
     assert area(found, trace.path) > area(whole, trace.path) - 0.01
     assert trace.members is not None and found.p_values is not None
     assert np.mean(found.p_values[~np.isin(found.ids, trace.members)] <= 0.05) <= 0.15

@@ -365,6 +365,6 @@ def test_an_attack_says_that_there_was_no_time(run, tmp_path):
     attack = LiRA(shadows=Shadows(count=8, folder=tmp_path / "sets", workers=1))
     with pytest.warns(GmipWarning, match=r"attack 'lira' had 0 seconds and uses 4 of 8 shadow models"):
         found = attack.run(make_task(), run, budget=1.0e-9)
-    assert found.facts["shadows"] == 4 and found.facts["cut_short"] is True
+    assert found.facts["shadows"] == 4 and found.cut_short
     found = attack.run(make_task(), run, budget="1h")
-    assert found.facts["shadows"] == 8 and "cut_short" not in found.facts
+    assert found.facts["shadows"] == 8 and not found.cut_short
