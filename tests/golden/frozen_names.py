@@ -85,6 +85,7 @@ def _run(run: RunAudit) -> Named:
         "goal/tpr": run.goal.tpr,
         "goal/fpr": run.goal.fpr,
         "attacks, strongest first": [one.attack for one in run.attacks],
+        "attacks left out": [one.attack for one in run.left_out],
         "guarantees and forecasts": [one.key for one in run.promises],
         "groups/by": run.grouped_by,
         "groups/names": [one.group for one in run.groups],
