@@ -11,18 +11,17 @@ from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip._curves import corners, thin_steps
-from gmip._numbers import percent, rate_key
+from gmip._numbers import rate_key
 from gmip.accounting.account import account
 from gmip.accounting.claims import ADJACENCY
 from gmip.accounting.families import EpsilonDelta, Gaussian
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.schema import Curve, Promise
+from gmip.auditing.schema import Curve, GivenClaim, Origin, Promise
 from gmip.errors import InvalidArgument
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.vocabulary import Claim, NoisySGD
 
 __all__ = [
-    "GIVEN_CLAIM",
     "GRID",
     "all_promises",
     "excludes_nothing",
@@ -39,7 +38,7 @@ Array = NDArray[np.float64]
 GRID: Final[Array] = np.unique(
     np.concatenate([[0.0], np.geomspace(1.0e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)])
 )  # FPRs: a logarithmic part for the left, an even one for the rest
-GIVEN_CLAIM: Final = Claim("bound", "whoever it was promised to")  # of a curve that somebody names
+_GIVEN_CLAIM: Final = Claim("bound", "whoever it was promised to")  # of a curve that somebody names
 _MOST_POINTS: Final = 1500
 _NO_PROMISE: Final = 0.999  # a TPR beyond which a curve excludes nothing
 # Where an ROC of more points stays exact.
@@ -67,23 +66,21 @@ def all_promises(
     `scores` : of one run, by each attack; the first that measured susceptibilities of the run, and the first that
     expects something of itself, are taken.
     """
-    words = "Promised by the accountant (GMIP, tight)"
-    accountants = promise("claimed", words, claimed, standing="approximation", fprs=fprs)
-    made = [given_promise(claimed, fprs) if given else accountants]
+    made = [given_promise(claimed, fprs) if given else promise("claimed", claimed, standing="approximation", fprs=fprs)]
     measured = next((one for one in scores if one.susceptibility_of is not None), None)
     if measured is not None and measured.susceptibility is not None and measured.susceptibility.min() > 0.0:
         stacked = measured.susceptibility_of == "run" and len(runs) == 1
         steps = [stacked_run(run) for run in runs] if stacked else list(runs)
         curve = account(steps, susceptibility=measured.susceptibility)
-        name = "Stochastic composition over measured susceptibilities"
-        made.append(promise("susceptibility", name, curve, standing="approximation", fprs=fprs))
+        made.append(promise("susceptibility", curve, standing="approximation", fprs=fprs))
     if listed is not None:
-        name = f"Promised to an attacker with a list of {percent(knows, 'nearest')} of the members"
-        made.insert(0 if only_listed else len(made), promise("list", name, listed, standing="approximation", fprs=fprs))
+        origin: Origin = "given" if given and listed is claimed else "accountant"
+        to_list = promise("list", listed, origin=origin, standing="approximation", fprs=fprs, knows=knows)
+        made.insert(0 if only_listed else len(made), to_list)
     if any(run.noise_std > 0.0 for run in runs) and len({ADJACENCY[run.sampling] for run in runs}) == 1:
         curve = account(list(runs), notion="gdp")
         standing = "proved" if curve.kind == "bound" else "approximation"
-        made.append(promise("gdp", "Differential privacy: noise alone", curve, standing=standing, fprs=fprs))
+        made.append(promise("gdp", curve, standing=standing, fprs=fprs))
     expected = next((one.prediction for one in scores if one.prediction is not None), None)
     if expected is not None:
         made.append(predicted(expected, fprs))
@@ -100,7 +97,7 @@ def given_curve(claim: Any) -> TradeOff | None:
         curve: TradeOff = EpsilonDelta(*claim)
     else:
         curve = Gaussian(check.non_negative("claim", claim))
-    curve.claim = GIVEN_CLAIM
+    curve.claim = _GIVEN_CLAIM
     return curve
 
 
@@ -111,14 +108,7 @@ def excludes_nothing(tpr: float) -> bool:
 
 def given_promise(claim: TradeOff, fprs: Sequence[float]) -> Promise:
     """What somebody who asked for an audit says was promised."""
-    words = "Promised"
-    if isinstance(claim, Gaussian):
-        words = f"Promised: mu = {claim.mu:g}"
-    elif isinstance(claim, EpsilonDelta):
-        words = f"Promised: epsilon = {claim.epsilon_value:g} at delta = {claim.delta_value:g}"
-    if claim.claim.adjacency is not None:
-        words += f" (differential privacy, {claim.claim.adjacency})"
-    return promise("claimed", words, claim, standing="given", fprs=fprs)
+    return promise("claimed", claim, origin="given", standing="given", fprs=fprs)
 
 
 def listed_curve(runs: Sequence[NoisySGD], knows: float, claim: TradeOff | None = None) -> TradeOff | None:
@@ -142,13 +132,23 @@ def stacked_run(run: NoisySGD) -> NoisySGD:
     return run.replace(num_params=run.num_params * run.num_steps, num_steps=1, clip_norm=clip)
 
 
-def promise(key: str, name: str, curve: TradeOff, *, standing: str, fprs: Sequence[float]) -> Promise:
+def promise(
+    key: str,
+    curve: TradeOff,
+    *,
+    origin: Origin = "accountant",
+    standing: str,
+    fprs: Sequence[float],
+    knows: float | None = None,
+) -> Promise:
     """A trade-off as points."""
     mu = curve.equivalent_mu()
     return Promise.model_validate(
         {
             "key": key,
-            "name": name,
+            "origin": origin,
+            "given": _numbers_of(curve) if origin == "given" else None,
+            "knows": knows,
             "standing": standing,
             "curve": _points(GRID, curve.tpr_at(GRID)),
             "mu": mu if math.isfinite(mu) else None,
@@ -163,11 +163,19 @@ def promise(key: str, name: str, curve: TradeOff, *, standing: str, fprs: Sequen
     )
 
 
+def _numbers_of(claim: TradeOff) -> GivenClaim:
+    if isinstance(claim, Gaussian):
+        return GivenClaim(mu=claim.mu)
+    if isinstance(claim, EpsilonDelta):
+        return GivenClaim(epsilon=claim.epsilon_value, delta=claim.delta_value)
+    return GivenClaim()
+
+
 def predicted(expected: ExpectedRoc, fprs: Sequence[float]) -> Promise:
     """The ROC that an attack expects of itself."""
     return Promise(
         key="prediction",
-        name="Expected by self-play, without member labels",
+        origin="attack",
         standing="measured",
         curve=roc_points(expected.fpr, expected.tpr),
         mu=None,

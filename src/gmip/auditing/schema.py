@@ -34,10 +34,12 @@ __all__ = [
     "Exposed",
     "Finding",
     "Gate",
+    "GivenClaim",
     "GroupOutcome",
     "IndividualPromises",
     "LeftOut",
     "MuBound",
+    "Origin",
     "Promise",
     "Provenance",
     "RunAudit",
@@ -256,6 +258,7 @@ ThreatModel = Literal["training", "released", "predictions", "scores"]  # what a
 # What an attacker sees, the most first; "scores" where only the scores of somebody's attack are known.
 Sees = Literal["gradients", "weights", "predictions", "scores"]
 Standing = Literal["proved", "approximation", "given", "measured"]
+Origin = Literal["accountant", "given", "attack"]
 
 
 class Estimate(Frozen):
@@ -299,6 +302,14 @@ class Band(Frozen):
         return f"<Band of {len(self.fpr)} points>"
 
 
+class GivenClaim(Frozen):
+    """What somebody says is guaranteed: a mu, or an epsilon and a delta; all None: a curve."""
+
+    mu: float | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+
+
 class Promise(Frozen):
     """A curve that an attacker should stay below (accountant), or is expected to reach.
 
@@ -307,7 +318,9 @@ class Promise(Frozen):
     key : "claimed" (what the verdict is about), "susceptibility" (stochastic composition over the measured
         susceptibilities), "list" (what is promised to an attacker who holds a list that contains members), "gdp" (noise
         alone), "prediction" (what an attack expects of itself).
-    name : for people.
+    origin : who says so: the accountant, whoever asked for the audit ("given"), or an attack about itself.
+    given : the numbers, where the origin is "given".
+    knows : for "list", the share of the members on it.
     standing : how far it can be trusted: proved under `assumptions`, an approximation, given by whoever asked for the
         audit, or measured.
     kind : "bound", if no attacker of `for_whom` does better under `assumptions`; "forecast", if one can.
@@ -317,7 +330,9 @@ class Promise(Frozen):
     """
 
     key: Literal["claimed", "susceptibility", "list", "gdp", "prediction"]
-    name: str
+    origin: Origin
+    given: GivenClaim | None = None
+    knows: Share | None = None
     standing: Standing
     curve: Curve
     mu: float | None

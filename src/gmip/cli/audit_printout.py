@@ -41,8 +41,10 @@ def _gate(gate: Gate) -> str:
 
 def _promise(run: RunAudit, label: str) -> str:
     """With what was promised, where somebody said so."""
-    given = next((one.name.removeprefix("Promised: ") for one in run.promises[:1] if one.standing == "given"), None)
-    return label if given is None else f"{label} ({given})"
+    from gmip.report.verdict_words import given_words
+
+    given = next(map(given_words, run.promises), "")
+    return f"{label} ({given})" if given else label
 
 
 def print_audit(result: AuditResult, written: Written) -> None:

@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 from gmip._numbers import count, interval, number, percent, rate, rate_key
 from gmip._validate import listed
 from gmip.auditing.attacker_answers import exposed_group, promise_of
-from gmip.auditing.promises import GIVEN_CLAIM, excludes_nothing
+from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
@@ -116,7 +116,7 @@ def both_promises(run: RunAudit) -> str:
     """What the accountant promises by noise and data (GMIP), and by noise alone (GDP), where both are; else empty."""
     kinds = {one.key: one for one in run.promises}
     ours, alone = kinds.get("claimed"), kinds.get("gdp")
-    if ours is None or alone is None or ours.for_whom == GIVEN_CLAIM.for_whom:
+    if ours is None or alone is None or ours.origin == "given":
         return ""
     fpr = run.goal.fpr
     said = [_promised(one, fpr) for one in (ours, alone)]

@@ -15,6 +15,7 @@ from gmip._curves import corners
 from gmip._svg import Role, Series, guessing
 from gmip.auditing.attacker_answers import leading_attack, promise_of
 from gmip.auditing.schema import AttackOutcome, AuditResult, Curve, Promise, RunAudit
+from gmip.report.verdict_words import curve_name
 
 __all__ = ["Figure", "overview_figure", "run_figure"]
 
@@ -68,7 +69,7 @@ def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
         for i, attack in enumerate(run.attacks)
     ]
     promises = [
-        _promised(promise, promise.name, _PROMISE_LOOKS[promise.key], prominent=promise.key == "claimed")
+        _promised(promise, curve_name(promise), _PROMISE_LOOKS[promise.key], prominent=promise.key == "claimed")
         for promise in run.promises
     ]
     return Figure(key, (*attacks, *promises, guessing()), lowest, max(rate, lowest), _goal(run))

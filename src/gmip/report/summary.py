@@ -138,7 +138,6 @@ def _shortened(result: AuditResult) -> AuditResult:
                 "advice": tuple(a.model_copy(update={"text": _cut(a.text, _SENTENCE)}) for a in one.advice),
                 "warnings": tuple(_cut(words, _SENTENCE) for words in one.warnings),
                 "attacks": tuple(a.model_copy(update={"title": _cut(a.title, _NAME)}) for a in one.attacks),
-                "promises": tuple(p.model_copy(update={"name": _cut(p.name, _NAME)}) for p in one.promises),
             }
         )
 

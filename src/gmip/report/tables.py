@@ -206,7 +206,7 @@ def comparison_table(run: RunAudit) -> Table:
     strongest = run.attacks[0] if run.attacks else None
     mixed = len({one.attacker_knows > 0.0 for one in run.attacks}) == 2
     measured = [f"Measured{' without a list' if mixed else ''}: {strongest.title}"] if strongest else []
-    columns = ["Quantity", *(p.name for p in run.promises), *measured]
+    columns = ["Quantity", *(verdict_words.curve_name(p) for p in run.promises), *measured]
     compared = bool(strongest and run.promises)
     if compared:
         columns.append("Compared with the promise")
@@ -345,7 +345,7 @@ def standing_table(result: AuditResult) -> Table:
     shared: dict[tuple[str, str, Cell], list[str]] = {}
     for run in result.runs:
         for p in run.promises:
-            shared.setdefault((p.name, p.standing, _grounds(p)), []).append(run.name)
+            shared.setdefault((verdict_words.curve_name(p), p.standing, _grounds(p)), []).append(run.name)
     for run in result.runs:
         for a in run.attacks:
             shared.setdefault((f"ROC of {a.title}", "measured", Cell(_SAMPLING)), []).append(run.name)

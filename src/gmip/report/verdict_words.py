@@ -9,7 +9,17 @@ from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, Promise, RunAudit, Suspicion, ThreatModel, Verdict
 from gmip.report import check_words
 
-__all__ = ["LABELS", "THREAT_MODELS", "headline", "label", "reasons", "suspicion", "turned_scores"]
+__all__ = [
+    "LABELS",
+    "THREAT_MODELS",
+    "curve_name",
+    "given_words",
+    "headline",
+    "label",
+    "reasons",
+    "suspicion",
+    "turned_scores",
+]
 
 LABELS: Final = {
     "consistent": "Consistent with the promise",
@@ -292,3 +302,35 @@ def _attack(run: RunAudit, name: str | None) -> AttackOutcome:
 
 def _uncapitalised(words: str) -> str:
     return words[:1].lower() + words[1:]
+
+
+def curve_name(promise: Promise) -> str:
+    """What a guarantee or a forecast is called, in tables and beside its curve."""
+    worth = "Guarantee" if promise.is_bound else "Forecast"
+    if promise.key == "list":
+        share = percent(1.0 if promise.knows is None else promise.knows, "nearest")
+        worth = "Claim" if promise.origin == "given" else worth
+        return f"{worth} against an attacker with a list of {share} of the members"
+    if promise.origin == "given":
+        numbers = given_words(promise)
+        return f"Claimed: {numbers}" if numbers else "Claimed"
+    return {
+        "claimed": f"{worth} by the accountant (GMIP)",
+        "susceptibility": f"{worth} from measured susceptibilities",
+        "gdp": f"{worth} by noise alone (differential privacy)",
+        "prediction": "Expected by self-play, without member labels",
+    }[promise.key]
+
+
+def given_words(promise: Promise) -> str:
+    """The numbers that somebody claims; empty where nobody does, or a curve is claimed."""
+    given = promise.given
+    if given is None:
+        return ""
+    said = ""
+    if given.mu is not None:
+        said = f"mu = {given.mu:g}"
+    elif given.epsilon is not None:
+        said = f"epsilon = {given.epsilon:g} at delta = {given.delta or 0.0:g}"
+    meant = "" if promise.adjacency is None else f"differential privacy, {promise.adjacency}"
+    return f"{said} ({meant})" if said and meant else said or meant

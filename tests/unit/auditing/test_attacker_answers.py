@@ -47,7 +47,7 @@ def outcome(runs: RunScores, claimed: Gaussian | None, **more: Any) -> AttackOut
 def promised(mu: float, kind: Any = "bound", key: str = "claimed") -> Promise:
     curve = Gaussian(mu)
     curve.claim = Claim(kind, "somebody")
-    return promise(key, "Promised", curve, standing="approximation", fprs=RATES)
+    return promise(key, curve, standing="approximation", fprs=RATES)
 
 
 def answer(mu: float, size: int, seed: int, promise_mu: float | None = None, kind: Any = "bound") -> AttackerAnswer:

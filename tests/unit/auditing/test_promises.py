@@ -9,11 +9,12 @@ from scipy.stats import norm
 from gmip import Gaussian, NoisySGD, account
 from gmip.auditing import given_curve, predicted, promise, stacked_run
 from gmip.auditing.promises import GRID, all_promises, listed_curve
+from gmip.auditing.schema import GivenClaim
 from gmip.stats import ExpectedRoc, ScoreSet
 
 
 def test_promises_are_points_of_the_curve() -> None:
-    made = promise("claimed", "x", Gaussian(1.0), standing="approximation", fprs=(0.01,))
+    made = promise("claimed", Gaussian(1.0), standing="approximation", fprs=(0.01,))
     np.testing.assert_allclose(made.curve.fpr, GRID)
     inner = slice(1, -1)
     np.testing.assert_allclose(made.curve.tpr[inner], norm.sf(norm.isf(GRID[inner]) - 1.0), atol=1e-9)
@@ -34,8 +35,10 @@ def test_claims() -> None:
     known = listed_curve([run], 0.5, mu)
     assert known is not None and known.tpr_at(0.01) == account(run, attacker_knows=0.5).tpr_at(0.01)
     assert listed_curve([], 0.5, mu) is None
-    names = [all_promises([run], claim, (), given=True, fprs=(0.01,))[0].name for claim in (mu, promised_dp)]
-    assert names == ["Promised: mu = 0.7", "Promised: epsilon = 1 at delta = 0.01"]
+    for claim, numbers in ((mu, GivenClaim(mu=0.7)), (promised_dp, GivenClaim(epsilon=1.0, delta=0.01))):
+        first, told = all_promises([run], claim, (), given=True, fprs=(0.01,), listed=promised_dp, knows=0.5)
+        assert (first.origin, first.given, first.knows) == ("given", numbers, None)
+        assert told.knows == 0.5 and told.origin == ("given" if claim is promised_dp else "accountant")
 
 
 def test_stacked_run() -> None:

@@ -16,7 +16,7 @@ import gmip
 from gmip.attacks.attack import parties
 from gmip.attacks.glir.glir_attack import GLiR
 from gmip.attacks.loss import Loss
-from gmip.auditing.schema import AuditResult
+from gmip.auditing.schema import AuditResult, GivenClaim
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.pipeline import make_config, run_audit
 from gmip.pipeline.attacking import choose_candidates
@@ -203,7 +203,7 @@ def test_several_runs_with_targets(task: Task, tmp_path: Path) -> None:
 def test_a_claim_of_ones_own(task: Task, run: Path) -> None:
     (one,) = gmip.audit(task, runs=[run], attacks=["loss"], claim_mu=0.5).runs
     assert one.promises[0].mu == pytest.approx(0.5)
-    assert one.promises[0].name == "Promised: mu = 0.5"
+    assert one.promises[0].given == GivenClaim(mu=0.5)
 
 
 def test_a_claim_of_differential_privacy_is_about_attackers_with_a_list_too(task: Task, run: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_claim_of_differential_privacy_is_about_attackers_with_a_list_too(task
         gmip.audit(task, runs=[run], attacks=["decode", "loss"], seed=1, **claim).runs[0]
         for claim in ({"claim_epsilon": "1@1e-3"}, {"claim_epsilon": 30}, {"claim_mu": 3.0})
     ]
-    assert audits[0].promises[0].name == "Promised: epsilon = 1 at delta = 0.001"
+    assert audits[0].promises[0].given == GivenClaim(epsilon=1.0, delta=0.001)
     assert audits[0].promises[0].tpr_at["0.01"] == pytest.approx(np.e * 0.01 + 0.001)
     decoded = [next(a for a in one.attacks if a.attack == "decode") for one in audits]
     assert decoded[0].attacker_knows == 1.0 and decoded[0].mu_lower > 1.0

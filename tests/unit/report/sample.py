@@ -51,10 +51,10 @@ def gaussian_curve(mu: float, lowest: float = 1e-5) -> Curve:
     return Curve(fpr=tuple(fpr.tolist()), tpr=tuple(np.clip(ndtr(ndtri(fpr) + mu), 0, 1).tolist()))
 
 
-def promise(key: Any, name: str, mu: float, standing: Any = "proved", assumptions: tuple[str, ...] = ()) -> Promise:
+def promise(key: Any, mu: float, standing: Any = "proved", assumptions: tuple[str, ...] = ()) -> Promise:
     return Promise(
         key=key,
-        name=name,
+        origin="attack" if key == "prediction" else "accountant",
         standing=standing,
         curve=gaussian_curve(mu),
         mu=mu,
@@ -164,10 +164,10 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
         "task": "cifar10",
         "facts": facts(),
         "promises": (
-            promise("claimed", "Claimed (tight, exact)", claimed, "proved", CLAIM),
-            promise("susceptibility", "Over measured susceptibilities", claimed * 1.04, "approximation", CLAIM[:1]),
-            promise("gdp", "Noise alone (GDP)", claimed * 1.9, "proved", ("Any data, any attacker.",)),
-            promise("prediction", "Self-play prediction", found * 1.02, "measured"),
+            promise("claimed", claimed, "proved", CLAIM),
+            promise("susceptibility", claimed * 1.04, "approximation", CLAIM[:1]),
+            promise("gdp", claimed * 1.9, "proved", ("Any data, any attacker.",)),
+            promise("prediction", found * 1.02, "measured"),
         ),
         "attacks": (strongest, lira, loss),
         "verdict": verdict(kind, claimed),
@@ -357,7 +357,7 @@ def hostile() -> AuditResult:
         task=HOSTILE,
         facts=facts(sampling=HOSTILE, optimizer=HOSTILE),
         attacks=(strongest,),
-        promises=(promise("claimed", HOSTILE, 0.1, "proved", (HOSTILE, long)),),
+        promises=(promise("claimed", 0.1, "proved", (HOSTILE, long)),),
         verdict=verdict("exposed", 0.1).model_copy(update={"attack": HOSTILE}),
         advice=(
             Advice(text=HOSTILE, command=f"``` {HOSTILE}\nrm"),

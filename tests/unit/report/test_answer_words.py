@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gmip.auditing.promises import GIVEN_CLAIM
 from gmip.auditing.schema import AttackerAnswer, AuditResult, Estimate, Finding
 from gmip.report import answer_words
 from gmip.vocabulary import Rate
@@ -127,7 +126,7 @@ def test_both_promises_are_said_where_there_are_two():
     assert "nothing by noise alone (differential privacy, zero-out-one)" in words
     assert words.endswith("so the second can be the smaller number.")
     assert answer_words.both_promises(run.model_copy(update={"promises": (claimed,)})) == ""
-    given = claimed.model_copy(update={"for_whom": GIVEN_CLAIM.for_whom})
+    given = claimed.model_copy(update={"origin": "given"})
     unknown = gdp.model_copy(update={"tpr_at": {}})
     for pair in ((claimed, unknown), (given, gdp)):
         assert answer_words.both_promises(run.model_copy(update={"promises": pair})) == ""

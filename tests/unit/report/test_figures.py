@@ -71,7 +71,7 @@ def test_text_alternative(page):
     assert len(labels) == 2
     for label in labels:
         assert label is not None and "GLiR 11%; LiRA, 16 shadow models 5.4%" in label
-        assert "Claimed (tight, exact) at most 12%" in label
+        assert "Guarantee by the accountant (GMIP) at most 12%" in label
 
 
 def test_every_curve_has_a_name_in_the_legend(page):

@@ -192,7 +192,10 @@ def test_table_of_attacks(exposed):
 
 def test_promise_against_measurement(exposed):
     rows = table(exposed, "Found at 1%: the share")
-    assert rows[0][1] == "Claimed (tight, exact)" and rows[0][-2:] == ["Measured: GLiR", "Compared with the promise"]
+    assert rows[0][1] == "Guarantee by the accountant (GMIP)" and rows[0][-2:] == [
+        "Measured: GLiR",
+        "Compared with the promise",
+    ]
     assert rows[2][0] == "Found at 1%" and rows[2][1] == "at most 3.39%" and rows[2][-1] == "above the promise"
     assert (
         rows[-1][0] == "μ" and rows[-1][1] == "at most 0.5" and rows[-1][-2:] == ["at least 0.82", "above the promise"]
@@ -204,7 +207,7 @@ def test_one_number_is_written_in_one_way():
     claimed = Gaussian(0.99955)
     run = sample.exposed().runs[0]
     assert f"{claimed.auc():.3f}" == "0.760" and claimed.auc() > 0.76
-    promise = sample.promise("claimed", "Claimed", claimed.mu)
+    promise = sample.promise("claimed", claimed.mu)
     attack = run.attacks[0].model_copy(update={"auc": Estimate(value=0.90049, lower=0.85, upper=0.93)})
     judged = verdict([attack], claimed, fpr=0.01, confidence=0.95)
     page = Page(

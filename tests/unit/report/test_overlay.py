@@ -38,8 +38,8 @@ def test_the_overview_draws_the_promise_that_the_target_rests_on():
     """Where a bound by noise alone keeps it, that bound: one promise, one number, one word."""
     result = sample.consistent()
     run = result.runs[0]
-    alone = sample.promise("gdp", "Noise alone (GDP)", 0.6)
-    promises = (sample.promise("claimed", "Claimed", 0.5, "approximation"), alone)
+    alone = sample.promise("gdp", 0.6)
+    promises = (sample.promise("claimed", 0.5, "approximation"), alone)
     answer = AttackerAnswer(
         sees="gradients", leak="none-seen", target="guaranteed", why="bound", promised=alone.tpr_at["0.01"]
     )

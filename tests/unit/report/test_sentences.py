@@ -19,9 +19,7 @@ def test_moments():
 def test_rates_are_numbers_in_order():
     run = sample.consistent().runs[0]
     assert sentences.rates(run) == ("0.001", "0.01", "0.1") and sentences.headline_rate(run) == "0.01"
-    odd = sample.promise("claimed", "c", 1.0).model_copy(
-        update={"tpr_at": {"0.05": 0.1, "low": 0.2, "nan": 0.1, "7": 1.0}}
-    )
+    odd = sample.promise("claimed", 1.0).model_copy(update={"tpr_at": {"0.05": 0.1, "low": 0.2, "nan": 0.1, "7": 1.0}})
     other = run.model_copy(update={"promises": (odd,), "attacks": ()})
     assert sentences.rates(other) == ("0.05",) and sentences.headline_rate(other) == "0.05"
     assert sentences.headline_rate(run.model_copy(update={"promises": (), "attacks": ()})) is None
