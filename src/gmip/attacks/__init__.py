@@ -18,16 +18,16 @@ if TYPE_CHECKING:  # for readers and type checkers; what is missing here is Any 
     from gmip.attacks.glir.glir_attack import DoubtClipping as DoubtClipping
     from gmip.attacks.glir.glir_attack import DoubtNoise as DoubtNoise
     from gmip.attacks.glir.glir_attack import GLiR as GLiR
-    from gmip.attacks.language import MinK as MinK
-    from gmip.attacks.language import Reference as Reference
-    from gmip.attacks.lira import LiRA as LiRA
     from gmip.attacks.loss import Loss as Loss
-    from gmip.attacks.released.influence import Influence as Influence
-    from gmip.attacks.released.optimum_attack import Optimum as Optimum
-    from gmip.attacks.released.optimum_attack import OptimumDecode as OptimumDecode
-    from gmip.attacks.rmia import RMIA as RMIA
+    from gmip.attacks.loss import MinK as MinK
+    from gmip.attacks.loss import Reference as Reference
+    from gmip.attacks.released.released_attacks import Influence as Influence
+    from gmip.attacks.released.released_attacks import Optimum as Optimum
+    from gmip.attacks.released.released_attacks import OptimumDecode as OptimumDecode
     from gmip.attacks.seed import Seed as Seed
     from gmip.attacks.shadow import Shadows as Shadows
+    from gmip.attacks.shadow_attack import RMIA as RMIA
+    from gmip.attacks.shadow_attack import LiRA as LiRA
     from gmip.attacks.shadow_attack import ShadowAttack as ShadowAttack
 
 # Name -> module and class of every attack, imported when it is asked for. A line here makes an attack known to
@@ -36,15 +36,15 @@ ATTACKS: Final = {
     "glir": ("gmip.attacks.glir.glir_attack", "GLiR"),
     "decode": ("gmip.attacks.decode.decode_attack", "Decode"),
     "loss": ("gmip.attacks.loss", "Loss"),
-    "lira": ("gmip.attacks.lira", "LiRA"),
-    "rmia": ("gmip.attacks.rmia", "RMIA"),
-    "min-k": ("gmip.attacks.language", "MinK"),
-    "reference": ("gmip.attacks.language", "Reference"),
+    "lira": ("gmip.attacks.shadow_attack", "LiRA"),
+    "rmia": ("gmip.attacks.shadow_attack", "RMIA"),
+    "min-k": ("gmip.attacks.loss", "MinK"),
+    "reference": ("gmip.attacks.loss", "Reference"),
     "cfd": ("gmip.attacks.counterfactual", "CFD"),
     "cfd-lrt": ("gmip.attacks.counterfactual", "CFDLRT"),
-    "influence": ("gmip.attacks.released.influence", "Influence"),
-    "optimum": ("gmip.attacks.released.optimum_attack", "Optimum"),
-    "optimum-decode": ("gmip.attacks.released.optimum_attack", "OptimumDecode"),
+    "influence": ("gmip.attacks.released.released_attacks", "Influence"),
+    "optimum": ("gmip.attacks.released.released_attacks", "Optimum"),
+    "optimum-decode": ("gmip.attacks.released.released_attacks", "OptimumDecode"),
     "seed": ("gmip.attacks.seed", "Seed"),
 }
 # Variants that need what their original needs: for runs whose noise or clipping may be broken. Not in that table.

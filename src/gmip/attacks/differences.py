@@ -16,8 +16,7 @@ from gmip.attacks.glir.published_step import View
 from gmip.attacks.glir.scoring import glir_scores
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
-from gmip.attacks.step_vectors import Collected, collect
-from gmip.attacks.whole_clip import unclipped
+from gmip.attacks.step_vectors import Collected, collect, unclipped
 from gmip.errors import GmipWarning
 from gmip.stats import ScoreSet
 from gmip.stats.scores import Fact

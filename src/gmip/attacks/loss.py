@@ -1,21 +1,35 @@
-"""The loss attack: members have been fitted, so their loss is lower."""
+"""Attacks by the loss: members have been fitted, so theirs is lower; for language models also by tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Final
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from gmip import _validate as check
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits
-from gmip.attacks.signals import losses, released_model
+from gmip.attacks.signals import answers, losses, released_model
+from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.tasks import Task
-from gmip.trace import Trace
+from gmip.tasks import Examples, Task
+from gmip.tasks.inputs import masked_token_loss, next_token_loss, token_losses
+from gmip.trace import Trace, fingerprint
+from gmip.training.loop import initial_model
+from gmip.training.models import unwrapped
+from gmip.training.weights import load_weights, read_weights
 
-__all__ = ["Loss"]
+__all__ = [
+    "Loss",
+    "MinK",
+    "Reference",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +61,147 @@ class Loss(Attack):
         progress(len(found), len(found))
         limit = np.finfo(np.float64).max  # a score is finite, a loss need not be
         return ScoreSet(ids=who.ids, scores=-np.clip(found, -limit, limit), attack=self.name)
+
+
+# -- attacks on language models and on fine-tuned ones ----------------------------------------------------------------
+
+
+_PROBES: Final = 4  # made-up sequences that tell by which loss a model was trained
+_LARGEST: Final = np.finfo(np.float64).max / 2.0  # of a loss, so that differences stay finite
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinK(Attack):
+    """Score = mean log-probability of the k% least likely tokens of the sequence (Min-K%, Shi et al. 2024).
+
+    A text that was not trained on has some words that surprise the model; the mean over all words hides them. For
+    models that answer with logits for each token, under `next_token_loss` or `masked_token_loss`. Of m tokens that the
+    labels ask for, the k m/100 least likely count, rounded down, at least one; a sequence without any has score 0.
+
+    Parameters
+    ----------
+    percent : k; 100 is minus the loss.
+    device : where the model is evaluated.
+    """
+
+    percent: float = 20.0
+    device: str = "cpu"
+
+    name: ClassVar[str] = "min-k"
+    title: ClassVar[str] = "Min-K% (Shi et al. 2024)"
+    needs: ClassVar[frozenset[Need]] = frozenset({"query", "tokens", "labels"})
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "percent", check.positive("percent", self.percent))
+        if self.percent > 100.0:
+            raise InvalidArgument("is above 100", argument="percent", value=self.percent, remedy="pass at most 100")
+
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+        model = released_model(task, trace, device=self.device)
+        found = who.by_id(lambda examples: self._least_likely(task, model, examples))
+        progress(len(found), len(found))
+        return ScoreSet(ids=who.ids, scores=found, attack=self.name)
+
+    def _least_likely(self, task: Task, model: nn.Module, examples: Examples) -> NDArray[np.float64]:
+        found = np.empty(len(examples))
+        shift: int | None = None
+        for rows, logits, labels in answers(model, examples):
+            if shift is None:
+                shift = _shift(task, logits, labels)
+            surprise, wanted = token_losses(logits[:, : logits.shape[1] - shift], labels[:, shift:])
+            ordered = torch.where(wanted, surprise.double(), -torch.inf).sort(1, descending=True).values
+            asked = wanted.sum(1, keepdim=True)
+            count = (asked * (self.percent / 100.0) + 1.0e-9).long().clamp(min=1).minimum(asked)
+            least = torch.arange(ordered.shape[1], device=ordered.device) < count
+            total = torch.where(least, ordered, 0.0).sum(1)
+            found[rows] = -(total / count[:, 0].clamp(min=1)).cpu().numpy()
+        if np.isnan(found).any():
+            raise InvalidArgument(
+                f"The model of task {task.name!r} gives NaN for {int(np.isnan(found).sum())} records",
+                remedy="leave them out, or train with a lower learning rate",
+            )
+        return np.clip(found, -_LARGEST, _LARGEST)
+
+
+def _shift(task: Task, logits: Tensor, labels: Tensor) -> int:
+    """How many positions a label is behind the logits that predict it: 1 in causal models, 0 in masked ones.
+
+    It is the task's loss that says so: it is tried on made-up logits, where the two differ.
+    """
+    if logits.ndim != 3 or labels.shape != logits.shape[:2] or labels.is_floating_point():
+        raise InvalidArgument(
+            f"The attack 'min-k' asks for the probability of single tokens, and task {task.name!r} has answers of "
+            f"shape {tuple(logits.shape[1:])} and labels of shape {tuple(labels.shape[1:])} for a record",
+            remedy="use it on language models, and 'loss' or 'reference' here",
+        )
+    generator = torch.Generator().manual_seed(0)
+    made = 3.0 * torch.randn(_PROBES, *logits.shape[1:], generator=generator).to(logits)
+    tokens = torch.randint(logits.shape[2], (_PROBES, labels.shape[1]), generator=generator).to(labels)
+    theirs = task.loss(made, tokens)
+    for shift, ours in ((1, next_token_loss), (0, masked_token_loss)):
+        if torch.allclose(theirs, ours(made, tokens), rtol=1.0e-3, atol=1.0e-3):
+            return shift
+    raise InvalidArgument(
+        f"The loss of task {task.name!r} is neither the mean over next tokens nor that over masked ones, so it is "
+        "unknown which logits belong to which label",
+        remedy="give the task next_token_loss or masked_token_loss of gmip.tasks.inputs",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference(Attack):
+    """Score = loss under the base model minus loss under the fine-tuned one (Mireshghallah et al. 2022).
+
+    The base model knows which records are easy for any model; what is left is what training on the members did. For any
+    model whose training began with weights that the attacker has, such as a public pretrained one; language models,
+    where the loss is the mean of minus log p, give the mean log-ratio of the tokens' probabilities.
+
+    Parameters
+    ----------
+    base : weights of the base model: .safetensors, .pt, or a folder of save_pretrained, for the model that the task
+        makes; None: the parameters before the first step of the trace. Under adapters of peft these are the base model.
+    device : where the models are evaluated.
+    """
+
+    base: str | None = None
+    device: str = "cpu"
+    base_digest: str = field(init=False, default="")  # scores are kept by what the attack is: other weights, another
+
+    name: ClassVar[str] = "reference"
+    title: ClassVar[str] = "Ratio to the base model (Mireshghallah et al. 2022)"
+    needs: ClassVar[frozenset[Need]] = frozenset({"query", "base", "loss", "labels"})
+
+    def __post_init__(self) -> None:
+        if self.base is not None:
+            weights = read_weights(Path(self.base).expanduser())
+            parts = (weights[name].detach().float().numpy() for name in sorted(weights))
+            object.__setattr__(self, "base_digest", fingerprint(*parts))
+
+    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+        tuned = released_model(task, trace, device=self.device)
+        after = who.by_id(lambda examples: losses(task, tuned, examples))
+        progress(len(after), 2 * len(after))
+        base = self._base(task, trace, tuned)
+        before = who.by_id(lambda examples: losses(task, base, examples))
+        progress(2 * len(after), 2 * len(after))
+        before, after = (np.clip(found, -_LARGEST, _LARGEST) for found in (before, after))
+        return ScoreSet(ids=who.ids, scores=before - after, attack=self.name)
+
+    def _base(self, task: Task, trace: Trace, tuned: nn.Module) -> nn.Module:
+        if self.base is not None:
+            path = Path(self.base).expanduser()
+            model = initial_model(task, 0, checked=False)
+            load_weights(model, read_weights(path), path)
+            return model.to(next(tuned.parameters()).device)
+        header = trace.header
+        if not len(trace) or trace.recorded[0] != 0 or header.recorded_params != header.num_params:
+            raise InvalidArgument(
+                f"{trace.path} does not hold the model that training began with",
+                remedy="pass its weights as `base`, or record the first step and all parameters",
+            )
+        # What was not trained is as in the trained model, which is no longer needed.
+        known = dict(unwrapped(tuned).named_parameters())
+        with torch.no_grad():
+            for name, values in trace.named(trace[0].parameters).items():
+                known[name].copy_(torch.from_numpy(np.array(values)))
+        return tuned

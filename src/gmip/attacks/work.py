@@ -1,19 +1,40 @@
-"""What long work is given: somebody to tell how far it is, a time to be done in, and a place to keep finished parts."""
+"""What an attack may use: time, memory, a place to keep finished parts, and somebody who hears how far it is."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 import time
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+import numpy as np
 
 from gmip import _validate as check
+from gmip._numbers import byte_size as readable
 from gmip._progress import Progress, silent
 from gmip.errors import InvalidArgument
 from gmip.store import NOWHERE, Store
 
-__all__ = ["Budget", "Work", "as_seconds"]
+if TYPE_CHECKING:
+    from gmip.attacks.gradients import PerExampleGradients
+    from gmip.tasks import Examples
+    from gmip.trace import Step
+
+__all__ = [
+    "Budget",
+    "Speed",
+    "Work",
+    "as_bytes",
+    "as_seconds",
+    "available_bytes",
+    "default_limit",
+    "readable",
+    "rows_that_fit",
+]
+
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -69,3 +90,97 @@ class Work:
 
     def __call__(self, done: int, total: int, /) -> None:
         self.progress(done, total)
+
+
+# -- how much memory there is to work with ----------------------------------------------------------------------------
+
+
+_SHARE: Final = 0.5  # of what is free: the rest is for the caller, and for what others do at the same time
+_UNKNOWN: Final = 2**31  # what to assume on a system that does not tell
+_MEMINFO: Final = Path("/proc/meminfo")
+_CGROUP: Final = Path("/sys/fs/cgroup")
+
+
+def available_bytes() -> int:
+    """Memory that can be taken without swapping, within the limit of a container (cgroup v2) if there is one."""
+    free = _from_meminfo()
+    if free is None:
+        free = _from_sysconf()
+    container = _from_cgroup()
+    return min((n for n in (free, container) if n is not None), default=_UNKNOWN)
+
+
+def default_limit() -> int:
+    """Bytes that an attack may use unless told: half of what is available."""
+    return int(_SHARE * available_bytes())
+
+
+def as_bytes(name: str, value: float | str | None) -> int:
+    """A number of bytes from a number, a string such as "3 GiB" or "500 MB", or None for `default_limit`."""
+    return default_limit() if value is None else check.byte_count(name, value)
+
+
+def rows_that_fit(bytes_per_row: int, limit: int, *, at_most: int) -> int:
+    """How many rows fit into `limit` bytes: at least 1, for work cannot be cut further."""
+    return max(1, min(at_most, limit // max(1, bytes_per_row)))
+
+
+def _from_meminfo() -> int | None:
+    try:
+        text = _MEMINFO.read_text()
+    except OSError:
+        return None
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
+    return None if found is None else 1024 * int(found[1])
+
+
+def _from_sysconf() -> int | None:
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # no sysconf at all (Windows), or no such name (macOS)
+        return None
+
+
+def _from_cgroup() -> int | None:
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        used = int((_CGROUP / "memory.current").read_text())
+        stat = (_CGROUP / "memory.stat").read_text()
+    except OSError:
+        return None
+    if limit == "max":
+        return None
+    # Cached files count as used but are given back when memory runs short.
+    found = re.search(r"^inactive_file (\d+)$", stat, re.MULTILINE)
+    return max(0, int(limit) - used + (0 if found is None else int(found[1])))
+
+
+# -- how fast this machine is at what attacks do ----------------------------------------------------------------------
+
+
+_PROBED: Final = 32  # records whose gradients tell what the others cost
+
+
+class Speed(NamedTuple):
+    """Seconds for the gradient of a record, and operations of linear algebra a second."""
+
+    record: float
+    rate: float
+
+    @classmethod
+    def measured(cls, gradients: PerExampleGradients, step: Step, examples: Examples) -> Self:
+        few = examples[: min(_PROBED, len(examples))]
+        here = gradients.at(step.parameters)
+        sum(1 for _ in here.pieces(few))  # what is done once, and loads what is loaded late
+        start = time.perf_counter()
+        sum(1 for _ in here.pieces(few))
+        record = (time.perf_counter() - start) / len(few)
+        square = np.ones((512, 512))
+        start = time.perf_counter()
+        for _ in range(4):
+            square = square @ square * (1.0 / 512.0)
+        return cls(record, 8.0 * 512.0**3 / (time.perf_counter() - start))
+
+    def seconds(self, *, records: float, work: float) -> float:
+        """For so many gradients and so many operations."""
+        return self.record * records + work / self.rate

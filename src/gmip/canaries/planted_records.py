@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gmip import _validate as check
 from gmip._random import CanaryStream, Stream
-from gmip.attacks.model_pass import evaluating
+from gmip.attacks.gradients import evaluating
 from gmip.auditing import AuditResult
 from gmip.canaries.coins import Coins
 from gmip.errors import InvalidArgument

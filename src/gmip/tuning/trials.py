@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from gmip._progress import Watch, silent
-from gmip.attacks.model_pass import evaluating
+from gmip.attacks.gradients import evaluating
 from gmip.errors import Diverged, UnreachableTarget
 from gmip.parallel import Crew
 from gmip.store import Store

@@ -16,7 +16,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
-from gmip.attacks import Decode, Loss, MinK, Reference, language
+from gmip.attacks import Decode, Loss, MinK, Reference, loss
 from gmip.errors import GmipError, InvalidArgument
 from gmip.stats.roc import auc
 from gmip.tasks import Examples, Task, cross_entropy
@@ -212,6 +212,6 @@ def test_sequences_in_which_nothing_is_asked_for(runs):
 def test_numbers_that_are_none(runs, monkeypatch):
     task, trace, *_ = runs["causal"]
     found = iter([np.array([1.0, np.inf, 2.0]), np.array([np.inf, np.inf, 5.0])])
-    monkeypatch.setattr(language, "losses", lambda *_: next(found))
+    monkeypatch.setattr(loss, "losses", lambda *_: next(found))
     scores = Reference().run(task, trace, candidates=[5, 6, 7]).scores
     assert np.isfinite(scores).all() and scores[1] == 0.0 and scores.argmax() == 0

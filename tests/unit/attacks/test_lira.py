@@ -13,8 +13,8 @@ from scipy import stats
 
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
-from gmip.attacks import LiRA, Shadows, lira
-from gmip.attacks.shadow.shadow_models import Parts
+from gmip.attacks import LiRA, Shadows
+from gmip.attacks.shadow import Parts
 from gmip.attacks.shadow_attack import Seen
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -53,7 +53,7 @@ def attacked(
     """LiRA on made-up confidences, phi of shape (c, q)."""
     ids = models.candidates
     found = Seen(ids, ids, phi, np.empty((0, phi.shape[1])) if population is None else population, models)
-    monkeypatch.setattr(lira.LiRA, "_seen", lambda *_, **__: found)
+    monkeypatch.setattr(LiRA, "_seen", lambda *_, **__: found)
     return LiRA(shadows=Shadows(count=len(models)), **options)._score(None, None, None, None)
 
 

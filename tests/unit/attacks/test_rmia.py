@@ -12,8 +12,8 @@ from scipy.special import expit
 
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
-from gmip.attacks import RMIA, LiRA, Shadows, rmia
-from gmip.attacks.shadow.shadow_models import Parts
+from gmip.attacks import RMIA, LiRA, Shadows
+from gmip.attacks.shadow import Parts
 from gmip.attacks.shadow_attack import Seen
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -41,7 +41,7 @@ class Models:
 def attacked(monkeypatch, phi: np.ndarray, others: np.ndarray, models: Models, **options: Any) -> ScoreSet:
     ids = models.candidates
     found = Seen(ids, ids, phi[:, None], others[:, None], models)
-    monkeypatch.setattr(rmia.RMIA, "_seen", lambda *_, **__: found)
+    monkeypatch.setattr(RMIA, "_seen", lambda *_, **__: found)
     return RMIA(shadows=Shadows(count=len(models)), **options)._score(None, None, None, None)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gmip.attacks import model_pass
+from gmip.attacks import gradients as gradient_module
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.step_vectors import compress, gram
 from gmip.errors import InvalidArgument
@@ -54,7 +54,7 @@ def test_both_forms_of_a_linear_layer_on_sequences_are_tested():
         (_, pieces), *_ = PerExampleGradients(model, parameters=["each.weight"]).pieces(examples)
         kinds.append(type(pieces[0]).__name__)
     assert kinds == ["Outer", "Dense"]
-    assert not model_pass._stays_factored(9, 4, 5) and model_pass._stays_factored(1, 1, 5)
+    assert not gradient_module._stays_factored(9, 4, 5) and gradient_module._stays_factored(1, 1, 5)
 
 
 def test_single_precision_is_summed_in_double():

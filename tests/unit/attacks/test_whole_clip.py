@@ -13,7 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 
 import gmip
 from gmip.attacks import GLiR
-from gmip.attacks.whole_clip import estimated_growth, unclipped
+from gmip.attacks.step_vectors import estimated_growth, unclipped
 from gmip.errors import GmipWarning
 from gmip.stats.roc import auc
 from gmip.tasks import Task, load

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gmip.attacks.glir import View, glir_scores
-from gmip.attacks.glir.likelihood import FittedStep
+from gmip.attacks.glir.scoring import FittedStep
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, WhiteModel, fit_white
 
@@ -40,7 +40,7 @@ def test_scores_are_those_of_eigenvectors(method: str, monkeypatch: pytest.Monke
     step = view(samples(300, 20))
     white = glir_scores([step], method=method, play=None)
     assert white.spectra[0].shape == (20, 20)
-    monkeypatch.setattr("gmip.attacks.glir.likelihood.fit_white", GaussianModel.fit)
+    monkeypatch.setattr("gmip.attacks.glir.scoring.fit_white", GaussianModel.fit)
     plain = glir_scores([step], method=method, play=None)
     assert plain.spectra[0].shape == (20,)
     for name in ("scores", "llr", "p_values", "susceptibility"):

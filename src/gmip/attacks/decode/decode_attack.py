@@ -2,31 +2,326 @@
 
 from __future__ import annotations
 
+import math
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+import torch
+from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
 from gmip._progress import Progress, silent
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps, parties
 from gmip.attacks.decode.decoding import MISFIT, Decoded, decode
-from gmip.attacks.decode.published_sums import Plan, plan, published_sums
+from gmip.attacks.decode.listed_sum import Draw, PublishedSum, from_products, from_rows
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.attacks.memory import as_bytes
 from gmip.attacks.signals import run_model
-from gmip.attacks.speed import Speed
-from gmip.attacks.whole_clip import unclipped
-from gmip.attacks.work import Work
-from gmip.errors import GmipWarning
+from gmip.attacks.step_vectors import Projection, gram, unclipped
+from gmip.attacks.work import Speed, Work, as_bytes, readable
+from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
+from gmip.store import NOWHERE, Store
 from gmip.tasks import Examples, Task
-from gmip.trace import Step, Trace
+from gmip.trace import Step, StepInfo, Trace
 
-__all__ = ["Decode"]
+__all__ = [
+    "Decode",
+    "Plan",
+    "plan",
+    "published_sums",
+]
+
+
+# -- from a recorded run to the sums that decoding solves -------------------------------------------------------------
+
+
+Array = NDArray[np.float64]
+_ROUNDING: Final = 2.0e-7  # of a typical entry, for each record of the sum: what float32 leaves at most
+_FLOAT: Final = 8  # bytes
+_SWEEPS: Final = 6  # to plan for; the first ones tell most
+_EIGEN: Final = 7.0  # an eigen-decomposition by n^3 operations
+_ROWS: Final = 10_000  # background records where gradients are kept as they are
+_PRODUCTS: Final = 3_000  # and where inner products are
+_SMALLER: Final = (1024, 256, 64)
+_ANY_SPEED: Final = Speed(0.0, math.inf)
+_MOST_KEPT: Final = 2**28  # bytes of a sum that is worth a file
+_KEEP_AFTER: Final = 5.0  # seconds of work worth a file
+_ENOUGH: Final = 2.0  # numbers to keep of a gradient, by those that tell a batch from all others
+
+
+class Plan(NamedTuple):
+    """How a run is decoded.
+
+    Attributes
+    ----------
+    sums : which steps make a sum (several: stacked).
+    epochs : numbers of the sums of which a member is in one (shuffled epochs); None: each is drawn anew.
+    projection : to how many numbers each gradient is projected; None: it is not.
+    by_rows : whether gradients are kept as they are; else inner products.
+    background : how many background records are used.
+    work : floating-point operations of the linear algebra, about.
+    cut_short : whether steps were left out to be in time.
+    """
+
+    sums: list[list[Step]]
+    epochs: list[list[int]] | None
+    projection: int | None
+    by_rows: bool
+    background: int
+    work: float
+    cut_short: bool = False
+
+    @property
+    def steps(self) -> int:
+        """How many steps are used."""
+        return sum(map(len, self.sums))
+
+
+def plan(
+    trace: Trace,
+    steps: list[Step],
+    *,
+    candidates: int,
+    background: int,
+    num_params: int,
+    limit: int,
+    most_work: float,
+    speed: Speed = _ANY_SPEED,
+    seconds: float = math.inf,
+) -> Plan:
+    """As many steps as fit into `limit` bytes, `most_work` operations and the `seconds` that there are at this speed,
+    the first ones; full batches stacked.
+
+    Without noise, mini-batch gradients with many more entries than tell a batch from all others are projected before
+    steps are left out. One step is always decoded, if memory allows.
+    """
+    full = trace.header.sampling == "full" or all(_size(trace, s.info) >= trace.header.dataset_size for s in steps)
+    ways: list[int | None] = [None]
+    if not full and not any(step.info.noise_std > 0.0 for step in steps):
+        batch = max(_size(trace, step.info) for step in steps)
+        enough = 64 * math.ceil(_ENOUGH * 2.0 * batch * max(math.log(candidates / batch), 1.0) / 64)
+        if 4 * enough <= 3 * min(candidates, num_params):
+            ways.append(enough)
+    # Where not even one step has room, it is projected as far as it takes.
+    smaller = [size for size in _SMALLER if size < num_params]
+    for way in [*ways, *smaller]:
+        size = way or num_params
+        for kept in range(len(steps), 0, -1):
+            sums, dims = (1, kept * size) if full else (kept, size)
+            cost = _cost(candidates, background, dims, sums)
+            taken = speed.seconds(records=kept * (candidates + cost.background), work=cost.work)
+            if cost.memory <= limit and ((cost.work <= most_work and taken <= seconds) or kept == 1):
+                break
+        fits = cost.memory <= limit
+        if fits and (kept == len(steps) or way == ways[-1] or way in smaller):
+            break
+    if not fits:
+        needed = readable(cost.memory)
+        raise InvalidArgument(
+            f"{candidates} candidates need {needed}, more than `memory_limit` = {readable(limit)} allows",
+            remedy="raise it, or pass fewer candidates and their `coverage`",
+        )
+    late = False
+    if kept < len(steps):
+        whole = _cost(candidates, background, dims * len(steps) // kept if full else dims, 1 if full else len(steps))
+        late = whole.memory <= limit and whole.work <= most_work
+        why = (
+            f"`memory_limit` = {readable(limit)} has room for"
+            if whole.memory > limit
+            else f"there is time for in the {seconds:.0f} seconds of its `budget`"
+            if late
+            else f"`most_work` = {most_work:.3g} operations are enough for (all would take {whole.work:.3g})"
+        )
+        warnings.warn(
+            f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}.",
+            GmipWarning,
+            stacklevel=2,
+        )
+    used = steps[:kept]
+    shuffled = trace.header.sampling == "shuffled" and not full
+    return Plan(
+        [used] if full else [[step] for step in used],
+        _epochs(trace, used) if shuffled else None,
+        way,
+        cost.by_rows,
+        cost.background,
+        cost.work,
+        late,
+    )
+
+
+class _Cost(NamedTuple):
+    by_rows: bool
+    background: int
+    work: float
+    memory: int
+
+
+def _cost(candidates: int, background: int, dims: int, sums: int) -> _Cost:
+    """Of so many sums: the cheaper form, the background that it uses, operations and bytes."""
+    c = candidates
+    by_rows = dims <= max(c, min(background, _ROWS))
+    m = min(background, _ROWS if by_rows else _PRODUCTS)
+    if by_rows:
+        make = 2.0 * m * dims**2 + _EIGEN * dims**3 if m else 0.0
+        solve = min(2.0 * c * dims**2 + dims**3 / 3.0, 2.0 / 3.0 * c**3 + 2.0 * c**2 * dims)
+        kept, working = c * dims, m * dims + 2 * c * dims + (2 * dims**2 if m else 0)
+    else:
+        make = 2.0 * (c + m) ** 2 * dims + _EIGEN * m**3 + 2.0 * c * m**2
+        solve = 2.0 / 3.0 * c**3 + 2.0 * c**2 * m
+        kept, working = c * (c + m), (c + m) ** 2 + c**2
+    return _Cost(by_rows, m, sums * (make + _SWEEPS * solve), _FLOAT * (sums * kept + working))
+
+
+def _epochs(trace: Trace, steps: Sequence[Step]) -> list[list[int]]:
+    """Recorded steps by epoch: an epoch ends where its batches, or the next one, would exceed the data."""
+    epoch_of, epoch, seen = [], 0, 0
+    for info in trace.infos:
+        if seen + info.batch_size > trace.header.dataset_size:
+            epoch, seen = epoch + 1, 0
+        epoch_of.append(epoch)
+        seen += info.batch_size
+    found: dict[int, list[int]] = {}
+    for number, step in enumerate(steps):
+        found.setdefault(epoch_of[step.info.index], []).append(number)
+    return list(found.values())
+
+
+def published_sums(
+    gradients: PerExampleGradients,
+    trace: Trace,
+    who: Parties,
+    chosen: Plan,
+    done: Callable[[int], Any],
+    parts: Store = NOWHERE,
+) -> Iterator[PublishedSum]:
+    """One for each sum of the plan; `done` is called with how many steps came to be ready, after each.
+
+    parts : where finished sums are kept, if they are not too large, and what is ready of one that takes many steps.
+    """
+    header = trace.header
+    way = None if chosen.projection is None else Projection(gradients.num_params, chosen.projection)
+    for number, steps in enumerate(chosen.sums):
+        name = f"sum-{number}-{len(steps)}-{chosen.projection or 0}-{len(who.background)}"
+        kept = parts.get(name)
+        if kept is not None:
+            done(len(steps))
+            yield PublishedSum.of_arrays(kept.arrays)
+            continue
+        share = min(1.0, _size(trace, steps[0].info) / header.dataset_size)
+        draw: Draw = "fixed"
+        if header.sampling == "poisson" and share < 1.0:
+            draw = "poisson"
+        elif header.sampling == "full" or share == 1.0:
+            share, draw = 1.0, "full"
+        noisy = any(step.info.noise_std > 0.0 for step in steps)
+        if chosen.by_rows:
+            made = from_rows(*_rows(gradients, who, steps, way, done), share=share, draw=draw, noisy=noisy)
+        else:
+            dims = len(steps) * gradients.num_params
+            products = _products(gradients, who, steps, done, parts)
+            made = from_products(products, len(who.ids), dims=dims, share=share, draw=draw, noisy=noisy)
+            del products
+        if sum(array.nbytes for array in made.arrays().values()) <= _MOST_KEPT:
+            parts.put(name, made.arrays())
+        yield made
+
+
+def _rows(
+    gradients: PerExampleGradients,
+    who: Parties,
+    steps: Sequence[Step],
+    way: Projection | None,
+    done: Callable[[int], Any],
+) -> tuple[Array, Array, Array]:
+    width = gradients.num_params if way is None else way.dims
+    records = [np.empty((len(part), len(steps) * width)) for part in (who.candidates, who.background)]
+    total = np.empty(len(steps) * width)
+    scale = None if way is None else torch.from_numpy(1.0 / way.row_norms)
+    for number, step in enumerate(steps):
+        here = gradients.at(step.parameters)
+        columns = slice(number * width, (number + 1) * width)
+        for examples, rows in zip((who.candidates, who.background), records, strict=True):
+            _fill(here, examples, torch.from_numpy(rows)[:, columns], way, scale)
+        mine = records[0][:, columns]
+        unit = _unit(step.info, float(np.einsum("ij,ij->", mine, mine)) / mine.size)
+        flat = torch.from_numpy(_total(step))
+        total[columns] = (flat if way is None or scale is None else way(flat) * scale).numpy() / unit
+        for rows in records:
+            rows[:, columns] /= unit
+        done(1)
+    return records[0], total, records[1]
+
+
+def _fill(
+    here: PerExampleGradients, examples: Examples, out: torch.Tensor, way: Projection | None, scale: torch.Tensor | None
+) -> None:
+    if way is None or scale is None:
+        here.rows(examples, out=out)
+        return
+    first = 0
+    for chunk in here.chunks(examples):
+        out[first : first + len(chunk)] = way(chunk).to(out) * scale
+        first += len(chunk)
+
+
+def _products(
+    gradients: PerExampleGradients,
+    who: Parties,
+    steps: Sequence[Step],
+    done: Callable[[int], Any],
+    parts: Store,
+) -> Array:
+    count = len(who.candidates)
+    sets = [who.candidates, who.background] if len(who.background) else [who.candidates]
+    several, name = len(steps) > 1, f"products-{len(who.background)}"
+    kept = parts.get(name) if several else None
+    products: Array | None = None if kept is None else kept.arrays["products"]
+    ready = 0 if kept is None else int(kept.fields["ready"])
+    if ready > len(steps):
+        products, ready = None, 0
+    if ready:
+        done(ready)
+    saved = time.monotonic()
+    for number, step in enumerate(steps[ready:], ready + 1):
+        found = gram(gradients.at(step.parameters), sets, _total(step))
+        unit = _unit(step.info, float(np.trace(found[:count, :count])) / (count * gradients.num_params))
+        found /= unit**2
+        products = found if products is None else np.add(products, found, out=products)
+        if several and time.monotonic() - saved > _KEEP_AFTER:
+            parts.put(name, {"products": products}, {"ready": number})
+            saved = time.monotonic()
+        done(1)
+    assert products is not None
+    return products
+
+
+def _total(step: Step) -> Array:
+    """The sum of the gradients, before a mean was clipped as a whole."""
+    total = np.asarray(step.gradient, dtype=np.float64) * (step.info.divisor / (step.info.clip_factor or 1.0))
+    if not np.isfinite(total).all():
+        raise InvalidArgument(
+            "The gradient of a step is not finite", remedy="leave out the steps at which training diverged"
+        )
+    return total
+
+
+def _unit(info: StepInfo, mean_square: float) -> float:
+    """The standard deviation of noise on an entry of the sum, and of the rounding that a trace cannot undo."""
+    noise = info.noise_std * info.divisor / (info.clip_factor or 1.0)
+    return float(np.hypot(noise, _ROUNDING * info.batch_size * np.sqrt(mean_square))) or 1.0
+
+
+def _size(trace: Trace, info: StepInfo) -> int:
+    return trace.header.batch_size if trace.header.sampling == "poisson" else info.batch_size
+
+
+# -- decoding of a recorded run ---------------------------------------------------------------------------------------
+
 
 _MUCH_MORE: Final = 1.1  # times what an earlier attempt had
 _NOTHING: Final = 0.01  # bits per candidate: less is not decoded

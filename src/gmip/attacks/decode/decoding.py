@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, logsumexp
 
 from gmip import _validate as check
-from gmip.attacks.decode.equal_records import counted, equal_groups
-from gmip.attacks.decode.listed_sum import PublishedSum, Solved
+from gmip.attacks.decode.listed_sum import PublishedSum, Solved, counted, equal_groups
 from gmip.attacks.work import Budget
 from gmip.errors import InvalidArgument
 from gmip.store import NOWHERE, Store

@@ -1,6 +1,7 @@
 """GLiR on arrays: from views of a run to one score per candidate.
 
-With self-play steps are seen once, one by one, and memory does not grow with them.
+The tests of one published step come first, then their combination over the steps of a run. With self-play steps are
+seen once, one by one, and memory does not grow with them.
 """
 
 from __future__ import annotations
@@ -18,16 +19,406 @@ from scipy import special
 
 from gmip import _validate as check
 from gmip._random import PlayStream
-from gmip.attacks.glir.likelihood import FittedStep, StepTest, llr_p_values
-from gmip.attacks.glir.metrics import Setting
-from gmip.attacks.glir.played_run import PlayedRun, Time, Total
+from gmip.accounting import noncentral_chi2
 from gmip.attacks.glir.published_step import StepView, View, same_run, stack
-from gmip.attacks.glir.selfplay import DEFAULT_GRID, Play, Prediction
+from gmip.attacks.glir.selfplay import DEFAULT_GRID, Play, PlayedRun, Prediction, Time, Total
+from gmip.attacks.glir.step_fits import Setting
 from gmip.errors import InvalidArgument
-from gmip.stats.covariance import GaussianModel, Shrinkage, WhiteModel
+from gmip.stats.covariance import GaussianModel, Shrinkage, WhiteModel, fit_white
 from gmip.store import NOWHERE, Store
 
-__all__ = ["METHODS", "Background", "GlirOutcome", "glir_scores", "grid_of", "scores_by_play", "scores_without_play"]
+__all__ = [
+    "METHODS",
+    "Background",
+    "FittedStep",
+    "GlirOutcome",
+    "StepTest",
+    "glir_scores",
+    "grid_of",
+    "inflation",
+    "llr_p_values",
+    "scores_by_play",
+    "scores_without_play",
+    "susceptibility",
+    "susceptibility_at",
+]
+
+
+# -- the tests of one published step ----------------------------------------------------------------------------------
+
+
+_CHUNK = 256
+_TURNS = 200
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepTest:
+    """The two hypotheses of one step in w coordinates; build it with `of`.
+
+    Attributes
+    ----------
+    batch_size, noise_std, sample_rate : n, tau, p of the step.
+    v0, v1 : arrays of shape (w,), variance of each coordinate of M if the candidate is not, or is, in the batch.
+    drawn : array of shape (w,), variance that M really has if it is not: v0 without the ridge.
+    level : mean of sum M^2 (1/v0 - 1/v1) if it is not.
+    dof : mean of sum M^2/v0 if it is not: the number of directions, less what a ridge claims.
+    spread : array of shape (w,), `drawn` as the fitted weights meet it, estimation error included.
+    offset : array of shape (w,), what is added to centred coordinates to get the candidate's shift times n: 0, or
+        (1-p) mu under Poisson sampling.
+    anchor : share of the background mean in the shift: 1, or p under Poisson sampling.
+    others : variance of M if the candidate is in the batch, as a multiple of Sigma and without noise.
+    trace : tr(Sigma/v1)/m, the mean of sum M shift/v1 that the error of the background mean causes.
+    temperature : factor of the candidate's part of the log-likelihood ratio.
+    length_counts : whether the length of M is evidence, as in the view.
+    """
+
+    batch_size: float
+    noise_std: float
+    sample_rate: float
+    v0: Array
+    v1: Array
+    drawn: Array
+    level: float
+    dof: float
+    spread: Array
+    offset: Array
+    anchor: float
+    others: float
+    trace: float
+    temperature: float
+    length_counts: bool = True
+
+    @classmethod
+    def of(cls, model: GaussianModel, view: View) -> StepTest:
+        """The test of a view under a model (under Poisson sampling: a model with `plus_mean(1 - p)`).
+
+        Its coordinates are those of `model.embed`: the first `model.rank` columns or, when a ridge or noise gives
+        every direction a variance, all of them (and the residual, if the model's directions do not span the space).
+        """
+        n, m, p, tau = view.batch_size, model.num_samples, view.sample_rate, view.noise_std
+        poisson = view.sampling == "poisson"
+        q = p / n if poisson else 1.0 / n
+        v0_share, v1_share = 1.0 / n + 1.0 / m, (1.0 - q) / n + (1.0 - q) ** 2 / m
+        if v1_share == 0.0 and (tau == 0.0 or m < math.inf):  # a batch of one record: see `metrics.shares`
+            v1_share = v0_share
+        noise = tau**2 / v0_share
+        phi = inflation(model, noise=noise)
+        if phi is None:
+            raise InvalidArgument(
+                f"has {m:.0f} examples, too few for rank {model.rank}",
+                argument="background",
+                remedy="raise `cutoff` or `ridge`, or pass more examples",
+            )
+        sampled = _variances(model, whole=model.outside > 0.0 or tau > 0.0)
+        lift = phi * model.outside * v0_share + tau**2
+        v0, v1 = phi * sampled * v0_share + lift, phi * sampled * v1_share + lift
+        kappa, temperature = model.outside + noise / phi, 1.0
+        if m < math.inf:
+            # With A = S + kappa: tr(Sigma A^-1) = psi tr(S A^-1), and its derivative by kappa gives tr(Sigma A^-2).
+            # The mean of the candidate's part over the variance that M gives it is positive (Cauchy-Schwarz) with this
+            # psi, which leaves one vector out; with phi, which knows one degree of freedom more, it need not be. Under
+            # Poisson sampling the mean is one direction more than the centred vectors span.
+            held = float(np.sum(sampled / (sampled + kappa)))
+            bulk = float(np.sum(sampled / (sampled + kappa) ** 2))
+            most = max(m - 1.0, float(np.count_nonzero(sampled)))
+            psi = most / (most - held)
+            temperature = psi / phi * held / (psi * held + (noise - kappa * psi**2) * bulk)
+        # In the same way tr(Sigma S A^-2), with which M enters the variance term.
+        seen = phi * (sampled - (phi - 1.0) * kappa) * v0_share + tau**2
+        offset = np.zeros(v0.size)
+        if poisson:
+            mean = model.embed(model.mean[None], residual=v0.size > model.spectrum.size, centred=False)[0]
+            offset = (1.0 - p) * mean[: v0.size]
+        drawn = phi * sampled * v0_share + tau**2
+        along = model.spectrum.size  # the columns of a residual are more than its dimensions
+        beyond = model.dimension - along + view.extra_dims if v0.size > along else 0
+        return cls(
+            batch_size=float(n),
+            noise_std=tau,
+            sample_rate=p,
+            v0=v0,
+            v1=v1,
+            drawn=drawn,
+            level=float(seen @ (1.0 / v0 - 1.0 / v1)),
+            dof=float(np.sum(drawn[:along] / v0[:along])) + (beyond * tau**2 / lift if beyond else 0.0),
+            spread=phi**2 * sampled * v0_share + tau**2,
+            offset=offset,
+            anchor=p if poisson else 1.0,
+            others=v1_share,
+            trace=phi * float((sampled / v1).sum()) / m,
+            temperature=temperature,
+            length_counts=view.length_counts,
+        )
+
+    def shifts(self, coordinates: Array) -> Array:
+        """n times the shift of each candidate, (c, w), from centred coordinates with at least w columns."""
+        used = coordinates[:, : self.v0.size]
+        return used if not self.offset.any() else used + self.offset
+
+    def llr(self, published: Array, coordinates: Array) -> Array:
+        """Log-likelihood ratio "in the batch" against "not in it", shape (g, c).
+
+        published : array of shape (g, >= w), means minus the background mean. coordinates : array of shape (c, >= w).
+        """
+        n = self.batch_size
+        shifts, means = self.shifts(coordinates), published[:, : self.v0.size]
+        weighted = shifts / self.v1
+        cross = means @ weighted.T - self.anchor * self.trace
+        length = np.einsum("ij,ij->i", shifts, weighted) - self.anchor**2 * self.trace
+        own = (self.temperature / n) * (cross - (0.5 / n) * length)
+        return np.asarray(own + self._variance_part(means)[:, None])
+
+    def _variance_part(self, means: Array) -> Array:
+        """What the smaller variance of the others says, the same for every candidate: shape (g,)."""
+        if not self.length_counts:
+            return np.zeros(means.shape[0])
+        rise = 1.0 / self.v0 - 1.0 / self.v1
+        ratio = self.v0 / self.v1
+        # centred, so that a ridge or an estimated covariance does not shift it; exact when parameters are known
+        return 0.5 * ((means * means) @ rise - self.level) - 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
+
+    def absent(self, published: Array) -> Array:
+        """Log-likelihood ratio "a member, but not in this batch" against "not a member", shape (g,).
+
+        Zero for batches of fixed size. Under Poisson sampling the others are one fewer.
+        """
+        means = published[:, : self.v0.size]
+        if self.anchor == 1.0:
+            return np.zeros(means.shape[0])
+        p, n = self.sample_rate, self.batch_size
+        shift = self.offset * (-p / ((1.0 - p) * n))
+        return np.asarray(means @ (shift / self.v1) - 0.5 * shift @ (shift / self.v1) + self._variance_part(means))
+
+    def log_p_value(self, published: Array, coordinates: Array) -> Array:
+        """The paper's test: log P(U <= observed) if not in the batch, shape (g, c); low for members.
+
+        U = (M - delta)' V^-1 (M - delta), V the covariance of M, is non-central chi-squared: Algorithm 1 of the paper
+        with its errata (docs/theory/glir.md, "The paper's Algorithm 1"), n Sigma^-1 there being V^-1 without noise. An
+        estimated covariance is not Hotelling's case here, because the same estimate is in U and in the candidate's
+        susceptibility: given both, `temperature` times U has, to two moments, `temperature` times as many degrees of
+        freedom.
+        """
+        shifts, means = self.shifts(coordinates), published[:, : self.v0.size]
+        weighted = shifts / self.v0
+        length = np.einsum("ij,ij->i", shifts, weighted)
+        u = ((means * means) @ (1.0 / self.v0))[:, None] + length - 2.0 * (means @ weighted.T)
+        dof = max(self.temperature * self.dof, 1.0)
+        centre = np.maximum(self.temperature * (length - 2.0 * self.anchor * self.trace), 0.0)
+        return noncentral_chi2.log_cdf(self.temperature * u, dof, np.broadcast_to(centre, u.shape))
+
+
+def _variances(model: GaussianModel, *, whole: bool) -> Array:
+    """Sample variance (shrunk, without ridge or floor) of each coordinate that a test uses."""
+    if not whole:
+        return model.scale * model.spectrum[: model.rank]
+    rest = model.dimension if model.spectrum.size < model.dimension else 0
+    return np.concatenate([model.scale * model.spectrum, np.zeros(rest)])
+
+
+def inflation(model: GaussianModel, *, noise: float) -> float | None:
+    """phi such that phi * lambda makes up for the estimation of 1/lambda; None when there are too few samples.
+
+    noise : n tau^2 nearly (tau^2 over 1/n + 1/m), the noise in units of a single vector's variance.
+    """
+    nu = model.num_samples - 1.0
+    if nu == math.inf:
+        return 1.0
+    values = _variances(model, whole=model.outside > 0.0 or noise > 0.0)
+    phi = 1.0
+    for _ in range(1000):
+        kappa = model.outside + noise / phi
+        free = nu - 1.0 - float(np.sum(values / (values + kappa)))
+        if free <= 0.0:
+            return None
+        if abs(nu / free - phi) <= 1.0e-10 * phi:
+            break
+        phi = nu / free
+    return phi
+
+
+def susceptibility(model: GaussianModel, vectors: NDArray[Any]) -> Array | None:
+    """K = (theta - mu)' Sigma^-1 (theta - mu) of vectors (k, D) in the directions that the model keeps, shape (k,).
+
+    The bias of the inverse of an estimated covariance is taken out. What the error of the mean adds, about r/m, is left
+    in: it is an over-estimate, on the safe side, and keeps K positive. None when the samples are too few for an inverse
+    (noise makes up for that in the tests of a step, not here: K is about the data alone).
+    """
+    residual = model.outside > 0.0 and model.spectrum.size < model.dimension
+    return susceptibility_at(model, model.embed(vectors, residual=residual))
+
+
+def susceptibility_at(model: GaussianModel, coordinates: Array) -> Array | None:
+    """The same from the coordinates of the vectors, with the residual where the model has a variance outside."""
+    phi = inflation(model, noise=0.0)
+    if phi is None:
+        return None
+    values = _variances(model, whole=model.outside > 0.0) + model.outside
+    parts = coordinates[:, : values.size]
+    return np.asarray(np.einsum("ij,ij,j->i", parts, parts, 1.0 / (phi * values)))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedStep:
+    """A view with the models of gradients and of what a batch sums up (the same unless batches are Poisson)."""
+
+    view: View
+    gradients: GaussianModel
+    batches: GaussianModel
+
+    @classmethod
+    def of(cls, view: View, model: GaussianModel) -> FittedStep:
+        return cls(view, model, model.plus_mean(1.0 - view.sample_rate) if view.sampling == "poisson" else model)
+
+    @classmethod
+    def fitted(
+        cls,
+        view: View,
+        rows: Any,
+        setting: tuple[float, float],
+        shrinkage: Shrinkage | None,
+        *,
+        final: bool = False,
+    ) -> FittedStep:
+        """From these rows of the background; `final` when no other setting will be asked of it."""
+        if view.background is None:
+            raise InvalidArgument(
+                "has no background",
+                argument="views",
+                remedy="pass background gradients, or known parameters as `models`",
+            )
+        plain = view.noise_std == 0.0 and view.sampling != "poisson" and setting[1] == 0.0 and shrinkage is None
+        if final and plain:
+            return cls.of(view, fit_white(view.background[rows], cutoff=setting[0]))
+        model = GaussianModel.fit(view.background[rows], shrinkage=shrinkage, extra_dims=view.extra_dims)
+        return cls.of(view, model).retuned(setting)
+
+    def retuned(self, setting: tuple[float, float]) -> FittedStep:
+        cutoff, ridge = setting
+        model = self.gradients.retuned(cutoff=cutoff, ridge=ridge)
+        if self.batches is self.gradients:
+            return FittedStep(self.view, model, model)
+        return FittedStep(self.view, model, self.batches.retuned(cutoff=cutoff, ridge=ridge))
+
+    def usable(self) -> bool:
+        """Whether there are enough samples for the directions kept."""
+        share = 1.0 / self.view.batch_size + 1.0 / self.batches.num_samples
+        return inflation(self.batches, noise=self.view.noise_std**2 / share) is not None
+
+    def test(self) -> StepTest:
+        return StepTest.of(self.batches, self.view)
+
+    def embed(self, vectors: NDArray[Any], tests: Sequence[StepTest], *, centred: bool = True) -> Array:
+        """Coordinates (k, w) that serve all of the given tests of this step."""
+        return self.batches.embed(vectors, residual=self.needs_residual(tests), centred=centred)
+
+    def susceptibility(self, places: Array) -> Array | None:
+        """K of each candidate, shape (c,); places : their coordinates, by `embed` for this step's test at least."""
+        if self.batches is self.gradients:
+            return susceptibility_at(self.gradients, places)
+        return susceptibility(self.gradients, self.view.candidates)
+
+    def needs_residual(self, tests: Sequence[StepTest]) -> bool:
+        return max(test.v0.size for test in tests) > self.batches.spectrum.size
+
+
+class _Form:
+    """The log-likelihood ratios of c candidates as quadratic forms: const (c,), slopes squared (c, g) and bend (g,) in
+    groups of equal bend.
+
+    Given a candidate, the log-likelihood ratio is a quadratic form of the published mean, hence of a standard normal y:
+    L = const + sum_i [slope_i y_i - bend_i (y_i^2 - 1)/2]; its cumulant generating function is
+
+        K(t) = t const + sum_i [ t bend_i/2 - log(1 + t bend_i)/2 + t^2 slope_i^2 / (2 (1 + t bend_i)) ]
+
+    and steps on fresh data add up. `gmip.accounting._saddlepoint` inverts it by quadrature for one candidate; here the
+    formula of Lugannani and Rice (1980), its leading term, serves all of them (the tests give its error).
+    """
+
+    def __init__(self, tests: Sequence[StepTest], coordinates: Sequence[Array]) -> None:
+        squares, bends = [], []
+        self.const = np.zeros(coordinates[0].shape[0])
+        for test, places in zip(tests, coordinates, strict=True):
+            shifts, n = test.shifts(places), test.batch_size
+            gain = test.temperature / n
+            squares.append((gain * shifts / test.v1) ** 2 * test.spread)
+            if test.length_counts:
+                ratio = test.v0 / test.v1
+                bends.append(test.drawn * (1.0 / test.v1 - 1.0 / test.v0))
+                self.const -= 0.5 * float(np.sum(ratio - 1.0 - np.log(ratio)))
+            else:
+                bends.append(np.zeros(test.v0.size))
+            self.const -= gain * (0.5 / n) * ((shifts * shifts) @ (1.0 / test.v1) - test.anchor**2 * test.trace)
+        bend = np.concatenate(bends)
+        order = np.argsort(bend)
+        # Without noise all bends are equal, to rounding: one direction with the length of all slopes takes their place.
+        starts = np.flatnonzero(np.diff(bend[order], prepend=-1.0) > 1.0e-9 * bend.max(initial=0.0))
+        self.multiplicity = np.diff(np.append(starts, bend.size)).astype(np.float64)
+        self.bend = bend[order][starts]
+        self.squares = np.add.reduceat(np.concatenate(squares, axis=1)[:, order], starts, axis=1)
+        largest = float(self.bend.max(initial=0.0))
+        self.lowest = -np.inf if largest == 0.0 else -1.0 / largest
+
+    def cumulants(self, t: Array) -> tuple[Array, Array, Array]:
+        """K, K' and K'' at t (c,), each of shape (c,)."""
+        grown = 1.0 + t[:, None] * self.bend
+        share, pull = self.bend / grown, self.squares / grown
+        lifted = t * np.sum(pull, axis=1)
+        bent = np.sum(pull * share, axis=1)
+        many = self.multiplicity
+        value = t * self.const + 0.5 * (t * (self.bend @ many) - np.log(grown) @ many) + 0.5 * t * lifted
+        slope = self.const + 0.5 * ((self.bend - share) @ many) + lifted - 0.5 * t * t * bent
+        curve = 0.5 * ((share * share) @ many) + np.sum(pull / grown**2, axis=1)
+        return value, slope, curve
+
+    def saddle(self, x: Array) -> Array:
+        """t with K'(t) = x: Newton inside a bracket that bisection narrows."""
+        _, slope, curve = self.cumulants(np.zeros_like(x))
+        t = (x - slope) / curve
+        low, high = np.full_like(x, max(self.lowest, -1.0e300)), np.full_like(x, np.inf)
+        t = np.where(t <= low, 0.5 * low, t)
+        for _ in range(_TURNS):
+            _, slope, curve = self.cumulants(t)
+            miss = slope - x
+            low, high = np.where(miss < 0.0, t, low), np.where(miss < 0.0, high, t)
+            if np.all(np.abs(miss) <= 1.0e-9 * np.sqrt(curve)):
+                break
+            trial = t - miss / curve
+            middle = np.where(np.isfinite(high), 0.5 * (low + high), 2.0 * np.abs(t) + 1.0)
+            t = np.where((trial > low) & (trial < high), trial, middle)
+        return t
+
+    def upper_tail(self, x: Array) -> Array:
+        """P(L >= x), shape (c,)."""
+        t = self.saddle(x)
+        value, slope, curve = self.cumulants(t)
+        root = np.copysign(np.sqrt(np.maximum(2.0 * (t * slope - value), 0.0)), t)
+        u = t * np.sqrt(curve)
+        middle = np.abs(root) < 1.0e-3  # 0/0 at the mean: there the first term of Edgeworth's series is exact enough
+        with np.errstate(divide="ignore", invalid="ignore"):
+            tail = special.ndtr(-root) + np.exp(-0.5 * root * root) / np.sqrt(2.0 * np.pi) * (1.0 / u - 1.0 / root)
+        second = 0.5 * float(self.bend**2 @ self.multiplicity) + self.squares.sum(axis=1)
+        third = -float(self.bend**3 @ self.multiplicity) - 3.0 * self.squares @ self.bend
+        z = (x - self.const) / np.sqrt(second)
+        near = special.ndtr(-z) + third / (6.0 * second**1.5) * (z * z - 1.0) * np.exp(-0.5 * z * z) / np.sqrt(
+            2.0 * np.pi
+        )
+        return np.asarray(np.clip(np.where(middle, near, tail), 0.0, 1.0))
+
+
+def llr_p_values(tests: Sequence[StepTest], coordinates: Sequence[Array], observed: Array) -> Array:
+    """P(sum of the steps' log-likelihood ratios >= observed) for a candidate in no batch, shape (c,).
+
+    coordinates : one array of shape (c, >= w) per step. Steps must face fresh data.
+    """
+    parts = []
+    for start in range(0, observed.size, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        parts.append(_Form(tests, [places[part] for places in coordinates]).upper_tail(observed[part]))
+    return np.concatenate(parts)
+
+
+# -- glir on arrays ---------------------------------------------------------------------------------------------------
+
 
 Array = NDArray[np.float64]
 Background = Literal["alone", "with-candidates"]

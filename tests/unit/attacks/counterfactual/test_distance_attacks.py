@@ -19,8 +19,7 @@ import torch
 from torch import nn
 
 from gmip.attacks.counterfactual import CFD, CFDLRT, counterfactuals, distance_attacks
-from gmip.attacks.shadow import Shadows
-from gmip.attacks.shadow.shadow_models import Parts
+from gmip.attacks.shadow import Parts, Shadows
 from gmip.attacks.signals import released_model
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.tasks.task import Examples, Task

@@ -15,11 +15,10 @@ from torch import nn
 from gmip.attacks import Decode
 from gmip.attacks.attack import Parties
 from gmip.attacks.decode import decode
-from gmip.attacks.decode import published_sums as listed_steps
-from gmip.attacks.decode.published_sums import Plan, plan, published_sums
+from gmip.attacks.decode import decode_attack as listed_steps
+from gmip.attacks.decode.decode_attack import Plan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.attacks.speed import Speed
-from gmip.attacks.work import Budget
+from gmip.attacks.work import Budget, Speed
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gmip.attacks.decode import PublishedSum, decode, from_products, from_rows
-from gmip.attacks.decode.equal_records import counted, equal_groups
+from gmip.attacks.decode.listed_sum import counted, equal_groups
 from tests.unit.attacks.decode.listed_games import C, N, sums_of
 
 PAIRS = 10

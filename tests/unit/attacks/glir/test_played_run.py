@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gmip.attacks.glir import Play, View
-from gmip.attacks.glir.played_run import Played, PlayedRun
+from gmip.attacks.glir.selfplay import Played, PlayedRun
 from gmip.store import Store
 
 PLAY = Play(games=6, tuning_games=3, grid=((1e-12, 1e-3), (1e-12, 1e-1)))

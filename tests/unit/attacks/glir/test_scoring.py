@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 from gmip.accounting._saddlepoint import gaussian_pair_log_tails
 from gmip.attacks.glir import METHODS, Play, View, glir_scores, stack
-from gmip.attacks.glir.likelihood import StepTest, inflation, llr_p_values, susceptibility
+from gmip.attacks.glir.scoring import StepTest, inflation, llr_p_values, susceptibility
 from gmip.errors import InvalidArgument
 from gmip.stats import GaussianModel
 from tests.unit.attacks.views import covariance, view

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gmip.attacks.glir import METHODS, Play, View, background_needed, glir_scores
-from gmip.attacks.glir.likelihood import StepTest, inflation
+from gmip.attacks.glir.scoring import StepTest, inflation
 from gmip.attacks.glir.selfplay import Games, StepScale, split
 from gmip.attacks.glir.step_fits import fit_step
 from gmip.errors import InvalidArgument

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gmip.attacks.glir.metrics import Drawn, Metric
-from gmip.attacks.glir.step_fits import fit_step
+from gmip.attacks.glir.step_fits import Drawn, Metric, fit_step
 from gmip.stats.covariance import Shrinkage
 from tests.unit.attacks.views import view
 

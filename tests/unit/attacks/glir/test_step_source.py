@@ -19,9 +19,8 @@ import torch
 from torch import nn
 
 from gmip.attacks import GLiR
-from gmip.attacks.glir import Play, step_source
-from gmip.attacks.glir.glir_attack import DoubtNoise
-from gmip.attacks.glir.step_source import Cost, Plan, cut_to_fit
+from gmip.attacks.glir import Play, glir_attack
+from gmip.attacks.glir.glir_attack import Cost, DoubtNoise, Plan, cut_to_fit
 from gmip.errors import GmipWarning
 from gmip.stats.roc import auc
 from gmip.store import Store
@@ -62,7 +61,7 @@ class Stopped(Exception):
 def test_an_attempt_goes_on_where_it_stopped(
     runs: dict[str, Path], tmp_path: Path, name: str, stop: int, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(step_source, "_KEEP_AFTER", 0.0)
+    monkeypatch.setattr(glir_attack, "_KEEP_AFTER", 0.0)
     whole = attack(runs[name])
     seen: list[int] = []
 

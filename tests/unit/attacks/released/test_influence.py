@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
 from gmip.attacks import Influence
-from gmip.attacks.released import influence
+from gmip.attacks.released import released_attacks
 from gmip.errors import GmipWarning, InvalidArgument
 from tests.unit.attacks.released.logistic import L2, MEMBERS, area, gradients, make_released_task, released_trace, train
 
@@ -58,7 +58,7 @@ def test_members_are_found(task, trace):
 
 def test_conjugate_gradients_give_the_same(task, trace, monkeypatch):
     exact = Influence(l2=L2, damping=0.01).run(task, trace)
-    monkeypatch.setattr(influence, "_EXACT", 10)
+    monkeypatch.setattr(released_attacks, "_EXACT", 10)
     found = Influence(l2=L2, damping=0.01).run(task, trace)
     assert found.facts["exact"] is False and float(found.facts["unsolved"]) < 1e-3
     np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-2, atol=1e-3 * np.ptp(exact.scores))
@@ -66,7 +66,7 @@ def test_conjugate_gradients_give_the_same(task, trace, monkeypatch):
         Influence(l2=L2, damping=0.01, iterations=1).run(task, trace)
     first = Influence(l2=L2, damping=0.01, second_order=False).run(task, trace)
     assert first.facts["second_order"] is False
-    monkeypatch.setattr(influence, "_MOST_WORK", 1.0)
+    monkeypatch.setattr(released_attacks, "_MOST_WORK", 1.0)
     with pytest.warns(GmipWarning, match="second order of attack 'influence' is left out"):
         np.testing.assert_array_equal(Influence(l2=L2, damping=0.01).run(task, trace).scores, first.scores)
 

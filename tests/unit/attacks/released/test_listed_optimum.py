@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gmip.attacks.released import decode_optimum
-from gmip.attacks.released.listed_optimum import decode_optimum_products
+from gmip.attacks.released.optimality import decode_optimum_products
 from gmip.errors import InvalidArgument
 from tests.unit.attacks.released.ridge_regression import areas, ridge
 

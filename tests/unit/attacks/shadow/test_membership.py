@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gmip.attacks.shadow.membership import Membership
+from gmip.attacks.shadow import Membership
 from gmip.errors import InvalidArgument
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from gmip.attacks import LiRA
+from gmip.attacks import shadow as shadow_training
 from gmip.attacks.attack import parties
-from gmip.attacks.shadow import Shadows, shadow_training
-from gmip.attacks.shadow.membership import Membership
+from gmip.attacks.shadow import Membership, Shadows
 from gmip.attacks.work import Budget
 from gmip.errors import DataUnavailable, GmipError, GmipWarning, InvalidArgument, TraceMismatch, UnreachableTarget
 from gmip.tasks import cross_entropy

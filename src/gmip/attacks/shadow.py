@@ -1,0 +1,471 @@
+"""Shadow models: trained like the released model on records that are known, to learn what a member looks like.
+
+A shadow set trains the models that are missing, and stores each the moment it is ready.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from gmip import _validate as check
+from gmip._progress import Progress, silent
+from gmip._random import ShadowStream
+from gmip.attacks.work import Budget
+from gmip.errors import DataUnavailable, InvalidArgument
+from gmip.parallel import Workers, compute, one_thread
+from gmip.store import Store
+from gmip.tasks import Examples, Task, cache
+from gmip.tasks.inputs import answer
+from gmip.trace import ModelOptions, Trace, fingerprint
+from gmip.training.devices import usable_device
+from gmip.training.loop import fit, initial_model
+from gmip.training.train_result import recipe_of
+from gmip.vocabulary import Recipe
+
+__all__ = ["ShadowModel", "ShadowSet", "Shadows", "Signal", "shadow_set"]
+
+
+# -- shadow models ----------------------------------------------------------------------------------------------------
+
+
+_MOST: Final = 99_999
+
+
+class Signal(Protocol):
+    """What is computed with each trained shadow model, and all that is stored of it.
+
+    It travels to the workers, so it must be small and picklable; equal keys must mean equal results.
+    """
+
+    @property
+    def key(self) -> str:
+        """A name with all that the result depends on (settings as a hash): letters, digits, dot, hyphen, underscore."""
+
+    @property
+    def population(self) -> bool:
+        """Whether it is wanted for the population records too, else for the candidates only."""
+
+    def __call__(self, task: Task, model: nn.Module, examples: Examples) -> NDArray[np.floating[Any]]:
+        """Shape (len(examples), ...). The model is in eval mode; `task` has its model and loss, but no records."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shadows(Workers):
+    """How shadow models are trained. Only `count` and `seed` change results; the others say where and by whom.
+
+    Parameters
+    ----------
+    count : number of models; a larger one later trains only those that are missing. Even: each candidate is in half.
+    seed : of who is in which model, of weights, batches and noise.
+    folder : parent of the shadow sets; None: `shadows` in the cache (GMIP_CACHE).
+    workers, backend, scheduler_address, retries : as in `gmip.parallel.Workers`; a job is a model.
+    """
+
+    count: int = 64
+    seed: int = 0
+    folder: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "count", check.count("count", self.count))
+        if self.count > _MOST:
+            raise InvalidArgument(
+                f"is more than {_MOST} shadow models", argument="count", value=self.count, remedy="pass fewer"
+            )
+        object.__setattr__(self, "seed", check.seed(self.seed))
+
+    @property
+    def parent(self) -> Path:
+        """The folder that holds the shadow sets."""
+        return cache.folder() / "shadows" if self.folder is None else Path(self.folder).expanduser()
+
+
+class Parts(NamedTuple):
+    """A signal of one model."""
+
+    candidates: NDArray[Any]  # (c, ...)
+    population: NDArray[Any] | None  # (z, ...)
+
+
+Outputs = Mapping[str, Parts]
+Job = tuple[int, frozenset[str]]
+
+
+@dataclass(frozen=True, eq=False)
+class ShadowTraining:
+    """All that training any model of a set takes; a job is an index and the keys of the signals that are wanted.
+    `filling` are the background records that the plan calls so."""
+
+    task: Task
+    recipe: Recipe
+    options: ModelOptions
+    plan: Membership
+    candidates: Examples
+    filling: Examples
+    population: Examples
+    signals: tuple[Signal, ...]
+
+    @property
+    def name(self) -> str:
+        return f"Task {self.task.name!r}"
+
+    def title(self, job: Job) -> str:
+        return f"shadow model {job[0]}"
+
+    def compute(self, job: Job) -> dict[str, Parts]:
+        index, keys = job
+        plan = self.plan
+        records = self.candidates[np.flatnonzero(plan.inside(index))].joined(self.filling[plan.fill(index)])
+        model = fit(self.task, self.recipe, records, seed=plan.training_seed(index), **asdict(self.options))
+        found = {}
+        for signal in self.signals:
+            if signal.key in keys:
+                with torch.random.fork_rng():  # a signal's result depends neither on other signals nor on the caller
+                    torch.manual_seed(plan.signal_seed(index))
+                    candidates = _computed(signal, self.task, model, self.candidates)
+                    population = _computed(signal, self.task, model, self.population) if signal.population else None
+                found[signal.key] = Parts(candidates, population)
+        return found
+
+
+def _computed(signal: Signal, task: Task, model: torch.nn.Module, examples: Examples) -> NDArray[Any]:
+    values = np.ascontiguousarray(signal(task, model.eval(), examples))
+    if values.dtype.kind != "f" or values.ndim == 0 or len(values) != len(examples):
+        raise InvalidArgument(
+            f"Signal {signal.key!r} gave {values.dtype} of shape {values.shape} for {len(examples)} records",
+            remedy="return floats with one row for each record",
+        )
+    return values
+
+
+# -- the store ---------------------------------------------------------------------------------------------------------
+
+
+def store_signals(store: Store, index: int, outputs: Outputs) -> None:
+    """Keep signals of a model. Each is an entry of its own, and so is its part for the population: whoever adds one to
+    a model leaves the others alone."""
+    for key, parts in outputs.items():
+        for part, values in parts._asdict().items():
+            if values is not None:
+                store.put(_key(index, key, part), {"values": values})
+
+
+def stored(store: Store, index: int, signal: Signal) -> Parts | None:
+    """A signal of a model, or None where it has to be computed."""
+    names = ("candidates", "population") if signal.population else ("candidates",)
+    found = [store.get(_key(index, signal.key, name)) for name in names]
+    arrays = [None if entry is None else entry.arrays["values"] for entry in found]
+    if arrays[0] is None or arrays[-1] is None:
+        return None
+    return Parts(arrays[0], arrays[1] if signal.population else None)
+
+
+def _key(index: int, signal: str, part: str) -> dict[str, Any]:
+    return {"model": index, "signal": signal, "records": part}
+
+
+@dataclass(frozen=True, eq=False)
+class ShadowModel:
+    """What is known of one shadow model: its number, the candidates it was trained on, shape (c,), and its signals."""
+
+    index: int
+    inside: NDArray[np.bool_]
+    _signals: Mapping[str, Parts]
+
+    def signal(self, key: str) -> Parts:
+        """A signal for the candidates, (c, ...), and for the population, (z, ...) or None."""
+        if key not in self._signals:
+            raise InvalidArgument(f"Signal {key!r} is not in the shadow set", remedy="ask shadow_set for it")
+        return self._signals[key]
+
+
+class ShadowSet:
+    """A trained shadow set. Iterating reads one model at a time, so that memory does not grow with their number.
+
+    Attributes
+    ----------
+    path : its folder.
+    candidates : ids, shape (c,).
+    population : background records that no shadow model was trained on, z of them.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        count: int,
+        plan: Membership,
+        candidates: NDArray[np.int64],
+        population: Examples,
+        signals: Iterable[Signal],
+    ) -> None:
+        assert store.folder is not None
+        self.path, self.candidates, self.population = store.folder, candidates, population
+        self._store, self._count, self._plan, self._signals = store, count, plan, tuple(signals)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[ShadowModel]:
+        for index in range(self._count):
+            signals = {}
+            for signal in self._signals:
+                found = stored(self._store, index, signal)
+                if found is None:
+                    raise DataUnavailable(
+                        f"Shadow model {index} is not in {self.path}",
+                        remedy="train the shadow set again, which adds what is missing",
+                    )
+                signals[signal.key] = found
+            yield ShadowModel(index, self._plan.inside(index), signals)
+
+    def __repr__(self) -> str:
+        return f"ShadowSet({str(self.path)!r}, {self._count} models, {len(self.candidates)} candidates)"
+
+
+# -- who is in which shadow model -------------------------------------------------------------------------------------
+
+
+_MOST_POPULATION: Final = 1_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """Membership of shadow models of `dataset_size` records, drawn from candidates and background.
+
+    Models 2j and 2j + 1 are complementary: a random half of the candidates is in the first and the other half is in the
+    second. Where half of the candidates is more than `dataset_size`, models come in larger groups, as many as there is
+    room for, such that no candidate is in two models of a group. The rest of a model's records are background.
+
+    Up to 1,000 background records, at most half of those that can be spared, are in no model: the population.
+    """
+
+    num_candidates: int
+    num_background: int
+    dataset_size: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.num_background < self._most_fill:
+            raise InvalidArgument(
+                f"A shadow model needs {self.dataset_size} records, as the run has: half of the {self.num_candidates} "
+                f"candidates are {self.num_candidates // 2}, and `background` has only {self.num_background} of the "
+                f"missing {self._most_fill}",
+                remedy="pass more `background` or more `candidates`",
+            )
+
+    @cached_property
+    def population(self) -> NDArray[np.int64]:
+        """Background records that are in no model, sorted, shape (z,)."""
+        return self._background[0]
+
+    @cached_property
+    def filling(self) -> NDArray[np.int64]:
+        """Background records that may be in a model, sorted; none where candidates fill the models."""
+        return self._background[1]
+
+    def inside(self, index: int) -> NDArray[np.bool_]:
+        """Which candidates are in the model, shape (c,)."""
+        c, N = self.num_candidates, self.dataset_size
+        mask = np.zeros(c, dtype=np.bool_)
+        if c - c // 2 <= N:
+            pair, second = divmod(index, 2)
+            mask[ShadowStream.MEMBERS.rng(self.seed, pair).permutation(c)[: c // 2]] = True
+            return ~mask if second else mask
+        group, place = divmod(index, c // N)
+        mask[ShadowStream.MEMBERS.rng(self.seed, group).permutation(c)[place * N : (place + 1) * N]] = True
+        return mask
+
+    def fill(self, index: int) -> NDArray[np.int64]:
+        """Rows of `filling` that are in the model, sorted."""
+        missing = self.dataset_size - int(self.inside(index).sum())
+        return np.sort(ShadowStream.FILL.rng(self.seed, index).choice(len(self.filling), missing, replace=False))
+
+    def training_seed(self, index: int) -> int:
+        """Of initial weights, batches and noise."""
+        return ShadowStream.TRAINING.torch_seed(self.seed, index)
+
+    def signal_seed(self, index: int) -> int:
+        """Of torch's generator while a signal is computed."""
+        return ShadowStream.SIGNAL.torch_seed(self.seed, index)
+
+    @property
+    def _most_fill(self) -> int:
+        return max(0, self.dataset_size - self.num_candidates // 2)
+
+    @cached_property
+    def _background(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        order = ShadowStream.POPULATION.rng(self.seed, 0).permutation(self.num_background)
+        size = min(_MOST_POPULATION, (self.num_background - self._most_fill) // 2)
+        rest = order[size:] if self._most_fill else order[:0]
+        return np.sort(order[:size]), np.sort(rest)
+
+
+# -- a shadow set -----------------------------------------------------------------------------------------------------
+
+
+_FEWEST = 4  # models of a set for which there was little time
+_PROBED = 8  # records on which the untrained model is evaluated, to know it again
+
+
+def shadow_set(
+    task: Task,
+    trace: Trace,
+    candidates: NDArray[np.int64],
+    background: Examples,
+    signals: Sequence[Signal],
+    settings: Shadows,
+    *,
+    progress: Progress | None = None,
+    budget: Budget | None = None,
+) -> ShadowSet:
+    """Shadow models of a run, trained by its own recipe, as far as they are not stored yet.
+
+    Parameters
+    ----------
+    task, trace : the run; data or a task other than the run's are refused.
+    candidates : ids, rows of the task's pool, shape (c,). Each model is trained on a random half of them.
+    background : further records of the same distribution. They fill models up; some are kept out of all (population).
+    signals : what is computed with each model for candidates and population, and stored.
+    settings : how many, where, and by whom.
+    progress : called with (models that are done, models in all), at the start and after each.
+    budget : no model is begun that would not be ready in time, so that the set may have fewer (four at least, and
+        whole pairs); a later call trains the others.
+
+    Guarantees
+    ----------
+    Model i follows from task, recipe, candidates, background, settings.seed and i. Who was in the run plays no part,
+    nor do the backend, the number of workers, deaths of workers or interruptions: stored bits are the same on machines
+    whose arithmetic is (same processor, same torch). Each model is stored the moment it is ready, and a later call
+    trains only what is missing. Memory here does not grow with the number of models.
+
+    Raises
+    ------
+    InvalidArgument : too little background, an unknown address, a folder that holds something else.
+    TraceMismatch : the run is of another task, data or recipe.
+    GmipError : a model could not be trained; errors of a kind of their own keep it, and the message names the model.
+    """
+    trace.check_data(task.fingerprints)
+    candidates = np.asarray(candidates, dtype=np.int64)
+    wanted = _signals(signals)
+    recipe = recipe_of(task, trace)
+    options = trace.header.provenance.options
+    options = dataclasses.replace(options, device=usable_device(options.device))
+    plan = Membership(
+        num_candidates=len(candidates),
+        num_background=len(background),
+        dataset_size=recipe.dataset_size,
+        seed=settings.seed,
+    )
+    store = Store(settings.parent, "shadow-set", _facts(task, recipe, options, plan, candidates, background))
+    population = background[plan.population]
+    missing = {}
+    for index in range(settings.count):
+        keys = {key for key, one in wanted.items() if stored(store, index, one) is None}
+        if keys:
+            missing[index] = frozenset(keys)
+    progress = progress or silent("shadow models")
+    progress(settings.count - len(missing), settings.count)
+    if missing:
+        nothing = task.pool[[]]
+        work = ShadowTraining(
+            task=dataclasses.replace(task, pool=nothing, test=nothing, background=None, groups={}, record_names=None),
+            recipe=recipe,
+            options=options,
+            plan=plan,
+            candidates=task.pool[candidates],
+            filling=background[plan.filling],
+            population=population,
+            signals=tuple(wanted.values()),
+        )
+        done, start = settings.count - len(missing), time.monotonic()
+        jobs = sorted(missing.items())
+        begun, needed = 0, sum(index < _FEWEST for index in missing)
+
+        def take(job: Job, outputs: Outputs) -> None:
+            nonlocal done
+            store_signals(store, job[0], outputs)
+            del missing[job[0]]
+            done += 1
+            progress(done, settings.count)
+
+        def more() -> bool:
+            nonlocal begun
+            trained = len(jobs) - len(missing)
+            pace = (time.monotonic() - start) / trained if trained else 0.0
+            if budget is not None and begun >= needed and budget.left() < pace:
+                return False
+            begun += 1
+            return True
+
+        compute(work, jobs, settings, take, more=more)
+    ready = min(missing, default=settings.count)
+    count = ready - ready % 2 if missing else ready
+    return ShadowSet(store, count, plan, candidates, population, wanted.values())
+
+
+def _signals(signals: Sequence[Signal]) -> dict[str, Signal]:
+    found: dict[str, Signal] = {}
+    for signal in signals:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", signal.key):
+            raise InvalidArgument(
+                f"Signal key {signal.key!r} may have letters, digits, dots, hyphens and underscores only"
+            )
+        if found.setdefault(signal.key, signal).population != signal.population:
+            raise InvalidArgument(
+                f"Two signals have the key {signal.key!r} and differ in population", remedy="rename one"
+            )
+    if not found:
+        raise InvalidArgument(
+            "is empty, and nothing else is stored of a shadow model", argument="signals", remedy="name at least one"
+        )
+    return found
+
+
+def _facts(
+    task: Task,
+    recipe: Recipe,
+    options: ModelOptions,
+    plan: Membership,
+    candidates: NDArray[np.int64],
+    background: Examples,
+) -> dict[str, Any]:
+    """All that the models of a set depend on, but for their number."""
+    return {
+        "torch": torch.__version__,
+        "task": task.name,
+        "model": _probe(task, options.fix, task.pool[candidates[:_PROBED]]),
+        "data": task.fingerprints,
+        "background": background.fingerprint,
+        "recipe": dataclasses.asdict(recipe),
+        "options": dataclasses.asdict(options),
+        "candidates": fingerprint(candidates),
+        "seed": plan.seed,
+        "draws": fingerprint(plan.population, plan.inside(0)),  # NumPy may draw otherwise in another version
+    }
+
+
+def _probe(task: Task, fix: bool, examples: Examples) -> str:
+    """A name for what the task's code makes: structure and weights of a model, and its losses on some records."""
+    with one_thread(), torch.no_grad(), torch.random.fork_rng():
+        model = initial_model(task, 0, fix=fix, checked=False).eval()
+        torch.manual_seed(0)
+        losses = task.loss(answer(model, examples.inputs), examples.targets)
+        return fingerprint(np.array(repr(model)), *map(_bytes, [*model.state_dict().values(), losses]))
+
+
+def _bytes(values: torch.Tensor) -> NDArray[np.uint8]:
+    found: NDArray[np.uint8] = values.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return found
