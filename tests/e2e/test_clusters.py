@@ -182,3 +182,36 @@ def test_ray(tmp_path, shadows):
     written = times(next((tmp_path / "ray").glob("shadow-set-*")))
     assert shadows("ray", Outputs(), workers=1) == expected
     assert times(next((tmp_path / "ray").glob("shadow-set-*"))) == written  # nothing was trained here
+
+
+RAY_ALONE = """
+import psutil
+from gmip.parallel import Workers, pools
+from tests.unit.parallel.works import Draws
+
+if __name__ == "__main__":
+    with pools.open_pool(Draws(), Workers(backend="ray"), 1) as pool:
+        pool.submit(1).result()
+        us = psutil.Process()
+        for one in (us, *us.children(recursive=True)):
+            for connection in one.net_connections("inet"):
+                if connection.status == psutil.CONN_LISTEN:
+                    print(connection.laddr.ip.removeprefix("::ffff:"))
+"""
+
+
+def test_ray_that_gmip_starts_is_for_this_machine_alone():
+    pytest.importorskip("ray", reason="the extra gmip[ray] is not installed")
+    pytest.importorskip("psutil", reason="pip install psutil")
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [sys.executable, "-c", RAY_ALONE],
+        cwd=ROOT,
+        env={**environment, "PYTHONPATH": PATHS, "RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) == {"127.0.0.1"}

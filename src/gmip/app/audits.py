@@ -16,7 +16,9 @@ from gmip._html import Html, join, tag
 from gmip._io import open_file
 from gmip.app.frame import frame
 from gmip.auditing.schema import AuditResult, Finding, RunAudit
+from gmip.errors import InvalidArgument
 from gmip.report.answer_words import LEAKS, TARGETS
+from gmip.report.write import parsed_result
 from gmip.vocabulary import SAMPLINGS
 
 __all__ = ["FoundAudit", "audits_page", "find_audits", "read_report"]
@@ -47,8 +49,8 @@ def find_audits(folder: Path) -> list[FoundAudit]:
         if text is None:
             continue
         try:
-            result = AuditResult.model_validate_json(text)
-        except ValueError:
+            result = parsed_result(text, path / _RESULT)
+        except InvalidArgument:
             if _other(text):
                 continue
             result = None

@@ -387,7 +387,7 @@ def _finish(result: AuditResult, written: Written, *, junit: str | None, json: b
     if junit is not None:
         write_junit(result, Path(junit))
     if json:
-        print(result.model_dump_json(indent=2))
+        print(written.json.read_text(encoding="utf-8"), end="")
     else:
         print_audit(result, written)
     sys.stdout.flush()  # a full disk is not to look like a failed gate

@@ -6,13 +6,14 @@ joblib's backends for them are not used: that for Dask waits for ever when the s
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import Any, ClassVar, Final
 
@@ -23,6 +24,7 @@ from gmip.parallel.worker import Parcel, attempt_packed, versions
 __all__ = ["DaskPool", "RayPool"]
 
 _PATIENCE: Final = 60.0  # seconds to wait for a cluster, or for a worker of it
+_RAY_CLUSTERS: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _ADDRESS: Final = re.compile(r"(?:(?P<scheme>\w+)://)?\[?(?P<host>[^/]+?)\]?:(?P<port>\d+)")
 
 
@@ -103,7 +105,8 @@ class DaskPool(Pool):
 
 
 class RayPool(Pool):
-    """A Ray cluster: the one that this process uses already, the one at the address, or a new one on this machine."""
+    """A Ray cluster: the one that this process uses already, the one at the address, the one that runs on this
+    machine (or RAY_ADDRESS), or a new one, which only this machine can reach."""
 
     _QUIET: ClassVar = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": False}
 
@@ -134,7 +137,11 @@ class RayPool(Pool):
         if address is not None:
             _check_address(address, "127.0.0.1:6379", "ray start --head")
         try:
-            self._ray.init(address=address, **self._QUIET)
+            # What `init` itself would connect to, without an address; not "auto", which joins anybody's cluster.
+            services = import_module("ray._private.services")
+            found = address or services.canonicalize_bootstrap_address(None)
+            with nullcontext() if found else _loopback_only():
+                self._ray.init(address=found or "local", **self._QUIET)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise InvalidArgument(
                 f"cannot be used as a Ray cluster ({_reason(error)})",
@@ -142,6 +149,24 @@ class RayPool(Pool):
                 value=address,
                 remedy="start one with `ray start --head`, or fix the address",
             ) from error
+
+
+@contextmanager
+def _loopback_only() -> Iterator[None]:
+    """A cluster that Ray starts meanwhile listens on 127.0.0.1, as is its habit on macOS and Windows; on Linux it would
+    listen on every interface, and not take 127.0.0.1 for an address of its node."""
+    constants: Any = import_module("ray._private.ray_constants")
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False  # of this process, read when imported
+    told = os.environ.get(_RAY_CLUSTERS)
+    os.environ[_RAY_CLUSTERS] = "0"  # of the processes that Ray starts
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        if told is None:
+            del os.environ[_RAY_CLUSTERS]
+        else:
+            os.environ[_RAY_CLUSTERS] = told
 
 
 def _call() -> Any:

@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -15,7 +16,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from gmip._io import make_folder, read_if_there, write
+from gmip._io import make_folder, read_if_there, sha256, write
 from gmip._validate import did_you_mean, listed
 from gmip.auditing import Candidate, Candidates
 from gmip.auditing.schema import FORMAT, VERSION, AuditResult, RunAudit
@@ -25,13 +26,17 @@ from gmip.report.markdown import to_markdown
 from gmip.report.share import shareable, unnamed
 from gmip.report.summary import to_summary
 
-__all__ = ["Written", "read_result", "write_report"]
+__all__ = ["Written", "parsed_result", "read_result", "write_report"]
 
 RESULT = "result.json"
 SHARED = "report-to-share.html"
 SUMMARY = "summary.html"
 _ROWS = 65_536  # of a CSV that are written at a time
 _OPTIONAL = ("group", "own_mu")  # columns that not every audit has
+_CHECKSUM = "checksum"  # in result.json, of all else in it
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # line breaks and tabs too: what follows could begin a cell
+_INVISIBLE = ("Z", "C")  # categories of characters (spaces, marks of direction) that a spreadsheet may drop
+_FORMULA = ("=", "+", "-", "@", "\u2212")
 _WRITTEN_BY = f"pass a {RESULT} that gmip audit wrote"
 
 
@@ -68,8 +73,8 @@ def write_report(
     Guarantees
     ----------
     Everything is rendered before the first file is touched, and each file appears whole or stays as it was; result.json
-    is the last, so that its presence says that the report is complete. No spreadsheet takes a cell for a formula: a
-    string that begins like one gets a leading apostrophe.
+    is the last, so that its presence says that the report is complete, and holds a checksum. No spreadsheet takes a
+    cell for a formula: a string that begins like one gets a leading apostrophe, and control characters are spelled out.
     """
     target = Path(folder)
     if candidates is None:
@@ -122,7 +127,14 @@ def _former(folder: Path, result: AuditResult) -> set[str]:
 
 def _json(result: AuditResult) -> str:
     # Not pydantic's own JSON: it stops at half a surrogate pair, which a file name can hold.
-    return json.dumps(result.model_dump(mode="python"), indent=1, allow_nan=False, default=str) + "\n"
+    data = result.model_dump(mode="python")
+    content = json.loads(json.dumps(data, allow_nan=False, default=str))
+    return json.dumps(content | {_CHECKSUM: _checksum(content)}, indent=1) + "\n"
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    """The same for all ways of writing the same JSON."""
+    return sha256(json.dumps(content, sort_keys=True))
 
 
 def _group_rows(run: RunAudit) -> list[dict[str, Any]]:
@@ -195,7 +207,7 @@ def _cell(run: str, key: str, value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return f"'{value}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+        return _text_cell(value)
     if isinstance(value, (bool, int, float)):
         return f"{value}"
     raise InvalidArgument(
@@ -203,6 +215,14 @@ def _cell(run: str, key: str, value: Any) -> str:
         argument="candidates",
         remedy="pass numbers, strings and None, never the records themselves",
     )
+
+
+def _text_cell(text: str) -> str:
+    """The text, so that no spreadsheet takes it, or a line of it, for a formula."""
+    seen = next((character for character in text if unicodedata.category(character)[0] not in _INVISIBLE), "")
+    spelled = _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+    # Full-width and small signs are those signs to a spreadsheet.
+    return f"'{spelled}" if unicodedata.normalize("NFKC", seen).startswith(_FORMULA) else spelled
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -218,13 +238,19 @@ def read_result(path: str | PathLike[str]) -> AuditResult:
         content = read_if_there(file) if inside else file.read_bytes()
         if content is None:
             raise FileNotFoundError
-        data = json.loads(content)
     except FileNotFoundError:
         raise InvalidArgument(f"{file} does not exist", remedy=f"pass a {RESULT} or the folder of a report") from None
     except FileError as error:
         raise InvalidArgument(error.problem, remedy=error.remedy) from None
     except OSError as error:
         raise InvalidArgument(f"{file} cannot be read ({error.strerror})", remedy="check its permissions") from error
+    return parsed_result(content, file)
+
+
+def parsed_result(content: str | bytes, file: Path) -> AuditResult:
+    """The result that a file holds; `InvalidArgument` names the file."""
+    try:
+        data = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{file} is not JSON ({error})", remedy=_WRITTEN_BY) from None
     if not isinstance(data, dict) or data.get("format") != FORMAT:
@@ -234,7 +260,13 @@ def read_result(path: str | PathLike[str]) -> AuditResult:
             f"{file} has version {data.get('version')!r:.40} and this gmip reads version {VERSION}",
             remedy="repeat the audit, or use the gmip that wrote it",
         )
+    written = data.pop(_CHECKSUM, None)
     try:
+        if written != _checksum(data):
+            raise InvalidArgument(
+                f"{file} is not as gmip wrote it (its checksum does not match)",
+                remedy="copy it again from where it was written, or repeat the audit",
+            )
         return AuditResult.model_validate(data)
     except ValidationError as error:
         problem, remedy = _first_fault(error)

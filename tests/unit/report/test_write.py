@@ -53,9 +53,39 @@ def test_candidates(tmp_path):
             header,
             ["'=1+1", "True", "-1.5", "", "", ""],
             ["7", "False", "2.0", "0.25", "0.5", "3.0"],
-            ['a,"b"\n', "False", "0.1", "", "", ""],
+            ['a,"b"\\n', "False", "0.1", "", "", ""],
         ]
     assert written.csv[1].read_text().split() == [",".join(header)]
+
+
+HARMLESS = {
+    "=1+1": "'=1+1",
+    "a\r=1+1": "a\\r=1+1",
+    "a\n=1+1": "a\\n=1+1",
+    "a\t=1+1": "a\\t=1+1",
+    "\r=1": "'\\r=1",
+    "\t=1": "'\\t=1",
+    " @SUM(1)": "' @SUM(1)",
+    "\ufeff=1": "'\ufeff=1",
+    "\u200e+1": "'\u200e+1",
+    "\uff1d1+1": "'\uff1d1+1",
+    "\uff0b1": "'\uff0b1",
+    "\uff0d1": "'\uff0d1",
+    "\uff20A1": "'\uff20A1",
+    "\ufe661": "'\ufe661",
+    "\u22121": "'\u22121",
+    "a\u2028=1": "a\\u2028=1",
+    "": "",
+    "a=1": "a=1",
+    "é": "é",
+}
+
+
+def test_no_text_begins_a_formula_in_a_spreadsheet(tmp_path):
+    rows = [Candidate(text, True, 1.0) for text in HARMLESS]
+    (path,) = write_report(sample.three_runs(), tmp_path, candidates={"no noise": rows}).csv
+    lines = path.read_bytes().decode().splitlines()  # of any kind of line break, as some spreadsheets read
+    assert [line.split(",")[0] for line in lines[1:]] == list(HARMLESS.values())
 
 
 def test_file_names_are_safe_and_distinct(tmp_path):
@@ -150,7 +180,8 @@ def changed(place, value):
     for part in path:
         inner = inner[part]
     inner[last] = value
-    return json.dumps(data)
+    del data["checksum"]
+    return json.dumps(data | {"checksum": module._checksum(data)})
 
 
 @pytest.mark.parametrize(
@@ -186,6 +217,25 @@ def test_bad_results_get_one_sentence(tmp_path, text, message):
         read_result(path)
     sentence = str(raised.value)
     assert sentence.startswith(str(path)) and sentence.endswith(".") and "\n" not in sentence and len(sentence) < 450
+
+
+def test_flipped_bits_are_found(tmp_path):
+    """Wherever they change what the file says; most are no JSON any more."""
+    path = write_report(sample.consistent(), tmp_path).json
+    content = path.read_bytes()
+    whole = json.loads(content)
+    coins = np.random.default_rng(5)
+    found = []
+    for place in (content.index(b'"confidence": 0.95') + 16, *coins.integers(len(content), size=60)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        try:
+            assert read_result(path) == sample.consistent() and json.loads(damaged) == whole
+        except InvalidArgument as error:
+            found.append(str(error))
+    assert found[0].startswith(f"{path} is not as gmip wrote it (its checksum does not match): ")
+    assert len(found) > 50 and all("\n" not in sentence for sentence in found)
 
 
 def test_bytes_that_are_no_text(tmp_path):
