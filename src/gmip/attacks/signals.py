@@ -17,10 +17,9 @@ from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks import Examples, Task, cross_entropy
 from gmip.tasks.inputs import answer, one_table, placed, rows_of, rows_per_pass
 from gmip.trace import Trace
-from gmip.training.base_weights import with_base_weights
-from gmip.training.devices import usable_device
 from gmip.training.loop import initial_model
-from gmip.training.models import has_classes, load_state
+from gmip.training.models import has_classes, load_state, usable_device
+from gmip.training.recorded_vectors import with_base_weights
 
 __all__ = [
     "AUGMENTATIONS",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gmip.errors import GmipWarning
 from gmip.training import Recorder
-from gmip.training.loaders import drawing_of
+from gmip.training.batch_log import drawing_of
 
 __all__ = ["Accumulation", "loader_facts"]
 

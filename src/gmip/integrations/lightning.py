@@ -24,7 +24,7 @@ from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.integrations.accumulation import Accumulation, loader_facts
 from gmip.tasks import Task, load
 from gmip.training import Recorder, record
-from gmip.training.loaders import Followed, rows_of
+from gmip.training.batch_log import Followed, rows_of
 
 __all__ = ["GmipCallback"]
 

@@ -25,7 +25,7 @@ from gmip.integrations.accumulation import Accumulation, loader_facts
 from gmip.tasks import Examples, Task, load
 from gmip.tasks.inputs import IGNORED, logits, masked_token_loss, next_token_loss, rows_of
 from gmip.training import Recorder, record
-from gmip.training.quiet_hook import QuietHook
+from gmip.training.watches import QuietHook
 
 __all__ = ["GmipCallback", "Records", "masked_token_loss", "next_token_loss"]
 

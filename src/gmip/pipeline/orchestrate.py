@@ -32,7 +32,7 @@ from gmip.pipeline.own_gradients import own_norms
 from gmip.pipeline.recompute import check_run
 from gmip.pipeline.record_groups import record_groups
 from gmip.tasks import Task, load
-from gmip.training.devices import usable_device
+from gmip.training.models import usable_device
 
 __all__ = ["audit", "run_audit"]
 

@@ -1,9 +1,14 @@
-"""Train a task by a recipe, record the trace, and be able to go on after an interruption."""
+"""Train a task by a recipe, record the trace, and be able to go on after an interruption.
+
+A checkpoint is the state of a run between two steps, in one safetensors file that is replaced atomically. It is as
+private as the trace: the state of the noise's generator undoes the noise.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import math
 import os
 import secrets
@@ -15,21 +20,23 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
+import safetensors.torch
 import torch
+import xxhash
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from gmip import _io
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip._random import Stream
-from gmip.errors import Diverged, InvalidArgument, TraceMismatch
+from gmip.errors import Diverged, InvalidArgument, TraceError, TraceMismatch
 from gmip.tasks.catalog import load
 from gmip.tasks.inputs import placed, rows_of
 from gmip.tasks.task import Examples, Task
 from gmip.trace import ModelOptions, Provenance, Trace
-from gmip.training.checkpoint import load_checkpoint, save_checkpoint
-from gmip.training.devices import usable_device
 from gmip.training.models import (
     check_model,
     count_params,
@@ -37,8 +44,10 @@ from gmip.training.models import (
     fix_model,
     has_classes,
     load_state,
+    plain_name,
     trainable_parameters,
     unwrapped,
+    usable_device,
 )
 from gmip.training.recorder import Recorder
 from gmip.training.samplers import make_sampler
@@ -46,7 +55,93 @@ from gmip.training.steppers import GRAD_SAMPLE_MODES, PlainStepper, Stepper, noi
 from gmip.training.train_result import TrainResult, write_result
 from gmip.vocabulary import Recipe
 
-__all__ = ["CHECKPOINT", "BatchScores", "Canaries", "fit", "initial_model", "make_optimizer", "train"]
+__all__ = [
+    "CHECKPOINT",
+    "BatchScores",
+    "Canaries",
+    "fit",
+    "initial_model",
+    "load_checkpoint",
+    "make_optimizer",
+    "save_checkpoint",
+    "train",
+]
+
+
+# -- the state of a run between two steps -----------------------------------------------------------------------------
+
+
+_FORMAT: Final = "gmip-checkpoint-2"  # one of another format is not used: the run starts again
+_NO_CHECKSUM: Final = "?" * 32  # stands in the file while the checksum is computed
+_CPU_STATE, _NOISE_STATE = "random.torch", "random.noise"
+
+
+def save_checkpoint(
+    path: Path, *, step: int, model: nn.Module, optimizer: Optimizer, noise: torch.Generator | None
+) -> None:
+    """Write all that step `step` (not yet taken) depends on."""
+    tensors = {f"model.{plain_name(name)}": value for name, value in model.state_dict().items()}
+    plain: dict[str, Any] = {}
+    for index, state in optimizer.state_dict()["state"].items():
+        for key, value in state.items():
+            if isinstance(value, Tensor):
+                tensors[f"optimizer.{index}.{key}"] = value
+            else:
+                plain[f"{index}.{key}"] = value
+    tensors[_CPU_STATE] = torch.get_rng_state()
+    if noise is not None:
+        tensors[_NOISE_STATE] = noise.get_state()
+    metadata = {"format": _FORMAT, "step": str(step), "optimizer": json.dumps(plain), "xxh3": _NO_CHECKSUM}
+    content = safetensors.torch.save(
+        {name: value.detach().cpu().contiguous() for name, value in tensors.items()}, metadata=metadata
+    )
+    checksum = xxhash.xxh3_128_hexdigest(content)
+    _io.remove_leftovers(path.parent, path.name.__eq__)
+    _io.write(path, content.replace(_NO_CHECKSUM.encode(), checksum.encode(), 1))
+
+
+def load_checkpoint(
+    path: Path, *, model: nn.Module, optimizer: Optimizer, noise: torch.Generator | None, at_most: int
+) -> int:
+    """Put the state back, global random state of torch included; returns the step to take next.
+
+    That is step 0, and nothing is changed, where there is no checkpoint or it is of a step beyond `at_most`.
+    """
+    content = _io.read_if_there(path)
+    if content is None:
+        return 0
+    try:
+        metadata = _io.safetensors_metadata(content)
+        if metadata["format"] != _FORMAT:
+            return 0
+        checksum = metadata["xxh3"]
+        if xxhash.xxh3_128_hexdigest(content.replace(checksum.encode(), _NO_CHECKSUM.encode(), 1)) != checksum:
+            raise ValueError("its checksum does not fit its contents")
+        if int(metadata["step"]) > at_most:
+            return 0
+        tensors = safetensors.torch.load(content)
+        state: dict[int, dict[str, Any]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith("optimizer."):
+                _, index, key = name.split(".", 2)
+                state.setdefault(int(index), {})[key] = tensor
+        for name, value in json.loads(metadata["optimizer"]).items():
+            index, key = name.split(".", 1)
+            state.setdefault(int(index), {})[key] = value
+        load_state(model, {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")})
+        optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+        torch.set_rng_state(tensors[_CPU_STATE])
+        if noise is not None:
+            noise.set_state(tensors[_NOISE_STATE])
+        return int(metadata["step"])
+    except (SafetensorError, AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise TraceError(
+            f"{path} is damaged or of another run ({error})", remedy="remove it to start the run again"
+        ) from error
+
+
+# -- train a task by a recipe -----------------------------------------------------------------------------------------
+
 
 CHECKPOINT: Final = "checkpoint.safetensors"
 _PROGRESS_SECONDS: Final = 0.1
@@ -115,12 +210,8 @@ def train(
     recipe = task.recipe if recipe is None else recipe
     device = usable_device(device)
     folder = None if out is None else Path(out)
-    if canaries is not None and resume:
-        raise InvalidArgument("cannot go on with a run that has canaries", argument="resume", remedy="start it anew")
-    if canaries is not None and recipe.clip_norm is None:
-        raise InvalidArgument(
-            "need a run with a clip norm, which is their length", argument="canaries", remedy="set `clip_norm`"
-        )
+    if canaries is not None:
+        _check_canaries(recipe, resume)
     recorded = _recorded_trace(folder) if resume else None
     seed = _seed(recorded, seed)
     split = task.split(recipe.dataset_size, seed if split_seed is None else check.seed(split_seed))
@@ -188,6 +279,15 @@ def train(
         write_result(folder, result)
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return result
+
+
+def _check_canaries(recipe: Recipe, resume: bool) -> None:
+    if resume:
+        raise InvalidArgument("cannot go on with a run that has canaries", argument="resume", remedy="start it anew")
+    if recipe.clip_norm is None:
+        raise InvalidArgument(
+            "need a run with a clip norm, which is their length", argument="canaries", remedy="set `clip_norm`"
+        )
 
 
 def _planted(canaries: Canaries, stepper: Stepper, recipe: Recipe) -> contextlib.AbstractContextManager[None]:

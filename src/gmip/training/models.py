@@ -1,8 +1,12 @@
-"""Models: which ones can be trained and audited, how to fix the others, how well one does, through any wrapper."""
+"""Models: which ones can be trained and audited, how to fix the others, how well one does, through any wrapper.
+
+`usable_device` says where tensors live: on the device that was asked for, or on the CPU, with a sentence.
+"""
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -10,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from gmip.errors import UnsupportedModel
+from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.tasks.inputs import answer, placed, rows_per_pass
 from gmip.tasks.task import Examples, Task
 
@@ -27,6 +31,7 @@ __all__ = [
     "plain_name",
     "trainable_parameters",
     "unwrapped",
+    "usable_device",
 ]
 
 _EVALUATION_BATCH: Final = 4096
@@ -221,3 +226,38 @@ def _check_clippable(model: nn.Module) -> None:
                 f"Opacus cannot clip {layer}, which holds buffers beside trainable parameters",
                 remedy="keep the buffers in a layer of their own, without parameters",
             )
+
+
+# -- where tensors live -----------------------------------------------------------------------------------------------
+
+
+def usable_device(device: str, *, float64: bool = False) -> str:
+    """`device` itself if it can be used here, else "cpu", with a GmipWarning that says why.
+
+    Parameters
+    ----------
+    device : "cpu", "cuda", "cuda:1", "mps" or another that torch knows; a name that is none raises InvalidArgument.
+    float64 : whether the work needs double precision, which MPS does not have.
+    """
+    try:
+        kind = torch.device(device).type
+    except (RuntimeError, TypeError):
+        raise InvalidArgument(
+            "is not a device", argument="device", value=device, remedy="pass cpu, cuda (or cuda:1, ...) or mps"
+        ) from None
+    if kind == "cpu":
+        return device
+    reason = "it has no double precision, which this work needs" if float64 and kind == "mps" else _refusal(device)
+    if reason is None:
+        return device
+    warnings.warn(f"device = {device!r} cannot be used ({reason}): the CPU is used.", GmipWarning, stacklevel=3)
+    return "cpu"
+
+
+def _refusal(device: str) -> str | None:
+    """Why a tensor cannot be made, moved and read there; None if it can."""
+    try:
+        torch.ones(1, device=device).add(1.0).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        return " ".join(str(error).split("\n")[0].split()).rstrip(".") or type(error).__name__
+    return None

@@ -1,10 +1,14 @@
-"""The vectors of a recorded step: which parameters of a model make them up, and how they are copied."""
+"""The vectors of a recorded step: which parameters of a model make them up, and how they are copied.
+
+Weights that a run takes over and does not train, those of a base model under adapters (peft), are public and large: a
+trace holds a fingerprint of them, and the task's `make_model` brings them.
+"""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +18,24 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip import _validate as check
-from gmip.errors import InvalidArgument
+from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks.task import Examples, Task
-from gmip.trace import fingerprint
-from gmip.training.models import trainable_parameters
+from gmip.trace import Trace, fingerprint
+from gmip.training.models import trainable_parameters, unwrapped
 from gmip.training.ranks import Ranks
 
-__all__ = ["check_kinds", "chosen", "fill", "fingerprints", "is_finite", "numpy_of", "published"]
+__all__ = [
+    "base_fingerprint",
+    "check_kinds",
+    "chosen",
+    "fill",
+    "fingerprints",
+    "is_finite",
+    "numpy_of",
+    "published",
+    "released_state",
+    "with_base_weights",
+]
 
 
 def check_kinds(model: object, path: object, parameters: object, data: object) -> None:
@@ -63,7 +78,7 @@ def published(model: nn.Module, optimizer: Optimizer | None) -> dict[str, nn.Par
 
 
 def chosen(trained: dict[str, nn.Parameter], names: Iterable[str] | None) -> dict[str, nn.Parameter]:
-    """Those of these names, or with names that begin with one of them; None: all."""
+    """The parameters of these names, or with names that begin with one of them; None: all."""
     if names is None:
         return trained
     kept: set[str] = set()
@@ -86,7 +101,7 @@ def chosen(trained: dict[str, nn.Parameter], names: Iterable[str] | None) -> dic
 
 
 def fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, str]:
-    """Of the data, by part."""
+    """The fingerprint of each part of the data, by its name."""
     if data is None:
         return {}
     if isinstance(data, Task):
@@ -111,3 +126,42 @@ def numpy_of(tensor: Tensor) -> NDArray[Any]:
     """A tensor from anywhere as an array."""
     tensor = tensor.detach().cpu()
     return np.asarray((tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy())
+
+
+# -- weights that a run takes over and does not train -----------------------------------------------------------------
+
+
+def base_fingerprint(model: nn.Module) -> str | None:
+    """What a trace remembers of the base weights; None for a model without adapters."""
+    base = _base(model)
+    return fingerprint(*(numpy_of(p) for _, p in sorted(base.items()))) if base else None
+
+
+def released_state(model: nn.Module) -> dict[str, Tensor]:
+    """The model's state, but for the base weights under adapters."""
+    base = _base(model)
+    state: dict[str, Any] = unwrapped(model).state_dict()
+    return {name: t for name, t in state.items() if isinstance(t, Tensor) and name not in base}
+
+
+def with_base_weights(model: nn.Module, state: Mapping[str, Tensor], trace: Trace) -> dict[str, Tensor]:
+    """The state that a trace holds, completed by the base weights of the model; a TraceMismatch if the run had others.
+
+    Without a trained model in the trace (`state` is empty) it is only the base weights that are compared.
+    """
+    known = trace.header.base_weights
+    if known is None:
+        return dict(state)
+    if base_fingerprint(model) != known:
+        raise TraceMismatch(
+            f"{trace.path} was trained on other base weights than those of the model that the task makes",
+            remedy="let make_model load the weights that the run began with, or fix the seed of those that it draws",
+        )
+    return {**_base(model), **state}
+
+
+def _base(model: nn.Module) -> dict[str, Tensor]:
+    inner = unwrapped(model)
+    if not hasattr(inner, "peft_config"):
+        return {}
+    return {name: p.detach() for name, p in inner.named_parameters(remove_duplicate=False) if not p.requires_grad}

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,22 +21,112 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip import _validate as check
+from gmip._numbers import byte_size, count
 from gmip.errors import GmipWarning, InvalidArgument, TraceError, UnsupportedModel
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ParameterSpec, Provenance, Trace, TraceWriter
-from gmip.training.base_weights import base_fingerprint, released_state
 from gmip.training.batch_log import BatchLog, declared
-from gmip.training.clip_watch import ClipWatch
 from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms
-from gmip.training.parameter_watch import ParameterWatch, has_stepped
-from gmip.training.precision_watch import PrecisionWatch
-from gmip.training.quiet_hook import QuietHook
 from gmip.training.ranks import Ranks, uneven_shares
-from gmip.training.recorded_vectors import check_kinds, chosen, fill, fingerprints, is_finite, numpy_of, published
-from gmip.training.stored_steps import StoredSteps
+from gmip.training.recorded_vectors import (
+    base_fingerprint,
+    check_kinds,
+    chosen,
+    fill,
+    fingerprints,
+    is_finite,
+    numpy_of,
+    published,
+    released_state,
+)
+from gmip.training.watches import ClipWatch, ParameterWatch, PrecisionWatch, QuietHook, has_stepped
 from gmip.vocabulary import Recipe, Sampling
 
-__all__ = ["Recorder", "record"]
+__all__ = [
+    "Recorder",
+    "StoredSteps",
+    "record",
+]
+
+
+# -- which steps of a run are stored ----------------------------------------------------------------------------------
+
+
+_SHOWN: Final = 3  # phases that a sentence lists
+
+
+class _Phase(NamedTuple):
+    """Steps from `start` on, one of `stride` of them, until before `end`."""
+
+    start: int
+    stride: int
+    end: int
+
+
+class StoredSteps:
+    """Says of each step in turn whether its vectors are stored, and warns once when the budget leaves steps out.
+
+    How long a run will be is not known when it starts, and what was written stays. So half of the budget goes to the
+    first steps, all of them: early gradients tell most about who was in. Half of the rest goes to one of 2 steps after
+    that, half of what then remains to one of 4, and so on. However long the run is, the budget is kept.
+
+    Parameters
+    ----------
+    every : only each k-th step is considered.
+    budget : bytes for the vectors, as a number or as "2 GB"; None for as many as there are.
+    row_bytes : what a step takes.
+    """
+
+    def __init__(self, *, every: int, budget: float | str | None, row_bytes: int) -> None:
+        self._every, self._told = every, False
+        self._phases: list[_Phase] = []
+        self.budget = None if budget is None else check.byte_count("budget", budget)
+        if self.budget is None:
+            return
+        left = self._room = self.budget // row_bytes
+        if left < 1:
+            raise InvalidArgument(
+                f"has no room for one step, which takes {byte_size(row_bytes)}",
+                argument="budget",
+                value=budget,
+                remedy="raise it, or record some of the `parameters`",
+            )
+        start, stride = 0, every
+        while left:
+            rows = (left + 1) // 2
+            self._phases.append(_Phase(start, stride, start + rows * stride))
+            start, stride, left = start + rows * stride, 2 * stride, left - rows
+
+    def admits(self, step: int) -> bool:
+        if self.budget is None:
+            return step % self._every == 0
+        phase = self._phases[bisect_right(self._phases, step, key=lambda phase: phase.start) - 1]
+        if phase.start and not self._told:
+            self._told = True
+            warnings.warn(
+                f"budget = {byte_size(self.budget)} has room for {count(self._room)} steps, so that from now on only "
+                f"some are stored ({self._described()}). All are counted; attacks see those that are stored.",
+                GmipWarning,
+                stacklevel=5,
+            )
+        return step < phase.end and (step - phase.start) % phase.stride == 0
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Which steps are stored, in words for the notes of the trace."""
+        return {} if self.budget is None else {"stored_steps": self._described()}
+
+    def _described(self) -> str:
+        shown = [
+            f"{'all' if phase.stride == 1 else f'one of {count(phase.stride)}'} up to step {count(phase.end)}"
+            for phase in self._phases[:_SHOWN]
+        ]
+        more = ", and so on" if len(self._phases) > _SHOWN else ""
+        return f"{', '.join(shown)}{more}, none after step {count(self._phases[-1].end)}"
+
+
+# -- record a trace of any training loop ------------------------------------------------------------------------------
+
 
 _REDUCTIONS: Final = ("mean", "sum", "global_mean")
 _ON_NAN: Final = ("stop", "skip", "record")
@@ -446,24 +537,26 @@ class Recorder:
             )
         self._log.add(size, ids)
         self._stores = self._stored.admits(self._num_steps)
-        if not self._stores:
-            return
+        if self._stores and not self._fill_row(gradients, scale, factor):
+            self._refuse_nan()
+
+    def _fill_row(self, gradients: Sequence[Tensor], scale: float, factor: float | None) -> bool:
+        """Whether the row of the step was filled with what an audit can use; a rank that does not write says it too."""
         if self._writer is None:
             whole = [Ranks.whole(tensor) for tensor in (*self._parameters, *gradients)]  # the first rank asks, too
-            if self._on_nan != "record" and not all(bool(t.isfinite().all()) for t in whole[len(gradients) :]):
-                self._refuse_nan()
-            return
+            return self._on_nan == "record" or all(bool(t.isfinite().all()) for t in whole[len(gradients) :])
         before, gradient = self._writer.row()
         fill(before, self._parameters)
         fill(gradient, gradients)
         if scale != 1.0:
             gradient *= scale
         if self._on_nan != "record" and not is_finite(gradient):
-            self._refuse_nan()
-        elif self._max_grad_norm is not None and factor is None:
+            return False
+        if self._max_grad_norm is not None and factor is None and self._captured is not None:
             # Below the norm nothing was clipped; at the norm the factor is anybody's guess.
             norm = float(np.linalg.norm(gradient)) / scale
             self._captured["clip_factor"] = 1.0 if norm < self._max_grad_norm * (1.0 - 1.0e-4) else None
+        return True
 
     def _refuse_nan(self) -> None:
         if self._on_nan == "stop":

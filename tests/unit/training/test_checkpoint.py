@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from gmip.errors import FileError, TraceError
-from gmip.training.checkpoint import load_checkpoint, save_checkpoint
+from gmip.training.loop import load_checkpoint, save_checkpoint
 from tests.unit.training.recording import batches_of, make_model, plain_loop
 
 

@@ -14,7 +14,7 @@ from gmip.errors import GmipWarning, InvalidArgument
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 from gmip.training import train
-from gmip.training.devices import usable_device
+from gmip.training.models import usable_device
 from gmip.vocabulary import Recipe
 from tests.unit.training.recording import batches_of, check_trace, make_model, recorded
 

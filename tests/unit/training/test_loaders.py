@@ -22,7 +22,7 @@ from torch.utils.data.distributed import DistributedSampler
 from gmip.errors import InvalidArgument
 from gmip.tasks import Examples
 from gmip.training import FixedSize, FullBatch, Poisson, Shuffled
-from gmip.training.loaders import Drawing, Followed, drawing_of, rows_of
+from gmip.training.batch_log import Drawing, Followed, drawing_of, rows_of
 
 DATA = TensorDataset(torch.arange(20.0)[:, None], torch.arange(20))
 SIZES: dict[str, Any] = {"dataset_size": 20, "batch_size": 8, "num_steps": 5, "seed": 3}

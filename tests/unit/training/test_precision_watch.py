@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gmip.training.precision_watch import PrecisionWatch
+from gmip.training.watches import PrecisionWatch
 
 
 class Casting(nn.Module):

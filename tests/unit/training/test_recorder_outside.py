@@ -16,7 +16,7 @@ from torch.optim.swa_utils import AveragedModel
 from gmip.errors import GmipWarning
 from gmip.trace import Trace
 from gmip.training import record
-from gmip.training.parameter_watch import _checksums, _of_bits, has_stepped
+from gmip.training.watches import _checksums, _of_bits, has_stepped
 from tests.unit.training.recording import LR, N, batches_of, dataset, loss_of, make_model, n, plain_loop, sgd
 
 SIZES: dict[str, Any] = {"dataset_size": N, "batch_size": n, "sampling": "fixed"}

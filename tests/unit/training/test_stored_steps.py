@@ -11,7 +11,7 @@ import pytest
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.trace import Trace
 from gmip.training import record
-from gmip.training.stored_steps import StoredSteps
+from gmip.training.recorder import StoredSteps
 from tests.unit.training.recording import N, batches_of, make_model, n, plain_loop, sgd
 
 ROW = 2 * 4 * (5 * 4 + 4 + 4 * 3 + 3)  # bytes of a step of the model in these tests
