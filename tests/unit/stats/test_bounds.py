@@ -10,7 +10,6 @@ from scipy.stats import beta, binom, hypergeom
 
 from gmip.accounting.families import EpsilonDelta, Gaussian
 from gmip.errors import InvalidArgument, UnreachableTarget
-from gmip.stats import bounds
 from gmip.stats._rank_tests import (
     EpsilonFamily,
     GaussianFamily,
@@ -45,19 +44,6 @@ def gaussian_run(mu, members, non_members, seed=0):
 
 def gaussian(mu):
     return lambda rates: GaussianFamily().fnr(mu, rates)
-
-
-def test_public_names():
-    assert bounds.__all__ == [
-        "METHODS",
-        "EpsilonBound",
-        "MuBound",
-        "candidates_needed",
-        "claim_p_value",
-        "epsilon_lower_bound",
-        "mu_lower_bound",
-        "tpr_lower_bound",
-    ]
 
 
 # -- the pieces, against independent computations -------------------------------------------------------------------

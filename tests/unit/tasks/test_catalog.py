@@ -107,11 +107,11 @@ def test_a_relative_path(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("own.py:NOT_A_FUNCTION", "task = 'own.py:NOT_A_FUNCTION' cannot be used, because own.py has no function"),
         (
             "own.py:raises",
-            "task = 'own.py:raises' cannot be used: raises() raised KeyError: 'lost\\nand more' (own.py, line 19)",
+            "task = 'own.py:raises' cannot be used: raises() raised KeyError: 'lost\\nand more' (own.py, line 20)",
         ),
         (
             "own.py:other",
-            "task = 'own.py:other' cannot be used, because other() returned int (own.py, line 28): return a gmip.Task.",
+            "task = 'own.py:other' cannot be used, because other() returned int (own.py, line 29): return a gmip.Task.",
         ),
         (
             "own.py:wants",
