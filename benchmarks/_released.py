@@ -19,8 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from gmip.attacks import Attack, Influence, LiRA, Loss, Optimum, OptimumDecode, Shadows
+from gmip.attacks.arrays import Moments, likelihood_ratios
 from gmip.stats import ScoreSet
-from gmip.stats.reference_models import Moments, likelihood_ratios
 from gmip.tasks import Examples, Task, load
 from gmip.trace import Header, ParameterSpec, Trace, TraceWriter
 from gmip.training import train

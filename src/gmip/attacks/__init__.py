@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gmip._lazy import lazy
+from gmip.attacks.attack_table import ATTACKS
 
 if TYPE_CHECKING:  # for readers and type checkers; what is missing here is Any to them
     from gmip.attacks.attack import Attack as Attack
@@ -30,34 +31,11 @@ if TYPE_CHECKING:  # for readers and type checkers; what is missing here is Any 
     from gmip.attacks.shadow_attack import LiRA as LiRA
     from gmip.attacks.shadow_attack import ShadowAttack as ShadowAttack
 
-# Name -> module and class of every attack, imported when it is asked for. A line here makes an attack known to
-# `gmip audit`, to `gmip attacks` and, by the name of its class, to `gmip` and this package.
-ATTACKS: Final = {
-    "glir": ("gmip.attacks.glir.glir_attack", "GLiR"),
-    "decode": ("gmip.attacks.decode.decode_attack", "Decode"),
-    "loss": ("gmip.attacks.loss", "Loss"),
-    "lira": ("gmip.attacks.shadow_attack", "LiRA"),
-    "rmia": ("gmip.attacks.shadow_attack", "RMIA"),
-    "min-k": ("gmip.attacks.loss", "MinK"),
-    "reference": ("gmip.attacks.loss", "Reference"),
-    "cfd": ("gmip.attacks.counterfactual", "CFD"),
-    "cfd-lrt": ("gmip.attacks.counterfactual", "CFDLRT"),
-    "influence": ("gmip.attacks.released.released_attacks", "Influence"),
-    "optimum": ("gmip.attacks.released.released_attacks", "Optimum"),
-    "optimum-decode": ("gmip.attacks.released.released_attacks", "OptimumDecode"),
-    "seed": ("gmip.attacks.seed", "Seed"),
-}
-# Variants that need what their original needs: for runs whose noise or clipping may be broken. Not in that table.
-VARIANTS: Final = {
-    "glir-no-noise": ("gmip.attacks.glir.glir_attack", "DoubtNoise"),
-    "glir-no-clip": ("gmip.attacks.glir.glir_attack", "DoubtClipping"),
-    "differences": ("gmip.attacks.differences", "Differences"),
-}
 _HOMES: Final = {
     "Attack": "gmip.attacks.attack",
     "ShadowAttack": "gmip.attacks.shadow_attack",
     "Shadows": "gmip.attacks.shadow",
-    **{kind: module for module, kind in (*ATTACKS.values(), *VARIANTS.values())},
+    **{one.home[1]: one.home[0] for one in ATTACKS.values() if one.home is not None},
 }
 
 __all__ = sorted(_HOMES)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip._progress import Progress, silent
+from gmip.attacks.attack_table import NEEDS, Attacker, Need, seen
 from gmip.attacks.work import Budget, Work, as_seconds
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -28,38 +29,6 @@ __all__ = [
     "chosen_steps",
     "parties",
 ]
-
-Need = Literal[
-    "query",
-    "tokens",
-    "base",
-    "weights",
-    "gradients",
-    "recourse",
-    "loss",
-    "population",
-    "labels",
-    "shadows",
-    "code",
-    "list",
-]
-NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumptions, in its order, and some more
-    "query": "query access to the model",
-    "tokens": "probabilities of single tokens (language models)",
-    "base": "the model that training began with",
-    "weights": "the weights of the released model",
-    "gradients": "the gradients that training published",
-    "recourse": "counterfactual explanations (recourse)",
-    "loss": "the loss function",
-    "population": "records of the same distribution",
-    "labels": "true labels of the candidates",
-    "shadows": "shadow models",
-    "code": "the training code and the whole pool",
-    "list": "a list that contains the members",
-}
-
-
-Attacker = Literal["gradients", "weights", "predictions"]  # what an attacker sees, the most first
 
 
 class RunTraits(NamedTuple):
@@ -83,9 +52,7 @@ class Attack(ABC):
     @classmethod
     def sees(cls) -> Attacker:
         """What of the training or of the model its attacker must see, by its `needs`."""
-        if cls.needs & {"gradients", "code"}:
-            return "gradients"
-        return "weights" if "weights" in cls.needs else "predictions"
+        return seen(cls.needs)
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps
+from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.glir.published_step import View
 from gmip.attacks.glir.scoring import glir_scores
 from gmip.attacks.gradients import PerExampleGradients
@@ -56,8 +57,8 @@ class Differences(Attack):
     seed: int = 0
 
     name: ClassVar[str] = "differences"
-    title: ClassVar[str] = "GLiR on differences of steps, assuming that noise repeats"
-    needs: ClassVar[frozenset[Need]] = frozenset({"gradients", "loss", "population", "labels"})
+    title: ClassVar[str] = ATTACKS["differences"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["differences"].needs
 
     def __post_init__(self) -> None:
         check_step_numbers(self.steps)

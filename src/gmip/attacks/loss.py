@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits
+from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.signals import answers, losses, released_model
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -47,8 +48,8 @@ class Loss(Attack):
     device: str = "cpu"
 
     name: ClassVar[str] = "loss"
-    title: ClassVar[str] = "Loss (Yeom et al. 2018)"
-    needs: ClassVar[frozenset[Need]] = frozenset({"query", "loss", "labels"})
+    title: ClassVar[str] = ATTACKS["loss"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["loss"].needs
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
@@ -88,8 +89,8 @@ class MinK(Attack):
     device: str = "cpu"
 
     name: ClassVar[str] = "min-k"
-    title: ClassVar[str] = "Min-K% (Shi et al. 2024)"
-    needs: ClassVar[frozenset[Need]] = frozenset({"query", "tokens", "labels"})
+    title: ClassVar[str] = ATTACKS["min-k"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["min-k"].needs
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "percent", check.positive("percent", self.percent))
@@ -168,8 +169,8 @@ class Reference(Attack):
     base_digest: str = field(init=False, default="")  # scores are kept by what the attack is: other weights, another
 
     name: ClassVar[str] = "reference"
-    title: ClassVar[str] = "Ratio to the base model (Mireshghallah et al. 2022)"
-    needs: ClassVar[frozenset[Need]] = frozenset({"query", "base", "loss", "labels"})
+    title: ClassVar[str] = ATTACKS["reference"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["reference"].needs
 
     def __post_init__(self) -> None:
         if self.base is not None:

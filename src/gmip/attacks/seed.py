@@ -11,6 +11,7 @@ import numpy as np
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits
+from gmip.attacks.attack_table import ATTACKS
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.scores import Fact
@@ -55,8 +56,8 @@ class Seed(Attack):
     tries: int = 2500
 
     name: ClassVar[str] = "seed"
-    title: ClassVar[str] = "Guessed seed"
-    needs: ClassVar[frozenset[Need]] = frozenset({"gradients", "code"})
+    title: ClassVar[str] = ATTACKS["seed"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["seed"].needs
 
     def __post_init__(self) -> None:
         check.count("tries", self.tries)

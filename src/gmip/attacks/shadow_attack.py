@@ -12,23 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip.attacks.attack import Attack, Need, Parties
-from gmip.attacks.shadow import Shadows, ShadowSet, Signal, shadow_set
-from gmip.attacks.signals import Augmentation, Confidence, released_model
-from gmip.attacks.work import Work
-from gmip.errors import GmipWarning, InvalidArgument
-from gmip.stats import ScoreSet
-from gmip.stats.reference_models import (
+from gmip.attacks.arrays import (
+    OFFLINE_SCALE,
     LogMean,
     Moments,
     Variance,
-    blended,
     finite_range,
     likelihood_ratios,
     log_probabilities,
     ranks_among,
     standardised,
+    usual_log_p,
 )
+from gmip.attacks.attack import Attack, Need, Parties
+from gmip.attacks.attack_table import ATTACKS
+from gmip.attacks.shadow import Shadows, ShadowSet, Signal, shadow_set
+from gmip.attacks.signals import Augmentation, Confidence, released_model
+from gmip.attacks.work import Work
+from gmip.errors import GmipWarning, InvalidArgument
+from gmip.stats import ScoreSet
 from gmip.stats.scores import Fact
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace
@@ -163,7 +165,7 @@ class LiRA(ShadowAttack):
         the number of its models less 1 and the pooled one by 4, so that few shadow models give nearly the pooled and
         many the candidate's own. Online, "auto" also compares predictive distributions (Student's t) instead of
         Gaussians, and lets candidates share what training on a record does to its confidence: see
-        `gmip.stats.reference_models.likelihood_ratios`, and docs/attacks.md for what that gains with few models.
+        `gmip.attacks.arrays.likelihood_ratios`, and docs/attacks.md for what that gains with few models.
     augmentations : further views of each candidate, see `Confidence`. Online, the log-likelihood ratios of the views
         are averaged; offline, their phi.
     device : where the released model is evaluated.
@@ -181,8 +183,8 @@ class LiRA(ShadowAttack):
     augmentations: tuple[str | Augmentation, ...] = ()
 
     name: ClassVar[str] = "lira"
-    title: ClassVar[str] = "Loss LRT (LiRA, Carlini et al. 2022)"
-    needs: ClassVar[frozenset[Need]] = frozenset({"query", "loss", "population", "labels", "shadows"})
+    title: ClassVar[str] = ATTACKS["lira"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["lira"].needs
 
     def __post_init__(self) -> None:
         check.one_of("variance", self.variance, _VARIANCES)
@@ -282,11 +284,11 @@ class RMIA(ShadowAttack):
     """
 
     online: bool = True
-    offline_scale: float = 0.3
+    offline_scale: float = OFFLINE_SCALE
 
     name: ClassVar[str] = "rmia"
-    title: ClassVar[str] = "RMIA (Zarifzadeh et al. 2024)"
-    needs: ClassVar[frozenset[Need]] = frozenset({"query", "loss", "population", "labels", "shadows"})
+    title: ClassVar[str] = ATTACKS["rmia"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["rmia"].needs
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "offline_scale", check.probability("offline_scale", self.offline_scale))
@@ -311,11 +313,9 @@ class RMIA(ShadowAttack):
             self._check_counts(
                 found.shadows.candidates, count, inside=is_inside, needed=1, spread=False, online=self.online
             )
-        without = _log_p(found.candidates) - blended(outside.value, self.offline_scale)
-        scores = without
-        if self.online:
-            scores = _log_p(found.candidates) - (np.logaddexp(inside.value, outside.value) - np.log(2.0))
-        ratios = _log_p(found.population) - blended(others.value, self.offline_scale)
+        without = _log_p(found.candidates) - usual_log_p(None, outside, self.offline_scale)
+        scores = _log_p(found.candidates) - usual_log_p(inside, outside) if self.online else without
+        ratios = _log_p(found.population) - usual_log_p(None, others, self.offline_scale)
         return ScoreSet(
             ids=found.ids,
             scores=scores[found.back],

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from gmip import tasks
 from gmip._validate import did_you_mean
-from gmip.attacks import ATTACKS
+from gmip.attacks import attack_table
 from gmip.attacks.attack import Attacker
 from gmip.attacks.work import as_seconds
 from gmip.errors import InvalidArgument
@@ -311,7 +311,7 @@ task: digits
 runs:
   - {{}}
 
-# Attacks: {", ".join(ATTACKS)} (gmip attacks says what each needs). With options:
+# Attacks: {", ".join(attack_table.names())} (gmip attacks says what each needs). With options:
 #   - {{name: glir, options: {{method: likelihood-ratio}}}}
 # Empty: glir, decode (which holds the candidates as a list) and loss; on noisy runs also glir-no-noise and
 # glir-no-clip, which find noise and clipping that do not do what they should, and on recorded ones differences, which

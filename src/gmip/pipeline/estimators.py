@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from gmip import _validate as check
 from gmip._progress import Watch, silent
 from gmip._random import Stream
-from gmip.attacks.attack import NEEDS
+from gmip.attacks import attack_table
 from gmip.attacks.released import decode_optimum
 from gmip.auditing import (
     About,
@@ -317,11 +317,12 @@ def _with_decoding(table: ScoreTable, known: LinearOptimum, inside: NDArray[np.b
     found = decode_optimum(
         known.gradients, penalty_gradient=known.penalty_gradient, dataset_size=int(inside.sum()), coverage=1.0
     )
+    entry = attack_table.ATTACKS[_DECODE]
     about = About(
-        "Decoding of a list at an optimum",
-        tuple(NEEDS[need] for need in ("weights", "loss", "labels", "list")),
+        entry.title,
+        attack_table.need_words(entry.needs),
         {"distance": found.distance, "parameters": known.gradients.shape[1]},
-        sees="weights",
+        sees=attack_table.seen(entry.needs),
         knows=1.0,
     )
     scores = {} if alone else dict(table.scores)

@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple
 
 from gmip._numbers import count, interval, number, percent, rate, rate_key
 from gmip._validate import listed
+from gmip.attacks.attack_table import ATTACKS
 from gmip.auditing.attacker_answers import exposed_group, promise_of
 from gmip.auditing.promises import excludes_nothing
 from gmip.auditing.schema import (
@@ -60,9 +61,7 @@ _SEES: Final = {
 }
 _LEAK_TONES: Final[dict[str, Tone]] = {"leak": "open", "none-seen": "plain", "too-few": "open", "blind": "open"}
 _TARGET_TONES: Final[dict[str, Tone]] = {"guaranteed": "good", "not-guaranteed": "open", "missed": "bad"}
-_WEAK: Final = frozenset(
-    {"loss", "margin", "entropy", "confidence"}
-)  # attacks on predictions that compare with nothing
+_WEAK: Final = frozenset(name for name, one in ATTACKS.items() if one.on_arrays and not one.compares)
 
 
 class Badge(NamedTuple):

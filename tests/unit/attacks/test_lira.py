@@ -14,11 +14,11 @@ from scipy import stats
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
 from gmip.attacks import LiRA, Shadows
+from gmip.attacks.arrays import Moments, likelihood_ratios
 from gmip.attacks.shadow import Parts
 from gmip.attacks.shadow_attack import Seen
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.stats.reference_models import Moments, likelihood_ratios
 from gmip.stats.roc import auc
 
 VARIANCES = ("auto", "per-example", "pooled")

@@ -13,11 +13,11 @@ from scipy.special import expit
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
 from gmip.attacks import RMIA, LiRA, Shadows
+from gmip.attacks.arrays import LogMean, blended, ranks_among
 from gmip.attacks.shadow import Parts
 from gmip.attacks.shadow_attack import Seen
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.stats.reference_models import LogMean, blended, ranks_among
 
 
 class Models:

@@ -14,9 +14,9 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 import torch
 from torch import Tensor, nn
 
+from gmip.attacks.arrays import log_probabilities
 from gmip.attacks.signals import AUGMENTATIONS, Confidence, confidences, losses
 from gmip.errors import InvalidArgument
-from gmip.stats.reference_models import log_probabilities
 from gmip.tasks import Examples, Task
 from gmip.tasks.task import cross_entropy
 from gmip.vocabulary import Recipe

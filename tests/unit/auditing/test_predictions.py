@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from gmip.attacks.arrays import Moments, likelihood_ratios
 from gmip.auditing.predictions import Answers, Reference, read_answers, signals
 from gmip.errors import InvalidArgument
-from gmip.stats.reference_models import Moments, likelihood_ratios
 from gmip.stats.roc import auc
 
 

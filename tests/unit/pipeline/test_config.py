@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from gmip import tasks
-from gmip.attacks import ATTACKS
+from gmip.attacks import attack_table
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
 from gmip.pipeline import AuditConfig, make_config, read_yaml
@@ -143,5 +143,5 @@ def test_mistakes_are_told_in_the_terms_of_a_settings_file(given: dict[str, Any]
 
 
 def test_the_template_names_all_that_can_be_chosen() -> None:
-    for name in (*tasks.names(), *ATTACKS, *BACKENDS):
+    for name in (*tasks.names(), *attack_table.names(), *BACKENDS):
         assert name in TEMPLATE

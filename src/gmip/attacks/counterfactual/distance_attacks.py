@@ -14,7 +14,9 @@ from torch import nn
 from gmip import _validate as check
 from gmip._io import sha256
 from gmip._progress import Progress
+from gmip.attacks.arrays import Moments, Variance, standardised
 from gmip.attacks.attack import Attack, Need, Parties
+from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.counterfactual.search import Counterfactuals, counterfactuals
 from gmip.attacks.shadow import Signal
 from gmip.attacks.shadow_attack import ShadowAttack
@@ -22,7 +24,6 @@ from gmip.attacks.signals import released_model
 from gmip.attacks.work import Work
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.stats.reference_models import Moments, Variance, standardised
 from gmip.stats.scores import Fact
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import one_table
@@ -143,8 +144,8 @@ class CFD(_DistanceAttack):
     """
 
     name: ClassVar[str] = "cfd"
-    title: ClassVar[str] = "CFD (Pawelczyk et al. 2023)"
-    needs: ClassVar[frozenset[Need]] = frozenset({"recourse"})
+    title: ClassVar[str] = ATTACKS["cfd"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["cfd"].needs
 
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
         order = np.argsort(who.ids)  # chunks, and so the last bits, do not depend on the order of candidates
@@ -177,8 +178,8 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
     variance: Variance = "auto"
 
     name: ClassVar[str] = "cfd-lrt"
-    title: ClassVar[str] = "CFD LRT (Pawelczyk et al. 2023)"
-    needs: ClassVar[frozenset[Need]] = frozenset({"recourse", "population", "shadows"})
+    title: ClassVar[str] = ATTACKS["cfd-lrt"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["cfd-lrt"].needs
 
     def __post_init__(self) -> None:
         super().__post_init__()

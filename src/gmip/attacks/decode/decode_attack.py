@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from gmip import _validate as check
 from gmip._progress import Progress, silent
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps, parties
+from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.decode.decoding import MISFIT, Decoded, decode
 from gmip.attacks.decode.listed_sum import Draw, PublishedSum, from_products, from_rows
 from gmip.attacks.gradients import PerExampleGradients
@@ -100,21 +101,16 @@ def plan(
     steps are left out. One step is always decoded, if memory allows.
     """
     full = trace.header.sampling == "full" or all(_size(trace, s.info) >= trace.header.dataset_size for s in steps)
-    ways: list[int | None] = [None]
-    if not full and not any(step.info.noise_std > 0.0 for step in steps):
-        batch = max(_size(trace, step.info) for step in steps)
-        enough = 64 * math.ceil(_ENOUGH * 2.0 * batch * max(math.log(candidates / batch), 1.0) / 64)
-        if 4 * enough <= 3 * min(candidates, num_params):
-            ways.append(enough)
+    needs = _Needs(candidates, background, full, speed)
+    ways = _ways(trace, steps, full=full, candidates=candidates, num_params=num_params)
     # Where not even one step has room, it is projected as far as it takes.
     smaller = [size for size in _SMALLER if size < num_params]
     for way in [*ways, *smaller]:
         size = way or num_params
         for kept in range(len(steps), 0, -1):
-            sums, dims = (1, kept * size) if full else (kept, size)
-            cost = _cost(candidates, background, dims, sums)
-            taken = speed.seconds(records=kept * (candidates + cost.background), work=cost.work)
-            if cost.memory <= limit and ((cost.work <= most_work and taken <= seconds) or kept == 1):
+            cost = needs.cost(kept, size)
+            in_time = cost.work <= most_work and needs.seconds(kept, cost) <= seconds
+            if cost.memory <= limit and (in_time or kept == 1):
                 break
         fits = cost.memory <= limit
         if fits and (kept == len(steps) or way == ways[-1] or way in smaller):
@@ -127,15 +123,14 @@ def plan(
         )
     late = False
     if kept < len(steps):
-        whole = _cost(candidates, background, dims * len(steps) // kept if full else dims, 1 if full else len(steps))
+        whole = needs.cost(len(steps), size)
         late = whole.memory <= limit and whole.work <= most_work
-        why = (
-            f"`memory_limit` = {readable(limit)} has room for"
-            if whole.memory > limit
-            else f"there is time for in the {seconds:.0f} seconds of its `budget`"
-            if late
-            else f"`most_work` = {most_work:.3g} operations are enough for (all would take {whole.work:.3g})"
-        )
+        if whole.memory > limit:
+            why = f"`memory_limit` = {readable(limit)} has room for"
+        elif late:
+            why = f"there is time for in the {seconds:.0f} seconds of its `budget`"
+        else:
+            why = f"`most_work` = {most_work:.3g} operations are enough for (all would take {whole.work:.3g})"
         warnings.warn(
             f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}.",
             GmipWarning,
@@ -152,6 +147,33 @@ def plan(
         cost.work,
         late,
     )
+
+
+def _ways(trace: Trace, steps: list[Step], *, full: bool, candidates: int, num_params: int) -> list[int | None]:
+    """To how many numbers gradients may be projected, the best way first; None: they are taken as they are."""
+    if full or any(step.info.noise_std > 0.0 for step in steps):
+        return [None]
+    batch = max(_size(trace, step.info) for step in steps)
+    enough = 64 * math.ceil(_ENOUGH * 2.0 * batch * max(math.log(candidates / batch), 1.0) / 64)
+    return [None, enough] if 4 * enough <= 3 * min(candidates, num_params) else [None]
+
+
+class _Needs(NamedTuple):
+    """What decoding needs, by the number of steps and the size of a gradient."""
+
+    candidates: int
+    background: int
+    full: bool
+    speed: Speed
+
+    def cost(self, steps: int, size: int) -> _Cost:
+        """The cost of so many steps with gradients of this size; full batches are stacked."""
+        sums, dims = (1, steps * size) if self.full else (steps, size)
+        return _cost(self.candidates, self.background, dims, sums)
+
+    def seconds(self, steps: int, cost: _Cost) -> float:
+        """The time that it takes at this speed."""
+        return self.speed.seconds(records=steps * (self.candidates + cost.background), work=cost.work)
 
 
 class _Cost(NamedTuple):
@@ -366,8 +388,8 @@ class Decode(Attack):
     device: str = "cpu"
 
     name: ClassVar[str] = "decode"
-    title: ClassVar[str] = "Decoding of a list of candidates"
-    needs: ClassVar[frozenset[Need]] = frozenset({"gradients", "loss", "labels", "list"})
+    title: ClassVar[str] = ATTACKS["decode"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["decode"].needs
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip._random import PlayStream
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps
+from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.glir.published_step import GramView, StepView, View, stack
 from gmip.attacks.glir.scoring import Background, GlirOutcome, grid_of, scores_by_play, scores_without_play
 from gmip.attacks.glir.selfplay import Play, PlayedRun, background_needed
@@ -344,8 +345,8 @@ class GLiR(Attack):
     seed: int = 0
 
     name: ClassVar[str] = "glir"
-    title: ClassVar[str] = "Gradient LRT (GLiR, Leemann et al. 2023)"
-    needs: ClassVar[frozenset[Need]] = frozenset({"gradients", "loss", "population", "labels"})
+    title: ClassVar[str] = ATTACKS["glir"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["glir"].needs
     analytical: ClassVar[bool] = True
     patient: ClassVar[bool] = True
 
@@ -560,7 +561,7 @@ class DoubtNoise(GLiR):
     doubt: Doubt | None = "noise"
 
     name: ClassVar[str] = "glir-no-noise"
-    title: ClassVar[str] = "GLiR, assuming that no noise was added"
+    title: ClassVar[str] = ATTACKS["glir-no-noise"].title
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
@@ -575,7 +576,7 @@ class DoubtClipping(GLiR):
     doubt: Doubt | None = "clipping"
 
     name: ClassVar[str] = "glir-no-clip"
-    title: ClassVar[str] = "GLiR, assuming that gradients were not clipped"
+    title: ClassVar[str] = ATTACKS["glir-no-clip"].title
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:

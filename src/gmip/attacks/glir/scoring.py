@@ -604,11 +604,7 @@ def _from_models(steps: list[FittedStep], method: str, seed: int) -> GlirOutcome
     known = all(step.gradients.num_samples == math.inf for step in steps)
     always = all(step.view.sample_rate == 1.0 for step in steps)
     p_values: Array | None = None
-    # From few background records the model is too sure of itself; and the steps of a full-batch run share their data.
-    # Noise is a ridge that makes up for few records.
-    fits = [(step.gradients, step.view.noise_std > 0.0) for step in steps]
-    enough = all(noisy or model.rank < 0.9 * model.num_samples for model, noisy in fits)
-    if known or (enough and (len(steps) == 1 or not always)):
+    if known or (_enough_records(steps) and (len(steps) == 1 or not always)):  # full batches share their data
         if method == "paper":
             p_values = np.asarray(special.gammaincc(len(steps), scores))  # Fisher: each -log p is exponential
         elif method != "mixture" or always:
@@ -626,6 +622,13 @@ def _from_models(steps: list[FittedStep], method: str, seed: int) -> GlirOutcome
         null_scores=np.empty(0),
         prediction=None,
     )
+
+
+def _enough_records(steps: list[FittedStep]) -> bool:
+    """Whether models may be believed: from few background records they are too sure of themselves, unless noise, which
+    is a ridge, makes up for it."""
+    fits = [(step.gradients, step.view.noise_std > 0.0) for step in steps]
+    return all(noisy or model.rank < 0.9 * model.num_samples for model, noisy in fits)
 
 
 def _outcome(steps: list[FittedStep], places: list[Array], **found: Any) -> GlirOutcome:

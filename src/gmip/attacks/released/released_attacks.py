@@ -16,6 +16,7 @@ from torch.func import functional_call, grad, vjp, vmap
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip.attacks.attack import Attack, Need, Parties
+from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.glir import Play, background_needed
 from gmip.attacks.glir.scoring import Background
 from gmip.attacks.gradients import LossFunction, PerExampleGradients, evaluating
@@ -259,8 +260,8 @@ class Optimum(_AtOptimum):
     background: Background = "alone"
 
     name: ClassVar[str] = "optimum"
-    title: ClassVar[str] = "GLiR on released weights at an optimum"
-    needs: ClassVar[frozenset[Need]] = frozenset({"weights", "loss", "population", "labels"})
+    title: ClassVar[str] = ATTACKS["optimum"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["optimum"].needs
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -328,8 +329,8 @@ class OptimumDecode(_AtOptimum):
     most_sweeps: int = 15
 
     name: ClassVar[str] = "optimum-decode"
-    title: ClassVar[str] = "Decoding of released weights at an optimum"
-    needs: ClassVar[frozenset[Need]] = frozenset({"weights", "loss", "labels", "list"})
+    title: ClassVar[str] = ATTACKS["optimum-decode"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["optimum-decode"].needs
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -568,8 +569,8 @@ class Influence(Attack):
     seed: int = 0
 
     name: ClassVar[str] = "influence"
-    title: ClassVar[str] = "Inverse-Hessian attack (IHA, Suri et al. 2024)"
-    needs: ClassVar[frozenset[Need]] = frozenset({"weights", "loss", "population", "labels"})
+    title: ClassVar[str] = ATTACKS["influence"].title
+    needs: ClassVar[frozenset[Need]] = ATTACKS["influence"].needs
 
     def __post_init__(self) -> None:
         check_penalty(self.l2)

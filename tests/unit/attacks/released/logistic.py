@@ -58,7 +58,7 @@ def released_trace(task: Task, folder: Path, weight: Any, bias: Any, **recipe: A
         batch_size=MEMBERS,
         sampling="full",
         fingerprints=task.fingerprints,
-        recipe=recipe,
+        recipe=Recipe(dataset_size=MEMBERS, batch_size=MEMBERS, num_steps=1, sampling="full", **recipe),
     )
     ids = np.arange(2 * MEMBERS)
     writer = TraceWriter.create(folder, header, members=ids[:MEMBERS], non_members=ids[MEMBERS:])

@@ -1,0 +1,394 @@
+"""Attacks on arrays: what a model, and other models, say about records -> a score for each record.
+
+The arithmetic of LiRA and RMIA is here, for predictions and for models alike. Nothing but arrays: any framework, any
+language. Scores follow from predictions and labels alone, never from who was in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
+
+from gmip.attacks.attack_table import ATTACKS, PLAIN_ENTROPY, Entry, need_words
+from gmip.errors import InvalidArgument
+from gmip.stats.scores import Fact
+
+__all__ = [
+    "OFFLINE_SCALE",
+    "Answers",
+    "Form",
+    "LogMean",
+    "Moments",
+    "Reference",
+    "Signal",
+    "Variance",
+    "array_attacks",
+    "blended",
+    "finite_range",
+    "likelihood_ratios",
+    "log_probabilities",
+    "ranks_among",
+    "read_answers",
+    "standardised",
+    "usual_log_p",
+]
+
+
+# -- the arithmetic of lira and rmia ----------------------------------------------------------------------------------
+
+
+Variance = Literal["auto", "per-example", "pooled"]
+OFFLINE_SCALE: Final = 0.3  # a of RMIA, unless given
+_PRIOR: Final = 4.0  # observations that the pooled variance counts as under "auto"
+
+
+class Moments:
+    """Mean and scatter of c candidates' confidences over models, one model at a time (Welford).
+
+    Attributes
+    ----------
+    count : shape (c,), models that were counted for a candidate.
+    mean, scatter : shape (c, q), scatter the sum of squared deviations from the mean.
+    """
+
+    def __init__(self, shape: tuple[int, int]) -> None:
+        self.count = np.zeros(shape[0])
+        self.mean, self.scatter = np.zeros(shape), np.zeros(shape)
+
+    def add(self, values: Array, rows: NDArray[np.bool_]) -> None:
+        """One model: values of shape (c, q), counted for the candidates in `rows`, shape (c,)."""
+        self.count[rows] += 1.0
+        above = values[rows] - self.mean[rows]
+        self.mean[rows] += above / self.count[rows, None]
+        self.scatter[rows] += above * (values[rows] - self.mean[rows])
+
+    def spread(self, variance: Variance) -> tuple[Array, Array]:
+        """(variance of one more value around the mean, degrees of freedom of its estimate), shapes (c, q) and (c, 1).
+
+        The mean is an estimate too, hence the factor 1 + 1/count.
+        """
+        own = self.count[:, None] - 1.0
+        total = max(float(own.sum()), 1.0)
+        pooled = self.scatter.sum(axis=0) / total
+        pooled[pooled == 0.0] = 1.0  # all models agree on all candidates: any scale will do
+        if variance == "pooled":
+            found, freedom = np.broadcast_to(pooled, self.scatter.shape), np.full_like(own, total)
+        elif variance == "per-example":
+            found, freedom = self.scatter / np.maximum(own, 1.0), np.maximum(own, 1.0)
+            found = np.where(found > 0.0, found, pooled)
+        else:
+            found, freedom = (self.scatter + _PRIOR * pooled) / (own + _PRIOR), own + _PRIOR
+        return found * (1.0 + 1.0 / self.count[:, None]), freedom
+
+
+def likelihood_ratios(phi: Array, inside: Moments, outside: Moments, variance: Variance = "auto") -> Array:
+    """log p(phi | models with the candidate) - log p(phi | models without), shape (c,), mean over the columns.
+
+    "pooled" and "per-example" are ratios of Gaussians. "auto" is a ratio of predictive distributions, given all models
+    (docs/attacks.md): Student's t, since variances are estimated (as in BaVarIA, arXiv 2603.11799), around means that
+    share what is known. A candidate's level is its own, but the shift that training on it makes is one of many: it has
+    a Gaussian prior, whose mean and variance are those of all candidates' shifts.
+    """
+    if variance != "auto":
+        logs = []
+        for moments in (inside, outside):
+            spread, _ = moments.spread(variance)
+            logs.append(-0.5 * (np.log(spread) + (phi - moments.mean) ** 2 / spread))
+        return np.asarray((logs[0] - logs[1]).mean(axis=1))
+    groups = (inside, outside)
+    counts = [moments.count[:, None] for moments in groups]
+    spreads = [moments.spread(variance) for moments in groups]
+    single = [spread / (1.0 + 1.0 / n) for (spread, _), n in zip(spreads, counts, strict=True)]
+    errors = [one / n for one, n in zip(single, counts, strict=True)]  # of a mean
+    shifts = inside.mean - outside.mean
+    varies = np.maximum(shifts.var(axis=0) - (errors[0] + errors[1]).mean(axis=0), 0.0)
+    weights = 1.0 / (errors[0] + errors[1] + varies)
+    shift = (weights * shifts).sum(axis=0) / weights.sum(axis=0)
+    logs = []
+    for ours, theirs, sign in ((0, 1, 1.0), (1, 0, -1.0)):
+        # The other group's mean, shifted, is a second measurement of ours.
+        precisions = 1.0 / errors[ours], 1.0 / (errors[theirs] + varies)
+        centre = precisions[0] * groups[ours].mean + precisions[1] * (groups[theirs].mean + sign * shift)
+        total = precisions[0] + precisions[1]
+        logs.append(_log_student(phi - centre / total, single[ours] + 1.0 / total, spreads[ours][1]))
+    return np.asarray((logs[0] - logs[1]).mean(axis=1))
+
+
+def _log_student(gap: Array, spread: Array, freedom: Array) -> Array:
+    """log density of Student's t with this squared scale, up to log(pi)/2."""
+    norm = gammaln((freedom + 1.0) / 2.0) - gammaln(freedom / 2.0) - np.log(freedom * spread) / 2.0
+    return np.asarray(norm - (freedom + 1.0) / 2.0 * np.log1p(gap**2 / (freedom * spread)))
+
+
+def standardised(phi: Array, outside: Moments, variance: Variance = "auto") -> Array:
+    """How far phi, shape (c, 1), lies above the models without the candidate, in units of the spread: shape (c,)."""
+    return np.asarray(((phi - outside.mean) / np.sqrt(outside.spread(variance)[0]))[:, 0])
+
+
+def ranks_among(scores: Array, population: Array) -> Array:
+    """(1 + how many of the population score as high or higher) / (1 + their number), shape of `scores`."""
+    higher = len(population) - np.searchsorted(np.sort(population), scores, side="left")
+    return np.asarray((1.0 + higher) / (1.0 + len(population)))
+
+
+class LogMean:
+    """Log of the mean probability of c records over models, one model at a time; shapes (c,)."""
+
+    def __init__(self, size: int) -> None:
+        self.count = np.zeros(size)
+        self._log_sum = np.full(size, -np.inf)
+
+    def add(self, log_p: Array, rows: NDArray[np.bool_]) -> None:
+        """One model, counted for the records in `rows`."""
+        self.count[rows] += 1.0
+        self._log_sum[rows] = np.logaddexp(self._log_sum[rows], log_p[rows])
+
+    @property
+    def value(self) -> Array:
+        """-inf where nothing was counted."""
+        return np.asarray(self._log_sum - np.log(np.maximum(self.count, 1.0)))
+
+
+def blended(log_out: Array, scale: float) -> Array:
+    """log of ((1 + a) p_out + (1 - a))/2: the mean of p_out and of p_in = a p_out + (1 - a), which stands in for models
+    that were not trained (Zarifzadeh et al. 2024, section 3)."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.logaddexp(np.log1p(scale) + log_out, np.log1p(-scale)) - np.log(2.0))
+
+
+def usual_log_p(inside: LogMean | None, outside: LogMean, scale: float = OFFLINE_SCALE) -> Array:
+    """log p(x) of RMIA: the mean over models with the record and models without it, where the former are guessed from
+    the latter if there are none."""
+    if inside is None:
+        return blended(outside.value, scale)
+    return np.asarray(np.logaddexp(inside.value, outside.value) - np.log(2.0))
+
+
+def log_probabilities(phi: NDArray[np.floating[Any]]) -> Array:
+    """log p of a logit-scaled confidence, of any shape."""
+    return -np.logaddexp(0.0, -np.asarray(phi, dtype=np.float64))
+
+
+def finite_range(parts: Iterable[NDArray[Any]]) -> tuple[float, float]:
+    """The least and the largest finite number in some arrays."""
+    low, high = np.inf, -np.inf
+    for part in parts:
+        finite = part[np.isfinite(part)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    return (low, high) if low <= high else (-1.0, 1.0)  # none is finite: only the sign tells
+
+
+# -- attacks on arrays ------------------------------------------------------------------------------------------------
+
+
+Array = NDArray[np.float64]
+Form = Literal["losses", "errors", "label probabilities", "probabilities", "logits"]
+_LEAST: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
+_SUM_ERROR: Final = 0.02  # by which rounded probabilities of a record may miss 1
+_VOTES: Final = 1.0e-5  # probabilities of 0 and 1 and none nearer to them than this are shares of votes
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What one model says about c records; fields are None where they do not follow from what is given.
+
+    Attributes
+    ----------
+    log_p : shape (c,), log of the probability of the true label; minus the loss.
+    phi : shape (c,), logit-scaled confidence log(p/(1 - p)) in the true label, infinite where p is 0 or 1; of losses
+        that are negative, which come from densities, minus the loss; of errors, minus their size.
+    logs, labels : shapes (c, k) and (c,), log-probabilities of all classes, and the place of the true one.
+    densities : losses are of densities, not of probabilities.
+    """
+
+    log_p: Array | None
+    phi: Array | None
+    logs: Array | None = None
+    labels: NDArray[np.intp] | None = None
+    densities: bool = False
+
+
+class Reference(NamedTuple):
+    """A reference model, and which of the records were in its training data, shape (c,); None: none of them."""
+
+    answers: Answers
+    inside: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Signal:
+    """An attack's score for each record, shape (c,), and what to say about it."""
+
+    name: str
+    title: str
+    needs: tuple[str, ...]
+    scores: Array
+    facts: dict[str, Fact]
+
+
+def read_answers(form: Form, values: Array, labels: NDArray[np.intp] | None) -> Answers:
+    """From losses or probabilities of the true label, shape (c,), or probabilities or logits of k classes, (c, k); or
+    from errors of predicted values, in units of their usual size, as if they were normal."""
+    if form == "errors":
+        return Answers(-0.5 * values**2, -np.abs(values), densities=True)
+    if form == "losses":
+        if values.size and values.min() < 0.0:
+            return Answers(-values, -values, densities=True)
+        return Answers(-values, _logit_scaled(-values))
+    if form == "label probabilities":
+        _check_probabilities(values)
+        with np.errstate(divide="ignore"):
+            logs = np.log(values)
+            return Answers(np.maximum(logs, _LEAST), logs - np.log1p(-values))
+    if form == "probabilities":
+        _check_probabilities(values)
+        total = values.sum(axis=1)
+        if np.abs(total - 1.0).max(initial=0.0) > _SUM_ERROR:
+            row = int(np.abs(total - 1.0).argmax())
+            raise InvalidArgument(
+                f"The probabilities of record {row + 1} sum to {total[row]:.4g}, not to 1",
+                remedy="pass the probabilities of all classes, or name the columns as logits",
+            )
+        with np.errstate(divide="ignore"):
+            logs = np.maximum(np.log(values), _LEAST)
+    else:
+        logs = values - logsumexp(values, axis=1, keepdims=True)
+    if labels is None:
+        return Answers(None, None, logs)
+    rows = np.arange(len(logs))
+    others = logs.copy()
+    others[rows, labels] = -np.inf
+    log_p = logs[rows, labels]
+    if form == "logits":
+        return Answers(log_p, log_p - logsumexp(others, axis=1), logs, labels)
+    rest = values.copy()
+    rest[rows, labels] = 0.0
+    with np.errstate(divide="ignore"):
+        return Answers(log_p, np.log(values[rows, labels]) - np.log(rest.sum(axis=1)), logs, labels)
+
+
+def _check_probabilities(values: Array) -> None:
+    wrong = ((values < 0.0) | (values > 1.0)).reshape(len(values), -1)
+    if wrong.any():
+        row, column = (int(i) for i in np.argwhere(wrong)[0])
+        raise InvalidArgument(
+            f"Record {row + 1} has the probability {values.reshape(len(values), -1)[row, column]:.4g}",
+            remedy="pass probabilities from 0 to 1, or name the columns as logits",
+        )
+
+
+def _logit_scaled(log_p: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.asarray(log_p - np.log(-np.expm1(log_p)))
+
+
+def array_attacks(model: Answers, references: Sequence[Reference] = ()) -> dict[str, Signal]:
+    """Name -> each attack that what is there allows; those come first that use most of it.
+
+    With two classes the margin and the modified entropy have the order of the loss, and are not among them.
+    """
+    return {one.name: one for one in [*_with_references(model, references), *_alone(model)]}
+
+
+def _signal(
+    name: str,
+    scores: Array,
+    facts: dict[str, Fact] | None = None,
+    entry: Entry | None = None,
+) -> Signal:
+    entry = entry or ATTACKS[name]
+    limit = np.finfo(np.float64).max  # a score is finite
+    needs = need_words(entry.array_needs or ())
+    return Signal(name, entry.title, needs, np.clip(scores, -limit, limit), facts or {})
+
+
+def _alone(model: Answers) -> list[Signal]:
+    """Attacks without reference models."""
+    found = []
+    if model.phi is not None:
+        found.append(_signal("loss", model.phi))
+    if model.logs is None:
+        return found
+    classes = model.logs.shape[1]
+    p = np.exp(model.logs)
+    if model.log_p is not None and model.labels is not None and classes > 2:
+        own = np.arange(len(p)), model.labels
+        others = model.logs.copy()
+        others[own] = -np.inf
+        found.append(_signal("margin", model.log_p - others.max(axis=1)))
+        found.append(_signal("entropy", -_modified_entropy(model.log_p, p, own)))
+    if classes > 1:
+        top = model.logs.copy()
+        rows = np.arange(len(top))
+        best = top.argmax(axis=1)
+        top[rows, best] = -np.inf
+        found.append(_signal("confidence", model.logs[rows, best] - logsumexp(top, axis=1)))
+    if model.log_p is None and classes > 2:
+        found.append(_signal("entropy", (p * model.logs).sum(axis=1), entry=PLAIN_ENTROPY))
+    return found
+
+
+def _modified_entropy(log_p: Array, p: Array, own: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Array:
+    """-(1 - p_y) log p_y - sum over the other classes of p log(1 - p): Song and Mittal 2021, equation 5."""
+    with np.errstate(divide="ignore"):
+        rest = p * np.maximum(np.log1p(-p), _LEAST)
+    rest[own] = 0.0
+    return np.asarray(-(1.0 - p[own]) * log_p - rest.sum(axis=1))
+
+
+def _with_references(model: Answers, references: Sequence[Reference]) -> list[Signal]:
+    if not references:
+        return []
+    if model.phi is None or model.log_p is None or any(one.answers.phi is None for one in references):
+        raise InvalidArgument("Reference models need the true labels", remedy="add a column 'label', or losses")
+    size = len(model.phi)
+    known = [one.inside for one in references]
+    outside_count = sum(np.ones(size) if inside is None else (~inside).astype(float) for inside in known)
+    inside_count = sum(np.zeros(size) if inside is None else inside.astype(float) for inside in known)
+    if np.min(outside_count) < 1.0:
+        row = int(np.argmin(outside_count))
+        raise InvalidArgument(
+            f"Record {row + 1} was in the training data of every reference model",
+            remedy="add a reference model without it",
+        )
+    online = bool(np.min(inside_count) >= 1.0)
+    phi, *theirs = _comparable([model, *(one.answers for one in references)])
+    moments, means = (Moments((size, 1)), Moments((size, 1))), (LogMean(size), LogMean(size))
+    for (answers, inside), values in zip(references, theirs, strict=True):
+        assert answers.log_p is not None
+        out = np.ones(size, dtype=np.bool_) if inside is None else ~inside
+        for side, rows in enumerate((~out, out)):
+            moments[side].add(values, rows)
+            means[side].add(answers.log_p, rows)
+    facts: dict[str, Fact] = {"online": online, "reference_models": len(references)}
+    found = []
+    # A spread needs two models somewhere.
+    if moments[1].count.max() >= 2.0 and (not online or moments[0].count.max() >= 2.0):
+        score = likelihood_ratios(phi, *moments) if online else standardised(phi, moments[1])
+        found.append(_signal("lira", score, facts))
+    if not online and (model.densities or any(one.answers.densities for one in references)):
+        usual = means[1].value  # what models with the record would say can be guessed for probabilities only
+    else:
+        usual = usual_log_p(means[0] if online else None, means[1])
+    found.append(_signal("rmia", model.log_p - usual, facts))
+    return found
+
+
+def _comparable(models: Sequence[Answers]) -> list[Array]:
+    """The confidences of each model on a scale on which LiRA may take them to be nearly Gaussian, shapes (c, 1).
+
+    That is phi, and where it is infinite the largest finite one of any model. But a forest's probabilities are shares
+    of votes, of which many are 0 or 1: there it is the angle arcsin(sqrt(p)), which stabilises their variance.
+    """
+    phis = [one.phi for one in models if one.phi is not None]
+    low, high = finite_range(phis)
+    edge = any(np.isinf(phi).any() for phi in phis)
+    if edge and max(-low, high) < -np.log(_VOTES):
+        return [np.arcsin(np.sqrt(np.exp(one.log_p)))[:, None] for one in models if one.log_p is not None]
+    return [np.clip(phi, low, high)[:, None] for phi in phis]
