@@ -1,16 +1,20 @@
-"""Code of the user that gmip runs (task files): where an error in it happened, in one sentence."""
+"""Errors that are not of gmip, in one sentence: where one happened in code of the user that gmip runs (task files), and
+that memory ran out."""
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["defined_at", "ran", "said_by", "where"]
+__all__ = ["defined_at", "out_of_memory", "ran", "said_by", "where"]
 
+_NO_MEMORY: Final = re.compile("not enough memory|out of memory|can't allocate memory", re.IGNORECASE)  # of torch
+_MOST_SAID: Final = 200  # characters
 _OURS: Final = Path(__file__).resolve().parent
 _folders: set[Path] = set()  # of the files that were loaded
 
@@ -35,6 +39,15 @@ def said_by(error: BaseException) -> str:
     place = where(error)
     words = f"{type(error).__name__}: {first}" if first else type(error).__name__
     return words if place is None else f"{words} ({place})"
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """A sentence for an error that says that memory ran out, by Python, NumPy or torch; None for any other."""
+    if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))):
+        return None
+    said = next(iter(str(error).splitlines()), "").strip().rstrip(".")
+    why = f" ({said[:_MOST_SAID]})" if said else ""
+    return f"There is not enough memory for this{why}: free some, pass smaller sizes, or use a larger machine."
 
 
 def defined_at(function: Callable[..., Any]) -> str:

@@ -35,6 +35,7 @@ __all__ = [
     "positive_array",
     "probability",
     "probability_array",
+    "real",
     "seed",
     "susceptibilities",
     "vector",
@@ -156,9 +157,17 @@ def listed(names: Iterable[str], last: str = "and") -> str:
     return f"{', '.join(most)} {last} {end}" if most else end
 
 
+def real(value: ArrayLike) -> NDArray[Any]:
+    """An array; `TypeError` for complex numbers, of which NumPy would drop half."""
+    array = np.asarray(value)
+    if np.iscomplexobj(array) or (array.dtype == object and any(isinstance(one, complex) for one in array.flat)):
+        raise TypeError
+    return array
+
+
 def _array(name: str, value: ArrayLike) -> NDArray[np.float64]:
     try:
-        result = np.asarray(value, dtype=np.float64)
+        result = real(value).astype(np.float64, copy=False)
     except (TypeError, ValueError):
         raise InvalidArgument(
             f"must be a number or an array of numbers, not {type(value).__name__}", argument=name
@@ -208,7 +217,7 @@ def susceptibilities(value: ArrayLike) -> NDArray[np.float64]:
 def _reals(name: str, value: ArrayLike) -> Real:
     """float32 stays (wide gradients are stored so), everything else becomes float64."""
     try:
-        array = np.asarray(value)
+        array = real(value)
         return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
     except (TypeError, ValueError):
         raise InvalidArgument(f"must be an array of numbers, not {type(value).__name__}", argument=name) from None

@@ -100,10 +100,52 @@ def test_interrupt_is_quiet(run, monkeypatch, moment):
     assert run("account", *RUN) == (130, "", "")
 
 
-@pytest.mark.parametrize("error", [OverflowError("boom"), MemoryError()])
-def test_numbers_beyond_reach_are_one_sentence(run, monkeypatch, error):
+@pytest.mark.parametrize("closed", ["stdout", "stderr", "both"])
+@pytest.mark.parametrize(("args", "code"), [(["account", *RUN], 0), (["account", "--batch-size", "0"], 2)])
+def test_closed_streams_are_no_fault(closed, args, code):
+    numbers = {"stdout": [1], "stderr": [2], "both": [1, 2]}[closed]
+    script = "import os, sys; [os.close(int(n)) for n in sys.argv[1].split()]; os.execv(sys.executable, sys.argv[2:])"
+    done = subprocess.run(
+        [sys.executable, "-c", script, " ".join(map(str, numbers)), sys.executable, "-m", "gmip", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code and "Traceback" not in done.stderr
+    assert done.stdout == "" or (closed == "stderr" and code == 0)
+
+
+def test_a_reader_of_errors_who_leaves_is_no_fault():
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "gmip", "account", "--batch-size", "0"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=writing, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        MemoryError("Unable to allocate 7.28 TiB for an array"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes."),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_too_little_memory_is_said(run, monkeypatch, error):
     def fail(*args: object, **kwargs: object) -> None:
         raise error
+
+    monkeypatch.setattr("gmip.cli.account.account_run", fail)
+    outcome = run("account", *RUN)
+    assert (outcome.code, outcome.out, outcome.err.count("\n")) == (2, "", 1)
+    assert outcome.err.startswith("There is not enough memory for this")
+
+
+def test_numbers_beyond_reach_are_one_sentence(run, monkeypatch):
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OverflowError("boom")
 
     monkeypatch.setattr("gmip.cli.account.account_run", fail)
     outcome = run("account", *RUN)

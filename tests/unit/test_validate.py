@@ -119,3 +119,11 @@ def test_did_you_mean(given, known, hint):
 def test_lists() -> None:
     assert check.listed(["a"]) == "a" and check.listed(("a", "b")) == "a and b"
     assert check.listed(["a", "b", "c"], "or") == "a, b or c"
+
+
+@pytest.mark.parametrize("values", [np.ones(3) * 1j, [1.0, 2.0 + 1.0j], np.array([1.0, 1j], dtype=object)])
+def test_complex_numbers_are_refused(values: Any) -> None:
+    """NumPy would drop what is imaginary in them."""
+    for validator in (check.vector, check.positive_array, check.probability_array):
+        with pytest.raises(InvalidArgument, match="must be a"):
+            validator("scores", values)

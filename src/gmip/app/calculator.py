@@ -14,6 +14,7 @@ from gmip import _numbers
 from gmip import _validate as check
 from gmip._html import Html, embedded_json, tag
 from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axes, Series, chart, guessing, swatch
+from gmip._user_code import out_of_memory
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
 from gmip.accounting.claims import at_most, found, standing
@@ -56,7 +57,9 @@ def answer(question: Question) -> dict[str, Any]:
         return _answer(question)
     except GmipError as error:
         raise BadField.of(error) from None
-    except (OverflowError, MemoryError, FloatingPointError):
+    except MemoryError as error:
+        raise BadField(None, out_of_memory(error) or _EXTREME) from None
+    except (OverflowError, FloatingPointError):
         raise BadField(None, _EXTREME) from None
 
 

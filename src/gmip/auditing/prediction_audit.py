@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from gmip import _validate as check
 from gmip.auditing.prediction_table import scores_of, table_from_columns
 from gmip.auditing.predictions import Answers, Form, Reference, read_answers, signals
 from gmip.auditing.schema import AuditResult
@@ -163,7 +164,7 @@ def _answers(form: str, values: NDArray[np.float64], labels: NDArray[np.intp] | 
 
 def _numbers(name: str, values: Any, shape: Sequence[int | None]) -> NDArray[np.float64]:
     try:
-        found = np.asarray(values, dtype=np.float64)
+        found = check.real(values).astype(np.float64, copy=False)
     except (TypeError, ValueError):
         raise InvalidArgument("must be numbers in an array", argument=name) from None
     fits = found.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, found.shape, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import gc
 import itertools
 import json
@@ -22,6 +23,8 @@ __all__ = ["SUFFIXES", "read_columns", "read_scores"]
 
 _CSV, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson"), (".parquet", ".pq")
 SUFFIXES: Final = (".csv", ".tsv", *_JSON, *_PARQUET)
+_MOST_BYTES: Final = 2 * 2**30  # of a file: tables are held in memory
+_LONGEST_LINE: Final = 2**20  # characters of text that are read at once; what a line has beyond begins another
 _CHUNK: Final = 65_536  # records that are held as text
 
 
@@ -63,6 +66,12 @@ def _readable(path: Path) -> Iterator[None]:
             raise InvalidArgument(f"{path} is not a known kind of file", remedy=f"pass one of {', '.join(SUFFIXES)}")
         if not path.is_file() and path.exists():
             raise FileError(f"{path} is not a file", remedy=f"pass a table ({', '.join(SUFFIXES)})")
+        size = path.stat().st_size
+        if size > _MOST_BYTES:
+            raise InvalidArgument(
+                f"{path} has {size / 2**30:,.1f} GiB, and tables of at most {_MOST_BYTES // 2**30} GiB are read",
+                remedy="pass fewer columns, or a random sample of the records",
+            )
         try:
             yield
         except InvalidArgument as error:
@@ -110,12 +119,14 @@ def _no_garbage_collection() -> Iterator[None]:
 def _csv_records(file: Any) -> Iterator[tuple[list[str], list[Sequence[str]]]]:
     """The names of the columns and the next records, again and again."""
     try:
-        header = file.readline()
+        header = file.readline(_LONGEST_LINE)
+        if len(header) == _LONGEST_LINE:
+            raise InvalidArgument("The first line is too long for names of columns", remedy="save it as CSV again")
         delimiter = max(",;\t", key=header.count)
         names = [name.strip() for name in next(csv.reader([header], delimiter=delimiter), [])]
         if not any(names):
             return
-        reader = csv.reader(file, delimiter=delimiter)
+        reader = csv.reader(iter(functools.partial(file.readline, _LONGEST_LINE), ""), delimiter=delimiter)
         done = 0
         while chunk := list(itertools.islice(reader, _CHUNK)):
             rows: list[Sequence[str]] = [row for row in chunk if row]

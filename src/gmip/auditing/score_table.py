@@ -278,6 +278,8 @@ class TableBuilder:
             if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiub":
                 found = cells.astype(np.float64)
             else:
+                if isinstance(cells, np.ndarray) and cells.dtype.kind == "c":
+                    raise TypeError  # NumPy would drop half of each
                 found = np.fromiter(map(float, cells), np.float64, len(cells))
         except (TypeError, ValueError, OverflowError):
             row = next(i for i, cell in enumerate(cells) if not _is_number(cell))
@@ -315,6 +317,8 @@ class TableBuilder:
 
 
 def _is_number(cell: Any) -> bool:
+    if isinstance(cell, (complex, np.complexfloating)):
+        return False
     try:
         float(cell)
     except (TypeError, ValueError, OverflowError):

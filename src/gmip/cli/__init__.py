@@ -25,7 +25,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from gmip._user_code import said_by, where
+from gmip._user_code import out_of_memory, said_by, where
 from gmip.cli.errors import CommandLineError, sentence
 from gmip.errors import GmipError
 
@@ -98,6 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = list(sys.argv[1:] if argv is None else argv)
     debug = _DEBUG in args
     args = [arg for arg in args if arg != _DEBUG]
+    _open_closed_streams()
     try:
         with _terminate_as_interrupt():
             code = _run(args, debug=debug)
@@ -111,13 +112,19 @@ def _run(args: list[str], *, debug: bool) -> int:
         return _tried(args)
     except (GmipError, CommandLineError) as error:
         if debug:
-            traceback.print_exc()
+            _say(traceback.format_exc())
         _say(sentence(error, _options_of(args)))
         return 2
     except Exception as error:
+        no_memory = out_of_memory(error)
+        if no_memory is not None:
+            if debug:
+                _say(traceback.format_exc())
+            _say(no_memory)
+            return 2
         place = where(error)
         if debug or place is None:
-            traceback.print_exc()
+            _say(traceback.format_exc().rstrip("\n"))
         if place is None:
             return _OUR_FAULT
         _say(f"Your code raised {said_by(error)}: fix it there, or see all of it with {_DEBUG}.")
@@ -131,7 +138,7 @@ def _tried(args: list[str]) -> int:
         sys.stdout.flush()
     except (GmipError, CommandLineError):
         raise
-    except (OverflowError, MemoryError) as error:
+    except OverflowError as error:
         if where(error) is not None:
             raise
         _say("These numbers are too extreme to compute with: pass more moderate sizes, noise or rates.")
@@ -178,10 +185,28 @@ def _say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
+def _open_closed_streams() -> None:
+    """Streams that were closed before we began (`>&-`) lead nowhere: Python has None for them, and the next file that
+    is opened would get the number of one, and what is printed."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        nowhere = os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(nowhere, number)
+        setattr(sys, name, open(nowhere, "r" if number == 0 else "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+
+
 def _drop_output() -> None:
     """What could not be written is not tried again at exit."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _options_of(args: Sequence[str]) -> set[str]:

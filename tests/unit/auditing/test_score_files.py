@@ -106,3 +106,18 @@ def test_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InvalidArgument, match="Parquet needs pyarrow or pandas, and neither is installed: pip install"):
         read_scores(file)
+
+
+def test_a_huge_file_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "huge.csv"
+    with path.open("wb") as file:
+        file.write(b"member,score\n")
+        file.truncate(50 * 2**30)  # sparse: takes no room
+    with pytest.raises(InvalidArgument, match=r"huge.csv has 50.0 GiB, and tables of at most 2 GiB are read: "):
+        read_scores(path)
+
+
+@pytest.mark.parametrize("text", ["x" * 2**21, "member,score\n" + "\0" * 2**21, "member,score\n" + "1," * 2**20])
+def test_endless_lines_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"is too long|is not CSV|cells where"):
+        read_scores(written(tmp_path / "a.csv", text))

@@ -62,6 +62,7 @@ def test_words_for_members(words: list[Any]) -> None:
             r"nan in column 'score' of record 2, which is not finite: leave out",
         ),
         ({"score": ["0.5", "0.1", "inf", "1"]}, r"'inf' in column 'score' of record 3"),
+        ({"score": np.array([0.5, 1j, 0.2, 0.3])}, r"in column 'score' of record 1, which is not a number"),
         ({"score": ["0.5", "0.1", "", "1"]}, r"'' in column 'score' of record 3, which is not a number"),
         ({"score": [0.5]}, "4 cells in column 'member' and 1 in 'score'"),
         ({"score": [[0.5], [0.1], [0.2], [0.3]]}, "one dimension"),
