@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 from gmip.attacks.released import decode_optimum
-from gmip.pipeline.linear_optimum import linear_optimum
+from gmip.auditing.sources.estimator import linear_optimum
 from gmip.tasks.adult import FILES as ADULT
 from gmip.tasks.adult import encode, parse_rows
 from gmip.tasks.cifar10 import FILES as CIFAR10

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from _harness import Row, table
 
-from gmip.pipeline import check_run
+from gmip.auditing import check_run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
+from tests.unit.auditing.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
 
 NOISE = {"reused noise", "re-seeded noise", "noise off by n", "zero noise", "noise 24% too small"} | {
     f"noise on the {layer} layer only" for layer in ("first", "last")

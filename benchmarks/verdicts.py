@@ -15,11 +15,10 @@ from collections import Counter
 import numpy as np
 
 from gmip.accounting.families import Gaussian
-from gmip.auditing.attacker_answers import attacker_answers
+from gmip.auditing.curves import promise
 from gmip.auditing.outcomes import attack_outcome
-from gmip.auditing.promises import promise
 from gmip.auditing.schema import AttackerAnswer, Verdict
-from gmip.auditing.verdict import tpr_lower_bounds, verdict
+from gmip.auditing.verdict import attacker_answers, tpr_lower_bounds, verdict
 from gmip.stats import RunScores
 from gmip.vocabulary import Claim, Rate
 

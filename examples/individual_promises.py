@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-from gmip.pipeline import make_config, run_audit
+from gmip.auditing import make_config, run_audit
 from gmip.report import sentences, write_report
 
 RECIPE = {"dataset_size": 100, "num_steps": 2, "learning_rate": 0.5, "sampling": "full"}

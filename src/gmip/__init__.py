@@ -40,9 +40,12 @@ if TYPE_CHECKING:
     from gmip.attacks import Seed as Seed
     from gmip.attacks import ShadowAttack as ShadowAttack
     from gmip.attacks import Shadows as Shadows
-    from gmip.auditing import AuditResult as AuditResult
-    from gmip.auditing import audit_predictions as audit_predictions
-    from gmip.auditing import audit_scores as audit_scores
+    from gmip.auditing.prediction_audit import audit_predictions as audit_predictions
+    from gmip.auditing.recompute import check_run as check_run
+    from gmip.auditing.run_audits import audit as audit
+    from gmip.auditing.schema import AuditResult as AuditResult
+    from gmip.auditing.score_audit import audit_scores as audit_scores
+    from gmip.auditing.sources.estimator import audit_estimator as audit_estimator
     from gmip.errors import DataUnavailable as DataUnavailable
     from gmip.errors import Diverged as Diverged
     from gmip.errors import FileError as FileError
@@ -53,9 +56,6 @@ if TYPE_CHECKING:
     from gmip.errors import TraceMismatch as TraceMismatch
     from gmip.errors import UnreachableTarget as UnreachableTarget
     from gmip.errors import UnsupportedModel as UnsupportedModel
-    from gmip.pipeline import audit as audit
-    from gmip.pipeline import audit_estimator as audit_estimator
-    from gmip.pipeline import check_run as check_run
     from gmip.stats import ScoreSet as ScoreSet
     from gmip.tasks import Examples as Examples
     from gmip.tasks import Task as Task
@@ -78,12 +78,16 @@ _PUBLIC = {
     "gmip.accounting.families": ("EpsilonDelta", "Gaussian", "PiecewiseLinear"),
     "gmip.accounting.gaussian_pair": ("ChiSquared", "GaussianPair", "spectral_step"),
     "gmip.accounting.tradeoff": ("TradeOff",),
-    "gmip.auditing": ("AuditResult", "audit_predictions", "audit_scores"),
+    "gmip.auditing.prediction_audit": ("audit_predictions",),
+    "gmip.auditing.recompute": ("check_run",),
+    "gmip.auditing.run_audits": ("audit",),
+    "gmip.auditing.schema": ("AuditResult",),
+    "gmip.auditing.score_audit": ("audit_scores",),
+    "gmip.auditing.sources.estimator": ("audit_estimator",),
     "gmip.errors": (
         *("DataUnavailable", "Diverged", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
         *("TraceMismatch", "UnreachableTarget", "UnsupportedModel"),
     ),
-    "gmip.pipeline": ("audit", "audit_estimator", "check_run"),
     "gmip.stats": ("ScoreSet",),
     "gmip.tasks": ("Examples", "Task"),
     "gmip.trace": ("Trace",),

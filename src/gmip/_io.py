@@ -16,11 +16,11 @@ import platform
 import re
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 from filelock import lock_descriptor, unlock_descriptor
 
@@ -33,6 +33,7 @@ __all__ = [
     "open_file",
     "read",
     "read_if_there",
+    "read_yaml",
     "reading",
     "remove_leftovers",
     "replacing",
@@ -303,6 +304,30 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.release()
+
+
+# -- settings --------------------------------------------------------------------------------------------------------
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The settings in a YAML file, unchecked."""
+    import yaml
+
+    file = Path(path)
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidArgument(f"{file} does not exist", remedy="gmip init writes one") from None
+    except OSError as error:
+        raise InvalidArgument(f"{file} cannot be read ({error.strerror})", remedy="check the path") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        where = " ".join(str(error).split())[:200]
+        raise InvalidArgument(f"{file} is not YAML ({where})", remedy="fix it, or start again with gmip init") from None
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise InvalidArgument(
+            f"{file} must hold settings such as 'task: digits', one on each line", remedy="see gmip init"
+        )
+    return dict(given)
 
 
 # -- hashes ---------------------------------------------------------------------------------------------------------

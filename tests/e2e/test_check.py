@@ -13,9 +13,9 @@ import gmip
 from gmip.cli import main
 from gmip.report import write_junit, write_report
 from gmip.report.answer_words import target_sentence
-from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
+from tests.unit.auditing.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
 
-TASK = f"{Path(__file__).parents[1] / 'unit' / 'pipeline' / 'faulty_runs.py'}:make_task"
+TASK = f"{Path(__file__).parents[1] / 'unit' / 'auditing' / 'faulty_runs.py'}:make_task"
 
 
 @pytest.fixture(scope="module")

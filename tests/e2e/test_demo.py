@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from gmip.pipeline.config import make_config, read_yaml
+from gmip._io import read_yaml
+from gmip.auditing.settings import make_config
 from gmip.tasks import load
 from gmip.vocabulary import Rate
 from tests.unit.report import sample

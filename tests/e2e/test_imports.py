@@ -43,7 +43,7 @@ def test_account_loads_no_framework():
     sizes = "'--dataset-size', '1000', '--batch-size', '100', '--steps', '10', '--params', '650'"
     loaded = loaded_by(f"from gmip.cli import main; assert main(['account', {sizes}]) == 0")
     assert "gmip.accounting.account" in loaded
-    assert not {"torch", "opacus", "sklearn", "matplotlib", "scipy.stats", "dp_accounting", "gmip.pipeline"} & loaded
+    assert not {"torch", "opacus", "sklearn", "matplotlib", "scipy.stats", "dp_accounting", "gmip.auditing"} & loaded
 
 
 def test_an_audit_of_scores_loads_no_framework(tmp_path):
@@ -52,14 +52,16 @@ def test_an_audit_of_scores_loads_no_framework(tmp_path):
     audit = f"main(['audit', {str(scores)!r}, '--out', {str(tmp_path / 'out')!r}])"
     loaded = loaded_by(f"from gmip.cli import main; assert {audit} == 0")
     assert "gmip.auditing.score_audit" in loaded and (tmp_path / "out" / "report.html").exists()
-    assert not {"torch", "opacus", "sklearn", "matplotlib", "pandas", "gmip.pipeline", "gmip.tasks"} & loaded
+    assert not {"torch", "opacus", "sklearn", "matplotlib", "pandas", "gmip.auditing.run_audits", "gmip.tasks"} & loaded
     loaded = loaded_by("import gmip; gmip.audit_predictions([1, 1, 0, 0], losses=[1.0, 2.0, 3.0, 4.0])")
     assert not {"torch", "opacus", "sklearn", "typer"} & loaded
 
 
 def test_only_noisy_training_loads_opacus():
     pytest.importorskip("torch", reason="training needs the extra gmip[train]")
-    code = "import gmip.training, gmip.pipeline, gmip.attacks.attack_table, sys; print('opacus' in sys.modules)"
+    code = (
+        "import gmip.training, gmip.auditing.run_audits, gmip.attacks.attack_table, sys; print('opacus' in sys.modules)"
+    )
     assert run_python("-c", code).stdout.split() == ["False"]
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from gmip._io import hold_folder
-from gmip.auditing import PREDICTION_ROLES, SUFFIXES
+from gmip._tables import SUFFIXES
+from gmip.auditing.score_table import PREDICTION_ROLES
 from gmip.report import read_result
 from gmip.report.verdict_words import curve_name
 from tests.e2e.cli import assert_one_sentence

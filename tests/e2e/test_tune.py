@@ -17,9 +17,9 @@ pytest.importorskip("torch", reason="training needs the extra gmip[train]")
 
 from gmip.accounting.account import account
 from gmip.cli import main
-from gmip.pipeline.recipe_file import read_recipe_file
 from gmip.tasks import load
 from gmip.trace import Trace
+from gmip.tuning.recipe_file import read_recipe_file
 
 TASK = """
 import torch

@@ -95,7 +95,7 @@ class Workshop:
 
     def recorded(self, name: str, **changes: Any) -> Path:
         """A loop written by hand, with a fault or without."""
-        from tests.unit.pipeline.faulty_runs import Fault, Setting, record_run
+        from tests.unit.auditing.faulty_runs import Fault, Setting, record_run
 
         folder = self.folder / name
         fault = Fault(**changes.pop("fault", {}))

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from gmip.auditing import AuditConfig
 from gmip.cli import main
-from gmip.pipeline import AuditConfig
 from gmip.report import read_result
 
 pytestmark = pytest.mark.slow

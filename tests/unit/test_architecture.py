@@ -59,7 +59,7 @@ def private(importer: str, imported: str) -> str | None:
 
 
 def climbs(importer: str, imported: str) -> bool:
-    """Whether gmip's own top is imported from below: it offers what is in all layers up to the pipeline."""
+    """Whether gmip's own top is imported from below: it offers what is in all layers up to auditing."""
     if imported != "gmip" and (imported.count(".") > 1 or is_module(imported)):
         return False
     if importer.split(".")[0] != "gmip":
@@ -67,7 +67,7 @@ def climbs(importer: str, imported: str) -> bool:
     room = importer.split(".")[1] if "." in importer else ""
     order = layers()
     height = next((i for i, line in enumerate(order) if room in line), len(order))
-    return importer != "gmip" and height >= next(i for i, line in enumerate(order) if "pipeline" in line)
+    return importer != "gmip" and height >= next(i for i, line in enumerate(order) if "auditing" in line)
 
 
 # Modules that share their name: a command is named after what it runs, the others are known by their package.
@@ -123,7 +123,7 @@ def test_private_is_noticed(importer: str, code: str, wrong: bool) -> None:
     [
         ("gmip.attacks.shadow_attack", "import gmip", True),
         ("gmip.attacks.shadow_attack", "from gmip import account", True),
-        ("gmip.pipeline.run", "import gmip", True),
+        ("gmip.auditing.run", "import gmip", True),
         ("gmip.errors", "import gmip", True),
         ("gmip.attacks.shadow_attack", "from gmip import tasks", False),  # a module: the layers say whether it may
         ("gmip.attacks.shadow_attack", "from gmip.errors import GmipError", False),

@@ -1,57 +1,49 @@
-"""Auditing: scores and the accountant's curve -> `AuditResult`. No deep-learning framework."""
+"""Auditing: sources yield evidence, the judge says what it means, an `AuditResult` holds it.
+
+Every name is imported when it is first used: scores and predictions need no deep-learning framework.
+"""
 
 from __future__ import annotations
 
-from gmip.auditing.advice import advise
-from gmip.auditing.groups import Groups, group_outcomes
-from gmip.auditing.individual_promises import OwnNorms
-from gmip.auditing.judge import AttackEvidence, Criteria, Evidence, Labels, Scored, judge
-from gmip.auditing.outcomes import attack_outcome
-from gmip.auditing.prediction_audit import audit_predictions, prediction_scores
-from gmip.auditing.prediction_table import PREDICTION_ROLES
-from gmip.auditing.promises import given_curve, predicted, promise, stacked_run
-from gmip.auditing.recorded import AttackFindings, recorded_evidence
-from gmip.auditing.schema import AuditResult, Candidate, Candidates, merged
-from gmip.auditing.score_audit import Claim, Standards, audit_score_table, audit_scores
-from gmip.auditing.score_files import SUFFIXES, read_columns, read_scores
-from gmip.auditing.score_table import ROLES, About, ScoreTable
-from gmip.auditing.verdict import gate, verdict
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "PREDICTION_ROLES",
-    "ROLES",
-    "SUFFIXES",
-    "About",
-    "AttackEvidence",
-    "AttackFindings",
-    "AuditResult",
-    "Candidate",
-    "Candidates",
-    "Claim",
-    "Criteria",
-    "Evidence",
-    "Groups",
-    "Labels",
-    "OwnNorms",
-    "ScoreTable",
-    "Scored",
-    "Standards",
-    "advise",
-    "attack_outcome",
-    "audit_predictions",
-    "audit_score_table",
-    "audit_scores",
-    "gate",
-    "given_curve",
-    "group_outcomes",
-    "judge",
-    "merged",
-    "predicted",
-    "prediction_scores",
-    "promise",
-    "read_columns",
-    "read_scores",
-    "recorded_evidence",
-    "stacked_run",
-    "verdict",
-]
+from gmip._lazy import lazy
+
+if TYPE_CHECKING:
+    from gmip.auditing.judge import AttackEvidence as AttackEvidence
+    from gmip.auditing.judge import Evidence as Evidence
+    from gmip.auditing.prediction_audit import audit_predictions as audit_predictions
+    from gmip.auditing.recompute import check_run as check_run
+    from gmip.auditing.run_audits import audit as audit
+    from gmip.auditing.run_audits import run_audit as run_audit
+    from gmip.auditing.schema import AuditResult as AuditResult
+    from gmip.auditing.schema import Candidate as Candidate
+    from gmip.auditing.schema import Candidates as Candidates
+    from gmip.auditing.schema import merged as merged
+    from gmip.auditing.score_audit import audit_scores as audit_scores
+    from gmip.auditing.score_table import read_scores as read_scores
+    from gmip.auditing.settings import TEMPLATE as TEMPLATE
+    from gmip.auditing.settings import AuditConfig as AuditConfig
+    from gmip.auditing.settings import make_config as make_config
+    from gmip.auditing.sources.estimator import audit_estimator as audit_estimator
+
+_PUBLIC = {
+    "judge": ("AttackEvidence", "Evidence"),
+    "prediction_audit": ("audit_predictions",),
+    "recompute": ("check_run",),
+    "run_audits": ("audit", "run_audit"),
+    "schema": ("AuditResult", "Candidate", "Candidates", "merged"),
+    "score_audit": ("audit_scores",),
+    "score_table": ("read_scores",),
+    "settings": ("TEMPLATE", "AuditConfig", "make_config"),
+    "sources.estimator": ("audit_estimator",),
+}
+_HOMES = {name: f"{__name__}.{module}" for module, names in _PUBLIC.items() for name in names}
+
+__all__ = sorted(_HOMES)
+
+_find, __dir__ = lazy(__name__, _HOMES, __all__)
+
+
+def __getattr__(name: str) -> Any:
+    return _find(name)

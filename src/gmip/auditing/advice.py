@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gmip._numbers import count, percent, rate, typed
+from gmip._numbers import count, number, percent, rate, typed
+from gmip.accounting.account import account, coarsely
 from gmip.accounting.alternative_words import (
     NAMES,
     calculator_command,
@@ -18,11 +20,11 @@ from gmip.accounting.alternative_words import (
     setting_words,
 )
 from gmip.accounting.alternatives import Alternative, Ways, alternatives
-from gmip.auditing.advice_schema import Advice, Way
+from gmip.auditing.advice_schema import Advice, Way, WhatIf
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Verdict
-from gmip.vocabulary import NoisySGD, PrivacyTarget, Rate, Recipe
+from gmip.vocabulary import Claim, NoisySGD, PrivacyTarget, Rate, Recipe, weakest
 
-__all__ = ["TrainingCommand", "advise", "ranked"]
+__all__ = ["TrainingCommand", "advise", "ranked", "what_if"]
 
 _SECONDS: Final = 20.0  # for all ways to the target: shuffled epochs of long runs are left out one by one
 _TRAINED: Final = ("noise_std", "clip_norm", "batch_size", "num_steps")  # what gmip train changes on the same data
@@ -227,3 +229,107 @@ def ranked(advice: Sequence[Advice]) -> tuple[Advice, ...]:
 def _loss(advice: Advice) -> float:
     tried = None if advice.way is None else advice.way.accuracy
     return 2.0 if tried is None else 1.0 - tried.mean  # what was not measured comes last
+
+
+# -- what would be promised with other noise and other batches --------------------------------------------------------
+
+
+_GRID_SECONDS: Final = 10.0
+_NOISE: Final = (0.25, 0.5, 0.71, 1.0, 1.4, 2.0, 4.0)  # of the noise that the goal needs
+_BATCHES: Final = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the batch size
+
+
+def what_if(
+    runs: Sequence[NoisySGD], *, fpr: float, needed: float | None = None, seconds: float = _GRID_SECONDS
+) -> WhatIf | None:
+    """The promised TPR at `fpr` over a grid around the run; None without runs.
+
+    Parameters
+    ----------
+    needed : noise_std of the (first phase of the) run that reaches the goal, where it is known: the grid is centred
+        on it; else on the run's own noise, or on a noise multiplier of 1.
+    seconds : columns that take longer are left out, that of the run's own batch size excepted.
+
+    Guarantees
+    ----------
+    Each number is that of `account`, on grids that err on the attacker's side (shuffled epochs: on coarse ones).
+    """
+    if not runs:
+        return None
+    first = runs[0]
+    levels, sizes = _levels(first, needed), _sizes(runs)
+    column = sizes.index(first.batch_size)
+    deadline = time.monotonic() + seconds
+    found: dict[int, list[float]] = {}
+    claims: list[Claim] = []
+    for size in sorted(sizes, key=lambda size: abs(sizes.index(size) - column)):
+        values = []
+        for level in levels:
+            if found and time.monotonic() > deadline:
+                break
+            with coarsely():  # which only shuffled epochs take notice of
+                curve = account(_changed(runs, level, size))
+            claims.append(curve.claim)
+            values.append(min(1.0, max(0.0, float(curve.tpr_at(fpr)))))
+        if len(values) == len(levels):
+            found[size] = values
+    kept = sorted(found)
+    return WhatIf(
+        noise_std=levels,
+        batch_size=tuple(kept),
+        tpr=tuple(tuple(found[size][i] for size in kept) for i in range(len(levels))),
+        own=(levels.index(first.noise_std), kept.index(first.batch_size)),
+        kind=weakest(claim.kind for claim in claims),
+        for_whom=claims[0].for_whom,
+        left_out=_left_out(runs, len(sizes) - len(kept)),
+    )
+
+
+def _left_out(runs: Sequence[NoisySGD], slow: int) -> str | None:
+    said = []
+    if any(run.clip_norm is None for run in runs):
+        said.append("Noise needs clipped gradients, and these are not: only the batch size changes.")
+    if len(runs) > 1:
+        said.append("Phases keep their batch sizes; their noise changes in proportion.")
+    if slow:
+        said.append(f"{slow} batch {'size was' if slow == 1 else 'sizes were'} left out: they take long to compute.")
+    return " ".join(said) or None
+
+
+def _levels(run: NoisySGD, needed: float | None) -> tuple[float, ...]:
+    if run.clip_norm is None:
+        return (0.0,)
+    centre = needed or run.noise_std or run.clip_norm / run.batch_size
+    rounded = {float(number(centre * factor, "up", 3)) for factor in _NOISE if factor != 1.0}
+    own = run.noise_std
+    apart = {level for level in rounded if abs(level - own) > 0.1 * own}  # hardly another noise
+    return tuple(sorted({0.0, own, centre, *apart}))
+
+
+def _sizes(runs: Sequence[NoisySGD]) -> list[int]:
+    run = runs[0]
+    if len(runs) > 1 or run.sampling == "full":
+        return [run.batch_size]
+    return sorted({min(run.dataset_size, max(1, round(run.batch_size * factor))) for factor in _BATCHES})
+
+
+def _changed(runs: Sequence[NoisySGD], level: float, size: int) -> list[NoisySGD]:
+    first = runs[0]
+    if len(runs) == 1:
+        return [first.replace(noise_std=level, batch_size=size)]
+    if level == first.noise_std:
+        return list(runs)
+
+    def scaled(run: NoisySGD) -> float:
+        if first.noise_std > 0.0:
+            return run.noise_std * (level / first.noise_std)
+        return level if run.clip_norm is None or first.clip_norm is None else _in_units(run, first, level)
+
+    return [run.replace(noise_std=scaled(run)) for run in runs]
+
+
+def _in_units(run: NoisySGD, first: NoisySGD, level: float) -> float:
+    """The same noise multiplier in each phase, where none had noise."""
+    multiplier = first.replace(noise_std=level).noise_multiplier
+    assert multiplier is not None  # gradients are clipped
+    return run.with_noise_multiplier(multiplier).noise_std

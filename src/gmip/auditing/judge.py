@@ -17,14 +17,10 @@ from numpy.typing import NDArray
 from gmip._progress import Progress
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.advice import TrainingCommand, advise
+from gmip.auditing.advice import TrainingCommand, advise, what_if
 from gmip.auditing.advice_schema import Advice
-from gmip.auditing.attacker_answers import attacker_answers, leading_attack, with_groups
-from gmip.auditing.exposure_grid import what_if
-from gmip.auditing.groups import Groups, group_outcomes
-from gmip.auditing.individual_promises import OwnMu, OwnNorms, own_mus, summarised
-from gmip.auditing.outcomes import attack_outcome
-from gmip.auditing.promises import all_promises, given_promise, listed_curve
+from gmip.auditing.curves import OwnMu, OwnNorms, all_promises, given_promise, listed_curve, own_mus, summarised
+from gmip.auditing.outcomes import Groups, attack_outcome, group_outcomes
 from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
@@ -40,8 +36,15 @@ from gmip.auditing.schema import (
     Source,
     Verdict,
 )
-from gmip.auditing.suspicion import suspicion
-from gmip.auditing.verdict import gate, tpr_lower_bounds, verdict
+from gmip.auditing.verdict import (
+    attacker_answers,
+    gate,
+    leading_attack,
+    suspicion,
+    tpr_lower_bounds,
+    verdict,
+    with_groups,
+)
 from gmip.stats import Pooled, RunScores, ScoreSet, pool
 from gmip.vocabulary import NoisySGD, Rate
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import TrainingCommand
-from gmip.auditing.groups import Groups
-from gmip.auditing.individual_promises import OwnNorms
+from gmip.auditing.curves import OwnNorms
 from gmip.auditing.judge import AttackEvidence, Evidence, Labels, Scored
+from gmip.auditing.outcomes import Groups
 from gmip.auditing.schema import LeftOut, RunCheck, RunFacts, Sees, Source
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet

@@ -2,7 +2,7 @@
 
 The auditor knows the members, the parameters and what was declared. Recorded gradient minus the members' mean (clipped)
 gradient must be independent normal noise of the declared size, and nothing where none was declared. NumPy only:
-`gmip.pipeline.recompute` computes the gradients, `gmip.report.check_words` words the outcomes.
+`gmip.auditing.recompute` computes the gradients, `gmip.report.check_words` words the outcomes.
 """
 
 from __future__ import annotations

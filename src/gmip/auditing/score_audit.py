@@ -18,13 +18,11 @@ from gmip import _validate as check
 from gmip._io import sha256, sha256_of_file
 from gmip._progress import Watch, silent
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.groups import Groups
+from gmip.auditing.curves import given_curve
 from gmip.auditing.judge import AttackEvidence, Criteria, Evidence, Labels, Scored, judge
-from gmip.auditing.prediction_table import table_from_columns
-from gmip.auditing.promises import given_curve
+from gmip.auditing.outcomes import Groups
 from gmip.auditing.schema import AuditResult, Provenance, RunFacts, Source
-from gmip.auditing.score_files import read_scores
-from gmip.auditing.score_table import GIVEN, About, ScoreTable
+from gmip.auditing.score_table import GIVEN, About, ScoreTable, read_scores, table_from_columns
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.vocabulary import Rate, RateLike

@@ -2,19 +2,267 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from scipy.special import ndtr, ndtri
 
-from gmip._numbers import rate_key
+from gmip._numbers import is_rate, rate_key
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.attacker_answers import enough_candidates, exposed_group
-from gmip.auditing.schema import AttackOutcome, Doubt, Gate, GroupOutcome, Verdict
-from gmip.stats import Pooled, RunScores, noticeable_tpr, pool, tie_blocks, tpr_lower_bound
+from gmip.auditing.curves import excludes_nothing
+from gmip.auditing.schema import (
+    AttackerAnswer,
+    AttackOutcome,
+    Doubt,
+    Estimate,
+    Finding,
+    Gate,
+    GroupOutcome,
+    Promise,
+    RunAudit,
+    RunFacts,
+    Sees,
+    Suspicion,
+    Verdict,
+)
+from gmip.errors import UnreachableTarget
+from gmip.stats import (
+    Pooled,
+    RunScores,
+    bounds,
+    candidates_needed,
+    noticeable_mu,
+    noticeable_tpr,
+    pool,
+    tie_blocks,
+    tpr_lower_bound,
+)
+from gmip.vocabulary import Rate
 
-__all__ = ["gate", "tpr_lower_bounds", "verdict"]
+__all__ = [
+    "attacker_answers",
+    "enough_candidates",
+    "exposed_group",
+    "gate",
+    "is_turned",
+    "leading_attack",
+    "suspicion",
+    "tpr_lower_bounds",
+    "verdict",
+    "with_groups",
+]
+
+
+# -- does it leak -----------------------------------------------------------------------------------------------------
+
+
+_HOPELESS: Final = 100  # where ties ask for this many times the candidates, the score measures nothing
+_FALSE_ALARMS: Final = 5  # fewer make a rate that a sentence should not rest on
+_ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
+
+
+def attacker_answers(
+    attacks: Sequence[AttackOutcome],
+    promises: Sequence[Promise],
+    *,
+    goal: Rate,
+    lower: Mapping[str, float],
+    confidence: float,
+    sound_record: bool = True,
+    checked: bool = True,
+    doubted: bool = False,
+) -> tuple[AttackerAnswer, ...]:
+    """One answer for each kind of attacker, who sees and knows most first. Who sees more can do what others do, too: an
+    answer rests on all attacks that its attacker can run.
+
+    Parameters
+    ----------
+    promises : the accountant's: "claimed" is about attackers who hold no list, "list" about those who do. A promise to
+        an attacker who sees every gradient covers those who see less.
+    lower : attack -> lower bound on its TPR at the goal's FPR, at `confidence` for all attacks together.
+    sound_record : whether the record of the run is that of the declared run, as far as it was checked.
+    checked : whether all that bounds rest on (noise, scale, clipping, sampling, no other training) was checked.
+    doubted : whether the attacks looked at the wrong thing, so that finding nothing is no evidence.
+
+    Guarantees
+    ----------
+    "leak" where there is none, and "missed" where the goal is kept, have each a chance of at most 1 - confidence for
+    all attacks together, as far as scores are independent given the run. "guaranteed" is the accountant's bound, with
+    its assumptions.
+    """
+    shared = 1.0 - (1.0 - confidence) / max(len(attacks), 1)
+    made = []
+    refuted = any(one.exceeds_claim for one in attacks)  # then the run is not what the accountant was told
+    for rank, without in sorted(set(map(_kind, attacks))):
+        own = [one for one in attacks if _available(one, rank, without)]
+        promise = next((p for p in promises if p.key == ("claimed" if without else "list")), None)
+        found = _leak(own, promise, goal, shared, sound_record and not doubted)
+        least = max((lower.get(one.attack, 0.0) for one in own), default=0.0)
+        # What holds against whoever knows more, or against anybody, holds against this attacker, too.
+        covering = [p for p in promises if p is promise or p.key in ("gdp", "list")]
+        made.append(
+            AttackerAnswer(
+                sees=_ORDER[rank],
+                knows=max(one.attacker_knows for one in own),
+                **found,
+                **_target(promise, covering, goal, least, refuted, sound_record, checked),
+                tpr_lower=least,
+            )
+        )
+    return tuple(made)
+
+
+def with_groups(
+    answers: Sequence[AttackerAnswer], groups: Sequence[GroupOutcome], attack: AttackOutcome, goal: Rate
+) -> tuple[AttackerAnswer, ...]:
+    """The answers after a look into groups, by an attack that finds more there: offsets between groups can hide it.
+
+    Guarantees
+    ----------
+    A group changes an answer falsely with a chance of at most 1 - confidence, for all groups and attacks together, in
+    addition to that of the answers themselves.
+    """
+    worst = exposed_group(groups, goal.fpr)
+    missed = worst is not None and worst.tpr_at[rate_key(goal.fpr)].lower > goal.tpr
+    leaking = any(one.mu_lower for one in groups)
+    made = []
+    for answer in answers:
+        if _available(attack, _ORDER.index(answer.sees), answer.knows == 0.0):
+            if missed and answer.target != "missed":
+                answer = answer.model_copy(update={"target": "missed", "why": "group"})
+            if leaking and answer.leak != "leak":
+                found = {"leak": "leak", "within_groups": True, "noticed": None, "needed": None}
+                answer = answer.model_copy(update=found)
+        made.append(answer)
+    return tuple(made)
+
+
+def exposed_group(groups: Sequence[GroupOutcome], fpr: float) -> GroupOutcome | None:
+    """The group of which most is found at a rate, by its lower bound; of those with enough non-members."""
+    key = rate_key(fpr)
+    able = [one for one in groups if key in one.tpr_at and fpr * one.non_members * (1.0 + 1.0e-9) >= 1.0]
+    return max(able, key=lambda one: one.tpr_at[key].lower, default=None)
+
+
+def _kind(attack: AttackOutcome) -> tuple[int, bool]:
+    return _ORDER.index(attack.sees), attack.attacker_knows == 0.0
+
+
+def _available(attack: AttackOutcome, rank: int, without: bool) -> bool:
+    """Whether an attacker of that kind can run it: it needs to see no more, and no list that he does not hold."""
+    sees, listless = _kind(attack)
+    return sees >= rank and (listless or not without)
+
+
+def leading_attack(attacks: Sequence[AttackOutcome], answers: Sequence[AttackerAnswer]) -> AttackOutcome | None:
+    """The attack that the first answer rests on; where that has no evidence, the first attack."""
+    found = next((one.evidence.attack for one in answers[:1] if one.evidence is not None), None)
+    return next((one for one in attacks if one.attack == found), next(iter(attacks), None))
+
+
+def promise_of(run: RunAudit, answer: AttackerAnswer) -> Promise | None:
+    """The promise that the answer about the target names: the bound that keeps it, else the one to such an attacker."""
+    own = next((one for one in run.promises if one.key == ("list" if answer.knows else "claimed")), None)
+    if answer.why not in ("bound", "unchecked"):
+        return own
+    fpr = run.goal.fpr
+    covering = [p for p in run.promises if p is own or p.key in ("gdp", "list")]
+    return next((p for p in covering if p.is_bound and p.tpr(fpr) == answer.promised), own)
+
+
+def _leak(
+    attacks: Sequence[AttackOutcome], promise: Promise | None, goal: Rate, confidence: float, trusted: bool
+) -> dict[str, Any]:
+    seeing = [one for one in attacks if not one.blind]
+    leaking = [one for one in seeing if one.mu_lower > 0.0]
+    if leaking:
+        return {"leak": "leak", "evidence": _clearest(leaking, promise)}
+    if not seeing or not trusted or any(one.turned for one in seeing):
+        return {"leak": "blind"}
+    best = max(seeing, key=lambda one: one.auc.value)
+    evidence = _at(best, rate_key(goal.fpr), promise) or _clearest([best], promise)
+    finest = min(seeing, key=lambda one: one.largest_tie)  # what could have noticed most
+    size = min(finest.members, finest.non_members)
+    wanted = float(ndtri(goal.tpr) - ndtri(goal.fpr))
+    mu = noticeable_mu(size, confidence=confidence, ties=finest.ties)
+    if mu <= wanted:
+        noticed = float(ndtr(mu + ndtri(goal.fpr)))
+        return {"leak": "none-seen", "evidence": evidence, "noticed": noticed}
+    needed = enough_candidates(0.0, wanted, finest.ties, confidence) if wanted > 0.0 else None
+    if wanted > 0.0 and finest.ties and (needed is None or needed > _HOPELESS * size):
+        return {"leak": "blind"}
+    return {"leak": "too-few", "evidence": evidence, "needed": needed}
+
+
+def enough_candidates(
+    claimed: float, actual: float, ties: Sequence[tuple[float, float]], confidence: float
+) -> int | None:
+    """As `candidates_needed`; None where no number is enough, because scores tie."""
+    try:
+        return candidates_needed(claimed=claimed, actual=actual, confidence=confidence, ties=ties)
+    except UnreachableTarget:
+        return None
+
+
+def _clearest(attacks: Sequence[AttackOutcome], promise: Promise | None) -> Finding | None:
+    """The attack and rate whose lower end is farthest from guessing, in mu; rates that rest on enough false alarms."""
+    every = [(one, key, found) for one in attacks for key, found in one.tpr_at.items() if is_rate(key)]
+    if not every:
+        return None
+    points = [point for point in every if float(point[1]) * point[0].non_members >= _FALSE_ALARMS]
+    points = points or [max(every, key=lambda point: float(point[1]) * point[0].non_members)]
+    attack, key, _ = max(points, key=lambda point: _excess(float(point[1]), point[2]))
+    return _at(attack, key, promise)
+
+
+def _excess(fpr: float, tpr: Estimate) -> float:
+    if not 0.0 < fpr < 1.0 or tpr.lower <= 0.0:
+        return -math.inf
+    return float(ndtri(min(tpr.lower, 1.0 - 1.0e-9)) - ndtri(fpr))
+
+
+def _at(attack: AttackOutcome, key: str, promise: Promise | None) -> Finding | None:
+    if key not in attack.tpr_at:
+        return None
+    promised = None if promise is None else promise.tpr_at.get(key)
+    return Finding(attack=attack.attack, title=attack.title, fpr=float(key), tpr=attack.tpr_at[key], promised=promised)
+
+
+def _target(
+    own: Promise | None,
+    covering: Sequence[Promise],
+    goal: Rate,
+    lower: float,
+    refuted: bool,
+    sound_record: bool,
+    checked: bool,
+) -> dict[str, Any]:
+    promised = None if own is None else own.tpr(goal.fpr)
+    if lower > goal.tpr:
+        return {"target": "missed", "why": "measured", "promised": promised}
+    bounds = [p.tpr(goal.fpr) for p in covering if p.is_bound and p.standing != "given"]
+    least = min(bounds, default=1.0)
+    if refuted:
+        why = "refuted"
+    elif not sound_record:
+        why = "record"
+    elif least <= goal.tpr and not checked:
+        why, promised = "unchecked", least
+    elif least <= goal.tpr:
+        return {"target": "guaranteed", "why": "bound", "promised": least}
+    elif own is None or promised is None or excludes_nothing(promised):
+        why = "no-promise"
+    elif promised > goal.tpr:
+        why = "exceeds"
+    else:
+        why = "given" if own.standing == "given" else "forecast"
+    return {"target": "not-guaranteed", "why": why, "promised": promised}
+
+
+# -- what was claimed against what was measured -----------------------------------------------------------------------
+
 
 _WEAK_CLAIM: Final = 3.0  # mu beyond which a claimed curve excludes next to nothing
 _MOSTLY_TIED: Final = 0.5  # with more equal scores than that, ties and not numbers are what an audit lacks
@@ -155,3 +403,35 @@ def gate(
         doubted=worst <= limit and doubted,
         noticeable_tpr=min(seen, default=None),
     )
+
+
+# -- whether the attacks may have looked at the wrong thing -----------------------------------------------------------
+
+
+_ERRORS: Final = 2.0  # standard errors within which an accuracy is that of guessing
+
+
+def is_turned(scores: Pooled, *, confidence: float, seed: int) -> bool:
+    """Whether members score lower than non-members, beyond chance: scores that say nothing are called so with a chance
+    of at most a fifth of 1 - confidence, because a sound audit that is called blind is a nuisance."""
+    confidence = 1.0 - (1.0 - confidence) / 5.0
+    turned = dataclasses.replace(scores, members=-scores.members, non_members=-scores.non_members)
+    return bounds.mu_lower_bound(turned, confidence=confidence, method="gaussian-sum", seed=seed).mu > 0.0
+
+
+def suspicion(facts: RunFacts, attacks: Sequence[AttackOutcome]) -> Suspicion | None:
+    """A model that answers its own records no better than guessing (noise explains that; nothing else should), or
+    attacks that all find less than guessing."""
+    right, chance = facts.train_accuracy, facts.chance_accuracy
+    if right is not None and chance is not None and not facts.noise_std:
+        records = facts.dataset_size or max(one.members for one in attacks)
+        margin = _ERRORS * math.sqrt(chance * (1.0 - chance) / max(records, 1))
+        if right < chance - margin:
+            return Suspicion(kind="worse-than-guessing", blinding=True, accuracy=right, guessing=chance)
+        if right <= chance + margin:
+            return Suspicion(kind="no-better-than-guessing", blinding=False, accuracy=right, guessing=chance)
+    turned = [one for one in attacks if one.turned]
+    if not turned or any(one.mu_lower > 0.0 for one in attacks):
+        return None
+    worst = min(turned, key=lambda one: one.auc.value)
+    return Suspicion(kind="turned", blinding=True, attack=worst.attack)

@@ -17,7 +17,8 @@ from gmip import _validate as check
 from gmip._random import CanaryStream
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing import AuditResult, audit_scores
+from gmip.auditing.schema import AuditResult
+from gmip.auditing.score_audit import audit_scores
 from gmip.errors import FileError, GmipError, InvalidArgument
 from gmip.vocabulary import NoisySGD
 

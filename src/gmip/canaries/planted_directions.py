@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from gmip import _validate as check
 from gmip._random import CanaryStream
-from gmip.auditing import AuditResult
+from gmip.auditing.schema import AuditResult
 from gmip.canaries.coins import Coins
 from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.training.models import bare_optimizer, trainable_parameters

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gmip import _validate as check
 from gmip._random import CanaryStream, Stream
 from gmip.attacks.gradients import evaluating
-from gmip.auditing import AuditResult
+from gmip.auditing.schema import AuditResult
 from gmip.canaries.coins import Coins
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet

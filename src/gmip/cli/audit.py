@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gmip import _numbers
-from gmip._io import hold_folder, writing
+from gmip._io import hold_folder, read_yaml, writing
 from gmip.cli import cluster, options, parse
 from gmip.cli.audit_printout import print_audit
 from gmip.cli.errors import BadRequest, needs_extra
@@ -25,7 +25,7 @@ __all__ = ["audit"]
 
 WHAT, HOW, SHADOWS, OUTPUT = "What to audit", "How to audit", "Shadow models (for attacks that need them)", "Output"
 YAML = (".yaml", ".yml")
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")  # `gmip.auditing.SUFFIXES`, without importing it
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")  # `gmip._tables.SUFFIXES`, without importing it
 ROLES = ("member", "score", "label", "probability", "logit", "loss", "id", "group", "run")
 
 
@@ -317,16 +317,16 @@ def audit(
         if task is not None:
             raise BadRequest(f"{source!r} and --task {task} both name a task", remedy="pass only one of them")
         given["task"] = source
-    pipeline, report = _framework()
-    settings = {} if path is None else pipeline.read_yaml(path)
+    auditing, report = _framework()
+    settings = {} if path is None else read_yaml(path)
     if trained:
         shared = settings.get("shadows", {})
         given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | trained
-    config = pipeline.make_config(settings | given, path)
+    config = auditing.make_config(settings | given, path)
     with hold_folder(config.out):
         with warnings_in_one_line(), stages() as watch:
             try:
-                result = pipeline.run_audit(config, watch=watch, command=context.obj)
+                result = auditing.run_audit(config, watch=watch, command=context.obj)
             except KeyboardInterrupt:
                 print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
                 raise
@@ -370,11 +370,13 @@ def _audit_table(
 ) -> None:
     """The audit of a file of scores or predictions: no framework is loaded, nothing is written before it is read."""
     with needs_extra("audit", "gmip audit"):
-        from gmip import auditing, report
-    table = auditing.read_scores(path, columns, attacks)
+        from gmip import report
+        from gmip.auditing import score_audit
+        from gmip.auditing.score_table import read_scores
+    table = read_scores(path, columns, attacks)
     with hold_folder(out), stages() as watch:
-        by = auditing.Standards(**standards)
-        result = auditing.audit_score_table(table, by, path=path, title=title, command=command, watch=watch)
+        by = score_audit.Standards(**standards)
+        result = score_audit.audit_score_table(table, by, path=path, title=title, command=command, watch=watch)
         written = report.write_report(result, out, candidates=result.candidates, share=share)
     _finish(result, written, junit=junit, json=json)
 
@@ -413,8 +415,8 @@ def _gate(gate: Gate) -> str:
 
 def _framework() -> tuple[Any, Any]:
     with needs_extra("audit", "gmip audit"):
-        from gmip import pipeline, report
-    return pipeline, report
+        from gmip import auditing, report
+    return auditing, report
 
 
 def _claim(mu: str | None, epsilon: str | None) -> float | tuple[float, float] | None:

@@ -43,7 +43,7 @@ def check(
     """
     most = None if steps is None else parse.count("--steps", steps)
     with needs_extra("audit", "gmip check"):
-        from gmip.pipeline import check_run
+        from gmip.auditing.recompute import check_run
         from gmip.report import check_words
     with warnings_in_one_line(), stages() as watch:
         more = {} if most is None else {"steps": most}

@@ -75,7 +75,7 @@ def init(
         unused = next((option for option, value in given.items() if value is not None), None)
         if unused is not None:
             raise BadRequest("is for a task file", argument=unused, remedy="name one, such as gmip init task.py ...")
-        from gmip.pipeline.config import TEMPLATE
+        from gmip.auditing.settings import TEMPLATE
 
         _write(file, TEMPLATE)
         print(f"Wrote {path}. Next: gmip audit {shlex.quote(path)}")
@@ -108,8 +108,8 @@ def _write_task(
     recipe: dict[str, str],
 ) -> None:
     with needs_extra("audit", "gmip init"):
+        from gmip.auditing import task_file
         from gmip.errors import GmipError
-        from gmip.pipeline import task_file
         from gmip.tasks import load
     made = task_file.named_model(make_model) if make_model is not None else task_file.guessed_model(Path(str(model)))
     tables = [Path(str(name)) for name in ([data] if data is not None else [members, non_members])]

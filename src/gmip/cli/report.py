@@ -51,7 +51,7 @@ def compare(
     """
     reports = _reports()
     audits = [reports.read_result(path) for path in (first, second)]
-    from gmip.auditing import merged
+    from gmip.auditing.schema import merged
 
     both = merged(*audits)
     written = None if out is None else reports.write_report(both, out)
@@ -71,7 +71,7 @@ def _reports() -> Any:
 
 def _leading(run: RunAudit) -> AttackOutcome:
     """The attack that the answer rests on."""
-    from gmip.auditing.attacker_answers import leading_attack
+    from gmip.auditing.verdict import leading_attack
 
     return leading_attack(run.attacks, run.answers) or run.attacks[0]
 

@@ -347,7 +347,7 @@ def _framework() -> tuple[Any, Any, Any]:
 
 def _read_recipe(path: str) -> Any:
     with needs_extra("audit", "gmip train --recipe"):
-        from gmip.pipeline.recipe_file import read_recipe_file
+        from gmip.tuning.recipe_file import read_recipe_file
     return read_recipe_file(path)
 
 

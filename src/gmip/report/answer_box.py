@@ -6,9 +6,9 @@ from typing import Final
 
 from gmip import _numbers
 from gmip._html import Html, join, tag
-from gmip.auditing.attacker_answers import promise_of
-from gmip.auditing.promises import excludes_nothing
+from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, RunAudit
+from gmip.auditing.verdict import promise_of
 from gmip.report import answer_words, check_words, sentences, verdict_words
 from gmip.report.page import bullets
 

@@ -7,8 +7,7 @@ from typing import Final, Literal, NamedTuple
 from gmip._numbers import count, interval, number, percent, rate, rate_key
 from gmip._validate import listed
 from gmip.attacks.attack_table import ATTACKS
-from gmip.auditing.attacker_answers import exposed_group, promise_of
-from gmip.auditing.promises import excludes_nothing
+from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
@@ -19,6 +18,7 @@ from gmip.auditing.schema import (
     Promise,
     RunAudit,
 )
+from gmip.auditing.verdict import exposed_group, promise_of
 from gmip.report import check_words, verdict_words
 from gmip.vocabulary import Rate
 

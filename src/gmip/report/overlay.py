@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from gmip import _numbers
 from gmip._curves import corners
 from gmip._svg import Role, Series, guessing
-from gmip.auditing.attacker_answers import leading_attack, promise_of
 from gmip.auditing.schema import AttackOutcome, AuditResult, Curve, Promise, RunAudit
+from gmip.auditing.verdict import leading_attack, promise_of
 from gmip.report.verdict_words import curve_name
 
 __all__ = ["Figure", "overview_figure", "run_figure"]

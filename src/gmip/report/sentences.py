@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 from gmip._numbers import count, is_rate, number, percent, rate
 from gmip._validate import listed
-from gmip.auditing.attacker_answers import leading_attack
 from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, LeftOut, RunAudit
+from gmip.auditing.verdict import leading_attack
 from gmip.errors import GmipError
 from gmip.report import answer_words, check_words, verdict_words
 

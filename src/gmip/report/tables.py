@@ -9,9 +9,9 @@ from typing import Any
 
 from gmip import _numbers
 from gmip._validate import listed
-from gmip.auditing.attacker_answers import promise_of
-from gmip.auditing.promises import excludes_nothing
+from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, GroupOutcome, Promise, RunAudit
+from gmip.auditing.verdict import promise_of
 from gmip.report import answer_words, check_words, sentences, verdict_words
 from gmip.report.overlay import Figure
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gmip._numbers import chance, count, interval, number, percent, rate
-from gmip.auditing.promises import excludes_nothing
+from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, Promise, RunAudit, Suspicion, ThreatModel, Verdict
 from gmip.report import check_words
 

@@ -18,8 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from gmip._io import make_folder, read_if_there, sha256, write
 from gmip._validate import did_you_mean, listed
-from gmip.auditing import Candidate, Candidates
-from gmip.auditing.schema import FORMAT, VERSION, AuditResult, RunAudit
+from gmip.auditing.schema import FORMAT, VERSION, AuditResult, Candidate, Candidates, RunAudit
 from gmip.errors import FileError, InvalidArgument
 from gmip.report.html import to_html
 from gmip.report.markdown import to_markdown

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip.auditing import read_columns
+from gmip._tables import read_columns
 from gmip.errors import DataUnavailable, InvalidArgument
 from gmip.tasks.task import Examples
 

@@ -13,7 +13,7 @@ from gmip.errors import GmipWarning
 from gmip.stats.roc import auc
 from gmip.tasks import Task
 from gmip.trace import Trace
-from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, make_task, record_run
+from tests.unit.auditing.faulty_runs import FAULTS, SETTINGS, Fault, make_task, record_run
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from gmip import Gaussian
-from gmip.auditing import attack_outcome, verdict
+from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.schema import AttackOutcome
+from gmip.auditing.verdict import verdict
 from gmip.stats.intervals import RunScores
 
 __all__ = ["CONFIDENCE", "judge", "measured", "scores"]

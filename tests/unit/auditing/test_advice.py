@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gmip import Gaussian, NoisySGD, account
-from gmip.auditing import advise, verdict
-from gmip.auditing.advice import TrainingCommand, ranked
+from gmip.auditing.advice import TrainingCommand, advise, ranked
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way
 from gmip.auditing.schema import AttackerAnswer
+from gmip.auditing.verdict import verdict
 from gmip.cli import main
 from gmip.vocabulary import Rate, Recipe
 from tests.unit.auditing.scored import CONFIDENCE, measured

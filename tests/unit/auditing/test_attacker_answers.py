@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from gmip.accounting.families import Gaussian
-from gmip.auditing.attacker_answers import attacker_answers, leading_attack
+from gmip.auditing.curves import promise
 from gmip.auditing.outcomes import attack_outcome
-from gmip.auditing.promises import promise
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Promise
-from gmip.auditing.verdict import gate, tpr_lower_bounds, verdict
+from gmip.auditing.verdict import attacker_answers, gate, leading_attack, tpr_lower_bounds, verdict
 from gmip.stats import RunScores, mu_lower_bound, noticeable_mu, tie_blocks
 from gmip.vocabulary import Claim, Rate
 

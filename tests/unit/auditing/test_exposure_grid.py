@@ -6,7 +6,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from gmip import NoisySGD, account, calibrate
-from gmip.auditing.exposure_grid import what_if
+from gmip.auditing.advice import what_if
 
 RUN = NoisySGD(dataset_size=600, batch_size=100, num_steps=20, num_params=170, clip_norm=1.0, noise_std=0.01)
 

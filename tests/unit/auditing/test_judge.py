@@ -9,16 +9,10 @@ import numpy as np
 import pytest
 
 from gmip import account
-from gmip.auditing import (
-    AttackFindings,
-    Candidates,
-    Criteria,
-    Scored,
-    given_curve,
-    judge,
-    merged,
-    recorded_evidence,
-)
+from gmip.auditing import Candidates, merged
+from gmip.auditing.curves import given_curve
+from gmip.auditing.judge import Criteria, Scored, judge
+from gmip.auditing.recorded import AttackFindings, recorded_evidence
 from gmip.auditing.schema import RunAudit
 from gmip.report import verdict_words
 from gmip.stats import RunScores, ScoreSet, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound

@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from gmip import Gaussian, NoisySGD, account
-from gmip.auditing import given_curve, predicted, promise, stacked_run
-from gmip.auditing.promises import GRID, all_promises, listed_curve
+from gmip.auditing.curves import GRID, all_promises, given_curve, listed_curve, predicted, promise, stacked_run
 from gmip.auditing.schema import GivenClaim
 from gmip.stats import ExpectedRoc, ScoreSet
 

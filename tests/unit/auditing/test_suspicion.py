@@ -7,7 +7,7 @@ import pytest
 
 from gmip.auditing import audit_scores
 from gmip.auditing.schema import RunFacts
-from gmip.auditing.suspicion import is_turned, suspicion
+from gmip.auditing.verdict import is_turned, suspicion
 from gmip.report.answer_words import headline
 from gmip.report.sentences import cautions, gate
 from gmip.stats import RunScores, pool

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from gmip import Gaussian, NoisySGD, account
-from gmip.auditing import gate, verdict
+from gmip.auditing.verdict import gate, verdict
 from gmip.stats.intervals import RunScores
 from tests.unit.auditing.scored import CONFIDENCE, judge, measured, scores
 

@@ -10,7 +10,6 @@ import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way, WhatIf
-from gmip.auditing.attacker_answers import attacker_answers
 from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
@@ -27,6 +26,7 @@ from gmip.auditing.schema import (
     RunFacts,
     Verdict,
 )
+from gmip.auditing.verdict import attacker_answers
 from gmip.stats.roc import auc, roc_curve, tpr_at_fpr
 from gmip.vocabulary import Rate
 

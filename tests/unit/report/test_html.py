@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gmip._html import readable
 from gmip.accounting.families import Gaussian
-from gmip.auditing import verdict
 from gmip.auditing.schema import Estimate, Exposed
+from gmip.auditing.verdict import verdict
 from gmip.report import to_html
 from tests.unit.report import sample
 from tests.unit.report.page import Page

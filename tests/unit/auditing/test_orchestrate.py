@@ -16,10 +16,10 @@ import gmip
 from gmip.attacks.attack import parties
 from gmip.attacks.glir.glir_attack import GLiR
 from gmip.attacks.loss import Loss
+from gmip.auditing import make_config, run_audit
+from gmip.auditing.attack_runs import choose_candidates
 from gmip.auditing.schema import AuditResult, GivenClaim
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
-from gmip.pipeline import make_config, run_audit
-from gmip.pipeline.attacking import choose_candidates
 from gmip.report.sentences import cautions
 from gmip.report.share import shareable
 from gmip.tasks import Task, load

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -19,7 +18,7 @@ from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
 from gmip.vocabulary import Notion, PrivacyTarget, Rate, Recipe
 
-__all__ = ["TEMPLATE", "AttackConfig", "AuditConfig", "RunConfig", "ShadowConfig", "make_config", "read_yaml"]
+__all__ = ["TEMPLATE", "AttackConfig", "AuditConfig", "RunConfig", "ShadowConfig", "make_config"]
 
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
@@ -217,27 +216,6 @@ def make_config(given: Mapping[str, Any], source: str | None = None) -> AuditCon
         return AuditConfig.model_validate(dict(given))
     except ValidationError as error:
         raise _refusal(error, source) from None
-
-
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The settings in a YAML file, unchecked: `make_config` reads them."""
-    import yaml
-
-    file = Path(path)
-    try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InvalidArgument(f"{file} does not exist", remedy="gmip init writes one") from None
-    except OSError as error:
-        raise InvalidArgument(f"{file} cannot be read ({error.strerror})", remedy="check the path") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        where = " ".join(str(error).split())[:200]
-        raise InvalidArgument(f"{file} is not YAML ({where})", remedy="fix it, or start again with gmip init") from None
-    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-        raise InvalidArgument(
-            f"{file} must hold settings such as 'task: digits', one on each line", remedy="see gmip init"
-        )
-    return dict(given)
 
 
 def _refusal(error: ValidationError, source: str | None) -> InvalidArgument:

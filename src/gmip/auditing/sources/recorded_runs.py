@@ -17,9 +17,9 @@ from gmip._progress import Progress, Watch
 from gmip.accounting.calibrate import with_least_noise
 from gmip.attacks.attack import RunTraits
 from gmip.attacks.signals import released_model
+from gmip.auditing.settings import AuditConfig, RunConfig
+from gmip.auditing.sources.released import released_run
 from gmip.errors import InvalidArgument
-from gmip.pipeline.config import AuditConfig, RunConfig
-from gmip.pipeline.released import released_run
 from gmip.tasks import Task
 from gmip.trace import ModelOptions, Trace
 from gmip.training import count_params, evaluate, initial_model, recipe_of, train

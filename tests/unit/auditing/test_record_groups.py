@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from gmip.auditing.attack_runs import record_groups
 from gmip.errors import InvalidArgument
-from gmip.pipeline.record_groups import record_groups
 from gmip.tasks import Examples, Task
 from gmip.vocabulary import Recipe
 

@@ -7,11 +7,12 @@ import pytest
 import yaml
 
 from gmip import tasks
+from gmip._io import read_yaml
 from gmip.attacks import attack_table
+from gmip.auditing import AuditConfig, make_config
+from gmip.auditing.settings import TEMPLATE
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
-from gmip.pipeline import AuditConfig, make_config, read_yaml
-from gmip.pipeline.config import TEMPLATE
 from gmip.vocabulary import PrivacyTarget, Rate
 
 

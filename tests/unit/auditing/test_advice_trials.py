@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import gmip
+from gmip.auditing import advice_trials
 from gmip.auditing.schema import RunAudit
-from gmip.pipeline import advice_trials
-from gmip.pipeline.audited_runs import AuditedRun, repeat_seed
+from gmip.auditing.sources.recorded_runs import AuditedRun, repeat_seed
 from gmip.trace import Trace
 from gmip.training import evaluate, fit, train
 from gmip.tuning import SearchRecords, search_records
@@ -103,7 +103,7 @@ def test_the_time_limits_what_is_trained(audited: RunAudit, folder: Path, tmp_pa
         return 0.5
 
     monkeypatch.setattr(advice_trials, "train_once", Trainings(train_for))
-    monkeypatch.setattr("gmip.pipeline.advice_trials.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gmip.auditing.advice_trials.time.monotonic", lambda: clock[0])
     nothing = tried(audited, folder, tmp_path / "a", seconds=0.5)
     assert nothing.tried is None and nothing.tried_left_out is not None
     assert "The run as it is was not tried: a training takes about 1 s, more than is left" in nothing.tried_left_out

@@ -18,6 +18,7 @@ from gmip._random import Stream
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import gram
+from gmip.auditing.continuity import continuity
 from gmip.auditing.run_check import (
     LEVEL,
     SHARE,
@@ -33,7 +34,6 @@ from gmip.auditing.run_check import (
 from gmip.auditing.sampled_check import SampledStep, judge_sampled
 from gmip.auditing.schema import BeyondReach, CheckFinding, CheckOutcome, CheckStatus, RunCheck
 from gmip.errors import GmipWarning, InvalidArgument
-from gmip.pipeline.continuity import continuity
 from gmip.stats.inclusions import contradiction
 from gmip.tasks import Task, load
 from gmip.trace import Header, Step, StepInfo, Trace

@@ -7,35 +7,47 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from gmip import _validate as check
 from gmip._progress import Progress, Watch
 from gmip._random import Stream
+from gmip._tables import SUFFIXES, read_columns
+from gmip.accounting.individual import GradientNorms
 from gmip.attacks import attack_table
 from gmip.attacks.attack import NEEDS, Attack, Attacker, parties
+from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
+from gmip.attacks.signals import run_model
 from gmip.attacks.work import Budget
-from gmip.auditing import AttackFindings, Scored
+from gmip.auditing.judge import Scored
+from gmip.auditing.outcomes import Groups
+from gmip.auditing.recorded import AttackFindings
 from gmip.auditing.schema import LeftOut
+from gmip.auditing.settings import AttackConfig, AuditConfig
+from gmip.auditing.sources.recorded_runs import AuditedRun
 from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
-from gmip.pipeline.audited_runs import AuditedRun
-from gmip.pipeline.config import AttackConfig, AuditConfig
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.store import Entry, Store
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace, fingerprint
 
 __all__ = [
+    "RecordGroups",
     "check_attacks",
     "choose_candidates",
     "default_attacks",
     "make_attacks",
+    "own_norms",
+    "record_groups",
     "run_attacks",
     "scored_entry",
     "scored_of",
@@ -305,3 +317,135 @@ def scored_of(entry: Entry) -> Scored:
     )
     said = tuple(fields["warnings"])
     return Scored(scores=scores, seconds=fields["seconds"], warnings=said, budget=fields["budget"])
+
+
+# -- how large the gradients of single records were along a run -------------------------------------------------------
+
+
+_ROUNDING = 1.0 + 1.0e-5  # single precision, on the safe side
+
+
+def own_norms(
+    task: Task, trace: Trace, ids: NDArray[np.int64], folder: Path, begin: Callable[[], Progress]
+) -> GradientNorms | None:
+    """Of records of the task's pool, at the parameters of every step; None where the trace does not tell: no noise, no
+    clipping, or steps or parameters that were not recorded. What `folder` already holds is not computed again;
+    `begin` is called if something has to be."""
+    header, clip_norm = trace.header, trace.header.clip_norm
+    noisy = trace.num_steps > 0 and all(info.noise_std > 0.0 for info in trace.infos)
+    whole = len(trace) == trace.num_steps and header.recorded_params == header.num_params
+    if not noisy or not whole or clip_norm is None:
+        return None
+    key = {"trace": trace.fingerprint, "candidates": fingerprint(ids)}
+    found = Store(folder, "own-norms").compute(key, lambda: _norms(task, trace, ids, clip_norm, begin()))
+    return GradientNorms(**found.arrays)
+
+
+def _norms(task: Task, trace: Trace, ids: NDArray[np.int64], clip_norm: float, progress: Progress) -> Entry:
+    gradients = PerExampleGradients.for_trace(run_model(task, trace), task.loss, trace.header, dtype=torch.float32)
+    records = task.pool[ids]
+    largest, squares = np.zeros(len(ids)), np.zeros(len(ids))
+    for done, step in enumerate(trace):
+        norms = np.empty(len(ids))
+        for rows, pieces in gradients.at(np.array(step.parameters)).pieces(records):
+            total = torch.stack([piece.squared_norms() for piece in pieces]).sum(0)
+            norms[rows] = np.minimum(total.sqrt().cpu().numpy() * _ROUNDING, clip_norm)
+        largest = np.maximum(largest, norms)
+        squares += ((norms + clip_norm) / (step.info.divisor * step.info.noise_std)) ** 2
+        progress(done + 1, len(trace))
+    return Entry({"largest": largest, "replaced": np.sqrt(squares)})
+
+
+# -- to which group a record belongs ----------------------------------------------------------------------------------
+
+
+CLASS: Final = "class"
+_MOST: Final = 1000
+_UNKNOWN: Final = "(not known)"
+
+
+@dataclass(frozen=True, eq=False)
+class RecordGroups:
+    """What the groups are, and of each record of the pool, shape (n,), the place of its group in `names`."""
+
+    name: str
+    codes: NDArray[np.intp]
+    names: tuple[str, ...]
+
+    def of(self, ids: NDArray[Any]) -> Groups:
+        """The groups of the records with these ids; only those that they belong to."""
+        found, codes = np.unique(self.codes[ids], return_inverse=True)
+        return Groups(codes.astype(np.intp), tuple(self.names[code] for code in found.tolist()))
+
+
+def record_groups(task: Task, wanted: str | None) -> RecordGroups | None:
+    """By a name in `task.groups`, "class", or a file with columns id and group; None: the first of the task's groups,
+    else its classes, else there are none."""
+    if wanted is None:
+        first = next(iter(task.groups), None)
+        return _classes(task) if first is None else _coded(first, [str(cell) for cell in task.groups[first]])
+    if wanted in task.groups:
+        return _coded(wanted, [str(cell) for cell in task.groups[wanted]])
+    if wanted == CLASS:
+        found = _classes(task)
+        if found is None:
+            raise InvalidArgument(
+                f"needs classes, and the targets of task {task.name!r} are none", argument="group_by", value=wanted
+            )
+        return found
+    if Path(wanted).suffix.lower() in SUFFIXES:
+        return _from_file(task, Path(wanted).expanduser())
+    known = [*task.groups, CLASS]
+    raise InvalidArgument(
+        f"is not among the groups of task {task.name!r}{check.did_you_mean(wanted, known)}",
+        argument="group_by",
+        value=wanted,
+        remedy=f"pass {' or '.join(map(repr, known))}, or a file with columns id and group",
+    )
+
+
+def _classes(task: Task) -> RecordGroups | None:
+    """The class of each record, where the task has classes."""
+    targets = task.pool.targets.detach().cpu().numpy()
+    if targets.ndim != 1 or targets.dtype.kind not in "iub":
+        return None
+    names, codes = np.unique(targets, return_inverse=True)
+    if not 2 <= names.size <= _MOST:
+        return None
+    return RecordGroups(CLASS, codes.astype(np.intp), tuple(map(str, names.tolist())))
+
+
+def _coded(name: str, texts: Sequence[str]) -> RecordGroups:
+    names, codes = np.unique(np.array(texts, dtype=np.str_), return_inverse=True)
+    if names.size > _MOST:
+        raise InvalidArgument(
+            f"has {names.size:,} different groups under {name!r}",
+            argument="groups",
+            remedy=f"name at most {_MOST:,} groups, not records",
+        )
+    return RecordGroups(name, codes.astype(np.intp), tuple(text or "(empty)" for text in names.tolist()))
+
+
+def _from_file(task: Task, path: Path) -> RecordGroups:
+    table = read_columns(path)
+    lower = {name.strip().lower(): name for name in table}
+    if "id" not in lower or len(table) < 2:
+        raise InvalidArgument(
+            f"{path} needs columns id (row of the pool) and group; it has {check.listed(list(table)[:12])}",
+            argument="group_by",
+        )
+    column = lower.get("group") or next(name for name in table if name != lower["id"])
+    texts = [_UNKNOWN] * len(task.pool)
+    for cell, text in zip(table[lower["id"]], table[column], strict=True):
+        try:
+            row = int(str(cell))
+        except ValueError:
+            row = -1
+        if not 0 <= row < len(texts):
+            raise InvalidArgument(
+                f"{path} has the id {str(cell)[:40]!r}, and the pool has rows 0 to {len(texts) - 1}",
+                argument="group_by",
+                remedy="write rows of the task's pool",
+            )
+        texts[row] = str(text)
+    return _coded(column, texts)

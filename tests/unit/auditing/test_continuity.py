@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
+from gmip.auditing.continuity import continuity
 from gmip.errors import GmipWarning
-from gmip.pipeline.continuity import continuity
 from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training import record
-from tests.unit.pipeline.faulty_runs import make_task
+from tests.unit.auditing.faulty_runs import make_task
 
 STEPS = 5
 LAYERS = ("0.weight", "0.bias", "2.weight", "2.bias")

@@ -12,7 +12,7 @@ import torch
 import gmip
 from gmip._progress import Progress, silent
 from gmip.accounting.individual import mu_by_noise
-from gmip.pipeline.own_gradients import own_norms
+from gmip.auditing.attack_runs import own_norms
 from gmip.report.sentences import individual
 from gmip.tasks import Task, load
 from gmip.trace import Trace
@@ -60,7 +60,7 @@ def test_norms_are_autograds(task: Task, run: Path, tmp_path: Path) -> None:
 
 
 def test_in_results_and_tables(task: Task, run: Path, tmp_path: Path) -> None:
-    from gmip.pipeline import make_config, run_audit
+    from gmip.auditing import make_config, run_audit
     from gmip.report import write_report
 
     config = make_config({"task": "digits", "runs": [str(run)], "attacks": ["loss"], "seed": 0, "out": str(tmp_path)})
@@ -94,7 +94,7 @@ def test_an_audit_does_without_gradients_that_cannot_be_computed(
     def fails(*args: object, **options: object) -> None:
         raise gmip.UnsupportedModel("No record has a gradient of its own")
 
-    monkeypatch.setattr("gmip.pipeline.orchestrate.own_norms", fails)
+    monkeypatch.setattr("gmip.auditing.run_audits.own_norms", fails)
     (one,) = gmip.audit(task, runs=[run], attacks=["loss"], seed=0).runs
     assert one.individual is None and "Own mus by noise alone are not known: No record" in one.warnings[-1]
 

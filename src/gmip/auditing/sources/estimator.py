@@ -10,28 +10,81 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, softmax
 
 from gmip import _validate as check
 from gmip._progress import Watch, silent
 from gmip._random import Stream
 from gmip.attacks import attack_table
 from gmip.attacks.released import decode_optimum
-from gmip.auditing import (
-    About,
-    AuditResult,
-    Claim,
-    ScoreTable,
-    Standards,
-    audit_score_table,
-    prediction_scores,
-)
-from gmip.auditing.schema import LeftOut, RunFacts
+from gmip.auditing.prediction_audit import prediction_scores
+from gmip.auditing.schema import AuditResult, LeftOut, RunFacts
+from gmip.auditing.score_audit import Claim, Standards, audit_score_table
+from gmip.auditing.score_table import About, ScoreTable
 from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel import Workers, compute
-from gmip.pipeline.linear_optimum import LinearOptimum, linear_optimum
 from gmip.vocabulary import RateLike
 
-__all__ = ["audit_estimator"]
+__all__ = [
+    "LinearOptimum",
+    "audit_estimator",
+    "linear_optimum",
+]
+
+
+# -- linear models whose weights are an optimum that is known ---------------------------------------------------------
+
+
+class LinearOptimum(NamedTuple):
+    """Gradients of the records' losses at the weights, shape (n, d), and of the penalty, shape (d,), which the members'
+    mean gradient cancels."""
+
+    gradients: Array
+    penalty_gradient: Array
+
+
+def linear_optimum(model: Any, X: Any, y: NDArray[Any], members: int) -> LinearOptimum | None:
+    """None where the optimum is not known: not a linear model of scikit-learn with an L2 penalty, or weighted classes.
+
+    LogisticRegression minimises C sum loss + |w|^2/2 (so l2 = 1/(C N) on the mean), Ridge the sum of squared errors
+    + alpha |w|^2; neither penalises the intercept.
+    """
+    for step in getattr(model, "steps", [("", model)])[:-1]:
+        X = step[1].transform(X)
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    inputs = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+    weights = getattr(last, "coef_", None)
+    if weights is None or getattr(last, "class_weight", None) is not None or not hasattr(last, "intercept_"):
+        return None
+    rows = np.column_stack([inputs, np.ones(len(inputs))]) if last.fit_intercept else inputs
+    coef = np.atleast_2d(np.asarray(weights, dtype=np.float64))
+    flat = np.column_stack([coef, np.zeros(len(coef))]) if last.fit_intercept else coef
+    outputs = inputs @ coef.T + np.asarray(last.intercept_, dtype=np.float64)
+    kind = type(last).__name__
+    if kind == "LogisticRegression" and getattr(last, "penalty", "l2") in ("l2", "deprecated"):
+        if getattr(last, "l1_ratio", None):
+            return None
+        errors = _class_errors(outputs, y, last.classes_)
+        return LinearOptimum(_outer(errors, rows), (flat / (last.C * members)).reshape(-1))
+    if kind == "Ridge" and np.ndim(last.alpha) == 0 and y.dtype.kind == "f":
+        errors = 2.0 * (outputs - y[:, None])
+        return LinearOptimum(_outer(errors, rows), (2.0 * last.alpha / members * flat).reshape(-1))
+    return None
+
+
+def _class_errors(outputs: Array, y: NDArray[Any], classes: NDArray[Any]) -> Array:
+    """Derivative of the loss by the outputs: one for two classes, else one for each."""
+    if outputs.shape[1] == 1:
+        return np.asarray(expit(outputs) - (y == classes[1])[:, None])
+    return np.asarray(softmax(outputs, axis=1) - (y[:, None] == classes[None, :]))
+
+
+def _outer(errors: Array, rows: Array) -> Array:
+    return np.asarray(np.einsum("nk,nd->nkd", errors, rows).reshape(len(rows), -1))
+
+
+# -- estimators of scikit-learn's kind --------------------------------------------------------------------------------
+
 
 Array = NDArray[np.float64]
 _DECODE: Final = "optimum-decode"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gmip.auditing import Scored
-from gmip.pipeline.attacking import scored_entry, scored_of
+from gmip.auditing.attack_runs import scored_entry, scored_of
+from gmip.auditing.judge import Scored
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.store import Store
 

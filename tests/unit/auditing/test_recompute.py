@@ -15,13 +15,13 @@ import torch
 from torch import nn
 
 import gmip
+from gmip.auditing import check_run
 from gmip.auditing.schema import BeyondReach, RunCheck
 from gmip.errors import InvalidArgument, TraceMismatch
-from gmip.pipeline import check_run
 from gmip.report.check_words import headline, sentence
 from gmip.tasks import Task
 from gmip.trace import Trace
-from tests.unit.pipeline.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
+from tests.unit.auditing.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
 
 NOISY, PLAIN = SETTINGS["full, noise"], SETTINGS["mini-batches"]
 POISSON = Setting(sampling="poisson", batch_size=30, noise_std=0.005)

@@ -18,8 +18,8 @@ from gmip._progress import Progress
 from gmip.auditing.advice import ranked
 from gmip.auditing.advice_schema import Advice, TriedAccuracy
 from gmip.auditing.schema import RunAudit
+from gmip.auditing.sources.recorded_runs import AuditedRun, repeat_seed
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
-from gmip.pipeline.audited_runs import AuditedRun, repeat_seed
 from gmip.store import Store
 from gmip.tasks import Task
 from gmip.training import recipe_of

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from gmip._io import sha256
+from gmip.auditing.settings import RunConfig
 from gmip.errors import GmipError, InvalidArgument
-from gmip.pipeline.config import RunConfig
 from gmip.tasks import Task
 from gmip.tasks.records import RecordTable, read_record_table
 from gmip.trace import Header, ParameterSpec, Provenance, Trace, TraceWriter

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from gmip import Recipe, Task
+from gmip.auditing.settings import RunConfig
+from gmip.auditing.sources.released import released_run
 from gmip.errors import InvalidArgument
-from gmip.pipeline.config import RunConfig
-from gmip.pipeline.released import released_run
 from gmip.tasks import Examples
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gmip import _validate as check
+from gmip._io import read_yaml
 from gmip.errors import InvalidArgument
-from gmip.pipeline.config import read_yaml
 from gmip.tuning.least_noise import calibrated, exposure
 from gmip.vocabulary import PrivacyTarget, Recipe
 

@@ -14,23 +14,24 @@ from typing import Any, Final
 
 from gmip._io import hold_folder, make_folder
 from gmip._progress import Watch, silent
-from gmip.auditing import (
-    AuditResult,
-    Criteria,
-    OwnNorms,
-    given_curve,
-    judge,
-    recorded_evidence,
+from gmip.auditing.advice_trials import try_advice
+from gmip.auditing.attack_runs import (
+    check_attacks,
+    choose_candidates,
+    default_attacks,
+    make_attacks,
+    own_norms,
+    record_groups,
+    run_attacks,
 )
-from gmip.auditing.schema import Provenance
+from gmip.auditing.curves import OwnNorms, given_curve
+from gmip.auditing.judge import Criteria, judge
+from gmip.auditing.recompute import check_run
+from gmip.auditing.recorded import recorded_evidence
+from gmip.auditing.schema import AuditResult, Provenance
+from gmip.auditing.settings import AuditConfig, make_config
+from gmip.auditing.sources.recorded_runs import AuditedRun, audit_seed, make_runs
 from gmip.errors import FileError, InvalidArgument, UnsupportedModel
-from gmip.pipeline.advice_trials import try_advice
-from gmip.pipeline.attacking import check_attacks, choose_candidates, default_attacks, make_attacks, run_attacks
-from gmip.pipeline.audited_runs import AuditedRun, audit_seed, make_runs
-from gmip.pipeline.config import AuditConfig, make_config
-from gmip.pipeline.own_gradients import own_norms
-from gmip.pipeline.recompute import check_run
-from gmip.pipeline.record_groups import record_groups
 from gmip.tasks import Task, load
 from gmip.training.models import usable_device
 

@@ -1,4 +1,4 @@
-"""Files of scores and predictions: CSV, JSON lines, Parquet. Nothing is executed or unpickled."""
+"""Tables in files: CSV, JSON lines, Parquet. Nothing is executed or unpickled."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ import functools
 import gc
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
 from gmip._io import reading
-from gmip.auditing.prediction_table import builder_for, table_from_columns
-from gmip.auditing.score_table import ScoreTable
 from gmip.errors import FileError, InvalidArgument
 
-__all__ = ["SUFFIXES", "read_columns", "read_scores"]
+__all__ = ["SUFFIXES", "in_file", "is_parquet", "pieces", "read_columns"]
 
 _CSV, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson"), (".parquet", ".pq")
 SUFFIXES: Final = (".csv", ".tsv", *_JSON, *_PARQUET)
@@ -28,38 +26,42 @@ _LONGEST_LINE: Final = 2**20  # characters of text that are read at once; what a
 _CHUNK: Final = 65_536  # records that are held as text
 
 
-def read_scores(
-    path: Path, columns: Mapping[str, str | Sequence[str]] | None = None, attacks: Sequence[str] | None = None
-) -> ScoreTable:
-    """The scores in a file, or those of attacks on the predictions in it; arguments as in `builder_for`.
-
-    What is wrong is one sentence that names the file."""
-    with _readable(path):
-        if path.suffix.lower() in _PARQUET:
-            return table_from_columns(_parquet(path), columns, attacks)
-        return _read(path, columns, attacks)
-
-
 def read_columns(path: Path) -> dict[str, Sequence[Any] | NDArray[Any]]:
     """Every column of a file, by name: text of CSV, what JSON and Parquet hold. Errors name the file."""
-    with _readable(path):
-        if path.suffix.lower() in _PARQUET:
+    with in_file(path):
+        if is_parquet(path):
             return dict(_parquet(path))
         found: dict[str, list[Any]] = {}
-        with path.open(encoding="utf-8-sig", newline="") as file, _no_garbage_collection():
-            for names, rows in _records(path)(file):
-                repeated = next((name for name in names if names.count(name) > 1), None)
-                if repeated is not None:
-                    raise InvalidArgument(f"The file has two columns {repeated!r}", remedy="rename one of them")
-                for place, name in enumerate(names):
-                    found.setdefault(name, []).extend(row[place] for row in rows)
-        if not found:
-            raise _empty()
+        for names, columns in pieces(path):
+            repeated = next((name for name in names if names.count(name) > 1), None)
+            if repeated is not None:
+                raise InvalidArgument(f"The file has two columns {repeated!r}", remedy="rename one of them")
+            for name, cells in columns.items():
+                found.setdefault(name, []).extend(cells)
         return dict(found)
 
 
+def is_parquet(path: Path) -> bool:
+    """Whether a file is read as a whole, not in pieces."""
+    return path.suffix.lower() in _PARQUET
+
+
+def pieces(path: Path) -> Iterator[tuple[list[str], dict[str, Sequence[Any]]]]:
+    """The names of the columns of a text file and some thousand records, column by column, again and again. Read them
+    within `in_file`, which words the errors."""
+    some = False
+    with path.open(encoding="utf-8-sig", newline="") as file, _no_garbage_collection():
+        for names, rows in (_json_lines if path.suffix.lower() in _JSON else _csv_records)(file):
+            some = True
+            yield names, dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    if not some:
+        raise InvalidArgument(
+            "The file is empty", remedy="write a line of column names, and a record on each line below"
+        )
+
+
 @contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def in_file(path: Path) -> Iterator[None]:
     """What is wrong with a file is one sentence that names it."""
     with reading(path):
         if path.suffix.lower() not in (*_CSV, *_JSON, *_PARQUET):
@@ -80,28 +82,6 @@ def _readable(path: Path) -> Iterator[None]:
             raise type(error)(f"{path}: {error.problem}", remedy=error.remedy) from None
         except UnicodeDecodeError:
             raise InvalidArgument(f"{path} is not text in UTF-8", remedy="save it as UTF-8") from None
-
-
-def _records(path: Path) -> Callable[[Any], Iterator[tuple[list[str], list[Sequence[Any]]]]]:
-    return _json_lines if path.suffix.lower() in _JSON else _csv_records
-
-
-def _read(path: Path, columns: Mapping[str, str | Sequence[str]] | None, attacks: Sequence[str] | None) -> ScoreTable:
-    builder: Any = None
-    with path.open(encoding="utf-8-sig", newline="") as file, _no_garbage_collection():
-        for names, rows in _records(path)(file):
-            if builder is None:
-                builder = builder_for(names, columns, attacks)
-            cells = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
-            builder.add({name: cells[name] for name in builder.columns.all()})
-    if builder is None:
-        raise _empty()
-    table: ScoreTable = builder.table()
-    return table
-
-
-def _empty() -> InvalidArgument:
-    return InvalidArgument("The file is empty", remedy="write a line of column names, and a record on each line below")
 
 
 @contextlib.contextmanager

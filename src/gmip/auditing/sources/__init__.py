@@ -1,0 +1,1 @@
+"""Sources: what can be audited, each of which yields the same `Evidence`."""
