@@ -19,6 +19,7 @@ from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
 
 __all__ = [
+    "LEAST_LOG",
     "OFFLINE_SCALE",
     "Answers",
     "Form",
@@ -189,7 +190,7 @@ def finite_range(parts: Iterable[NDArray[Any]]) -> tuple[float, float]:
 
 Array = NDArray[np.float64]
 Form = Literal["losses", "errors", "label probabilities", "probabilities", "logits"]
-_LEAST: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
+LEAST_LOG: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
 _SUM_ERROR: Final = 0.02  # by which rounded probabilities of a record may miss 1
 _VOTES: Final = 1.0e-5  # probabilities of 0 and 1 and none nearer to them than this are shares of votes
 
@@ -245,7 +246,7 @@ def read_answers(form: Form, values: Array, labels: NDArray[np.intp] | None) -> 
         _check_probabilities(values)
         with np.errstate(divide="ignore"):
             logs = np.log(values)
-            return Answers(np.maximum(logs, _LEAST), logs - np.log1p(-values))
+            return Answers(np.maximum(logs, LEAST_LOG), logs - np.log1p(-values))
     if form == "probabilities":
         _check_probabilities(values)
         total = values.sum(axis=1)
@@ -256,7 +257,7 @@ def read_answers(form: Form, values: Array, labels: NDArray[np.intp] | None) -> 
                 remedy="pass the probabilities of all classes, or name the columns as logits",
             )
         with np.errstate(divide="ignore"):
-            logs = np.maximum(np.log(values), _LEAST)
+            logs = np.maximum(np.log(values), LEAST_LOG)
     else:
         logs = values - logsumexp(values, axis=1, keepdims=True)
     if labels is None:
@@ -337,7 +338,7 @@ def _alone(model: Answers) -> list[Signal]:
 def _modified_entropy(log_p: Array, p: Array, own: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Array:
     """-(1 - p_y) log p_y - sum over the other classes of p log(1 - p): Song and Mittal 2021, equation 5."""
     with np.errstate(divide="ignore"):
-        rest = p * np.maximum(np.log1p(-p), _LEAST)
+        rest = p * np.maximum(np.log1p(-p), LEAST_LOG)
     rest[own] = 0.0
     return np.asarray(-(1.0 - p[own]) * log_p - rest.sum(axis=1))
 

@@ -61,7 +61,7 @@ class Attack(ABC):
 
     @property
     def holds_list(self) -> bool:
-        """Whether the attacker uses a list that contains members: an audit then takes the promise for such a one."""
+        """Whether the attacker uses a list that contains members: an audit then takes the guarantee for such a one."""
         return "list" in self.needs
 
     def run(

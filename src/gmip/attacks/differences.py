@@ -17,7 +17,7 @@ from gmip.attacks.glir.published_step import View
 from gmip.attacks.glir.scoring import glir_scores
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
-from gmip.attacks.step_vectors import Collected, collect, unclipped
+from gmip.attacks.step_vectors import StepVectors, collect, unclipped
 from gmip.errors import GmipWarning
 from gmip.stats import ScoreSet
 from gmip.stats.scores import Fact
@@ -98,7 +98,7 @@ class Differences(Attack):
         full: bool,
         progress: Progress,
     ) -> Iterator[View]:
-        before: Collected | None = None
+        before: StepVectors | None = None
         for done, step in enumerate(steps):
             found = self._collected(gradients, who, step)
             if before is not None:
@@ -106,7 +106,7 @@ class Differences(Attack):
             before = found
             progress(done + 1, len(steps))
 
-    def _collected(self, gradients: PerExampleGradients, who: Parties, step: Step) -> Collected:
+    def _collected(self, gradients: PerExampleGradients, who: Parties, step: Step) -> StepVectors:
         """In the same coordinates at every step."""
         projection = _DIMENSIONS if gradients.num_params > _DIMENSIONS else None
         return collect(
@@ -120,7 +120,7 @@ class Differences(Attack):
         )
 
 
-def _difference(trace: Trace, step: Step, before: Collected, after: Collected, *, full: bool) -> View:
+def _difference(trace: Trace, step: Step, before: StepVectors, after: StepVectors, *, full: bool) -> View:
     header, info = trace.header, step.info
     n = header.batch_size if header.sampling == "poisson" else info.batch_size
     scale = info.divisor / n

@@ -796,7 +796,7 @@ class PerExampleGradients:
 
     @property
     def device(self) -> torch.device:
-        """Of the model; gradients are computed there."""
+        """Where the model is; gradients are computed there."""
         return next(self._model.parameters()).device
 
 

@@ -42,11 +42,11 @@ _SHOWN_EVERY: Final = 50
 class Seed(Attack):
     """Tries the seeds that people choose, and compares the initial weights that they give with the published ones.
 
-    Of a run of `gmip train` the seed determines members, batches, weights and noise. The parameters before the first
-    step are published; who finds the seed that gives them knows the members, whatever the noise. A seed that gmip draws
-    itself has 63 bits and is not found. Members of the split of the seed score 1 and all others 0; all 0 if none was
-    found. Where members have a seed of their own (`split_seed`, as of `gmip tune`), that one is asked for instead: no
-    weights tell it, but among so few splits the true one stands out, because its members' losses are lower.
+    The seed of a run of `gmip train` determines its members, batches, weights and noise. The parameters before the
+    first step are published; who finds the seed that gives them knows the members, whatever the noise. A seed that gmip
+    draws itself has 63 bits and is not found. Members of the split of the seed score 1 and all others 0; all 0 if none
+    was found. Where members have a seed of their own (`split_seed`, as of `gmip tune`), that one is asked for instead:
+    no weights tell it, but among so few splits the true one stands out, because its members' losses are lower.
 
     Parameters
     ----------

@@ -294,11 +294,11 @@ class Membership:
         return np.sort(ShadowStream.FILL.rng(self.seed, index).choice(len(self.filling), missing, replace=False))
 
     def training_seed(self, index: int) -> int:
-        """Of initial weights, batches and noise."""
+        """The seed of initial weights, batches and noise."""
         return ShadowStream.TRAINING.torch_seed(self.seed, index)
 
     def signal_seed(self, index: int) -> int:
-        """Of torch's generator while a signal is computed."""
+        """The seed of torch's generator while a signal is computed."""
         return ShadowStream.SIGNAL.torch_seed(self.seed, index)
 
     @property

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip.attacks.arrays import (
+    LEAST_LOG,
     OFFLINE_SCALE,
     LogMean,
     Moments,
@@ -38,15 +39,15 @@ from gmip.trace import Trace
 __all__ = [
     "RMIA",
     "LiRA",
-    "Seen",
+    "ModelAnswers",
     "ShadowAttack",
-    "twins",
+    "matched_membership",
 ]
 
 Array = NDArray[np.float64]
 
 
-class Seen(NamedTuple):
+class ModelAnswers(NamedTuple):
     """What the released model and its shadow models say.
 
     Candidates are in the order of their ids, so that nothing depends on the order in which they were asked about.
@@ -66,9 +67,9 @@ class Seen(NamedTuple):
     shadows: ShadowSet
 
 
-def twins(inside: NDArray[np.bool_], population: int) -> NDArray[np.bool_]:
-    """For each population record the membership of a candidate, shape (population,): models of which it is compared as
-    many as of candidates, since a mean over more of them would vary less."""
+def matched_membership(inside: NDArray[np.bool_], population: int) -> NDArray[np.bool_]:
+    """The membership of a candidate for each population record, shape (population,): it is compared with as many models
+    as a candidate is, since a mean over more of them would vary less."""
     return inside[np.arange(population) % len(inside)]
 
 
@@ -89,13 +90,13 @@ class ShadowAttack(Attack):
     def signals(self) -> tuple[Signal, ...]:
         """What it asks of each shadow model."""
 
-    def _seen(self, task: Task, trace: Trace, who: Parties, signal: Confidence, work: Work) -> Seen:
+    def _model_answers(self, task: Task, trace: Trace, who: Parties, signal: Confidence, work: Work) -> ModelAnswers:
         """The released model is evaluated first: what is wrong with it is said before anything is trained."""
         ids = np.sort(who.ids)
         model = released_model(task, trace, device=self.device)
         own = signal(task, model, task.pool[ids])
         models = self._models(task, trace, ids, who.background, signal, work)
-        return Seen(who.ids, np.searchsorted(ids, who.ids), own, signal(task, model, models.population), models)
+        return ModelAnswers(who.ids, np.searchsorted(ids, who.ids), own, signal(task, model, models.population), models)
 
     def _models(
         self, task: Task, trace: Trace, ids: NDArray[np.int64], background: Examples, signal: Signal, work: Work
@@ -196,7 +197,7 @@ class LiRA(ShadowAttack):
 
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
         signal = Confidence(self.augmentations)
-        found = self._seen(task, trace, who, signal, progress)
+        found = self._model_answers(task, trace, who, signal, progress)
         low, high = finite_range(chain([found.candidates], (m.signal(signal.key)[0] for m in found.shadows)))
         phi = self._views(found.candidates, low, high)
         inside, outside = Moments(phi.shape), Moments(phi.shape)
@@ -230,7 +231,7 @@ class LiRA(ShadowAttack):
             cut_short=self._cut_short(found.shadows),
         )
 
-    def _standardised(self, found: Seen, signal: Confidence) -> tuple[Array, Array]:
+    def _standardised(self, found: ModelAnswers, signal: Confidence) -> tuple[Array, Array]:
         """Scores of the candidates and of the population records, all standardised alike."""
         c, z = len(found.candidates), len(found.population)
         released = np.concatenate([found.candidates, found.population])
@@ -242,7 +243,7 @@ class LiRA(ShadowAttack):
             own, others = model.signal(signal.key)
             assert others is not None
             values = self._views(np.concatenate([own, others]), low, high)
-            outside.add(values, ~np.concatenate([model.inside, twins(model.inside, z)]))
+            outside.add(values, ~np.concatenate([model.inside, matched_membership(model.inside, z)]))
         above = standardised(phi, outside, self.variance)
         return above[:c], above[c:]
 
@@ -252,9 +253,6 @@ class LiRA(ShadowAttack):
 
 
 # -- rmia -------------------------------------------------------------------------------------------------------------
-
-
-_LEAST: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,7 +297,7 @@ class RMIA(ShadowAttack):
 
     def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
         signal = Confidence()
-        found = self._seen(task, trace, who, signal, progress)
+        found = self._model_answers(task, trace, who, signal, progress)
         c, z = len(found.candidates), len(found.population)
         inside, outside, others = LogMean(c), LogMean(c), LogMean(z)
         for model in found.shadows:
@@ -308,7 +306,7 @@ class RMIA(ShadowAttack):
             inside.add(log_p, model.inside)
             outside.add(log_p, ~model.inside)
             if part[1] is not None and z:
-                others.add(_log_p(part[1]), ~twins(model.inside, z))
+                others.add(_log_p(part[1]), ~matched_membership(model.inside, z))
         for count, is_inside in ([(inside.count, True)] if self.online else []) + [(outside.count, False)]:
             self._check_counts(
                 found.shadows.candidates, count, inside=is_inside, needed=1, spread=False, online=self.online
@@ -332,4 +330,4 @@ class RMIA(ShadowAttack):
 
 def _log_p(phi: NDArray[Any]) -> Array:
     """log p of the records as they are, shape (c,)."""
-    return np.maximum(log_probabilities(phi[:, 0]), _LEAST)
+    return np.maximum(log_probabilities(phi[:, 0]), LEAST_LOG)

@@ -26,10 +26,10 @@ from gmip.trace import Step, Trace
 
 __all__ = [
     "ROUTES",
-    "Collected",
     "Projection",
     "Published",
     "Route",
+    "StepVectors",
     "collect",
     "compress",
     "estimated_growth",
@@ -69,7 +69,7 @@ class Published(Protocol):
     def gradient(self) -> NDArray[np.floating]: ...
 
 
-class Collected(NamedTuple):
+class StepVectors(NamedTuple):
     """Gradients of all examples, and the published mean, in D' coordinates. float64.
 
     Attributes
@@ -99,7 +99,7 @@ def collect(
     seed: int = 0,
     memory_limit: float | str | None = None,
     route: Route | None = None,
-) -> Collected:
+) -> StepVectors:
     """The vectors of a step, or, for several steps, those of all of them stacked into one.
 
     Parameters
@@ -121,7 +121,7 @@ def collect(
         total = inner_products(gradients, several, background, candidates, memory_limit=limit)
         points, m = compress(total), len(background)
         extra = len(several) * gradients.num_params - points.shape[1]
-        return Collected(points[:m], points[m:-1], points[-1], extra, "gram")
+        return StepVectors(points[:m], points[m:-1], points[-1], extra, "gram")
     gradients = gradients.within(limit // _WORKING)
     project = Projection(gradients.num_params, projection, seed=seed) if projection is not None else None
     return _by_rows(gradients, several, means, background, candidates, project)
@@ -188,7 +188,7 @@ def _by_rows(
     background: Examples,
     candidates: Examples,
     project: Projection | None,
-) -> Collected:
+) -> StepVectors:
     width = gradients.num_params if project is None else project.dims
     parts = [torch.empty(len(group), len(steps) * width, dtype=torch.float64) for group in (background, candidates)]
     rescale = None if project is None else torch.from_numpy(1.0 / project.row_norms)
@@ -208,7 +208,7 @@ def _by_rows(
                 first += len(chunk)
                 del chunk  # before the next one is made
     route: Route = "materialise" if project is None else "projection"
-    return Collected(parts[0].numpy(), parts[1].numpy(), mean.numpy(), 0, route)
+    return StepVectors(parts[0].numpy(), parts[1].numpy(), mean.numpy(), 0, route)
 
 
 def inner_products(
@@ -278,9 +278,9 @@ def gram(
 
     Guarantees
     ----------
-    Of a linear layer only its inputs and the errors sent back to it are held, never its gradients; of other layers, and
-    of linear layers that see long sequences, the gradients. Sums are float64. Examples whose gradients do not fit into
-    memory_limit are computed again for every block of others that does; the result is the same up to rounding.
+    A linear layer has only its inputs and the errors sent back to it held, never its gradients; other layers, and
+    linear layers that see long sequences, have their gradients held. Sums are float64. Examples whose gradients do not
+    fit into memory_limit are computed again for every block of others that does; the result is the same up to rounding.
     """
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
     sets = [examples] if isinstance(examples, Examples) else list(examples)
@@ -336,7 +336,7 @@ def _fill_block(
 ) -> int:
     """Fills the rows and columns of the examples from `start` on that fit into `room`; returns the first that did not.
 
-    Those that fit are held; the examples after them pass by, a few at a time.
+    The ones that fit are held; the examples after them pass by, a few at a time.
     """
     held: list[_Block] = []
     used, full, end = 0, False, start

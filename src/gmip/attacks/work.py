@@ -111,7 +111,7 @@ def available_bytes() -> int:
 
 
 def default_limit() -> int:
-    """Bytes that an attack may use unless told: half of what is available."""
+    """Bytes that an attack may use unless a limit is given: half of what is available."""
     return int(_SHARE * available_bytes())
 
 

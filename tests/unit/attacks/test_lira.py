@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 from gmip.attacks import LiRA, Shadows
 from gmip.attacks.arrays import Moments, likelihood_ratios
 from gmip.attacks.shadow import Parts
-from gmip.attacks.shadow_attack import Seen
+from gmip.attacks.shadow_attack import ModelAnswers
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc
@@ -52,8 +52,8 @@ def attacked(
 ) -> ScoreSet:
     """LiRA on made-up confidences, phi of shape (c, q)."""
     ids = models.candidates
-    found = Seen(ids, ids, phi, np.empty((0, phi.shape[1])) if population is None else population, models)
-    monkeypatch.setattr(LiRA, "_seen", lambda *_, **__: found)
+    found = ModelAnswers(ids, ids, phi, np.empty((0, phi.shape[1])) if population is None else population, models)
+    monkeypatch.setattr(LiRA, "_model_answers", lambda *_, **__: found)
     return LiRA(shadows=Shadows(count=len(models)), **options)._score(None, None, None, None)
 
 

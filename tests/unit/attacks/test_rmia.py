@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 from gmip.attacks import RMIA, LiRA, Shadows
 from gmip.attacks.arrays import LogMean, blended, ranks_among
 from gmip.attacks.shadow import Parts
-from gmip.attacks.shadow_attack import Seen
+from gmip.attacks.shadow_attack import ModelAnswers
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 
@@ -40,8 +40,8 @@ class Models:
 
 def attacked(monkeypatch, phi: np.ndarray, others: np.ndarray, models: Models, **options: Any) -> ScoreSet:
     ids = models.candidates
-    found = Seen(ids, ids, phi[:, None], others[:, None], models)
-    monkeypatch.setattr(RMIA, "_seen", lambda *_, **__: found)
+    found = ModelAnswers(ids, ids, phi[:, None], others[:, None], models)
+    monkeypatch.setattr(RMIA, "_model_answers", lambda *_, **__: found)
     return RMIA(shadows=Shadows(count=len(models)), **options)._score(None, None, None, None)
 
 

@@ -595,7 +595,7 @@ _STAY: Final = 1.0e-3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Counterfactuals:
-    """Of n inputs, in the space of the search.
+    """The counterfactuals of n inputs, in the space of the search.
 
     Attributes
     ----------

@@ -17,7 +17,7 @@ from gmip import _validate as check
 from gmip._progress import Progress, silent
 from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps, parties
 from gmip.attacks.attack_table import ATTACKS
-from gmip.attacks.decode.decoding import MISFIT, Decoded, decode
+from gmip.attacks.decode.decoding import MISFIT, DecodeOutcome, decode
 from gmip.attacks.decode.listed_sum import Draw, PublishedSum, from_products, from_rows
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
@@ -94,8 +94,8 @@ def plan(
     speed: Speed = _ANY_SPEED,
     seconds: float = math.inf,
 ) -> Plan:
-    """As many steps as fit into `limit` bytes, `most_work` operations and the `seconds` that there are at this speed,
-    the first ones; full batches stacked.
+    """The plan for the first steps, as many as fit into `limit` bytes, `most_work` operations and the `seconds` that
+    there are at this speed; full batches are stacked.
 
     Without noise, mini-batch gradients with many more entries than tell a batch from all others are projected before
     steps are left out. One step is always decoded, if memory allows.
@@ -184,7 +184,7 @@ class _Cost(NamedTuple):
 
 
 def _cost(candidates: int, background: int, dims: int, sums: int) -> _Cost:
-    """Of so many sums: the cheaper form, the background that it uses, operations and bytes."""
+    """The cost of so many sums: the cheaper form, the background that it uses, operations and bytes."""
     c = candidates
     by_rows = dims <= max(c, min(background, _ROWS))
     m = min(background, _ROWS if by_rows else _PRODUCTS)
@@ -377,7 +377,7 @@ class Decode(Attack):
     Gaussian sums of what is not listed: approximate. A p-value is exp(-score), at most 1: where the odds are right, at
     most a share a of the others has p <= a. Unlisted members of mini-batches count as drawn anew in each step. What
     the list does not explain makes the odds smaller in proportion, and is said in a GmipWarning. This attacker
-    holds a list that contains the members: no promise for an attacker who knows nobody speaks about it.
+    holds a list that contains the members: no guarantee for an attacker who knows nobody speaks about it.
     """
 
     coverage: float | None = None
@@ -413,7 +413,7 @@ class Decode(Attack):
         background: Examples | None = None,
         *,
         progress: Progress | None = None,
-    ) -> Decoded:
+    ) -> DecodeOutcome:
         """All that decoding finds, as in `run`: also who was in which batch, with the candidates in rising order."""
         who = parties(task, trace, candidates, task.pool[[]] if background is None else background)
         order = np.argsort(who.ids)
@@ -446,7 +446,7 @@ class Decode(Attack):
             cut_short=chosen.cut_short or found.late,
         )
 
-    def _say(self, found: Decoded) -> None:
+    def _say(self, found: DecodeOutcome) -> None:
         if found.sure > 0.0 and not (found.settled or found.late):
             warnings.warn(
                 f"decoding did not settle in {found.sweeps} sweeps: its odds still change, and say less than they seem "
@@ -470,7 +470,7 @@ class Decode(Attack):
                 stacklevel=4,
             )
 
-    def _decoded(self, task: Task, trace: Trace, who: Parties, work: Work) -> tuple[Decoded, Plan]:
+    def _decoded(self, task: Task, trace: Trace, who: Parties, work: Work) -> tuple[DecodeOutcome, Plan]:
         limit = as_bytes("memory_limit", self.memory_limit)
         model = run_model(task, trace, device=self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)

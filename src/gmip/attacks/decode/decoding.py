@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from scipy.special import expit, logit, logsumexp
 
 from gmip import _validate as check
-from gmip.attacks.decode.listed_sum import PublishedSum, Solved, counted, equal_groups
+from gmip.attacks.decode.listed_sum import PublishedSum, Solution, counted, equal_groups
 from gmip.attacks.work import Budget
 from gmip.errors import InvalidArgument
 from gmip.store import NOWHERE, Store
 
-__all__ = ["MISFIT", "Decoded", "decode"]
+__all__ = ["MISFIT", "DecodeOutcome", "decode"]
 
 Array = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ _WEIGHTS /= _WEIGHTS.sum()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Decoded:
+class DecodeOutcome:
     """Attributes
     ----------
     log_odds : array of shape (c,), of membership at even prior odds.
@@ -83,7 +83,7 @@ def decode(
     progress: Callable[[int, int], Any] = lambda done, total: None,
     budget: Budget | None = None,
     parts: Store = NOWHERE,
-) -> Decoded:
+) -> DecodeOutcome:
     """Log-odds of membership of all candidates, jointly.
 
     Parameters
@@ -127,11 +127,11 @@ def decode(
 def _likely(steps: Sequence[PublishedSum], most: float, members: int) -> tuple[float, float]:
     """The coverage, below `most`, and its standard error: by moments if background records tell of the unlisted; else
     one that claims little, with an infinite error."""
-    told = [(step.share, *step.listed(members * step.share)) for step in steps]
-    weight = sum(share**2 * precision for share, _, precision in told)
+    found = [(step.share, *step.listed(members * step.share)) for step in steps]
+    weight = sum(share**2 * precision for share, _, precision in found)
     count = steps[0].count
     if weight > 0.0:  # of chances p q N/c
-        share = sum(share * precision * chance for share, chance, precision in told) / weight * count / members
+        share = sum(share * precision * chance for share, chance, precision in found) / weight * count / members
         return float(np.clip(share, 0.0, _MOST_BUT_NOT_ALL * most)), float(count / members / np.sqrt(weight))
     return _UNTOLD * most, math.inf
 
@@ -189,7 +189,7 @@ class _Beliefs:
         self.var = np.broadcast_to(chance * (1.0 - chance), shape).copy()
         self.says = np.zeros((len(groups), count))  # what a group says on membership
         self.chance = self.mean.copy()  # posterior of b
-        self.equal = equal  # candidates who cannot be told apart
+        self.equal = equal  # candidates who look alike to every sum
         self.chi = np.ones(len(steps))
         self.fit = np.zeros(len(steps))
         self.sweeps, self.settled, self.bad = 0, False, 0
@@ -242,7 +242,7 @@ class _Beliefs:
             progress(self.sweeps, most)
         progress(1, 1)
 
-    def _solve(self, t: int) -> Solved:
+    def _solve(self, t: int) -> Solution:
         """What step t says, with b as known by all else; and how well it fits."""
         step = self.steps[t]
         drawn = self.members * step.share
@@ -255,9 +255,9 @@ class _Beliefs:
             varies += _VAGUE**2 * drawn / (1.0 - self.coverage)
         found = step.solve(missing, varies, drawn, self.mean[t], self.var[t], repeats=float(self.repeats[t]))
         # What should be left: by the candidates' part, and by noise; of rounding only the most is known.
-        told = float((1.0 - found.kept).sum())
+        explained = float((1.0 - found.kept).sum())
         sure = 1.0 if step.noisy or missing > 0.0 else _ROUNDING
-        self.chi[t] = found.misfit / (told + sure * max(0.0, step.dims - told))
+        self.chi[t] = found.misfit / (explained + sure * max(0.0, step.dims - explained))
         return found
 
     def _update(self, t: int, damping: float) -> float:
@@ -288,8 +288,8 @@ class _Beliefs:
         self.chance[t] = after
         return float(np.abs(after - before).max())
 
-    def _tie(self, t: int, found: Solved, fit: Array) -> list[tuple[NDArray[np.intp], float, float]]:
-        """Of equal candidates a sum tells how many are in: what it says on each, by all counts that are possible.
+    def _tie(self, t: int, found: Solution, fit: Array) -> list[tuple[NDArray[np.intp], float, float]]:
+        """What a sum says on each of some equal candidates: it tells how many are in, so all counts are considered.
 
         Rounding never tells them apart. Returns the variance and mean of the Gaussian that stands for each of a group.
         """
@@ -304,17 +304,17 @@ class _Beliefs:
             spread = max(1.0 - size * var * squared, _LEAST_SPREAD) * max(1.0, self.chi[t])
             precision = squared / spread  # of their number, given all others
             pull = size * mean * precision + pulled / spread
-            told = counted(size, precision, pull, float(known[first]))
-            self.llr[t, group] = told.llr
+            group_count = counted(size, precision, pull, float(known[first]))
+            self.llr[t, group] = group_count.llr
             wider = 1.0 + size * var * precision
             gauss = size * mean**2 * precision - 2.0 * mean * pull - var * pull**2
-            alone = np.logaddexp(0.0, known[first] + told.llr) - np.logaddexp(0.0, known[first])
-            fit[group] = (np.log(wider) + size * gauss / wider) / (2.0 * size) + told.log_mean / size - alone
+            alone = np.logaddexp(0.0, known[first] + group_count.llr) - np.logaddexp(0.0, known[first])
+            fit[group] = (np.log(wider) + size * gauss / wider) / (2.0 * size) + group_count.log_mean / size - alone
             # No more than a linear estimate leaves.
             prior = max(size * float(expit(known[first]) * expit(-known[first])), _LEAST_VARIANCE)
-            left = min(told.variance, 1.0 / (precision + 1.0 / prior))
+            left = min(group_count.variance, 1.0 / (precision + 1.0 / prior))
             wide = float(np.clip(left / max(1.0 - precision * left, _LEAST_SPREAD), _LEAST_VARIANCE, 0.25 * size))
-            centre = told.mean + wide * (precision * told.mean - pull)
+            centre = group_count.mean + wide * (precision * group_count.mean - pull)
             tied.append((group, wide / size, centre / size))
         return tied
 
@@ -354,13 +354,13 @@ class _Beliefs:
         sizes = np.array([step.dims for step in self.steps])
         return float(self.chi @ sizes / sizes.sum())
 
-    def answer(self) -> Decoded:
+    def answer(self) -> DecodeOutcome:
         misfit, says, chance, _ = self.kept
         evidence = says.sum(0)
         odds = logit(self.prior) + evidence
         for group in self.equal:  # that some of them are in decides nobody, however few members there are
             evidence[group] = np.clip(evidence[group], np.minimum(odds[group], 0.0), np.maximum(odds[group], 0.0))
-        return Decoded(
+        return DecodeOutcome(
             log_odds=evidence,
             batches=chance,
             coverage=self.coverage,

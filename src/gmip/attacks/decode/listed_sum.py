@@ -21,10 +21,10 @@ from scipy.special import expit, gammaln, logsumexp
 from gmip.errors import InvalidArgument
 
 __all__ = [
-    "Counted",
     "Draw",
+    "GroupCount",
     "PublishedSum",
-    "Solved",
+    "Solution",
     "counted",
     "equal_groups",
     "from_products",
@@ -48,7 +48,8 @@ _NULL: Final = 1.0e-12  # of the largest: no axis
 class PublishedSum:
     """One published step, or several full-batch steps stacked, in units of the noise on an entry of the SUM.
 
-    Made by `from_rows` or `from_products`. The vectors are the c candidates, the mean of an unlisted member, the total.
+    `from_rows` and `from_products` make it. The vectors are the c candidates, the mean of an unlisted member, the
+    total.
 
     Attributes
     ----------
@@ -117,7 +118,7 @@ class PublishedSum:
 
     def solve(
         self, missing: float, varies: float, members: float, mean: Array, variance: Array, *, repeats: float = 1.0
-    ) -> Solved:
+    ) -> Solution:
         """What the sum says if b_i has this mean and variance, as a Gaussian, for each candidate.
 
         Parameters
@@ -165,7 +166,7 @@ class PublishedSum:
 
     def _solve_rows(
         self, along: Array, rest: float, spread: Array, at: Array, off: float | None, log_det: float
-    ) -> Solved:
+    ) -> Solution:
         del rest
         z = self.rows[:-1] / np.sqrt(along)
         left = (at @ self.rows) / np.sqrt(along)
@@ -186,7 +187,7 @@ class PublishedSum:
             image = solve_triangular(lower, z[chosen].T, lower=True, check_finite=False)
             squared[chosen] = np.einsum("ij,ij->j", image, image)
         kept = 1.0 - spread**2 * squared
-        return Solved(
+        return Solution(
             squared[:-1],
             kept[:-1],
             pulled[:-1],
@@ -196,7 +197,7 @@ class PublishedSum:
 
     def _solve_products(
         self, along: Array, rest: float, spread: Array, at: Array, off: float | None, log_det: float
-    ) -> Solved:
+    ) -> Solution:
         # Over the candidates and the mean of the unlisted: A^-1 between all pairs, and with what is left of the total.
         size = len(self.rows) - 1
         weight = 1.0 / along - (0.0 if self.products is None else 1.0 / rest)
@@ -236,7 +237,7 @@ class PublishedSum:
             part = np.tril(inverse[first:, first : first + _BLOCK])
             kept[first : first + _BLOCK] = np.einsum("ij,ij->j", part, part)
         variance = np.maximum(spread**2, np.finfo(float).tiny)
-        return Solved(
+        return Solution(
             ((1.0 - kept) / variance)[:-1],
             kept[:-1],
             (back / np.maximum(spread, np.finfo(float).tiny))[:-1],
@@ -245,7 +246,7 @@ class PublishedSum:
         )
 
 
-class Solved(NamedTuple):
+class Solution(NamedTuple):
     """With S the covariance of y, and r what its mean leaves: of each candidate x' S^-1 x, 1 - variance x' S^-1 x and
     x' S^-1 r; then r' S^-1 r and log det S."""
 
@@ -446,8 +447,8 @@ _PAIRWISE: Final = 5000  # candidates: of more, only neighbours are compared
 _ORDERS: Final = 3  # in which neighbours are compared
 
 
-class Counted(NamedTuple):
-    """Of g equal candidates: what the sum says on each being in; the mean and variance of how many are; log E exp L."""
+class GroupCount(NamedTuple):
+    """What a sum says on g equal candidates: on each being in; the mean and variance of how many are; log E exp L."""
 
     llr: float
     mean: float
@@ -456,7 +457,7 @@ class Counted(NamedTuple):
 
 
 def equal_groups(steps: Sequence[PublishedSum]) -> list[NDArray[np.intp]]:
-    """The candidates who cannot be told apart, or hardly, in groups of two or more."""
+    """The candidates whom no sum tells apart, or hardly, in groups of two or more."""
     label = np.zeros(steps[0].count, dtype=np.intp)
     for step in steps:
         one, other = np.array(_equal_pairs(step, _UNSEEN / len(steps)), dtype=np.intp).reshape(-1, 2).T
@@ -499,7 +500,7 @@ def _limit(lengths: Array, unseen: float) -> Array:
     return np.asarray(np.maximum(_EQUAL * lengths, np.minimum(_NEAR * lengths, unseen)))
 
 
-def counted(size: int, precision: float, pull: float, log_odds: float) -> Counted:
+def counted(size: int, precision: float, pull: float, log_odds: float) -> GroupCount:
     """If s of `size` are in, the log-likelihood is L = pull s - precision s^2/2; each is in with these log-odds before,
     by itself."""
     among = np.arange(size + 1.0)
@@ -509,7 +510,7 @@ def counted(size: int, precision: float, pull: float, log_odds: float) -> Counte
     log_mean = float(logsumexp(joint))
     weight = np.exp(joint - log_mean)
     mean = float(weight @ among)
-    return Counted(
+    return GroupCount(
         float(logsumexp(others + like[1:]) - logsumexp(others + like[:-1])),
         mean,
         float(weight @ (among - mean) ** 2),

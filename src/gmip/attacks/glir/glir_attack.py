@@ -505,7 +505,7 @@ class GLiR(Attack):
                 stacklevel=3,
             )
         believed = self.doubt is None
-        told = believed and outcome.susceptibility is not None
+        known = believed and outcome.susceptibility is not None
         facts: dict[str, Fact] = {
             "method": outcome.method + (", candidates in the background" if self.holds_list else ""),
             "rank": outcome.ranks[0],
@@ -522,7 +522,7 @@ class GLiR(Attack):
             attack=self.name,
             p_values=outcome.p_values,
             susceptibility=outcome.susceptibility,
-            susceptibility_of=("run" if outcome.method == "joint" else "step") if told else None,
+            susceptibility_of=("run" if outcome.method == "joint" else "step") if known else None,
             calibration=outcome.calibration,
             prediction=outcome.prediction.expected() if believed and outcome.prediction is not None else None,
             cut_short=cut,

@@ -23,7 +23,7 @@ from gmip import _validate as check
 from gmip._random import PlayStream
 from gmip.accounting import noncentral_chi2
 from gmip.attacks.glir.published_step import GramView, StepView, View
-from gmip.attacks.glir.step_fits import Drawn, Evidence, Metric, Rows, Setting, StepFit, fit_step
+from gmip.attacks.glir.step_fits import Evidence, GameDraw, Metric, Rows, Setting, StepFit, fit_step
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import Shrinkage
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
@@ -194,18 +194,18 @@ class Games:
             parts.append(inside)
         self.rows, self.inside, self.tuning, self._seed = rows, np.concatenate(parts), play.tuning_games, seed
 
-    def draw(self, view: StepView, number: int) -> Drawn:
+    def draw(self, view: StepView, number: int) -> GameDraw:
         """What the games publish at a step of this number."""
         weights = self._batches(view, number) / view.batch_size
-        return Drawn(self.rows, weights, PlayStream.GAME_NOISE.sequence(self._seed, number))
+        return GameDraw(self.rows, weights, PlayStream.GAME_NOISE.sequence(self._seed, number))
 
-    def pairs(self, number: int, rows: Rows) -> Drawn:
+    def pairs(self, number: int, rows: Rows) -> GameDraw:
         """Some of these records, each alone."""
         rng = PlayStream.PAIRS.rng(self._seed, number)
         chosen = rng.permutation(rows.size)[:_PAIRS]
         weights = np.zeros((chosen.size, rows.size))
         weights[np.arange(chosen.size), chosen] = 1.0
-        return Drawn(rows, weights, PlayStream.PAIRS.sequence(self._seed, number, 1))
+        return GameDraw(rows, weights, PlayStream.PAIRS.sequence(self._seed, number, 1))
 
     def _batches(self, view: StepView, number: int) -> Array:
         """1 for every record in a game's batch, 0 for the others, shape (games, h)."""
@@ -247,13 +247,13 @@ class StepScale:
     dof: float
 
     @classmethod
-    def measured(cls, metric: Metric, view: StepView, pairs: Drawn, *, inside: bool, both: bool) -> StepScale:
+    def measured(cls, metric: Metric, view: StepView, pairs: GameDraw, *, inside: bool, both: bool) -> StepScale:
         """Records in pairs: the spread of their products is what the weights really produce, whatever the distribution
         and however the model was regularised. `inside`, `both`: as in `Metric.pairs`."""
         if inside:  # records that alone span a direction have no such products
             known = ~metric.lone(pairs.rows)
             weights = pairs.weights[:, known]
-            pairs = Drawn(pairs.rows[known], weights[weights.any(axis=1)], pairs.seed)
+            pairs = GameDraw(pairs.rows[known], weights[weights.any(axis=1)], pairs.seed)
             if not pairs.weights.size:
                 return cls(float(view.batch_size), view.sample_rate, temperature=0.0, shift=0.0, dof=0.0)
         products, noise = metric.pairs(pairs, inside=inside, both=both)
@@ -364,7 +364,7 @@ class Total:
         return self._closed + seen
 
 
-class Played(NamedTuple):
+class PlayedScores(NamedTuple):
     """The scores of a run, and what the games say about them."""
 
     scores: Array
@@ -429,14 +429,16 @@ class PlayedRun:
         self._asked = np.searchsorted(self._scored, asked)
         self.games = Games(places, self.dataset_size, self.play, seed)
 
-    def run(self, steps: Iterable[Callable[[], StepView]], kept: Store = NOWHERE, time: Time | None = None) -> Played:
+    def run(
+        self, steps: Iterable[Callable[[], StepView]], kept: Store = NOWHERE, time: Time | None = None
+    ) -> PlayedScores:
         """Score the steps; what is kept of an earlier attempt is not computed again.
 
         steps : how to get each view. Of a sequence, steps that are spread over the run choose the setting, as gradients
             change while it trains; of another iterable, the first ones do.
         time : the most telling steps come first, and those that do not fit are left out.
 
-        Of a sequence, further steps are left out once they could tell nothing (`Play.stop_when_decided`).
+        Further steps of a sequence are left out once they could tell nothing (`Play.stop_when_decided`).
         """
         found: dict[int, StepFound] = {}
         if not isinstance(steps, Sequence):
@@ -610,8 +612,8 @@ class PlayedRun:
         )
 
     def _totals(self, by_number: Mapping[int, StepFound]) -> tuple[Array, Array, Array, Array]:
-        """Of all steps: of the candidates, of background records, of the games, and the candidates' log-likelihood
-        ratios."""
+        """The totals over all steps: of the candidates, of background records, of the games, and the candidates'
+        log-likelihood ratios."""
         mixture = self.method == "mixture"
         scores, null, games, llr = (Total(mixture=mixture) for _ in range(4))
         for _, step in sorted(by_number.items()):
@@ -621,12 +623,12 @@ class PlayedRun:
             llr.add(step.llr, step.absent[0], step.how)
         return scores.value(), null.value(), games.value(), llr.value()
 
-    def _put_together(self, by_number: Mapping[int, StepFound], count: int, *, decided: bool = False) -> Played:
+    def _put_together(self, by_number: Mapping[int, StepFound], count: int, *, decided: bool = False) -> PlayedScores:
         found = [by_number[number] for number in sorted(by_number)]
         scores, null, games, llr = self._totals(by_number)
         rest = slice(self.games.tuning, None)
         k = np.mean([step.susceptibility for step in found], axis=0)
-        return Played(
+        return PlayedScores(
             scores=scores,
             llr=llr,
             null=null[~np.isnan(null)],

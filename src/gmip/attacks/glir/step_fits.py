@@ -19,8 +19,8 @@ from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, Scatter, Shrinkage, shrinkage_of
 
 __all__ = [
-    "Drawn",
     "Evidence",
+    "GameDraw",
     "Metric",
     "Setting",
     "StepFit",
@@ -42,7 +42,7 @@ _ALONE = 1.0e-6  # of what a record leaves of a direction: less is rounding, or 
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class GameDraw:
     """Published means of games, before noise: weights (g, h) over h scored records, and noise to come."""
 
     rows: Rows  # positions of the h records among the scored ones
@@ -135,23 +135,23 @@ class Metric(ABC):
     offset: tuple[Array, float, float]
 
     @abstractmethod
-    def mixed(self, drawn: Drawn) -> tuple[Array, Array, Array, Array]:
+    def mixed(self, drawn: GameDraw) -> tuple[Array, Array, Array, Array]:
         """a (g, h) = u'Wy, own (g,) and o'Wy (g,) of means that games publish, y = weights @ u + noise, for the records
         that they are drawn from, and the noise's part of a."""
 
     def real(self, rows: Rows, *, inside: bool) -> Evidence:
-        """Of the published mean, about scored records that are in the fit, or not."""
+        """The evidence of the published mean about scored records that are in the fit, or not."""
         ou, oy, oo = self.offset
         given = self.cross[None, rows], self.length[rows], np.array([self.own]), (ou[rows], np.array([oy]), oo)
         return self._evidence(*given, inside=inside)
 
-    def played(self, drawn: Drawn, *, inside: bool) -> Evidence:
-        """Of the games' means, about the records they are drawn from."""
+    def played(self, drawn: GameDraw, *, inside: bool) -> Evidence:
+        """The evidence of the games' means about the records they are drawn from."""
         a, own, oy, _ = self.mixed(drawn)
         ou, _, oo = self.offset
         return self._evidence(a, self.length[drawn.rows], own, (ou[drawn.rows], oy, oo), inside=inside)
 
-    def pairs(self, drawn: Drawn, *, inside: bool, both: bool) -> tuple[Array, Array]:
+    def pairs(self, drawn: GameDraw, *, inside: bool, both: bool) -> tuple[Array, Array]:
         """Products of records with single others (weights that are 0 but for a 1) and with noise, as a test meets them:
         each of shape (g, h).
 
@@ -265,7 +265,7 @@ class _Primal(StepFit):
         self.centre = self.model.embed(model.mean[None], centred=False)[0]
 
     def _variances(self, model: GaussianModel, setting: Setting, noise: float) -> tuple[Array, float] | None:
-        """Of a record in each direction kept, with noise as a part of it, and the degrees of freedom that are left."""
+        """A record's variance in each direction kept, noise included, and the degrees of freedom that are left."""
         tuned = model.retuned(cutoff=setting[0], ridge=setting[1])
         lift = tuned.outside + noise
         kept = model.spectrum.size if lift > 0.0 else tuned.rank
@@ -318,7 +318,7 @@ class _PrimalMetric(Metric):
             float(self.shift @ (self.shift * self.inverse)),
         )
 
-    def mixed(self, drawn: Drawn) -> tuple[Array, Array, Array, Array]:
+    def mixed(self, drawn: GameDraw) -> tuple[Array, Array, Array, Array]:
         places, kept = self.places[drawn.rows], self.inverse.size
         y = drawn.weights @ places
         if self.anchor < 1.0:  # the number drawn is not the divisor
@@ -514,7 +514,7 @@ class _DualMetric(Metric):
             self.plain_free = fit.samples - 2.0 - float(np.sum(1.0 - kept))
 
     def _half(self, right: Array) -> Array:
-        """Of the solution its first half: the squares of this are the products of `right` with the whole."""
+        """The first half of the solution: the squares of this are the products of `right` with the whole."""
         if right.size == 0:
             return np.zeros_like(right)
         return np.asarray(linalg.solve_triangular(self.factor, right, lower=True, check_finite=False))
@@ -524,7 +524,7 @@ class _DualMetric(Metric):
             return np.zeros_like(right)
         return np.asarray(linalg.cho_solve((self.factor, True), right, check_finite=False))
 
-    def mixed(self, drawn: Drawn) -> tuple[Array, Array, Array, Array]:
+    def mixed(self, drawn: GameDraw) -> tuple[Array, Array, Array, Array]:
         fit, rows = self.fit, drawn.rows
         weights = drawn.weights
         along = weights @ fit.outer[:, rows].T  # (g, F): y with the records of the fit

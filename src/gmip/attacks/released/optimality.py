@@ -19,7 +19,7 @@ from scipy.optimize import minimize_scalar
 
 from gmip import _validate as check
 from gmip._random import PlayStream
-from gmip.attacks.decode import Decoded, PublishedSum, decode, from_products, from_rows
+from gmip.attacks.decode import DecodeOutcome, PublishedSum, decode, from_products, from_rows
 from gmip.attacks.glir import GlirOutcome, Play, View, background_needed, glir_scores
 from gmip.errors import InvalidArgument
 
@@ -69,7 +69,7 @@ class OptimumOutcome:
     excess: float | None = None
     explained: bool = True
     glir: GlirOutcome | None = None
-    decoded: Decoded | None = None
+    decoded: DecodeOutcome | None = None
 
     @property
     def at_optimum(self) -> bool:
@@ -178,8 +178,8 @@ def optimum_scores(
 
     Guarantees
     ----------
-    As of `glir_scores`; p-values hold wherever the model stands. Self-play's prediction and the log-odds hold at an
-    optimum: `distance` tells.
+    They are those of `glir_scores`; p-values hold wherever the model stands. Self-play's prediction and the log-odds
+    hold at an optimum: `distance` tells.
     """
     rows = check.matrix("background", background)
     mean = -check.vector("penalty_gradient", penalty_gradient)
@@ -346,7 +346,7 @@ class _Factors:
         return np.asarray(solve_triangular(lower, half, lower=True, trans="T", check_finite=False))
 
     def at(self, variance: float) -> tuple[float, float]:
-        """As of `_Spectrum`."""
+        """The same numbers as those of `_Spectrum`."""
         lower = self._lower(variance)
         log_det = 2.0 * float(np.log(np.diag(lower)).sum()) - (len(lower) - self.rank) * math.log(variance)
         return log_det, float(self._left @ self._solve(lower, self._gap))
@@ -400,11 +400,11 @@ def decode_optimum(
 
     Guarantees
     ----------
-    As of `decode`. How exactly a solver met its optimum is estimated, by maximum likelihood of a Gaussian residual that
-    is the same in all directions: approximate. Away from an optimum the residual is large, the odds are small, and
-    `distance` tells; far from one, where the list explains nothing either, they are 0. Whether members drawn at random
-    from the list explain the weights is tested, too (`explained`): a list without the members, or a model that
-    interpolates them, fails unless there are only a few tens of directions.
+    They are those of `decode`. How exactly a solver met its optimum is estimated, by maximum likelihood of a Gaussian
+    residual that is the same in all directions: approximate. Away from an optimum the residual is large, the odds are
+    small, and `distance` tells; far from one, where the list explains nothing either, they are 0. Whether members drawn
+    at random from the list explain the weights is tested, too (`explained`): a list without the members, or a model
+    that interpolates them, fails unless there are only a few tens of directions.
     """
     rows = check.matrix("candidates", candidates).astype(np.float64, copy=False)
     c, d = rows.shape
@@ -450,7 +450,7 @@ def decode_optimum(
         noisy=True,
     )
     far = distance(rows, mean, dataset_size=count, contains_members=True, seed=seed)
-    return _decoded(seen, count, found, far, coverage, most_sweeps, told=others is not None)
+    return _decoded(seen, count, found, far, coverage, most_sweeps, with_others=others is not None)
 
 
 def decode_optimum_products(
@@ -467,8 +467,8 @@ def decode_optimum_products(
 
     Guarantees
     ----------
-    As of `decode_optimum`. Besides `products` it holds about two matrices of that size at a time, and computes no
-    spectrum of more than 2,500 candidates.
+    They are those of `decode_optimum`. Besides `products` it holds about two matrices of that size at a time, and
+    computes no spectrum of more than 2,500 candidates.
     """
     c, count = len(products) - 1, dataset_size
     space = min(dims, c + 1)
@@ -496,12 +496,12 @@ def decode_optimum_products(
     products[:, c] *= -count
     products /= (_SLACK * found.level) ** 2
     seen = from_products(products, c, dims=space, share=1.0, draw="full", noisy=True)
-    return _decoded(seen, count, found, far, coverage, most_sweeps, told=False)
+    return _decoded(seen, count, found, far, coverage, most_sweeps, with_others=False)
 
 
-def _drawn(candidates: int, members: int, coverage: float | None, told: bool) -> Sequence[tuple[float, float]]:
+def _drawn(candidates: int, members: int, coverage: float | None, with_others: bool) -> Sequence[tuple[float, float]]:
     """How many members are listed, and the variance of a candidate's membership, for the coverages that are tried."""
-    shares = (coverage,) if coverage is not None else _COVERAGES if told else (1.0,)
+    shares = (coverage,) if coverage is not None else _COVERAGES if with_others else (1.0,)
     found = []
     for share in shares:
         listed = min(share * members, candidates)
@@ -511,11 +511,18 @@ def _drawn(candidates: int, members: int, coverage: float | None, told: bool) ->
 
 
 def _decoded(
-    seen: PublishedSum, members: int, fit: SumFit, far: float, coverage: float | None, most_sweeps: int, *, told: bool
+    seen: PublishedSum,
+    members: int,
+    fit: SumFit,
+    far: float,
+    coverage: float | None,
+    most_sweeps: int,
+    *,
+    with_others: bool,
 ) -> OptimumOutcome:
-    if coverage is None and not told and fit.relative < _LISTED:
+    if coverage is None and not with_others and fit.relative < _LISTED:
         coverage = min(1.0, seen.count / members)
-    found: Decoded = decode([seen], dataset_size=members, coverage=coverage, most_sweeps=most_sweeps)
+    found: DecodeOutcome = decode([seen], dataset_size=members, coverage=coverage, most_sweeps=most_sweeps)
     explained = fit.relative < _LOOSE and not (fit.gain > _DOUBTED and fit.excess > _EXCESS)
     odds = shrunk(found.log_odds, far, FAR[1])
     if not explained and far > FAR[1]:  # the published sum is not that of the members: it ranks nobody

@@ -81,8 +81,8 @@ class Released(NamedTuple):
     l2: Array  # the strength of the penalty on each entry
 
     def vectors(self, who: Parties) -> AtWeights:
-        """Of candidates and background: the entries, or where there are more of them than records, coordinates in the
-        span of all vectors."""
+        """Gradients of candidates and background: their entries, or where there are more of these than records,
+        coordinates in the span of all vectors."""
         cut = len(who.candidates)
         if self.gradients.num_params <= cut + len(who.background) + 1:
             rows = [self._rows(one) for one in (who.candidates, who.background)]
@@ -318,11 +318,11 @@ class OptimumDecode(_AtOptimum):
 
     Guarantees
     ----------
-    As of `Decode`: log-odds at even prior odds, without a label of the run, approximate. How exactly training met its
-    optimum is estimated. A p-value is exp(-score), at most 1. This attacker holds a list that contains the members: no
-    promise for an attacker who knows nobody speaks about it. Away from an optimum, and where members drawn from the
-    list do not explain the weights (strangers, a model that interpolates), scores are shrunk, with a GmipWarning. For c
-    candidates memory is about four c x c matrices.
+    They are those of `Decode`: log-odds at even prior odds, without a label of the run, approximate. How exactly
+    training met its optimum is estimated. A p-value is exp(-score), at most 1. This attacker holds a list that contains
+    the members: no guarantee for an attacker who knows nobody speaks about it. Away from an optimum, and where members
+    drawn from the list do not explain the weights (strangers, a model that interpolates), scores are shrunk, with a
+    GmipWarning. For c candidates memory is about four c x c matrices.
     """
 
     coverage: float | None = None
@@ -463,7 +463,7 @@ class Curvature:
         return (found + found.T) / 2
 
     def mean_eigenvalue(self, generator: torch.Generator) -> float:
-        """Of the Gauss-Newton matrix: its trace over d, estimated from products with random signs (Hutchinson)."""
+        """The mean eigenvalue of the Gauss-Newton matrix, estimated from products with random signs (Hutchinson)."""
         signs = torch.randint(0, 2, (_PROBES, self.size), generator=generator).double().to(self._at) * 2.0 - 1.0
         return float((signs * self.positive_products(signs)).sum()) / signs.numel()
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.attacks.decode import Decoded, PublishedSum, decode, from_products, from_rows
+from gmip.attacks.decode import DecodeOutcome, PublishedSum, decode, from_products, from_rows
 from gmip.stats.roc import auc, tpr_at_fpr
 
 __all__ = ["C", "Game", "N", "play", "sums_of"]
@@ -16,7 +16,7 @@ N, C = 50, 100
 
 
 class Game(NamedTuple):
-    found: Decoded
+    found: DecodeOutcome
     inside: NDArray[np.bool_]
     batches: NDArray[np.bool_]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gmip.attacks.glir import Play, View
-from gmip.attacks.glir.selfplay import Played, PlayedRun
+from gmip.attacks.glir.selfplay import PlayedRun, PlayedScores
 from gmip.store import Store
 
 PLAY = Play(games=6, tuning_games=3, grid=((1e-12, 1e-3), (1e-12, 1e-1)))
@@ -33,7 +33,7 @@ def test_killed_between_tuning_steps_it_ends_with_the_same_scores(tmp_path: Path
             sampling="fixed",
         )
 
-    def go(kept: Store) -> Played:
+    def go(kept: Store) -> PlayedScores:
         run = PlayedRun(
             background=900,
             candidates=60,

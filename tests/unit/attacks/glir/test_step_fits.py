@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gmip.attacks.glir.step_fits import Drawn, Metric, fit_step
+from gmip.attacks.glir.step_fits import GameDraw, Metric, fit_step
 from gmip.stats.covariance import Shrinkage
 from tests.unit.attacks.views import view
 
@@ -54,13 +54,13 @@ def test_products_are_those_of_dense_matrices(width: int, dual: bool, noise_std:
     assert got.total == pytest.approx(np.trace(w))
     rows = np.arange(M - 5, M + 5)  # some of the fit, some not
     weights = np.random.default_rng(1).dirichlet(np.ones(rows.size), size=3)
-    a, own, _, noise = got.mixed(Drawn(rows, weights, np.random.SeedSequence(0)))
+    a, own, _, noise = got.mixed(GameDraw(rows, weights, np.random.SeedSequence(0)))
     means = weights @ u[rows]
     np.testing.assert_allclose(a - noise, means @ w @ u[rows].T, rtol=1.0e-7, atol=1.0e-7)
     if noise_std == 0.0:
         np.testing.assert_allclose(own, np.einsum("ij,jk,ik->i", means, w, means), rtol=1.0e-7)
     else:
-        drawn = got.mixed(Drawn(rows, np.zeros((4000, rows.size)), np.random.SeedSequence(0)))[3]
+        drawn = got.mixed(GameDraw(rows, np.zeros((4000, rows.size)), np.random.SeedSequence(0)))[3]
         expected = noise_std**2 * u[rows] @ w @ w @ u[rows].T
         np.testing.assert_allclose(np.cov(drawn.T), expected, atol=0.12 * expected.max())
 
@@ -73,7 +73,7 @@ def test_a_record_of_the_fit_as_if_it_had_been_left_out(width: int, dual: bool) 
     found = got.real(BACKGROUND, inside=True)
     alone = np.zeros((1, M))
     alone[0, 4] = 1.0
-    drawn = Drawn(BACKGROUND, alone, np.random.SeedSequence(0))
+    drawn = GameDraw(BACKGROUND, alone, np.random.SeedSequence(0))
     one, both = (got.pairs(drawn, inside=True, both=way)[0][0] for way in (False, True))
     for i in (0, 7, 29):
         mean, w, pool = dense(seen, np.delete(BACKGROUND, i))
@@ -95,7 +95,7 @@ def test_poisson_both_ways() -> None:
     ratio = primal.model.retuned(ridge=0.3).outside / (0.3 * dual.unit)  # type: ignore[attr-defined]
     two = dual.metric((1.0e-12, 0.3 * ratio))
     assert one is not None and two is not None
-    drawn = Drawn(np.arange(M - 5, M + 5), np.random.default_rng(2).random((3, 10)), np.random.SeedSequence(0))
+    drawn = GameDraw(np.arange(M - 5, M + 5), np.random.default_rng(2).random((3, 10)), np.random.SeedSequence(0))
     for name in ("length", "cross", "own"):
         np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1.0e-6, atol=1.0e-6)
     for a, b in zip((*one.offset, *one.mixed(drawn)), (*two.offset, *two.mixed(drawn)), strict=True):
