@@ -315,7 +315,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
     file = Path(path)
     try:
-        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+        given = _load_yaml(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidArgument(f"{file} does not exist", remedy="gmip init writes one") from None
     except OSError as error:
@@ -328,6 +328,26 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             f"{file} must hold settings such as 'task: digits', one on each line", remedy="see gmip init"
         )
     return dict(given)
+
+
+def _load_yaml(text: str) -> Any:
+    """What YAML says, plain values only; `yaml.YAMLError` where it is none, or has a key twice.
+
+    PyYAML alone takes the last of two."""
+    import yaml
+
+    class Once(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            for key in (key for key, _ in pairs if isinstance(key, yaml.ScalarNode)):
+                if key.value in seen:
+                    raise yaml.YAMLError(f"{key.value!r:.60} is there twice, again on line {key.start_mark.line + 1}")
+                seen.add(key.value)
+            found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+            return found
+
+    return yaml.load(text, Loader=Once)
 
 
 # -- hashes ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from gmip import tasks
 from gmip._validate import did_you_mean
@@ -28,6 +38,16 @@ Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth(cls, given: Any, about: ValidationInfo) -> Any:
+        """Python takes true for 1, and YAML takes yes for true."""
+        several = given if isinstance(given, (list, tuple)) else (given,)
+        wants_truth = cls.model_fields[str(about.field_name)].annotation is bool
+        if not wants_truth and any(isinstance(one, bool) for one in several):
+            raise ValueError("should not be true or false (quote it if it is text)")
+        return given
 
 
 def _rate(given: Any) -> Rate:

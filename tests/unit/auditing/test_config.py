@@ -68,6 +68,9 @@ def test_one_run_and_one_attack_need_no_list() -> None:
             {"attacks": [{"name": "glir", "option": {}}]},
             "attacks.0.option in audit.yaml is not a setting, did you mean 'options'",
         ),
+        ({"seed": True}, "seed in audit.yaml should not be true or false"),
+        ({"shadows": {"count": True}}, "shadows.count in audit.yaml should not be true or false"),
+        ({"title": True}, "title in audit.yaml should not be true or false (quote it if it is text)"),
         ({"repeats": 0}, "repeats in audit.yaml should be greater than or equal to 1"),
         ({"repeats": "many"}, "repeats"),
         ({"confidence": 1.0}, "confidence"),
@@ -108,8 +111,22 @@ def test_bad_settings_get_one_sentence(given: dict[str, Any], words: str) -> Non
         (b"\xff\xfe\x00", "is not YAML"),
         (b"a: !!python/object/apply:os.system ['true']\n", "is not YAML"),
         (b"when: 2026-99-99\n", "is not YAML"),
+        (b"seed: 1\ntask: digits\nseed: 2\n", "'seed' is there twice, again on line 3"),
+        (b"task: digits\nshadows:\n  count: 1\n  count: 2\n", "'count' is there twice"),
+        (b"a: !!map [b]\n", "is not YAML"),
     ],
-    ids=["open list", "a list", "empty", "number as key", "not text", "python object", "no date"],
+    ids=[
+        "open list",
+        "a list",
+        "empty",
+        "number as key",
+        "not text",
+        "python object",
+        "no date",
+        "twice",
+        "twice inside",
+        "no map",
+    ],
 )
 def test_bad_files(tmp_path: Path, content: bytes, words: str) -> None:
     file = tmp_path / "audit.yaml"
