@@ -6,6 +6,7 @@ The paper's experiments and the study beside them, which are no part of the pack
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,3 +153,16 @@ def test_tests_are_skipped_before_they_need_torch() -> None:
     files = [file for file in sorted((ROOT / "tests").rglob("*.py")) if file != Path(__file__)]
     assert [file.name for file in files if skips_too_late(file.read_text(encoding="utf-8"))] == []
     assert skips_too_late('import torch\npytest.importorskip("torch")')
+
+
+def test_the_walks_of_contributing_name_modules_that_exist():
+    """At most ten modules each, as a reader must open them."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    walks = text.split("### Eight walks")[1].split("\n## ")[0].split("\n\n")[2].split("\n")
+    numbered = "\n".join(walks)
+    journeys = re.split(r"^\d\. ", numbered, flags=re.MULTILINE)[1:]
+    assert len(journeys) == 8
+    for journey in journeys:
+        modules = re.findall(r"`([\w/]+\.py)`", journey)
+        assert 1 < len(modules) <= 10
+        assert [name for name in modules if not (ROOT / "src" / "gmip" / name).is_file()] == []
