@@ -349,19 +349,10 @@ def _with_references(model: Answers, references: Sequence[Reference]) -> list[Si
     if model.phi is None or model.log_p is None or any(one.answers.phi is None for one in references):
         raise InvalidArgument("Reference models need the true labels", remedy="add a column 'label', or losses")
     size = len(model.phi)
-    known = [one.inside for one in references]
-    outside_count = sum(np.ones(size) if inside is None else (~inside).astype(float) for inside in known)
-    inside_count = sum(np.zeros(size) if inside is None else inside.astype(float) for inside in known)
-    if np.min(outside_count) < 1.0:
-        row = int(np.argmin(outside_count))
-        raise InvalidArgument(
-            f"Record {row + 1} was in the training data of every reference model",
-            remedy="add a reference model without it",
-        )
-    online = bool(np.min(inside_count) >= 1.0)
-    phi, *theirs = _comparable([model, *(one.answers for one in references)])
+    online = _with_and_without(references, size)
+    phi, *others = _comparable([model, *(one.answers for one in references)])
     moments, means = (Moments((size, 1)), Moments((size, 1))), (LogMean(size), LogMean(size))
-    for (answers, inside), values in zip(references, theirs, strict=True):
+    for (answers, inside), values in zip(references, others, strict=True):
         assert answers.log_p is not None
         out = np.ones(size, dtype=np.bool_) if inside is None else ~inside
         for side, rows in enumerate((~out, out)):
@@ -379,6 +370,20 @@ def _with_references(model: Answers, references: Sequence[Reference]) -> list[Si
         usual = usual_log_p(means[0] if online else None, means[1])
     found.append(_signal("rmia", model.log_p - usual, facts))
     return found
+
+
+def _with_and_without(references: Sequence[Reference], size: int) -> bool:
+    """Whether every record was in the training data of some model; raises where a record was in that of all models."""
+    known = [one.inside for one in references]
+    outside_count = sum(np.ones(size) if inside is None else (~inside).astype(float) for inside in known)
+    inside_count = sum(np.zeros(size) if inside is None else inside.astype(float) for inside in known)
+    if np.min(outside_count) < 1.0:
+        row = int(np.argmin(outside_count))
+        raise InvalidArgument(
+            f"Record {row + 1} was in the training data of every reference model",
+            remedy="add a reference model without it",
+        )
+    return bool(np.min(inside_count) >= 1.0)
 
 
 def _comparable(models: Sequence[Answers]) -> list[Array]:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
-from gmip.auditing.predictions import Answers, Form, Reference, read_answers, signals
+from gmip.attacks.arrays import Answers, Form, Reference, read_answers
 from gmip.auditing.schema import AuditResult
 from gmip.auditing.score_audit import Claim, Standards, audit_score_table, read_table
-from gmip.auditing.score_table import ScoreTable, scores_of, table_from_columns
+from gmip.auditing.score_table import ScoreTable, scores_of, signals, table_from_columns
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import RateLike
 

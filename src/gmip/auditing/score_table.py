@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip._tables import in_file, is_parquet, pieces, read_columns
+from gmip.attacks.arrays import Answers, Form, Reference, Signal, array_attacks, read_answers
+from gmip.attacks.attack_table import ATTACKS, array_names
 from gmip.auditing.outcomes import Groups
-from gmip.auditing.predictions import Form, Reference, Signal, read_answers, signals
 from gmip.auditing.schema import LeftOut
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
@@ -36,6 +37,7 @@ __all__ = [
     "one_dimensional",
     "read_scores",
     "scores_of",
+    "signals",
     "table_from_columns",
     "usual_columns",
 ]
@@ -550,6 +552,34 @@ class PredictionBuilder:
         return scores_of(
             dataclasses.replace(raw, groups=groups, grouped_by=by), *signals(model, references, self.attacks)
         )
+
+
+def signals(
+    model: Answers, references: Sequence[Reference] = (), attacks: Sequence[str] | None = None
+) -> tuple[list[Signal], tuple[LeftOut, ...]]:
+    """The attacks that what is there allows, the first ones those that use most of it; or those of `attacks`, and which
+    of these it does not allow. Raises where it allows none of them.
+
+    With two classes the margin and the modified entropy have the order of the loss, and are not among them.
+    """
+    found = array_attacks(model, references)
+    if not attacks:
+        return list(found.values()), ()
+    errors: dict[str, InvalidArgument] = {}
+    for name in attacks:
+        check.one_of("attacks", name, array_names())
+        if name not in found:
+            needs = "columns of reference models" if ATTACKS[name].compares else "probabilities of 3 classes or more"
+            needs = "labels, or losses" if name == "loss" else needs
+            errors[name] = InvalidArgument(
+                f"has {name!r}, and the predictions do not allow it",
+                argument="attacks",
+                remedy=f"it needs {needs}; they allow {check.listed(found)}",
+            )
+    if len(errors) == len(set(attacks)):
+        raise next(iter(errors.values()))
+    left_out = tuple(LeftOut.of(name, error) for name, error in errors.items())
+    return [found[name] for name in dict.fromkeys(attacks) if name in found], left_out
 
 
 def scores_of(raw: ScoreTable, found: Sequence[Signal], left_out: tuple[LeftOut, ...]) -> ScoreTable:

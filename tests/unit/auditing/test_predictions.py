@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from gmip.attacks.arrays import Moments, likelihood_ratios
-from gmip.auditing.predictions import Answers, Reference, read_answers, signals
+from gmip.attacks.arrays import Answers, Moments, Reference, likelihood_ratios, read_answers
+from gmip.auditing.score_table import signals
 from gmip.errors import InvalidArgument
 from gmip.stats.roc import auc
 
