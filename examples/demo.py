@@ -70,7 +70,7 @@ def found(result: AuditResult, run: RunAudit) -> list[str]:
 
 def main() -> int:
     with contextlib.redirect_stdout(io.StringIO()):  # the tables are in the report
-        code = command_line(["audit", str(HERE / "demo.yaml"), "--share"])
+        code = command_line(["audit", str(HERE / "demo.yaml")])
     if code == 0:
         print("\n\n".join(story(read_result(OUT))))
         print(f"\nReport, to open in a browser: {(OUT / 'report.html').resolve().as_uri()}")

@@ -19,7 +19,7 @@ def run(capsys, monkeypatch):
     """`gmip` in this process: fast."""
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    monkeypatch.setattr("gmip.cli.stages._SOON", 600.0)  # a busy machine is no reason to speak up
+    monkeypatch.setattr("gmip.cli.show._SOON", 600.0)  # a busy machine is no reason to speak up
 
     def call(*argv: str) -> Outcome:
         capsys.readouterr()

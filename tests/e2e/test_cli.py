@@ -91,7 +91,7 @@ def test_account_loads_no_framework():
     assert done.stdout.splitlines()[-1] == "False"
 
 
-@pytest.mark.parametrize("moment", ["gmip.cli.account.account_run", "gmip.cli.account.build_runs"])
+@pytest.mark.parametrize("moment", ["gmip.cli.account.account_run", "gmip.cli.shared_settings.RunSettings.runs"])
 def test_interrupt_is_quiet(run, monkeypatch, moment):
     def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
@@ -181,16 +181,14 @@ def test_without_a_command_the_help(run):
 
 
 RUN_OPTIONS = (
-    "--dataset-size --batch-size --steps --epochs --params --sampling --drop-last --rank --phase --clip --noise-std "
-    "--noise-multiplier --susceptibility --susceptibility-file --attacker-knows --bound --composition --delta "
-    "--explain --json "
+    "--dataset-size --batch-size --steps --epochs --params --sampling --phase --clip --noise-std "
+    "--noise-multiplier --susceptibility --attacker-knows --delta --explain --json "
 )
 OPTIONS = {
     "account": RUN_OPTIONS + "--fpr",
     "calibrate": RUN_OPTIONS + "--target-mu --target-tpr --target-advantage --target-epsilon --notion "
-    "--solve-for --hold --alternatives",
-    "convert": "--mu-dp --mu-mip --epsilon --delta --params --batch-size --clip --noise-std --noise-multiplier "
-    "--dong-sigma --json",
+    "--solve-for --alternatives",
+    "convert": "--mu-dp --mu-mip --epsilon --delta --params --batch-size --clip --noise-std --noise-multiplier --json",
 }
 
 
@@ -284,8 +282,6 @@ def test_shuffled_epochs(answer):
     assert got["tpr_at_fpr"]["0.01"] == pytest.approx(0.042, abs=5e-4)  # THEORY 13
     odd = ["--dataset-size", "1050", "--batch-size", "100", "--params", "5", "--sampling", "shuffled", "--epochs", "3"]
     assert answer("account", *odd)["run"][0]["num_steps"] == 33
-    dropped = answer("account", *odd, "--drop-last")["run"][0]
-    assert (dropped["num_steps"], dropped["drop_last"], dropped["epochs"]) == (30, True, 3.0)
 
 
 without_steps = [*RUN[:4], *RUN[6:]]
@@ -293,7 +289,7 @@ without_steps = [*RUN[:4], *RUN[6:]]
 
 @pytest.mark.parametrize(("epochs", "steps"), [("10", 1200), ("0.5", 60), ("1e-9", 1), ("1.001", 121)])
 def test_epochs_are_steps_rounded_up(answer, epochs, steps):
-    got = answer("account", *without_steps, "--epochs", epochs, "--composition", "clt")
+    got = answer("account", *without_steps, "--epochs", epochs)
     assert got["run"][0]["num_steps"] == steps
 
 
@@ -365,13 +361,10 @@ def test_calibrate_scales_the_noise_of_all_phases(answer, run):
     ("options", "changed", "how"),
     [
         (["--susceptibility", "900"], {}, {"susceptibility": 900.0}),
-        (["--rank", "60"], {"rank": 60}, {}),
         (["--clip", "500"], {"clip_norm": 500.0}, {}),
         (["--clip", "500", "--noise-std", "1.25"], {"clip_norm": 500.0, "noise_std": 1.25}, {}),
         (["--clip", "500", "--noise-multiplier", "1"], {"clip_norm": 500.0, "noise_std": 1.25}, {}),
-        (["--bound", "paper"], {}, {"bound": "paper"}),
-        (["--bound", "tight", "--composition", "exact", "--sampling", "fixed", "--noise-std", "0"], {}, {}),
-        (["--composition", "clt"], {}, {"composition": "clt"}),
+        (["--sampling", "fixed", "--noise-std", "0"], {}, {}),
         (["--sampling", "poisson"], {"sampling": "poisson"}, {}),
         (["--sampling", "shuffled"], {"sampling": "shuffled"}, {}),
         (["--attacker-knows", "0.5"], {}, {"attacker_knows": 0.5}),
@@ -385,15 +378,13 @@ def test_account_takes_every_option(answer, options, changed, how):
     curve = gmip.account(described, **how)
     assert got["mu"] == curve.equivalent_mu()
     assert got["assumptions"] == list(curve.assumptions)
-    how.pop("composition", None)
     assert got["mu_step"] == gmip.mu_per_step(described, **how)
 
 
-@pytest.mark.parametrize("composition", ["exact", "clt"])
-def test_gdp_mu_beside_noise(answer, composition):
-    got = answer("account", *RUN, "--clip", "500", "--noise-std", "2.5", "--composition", composition)
+def test_gdp_mu_beside_noise(answer):
+    got = answer("account", *RUN, "--clip", "500", "--noise-std", "2.5")
     noisy = CLIPPED.replace(noise_std=2.5)
-    gdp = gmip.account(noisy, notion="gdp", composition=composition)
+    gdp = gmip.account(noisy, notion="gdp")
     assert got["gdp_equivalent_mu"] == gdp.equivalent_mu() > got["mu"]
     assert got["gdp_mu"] == pytest.approx(math.sqrt(1200) * 2 * 500 / (400 * 2.5))  # of all steps, no sampling
 
@@ -407,9 +398,7 @@ def test_rates_are_keyed_as_typed(answer):
 
 @pytest.mark.parametrize("size", ["48000", "48_000", "4.8e4", "48000.0"])
 def test_counts_may_be_written_in_several_ways(answer, size):
-    assert answer("account", *RUN, "--dataset-size", size, "--composition", "clt") == answer(
-        "account", *RUN, "--composition", "clt"
-    )
+    assert answer("account", *RUN, "--dataset-size", size) == answer("account", *RUN)
 
 
 def test_infinity_is_a_string(answer, run):
@@ -427,7 +416,7 @@ def test_account_sentence_speaks_of_the_rate_asked_for(run):
     assert "is expected to find about 4.39% of the members" in run("account", *RUN, "--fpr", "0.2", "--fpr", "1e-2").out
 
 
-NOISY = ["--clip", "500", "--noise-std", "2", "--composition", "clt"]
+NOISY = ["--clip", "500", "--noise-std", "2"]
 
 
 @pytest.mark.parametrize("argv", [["account", *RUN, *NOISY], ["calibrate", *RUN, "--target-mu", "0.8"]])
@@ -522,7 +511,6 @@ def test_calibrate_json(answer, options, keywords, target, measure, notion):
     ("options", "how"),
     [
         (["--susceptibility", "400"], {"susceptibility": 400.0}),
-        (["--bound", "paper", "--composition", "clt"], {"bound": "paper", "composition": "clt"}),
         (["--attacker-knows", "1", "--susceptibility", "any"], {"attacker_knows": 1.0, "susceptibility": "any"}),
     ],
 )
@@ -567,13 +555,6 @@ def test_an_equivalent_mu_is_not_called_gdp(run, answer):
     assert "gmip account --delta" in run("convert", "--mu-dp", "0.4", "--delta", "1e-7").out
 
 
-def test_calibrate_from_a_file(answer, tmp_path):
-    path = tmp_path / "k.txt"
-    path.write_text("300\n650\n")
-    got = answer("calibrate", *RUN, "--clip", "500", *TARGET, "--susceptibility-file", str(path))
-    assert got["noise_std"] == gmip.calibrate(CLIPPED, target_mu=0.4, susceptibility=[300.0, 650.0]).noise_std
-
-
 @pytest.mark.parametrize("clip", [[], ["--clip", "500"]])
 def test_no_noise_is_needed(answer, run, clip):
     got = answer("calibrate", *RUN, *clip, "--target-mu", "0.8")
@@ -589,13 +570,11 @@ def test_no_noise_is_needed(answer, run, clip):
     "noise", [[], ["--clip", "500", "--noise-std", "1"], ["--clip", "500", "--noise-multiplier", "2"]]
 )
 def test_solve_for_steps(answer, run, noise):
-    argv = ["calibrate", *RUN, *noise, *TARGET, "--solve-for", "steps", "--composition", "clt"]
+    argv = ["calibrate", *RUN, *noise, *TARGET, "--solve-for", "steps"]
     got = answer(*argv)
     described = CLIPPED.replace(noise_std=got["noise_std"])
     assert got["noise_std"] == {0: 0.0, 4: 1.0 if "1" in noise else 2.5}[len(noise)]
-    assert (
-        got["num_steps"] == gmip.calibrate(described, target_mu=0.4, solve_for="num_steps", composition="clt").num_steps
-    )
+    assert got["num_steps"] == gmip.calibrate(described, target_mu=0.4, solve_for="num_steps").num_steps
     assert got["needed"] is None
     assert (
         f"Train for up to {got['num_steps']} steps: the mu of the run is expected to stay within 0.4, for "
@@ -603,14 +582,12 @@ def test_solve_for_steps(answer, run, noise):
     )
 
 
-@pytest.mark.parametrize("hold", ["steps", "epochs", None])
-def test_solve_for_batch_size(answer, run, hold):
-    options = ["--target-mu", "0.8", "--solve-for", "batch-size", "--composition", "clt"]
-    options += ["--hold", hold] if hold else []
+def test_solve_for_batch_size(answer, run):
+    options = ["--target-mu", "0.8", "--solve-for", "batch-size"]
     got = answer("calibrate", *RUN, *options)
-    found = gmip.calibrate(PAPER, target_mu=0.8, solve_for="batch_size", composition="clt", hold=hold or "steps")
+    found = gmip.calibrate(PAPER, target_mu=0.8, solve_for="batch_size")
     assert (got["batch_size"], got["num_steps"]) == (found.batch_size, found.num_steps)
-    assert (found.num_steps == 1200) == (hold != "epochs")
+    assert found.num_steps == 1200
     out = run("calibrate", *RUN, *options).out
     assert f"Use batches of {found.batch_size} and {found.num_steps} steps: the mu of the run is expected" in out
 
@@ -662,7 +639,7 @@ def test_convert_between_mu_and_epsilon_delta(answer):
     assert answer("convert", "--mu-dp", "1", "--delta", "0")["epsilon"] == "Infinity"
 
 
-@pytest.mark.parametrize("given", [["--noise-std", "2.5"], ["--noise-multiplier", "2"], ["--dong-sigma", "1"]])
+@pytest.mark.parametrize("given", [["--noise-std", "2.5"], ["--noise-multiplier", "2"]])
 def test_convert_noise(answer, given):
     got = answer("convert", *given, "--clip", "500", "--batch-size", "400")
     got.pop("assumptions")

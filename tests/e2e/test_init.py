@@ -38,7 +38,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("gmip_net.py").write_text("from torch import nn\n\n\ndef Net():\n    return nn.Linear(2, 2)\n")
 
 
-TWO = ["--members", "members.csv", "--non-members", "others.csv", "--label", "kind"]
+TWO = ["--members", "members.csv", "--non-members", "others.csv", "--column", "label=kind"]
 
 
 @pytest.mark.parametrize(("weights", "guessed"), [("chain", True), ("named", True), ("one", False)])
@@ -63,8 +63,9 @@ def test_names_and_groups_of_records_come_with_them(run) -> None:
         Path(f"{name}.csv").write_text("\n".join([f"patient,site,year,{header}", *rows]) + "\n")
     arguments = ["--model", "one.safetensors", *TWO]
     words = assert_one_sentence(run("init", "task.py", *arguments))
-    assert "'p-0' in column 'patient'" in words and "--id, --group or --ignore" in words
-    done = run("init", "task.py", *arguments, "--id", "patient", "--group", "site", "--ignore", "year")
+    assert "'p-0' in column 'patient'" in words and "--column id=NAME" in words
+    roles = ["--column", "id=patient", "--column", "group=site", "--column", "ignore=year"]
+    done = run("init", "task.py", *arguments, *roles)
     assert done.code == 0 and "alphabetical order (cat, dog), which is a guess" in done.out, done.err
     assert "CLASSES = ['cat', 'dog']" in Path("task.py").read_text()
     command = shlex.split(done.out.strip().split("Next: ")[1])
@@ -87,7 +88,7 @@ def test_a_wrong_order_of_classes_is_no_clearance(run) -> None:
 
 
 def test_from_one_file_and_code(run) -> None:
-    done = run("init", "task.py", "--data", "members.csv", "--label", "kind", "--make-model", "gmip_net.py:Net")
+    done = run("init", "task.py", "--data", "members.csv", "--column", "label=kind", "--make-model", "gmip_net.py:Net")
     assert done.code == 0 and "Next: gmip audit task.py:make_task" in done.out
     task = load("task.py:make_task")
     assert (len(task.pool), len(task.test), task.recipe.dataset_size) == (24, 6, 8)
@@ -96,7 +97,7 @@ def test_from_one_file_and_code(run) -> None:
 
 def test_a_recipe_of_ones_own(run) -> None:
     how = "optimizer=Adam, learning_rate=0.01,sampling=shuffled,batch_size=4,epochs=3,clip_norm=1"
-    arguments = ["--data", "members.csv", "--label", "kind", "--make-model", "gmip_net.py:Net"]
+    arguments = ["--data", "members.csv", "--column", "label=kind", "--make-model", "gmip_net.py:Net"]
     assert run("init", "task.py", *arguments, "--recipe", how).code == 0
     assert load("task.py:make_task").recipe == Recipe(
         dataset_size=8,
@@ -120,13 +121,13 @@ def test_by_asking(run, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {"Table of records": "members.csv", "Code that makes": "gmip_net:Net"}
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("typer.prompt", lambda what: next(a for q, a in answers.items() if what.startswith(q)))
-    assert run("init", "task.py", "--label", "kind").code == 0
+    assert run("init", "task.py", "--column", "label=kind").code == 0
     assert load("task.py:make_task").make_model().out_features == 2
 
 
 def test_a_draft_that_does_not_work_yet_says_so(run) -> None:
     Path("gmip_wide.py").write_text("from torch import nn\n\n\ndef Net():\n    return nn.Linear(3, 2)\n")
-    done = run("init", "task.py", "--data", "members.csv", "--label", "kind", "--make-model", "gmip_wide:Net")
+    done = run("init", "task.py", "--data", "members.csv", "--column", "label=kind", "--make-model", "gmip_wide:Net")
     assert done.code == 0 and "It cannot be used yet. Task 'task' cannot be used: its model cannot take" in done.out
 
 
@@ -134,7 +135,7 @@ def test_a_draft_that_does_not_work_yet_says_so(run) -> None:
     ("arguments", "words"),
     [
         (["task.py"], "A task file needs --data"),
-        (["task.py", "--data", "members.csv", "--label", "kind"], "A task file needs --make-model"),
+        (["task.py", "--data", "members.csv", "--column", "label=kind"], "A task file needs --make-model"),
         (["task.py", "--data", "members.csv", *TWO], "--data and --members are both given"),
         (["task.py", *TWO, "--model", "conv.safetensors"], "not a chain of linear layers"),
         (["task.py", *TWO, "--make-model", "net"], "--make-model = 'net' must be MODULE:NAME"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -20,9 +19,8 @@ import torch
 
 from gmip.attacks.attack import parties
 from gmip.attacks.shadow import Shadows, ShadowSet, shadow_set
-from gmip.cli import main
 from gmip.errors import GmipWarning
-from gmip.tasks import Task, load
+from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training import train
 from tests.unit.attacks.shadow.helpers import Outputs, Slow, Troubled, bits, load_own_task, make_task, times
@@ -155,51 +153,3 @@ def test_two_processes_build_one_set(tmp_path):
     rows = [bits(shadows(make_task(), run, sets, Outputs(key=key), workers=1)) for key in ("child", "parent")]
     assert times(folder) == before
     assert rows[0] == rows[1] and len(rows[0]) == COUNT
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def recorded(tmp_path):
-    task = load("digits")
-    train(task, task.recipe.replace(dataset_size=60, batch_size=30, num_steps=10), seed=1, out=tmp_path / "run")
-    return ["--task", "digits", "--run", str(tmp_path / "run"), "--folder", str(tmp_path / "sets"), "--workers", "1"]
-
-
-def test_command(recorded, capsys):
-    argv = ["shadows", *recorded, "--attacks", "lira,rmia", "--models", "4"]
-    assert main([*argv, "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["models"] == 4 and answer["candidates"] == 120 and answer["attacks"] == ["lira", "rmia"]
-    folder = Path(answer["folder"])
-    before = times(folder)
-    assert len(before) == 4
-    assert main(argv) == 0
-    assert str(folder) in "".join(capsys.readouterr().out.split("\n"))
-    assert main(["shadows", *recorded, "--attacks", "lira", "--models", "6"]) == 0
-    assert len(times(folder)) == 6 and before.items() <= times(folder).items()
-
-
-@pytest.mark.parametrize(
-    ("argv", "complaint"),
-    [
-        (["--models", "0"], "--models must be a whole number from 1"),
-        (["--workers", "many"], "--workers must be a whole number from 1"),
-        (["--backend", "spark"], "--backend = 'spark' is not known: pass one of 'local', 'dask', 'ray'"),
-        (["--backend", "dask"], "--backend = 'dask' needs --scheduler-address: set it"),
-        (["--scheduler-address", "tcp://a:1"], "--scheduler-address = 'tcp://a:1' is not used by --backend = 'local'"),
-        (["--seed", "-1"], "--seed must be a whole number from 0"),
-        (["--attacks", "loss"], "--attacks has 'loss', which uses no shadow models: pass some of lira"),
-        (["--attacks", "lira,magic"], "--attacks has 'magic', which is not an attack: pass some of lira"),
-    ],
-)
-def test_command_refuses(recorded, capsys, argv, complaint):
-    assert main(["shadows", *recorded, *argv]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and complaint in err
-
-
-def test_command_needs_a_run(capsys):
-    assert main(["shadows"]) == 2
-    assert capsys.readouterr().err == "--run is missing: name the folder of a run, as in --run runs/a.\n"

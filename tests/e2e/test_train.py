@@ -128,8 +128,8 @@ def test_explain_lists_what_the_answer_assumes(run, task, tmp_path):
 def test_recipe_options_reach_the_run(run, task, tmp_path):
     out = str(tmp_path / "a")
     options = ["--dataset-size", "90", "--batch-size", "20", "--epochs", "2", "--sampling", "poisson"]
-    options += ["--optimizer", "adamw", "--learning-rate", "0.01", "--optimizer-option", "weight_decay=0.5"]
-    options += ["--clip", "0.5", "--noise-multiplier", "2", "--every", "3", "--physical-batch-size", "7"]
+    options += ["--optimizer", "adamw,weight_decay=0.5", "--learning-rate", "0.01"]
+    options += ["--clip", "0.5", "--noise-multiplier", "2", "--every", "3"]
     recipe = result_of(run, "--task", task, "--out", out, *options)["recipe"]
     assert recipe == {
         "dataset_size": 90,
@@ -238,8 +238,6 @@ OUT = ["--out", "a"]
         ([*OUT, "--noise-multiplier", "1", "--noise-std", "1"], "pass only one of them"),
         ([*OUT, "--steps", "1", "--epochs", "1"], "pass only one of them"),
         ([*OUT, "--target-mu", "1", "--target-tpr", "0.1@0.01"], "2 privacy targets were given"),
-        ([*OUT, "--bound", "paper"], "--bound applies to a privacy target, and there is none"),
-        ([*OUT, "--target-mu", "1", "--notion", "gdp", "--bound", "paper"], "does not apply"),
         ([*OUT, "--target-mu", "1", "--notion", "gdp", "--attacker-knows", "1"], "does not apply"),
         ([*OUT, "--attacker-knows", "1"], "--attacker-knows applies to a privacy target, and there is none"),
         ([*OUT, "--target-epsilon", "3"], "--delta is missing"),
@@ -247,8 +245,7 @@ OUT = ["--out", "a"]
         ([*OUT, "--seed", "-1"], "--seed must be a whole number"),
         ([*OUT, "--every", "x"], "--every must be a whole number"),
         ([*OUT, "--sampling", "sorted"], "--sampling must be one of"),
-        ([*OUT, "--grad-sample-mode", "x"], "--grad-sample-mode must be one of"),
-        ([*OUT, "--optimizer-option", "momentum"], "--optimizer-option must be NAME=VALUE"),
+        ([*OUT, "--optimizer", "SGD,momentum"], "--optimizer must be NAME,OPTION=VALUE"),
     ],
 )
 def test_bad_request(run, options, words, tmp_path, monkeypatch):
@@ -264,7 +261,7 @@ def test_bad_request(run, options, words, tmp_path, monkeypatch):
     [
         (["--optimizer", "Magic"], "is not known"),
         (["--optimizer", "LBFGS"], "is not known"),
-        (["--optimizer-option", "colour=1"], "refuses "),
+        (["--optimizer", "SGD,colour=1"], "refuses "),
         (["--dataset-size", "200"], "leaves no non-member among the 200 records"),
         (["--batch-size", "101"], "exceeds --dataset-size"),
         (["--clip", "none", "--noise-std", "1"], "without --clip"),

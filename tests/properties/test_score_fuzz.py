@@ -26,7 +26,7 @@ FUZZ = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-REPORT = {"report.html", "report.md", "summary.html", "result.json"}
+REPORT = {"report.html", "report-to-share.html", "report.md", "summary.html", "result.json"}
 GOOD_CSV = "id,member,score,group,run\n" + "".join(f"{i},{i % 2},{i * 5 % 11},{'ab'[i % 4 > 1]},x\n" for i in range(12))
 GOOD_JSON = "".join(f'{{"member": {i % 2}, "score": {i * 5 % 11}, "group": "a"}}\n' for i in range(12))
 GOOD_PREDICTIONS = "member,label,p_a,p_b,p_c,ref_x_loss,ref_x_in,ref_y_loss,ref_y_in\n" + "".join(

@@ -120,19 +120,17 @@ def calculator_command(way: Alternative, ways: Ways) -> str | None:
 
 
 def run_options(runs: Sequence[NoisySGD]) -> str | None:
-    """A run or schedule as options of `gmip account`."""
-    dropping = {run.drop_last for run in runs}
-    if len(dropping) > 1 or (dropping == {True} and any(run.sampling != "shuffled" for run in runs)):
+    """A run or schedule as options of `gmip account`; None where it has none."""
+    if any(run.drop_last or run.rank is not None for run in runs):
         return None
     parts = [_options(run) for run in runs]
-    last = " --drop-last" if dropping == {True} else ""
     size = f"--dataset-size {runs[0].dataset_size}"
     if len(runs) == 1:
-        return f"{size} " + " ".join(f"--{name} {value}" for name, value in parts[0].items()) + last
+        return f"{size} " + " ".join(f"--{name} {value}" for name, value in parts[0].items())
     if len({run.dataset_size for run in runs}) > 1:
         return None
     phases = (f"--phase {','.join(f'{name}={value}' for name, value in part.items())}" for part in parts)
-    return f"{size} {' '.join(phases)}{last}"
+    return f"{size} {' '.join(phases)}"
 
 
 def _options(run: NoisySGD) -> dict[str, str]:
@@ -141,7 +139,6 @@ def _options(run: NoisySGD) -> dict[str, str]:
         "steps": str(run.num_steps),
         "params": str(run.num_params),
         "sampling": run.sampling,
-        "rank": None if run.rank is None else str(run.rank),
         "clip": None if run.clip_norm is None else typed(run.clip_norm),
         "noise-std": None if run.noise_std == 0.0 else typed(run.noise_std),
     }
@@ -157,15 +154,11 @@ def _target(target: PrivacyTarget) -> str:
 
 def _accounting(ways: Ways) -> str | None:
     whom = ways.target.susceptibility
-    if isinstance(whom, tuple):
-        return None  # a file, whose name is not known here
+    if isinstance(whom, tuple) or ways.bound != "tight" or ways.composition != "exact":
+        return None
     said = ""
     if isinstance(whom, (str, float)):
         said += f" --susceptibility {whom if isinstance(whom, str) else typed(whom)}"
     if ways.target.attacker_knows:
         said += f" --attacker-knows {typed(ways.target.attacker_knows)}"
-    if ways.bound != "tight":
-        said += f" --bound {ways.bound}"
-    if ways.composition != "exact":
-        said += f" --composition {ways.composition}"
     return said

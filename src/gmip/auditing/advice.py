@@ -41,20 +41,19 @@ class TrainingCommand:
     def changed(self, changes: Mapping[str, Any], *, out: str) -> str:
         """The same training with these changes; the seed is left out, so that a secret one is drawn."""
         now = dataclasses.asdict(self.recipe) | dict(changes)
+        pairs = [f"{name}={json.dumps(value)}" for name, value in now["optimizer_options"].items()]
         options = {
             "task": shlex.quote(self.task),
             "dataset-size": now["dataset_size"],
             "batch-size": now["batch_size"],
             "steps": now["num_steps"],
             "sampling": now["sampling"],
-            "optimizer": now["optimizer"],
+            "optimizer": shlex.quote(",".join([now["optimizer"], *pairs])),
             "learning-rate": typed(now["learning_rate"]),
             "clip": "none" if now["clip_norm"] is None else typed(now["clip_norm"]),
             "noise-std": typed(now["noise_std"]),
         }
         said = [f"--{name} {value}" for name, value in options.items()]
-        for name, value in now["optimizer_options"].items():
-            said.append(f"--optimizer-option {shlex.quote(f'{name}={json.dumps(value)}')}")
         if self.fix:
             said.append("--fix-model")
         return f"gmip train {' '.join(said)} --out {out}"

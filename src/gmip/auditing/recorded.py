@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,10 @@ from gmip.auditing.outcomes import Groups
 from gmip.auditing.schema import LeftOut, RunCheck, RunFacts, Sees, Source
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.trace import Trace
 from gmip.vocabulary import NoisySGD
+
+if TYPE_CHECKING:
+    from gmip.trace import Trace
 
 __all__ = ["AttackFindings", "recorded_evidence"]
 

@@ -41,15 +41,15 @@ _SETTINGS: Final[dict[str, Any]] = {
 _COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "Before training: how private will it be?": ("account", "calibrate", "convert", "app"),
     "Training": ("tune", "train"),
-    "After training: does the model leak?": ("check", "audit", "report", "compare"),
-    "More for audits": ("init", "attacks", "shadows"),
+    "After training: does the model leak?": ("check", "audit", "report"),
+    "More for audits": ("init", "attacks"),
 }
 _OUR_FAULT: Final = 70
 _DEBUG: Final = "--debug"  # with every command: show tracebacks
 _INTERRUPTED: Final = 130
 _READER_LEFT: Final = 141
 _PANELS: Final = {name: panel for panel, names in _COMMANDS.items() for name in names}
-_MODULES: Final = {"app": "browser", "compare": "report"}  # where it is not the command's own name
+_MODULES: Final = {"app": "attacks"}  # where it is not the command's own name
 
 
 class _Commands(TyperGroup):

@@ -5,56 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+from pydantic import Field
+
 import gmip
 from gmip import _numbers
-from gmip.accounting.account import Composition, mu_per_step
 from gmip.accounting.account import account as account_run
+from gmip.accounting.account import mu_per_step
 from gmip.accounting.claims import ADJACENCY, at_most, found
 from gmip.accounting.tradeoff import TradeOff
-from gmip.cli import options, parse, show
-from gmip.cli.schedule import as_understood, build_runs, slow_because
-from gmip.cli.stages import patience
+from gmip.cli import parse, show
+from gmip.cli.options import Delta, Option, from_settings
+from gmip.cli.shared_settings import ACCOUNTING, Explained, RunSettings, WhoseSettings, as_understood, slow_because
 from gmip.vocabulary import NoisySGD
 
 __all__ = ["account"]
 
-DEFAULT_FPRS = ("0.001", "0.01", "0.1")
+
+def _rates(option: str, texts: Sequence[str]) -> dict[str, float]:
+    """Rates by how they were typed."""
+    return {text: parse.probability(option, text) for text in texts}
 
 
-def account(
-    dataset_size: options.DatasetSize = None,
-    batch_size: options.BatchSize = None,
-    steps: options.Steps = None,
-    epochs: options.Epochs = None,
-    params: options.Params = None,
-    sampling: options.SamplingOption = None,
-    drop_last: options.DropLast = False,
-    rank: options.Rank = None,
-    phase: options.PhaseOption = None,
-    clip: options.Clip = None,
-    noise_std: options.NoiseStd = None,
-    noise_multiplier: options.NoiseMultiplier = None,
-    susceptibility: options.Susceptibility = None,
-    susceptibility_file: options.SusceptibilityFile = None,
-    attacker_knows: options.AttackerKnows = None,
-    bound: options.BoundOption = None,
-    composition: options.CompositionOption = None,
-    fpr: Annotated[
-        list[str] | None,
-        options.option(
-            "--fpr",
-            "RATE",
-            options.ACCOUNTING,
-            "False-alarm rate (FPR) from 0 to 1; repeat for several (default 0.001, 0.01 and 0.1).",
-        ),
-    ] = None,
+class AccountSettings(Explained, WhoseSettings, RunSettings):
+    """Settings of `gmip account`."""
+
+    fprs: Annotated[
+        dict[str, float] | None,
+        Option("RATE", ACCOUNTING, _rates, repeated=True),
+        Field(description="False-alarm rate (FPR) from 0 to 1; repeat for several (default 0.001, 0.01 and 0.1)."),
+    ] = None
     delta: Annotated[
-        str | None,
-        options.option("--delta", "D", options.ACCOUNTING, "Also compute epsilon at this delta, between 0 and 1."),
-    ] = None,
-    explain: options.Explain = False,
-    json: options.Json = False,
-) -> None:
+        Delta | None,
+        Option("D", ACCOUNTING),
+        Field(description="Also compute epsilon at this delta, between 0 and 1."),
+    ] = None
+
+
+@from_settings(AccountSettings)
+def account(asked: AccountSettings) -> None:
     """Compute how exposed a training run is to membership inference.
 
     Example: gmip account --dataset-size 48000 --batch-size 400 --epochs 10
@@ -70,65 +58,48 @@ def account(
     (mu of Gaussian differential privacy, at every FPR; null without noise)
     and gdp (differential privacy of the same run, with its adjacency).
     """
-    runs = build_runs(
-        dataset_size=dataset_size,
-        batch_size=batch_size,
-        steps=steps,
-        epochs=epochs,
-        params=params,
-        sampling=sampling,
-        drop_last=drop_last,
-        rank=rank,
-        clip=clip,
-        noise_std=noise_std,
-        noise_multiplier=noise_multiplier,
-        phase=phase,
-    )
-    one_step, many_steps = options.read_bound(bound), options.read_composition(composition)
-    rates = {text: parse.probability("--fpr", text) for text in fpr or DEFAULT_FPRS}
-    small = None if delta is None else parse.delta("--delta", delta)
-    record = options.read_susceptibility(susceptibility, susceptibility_file)
-    known = options.read_attacker(attacker_knows)
-
-    with patience(slow_because(runs, record)):
-        curve = account_run(runs, susceptibility=record, attacker_knows=known, bound=one_step, composition=many_steps)
+    runs, record, known = asked.runs(), asked.susceptibility, asked.attacker_knows
+    rates = asked.fprs or {text: float(text) for text in ("0.001", "0.01", "0.1")}
+    with show.patience(slow_because(runs, record)):
+        curve = account_run(runs, susceptibility=record, attacker_knows=known)
     mu_step = None
     if not isinstance(record, str):
-        largest = None if record is None else float(record.max())
-        mu_step = max(mu_per_step(run, susceptibility=largest, attacker_knows=known, bound=one_step) for run in runs)
-    gdp = _differential_privacy(runs, many_steps)
+        mu_step = max(mu_per_step(run, susceptibility=record, attacker_knows=known) for run in runs)
+    gdp = _differential_privacy(runs)
     answer: dict[str, Any] = {
         "gmip": gmip.__version__,
         "run": as_understood(runs),
-        "susceptibility": record if record is None or isinstance(record, str) else [float(k) for k in record],
+        "susceptibility": record if record is None or isinstance(record, str) else [record],
         "attacker_knows": known,
-        "bound": one_step,
-        "composition": many_steps,
+        "bound": "tight",
+        "composition": "exact",
         "mu_step": mu_step,
         "mu": curve.equivalent_mu(),
         "tpr_at_fpr": {text: curve.tpr_at(rate) for text, rate in rates.items()},
         "advantage": curve.advantage(),
         "auc": curve.auc(),
-        "epsilon": None if small is None else curve.epsilon(small),
-        "delta": small,
+        "epsilon": None if asked.delta is None else curve.epsilon(asked.delta),
+        "delta": asked.delta,
         "gdp_mu": None if gdp is None else gdp.gdp_mu,
         "gdp_equivalent_mu": None if gdp is None else gdp.equivalent_mu(),
-        "gdp": None if gdp is None else _gdp_as_json(gdp, small),
+        "gdp": None if gdp is None else _gdp_as_json(gdp, asked.delta),
         **show.claim_as_json(curve),
     }
-    if json:
+    if asked.as_json:
         show.print_json(answer)
         return
     text = next((text for text, rate in rates.items() if rate == 0.01), next(iter(rates)))
     rows = _rows(answer, curve, gdp, runs)
-    show.print_answer(rows, found(curve, text), curve, explain=explain, beside=None if small is None else gdp)
+    show.print_answer(
+        rows, found(curve, text), curve, explain=asked.explain, beside=None if asked.delta is None else gdp
+    )
 
 
-def _differential_privacy(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff | None:
+def _differential_privacy(runs: Sequence[NoisySGD]) -> TradeOff | None:
     """None where there is none: without noise, or if the phases are about different neighbours."""
     if any(run.noise_std == 0.0 for run in runs) or len({ADJACENCY[run.sampling] for run in runs}) > 1:
         return None
-    return account_run(runs, notion="gdp", composition=composition)
+    return account_run(runs, notion="gdp")
 
 
 def _gdp_as_json(curve: TradeOff, delta: float | None) -> dict[str, Any]:

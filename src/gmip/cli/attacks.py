@@ -1,10 +1,11 @@
-"""`gmip attacks`: the attacks, and what each needs."""
+"""`gmip attacks`: the attacks, and what each needs; `gmip app`: the calculator in a browser."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from pydantic import Field
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -12,20 +13,21 @@ from rich.text import Text
 from gmip._validate import listed
 from gmip.cli import show
 from gmip.cli.errors import needs_extra
+from gmip.cli.options import Count, Option, Settings, from_settings
+from gmip.cli.shared_settings import Printed
 
-__all__ = ["attacks"]
+__all__ = ["app", "attacks"]
 
 
-def attacks(
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
-) -> None:
+@from_settings(Printed)
+def attacks(asked: Printed) -> None:
     """List the attacks and what an attacker needs for each.
 
     JSON keys: attacks (name -> title, needs, analytical: whether its error
     rates are known in closed form), needs (what each need stands for), note.
     """
     known = _known()
-    if json:
+    if asked.as_json:
         show.print_json(_answer(known))
         return
     console = Console(highlight=False)
@@ -65,3 +67,35 @@ def _known() -> Any:
 
         attack_table.table()
     return attack_table
+
+
+class AppSettings(Settings):
+    """Settings of `gmip app`."""
+
+    folder: Annotated[
+        str | None,
+        Option("FOLDER", argument=True),
+        Field(description="Folder whose audits a second page lists and opens."),
+    ] = None
+    port: Annotated[
+        Count | None, Option("N"), Field(description="Port on this machine (default 8642, or a free one).")
+    ] = None
+    no_browser: Annotated[bool, Option(), Field(description="Only print the address.")] = False
+
+
+@from_settings(AppSettings)
+def app(asked: AppSettings) -> None:
+    """Open a calculator in the browser: move the sizes of a run and see how exposed it is.
+
+    Example: gmip app runs/
+
+    It answers to this machine only, at 127.0.0.1, and ends with Ctrl-C.
+    """
+    with needs_extra("app", "gmip app"):
+        from gmip.app import serve
+    serve(
+        None if asked.folder is None else Path(asked.folder),
+        port=asked.port,
+        browser=not asked.no_browser,
+        say=lambda text: print(text, flush=True),
+    )

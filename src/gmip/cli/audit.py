@@ -3,208 +3,242 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 import typer
+from pydantic import Field, model_validator
 
 from gmip import _numbers
 from gmip._io import hold_folder, read_yaml, writing
-from gmip.cli import cluster, options, parse
-from gmip.cli.audit_printout import print_audit
-from gmip.cli.errors import BadRequest, needs_extra
-from gmip.cli.stages import stages, warnings_in_one_line
+from gmip.cli import parse, show
+from gmip.cli.errors import BadRequest, needs_extra, option_name
+from gmip.cli.options import Count, NonNegative, Option, Seed, from_settings
+from gmip.cli.shared_settings import Printed, WorkerSettings
+from gmip.vocabulary import Rate
 
 if TYPE_CHECKING:
-    from gmip.auditing.schema import AuditResult, Gate
+    from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, RunCheck
     from gmip.canaries.coins import PlantedRun
     from gmip.report import Written
-from gmip.vocabulary import NOTIONS, Rate
 
-__all__ = ["audit"]
+__all__ = ["audit", "print_audit"]
 
 WHAT, HOW, SHADOWS, OUTPUT = "What to audit", "How to audit", "Shadow models (for attacks that need them)", "Output"
-YAML = (".yaml", ".yml")
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")  # `gmip._tables.SUFFIXES`, without importing it
-ROLES = ("member", "score", "label", "probability", "logit", "loss", "id", "group", "run")
+YAML: Final = (".yaml", ".yml")
+TABLES: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")  # `gmip._tables.SUFFIXES`, not imported
+ROLES: Final = ("member", "score", "label", "probability", "logit", "loss", "id", "group", "run")
+# What an audit of a file of scores or predictions can be asked.
+_OF_TABLES: Final = frozenset(
+    {
+        *("typed", "source", "canaries", "columns", "attacks", "claim_mu", "claim_epsilon", "fail_above_tpr"),
+        *("target_tpr", "seed", "out", "junit", "as_json"),
+    }
+)
+# Fields of `gmip.auditing.AuditConfig` of the same name and type.
+_AS_IN_CONFIG: Final[tuple[str, ...]] = (
+    *("task", "attacks", "candidates", "repeats", "budget", "seed", "out", "claim_mu", "group_by", "target_tpr"),
+    *("attacker", "try_advice", "fail_above_tpr", "device"),
+)
 
 
-def audit(
-    context: typer.Context,
+def _names(option: str, text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _runs(option: str, texts: Sequence[str]) -> list[dict[str, str]]:
+    """Recorded runs as NAME=DIR or DIR."""
+    runs = []
+    for text in texts:
+        name, equals, path = text.partition("=")
+        runs.append({"name": name, "path": path} if equals and name else {"path": path or text})
+    return runs
+
+
+def _columns(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
+    """ROLE=NAME, for scores also several."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        role, equals, name = text.partition("=")
+        if not (equals and name):
+            raise BadRequest(f"must be ROLE=NAME, not {text!r}", argument=option, remedy="pass one such as score=loss")
+        found.setdefault(parse.one_of(option, role, ROLES), []).append(name)
+    return found
+
+
+class AuditSettings(Printed, WorkerSettings):
+    """Settings of `gmip audit`; those of `gmip.auditing.AuditConfig` have its names. What was not typed is left to the
+    YAML file."""
+
     source: Annotated[
         str | None,
-        typer.Argument(
-            metavar="TASK|AUDIT.YAML|TABLE",
-            show_default=False,
-            help="A task, a settings file, or a file of scores or predictions (.csv, .jsonl, .parquet).",
-        ),
-    ] = None,
+        Option("TASK|AUDIT.YAML|TABLE", argument=True),
+        Field(description="A task, a settings file, or a file of scores or predictions (.csv, .jsonl, .parquet)."),
+    ] = None
     task: Annotated[
         str | None,
-        options.option("--task", "TASK", WHAT, "A built-in task, or path/to/file.py:make_task (default digits)."),
-    ] = None,
-    run: Annotated[
-        list[str] | None,
-        options.option(
-            "--run",
-            "[NAME=]DIR",
-            WHAT,
-            "A recorded run; repeat for several. Without it, gmip trains one by the task's recipe.",
-        ),
-    ] = None,
+        Option("TASK", WHAT),
+        Field(description="A built-in task, or path/to/file.py:make_task (default digits)."),
+    ] = None
+    runs: Annotated[
+        list[dict[str, str]] | None,
+        Option("[NAME=]DIR", WHAT, _runs, repeated=True),
+        Field(description="A recorded run; repeat for several. Without it, gmip trains one by the task's recipe."),
+    ] = None
     model: Annotated[
         str | None,
-        options.option(
-            "--model", "FILE|DIR", WHAT, "Weights of a released model (.safetensors, .pt, a folder of save_pretrained)."
-        ),
-    ] = None,
+        Option("FILE|DIR", WHAT),
+        Field(description="Weights of a released model (.safetensors, .pt, a folder of save_pretrained)."),
+    ] = None
     members: Annotated[
         str | None,
-        options.option(
-            "--members",
-            "FILE",
-            WHAT,
-            "Its training records: a table of rows of the task's pool or of records, or rows such as 0:250.",
+        Option("FILE", WHAT),
+        Field(
+            description="Its training records: a table of rows of the task's pool or of records, or rows such as 0:250."
         ),
-    ] = None,
+    ] = None
     non_members: Annotated[
-        str | None, options.option("--non-members", "FILE", WHAT, "Records that were not in, in the same form.")
-    ] = None,
+        str | None, Option("FILE", WHAT), Field(description="Records that were not in, in the same form.")
+    ] = None
     canaries: Annotated[
         str | None,
-        options.option("--canaries", "DIR", WHAT, "A run of gmip train --canaries: does it keep its promise to them?"),
-    ] = None,
+        Option("DIR", WHAT),
+        Field(description="A run of gmip train --canaries: does it keep its promise to them?"),
+    ] = None
+    attacks: Annotated[
+        list[str] | None,
+        Option("A,B,...", WHAT, _names),
+        Field(description="Attacks; gmip attacks lists them (default: see gmip init)."),
+    ] = None
+    columns: Annotated[
+        dict[str, list[str]] | None,
+        Option("ROLE=NAME", WHAT, _columns, repeated=True),
+        Field(
+            description="Column of a file of scores or predictions; ROLE is member, score, label, probability, logit, "
+            "loss, id, group or run; repeat for several."
+        ),
+    ] = None
     group_by: Annotated[
         str | None,
-        options.option(
-            "--group-by", "NAME|FILE", HOW, "Who is exposed: by class, by one of the task's groups, or by a file."
-        ),
-    ] = None,
-    attacks: Annotated[
-        str | None,
-        options.option("--attacks", "A,B,...", WHAT, "Attacks; gmip attacks lists them (default: see gmip init)."),
-    ] = None,
-    target_mu: options.TargetMu = None,
-    target_advantage: options.TargetAdvantage = None,
-    notion: options.NotionOption = None,
+        Option("NAME|FILE", HOW),
+        Field(description="Who is exposed: by class, by one of the task's groups, or by a file."),
+    ] = None
     candidates: Annotated[
-        str | None,
-        options.option("--candidates", "M", HOW, "Attack at most M members and M non-members (default 2000)."),
-    ] = None,
+        Count | None,
+        Option("M", HOW),
+        Field(description="Attack at most M members and M non-members (default 2000)."),
+    ] = None
     repeats: Annotated[
-        str | None,
-        options.option(
-            "--repeats",
-            "R",
-            HOW,
-            "Train the recipe R times with different seeds (default 1). From 5 on, intervals include the "
-            "variation between runs.",
+        Count | None,
+        Option("R", HOW),
+        Field(
+            description="Train the recipe R times with different seeds (default 1). From 5 on, intervals include the "
+            "variation between runs."
         ),
-    ] = None,
+    ] = None
     budget: Annotated[
         str | None,
-        options.option(
-            "--budget",
-            "TIME",
-            HOW,
-            "Time for the attacks on a run, such as 5min; the report says what was left out (default 10min; none).",
+        Option("TIME", HOW),
+        Field(
+            description="Time for the attacks on a run, such as 5min; the report says what was left out (default "
+            "10min; none)."
         ),
-    ] = None,
-    seed: Annotated[str | None, options.option("--seed", "SEED", HOW, "Seed of the audit (default: random).")] = None,
-    confidence: Annotated[
-        str | None, options.option("--confidence", "P", HOW, "Confidence of intervals and verdict (default 0.95).")
-    ] = None,
-    delta: Annotated[
-        str | None, options.option("--delta", "DELTA", HOW, "delta of the lower bounds on epsilon (default 1e-5).")
-    ] = None,
+    ] = None
+    seed: Annotated[Seed | None, Option("SEED", HOW), Field(description="Seed of the audit (default: random).")] = None
     claim_mu: Annotated[
-        str | None,
-        options.option(
-            "--claim-mu", "MU", HOW, "The mu that was promised (default: what gmip account says about the run)."
-        ),
-    ] = None,
+        NonNegative | None,
+        Option("MU", HOW),
+        Field(description="The mu that was promised (default: what gmip account says about the run)."),
+    ] = None
     claim_epsilon: Annotated[
-        str | None,
-        options.option(
-            "--claim-epsilon",
-            "EPS@DELTA",
-            HOW,
-            "The differential privacy that was promised, instead (EPS alone: at --delta if given, else at delta 0).",
-        ),
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        options.option(
-            "--column",
-            "ROLE=NAME",
-            WHAT,
-            "Column of a file of scores or predictions; ROLE is member, score, label, probability, logit, loss, id, "
-            "group or run; repeat for several.",
-        ),
-    ] = None,
+        tuple[float, float] | None,
+        Option("EPS@DELTA", HOW, parse.epsilon_at_delta),
+        Field(description="The differential privacy that was promised, instead (EPS alone: at delta 0)."),
+    ] = None
     target_tpr: Annotated[
-        str | None,
-        options.option(
-            "--target-tpr",
-            "TPR@FPR",
-            HOW,
-            "What is good enough: at most this share of the members at this false-alarm rate (default 0.05@0.01).",
+        Rate | None,
+        Option("TPR@FPR", HOW),
+        Field(
+            description="What is good enough: at most this share of the members at this false-alarm rate (default "
+            "0.05@0.01)."
         ),
-    ] = None,
+    ] = None
     attacker: Annotated[
-        str | None,
-        options.option(
-            "--attacker",
-            "gradients|weights|predictions",
-            HOW,
-            "Who is out there: somebody who sees every gradient (federated learning; default), the released weights, "
-            "or predictions only. Who sees less is answered for, too.",
+        Literal["gradients", "weights", "predictions"] | None,
+        Option("gradients|weights|predictions", HOW),
+        Field(
+            description="Who is out there: somebody who sees every gradient (federated learning; default), the "
+            "released weights, or predictions only. Who sees less is answered for, too."
         ),
-    ] = None,
+    ] = None
     try_advice: Annotated[
         bool,
-        options.option(
-            "--try-advice",
-            None,
-            HOW,
-            "Train each way to the target a few times, on records that are not members, to measure its accuracy. Takes "
-            "up to a quarter of --budget, on top of it.",
+        Option(None, HOW),
+        Field(
+            description="Train each way to the target a few times, on records that are not members, to measure its "
+            "accuracy. Takes up to a quarter of --budget, on top of it."
         ),
-    ] = False,
+    ] = False
     shadows: Annotated[
-        str | None, options.option("--shadows", "M", SHADOWS, "Number of shadow models (default 64).")
-    ] = None,
-    workers: cluster.Workers = None,
-    backend: cluster.BackendOption = None,
-    scheduler_address: cluster.SchedulerAddress = None,
+        Count | None, Option("M", SHADOWS), Field(description="Number of shadow models (default 64).")
+    ] = None
     device: Annotated[
-        str | None, options.option("--device", "NAME", HOW, "Where to compute: cpu, cuda or mps (default cpu).")
-    ] = None,
+        str | None, Option("NAME", HOW), Field(description="Where to compute: cpu, cuda or mps (default cpu).")
+    ] = None
     out: Annotated[
         str | None,
-        options.option("--out", "DIR", OUTPUT, "Folder for the report and for unfinished work (default audit)."),
-    ] = None,
-    title: Annotated[str | None, options.option("--title", "TEXT", OUTPUT, "Title of the report.")] = None,
+        Option("DIR", OUTPUT),
+        Field(description="Folder for the report and for unfinished work (default audit)."),
+    ] = None
     fail_above_tpr: Annotated[
-        str | None,
-        options.option(
-            "--fail-above-tpr",
-            "TPR@FPR",
-            OUTPUT,
-            "Exit with code 1 if an attack finds more than this, with confidence.",
-        ),
-    ] = None,
-    share: Annotated[
-        bool,
-        options.option(
-            "--share", None, OUTPUT, "Also write report-to-share.html, which names no record, file or seed."
-        ),
-    ] = False,
-    junit: Annotated[
-        str | None, options.option("--junit", "FILE", OUTPUT, "Also write the verdict as JUnit XML.")
-    ] = None,
-    json: options.Json = False,
-) -> None:
+        Rate | None,
+        Option("TPR@FPR", OUTPUT),
+        Field(description="Exit with code 1 if an attack finds more than this, with confidence."),
+    ] = None
+    junit: Annotated[str | None, Option("FILE", OUTPUT), Field(description="Also write the verdict as JUnit XML.")] = (
+        None
+    )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.claim_mu is not None and self.claim_epsilon is not None:
+            raise BadRequest("--claim-mu and --claim-epsilon are both given", remedy="pass only one of them")
+        if self.canaries is not None and self.source is not None:
+            raise BadRequest(
+                f"{self.source!r} and --canaries {self.canaries} both name what to audit", remedy="pass one of them"
+            )
+        return self
+
+    def config(self) -> dict[str, Any]:
+        """What was typed, as settings of `gmip.auditing.AuditConfig`; shadow models apart."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in _AS_IN_CONFIG if name in self.model_fields_set}
+        if self.claim_epsilon is not None:
+            found["claim_epsilon"] = dict(zip(("epsilon", "delta"), self.claim_epsilon, strict=True))
+        runs = self._released() or self.runs
+        return found if runs is None else found | {"runs": runs}
+
+    def _released(self) -> list[dict[str, str]] | None:
+        """The one run that is a released model."""
+        given = {"model": self.model, "members": self.members, "non_members": self.non_members}
+        known = {name: value for name, value in given.items() if value is not None}
+        if not known:
+            return None
+        if len(known) < len(given):
+            lacking = option_name(next(name for name in given if name not in known))
+            raise BadRequest(
+                f"An audit of a released model needs {lacking}",
+                remedy="pass --model, --members and --non-members together",
+            )
+        if self.runs:
+            raise BadRequest(
+                "--run and --model are both given", remedy="audit one after the other, and gmip report A B compares"
+            )
+        return [known]
+
+
+@from_settings(AuditSettings)
+def audit(asked: AuditSettings) -> None:
     """Attack a trained model and write a report of what leaks.
 
     The report compares what the attacks find with what was promised.
@@ -229,109 +263,100 @@ def audit(
     protect it like the data. Exit codes: 0; 1 if --fail-above-tpr fails; 2 if
     the request is wrong.
     """
-    _remove_former(junit)
-    if claim_epsilon is not None and delta is not None and "@" not in claim_epsilon:
-        claim_epsilon = f"{claim_epsilon}@{delta}"
-    planted = None if canaries is None else _planted(canaries, source)
-    if planted is not None:
-        source = str(planted.table)
-        title = title or f"Audit of {planted.planted} canaries"
+    _remove_former(asked.junit)
+    planted = None if asked.canaries is None else _planted(asked.canaries)
+    source = asked.source if planted is None else str(planted.table)
     if source is not None and Path(source).suffix.lower() in TABLES:
-        refused = {
-            "--task": task,
-            "--run": run,
-            "--model": model,
-            "--members": members,
-            "--non-members": non_members,
-            "--group-by": group_by,
-            "--target-mu": target_mu,
-            "--target-advantage": target_advantage,
-            "--notion": notion,
-            "--candidates": candidates,
-            "--repeats": repeats,
-            "--budget": budget,
-            "--attacker": attacker,
-            "--try-advice": try_advice or None,
-            "--shadows": shadows,
-            "--device": device,
-            "--workers": workers,
-            "--backend": backend,
-            "--scheduler-address": scheduler_address,
-        }
-        for option, value in refused.items():
-            if value is not None:
-                remedy = "name the column: --column group=NAME" if option == "--group-by" else "leave it out"
-                raise BadRequest("does not apply to a file of scores or predictions", argument=option, remedy=remedy)
-        claim: Any = _claim(claim_mu, claim_epsilon)
-        standards = {
-            "claim": planted.promise if planted is not None and claim is None else claim,
-            "confidence": confidence and parse.probability("--confidence", confidence),
-            "delta": delta and parse.probability("--delta", delta),
-            "fail_above_tpr": fail_above_tpr and Rate.parse("--fail-above-tpr", fail_above_tpr),
-            "target_tpr": target_tpr and Rate.parse("--target-tpr", target_tpr),
-            "seed": None if seed is None else parse.seed("--seed", seed),
-        }
-        _audit_table(
-            Path(source),
-            _columns(column or []),
-            _names(attacks),
-            {name: value for name, value in standards.items() if value is not None},
-            Path(out or "audit"),
-            title=title,
-            command=context.obj,
-            share=share,
-            junit=junit,
-            json=json,
-        )
-        return
-    if column is not None:
-        raise BadRequest("applies to a file of scores or predictions", argument="--column", remedy="leave it out")
-    _claim(claim_mu, claim_epsilon)
-    given: dict[str, Any] = {
-        "task": task,
-        "attacks": _names(attacks),
-        "candidates": candidates and parse.count("--candidates", candidates),
-        "repeats": repeats and parse.count("--repeats", repeats),
-        "budget": budget,
-        "seed": None if seed is None else parse.seed("--seed", seed),
-        "confidence": confidence and parse.probability("--confidence", confidence),
-        "delta": delta and parse.probability("--delta", delta),
-        "claim_mu": claim_mu and parse.positive("--claim-mu", claim_mu),
-        "claim_epsilon": claim_epsilon,
-        "target_tpr": target_tpr and Rate.parse("--target-tpr", target_tpr),
-        "attacker": attacker,
-        "try_advice": try_advice or None,
-        "fail_above_tpr": fail_above_tpr and Rate.parse("--fail-above-tpr", fail_above_tpr),
-        "device": device,
-        "out": out,
-        "title": title,
-        "group_by": group_by,
-        "runs": _released(model, members, non_members, run) or _runs(run, target_mu, target_advantage, notion),
+        result, written = _audit_table(asked, Path(source), planted)
+    else:
+        result, written = _audit_runs(asked)
+    _finish(result, written, asked)
+
+
+def _planted(folder: str) -> PlantedRun:
+    from gmip.canaries.coins import read_canaries
+
+    return read_canaries(Path(folder))
+
+
+def _audit_table(asked: AuditSettings, path: Path, planted: PlantedRun | None) -> tuple[AuditResult, Written]:
+    """The audit of a file of scores or predictions: no framework is loaded, nothing is written before it is read."""
+    for name in AuditSettings.model_fields:
+        if name in asked.model_fields_set and name not in _OF_TABLES:
+            remedy = "name the column: --column group=NAME" if name == "group_by" else "leave it out"
+            raise BadRequest(
+                "does not apply to a file of scores or predictions", argument=option_name(name), remedy=remedy
+            )
+    with needs_extra("audit", "gmip audit"):
+        from gmip import report
+        from gmip.auditing import score_audit
+        from gmip.auditing.score_table import read_scores
+    claim = asked.claim_epsilon if asked.claim_mu is None else asked.claim_mu
+    standards: dict[str, Any] = {
+        "claim": planted.promise if planted is not None and claim is None else claim,
+        "fail_above_tpr": asked.fail_above_tpr,
+        "target_tpr": asked.target_tpr,
+        "seed": asked.seed,
     }
-    given = {name: value for name, value in given.items() if value is not None}
-    trained = cluster.read_cluster(workers, backend, scheduler_address)
-    if shadows is not None:
-        trained["count"] = parse.count("--shadows", shadows)
+    table = read_scores(path, asked.columns or {}, asked.attacks)
+    title = None if planted is None else f"Audit of {planted.planted} canaries"
+    out = asked.out or "audit"
+    with hold_folder(out), show.stages() as watch:
+        by = score_audit.Standards(**{name: value for name, value in standards.items() if value is not None})
+        result = score_audit.audit_score_table(table, by, path=path, title=title, command=asked.typed, watch=watch)
+        return result, report.write_report(result, out, candidates=result.candidates)
+
+
+def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, Written]:
+    """The audit of a task: of recorded runs, a released model, or runs to train."""
+    if asked.columns is not None:
+        raise BadRequest("applies to a file of scores or predictions", argument="--column", remedy="leave it out")
+    given, source = asked.config(), asked.source
     path = source if source is not None and source.lower().endswith(YAML) else None
     if source is not None and path is None:
-        if task is not None:
-            raise BadRequest(f"{source!r} and --task {task} both name a task", remedy="pass only one of them")
+        if asked.task is not None:
+            raise BadRequest(f"{source!r} and --task {asked.task} both name a task", remedy="pass only one of them")
         given["task"] = source
-    auditing, report = _framework()
+    with needs_extra("audit", "gmip audit"):
+        from gmip import auditing, report
     settings = {} if path is None else read_yaml(path)
-    if trained:
+    shadows = {} if asked.workers is None else asked.workers.as_keywords()
+    if asked.shadows is not None:
+        shadows["count"] = asked.shadows
+    if shadows:
         shared = settings.get("shadows", {})
-        given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | trained
+        given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | shadows
     config = auditing.make_config(settings | given, path)
     with hold_folder(config.out):
-        with warnings_in_one_line(), stages() as watch:
+        with show.warnings_in_one_line(), show.stages() as watch:
             try:
-                result = auditing.run_audit(config, watch=watch, command=context.obj)
+                result = auditing.run_audit(config, watch=watch, command=asked.typed)
             except KeyboardInterrupt:
                 print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
                 raise
-        written = report.write_report(result, config.out, candidates=result.candidates, share=share)
-    _finish(result, written, junit=junit, json=json)
+        return result, report.write_report(result, config.out, candidates=result.candidates)
+
+
+def _finish(result: AuditResult, written: Written, asked: AuditSettings) -> None:
+    """Say what was found; exit code 1 if it is more than the gate lets through."""
+    from gmip.report import write_junit
+    from gmip.report.sentences import blind_gate
+
+    if asked.junit is not None:
+        write_junit(result, Path(asked.junit))
+    if asked.as_json:
+        print(written.json.read_text(encoding="utf-8"), end="")
+    else:
+        print_audit(result, written)
+    sys.stdout.flush()  # a full disk is not to look like a failed gate
+    for one in result.runs:
+        if one.gate is not None and one.gate.blind:
+            print(f"{one.name}: the gate passed only because {blind_gate(one, one.gate)}.", file=sys.stderr)
+    failed = [f"{one.name}: {_gate_failed(one.gate)}" for one in result.runs if one.gate and not one.gate.passed]
+    for line in failed:
+        print(line, file=sys.stderr)
+    if failed:
+        raise typer.Exit(1)
 
 
 def _remove_former(junit: str | None) -> None:
@@ -343,67 +368,7 @@ def _remove_former(junit: str | None) -> None:
             Path(junit).unlink()
 
 
-def _planted(folder: str, source: str | None) -> PlantedRun:
-    from gmip.canaries.coins import read_canaries
-
-    if source is not None:
-        raise BadRequest(f"{source!r} and --canaries {folder} both name what to audit", remedy="pass one of them")
-    return read_canaries(Path(folder))
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _audit_table(
-    path: Path,
-    columns: dict[str, list[str]],
-    attacks: list[str] | None,
-    standards: dict[str, Any],
-    out: Path,
-    *,
-    title: str | None,
-    command: str,
-    share: bool,
-    junit: str | None,
-    json: bool,
-) -> None:
-    """The audit of a file of scores or predictions: no framework is loaded, nothing is written before it is read."""
-    with needs_extra("audit", "gmip audit"):
-        from gmip import report
-        from gmip.auditing import score_audit
-        from gmip.auditing.score_table import read_scores
-    table = read_scores(path, columns, attacks)
-    with hold_folder(out), stages() as watch:
-        by = score_audit.Standards(**standards)
-        result = score_audit.audit_score_table(table, by, path=path, title=title, command=command, watch=watch)
-        written = report.write_report(result, out, candidates=result.candidates, share=share)
-    _finish(result, written, junit=junit, json=json)
-
-
-def _finish(result: AuditResult, written: Written, *, junit: str | None, json: bool) -> None:
-    """Say what was found; exit code 1 if it is more than the gate lets through."""
-    from gmip.report import write_junit
-    from gmip.report.sentences import blind_gate
-
-    if junit is not None:
-        write_junit(result, Path(junit))
-    if json:
-        print(written.json.read_text(encoding="utf-8"), end="")
-    else:
-        print_audit(result, written)
-    sys.stdout.flush()  # a full disk is not to look like a failed gate
-    for one in result.runs:
-        if one.gate is not None and one.gate.blind:
-            print(f"{one.name}: the gate passed only because {blind_gate(one, one.gate)}.", file=sys.stderr)
-    failed = [f"{one.name}: {_gate(one.gate)}" for one in result.runs if one.gate and not one.gate.passed]
-    for line in failed:
-        print(line, file=sys.stderr)
-    if failed:
-        raise typer.Exit(1)
-
-
-def _gate(gate: Gate) -> str:
+def _gate_failed(gate: Gate) -> str:
     if gate.doubted:
         return "the gate cannot tell: what the attacks found is no evidence, for the reason above. It does not pass."
     members = "the members of one group" if gate.within_group else "the members"
@@ -413,71 +378,96 @@ def _gate(gate: Gate) -> str:
     )
 
 
-def _framework() -> tuple[Any, Any]:
-    with needs_extra("audit", "gmip audit"):
-        from gmip import auditing, report
-    return auditing, report
+# -- what is printed for people ----------------------------------------------------------------------------------------
 
 
-def _claim(mu: str | None, epsilon: str | None) -> float | tuple[float, float] | None:
-    if mu is not None and epsilon is not None:
-        raise BadRequest("--claim-mu and --claim-epsilon are both given", remedy="pass only one of them")
-    if epsilon is not None:
-        return parse.epsilon_at_delta("--claim-epsilon", epsilon)
-    return None if mu is None else parse.non_negative("--claim-mu", mu)
+def _record(check: RunCheck) -> str:
+    if not check.passed:
+        return "does not match the declared run"
+    hidden = "but for what is beyond reach" if check.beyond_reach else ""
+    left = f"{len(check.unchecked)} of {len(check.outcomes)} not checked" if check.unchecked else ""
+    return "; ".join(part for part in (f"matches {hidden}".strip(), left) if part)
 
 
-def _columns(given: list[str]) -> dict[str, list[str]]:
-    """ROLE=NAME, for scores also several."""
-    found: dict[str, list[str]] = {}
-    for text in given:
-        role, equals, name = text.partition("=")
-        if not (equals and name):
-            raise BadRequest(
-                f"must be ROLE=NAME, not {text!r}", argument="--column", remedy="pass one such as score=loss"
+def _share(attack: AttackOutcome, key: str) -> str:
+    from gmip.report.answer_words import measured_at
+
+    found = measured_at(attack, key)
+    return "not measured" if found is None else _numbers.percent(found.value, "nearest")
+
+
+def _gate(gate: Gate) -> str:
+    if gate.blind:
+        return "could not fail"
+    if not gate.passed:
+        return "CANNOT TELL" if gate.doubted else "FAILED"
+    if gate.noticeable_tpr is None:
+        return "passed"
+    return f"passed (fails, with a chance of 80%, where {_numbers.percent(gate.noticeable_tpr, 'up')} can be found)"
+
+
+def _promise(run: RunAudit, label: str) -> str:
+    """With what was promised, where somebody said so."""
+    from gmip.report.verdict_words import given_words
+
+    given = next(map(given_words, run.promises), "")
+    return f"{label} ({given})" if given else label
+
+
+def print_audit(result: AuditResult, written: Written) -> None:
+    """The answers about each run, the price of its advice where that was measured, and where the report is."""
+    from gmip.report import answer_words, check_words
+    from gmip.report.sentences import cautions
+    from gmip.report.verdict_words import label
+
+    if len(result.runs) > 1:
+        print(answer_words.ship(result).words)
+    for one in result.runs:
+        rows = [("run", one.name)]
+        for answer in one.answers:
+            leak, target = answer_words.badges(answer)
+            rows.append((answer_words.who(answer), f"{leak.text}. {target.text}."))
+        rows.append(("the promise", _promise(one, label(one.verdict))))
+        if one.check is not None:
+            rows.append(("the record", _record(one.check)))
+        rows += [
+            (
+                f"members found at {_numbers.rate(key)} false alarms, "
+                + ("promised at most" if promise.is_bound else "forecast, about")
+                + (" (by noise alone: differential privacy)" if promise.key == "gdp" else ""),
+                _numbers.percent(most, "up"),
             )
-        found.setdefault(parse.one_of("--column", role, ROLES), []).append(name)
-    return found
+            for number, promise in enumerate(one.promises)
+            if number == 0 or promise.key == "gdp"
+            for key, most in promise.tpr_at.items()
+        ]
+        for attack in one.attacks:
+            found = ", ".join(f"{_share(attack, key)} at {_numbers.rate(key)}" for key in attack.tpr_at)
+            rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
+        if one.gate is not None:
+            rows.append(("gate", _gate(one.gate)))
+        whose = f"{one.name}: " if len(result.runs) > 1 else ""
+        hidden = check_words.beyond_reach(one.check)
+        said = cautions(one) if hidden is None else (*cautions(one), hidden)
+        show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", said)
+    for one in result.runs:
+        if one.tried is not None or one.tried_left_out is not None:
+            _print_tried(one)
+    print(f"Report: {written.html}")
+    print(f"To share: {written.shared}")
 
 
-def _released(
-    model: str | None, members: str | None, non_members: str | None, run: list[str] | None
-) -> list[dict[str, Any]] | None:
-    """The one run that is a released model."""
-    given = {"--model": model, "--members": members, "--non-members": non_members}
-    if not any(value is not None for value in given.values()):
-        return None
-    lacking = next((option for option, value in given.items() if value is None), None)
-    if lacking is not None:
-        raise BadRequest(
-            f"An audit of a released model needs {lacking}", remedy="pass --model, --members and --non-members together"
-        )
-    if run:
-        raise BadRequest("--run and --model are both given", remedy="audit one after the other, and gmip compare them")
-    return [{"model": model, "members": members, "non_members": non_members}]
+def _print_tried(run: RunAudit) -> None:
+    """What each way to the target costs, the most accurate first."""
+    from gmip.report.advice_part import price_notes, ways_table
 
-
-def _runs(
-    given: list[str] | None, mu: str | None, advantage: str | None, notion: str | None
-) -> list[dict[str, Any]] | None:
-    """Recorded runs as NAME=DIR or DIR, or the one run to train."""
-    target: dict[str, Any] = {}
-    if mu is not None or advantage is not None:
-        wanted = parse.one_of("--notion", notion or "gmip", NOTIONS)
-        target = options.read_target(mu, None, advantage, notion=wanted).as_json()
-    elif notion is not None:
-        raise BadRequest(
-            "--notion applies to a privacy target, and there is none", remedy="add --target-mu or --target-advantage"
-        )
-    if not given:
-        return [target] if target else None
-    if target:
-        raise BadRequest(
-            "--run names a run that is already trained, so it cannot be trained to a target",
-            remedy="leave out the target",
-        )
-    runs = []
-    for text in given:
-        name, equals, path = text.partition("=")
-        runs.append({"name": name, "path": path} if equals and name else {"path": path or text})
-    return runs
+    table = ways_table(run)
+    rows = []
+    for way, setting, found, accuracy in table.rows:
+        what = way.text if setting.text == "\u2013" else f"{way.text}: {setting.text}"
+        rows.append((f"{what} ({found.text})", accuracy.text))
+    notes = price_notes(run) if run.tried is not None else [run.tried_left_out or ""]
+    show.print_people(rows, f"{run.name}: {table.caption}", notes)
+    for one in run.advice:
+        if one.way is not None and one.command is not None:
+            print(f"# {one.way.name}\n{one.command}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
 
 import gmip
 from gmip import _numbers
@@ -15,76 +17,69 @@ from gmip.accounting.calibrate import SolveFor
 from gmip.accounting.calibrate import calibrate as calibrate_run
 from gmip.accounting.claims import at_most
 from gmip.accounting.tradeoff import TradeOff
-from gmip.cli import options, parse, show
+from gmip.cli import show
 from gmip.cli.errors import BadRequest
-from gmip.cli.schedule import as_understood, build_runs, slow_because
-from gmip.cli.stages import patience
-from gmip.vocabulary import NOTIONS, NoisySGD, PrivacyTarget
+from gmip.cli.options import Option, from_settings
+from gmip.cli.shared_settings import TARGET, Explained, RunSettings, TargetSettings, as_understood, slow_because
+from gmip.vocabulary import NoisySGD, PrivacyTarget
 
 __all__ = ["calibrate"]
 
-HOLDS: tuple[Literal["steps", "epochs"], ...] = ("steps", "epochs")
-_WAYS_SECONDS = 120.0  # for the ways beside noise: what takes longer is named, not computed
-SHOWN_DELTA = 1.0e-6  # where differential privacy is shown and none was asked for
-SOLVABLE: dict[str, SolveFor] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}
+_WAYS_SECONDS: Final = 120.0  # for the ways beside noise: what takes longer is named, not computed
+_SHOWN_DELTA: Final = 1.0e-6  # where differential privacy is shown and none was asked for
+_SOLVABLE: Final[dict[str, SolveFor]] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}
 
 
-def calibrate(
-    dataset_size: options.DatasetSize = None,
-    batch_size: options.BatchSize = None,
-    steps: options.Steps = None,
-    epochs: options.Epochs = None,
-    params: options.Params = None,
-    sampling: options.SamplingOption = None,
-    drop_last: options.DropLast = False,
-    rank: options.Rank = None,
-    phase: options.PhaseOption = None,
-    clip: options.Clip = None,
-    noise_std: options.NoiseStd = None,
-    noise_multiplier: options.NoiseMultiplier = None,
-    target_mu: options.TargetMu = None,
-    target_tpr: options.TargetTpr = None,
-    target_advantage: options.TargetAdvantage = None,
-    target_epsilon: options.TargetEpsilon = None,
-    delta: options.DeltaOption = None,
-    notion: options.NotionOption = None,
-    susceptibility: options.Susceptibility = None,
-    susceptibility_file: options.SusceptibilityFile = None,
-    attacker_knows: options.AttackerKnows = None,
-    bound: options.BoundOption = None,
-    composition: options.CompositionOption = None,
+class CalibrateSettings(Explained, TargetSettings, RunSettings):
+    """Settings of `gmip calibrate`."""
+
     solve_for: Annotated[
-        str | None,
-        options.option(
-            "--solve-for",
-            "noise-std|batch-size|steps",
-            options.TARGET,
-            "noise-std (default): the least noise; batch-size: the smallest batch; steps: the most steps. The last two "
-            "keep the noise that you pass (its std on the batch MEAN).",
+        Literal["noise-std", "batch-size", "steps"],
+        Option("noise-std|batch-size|steps", TARGET),
+        Field(
+            description="noise-std: the least noise; batch-size: the smallest batch; steps: the most steps. The last "
+            "two keep the noise that you pass (its std on the batch MEAN)."
         ),
-    ] = None,
-    hold: Annotated[
-        str | None,
-        options.option(
-            "--hold",
-            "steps|epochs",
-            options.TARGET,
-            "With --solve-for batch-size: keep the number of steps (default) or of epochs.",
-        ),
-    ] = None,
+    ] = "noise-std"
     alternatives: Annotated[
         bool,
-        options.option(
-            "--alternatives",
-            None,
-            options.TARGET,
-            "Also find the other ways to the target: larger batches, fewer steps, fewer parameters, more data; with "
-            "--noise-std (what there is now) a smaller clipping norm, too.",
+        Option(None, TARGET),
+        Field(
+            description="Also find the other ways to the target: larger batches, fewer steps, fewer parameters, more "
+            "data; with --noise-std (what there is now) a smaller clipping norm, too."
         ),
-    ] = False,
-    explain: options.Explain = False,
-    json: options.Json = False,
-) -> None:
+    ] = False
+
+    @property
+    def solved(self) -> SolveFor:
+        """What is looked for."""
+        return _SOLVABLE[self.solve_for]
+
+    @model_validator(mode="after")
+    def _can_be_solved(self) -> Self:
+        given = {"--noise-std": self.noise_std, "--noise-multiplier": self.noise_multiplier}
+        found = next((option for option, value in given.items() if value is not None), None)
+        if self.solved == "noise_std":
+            if found is not None and not self.phases and not self.alternatives:
+                raise BadRequest(
+                    f"{found} is what gmip calibrate finds",
+                    remedy="leave it out, or pass --solve-for batch-size or steps",
+                )
+            return self
+        if self.phases:
+            raise BadRequest(
+                f"--solve-for {self.solve_for} is for a single run, not for a schedule", remedy="leave out --phase"
+            )
+        if self.alternatives:
+            raise BadRequest(
+                f"--alternatives does not apply to --solve-for {self.solve_for}, which is one of them",
+                remedy="leave one out",
+            )
+        return self
+
+
+@from_settings(CalibrateSettings)
+def calibrate(asked: CalibrateSettings) -> None:
     """Find the least noise that meets a privacy target.
 
     Example: gmip calibrate --dataset-size 48000 --batch-size 400 --steps 1200
@@ -104,107 +99,55 @@ def calibrate(
     alternatives (null without --alternatives; open: change, run, value, kind,
     for_whom, command; closed: change, why).
     """
-    solve_for = solve_for or "noise-std"
-    solved = SOLVABLE[parse.one_of("--solve-for", solve_for, tuple(SOLVABLE))]
-    kind = parse.one_of("--notion", notion or "gmip", NOTIONS)
-    for option, value in {"--noise-std": noise_std, "--noise-multiplier": noise_multiplier}.items():
-        if solved == "noise_std" and value is not None and not phase and not alternatives:
-            raise BadRequest(
-                f"{option} is what gmip calibrate finds", remedy="leave it out, or pass --solve-for batch-size or steps"
-            )
-    if phase and solved != "noise_std":
-        raise BadRequest(f"--solve-for {solve_for} is for a single run, not for a schedule", remedy="leave out --phase")
-    if alternatives and solved != "noise_std":
-        raise BadRequest(
-            f"--alternatives does not apply to --solve-for {solve_for}, which is one of them", remedy="leave one out"
-        )
-    if hold is not None and solved != "batch_size":
-        raise BadRequest(f"--hold does not apply to --solve-for {solve_for}", remedy="leave it out")
-    if kind == "gdp":
-        idle = {
-            "--susceptibility": susceptibility,
-            "--susceptibility-file": susceptibility_file,
-            "--attacker-knows": attacker_knows,
-            "--bound": bound,
-            "--rank": rank,
-        }
-        for option, value in idle.items():
-            if value is not None:
-                raise BadRequest(f"{option} does not apply to --notion gdp", remedy="leave it out")
-    record = options.read_susceptibility(susceptibility, susceptibility_file)
-    target = options.read_target(
-        target_mu,
-        target_tpr,
-        target_advantage,
-        target_epsilon,
-        delta,
-        notion=kind,
-        susceptibility=record,
-        attacker_knows=options.read_attacker(attacker_knows),
-    )
-    runs = build_runs(
-        dataset_size=dataset_size,
-        batch_size=batch_size,
-        steps=steps,
-        epochs=epochs,
-        params=params,
-        sampling=sampling,
-        drop_last=drop_last,
-        rank=rank,
-        clip=clip,
-        noise_std=noise_std,
-        noise_multiplier=noise_multiplier,
-        phase=phase,
-    )
-    how: dict[str, Any] = {
-        "bound": options.read_bound(bound),
-        "composition": options.read_composition(composition),
-    }
-    held = parse.one_of("--hold", hold or "steps", HOLDS)
-
+    target, runs = asked.target(), asked.runs()
     ways = None
-    with patience(slow_because(runs, record)):
-        if phase:
-            found = calibrate_run(runs, target, **how)
+    with show.patience(slow_because(runs, asked.susceptibility)):
+        if asked.phases:
+            found = calibrate_run(runs, target)
         else:
-            found = [calibrate_run(runs[0], target, **how, solve_for=solved, hold=held)]
-        curve = account_run(found, **target.whose, **how)
-        if alternatives:
-            ways = find_alternatives(runs, target, seconds=_WAYS_SECONDS, **how)
-    achieved = curve.exposure(target)
-    small = target.delta
-    if json:
-        listed = record if record is None or isinstance(record, str) else [float(k) for k in record]
-        show.print_json(
-            {
-                "gmip": gmip.__version__,
-                "run": as_understood(found),
-                "notion": kind,
-                "susceptibility": listed,
-                "attacker_knows": target.attacker_knows,
-                **how,
-                **{name: _common(found, name) for name in ("noise_std", "noise_multiplier", "batch_size", "num_steps")},
-                "target": options.target_as_json(target),
-                "achieved": achieved,
-                "needed": any(run.noise_std > 0.0 for run in found) if solved == "noise_std" else None,
-                "mu": curve.equivalent_mu(),
-                "gdp_mu": curve.gdp_mu if kind == "gdp" else None,
-                "epsilon": None if small is None else curve.epsilon(small),
-                "delta": small,
-                **show.claim_as_json(curve),
-                "alternatives": None if ways is None else _ways_as_json(ways),
-            }
-        )
+            found = [calibrate_run(runs[0], target, solve_for=asked.solved)]
+        curve = account_run(found, **target.whose)
+        if asked.alternatives:
+            ways = find_alternatives(runs, target, seconds=_WAYS_SECONDS)
+    if asked.as_json:
+        show.print_json(_as_json(asked, target, found, curve, ways))
         return
-    rows = [row for number, run in enumerate(found, start=1) for row in _run_rows(run, number if phase else None)]
-    rows.append((f"{options.target_name(target)}, {at_most(curve)}", options.shown(target, achieved)))
-    if kind == "gdp":
+    rows = [
+        row for number, run in enumerate(found, start=1) for row in _run_rows(run, number if asked.phases else None)
+    ]
+    measured = show.target_shown(target, curve.exposure(target))
+    rows.append((f"{show.target_name(target)}, {at_most(curve)}", measured))
+    if asked.notion == "gdp":
         rows += _gdp_rows(curve, target)
-    show.print_answer(
-        rows, f"{_advice(found, solved)}: {options.target_sentence(target, curve)}", curve, explain=explain
-    )
+    answer = f"{_advice(found, asked.solved)}: {show.target_sentence(target, curve)}"
+    show.print_answer(rows, answer, curve, explain=asked.explain)
     if ways is not None:
         _print_ways(ways)
+
+
+def _as_json(
+    asked: CalibrateSettings, target: PrivacyTarget, found: Sequence[NoisySGD], curve: TradeOff, ways: Ways | None
+) -> dict[str, Any]:
+    record = asked.susceptibility
+    return {
+        "gmip": gmip.__version__,
+        "run": as_understood(found),
+        "notion": asked.notion,
+        "susceptibility": record if record is None or isinstance(record, str) else [record],
+        "attacker_knows": target.attacker_knows,
+        "bound": "tight",
+        "composition": "exact",
+        **{name: _common(found, name) for name in ("noise_std", "noise_multiplier", "batch_size", "num_steps")},
+        "target": show.target_as_json(target),
+        "achieved": curve.exposure(target),
+        "needed": any(run.noise_std > 0.0 for run in found) if asked.solved == "noise_std" else None,
+        "mu": curve.equivalent_mu(),
+        "gdp_mu": curve.gdp_mu if asked.notion == "gdp" else None,
+        "epsilon": None if target.delta is None else curve.epsilon(target.delta),
+        "delta": target.delta,
+        **show.claim_as_json(curve),
+        "alternatives": None if ways is None else _ways_as_json(ways),
+    }
 
 
 def _ways_as_json(ways: Ways) -> dict[str, Any]:
@@ -265,8 +208,8 @@ def _gdp_rows(curve: TradeOff, target: PrivacyTarget) -> list[tuple[str, str]]:
     adjacency = curve.claim.adjacency
     rows = [(f"mu at every FPR (GDP, {adjacency}), at most", _numbers.number(curve.gdp_mu or 0.0, "up"))]
     if target.measure != "epsilon":
-        epsilon = _numbers.number(curve.epsilon(SHOWN_DELTA), "up")
-        rows.append((f"epsilon at delta = {SHOWN_DELTA:g} ({adjacency}), {at_most(curve)}", epsilon))
+        epsilon = _numbers.number(curve.epsilon(_SHOWN_DELTA), "up")
+        rows.append((f"epsilon at delta = {_SHOWN_DELTA:g} ({adjacency}), {at_most(curve)}", epsilon))
     return rows
 
 

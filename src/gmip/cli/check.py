@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+from pydantic import Field
 
-from gmip.cli import options, parse, show
+from gmip.cli import show
 from gmip.cli.errors import needs_extra
-from gmip.cli.stages import stages, warnings_in_one_line
+from gmip.cli.options import Count, Option, from_settings
+from gmip.cli.shared_settings import Printed
 
 __all__ = ["check"]
 
-_MARKS = {"passed": "passed", "failed": "FAILED", "unchecked": "not checked"}
+_MARKS: Final = {"passed": "passed", "failed": "FAILED", "unchecked": "not checked"}
 
 
-def check(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of a recorded run.")],
-    task: Annotated[
-        str,
-        typer.Option("--task", metavar="TASK", help="The run's task: built-in, or path/to/file.py:make_task."),
-    ],
-    steps: Annotated[
-        str | None,
-        typer.Option("--steps", metavar="K", show_default=False, help="Compute at most K steps again (default 12)."),
-    ] = None,
-    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where to compute.")] = "cpu",
-    json: options.Json = False,
-) -> None:
+class CheckSettings(Printed):
+    """Settings of `gmip check`, as `gmip.check_run` takes them."""
+
+    run: Annotated[str, Option("RUN", argument=True), Field(description="Folder of a recorded run.")]
+    task: Annotated[str, Option("TASK"), Field(description="The run's task: built-in, or path/to/file.py:make_task.")]
+    num_steps: Annotated[Count, Option("K"), Field(description="Compute at most K steps again.")] = 12
+    device: Annotated[str, Option("DEVICE"), Field(description="Where to compute.")] = "cpu"
+
+
+@from_settings(CheckSettings)
+def check(asked: CheckSettings) -> None:
     """Compute recorded gradients again and compare: is the record what the declared run would have left?
 
     Checks scale, clipping, noise, batches, sizes and members. What cannot be
@@ -41,14 +41,13 @@ def check(
 
     Exit codes: 0; 1 if a check fails; 2 if the request is wrong.
     """
-    most = None if steps is None else parse.count("--steps", steps)
     with needs_extra("audit", "gmip check"):
         from gmip.auditing.recompute import check_run
         from gmip.report import check_words
-    with warnings_in_one_line(), stages() as watch:
-        more = {} if most is None else {"steps": most}
-        found = check_run(task, run, device=device, progress=watch("checking the record"), **more)
-    if json:
+    with show.warnings_in_one_line(), show.stages() as watch:
+        progress = watch("checking the record")
+        found = check_run(asked.task, asked.run, steps=asked.num_steps, device=asked.device, progress=progress)
+    if asked.as_json:
         told = [{**one.model_dump(mode="json"), "sentence": check_words.sentence(one)} for one in found.outcomes]
         answer = {"passed": found.passed, "headline": check_words.headline(found)}
         show.print_json({**answer, **found.model_dump(mode="json"), "outcomes": told})

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import Field
 
 from gmip import _numbers
 from gmip.accounting import convert as formulas
-from gmip.cli import options, parse, show
-from gmip.cli.errors import BadRequest, listed
+from gmip.cli import show
+from gmip.cli.errors import BadRequest, listed, option_name
+from gmip.cli.options import Count, NonNegative, Option, Probability, Settings, from_settings, names_of
+from gmip.cli.shared_settings import RUN, ClipSettings, NoiseSettings, Printed
 
 __all__ = ["convert"]
 
-PRIVACY = "Privacy"
-DIGITS = 5  # conversions are exact: a few more than for a bound
+PRIVACY: Final = "Privacy"
+DIGITS: Final = 5  # conversions are exact: a few more than for a bound
 
 
 class _Answer(NamedTuple):
@@ -23,48 +27,36 @@ class _Answer(NamedTuple):
     assumptions: tuple[str, ...] = ()
 
 
-def convert(
+class _Privacy(Settings):
     mu_dp: Annotated[
-        str | None,
-        options.option(
-            "--mu-dp",
-            "MU",
-            PRIVACY,
-            "mu of Gaussian differential privacy, which holds at every FPR (the gdp_mu of an answer, not its mu); with "
-            "--params, of one step.",
+        NonNegative | None,
+        Option("MU", PRIVACY),
+        Field(
+            description="mu of Gaussian differential privacy, which holds at every FPR (the gdp_mu of an answer, not "
+            "its mu); with --params, of one step."
         ),
-    ] = None,
+    ] = None
     mu_mip: Annotated[
-        str | None,
-        options.option("--mu-mip", "MU", PRIVACY, "mu of Gaussian membership-inference privacy, of one step."),
-    ] = None,
-    epsilon: Annotated[str | None, options.option("--epsilon", "E", PRIVACY, "epsilon of (epsilon, delta)-DP.")] = None,
+        NonNegative | None,
+        Option("MU", PRIVACY),
+        Field(description="mu of Gaussian membership-inference privacy, of one step."),
+    ] = None
+    epsilon: Annotated[
+        NonNegative | None, Option("E", PRIVACY), Field(description="epsilon of (epsilon, delta)-DP.")
+    ] = None
     delta: Annotated[
-        str | None, options.option("--delta", "D", PRIVACY, "delta of (epsilon, delta)-DP, from 0 to 1.")
-    ] = None,
-    params: Annotated[
-        str | None,
-        options.option("--params", "d", options.RUN, "Trainable parameters."),
-    ] = None,
-    batch_size: Annotated[
-        str | None,
-        options.option("--batch-size", "n", options.RUN, "Examples averaged in one step."),
-    ] = None,
-    clip: options.Clip = None,
-    noise_std: options.NoiseStd = None,
-    noise_multiplier: options.NoiseMultiplier = None,
-    dong_sigma: Annotated[
-        str | None,
-        options.option(
-            "--dong-sigma",
-            "SIGMA",
-            options.NOISE,
-            "The same noise in the convention of Dong et al.: in units of the most that replacing one record moves the "
-            "mean. SIGMA = STD n / (2 C).",
-        ),
-    ] = None,
-    json: options.Json = False,
-) -> None:
+        Probability | None, Option("D", PRIVACY), Field(description="delta of (epsilon, delta)-DP, from 0 to 1.")
+    ] = None
+    num_params: Annotated[Count | None, Option("d", RUN), Field(description="Trainable parameters.")] = None
+    batch_size: Annotated[Count | None, Option("n", RUN), Field(description="Examples averaged in one step.")] = None
+
+
+class ConvertSettings(Printed, NoiseSettings, ClipSettings, _Privacy):
+    """Settings of `gmip convert`."""
+
+
+@from_settings(ConvertSettings)
+def convert(asked: ConvertSettings) -> None:
     """Convert between mu, (epsilon, delta) and noise conventions.
 
     Example: gmip convert --mu-dp 1 --delta 1e-5
@@ -75,47 +67,25 @@ def convert(
 
     Differential privacy: two of --mu-dp, --epsilon and --delta.
 
-    Noise: --noise-std, --noise-multiplier or --dong-sigma, with --clip and --batch-size.
+    Noise: --noise-std or --noise-multiplier, with --clip and --batch-size.
 
     JSON keys: the inputs (--params is num_params, --clip is clip_norm), the
     results (some of mu_mip, mu_dp, mu_dp_corollary, mu, epsilon, delta,
     noise_std, noise_multiplier, dong_sigma, mu_dp_replace_one,
     mu_dp_add_remove), and assumptions.
     """
-    typed = {
-        "--mu-dp": mu_dp,
-        "--mu-mip": mu_mip,
-        "--epsilon": epsilon,
-        "--delta": delta,
-        "--params": params,
-        "--batch-size": batch_size,
-        "--clip": clip,
-        "--noise-std": noise_std,
-        "--noise-multiplier": noise_multiplier,
-        "--dong-sigma": dong_sigma,
-    }
-    given = {option: text for option, text in typed.items() if text is not None}
+    numbers = {name: value for name, value in asked if name in names_of(ConvertSettings) and name != "as_json"}
+    given = {name: value for name, value in numbers.items() if value is not None}
     recipe = _RECIPES.get(frozenset(given))
     if recipe is None:
         raise _no_recipe(given)
-    numbers: dict[str, Any] = {
-        option: _READ.get(option, parse.non_negative)(option, text) for option, text in given.items()
-    }
-    answer = recipe(numbers)
-    if json:
-        inputs = {_KEYS.get(o, o.removeprefix("--").replace("-", "_")): value for o, value in numbers.items()}
-        show.print_json({**inputs, **answer.values, "assumptions": list(answer.assumptions)})
+    answer = recipe(given)
+    if asked.as_json:
+        show.print_json({**given, **answer.values, "assumptions": list(answer.assumptions)})
     else:
         show.print_people(answer.rows, answer.sentence, answer.assumptions)
 
 
-_KEYS = {"--params": "num_params", "--clip": "clip_norm"}
-_READ: dict[str, Callable[[str, str], float]] = {
-    "--params": parse.count,
-    "--batch-size": parse.count,
-    "--clip": parse.positive,
-    "--delta": parse.probability,
-}
 _ONE_STEP = (
     "For one step that every record takes part in; neighbouring data sets differ by replacing one record.",
     "For a typical record (susceptibility K = num_params), not the most exposed one.",
@@ -129,21 +99,19 @@ _SAME_NEIGHBOURS = (
 
 
 def _mip_from_dp(x: Mapping[str, Any]) -> _Answer:
-    mu = formulas.gmip_mu_from_gdp_mu(x["--mu-dp"], num_params=x["--params"], batch_size=x["--batch-size"])
+    mu = formulas.gmip_mu_from_gdp_mu(x["mu_dp"], num_params=x["num_params"], batch_size=x["batch_size"])
     shown = _numbers.number(mu, "up", DIGITS)
-    text = f"A step with mu {x['--mu-dp']:g} in differential privacy has mu {shown} in membership-inference privacy."
+    text = f"A step with mu {x['mu_dp']:g} in differential privacy has mu {shown} in membership-inference privacy."
     return _Answer({"mu_mip": mu}, [("mu of membership-inference privacy", shown)], text, _ONE_STEP)
 
 
 def _dp_from_mip(x: Mapping[str, Any]) -> _Answer:
-    mu = formulas.gdp_mu_from_gmip_mu(x["--mu-mip"], num_params=x["--params"], batch_size=x["--batch-size"])
+    mu = formulas.gdp_mu_from_gmip_mu(x["mu_mip"], num_params=x["num_params"], batch_size=x["batch_size"])
     shown = _numbers.number(mu, "up", DIGITS)
-    text = f"A step with mu {x['--mu-mip']:g} in membership-inference privacy has mu {shown} in differential privacy."
+    text = f"A step with mu {x['mu_mip']:g} in membership-inference privacy has mu {shown} in differential privacy."
     if shown == "infinite":
-        text = f"No noise is needed for mu {x['--mu-mip']:g}, and without noise there is no differential privacy."
-    alone = formulas.corollary_gdp_mu_from_gmip_mu(
-        x["--mu-mip"], num_params=x["--params"], batch_size=x["--batch-size"]
-    )
+        text = f"No noise is needed for mu {x['mu_mip']:g}, and without noise there is no differential privacy."
+    alone = formulas.corollary_gdp_mu_from_gmip_mu(x["mu_mip"], num_params=x["num_params"], batch_size=x["batch_size"])
     rows = [
         ("mu of differential privacy", shown),
         ("by the formula of the paper's corollary alone", _numbers.number(alone, "up", DIGITS)),
@@ -152,44 +120,40 @@ def _dp_from_mip(x: Mapping[str, Any]) -> _Answer:
 
 
 def _mu_from_epsilon(x: Mapping[str, Any]) -> _Answer:
-    mu = formulas.mu_from_epsilon_delta(epsilon=x["--epsilon"], delta=x["--delta"])
+    mu = formulas.mu_from_epsilon_delta(epsilon=x["epsilon"], delta=x["delta"])
     shown = _numbers.number(mu, "down", DIGITS)  # a budget
-    text = f"A mechanism with mu {shown} or less is ({x['--epsilon']:g}, {x['--delta']:g})-differentially private."
+    text = f"A mechanism with mu {shown} or less is ({x['epsilon']:g}, {x['delta']:g})-differentially private."
     if shown == "infinite":
-        text = f"Every mechanism is ({x['--epsilon']:g}, {x['--delta']:g})-differentially private."
+        text = f"Every mechanism is ({x['epsilon']:g}, {x['delta']:g})-differentially private."
     return _Answer({"mu": mu}, [("mu of differential privacy, at most", shown)], text, _SAME_NEIGHBOURS)
 
 
 def _epsilon_from_mu(x: Mapping[str, Any]) -> _Answer:
-    epsilon = formulas.epsilon_from_mu(x["--mu-dp"], delta=x["--delta"])
+    epsilon = formulas.epsilon_from_mu(x["mu_dp"], delta=x["delta"])
     shown = _numbers.number(epsilon, "up", DIGITS)
-    text = f"A mechanism with mu {x['--mu-dp']:g} is ({shown}, {x['--delta']:g})-differentially private."
+    text = f"A mechanism with mu {x['mu_dp']:g} is ({shown}, {x['delta']:g})-differentially private."
     if shown == "infinite":
-        text = f"There is no finite epsilon for mu {x['--mu-dp']:g} at delta {x['--delta']:g}."
+        text = f"There is no finite epsilon for mu {x['mu_dp']:g} at delta {x['delta']:g}."
     return _Answer({"epsilon": epsilon}, [("epsilon", shown)], text, _SAME_NEIGHBOURS)
 
 
 def _delta_from_mu(x: Mapping[str, Any]) -> _Answer:
-    delta = formulas.delta_from_mu(x["--mu-dp"], epsilon=x["--epsilon"])
+    delta = formulas.delta_from_mu(x["mu_dp"], epsilon=x["epsilon"])
     shown = _numbers.number(delta, "up", DIGITS)
-    text = f"A mechanism with mu {x['--mu-dp']:g} is ({x['--epsilon']:g}, {shown})-differentially private."
+    text = f"A mechanism with mu {x['mu_dp']:g} is ({x['epsilon']:g}, {shown})-differentially private."
     return _Answer({"delta": delta}, [("delta", shown)], text, _SAME_NEIGHBOURS)
 
 
 def _noise(x: Mapping[str, Any]) -> _Answer:
-    sizes = {"clip_norm": x["--clip"], "batch_size": x["--batch-size"]}
-    if "--noise-multiplier" in x:
-        std = formulas.noise_std_from_multiplier(x["--noise-multiplier"], **sizes)
-    elif "--dong-sigma" in x:
-        std = formulas.noise_std_from_dong_sigma(x["--dong-sigma"], **sizes)
+    sizes = {"clip_norm": x["clip_norm"], "batch_size": x["batch_size"]}
+    if "noise_multiplier" in x:
+        std = formulas.noise_std_from_multiplier(x["noise_multiplier"], **sizes)
     else:
-        std = x["--noise-std"]
-    multiplier = x.get("--noise-multiplier")
+        std = x["noise_std"]
+    multiplier = x.get("noise_multiplier")
     if multiplier is None:
         multiplier = formulas.noise_multiplier_from_std(std, **sizes)
-    sigma = x.get("--dong-sigma")
-    if sigma is None:
-        sigma = formulas.dong_sigma_from_noise_std(std, **sizes)
+    sigma = formulas.dong_sigma_from_noise_std(std, **sizes)
     replace = formulas.gdp_mu_per_step(multiplier, adjacency="replace-one")
     add = formulas.gdp_mu_per_step(multiplier, adjacency="add-remove")
     values = {
@@ -216,22 +180,24 @@ def _noise(x: Mapping[str, Any]) -> _Answer:
 
 
 _RECIPES: dict[frozenset[str], Callable[[Mapping[str, Any]], _Answer]] = {
-    frozenset({"--mu-dp", "--params", "--batch-size"}): _mip_from_dp,
-    frozenset({"--mu-mip", "--params", "--batch-size"}): _dp_from_mip,
-    frozenset({"--epsilon", "--delta"}): _mu_from_epsilon,
-    frozenset({"--mu-dp", "--delta"}): _epsilon_from_mu,
-    frozenset({"--mu-dp", "--epsilon"}): _delta_from_mu,
-    frozenset({"--noise-std", "--clip", "--batch-size"}): _noise,
-    frozenset({"--noise-multiplier", "--clip", "--batch-size"}): _noise,
-    frozenset({"--dong-sigma", "--clip", "--batch-size"}): _noise,
+    frozenset({"mu_dp", "num_params", "batch_size"}): _mip_from_dp,
+    frozenset({"mu_mip", "num_params", "batch_size"}): _dp_from_mip,
+    frozenset({"epsilon", "delta"}): _mu_from_epsilon,
+    frozenset({"mu_dp", "delta"}): _epsilon_from_mu,
+    frozenset({"mu_dp", "epsilon"}): _delta_from_mu,
+    frozenset({"noise_std", "clip_norm", "batch_size"}): _noise,
+    frozenset({"noise_multiplier", "clip_norm", "batch_size"}): _noise,
 }
 
 
-def _no_recipe(given: Mapping[str, str]) -> BadRequest:
+def _no_recipe(given: Collection[str]) -> BadRequest:
     remedy = "pass one of the combinations that gmip convert --help lists"
     if not given:
         return BadRequest("There is nothing to convert", remedy=remedy)
-    missing = [listed(sorted(recipe - given.keys())) for recipe in _RECIPES if given.keys() <= recipe]
+    said = listed([option_name(name) for name in given])
+    missing = [
+        listed(sorted(option_name(name) for name in recipe - set(given))) for recipe in _RECIPES if set(given) <= recipe
+    ]
     if missing:
-        return BadRequest(f"{listed(given)} cannot be converted alone", remedy=f"add {', or '.join(missing)}")
-    return BadRequest(f"{listed(given)} cannot be combined", remedy=remedy)
+        return BadRequest(f"{said} cannot be converted alone", remedy=f"add {', or '.join(missing)}")
+    return BadRequest(f"{said} cannot be combined", remedy=remedy)

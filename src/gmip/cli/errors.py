@@ -12,7 +12,7 @@ import typer
 from gmip._validate import did_you_mean, listed
 from gmip.errors import GmipError, InvalidArgument
 
-__all__ = ["BadRequest", "CommandLineError", "listed", "needs_extra", "sentence"]
+__all__ = ["BadRequest", "CommandLineError", "listed", "needs_extra", "option_name", "sentence"]
 
 
 class BadRequest(InvalidArgument):
@@ -34,25 +34,32 @@ def needs_extra(extra: str, command: str) -> Iterator[None]:
 # from a copy inside typer, so it is found through a name that is public in all of them.
 CommandLineError: Final[type[Exception]] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
 
-# What an argument of the library is called on the command line; the others differ only in - for _.
+# Names that differ in more than - for _.
 _RENAMED: Final = {
+    "as_json": "--json",
     "columns": "--column",
+    "phases": "--phase",
+    "fprs": "--fpr",
+    "runs": "--run",
     "num_steps": "--steps",
     "num_params": "--params",
     "clip_norm": "--clip",
     "space": "--try",
-    "max_physical_batch_size": "--physical-batch-size",
-    "optimizer_options": "--optimizer-option",
     "gdp_mu": "--mu-dp",
     "gmip_mu": "--mu-mip",
 }
+
+
+def option_name(name: str) -> str:
+    """What an argument of the library is called on the command line."""
+    return _RENAMED.get(name, "--" + name.replace("_", "-"))
 
 
 def sentence(error: Exception, options: Collection[str] = ()) -> str:
     """What to print for an error: one line, one sentence. Arguments that are `options` are spelled as such."""
 
     def spell(name: str) -> str:
-        option = _RENAMED.get(name, "--" + name.replace("_", "-"))
+        option = option_name(name)
         return option if option in options else name
 
     text = error.sentence(spell) if isinstance(error, GmipError) else _usage(error)

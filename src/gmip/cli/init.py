@@ -4,59 +4,89 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
+from pydantic import Field
 
-from gmip.cli import options
+from gmip.cli import parse
 from gmip.cli.errors import BadRequest, needs_extra
+from gmip.cli.options import Option, Settings, from_settings, names_of
 
 __all__ = ["init"]
 
-TASK = "A task file (FILE.py)"
+TASK: Final = "A task file (FILE.py)"
+ROLES: Final = ("label", "id", "group", "ignore")
 
 
-def init(
-    path: Annotated[str, typer.Argument(metavar="FILE", help="The file to write, .yaml or .py.")] = "audit.yaml",
+def _columns(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
+    """ROLE=NAME."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        role, equals, name = text.partition("=")
+        if not (equals and name):
+            raise BadRequest(f"must be ROLE=NAME, not {text!r}", argument=option, remedy="pass one such as label=kind")
+        found.setdefault(parse.one_of(option, role, ROLES), []).append(name)
+    return found
+
+
+def _pairs(option: str, text: str) -> dict[str, str]:
+    """NAME=VALUE,... as a mapping."""
+    found = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if part.strip() and not (name and equals and value):
+            raise BadRequest(f"has {part.strip()!r}", argument=option, remedy="write NAME=VALUE,NAME=VALUE")
+        if name:
+            found[name] = value
+    return found
+
+
+class InitSettings(Settings):
+    """Settings of `gmip init`."""
+
+    path: Annotated[str, Option("FILE", argument=True), Field(description="The file to write, .yaml or .py.")] = (
+        "audit.yaml"
+    )
     data: Annotated[
-        str | None, options.option("--data", "TABLE", TASK, "Records to train and audit on: features and a label.")
-    ] = None,
+        str | None, Option("TABLE", TASK), Field(description="Records to train and audit on: features and a label.")
+    ] = None
     members: Annotated[
-        str | None, options.option("--members", "TABLE", TASK, "Records that a released model was trained on.")
-    ] = None,
+        str | None, Option("TABLE", TASK), Field(description="Records that a released model was trained on.")
+    ] = None
     non_members: Annotated[
-        str | None, options.option("--non-members", "TABLE", TASK, "Records that it was not trained on.")
-    ] = None,
-    label: Annotated[
-        str | None, options.option("--label", "COLUMN", TASK, "Column of the label (default: label, target, y, class).")
-    ] = None,
-    id: Annotated[
-        str | None, options.option("--id", "COLUMN", TASK, "Column that names the records (default: id, row, record).")
-    ] = None,
-    group: Annotated[
-        str | None, options.option("--group", "COLUMN", TASK, "Column of the group of a record (default: group).")
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, options.option("--ignore", "COLUMN", TASK, "Column that is no feature; may be repeated.")
-    ] = None,
+        str | None, Option("TABLE", TASK), Field(description="Records that it was not trained on.")
+    ] = None
+    columns: Annotated[
+        dict[str, list[str]] | None,
+        Option("ROLE=NAME", TASK, _columns, repeated=True),
+        Field(
+            description="Column of the tables; ROLE is label (default: label, target, y, class), id (default: id, row, "
+            "record), group (default: group) or ignore, which is no feature; repeat for several."
+        ),
+    ] = None
     model: Annotated[
         str | None,
-        options.option("--model", "WEIGHTS", TASK, "Weights of the model: a chain of linear layers is read from them."),
-    ] = None,
+        Option("WEIGHTS", TASK),
+        Field(description="Weights of the model: a chain of linear layers is read from them."),
+    ] = None
     make_model: Annotated[
-        str | None, options.option("--make-model", "NET.py:NAME", TASK, "Code that makes the model, if it is another.")
-    ] = None,
+        str | None, Option("NET.py:NAME", TASK), Field(description="Code that makes the model, if it is another.")
+    ] = None
     recipe: Annotated[
-        str | None,
-        options.option(
-            "--recipe",
-            "NAME=VALUE,...",
-            TASK,
-            "How it is trained, such as optimizer=Adam,learning_rate=0.001,sampling=shuffled,batch_size=32,epochs=20.",
+        dict[str, str] | None,
+        Option("NAME=VALUE,...", TASK, _pairs),
+        Field(
+            description="How it is trained, such as optimizer=Adam,learning_rate=0.001,sampling=shuffled,"
+            "batch_size=32,epochs=20."
         ),
-    ] = None,
-) -> None:
+    ] = None
+
+
+@from_settings(InitSettings)
+def init(asked: InitSettings) -> None:
     """Write a settings file for gmip audit, or a task file.
 
     FILE.yaml holds all settings with explanations. FILE.py says what the
@@ -67,21 +97,24 @@ def init(
               gmip init task.py --model weights.safetensors
                   --members members.csv --non-members others.csv
     """
-    file = Path(path)
-    given = {"--data": data, "--members": members, "--non-members": non_members, "--label": label}
-    given |= {"--id": id, "--group": group, "--ignore": next(iter(ignore or []), None)}
-    given |= {"--model": model, "--make-model": make_model, "--recipe": recipe}
+    file = Path(asked.path)
     if file.suffix.lower() != ".py":
-        unused = next((option for option, value in given.items() if value is not None), None)
+        unused = next((name for field, name in names_of(InitSettings).items() if field in asked.model_fields_set), None)
         if unused is not None:
             raise BadRequest("is for a task file", argument=unused, remedy="name one, such as gmip init task.py ...")
-        from gmip.auditing.settings import TEMPLATE
-
+        with needs_extra("audit", "gmip init"):
+            from gmip.auditing.settings import TEMPLATE
         _write(file, TEMPLATE)
-        print(f"Wrote {path}. Next: gmip audit {shlex.quote(path)}")
+        print(f"Wrote {asked.path}. Next: gmip audit {shlex.quote(asked.path)}")
         return
     if file.exists():
         raise _exists(file)
+    _write_task(file, _completed(asked))
+
+
+def _completed(asked: InitSettings) -> InitSettings:
+    """With answers to what a task file needs and was not given."""
+    data, members, non_members = asked.data, asked.members, asked.non_members
     if data is not None and (members is not None or non_members is not None):
         raise BadRequest("--data and --members are both given", remedy="pass --data, or --members and --non-members")
     if data is None and members is None and non_members is None:
@@ -91,33 +124,38 @@ def init(
     elif data is None:
         members = members or _asked("Table of the members", "--members")
         non_members = non_members or _asked("Table of the non-members", "--non-members")
-    if model is None and make_model is None:
-        make_model = _asked("Code that makes the model (such as net.py:Net)", "--make-model")
-    columns: dict[str, Any] = {"label": label, "own": {"id": id, "group": group}, "ignore": ignore or []}
-    _write_task(file, data, members, non_members, columns, model, make_model, _pairs(recipe))
+    made = asked.make_model
+    if asked.model is None and made is None:
+        made = _asked("Code that makes the model (such as net.py:Net)", "--make-model")
+    known = {"data": data, "members": members, "non_members": non_members, "make_model": made}
+    return asked.model_copy(update=known)
 
 
-def _write_task(
-    file: Path,
-    data: str | None,
-    members: str | None,
-    non_members: str | None,
-    columns: dict[str, Any],
-    model: str | None,
-    make_model: str | None,
-    recipe: dict[str, str],
-) -> None:
+def _write_task(file: Path, asked: InitSettings) -> None:
     with needs_extra("audit", "gmip init"):
         from gmip.auditing import task_file
         from gmip.errors import GmipError
         from gmip.tasks import load
-    made = task_file.named_model(make_model) if make_model is not None else task_file.guessed_model(Path(str(model)))
-    tables = [Path(str(name)) for name in ([data] if data is not None else [members, non_members])]
-    drafted = task_file.draft(file.parent, tables, made, name=file.stem, recipe=recipe, **columns)
+    if asked.make_model is not None:
+        made = task_file.named_model(asked.make_model)
+    else:
+        made = task_file.guessed_model(Path(str(asked.model)))
+    tables = [Path(name) for name in (asked.data, asked.members, asked.non_members) if name is not None]
+    roles: dict[str, Any] = {role: names[-1] for role, names in (asked.columns or {}).items()}
+    drafted = task_file.draft(
+        file.parent,
+        tables,
+        made,
+        name=file.stem,
+        recipe=asked.recipe or {},
+        label=roles.get("label"),
+        own={"id": roles.get("id"), "group": roles.get("group")},
+        ignore=(asked.columns or {}).get("ignore", []),
+    )
     _write(file, drafted.text)
     command = f"gmip audit {shlex.quote(str(file))}:make_task"
-    if data is None:
-        weights = "WEIGHTS" if model is None else shlex.quote(model)
+    if asked.data is None:
+        weights = "WEIGHTS" if asked.model is None else shlex.quote(asked.model)
         command += f" --model {weights} --members 0:{drafted.members} --non-members {drafted.members}:{drafted.records}"
     if drafted.classes is not None:
         print(
@@ -125,25 +163,13 @@ def _write_task(
             f"{', ...' if len(drafted.classes) > 6 else ''}), which is a guess: if the model's outputs have another "
             "order, change CLASSES, or the audit is blind."
         )
-    if data is None and model is None:
+    if asked.data is None and asked.model is None:
         print("Put the file of the weights in place of WEIGHTS.")
     print(f"Wrote {file}: check the lines with an arrow. Next: {command}")
     try:
         load(f"{file}:make_task")
     except GmipError as error:
         print(f"It cannot be used yet. {error}")
-
-
-def _pairs(text: str | None) -> dict[str, str]:
-    """NAME=VALUE,... as a mapping."""
-    found = {}
-    for part in (text or "").split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if part.strip() and not (name and equals and value):
-            raise BadRequest(f"has {part.strip()!r}", argument="--recipe", remedy="write NAME=VALUE,NAME=VALUE")
-        if name:
-            found[name] = value
-    return found
 
 
 def _asked(what: str, option: str) -> str:

@@ -1,296 +1,204 @@
-"""Options that several commands share, and how they are read; `gmip.cli.schedule` makes the run of them.
+"""Options of a command, made from the fields of its settings; nothing is said twice.
 
-All options reach a command as text and are parsed by `gmip.cli.parse`, so that every complaint is ours.
+A settings type is a pydantic model. A field whose annotation holds an `Option` can be typed: its name makes that of the
+option, its type how the text is read, its description and default the help. The other fields are for Python and YAML.
+All options reach a command as text and are read by `gmip.cli.parse`, so that every complaint is ours.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
-import numpy as np
 import typer
-from numpy.typing import NDArray
+from annotated_types import Ge, Gt, Le, Lt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 
-from gmip import _numbers
-from gmip.accounting.account import BOUNDS, COMPOSITIONS, Composition
-from gmip.accounting.step import Bound
-from gmip.accounting.tradeoff import TradeOff
 from gmip.cli import parse
-from gmip.cli.errors import BadRequest
-from gmip.vocabulary import ANY, NOTIONS, SAMPLINGS, AnyRecord, PrivacyTarget, Rate
+from gmip.cli.errors import option_name
+from gmip.errors import GmipError
+from gmip.vocabulary import Rate
 
 __all__ = [
-    "ACCOUNTING",
-    "NOISE",
-    "RUN",
-    "TARGET",
-    "AttackerKnows",
-    "BatchSize",
-    "BoundOption",
-    "Clip",
-    "CompositionOption",
-    "DatasetSize",
-    "DeltaOption",
-    "DropLast",
-    "Epochs",
-    "Explain",
-    "Json",
-    "NoiseMultiplier",
-    "NoiseStd",
-    "NotionOption",
-    "Params",
-    "PhaseOption",
-    "Rank",
-    "SamplingOption",
-    "Steps",
-    "Susceptibility",
-    "SusceptibilityFile",
-    "TargetAdvantage",
-    "TargetEpsilon",
-    "TargetMu",
-    "TargetTpr",
-    "option",
-    "read_attacker",
-    "read_bound",
-    "read_composition",
-    "read_susceptibility",
-    "read_target",
-    "shown",
-    "target_as_json",
-    "target_name",
-    "target_sentence",
+    "Count",
+    "Delta",
+    "NonNegative",
+    "Option",
+    "Positive",
+    "Probability",
+    "Seed",
+    "Settings",
+    "from_settings",
+    "names_of",
+    "read_field",
 ]
 
-RUN, NOISE, TARGET, ACCOUNTING = "The run", "Noise", "Privacy target (pass one)", "Accounting"
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Delta = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
-def option(name: str, metavar: str | None, panel: str, help: str) -> Any:
-    """One option as all commands write it: its default is said in `help`, where there is one to say."""
-    return typer.Option(name, metavar=metavar, rich_help_panel=panel, help=help, show_default=False)
+class Settings(BaseModel):
+    """What a command was asked for; `typed` is the whole command."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+    typed: str = ""
 
 
-DatasetSize = Annotated[str | None, option("--dataset-size", "N", RUN, "Training examples (required).")]
-BatchSize = Annotated[
-    str | None,
-    option("--batch-size", "n", RUN, "Examples averaged in one step; with poisson, on average (required)."),
-]
-Steps = Annotated[str | None, option("--steps", "T", RUN, "Optimizer steps (this or --epochs is required).")]
-Epochs = Annotated[
-    str | None, option("--epochs", "E", RUN, "Passes over the data instead of --steps: N/n steps each, rounded up.")
-]
-Params = Annotated[str | None, option("--params", "d", RUN, "Trainable parameters (required).")]
-SamplingOption = Annotated[
-    str | None,
-    option(
-        "--sampling",
-        "|".join(SAMPLINGS),
-        RUN,
-        "How batches are drawn. fixed (default): a new random batch of n examples each step. poisson: each example on "
-        "its own, with probability n/N. full: all examples in every step. shuffled: each example once in every epoch, "
-        "in random order.",
-    ),
-]
-DropLast = Annotated[
-    bool, option("--drop-last", None, RUN, "With shuffled: epochs leave out their incomplete last batch.")
-]
-PhaseOption = Annotated[
-    list[str] | None,
-    option(
-        "--phase",
-        "NAME=VALUE,...",
-        RUN,
-        "One phase of a schedule, as in steps=300,noise-multiplier=1.5,batch-size=800; repeat it for each phase, in "
-        "order. Names are options of the run and of its noise, which hold for every phase that does not set its own.",
-    ),
-]
-Rank = Annotated[
-    str | None,
-    option("--rank", "r", RUN, "Effective rank of the gradient covariance, if you know that it is below --params."),
-]
-Clip = Annotated[str | None, option("--clip", "C", NOISE, "Clipping norm: the largest norm of one example's gradient.")]
-NoiseStd = Annotated[
-    str | None, option("--noise-std", "STD", NOISE, "Standard deviation of the noise on the batch MEAN (default 0).")
-]
-NoiseMultiplier = Annotated[
-    str | None,
-    option(
-        "--noise-multiplier",
-        "S",
-        NOISE,
-        "The same noise in the convention of Opacus: std on the batch SUM, in units of --clip. S = STD n / C.",
-    ),
-]
-Susceptibility = Annotated[
-    str | None,
-    option(
-        "--susceptibility",
-        "any|any-constant|K",
-        ACCOUNTING,
-        "Whose promise it is. K: records whose gradients have a squared Mahalanobis norm of at most K (default: "
-        "--params, a typical record). any: a random record, whatever the records are like. any-constant: the same, if "
-        "K does not change from step to step.",
-    ),
-]
-AttackerKnows = Annotated[
-    str | None,
-    option(
-        "--attacker-knows",
-        "SHARE",
-        ACCOUNTING,
-        "Share of the other members whose records the attacker holds, from 0 (default) to 1: then only noise protects. "
-        "He is not told who is in which batch.",
-    ),
-]
-SusceptibilityFile = Annotated[
-    str | None,
-    option(
-        "--susceptibility-file",
-        "FILE",
-        ACCOUNTING,
-        "Measured susceptibilities, one number per line (text, CSV) or .npy: the answer is for a random one of them.",
-    ),
-]
-BoundOption = Annotated[
-    str | None,
-    option("--bound", "|".join(BOUNDS), ACCOUNTING, "Bound on one step: tight (default), or the paper's."),
-]
-CompositionOption = Annotated[
-    str | None,
-    option(
-        "--composition",
-        "|".join(COMPOSITIONS),
-        ACCOUNTING,
-        "How steps add up: exact, rounded to the safe side (default), or clt, the paper's limit theorem, which can be "
-        "too optimistic.",
-    ),
-]
-NotionOption = Annotated[
-    str | None,
-    option(
-        "--notion",
-        "|".join(NOTIONS),
-        ACCOUNTING,
-        "gmip: membership-inference privacy (default). gdp: differential privacy (neighbours replace one record; with "
-        "poisson, add or remove one; with shuffled, zero out one).",
-    ),
-]
-Explain = Annotated[bool, typer.Option("--explain", help="Also print what the answer assumes.")]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help='Print one JSON object and nothing else. Infinity is the string "Infinity".'),
-]
+@dataclass(frozen=True)
+class Option:
+    """How a field is typed.
 
-TargetMu = Annotated[
-    str | None,
-    option("--target-mu", "MU", TARGET, "The mu of the run, over FPRs from 1e-5 to 1 - 1e-5, is at most MU."),
-]
-TargetTpr = Annotated[
-    str | None,
-    option(
-        "--target-tpr",
-        "TPR@FPR",
-        TARGET,
-        "At most this share of members is found at this false-alarm rate: 0.05@0.01 is 5% at 1%.",
-    ),
-]
-TargetAdvantage = Annotated[
-    str | None,
-    option("--target-advantage", "A", TARGET, "The attacker's advantage (TPR - FPR) is at most A, from 0 to 1."),
-]
-TargetEpsilon = Annotated[
-    str | None, option("--target-epsilon", "E", TARGET, "epsilon at --delta is at most E (both notions).")
-]
-DeltaOption = Annotated[str | None, option("--delta", "D", TARGET, "With --target-epsilon: delta, between 0 and 1.")]
+    metavar : what the help shows in place of a value.
+    panel : the title in the help under which it stands.
+    read : makes the value of the option's name and its text (of an option that may be repeated: of all its texts); None
+        for types that say it themselves.
+    argument : whether it is typed by its place, without a name.
+    repeated : whether it may be repeated, where the type is no tuple.
+    """
+
+    metavar: str | None = None
+    panel: str | None = None
+    read: Callable[[str, Any], Any] | None = None
+    argument: bool = False
+    repeated: bool = False
 
 
-def read_bound(bound: str | None) -> Bound:
-    return "tight" if bound is None else parse.one_of("--bound", bound, BOUNDS)
+S = TypeVar("S", bound=Settings)
 
 
-def read_composition(composition: str | None) -> Composition:
-    return "exact" if composition is None else parse.one_of("--composition", composition, COMPOSITIONS)
+def from_settings(settings: type[S]) -> Callable[[Callable[[S], None]], Callable[..., None]]:
+    """Makes a command for typer of a function that takes its settings."""
+
+    def decorate(command: Callable[[S], None]) -> Callable[..., None]:
+        parameters = [
+            _parameter(name, settings.model_fields[name], option) for name, option in _typed(settings).items()
+        ]
+
+        def run(context: typer.Context, **given: Any) -> None:
+            command(_made(settings, {**_read(settings, given), "typed": context.obj or ""}))
+
+        run.__doc__, run.__name__ = command.__doc__, command.__name__
+        known = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context), *parameters]
+        run.__signature__ = inspect.Signature(known)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in known}
+        return run
+
+    return decorate
 
 
-def read_attacker(knows: str | None) -> float:
-    return 0.0 if knows is None else parse.probability("--attacker-knows", knows)
+def names_of(settings: type[Settings]) -> dict[str, str]:
+    """Field -> its option, of those that have one."""
+    return {name: option_name(name) for name, option in _typed(settings).items() if not option.argument}
 
 
-def read_susceptibility(value: str | None, path: str | None) -> NDArray[np.float64] | AnyRecord | None:
-    """Array of shape (n,): n = 1 for a single K; None when K is left to its default."""
-    if value is not None and path is not None:
-        raise BadRequest(
-            "--susceptibility and --susceptibility-file set the same number", remedy="pass only one of them"
-        )
-    if path is not None:
-        return parse.number_file("--susceptibility-file", path)
-    if value is None:
-        return None
-    known: AnyRecord
-    for known in ANY:
-        if value == known:
-            return known
-    return np.array([parse.positive("--susceptibility", value, f"{', '.join(ANY)} or a finite number above 0")])
+def read_field(settings: type[Settings], name: str, label: str, text: Any) -> Any:
+    """The value of a field from what was typed; complaints are about `label`."""
+    own, field = _typed(settings)[name].read, settings.model_fields[name]
+    if own is not None:
+        return own(label, text)
+    kind, bounds = _plain(field.annotation, field.metadata)
+    if _repeated(kind):
+        inner, bounds = _plain(get_args(kind)[0], [])
+        return tuple(_value(inner, bounds, label, one) for one in text)
+    return _value(kind, bounds, label, text)
 
 
-# -- the privacy target --
-
-_ADVANTAGE: Final = "advantage (TPR - FPR)"
-
-
-def read_target(
-    mu: str | None,
-    tpr: str | None,
-    advantage: str | None,
-    epsilon: str | None = None,
-    delta: str | None = None,
-    **whose: Any,
-) -> PrivacyTarget:
-    """The target that was typed; `whose` are the other keywords of `PrivacyTarget`."""
-    return PrivacyTarget(
-        target_mu=None if mu is None else parse.positive("--target-mu", mu),
-        target_tpr=None if tpr is None else Rate.parse("--target-tpr", tpr),
-        target_advantage=None if advantage is None else parse.probability("--target-advantage", advantage),
-        target_epsilon=None if epsilon is None else parse.positive("--target-epsilon", epsilon),
-        delta=None if delta is None else parse.delta("--delta", delta),
-        **whose,
-    )
+def _typed(settings: type[Settings]) -> dict[str, Option]:
+    found = {
+        name: next((one for one in field.metadata if isinstance(one, Option)), None)
+        for name, field in settings.model_fields.items()
+    }
+    return {name: option for name, option in found.items() if option is not None}
 
 
-def target_name(target: PrivacyTarget) -> str:
-    """What is measured, in tables."""
-    if target.rate is not None:
-        return f"members found at {_numbers.rate(target.rate.fpr)} false alarms"
-    if target.delta is not None:
-        return f"epsilon at delta = {target.delta:g}"
-    return "mu of the run, FPRs from 1e-5 to 1 - 1e-5" if target.measure == "mu" else _ADVANTAGE
-
-
-def target_as_json(target: PrivacyTarget) -> dict[str, float]:
-    """What must not be exceeded, and where."""
-    where = {"fpr": target.rate.fpr} if target.rate is not None else {"delta": target.delta} if target.delta else {}
-    return {target.measure: target.value, **where}
-
-
-def target_sentence(target: PrivacyTarget, curve: TradeOff) -> str:
-    """What holds once it is met, in the words that the curve's kind allows; of differential privacy no mu without its
-    range."""
-    bound = curve.kind == "bound"
-    if target.rate is not None:
-        at, most = f"at a {_numbers.rate(target.rate.fpr)} false-alarm rate", _numbers.rate(target.rate.tpr)
-        if bound:
-            return f"{at}, an attacker finds at most {most} of the members"
-        return f"{at}, an attacker is expected to find about {most} of the members or fewer"
-    at = "" if target.delta is None else f" at delta = {target.delta:g}"
-    if target.measure == "advantage":
-        what, most = f"the attacker's {_ADVANTAGE}", _numbers.rate(target.value)
-    elif target.measure == "epsilon":
-        what, most = "epsilon", f"{target.value:g}"
+def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter:
+    kind, _ = _plain(field.annotation, [])
+    flag = kind is bool
+    told: dict[str, Any] = {"help": _help(field), "rich_help_panel": option.panel, "show_default": False}
+    if not flag:
+        told["metavar"] = option.metavar
+    default: Any = False if flag else None
+    if option.argument:
+        info, default = typer.Argument(**told), inspect.Parameter.empty if field.is_required() else None
     else:
-        over = "" if curve.claim.adjacency is None else " over FPRs from 1e-5 to 1 - 1e-5"
-        what, most = f"the mu of the run{over}", f"{target.value}"
-    return f"{what} is {'at most' if bound else 'expected to stay within'} {most}{at}"
+        info = typer.Option(option_name(name), **told)
+    text: Any = bool if flag else list[str] if option.repeated or _repeated(kind) else str
+    kept: Any = text if flag or field.is_required() else text | None
+    annotation = Annotated[kept, info]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def shown(target: PrivacyTarget, value: float) -> str:
-    """What was measured, rounded up."""
-    return _numbers.percent(value, "up") if target.is_share else _numbers.number(value, "up")
+def _help(field: FieldInfo) -> str:
+    """The description, and the default where there is one to say."""
+    said, default = field.description or "", field.default
+    if field.is_required() or default in (None, False, (), ""):
+        return said
+    shown = ", ".join(map(str, default)) if isinstance(default, tuple) else f"{default}"
+    return f"{said} Default: {shown}." if ". " in said else f"{said.removesuffix('.')} (default {shown})."
+
+
+def _read(settings: type[Settings], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What was typed; what was not has no entry."""
+    found: dict[str, Any] = {}
+    for name, text in given.items():
+        if isinstance(text, bool):
+            found |= {name: True} if text else {}
+        elif text is not None and text != []:
+            found[name] = read_field(settings, name, option_name(name), text)
+    return found
+
+
+def _made(settings: type[S], values: Mapping[str, Any]) -> S:
+    try:
+        return settings.model_validate(dict(values))
+    except ValidationError as error:
+        own = error.errors()[0].get("ctx", {}).get("error")
+        if isinstance(own, GmipError):  # what does not go together
+            raise own from None
+        raise
+
+
+# -- how a type is read ------------------------------------------------------------------------------------------------
+
+
+def _plain(annotation: Any, metadata: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """A type without None and without remarks, and the remarks."""
+    found = list(metadata)
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation, *more = get_args(annotation)
+            for one in more:
+                found += one.metadata if isinstance(one, FieldInfo) else [one]
+        elif get_origin(annotation) in (Union, types.UnionType):
+            annotation = next(one for one in get_args(annotation) if one is not types.NoneType)
+        else:
+            return annotation, found
+
+
+def _repeated(kind: Any) -> bool:
+    return get_origin(kind) is tuple and get_args(kind)[-1] is Ellipsis
+
+
+def _value(kind: Any, bounds: Sequence[Any], option: str, text: str) -> Any:
+    if kind is Rate:
+        return Rate.parse(option, text)
+    if get_origin(kind) is Literal:
+        return parse.one_of(option, text, get_args(kind))
+    if kind is int:
+        return parse.seed(option, text) if Ge(0) in bounds else parse.count(option, text)
+    if kind is float:
+        if Lt(1.0) in bounds:
+            return parse.delta(option, text)
+        if Le(1.0) in bounds:
+            return parse.probability(option, text)
+        return parse.positive(option, text) if Gt(0.0) in bounds else parse.non_negative(option, text)
+    return text

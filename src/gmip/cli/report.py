@@ -1,72 +1,69 @@
-"""`gmip report` and `gmip compare`: finished audits, written again or compared."""
+"""`gmip report`: finished audits, written again or compared."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from pydantic import Field
 
 from gmip import _numbers
-from gmip.cli import options, show
+from gmip.cli import show
 from gmip.cli.errors import needs_extra
+from gmip.cli.options import Option, from_settings
+from gmip.cli.shared_settings import Printed
 
 if TYPE_CHECKING:
-    from gmip.auditing.schema import AttackOutcome, AuditResult, RunAudit
+    from gmip.auditing.schema import AttackOutcome, AuditResult, Promise, RunAudit
 
-__all__ = ["compare", "report"]
-
-Out = Annotated[str | None, typer.Option("--out", metavar="DIR", show_default=False, help="Folder for the report.")]
+__all__ = ["report"]
 
 
-def report(
-    result: Annotated[str, typer.Argument(metavar="RESULT.json", help="A result.json of gmip audit, or its folder.")],
-    out: Out = None,
-    share: Annotated[
-        bool, typer.Option("--share", help="Also write report-to-share.html, which names no record, file or seed.")
-    ] = False,
-) -> None:
-    """Write the report of a finished audit again."""
-    reports = _reports()
-    audited = reports.read_result(result)
-    beside = Path(result) if Path(result).is_dir() else Path(result).parent
-    written = reports.write_report(audited, out or beside, share=share)
-    print(f"Report: {written.html}")
-    if written.shared is not None:
-        print(f"To share: {written.shared}")
+class ReportSettings(Printed):
+    """Settings of `gmip report`."""
+
+    results: Annotated[
+        tuple[str, ...],
+        Option("RESULT.json", argument=True),
+        Field(description="A result.json of gmip audit, or its folder; several are compared."),
+    ]
+    out: Annotated[
+        str | None,
+        Option("DIR"),
+        Field(description="Folder for the report (default: that of the result; several have none)."),
+    ] = None
 
 
-def compare(
-    first: Annotated[str, typer.Argument(metavar="A", help="A result.json of gmip audit, or its folder.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="The other one.")],
-    out: Out = None,
-    json: options.Json = False,
-) -> None:
-    """Compare two audits: promises, findings and accuracy.
+@from_settings(ReportSettings)
+def report(asked: ReportSettings) -> None:
+    """Write the report of a finished audit again, or compare several.
 
-    With --out, also write one report with the runs of both.
+    Examples: gmip report audit
+              gmip report audit-a audit-b --out both
+
+    Of several, promises, findings and accuracy stand side by side; with --out,
+    one report has the runs of all.
     """
-    reports = _reports()
-    audits = [reports.read_result(path) for path in (first, second)]
-    from gmip.auditing.schema import merged
-
-    both = merged(*audits)
-    written = None if out is None else reports.write_report(both, out)
-    if json:
-        show.print_json({"runs": [_facts(run) for run in both.runs]})
-        return
-    _print(both)
-    if written is not None:
-        print(f"Report: {written.html}")
-
-
-def _reports() -> Any:
     with needs_extra("audit", "gmip report"):
         from gmip import report as reports
-    return reports
+        from gmip.auditing.schema import merged
+    audits = [reports.read_result(path) for path in asked.results]
+    first = Path(asked.results[0])
+    result = reduce(merged, audits)
+    out = asked.out
+    if out is None and len(audits) == 1:
+        out = str(first if first.is_dir() else first.parent)
+    written = None if out is None else reports.write_report(result, out)
+    if asked.as_json:
+        show.print_json({"runs": [_facts(run) for run in result.runs]})
+        return
+    if len(audits) > 1:
+        _print(result)
+    if written is not None:
+        print(f"Report: {written.html}")
+        print(f"To share: {written.shared}")
 
 
 def _leading(run: RunAudit) -> AttackOutcome:
@@ -93,43 +90,59 @@ def _facts(run: RunAudit) -> dict[str, Any]:
     }
 
 
-def _print(both: AuditResult) -> None:
+def _print(result: AuditResult) -> None:
+    """One column for each run."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table()
     table.add_column("")
-    for run in both.runs:
+    for run in result.runs:
         table.add_column(Text(run.name), justify="right")
-    strongest = [_leading(run) for run in both.runs]
-    rates = [fpr for fpr in strongest[0].tpr_at if all(fpr in one.tpr_at for one in strongest)]
-    promised = [run.promises[0] if run.promises else None for run in both.runs]
-    lines: list[tuple[str, list[str]]] = [
-        ("task", [run.task or "unknown" for run in both.runs]),
-        ("verdict", [run.verdict.kind for run in both.runs]),
-        ("noise std", [_setting(run.facts.noise_std) for run in both.runs]),
-        ("accuracy on test data", [_share(run.facts.test_accuracy) for run in both.runs]),
-        (
-            "promised mu",
-            ["none" if one is None or one.mu is None else _numbers.number(one.mu, "up") for one in promised],
-        ),
-        ("strongest attack", [one.attack for one in strongest]),
-        ("its AUC", [_numbers.number(one.auc.value, "nearest") for one in strongest]),
-        ("mu at least", [_numbers.number(one.mu_lower, "down") for one in strongest]),
-    ]
-    for fpr in rates:
-        words = f"members found at {_numbers.rate(fpr)} false alarms"
-        most = [None if one is None else one.tpr_at.get(fpr) for one in promised]
-        lines.append(
-            (f"{words}, promised at most", ["none" if one is None else _numbers.percent(one, "up") for one in most])
-        )
-        measured = [one.tpr_at.get(fpr) for one in strongest]
-        lines.append((f"{words}, measured", [_share(None if one is None else one.value) for one in measured]))
-    for name, cells in lines:
+    for name, cells in _lines(result.runs):
         table.add_row(Text(name), *(Text(cell) for cell in cells))
     Console(highlight=False).print(table)
 
 
-def _setting(value: float | None) -> str:
-    return "unknown" if value is None else _numbers.setting(value)
+def _lines(runs: Sequence[RunAudit]) -> list[tuple[str, list[str]]]:
+    strongest = [_leading(run) for run in runs]
+    promised = [run.promises[0] if run.promises else None for run in runs]
+    lines: list[tuple[str, list[str]]] = [
+        ("task", [run.task or "unknown" for run in runs]),
+        ("verdict", [run.verdict.kind for run in runs]),
+        ("noise std", [_or("unknown", run.facts.noise_std, _numbers.setting) for run in runs]),
+        ("accuracy on test data", [_or("unknown", run.facts.test_accuracy, _nearest) for run in runs]),
+        ("promised mu", [_or("none", None if one is None else one.mu, _up) for one in promised]),
+        ("strongest attack", [one.attack for one in strongest]),
+        ("its AUC", [_numbers.number(one.auc.value, "nearest") for one in strongest]),
+        ("mu at least", [_numbers.number(one.mu_lower, "down") for one in strongest]),
+    ]
+    for fpr in strongest[0].tpr_at:
+        if all(fpr in one.tpr_at for one in strongest):
+            lines += _at(fpr, promised, strongest)
+    return lines
 
 
-def _share(share: float | None) -> str:
-    return "unknown" if share is None else _numbers.percent(share, "nearest")
+def _at(
+    fpr: str, promised: Sequence[Promise | None], strongest: Sequence[AttackOutcome]
+) -> list[tuple[str, list[str]]]:
+    words = f"members found at {_numbers.rate(fpr)} false alarms"
+    most = [None if one is None else one.tpr_at.get(fpr) for one in promised]
+    measured = [one.tpr_at.get(fpr) for one in strongest]
+    return [
+        (f"{words}, promised at most", [_or("none", one, lambda tpr: _numbers.percent(tpr, "up")) for one in most]),
+        (f"{words}, measured", [_or("unknown", None if one is None else one.value, _nearest) for one in measured]),
+    ]
+
+
+def _or(nothing: str, value: float | None, words: Callable[[float], str]) -> str:
+    return nothing if value is None else words(value)
+
+
+def _nearest(share: float) -> str:
+    return _numbers.percent(share, "nearest")
+
+
+def _up(value: float) -> str:
+    return _numbers.number(value, "up")

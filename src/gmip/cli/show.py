@@ -1,17 +1,39 @@
-"""Printing: JSON for programs; for people the answer in one sentence, a small table, and what it assumes."""
+"""Printing: JSON for programs; for people the answer in one sentence, a small table, and what it assumes. How far long
+work is goes to standard error: one bar for each stage on a terminal, one line for each elsewhere."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from gmip import _numbers
+from gmip._progress import Progress, Watch, bars
 from gmip.accounting.claims import standing
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
+from gmip.errors import GmipWarning
+from gmip.vocabulary import PrivacyTarget
 
-__all__ = ["claim_as_json", "one_line", "print_answer", "print_json", "print_people"]
+__all__ = [
+    "claim_as_json",
+    "one_line",
+    "patience",
+    "print_answer",
+    "print_json",
+    "print_people",
+    "stages",
+    "target_as_json",
+    "target_name",
+    "target_sentence",
+    "target_shown",
+    "warnings_in_one_line",
+]
 
 
 def print_json(answer: Mapping[str, Any]) -> None:
@@ -80,3 +102,113 @@ def print_people(rows: Sequence[tuple[str, str]], sentence: str, notes: Sequence
         for note in notes:
             bullets.add_row(Text("-", style="dim"), Text(note, style="dim"))
         console.print(bullets)
+
+
+# -- a privacy target --------------------------------------------------------------------------------------------------
+
+_ADVANTAGE: Final = "advantage (TPR - FPR)"
+
+
+def target_name(target: PrivacyTarget) -> str:
+    """What is measured, in tables."""
+    if target.rate is not None:
+        return f"members found at {_numbers.rate(target.rate.fpr)} false alarms"
+    if target.delta is not None:
+        return f"epsilon at delta = {target.delta:g}"
+    return "mu of the run, FPRs from 1e-5 to 1 - 1e-5" if target.measure == "mu" else _ADVANTAGE
+
+
+def target_as_json(target: PrivacyTarget) -> dict[str, float]:
+    """What must not be exceeded, and where."""
+    where = {"fpr": target.rate.fpr} if target.rate is not None else {"delta": target.delta} if target.delta else {}
+    return {target.measure: target.value, **where}
+
+
+def target_sentence(target: PrivacyTarget, curve: TradeOff) -> str:
+    """What holds once it is met, in the words that the curve's kind allows; of differential privacy no mu without its
+    range."""
+    bound = curve.kind == "bound"
+    if target.rate is not None:
+        at, most = f"at a {_numbers.rate(target.rate.fpr)} false-alarm rate", _numbers.rate(target.rate.tpr)
+        if bound:
+            return f"{at}, an attacker finds at most {most} of the members"
+        return f"{at}, an attacker is expected to find about {most} of the members or fewer"
+    at = "" if target.delta is None else f" at delta = {target.delta:g}"
+    if target.measure == "advantage":
+        what, most = f"the attacker's {_ADVANTAGE}", _numbers.rate(target.value)
+    elif target.measure == "epsilon":
+        what, most = "epsilon", f"{target.value:g}"
+    else:
+        over = "" if curve.claim.adjacency is None else " over FPRs from 1e-5 to 1 - 1e-5"
+        what, most = f"the mu of the run{over}", f"{target.value}"
+    return f"{what} is {'at most' if bound else 'expected to stay within'} {most}{at}"
+
+
+def target_shown(target: PrivacyTarget, value: float) -> str:
+    """What was measured, rounded up."""
+    return _numbers.percent(value, "up") if target.is_share else _numbers.number(value, "up")
+
+
+# -- how far it is -----------------------------------------------------------------------------------------------------
+
+_EVERY: Final = 30.0  # seconds
+_SOON: Final = 4.0  # until silence needs a reason
+
+
+def stages() -> contextlib.AbstractContextManager[Watch]:
+    """Gives the watch of a command."""
+    return bars(otherwise=_line)
+
+
+def _line(stage: str, /) -> Progress:
+    """One line for a stage, and how far it is every half minute."""
+    print(stage, file=sys.stderr, flush=True)
+    begun = said = time.monotonic()
+
+    def tell(done: int, total: int, /) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if done and now - said >= _EVERY:
+            said = now
+            left = (now - begun) / done * (total - done)
+            print(f"{stage}: {done} of {total}, about {_span(left)} left", file=sys.stderr, flush=True)
+
+    return tell
+
+
+@contextlib.contextmanager
+def patience(reason: str) -> Iterator[None]:
+    """Work that may take long and cannot tell how far it is: after some seconds its reason, then how long it took."""
+    done = threading.Event()
+
+    def tell() -> None:
+        begun, wait = time.monotonic(), _SOON
+        while not done.wait(wait):
+            past = time.monotonic() - begun
+            print(f"{reason} ({_span(past)} so far).", file=sys.stderr, flush=True)
+            wait = max(_EVERY, past)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90.0 else f"{seconds / 60.0:.0f} min"
+
+
+@contextlib.contextmanager
+def warnings_in_one_line() -> Iterator[None]:
+    """Warnings for the user, one line each on standard error."""
+
+    def shown(message: Any, *rest: Any, **more: Any) -> None:
+        print(f"Warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", GmipWarning)
+        warnings.showwarning = shown
+        yield

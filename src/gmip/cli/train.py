@@ -9,143 +9,201 @@ import shlex
 import sys
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-import typer
+from pydantic import Field, model_validator
 
 from gmip import _numbers
 from gmip.accounting.account import account as account_run
 from gmip.accounting.calibrate import with_least_noise
 from gmip.accounting.claims import at_most, found
-from gmip.cli import options, parse, show
-from gmip.cli.errors import BadRequest, needs_extra
-from gmip.cli.stages import warnings_in_one_line
+from gmip.cli import parse, show
+from gmip.cli.errors import BadRequest, needs_extra, option_name
+from gmip.cli.options import Count, Option, Positive, Seed, Settings, from_settings
+from gmip.cli.shared_settings import Explained, NoiseSettings, TargetSettings, once
 from gmip.errors import GmipWarning
-from gmip.vocabulary import NOTIONS, SAMPLINGS, NoisySGD, PrivacyTarget
+from gmip.vocabulary import SAMPLINGS, NoisySGD, PrivacyTarget, Sampling
 
 if TYPE_CHECKING:
     from gmip.accounting.tradeoff import TradeOff
     from gmip.canaries import DirectionCanaries
     from gmip.training import BatchScores
+    from gmip.tuning.recipe_file import RecipeFile
     from gmip.vocabulary import Recipe
 
 __all__ = ["train"]
 
 RECIPE, TRACE = "The recipe (default: the task's own)", "The trace"
-GRAD_SAMPLE_MODES = ("auto", "hooks", "functorch", "ew", "ghost")
-_WHOM: Final = ("susceptibility", "attacker_knows")
-_CLIPS: Final = "auto, none or a finite number above 0"
 _MU_SHOWN: Final = 20  # how often the bar's mu is computed anew
 
 
-def _recipe(name: str, metavar: str, help: str) -> Any:
-    return typer.Option(name, metavar=metavar, rich_help_panel=RECIPE, show_default=False, help=help)
+def _clip(option: str, text: str) -> float | str:
+    return text if text in ("auto", "none") else parse.positive(option, text, "auto, none or a finite number above 0")
 
 
-def _trace(name: str, metavar: str | None, help: str) -> Any:
-    return typer.Option(name, metavar=metavar, rich_help_panel=TRACE, show_default=False, help=help)
+class _TraceSettings(Explained):
+    """What is trained, and where its record goes."""
 
-
-def train(
     task: Annotated[
         str | None,
-        typer.Option("--task", metavar="TASK", help="A built-in task, or path/to/file.py:make_task (default digits)."),
-    ] = None,
+        Option("TASK"),
+        Field(description="A built-in task, or path/to/file.py:make_task (default digits)."),
+    ] = None
     out: Annotated[
-        str | None, _trace("--out", "DIR", "Folder for the trace, result.json and checkpoints (required).")
-    ] = None,
+        str | None,
+        Option("DIR", TRACE),
+        Field(description="Folder for the trace, result.json and checkpoints (required)."),
+    ] = None
     resume: Annotated[
-        bool, _trace("--resume", None, "Continue the run in --out, with the same options; start it if there is none.")
-    ] = False,
-    every: Annotated[str | None, _trace("--every", "K", "Store every K-th step of the trace (default 1).")] = None,
+        bool,
+        Option(None, TRACE),
+        Field(description="Continue the run in --out, with the same options; start it if there is none."),
+    ] = False
+    every: Annotated[Count, Option("K", TRACE), Field(description="Store every K-th step of the trace.")] = 1
+    seed: Annotated[
+        Seed | None,
+        Option("SEED", TRACE),
+        Field(description="Seed of members, batches, weights and noise (default: random)."),
+    ] = None
+    canaries: Annotated[
+        Count | None,
+        Option("M", TRACE),
+        Field(
+            description="Plant M canaries, each by a fair coin, to test the promise with: gmip audit --canaries DIR. "
+            "Needs --clip."
+        ),
+    ] = None
+
+
+class _RecipeSettings(Settings):
+    """Changes to the recipe, named like the fields of `gmip.Recipe`."""
+
     recipe: Annotated[
         str | None,
-        _recipe(
-            "--recipe",
-            "FILE",
-            "A recipe as gmip tune writes it: task, members, settings, noise and target in one file. If other options "
-            "change what the target depends on, noise is calibrated to it again.",
+        Option("FILE", RECIPE),
+        Field(
+            description="A recipe as gmip tune writes it: task, members, settings, noise and target in one file. If "
+            "other options change what the target depends on, noise is calibrated to it again."
         ),
-    ] = None,
-    seed: Annotated[
-        str | None, _trace("--seed", "SEED", "Seed of members, batches, weights and noise (default: random).")
-    ] = None,
-    canaries: Annotated[
-        str | None,
-        _trace(
-            "--canaries",
-            "M",
-            "Plant M canaries, each by a fair coin, to test the promise with: gmip audit --canaries DIR. Needs --clip.",
-        ),
-    ] = None,
-    dataset_size: Annotated[str | None, _recipe("--dataset-size", "N", "Members, drawn from the task's pool.")] = None,
+    ] = None
+    dataset_size: Annotated[
+        Count | None, Option("N", RECIPE), Field(description="Members, drawn from the task's pool.")
+    ] = None
     batch_size: Annotated[
-        str | None, _recipe("--batch-size", "n", "Examples averaged in one step; with poisson, on average.")
-    ] = None,
-    steps: Annotated[str | None, _recipe("--steps", "T", "Optimizer steps.")] = None,
+        Count | None,
+        Option("n", RECIPE),
+        Field(description="Examples averaged in one step; with poisson, on average."),
+    ] = None
+    num_steps: Annotated[Count | None, Option("T", RECIPE), Field(description="Optimizer steps.")] = None
     epochs: Annotated[
-        str | None, _recipe("--epochs", "E", "Passes over the data instead of --steps: N/n steps each, rounded up.")
-    ] = None,
+        Positive | None,
+        Option("E", RECIPE),
+        Field(description="Passes over the data instead of --steps: N/n steps each, rounded up."),
+    ] = None
     sampling: Annotated[
-        str | None,
-        _recipe(
-            "--sampling",
-            "|".join(SAMPLINGS),
-            "How batches are drawn (see gmip account).",
+        Sampling | None,
+        Option("|".join(SAMPLINGS), RECIPE),
+        Field(description="How batches are drawn (see gmip account)."),
+    ] = None
+    optimizer: Annotated[
+        tuple[str, dict[str, Any]] | None,
+        Option("NAME[,OPTION=VALUE...]", RECIPE, parse.optimizer),
+        Field(description="A class of torch.optim and its other arguments, such as Adam or SGD,momentum=0.9."),
+    ] = None
+    learning_rate: Annotated[Positive | None, Option("LR", RECIPE), Field(description="Learning rate.")] = None
+    clip_norm: Annotated[
+        float | str | None,
+        Option("C|auto|none", RECIPE, _clip),
+        Field(
+            description="Clipping norm: the largest norm of one example's gradient. auto: the median norm, before "
+            "training, of records that are no members. none: no clipping."
         ),
-    ] = None,
-    optimizer: Annotated[str | None, _recipe("--optimizer", "NAME", "A class of torch.optim, such as Adam.")] = None,
-    learning_rate: Annotated[str | None, _recipe("--learning-rate", "LR", "Learning rate.")] = None,
-    optimizer_option: Annotated[
-        list[str] | None,
-        _recipe(
-            "--optimizer-option",
-            "NAME=VALUE",
-            "Another argument of the optimizer, such as momentum=0.9; repeat for several.",
-        ),
-    ] = None,
-    clip: Annotated[
-        str | None,
-        _recipe(
-            "--clip",
-            "C|auto|none",
-            "Clipping norm: the largest norm of one example's gradient. auto: the median norm, before training, of "
-            "records that are no members. none: no clipping.",
-        ),
-    ] = None,
-    noise_std: options.NoiseStd = None,
-    noise_multiplier: options.NoiseMultiplier = None,
-    target_mu: options.TargetMu = None,
-    target_tpr: options.TargetTpr = None,
-    target_advantage: options.TargetAdvantage = None,
-    target_epsilon: options.TargetEpsilon = None,
-    delta: options.DeltaOption = None,
-    notion: options.NotionOption = None,
-    susceptibility: options.Susceptibility = None,
-    attacker_knows: options.AttackerKnows = None,
-    bound: options.BoundOption = None,
-    composition: options.CompositionOption = None,
+    ] = None
     fix_model: Annotated[
-        bool, _recipe("--fix-model", None, "Replace layers that mix examples (BatchNorm becomes GroupNorm).")
-    ] = False,
-    grad_sample_mode: Annotated[
-        str | None,
-        _recipe(
-            "--grad-sample-mode",
-            "|".join(GRAD_SAMPLE_MODES),
-            "How Opacus computes per-example gradients (default auto).",
-        ),
-    ] = None,
-    physical_batch_size: Annotated[
-        str | None,
-        _recipe("--physical-batch-size", "n", "Compute larger batches in parts of this size, to save memory."),
-    ] = None,
-    device: Annotated[str | None, _recipe("--device", "NAME", "Where to train: cpu, cuda, mps (default cpu).")] = None,
-    explain: options.Explain = False,
-    json: options.Json = False,
-) -> None:
+        bool,
+        Option(None, RECIPE),
+        Field(description="Replace layers that mix examples (BatchNorm becomes GroupNorm)."),
+    ] = False
+    device: Annotated[str, Option("NAME", RECIPE), Field(description="Where to train: cpu, cuda, mps.")] = "cpu"
+
+    def changed(self, recipe: Recipe) -> Recipe:
+        """A recipe with what was asked for, but for noise and a clipping norm that is to be found."""
+        names = ("dataset_size", "batch_size", "num_steps", "sampling", "learning_rate")
+        changes: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.optimizer is not None:
+            changes["optimizer"], options = self.optimizer
+            if options or changes["optimizer"] != recipe.optimizer:
+                changes["optimizer_options"] = options
+        if self.clip_norm is not None and self.clip_norm != "auto":
+            changes["clip_norm"] = None if self.clip_norm == "none" else self.clip_norm
+        if "dataset_size" in changes and recipe.sampling == "full" and "sampling" not in changes:
+            changes = {"batch_size": changes["dataset_size"]} | changes
+        recipe = recipe.replace(**changes)
+        if self.epochs is not None:
+            recipe = recipe.replace(num_steps=recipe.run(1).with_epochs(self.epochs).num_steps)
+        return recipe
+
+
+class TrainSettings(_TraceSettings, TargetSettings, NoiseSettings, _RecipeSettings):
+    """Settings of `gmip train`."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        if self.out is None:
+            raise BadRequest(
+                "--out is missing", remedy="name a folder for the trace and the result, as in --out runs/a"
+            )
+        whose = next((n for n in ("notion", "susceptibility", "attacker_knows") if n in self.model_fields_set), None)
+        if whose is not None and not self.has_target:
+            raise BadRequest(
+                f"{option_name(whose)} applies to a privacy target, and there is none",
+                remedy="add one, as in --target-mu 0.5",
+            )
+        once(self, "noise_std", "noise_multiplier", "noise")
+        once(self, "num_steps", "epochs", "number")
+        if self.has_target and self.has_noise:
+            raise BadRequest("A privacy target determines the noise", remedy="pass a target or a noise, not both")
+        if self.canaries is not None and self.resume:
+            raise BadRequest(
+                "--resume cannot go on with a run that has --canaries", remedy="train it anew, in another --out"
+            )
+        return self
+
+    @property
+    def has_noise(self) -> bool:
+        """Whether a noise was asked for."""
+        return self.noise_std is not None or self.noise_multiplier is not None
+
+    def noisy(self, recipe: Recipe) -> Recipe:
+        """With the noise that was asked for; a multiplier is in units of the clipping norm that the run will have."""
+        if self.noise_multiplier is not None:
+            if recipe.clip_norm is None:
+                raise BadRequest("--noise-multiplier needs --clip, its unit", remedy="add --clip")
+            return recipe.with_noise_multiplier(self.noise_multiplier)
+        return recipe if self.noise_std is None else recipe.replace(noise_std=self.noise_std)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What will be trained, and what is known about it before.
+
+    keywords : of `gmip.train`.
+    standing : whether the target of a recipe's file is kept.
+    """
+
+    task: Any
+    recipe: Recipe
+    run: NoisySGD
+    curve: TradeOff
+    keywords: dict[str, Any]
+    standing: dict[str, Any] | None
+
+
+@from_settings(TrainSettings)
+def train(asked: TrainSettings) -> None:
     """Train to a privacy target and record what an attacker sees.
 
     Example: gmip train --task digits --target-mu 0.5 --out runs/a
@@ -163,163 +221,102 @@ def train(
     With --canaries the model learns random directions, too: it is a model to
     test the training with, not one to release.
     """
-    if out is None:
-        raise BadRequest("--out is missing", remedy="name a folder for the trace and the result, as in --out runs/a")
-    accounting = _read_accounting(notion, bound, composition, susceptibility, attacker_knows)
-    target = None
-    if any(value is not None for value in (target_mu, target_tpr, target_advantage, target_epsilon, delta)):
-        whom = {name: accounting[name] for name in ("notion", *_WHOM) if name in accounting}
-        target = options.read_target(target_mu, target_tpr, target_advantage, target_epsilon, delta, **whom)
-    elif accounting:
-        raise BadRequest(
-            f"--{next(iter(accounting)).replace('_', '-')} applies to a privacy target, and there is none",
-            remedy="add one, as in --target-mu 0.5",
-        )
-    noise = _read_noise(noise_std, noise_multiplier)
-    if target is not None and noise:
-        raise BadRequest("A privacy target determines the noise", remedy="pass a target or a noise, not both")
-    if steps is not None and epochs is not None:
-        raise BadRequest("--steps and --epochs set the same number", remedy="pass only one of them")
-    if canaries is not None and resume:
-        raise BadRequest(
-            "--resume cannot go on with a run that has --canaries", remedy="train it anew, in another --out"
-        )
-    planted = None if canaries is None else parse.count("--canaries", canaries)
-    passes = None if epochs is None else parse.positive("--epochs", epochs)
-    changes: dict[str, Any] = {
-        "dataset_size": dataset_size and parse.count("--dataset-size", dataset_size),
-        "batch_size": batch_size and parse.count("--batch-size", batch_size),
-        "num_steps": steps and parse.count("--steps", steps),
-        "sampling": sampling and parse.one_of("--sampling", sampling, SAMPLINGS),
-        "optimizer": optimizer,
-        "learning_rate": learning_rate and parse.positive("--learning-rate", learning_rate),
-        "clip_norm": clip and clip not in ("auto", "none") and parse.positive("--clip", clip, _CLIPS),
-        "optimizer_options": parse.settings("--optimizer-option", optimizer_option) if optimizer_option else None,
-    }
-    changes = {name: value for name, value in changes.items() if value not in (None, False)}
-    if clip == "none":
-        changes["clip_norm"] = None
-    settings: dict[str, Any] = {
-        "seed": None if seed is None else parse.seed("--seed", seed),
-        "every": parse.count("--every", every or "1"),
-        "grad_sample_mode": parse.one_of("--grad-sample-mode", grad_sample_mode or "auto", GRAD_SAMPLE_MODES),
-        "max_physical_batch_size": physical_batch_size and parse.count("--physical-batch-size", physical_batch_size),
-        "device": device or "cpu",
-    }
+    out = str(asked.out)
+    target = asked.target() if asked.has_target else None
+    with show.warnings_in_one_line():
+        plan = _plan(asked, out, target)
+        with _bar(plan.run) as watch, needs_extra("train", "gmip train"):
+            from gmip import training
 
-    with warnings_in_one_line():
-        tasks, training, tuning = _framework()
-        written = None if recipe is None else _read_recipe(recipe)
-        if written is not None and task is not None and not written.belongs_to(task):
-            raise BadRequest(
-                f"--recipe {recipe} was found for {written.task}, and its promise is about that task",
-                remedy="leave out --task, or run gmip tune for the other one",
-            )
-        chosen = tasks.load(task or ("digits" if written is None else written.task))
-        num_params = training.count_params(training.initial_model(chosen, 0, fix=fix_model))
-        made = _changed(chosen.recipe if written is None else written.recipe, changes, passes)
-        if written is not None:
-            settings["split_seed"] = written.split_seed
-        if clip == "auto":
-            settings["seed"] = _members_seed(out, settings["seed"], resume)
-            members = settings.get("split_seed")
-            members = settings["seed"] if members is None else members
-            found_clip = tuning.auto_clip(chosen, made.dataset_size, split_seed=members, fix=fix_model)
-            made = made.replace(clip_norm=found_clip.clip_norm)
-            settings["origins"] = {"clip_norm": found_clip.words}
-        made = _noisy(made, noise)
-        if written is not None:
-            made = written.kept(made, num_params, calibrate=target is None and not noise)
-        if target is not None:
-            how = {name: accounting[name] for name in ("bound", "composition") if name in accounting}
-            made = with_least_noise(made, num_params, target, **how)
-        described = made.run(num_params)
-        promise = None if written is None or target is not None else written.target
-        # For the record and the attacker that the target is about.
-        whose = {name: accounting[name] for name in _WHOM if name in accounting} if promise is None else promise.whose
-        curve = account_run(described, **whose)
-        standing = None if promise is None else _standing(promise, curve)
-        if clip != "auto":
-            tuning.consider_clipping(chosen, made, fix=fix_model)
-        if planted is not None:
-            settings["canaries"] = _canaries(planted, made)
-        with _bar(described) as watch:
             try:
-                result = training.train(chosen, made, out=out, resume=resume, fix=fix_model, **watch, **settings)
+                result = training.train(
+                    plan.task, plan.recipe, out=out, resume=asked.resume, fix=asked.fix_model, **watch, **plan.keywords
+                )
             except KeyboardInterrupt:
                 print("Interrupted: run the command again with --resume to continue.", file=sys.stderr)
                 raise
     answer = result.summary()
-    if planted is not None:
-        answer["canaries"] = _written(out, settings["canaries"], described)
-    if standing is not None:
-        answer["recipe_target"] = standing
-    if json:
+    if asked.canaries is not None:
+        answer["canaries"] = _written(out, plan.keywords["canaries"], plan.run)
+    if plan.standing is not None:
+        answer["recipe_target"] = plan.standing
+    if asked.as_json:
         show.print_json(answer)
         return
-    gdp = answer["privacy"]["gdp"]
+    _print(asked, plan, answer)
+    print(f"Trace and result: {out} (protect it like the data)")
+    if asked.canaries is not None:
+        test = f"gmip audit --canaries {shlex.quote(out)}"
+        print(f"{asked.canaries} canaries took part. Test the promise with them: {test}")
+
+
+def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan:
+    """All that is decided before training; torch is loaded only once the request has been read."""
+    with needs_extra("train", "gmip train"):
+        from gmip import tasks, training, tuning
+    written = None if asked.recipe is None else _read_recipe(asked.recipe, asked.task)
+    chosen = tasks.load(asked.task or ("digits" if written is None else written.task))
+    num_params = training.count_params(training.initial_model(chosen, 0, fix=asked.fix_model))
+    recipe = asked.changed(chosen.recipe if written is None else written.recipe)
+    keywords: dict[str, Any] = {"seed": asked.seed, "every": asked.every, "device": asked.device}
+    if written is not None:
+        keywords["split_seed"] = written.split_seed
+    if asked.clip_norm == "auto":
+        keywords["seed"] = _members_seed(out, asked.seed, asked.resume)
+        members = keywords.get("split_seed")
+        members = keywords["seed"] if members is None else members
+        found_clip = tuning.auto_clip(chosen, recipe.dataset_size, split_seed=members, fix=asked.fix_model)
+        recipe = recipe.replace(clip_norm=found_clip.clip_norm)
+        keywords["origins"] = {"clip_norm": found_clip.words}
+    recipe = asked.noisy(recipe)
+    if written is not None:
+        recipe = written.kept(recipe, num_params, calibrate=target is None and not asked.has_noise)
+    if target is not None:
+        recipe = with_least_noise(recipe, num_params, target)
+    run = recipe.run(num_params)
+    promise = None if written is None or target is not None else written.target
+    curve = account_run(run, **_whose(target, promise))
+    standing = None if promise is None else _standing(promise, curve)
+    if asked.clip_norm != "auto":
+        tuning.consider_clipping(chosen, recipe, fix=asked.fix_model)
+    if asked.canaries is not None:
+        keywords["canaries"] = _canaries(asked.canaries, recipe)
+    return _Plan(chosen, recipe, run, curve, keywords, standing)
+
+
+def _whose(target: PrivacyTarget | None, promise: PrivacyTarget | None) -> dict[str, Any]:
+    """The record and the attacker that the target is about, as keywords of `gmip.account`."""
+    if promise is not None:
+        return promise.whose
+    return {} if target is None else {name: target.whose[name] for name in ("susceptibility", "attacker_knows")}
+
+
+def _print(asked: TrainSettings, plan: _Plan, answer: dict[str, Any]) -> None:
+    curve, gdp, recipe = plan.curve, answer["privacy"]["gdp"], plan.recipe
     rows = [
-        ("accuracy on test data", _share(result.test_accuracy)),
-        ("accuracy on training data", _share(result.train_accuracy)),
-        *([("clipping norm, from records that are no members", f"{made.clip_norm:g}")] if clip == "auto" else []),
-        ("noise std on the mean gradient", _numbers.setting(made.noise_std)),
-        *(
-            (
-                f"members found at {_numbers.rate(fpr)} false alarms, {at_most(curve)}",
-                _numbers.percent(curve.tpr_at(float(fpr)), "up"),
-            )
-            for fpr in answer["privacy"]["gmip"]["tpr_at_fpr"]
-        ),
-        ("mu of the run, FPRs from 1e-5 to 1 - 1e-5", _numbers.number(curve.equivalent_mu(), "up")),
-        ("differential privacy", "none without noise")
-        if gdp is None
-        else (
-            f"mu of differential privacy, at every FPR ({gdp['adjacency']})",
-            _numbers.number(gdp["gdp_mu"], "up"),
-        ),
-        ("seed", str(result.seed)),
+        ("accuracy on test data", _share(answer["test"]["accuracy"])),
+        ("accuracy on training data", _share(answer["train"]["accuracy"])),
     ]
-    done = f"Trained {chosen.name} in {made.num_steps} steps. "
+    if asked.clip_norm == "auto":
+        rows.append(("clipping norm, from records that are no members", f"{recipe.clip_norm:g}"))
+    rows.append(("noise std on the mean gradient", _numbers.setting(recipe.noise_std)))
+    for fpr in answer["privacy"]["gmip"]["tpr_at_fpr"]:
+        shown = _numbers.percent(curve.tpr_at(float(fpr)), "up")
+        rows.append((f"members found at {_numbers.rate(fpr)} false alarms, {at_most(curve)}", shown))
+    rows.append(("mu of the run, FPRs from 1e-5 to 1 - 1e-5", _numbers.number(curve.equivalent_mu(), "up")))
+    if gdp is None:
+        rows.append(("differential privacy", "none without noise"))
+    else:
+        name = f"mu of differential privacy, at every FPR ({gdp['adjacency']})"
+        rows.append((name, _numbers.number(gdp["gdp_mu"], "up")))
+    rows.append(("seed", str(answer["seed"])))
+    done, standing = f"Trained {plan.task.name} in {recipe.num_steps} steps. ", plan.standing
     if standing is not None:
         keeps = "Keeps" if standing["kind"] == "bound" else "Expected to keep"
         done = f"{keeps if standing['kept'] else 'MISSES'} the recipe's target: {standing['target']}. {done}"
-    show.print_answer(rows, done + found(curve, 0.01), curve, explain=explain)
+    show.print_answer(rows, done + found(curve, 0.01), curve, explain=asked.explain)
     if gdp is not None and gdp["caveat"] is not None:
         print(f"Differential privacy here: {gdp['caveat']}")
-    print(f"Trace and result: {out} (protect it like the data)")
-    if planted is not None:
-        print(f"{planted} canaries took part. Test the promise with them: gmip audit --canaries {shlex.quote(out)}")
-
-
-def _read_accounting(
-    notion: str | None,
-    bound: str | None,
-    composition: str | None,
-    susceptibility: str | None,
-    attacker_knows: str | None,
-) -> dict[str, Any]:
-    """Keywords of gmip.calibrate, as far as given."""
-    given: dict[str, Any] = {
-        "notion": notion and parse.one_of("--notion", notion, NOTIONS),
-        "bound": bound and options.read_bound(bound),
-        "composition": composition and options.read_composition(composition),
-        "susceptibility": options.read_susceptibility(susceptibility, None),
-        "attacker_knows": None if attacker_knows is None else options.read_attacker(attacker_knows),
-    }
-    for option in ("bound", *_WHOM):
-        if notion == "gdp" and given[option] is not None:
-            raise BadRequest(f"--{option.replace('_', '-')} does not apply to --notion gdp", remedy="leave it out")
-    return {name: value for name, value in given.items() if value is not None}
-
-
-def _read_noise(std: str | None, multiplier: str | None) -> dict[str, float]:
-    if std is not None and multiplier is not None:
-        raise BadRequest("--noise-std and --noise-multiplier set the same noise", remedy="pass only one of them")
-    if std is not None:
-        return {"noise_std": parse.non_negative("--noise-std", std)}
-    if multiplier is not None:
-        return {"noise_multiplier": parse.non_negative("--noise-multiplier", multiplier)}
-    return {}
 
 
 def _canaries(count: int, recipe: Recipe) -> DirectionCanaries:
@@ -338,17 +335,16 @@ def _written(out: str, canaries: DirectionCanaries, run: NoisySGD) -> dict[str, 
     return {"count": canaries.count, "inside": int(canaries.inside.sum()), "file": str(path)}
 
 
-def _framework() -> tuple[Any, Any, Any]:
-    """Packages that need torch; loaded only once the request has been read."""
-    with needs_extra("train", "gmip train"):
-        from gmip import tasks, training, tuning
-    return tasks, training, tuning
-
-
-def _read_recipe(path: str) -> Any:
+def _read_recipe(path: str, task: str | None) -> RecipeFile:
     with needs_extra("audit", "gmip train --recipe"):
         from gmip.tuning.recipe_file import read_recipe_file
-    return read_recipe_file(path)
+    written = read_recipe_file(path)
+    if task is not None and not written.belongs_to(task):
+        raise BadRequest(
+            f"--recipe {path} was found for {written.task}, and its promise is about that task",
+            remedy="leave out --task, or run gmip tune for the other one",
+        )
+    return written
 
 
 def _standing(promise: PrivacyTarget, curve: TradeOff) -> dict[str, Any]:
@@ -378,24 +374,6 @@ def _members_seed(out: str, seed: int | None, resume: bool) -> int:
         if known is not None:
             return known
     return secrets.randbits(63)
-
-
-def _changed(recipe: Recipe, changes: dict[str, Any], epochs: float | None) -> Recipe:
-    if "dataset_size" in changes and recipe.sampling == "full" and "sampling" not in changes:
-        changes = {"batch_size": changes["dataset_size"]} | changes
-    recipe = recipe.replace(**changes)
-    if epochs is not None:
-        recipe = recipe.replace(num_steps=recipe.run(1).with_epochs(epochs).num_steps)
-    return recipe
-
-
-def _noisy(recipe: Recipe, noise: dict[str, float]) -> Recipe:
-    """With the noise that was asked for; a multiplier is in units of the clipping norm that the run will have."""
-    if "noise_multiplier" in noise:
-        if recipe.clip_norm is None:
-            raise BadRequest("--noise-multiplier needs --clip, its unit", remedy="add --clip")
-        return recipe.with_noise_multiplier(noise["noise_multiplier"])
-    return recipe.replace(**noise)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ _STANDING_NOTES = (
 )
 _PRIVATE = (
     "This page names records of the training data: keep it as safe as the data, and do not pass it on. "
-    "gmip audit --share writes a copy without them."
+    "report-to-share.html is a copy without them."
 )
 _SHARED = "This copy names no records, files or seeds, and can be passed on."
 

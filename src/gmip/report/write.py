@@ -48,8 +48,8 @@ class Written:
     markdown: Path
     json: Path
     summary: Path
+    shared: Path
     csv: tuple[Path, ...] = ()
-    shared: Path | None = None
 
 
 def write_report(
@@ -57,17 +57,15 @@ def write_report(
     folder: str | PathLike[str],
     *,
     candidates: Mapping[str, Sequence[Candidate]] | None = None,
-    share: bool = False,
 ) -> Written:
-    """Writes report.html, report.md and summary.html (which name no record and no file), result.json, for each run with
-    groups groups-<run>.csv, and for each run in `candidates` exposed-<run>.csv.
+    """Writes report.html and result.json; report-to-share.html, report.md and summary.html, which name no record and no
+    file; for each run with groups groups-<run>.csv, and for each run in `candidates` exposed-<run>.csv.
 
     Parameters
     ----------
     folder : made if it is not there; files of an earlier report are replaced, those of another audit removed.
     candidates : name of a run -> its candidates, as they shall stand in the file; None: those that came with the result
         of an audit. A result that was read from result.json has none, and files of an earlier report stay as they are.
-    share : also write report-to-share.html, without records, paths and seeds (`shareable`).
 
     Guarantees
     ----------
@@ -87,13 +85,12 @@ def write_report(
         cells = ([_cell(run, name, value) for name, value in row.items()] for row in rows)
         contents[group_names[run]] = _csv_text(list(rows[0]), cells)
     texts = {
+        SHARED: to_html(shareable(result), shared=True),
         SUMMARY: to_summary(result),
         "report.md": to_markdown(unnamed(result)),
         "report.html": to_html(result),
         RESULT: _json(result),
     }
-    if share:
-        texts = {SHARED: to_html(shareable(result), shared=True)} | texts
     contents |= {name: text.encode("utf-8", "backslashreplace") for name, text in texts.items()}
     make_folder(target)
     for name in _former(target, result) - contents.keys():
@@ -107,8 +104,8 @@ def write_report(
         markdown=target / "report.md",
         json=target / RESULT,
         summary=target / SUMMARY,
+        shared=target / SHARED,
         csv=csvs,
-        shared=target / SHARED if share else None,
     )
 
 
@@ -121,7 +118,7 @@ def _former(folder: Path, result: AuditResult) -> set[str]:
     if _json(old) == _json(result):
         return set()
     runs = {run.name: run for run in old.runs}
-    return {SHARED, *(name for kind in ("exposed", "groups") for name in _csv_names(kind, old, runs).values())}
+    return {name for kind in ("exposed", "groups") for name in _csv_names(kind, old, runs).values()}
 
 
 def _json(result: AuditResult) -> str:

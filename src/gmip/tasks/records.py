@@ -183,7 +183,7 @@ def _label(path: Path, table: Mapping[str, Any], label: str | None) -> str:
     if found is None:
         raise InvalidArgument(
             f"{path} has no column 'label', its columns are {check.listed(list(table)[:12])}",
-            remedy="name the column of the label (--label of gmip init, label= of read_records)",
+            remedy="name the column of the label (--column label=NAME of gmip init, label= of read_records)",
         )
     return found
 
@@ -216,8 +216,8 @@ def _inputs(path: Path, table: Mapping[str, Any], names: Sequence[str]) -> NDArr
             raise InvalidArgument(
                 f"{path} has {str(table[name][wrong])[:40]!r} in column {name!r} of record {wrong + 1}, which is not a "
                 "number",
-                remedy="encode categories as numbers; leave out a column that is no feature by --id, --group or "
-                "--ignore of gmip init (ignore= of read_records)",
+                remedy="encode categories as numbers; say what a column that is no feature is: --column id=NAME, "
+                "group=NAME or ignore=NAME of gmip init (ignore= of read_records)",
             ) from None
         with np.errstate(over="ignore"):
             columns.append(values.astype(np.float32))

@@ -11,11 +11,17 @@ from typing import Any
 import pytest
 
 from gmip.auditing.schema import Gate
-from gmip.cli.audit_printout import print_audit
+from gmip.cli.audit import print_audit
 from gmip.report import Written, answer_words, write_junit, write_report
 from tests.unit.report import sample
 
-FILES = {"html": "report.html", "markdown": "report.md", "json": "result.json", "summary": "summary.html"}
+FILES = {
+    "shared": "report-to-share.html",
+    "html": "report.html",
+    "markdown": "report.md",
+    "json": "result.json",
+    "summary": "summary.html",
+}
 WRITTEN = Written(folder=Path("audit"), **{name: Path("audit") / file for name, file in FILES.items()})
 
 
@@ -25,8 +31,8 @@ def test_the_answer_comes_first(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == answer_words.headline(result, result.runs[0])
     assert lines[0].startswith("An attacker who sees every gradient finds") and "Target missed" in lines[0]
-    assert lines[-2].strip() == "- The run has 500 records: intervals are wide."
-    assert lines[-1] == "Report: audit/report.html"
+    assert lines[-3].strip() == "- The run has 500 records: intervals are wide."
+    assert lines[-2:] == ["Report: audit/report.html", "To share: audit/report-to-share.html"]
 
 
 def test_of_several_runs_the_one_to_ship_comes_first_and_each_answer_names_its_run(capsys):
@@ -65,13 +71,12 @@ def test_a_gate_is_seen_everywhere(tmp_path: Path, capsys: Any, make: Any, gate:
     made = None if given is None else Gate(**({"fpr": 0.01, "limit": 0.05, "attack": "glir"} | given))
     result = make()
     result = result.model_copy(update={"runs": tuple(run.model_copy(update={"gate": made}) for run in result.runs)})
-    written = write_report(result, tmp_path, share=True)
+    written = write_report(result, tmp_path)
     print_audit(result, written)
     said = capsys.readouterr().out
     lines = [line for line in said.splitlines() if re.match(r"\W*gate\s", line)]
     assert len(lines) == (0 if made is None else len(result.runs))
     assert all({"failed": "FAILED"}.get(gate, gate) in line for line in lines)
-    assert written.shared is not None
     for file in (written.html, written.shared, written.summary):
         text = file.read_text(encoding="utf-8")
         assert [badge for badge in BADGES.values() if badge in text] == ([] if made is None else [BADGES[gate]]), file

@@ -13,7 +13,7 @@ from gmip.errors import InvalidArgument
     ("argv", "known"),
     [
         (["account", "--steps", "3"], {"--steps", "--batch-size"}),
-        (["--json", "calibrate"], {"--solve-for", "--hold"}),
+        (["--json", "calibrate"], {"--solve-for", "--alternatives"}),
         (["nonsense"], set()),
         ([], set()),
     ],
@@ -25,11 +25,14 @@ def test_options_of_a_command(argv, known):
 
 def test_arguments_that_are_options_are_spelled_as_such():
     error = InvalidArgument(
-        "exceeds `num_params` = 2, says `recipe`", argument="rank", value=3, remedy="lower the rank, or `rank`"
+        "exceeds `num_params` = 2, says `recipe`",
+        argument="num_steps",
+        value=3,
+        remedy="lower the steps, or `num_steps`",
     )
-    assert str(error) == "rank = 3 exceeds num_params = 2, says recipe: lower the rank, or rank."
+    assert str(error) == "num_steps = 3 exceeds num_params = 2, says recipe: lower the steps, or num_steps."
     options = _options_of(["account"])
-    assert sentence(error, options) == ("--rank = 3 exceeds --params = 2, says recipe: lower the rank, or --rank.")
+    assert sentence(error, options) == "--steps = 3 exceeds --params = 2, says recipe: lower the steps, or --steps."
     assert sentence(error) == str(error)
 
 
@@ -45,5 +48,5 @@ def test_an_error_of_the_command_line_names_its_option():
 
 
 def test_a_value_is_quoted_as_typed():
-    error = InvalidArgument("is not known", argument="bound", value="`rank`")
-    assert sentence(error, _options_of(["account"])) == "--bound = '`rank`' is not known."
+    error = InvalidArgument("is not known", argument="sampling", value="`rank`")
+    assert sentence(error, _options_of(["account"])) == "--sampling = '`rank`' is not known."

@@ -1,51 +1,192 @@
-"""Targets, the run, and the one line on what an answer is."""
+"""Options made from settings; targets, the run, and the one line on what an answer is."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import re
+from typing import Annotated, Any, Literal
+
 import pytest
+import typer
+from pydantic import Field
+from typer.main import get_command
+from typer.testing import CliRunner
 
 import gmip
 from gmip.accounting.claims import at_most, found
-from gmip.cli import options, show
+from gmip.cli import _PANELS, show
+from gmip.cli import app as commands
+from gmip.cli.audit import _AS_IN_CONFIG, AuditSettings
+from gmip.cli.options import Count, Delta, Option, Seed, Settings, from_settings, names_of
+from gmip.cli.shared_settings import RunSettings, TargetSettings, Workplace, _workplace
 from gmip.errors import InvalidArgument
+from gmip.vocabulary import Rate
 from tests.e2e.cli import CLIPPED, PAPER
+
+
+class Asked(Settings):
+    where: Annotated[str, Option("FOLDER", argument=True), Field(description="A folder.")]
+    num_steps: Annotated[Count, Option("K"), Field(description="How many.")] = 12
+    seed: Annotated[Seed | None, Option("SEED"), Field(description="A seed.")] = None
+    delta: Annotated[Delta | None, Option("D"), Field(description="A delta.")] = None
+    rates: Annotated[tuple[Rate, ...], Option("TPR@FPR"), Field(description="Rates.")] = ()
+    kind: Annotated[Literal["a", "b"], Option("a|b"), Field(description="One. Or another.")] = "a"
+    loud: Annotated[bool, Option(), Field(description="Whether.")] = False
+    own: Annotated[int | None, Option("X", None, lambda option, text: len(text))] = None
+    hidden: float = 0.5
+
+
+def asked(*argv: str) -> Asked:
+    seen: list[Asked] = []
+    app = typer.Typer()
+    app.command()(from_settings(Asked)(seen.append))
+    done = CliRunner().invoke(app, list(argv), standalone_mode=False)
+    if done.exception is not None:
+        raise done.exception
+    return seen[0]
+
+
+def test_fields_become_options_and_text_their_values():
+    assert asked("here") == Asked(where="here")
+    typed = ["here", "--steps", "1e3", "--seed", "0", "--delta", "0.1", "--rates", "0.1@0.01", "--rates", "0.2@0.01"]
+    got = asked(*typed, "--kind", "b", "--loud", "--own", "four")
+    assert got == Asked(
+        where="here",
+        num_steps=1000,
+        seed=0,
+        delta=0.1,
+        rates=(Rate(0.1, 0.01), Rate(0.2, 0.01)),
+        kind="b",
+        loud=True,
+        own=4,
+    )
+    assert got.model_fields_set == {*names_of(Asked), "where", "typed"}
+    assert "hidden" not in names_of(Asked)
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--steps", "0"], "--steps must be a whole number from 1"),
+        (["--seed", "-1"], "--seed must be a whole number from 0"),
+        (["--delta", "1"], "--delta must be a number between 0 and 1"),
+        (["--kind", "c"], "--kind must be one of a, b"),
+        (["--rates", "1"], "--rates must be TPR@FPR"),
+    ],
+)
+def test_what_cannot_be_read_names_its_option(argv, words):
+    with pytest.raises(InvalidArgument, match=words):
+        asked("here", *argv)
+
+
+def test_the_help_has_descriptions_and_defaults():
+    made = get_command(_one(Asked))
+    told = {parameter.name: getattr(parameter, "help", None) for parameter in made.params}
+    assert told["num_steps"] == "How many (default 12)."
+    assert told["kind"] == "One. Or another. Default: a."
+    assert told["seed"] == "A seed."
+
+
+def _one(settings: type[Settings]) -> typer.Typer:
+    app = typer.Typer()
+    app.command()(from_settings(settings)(lambda asked: None))
+    return app
+
+
+def test_every_option_is_described():
+    group: Any = get_command(commands)
+    for name in _PANELS:
+        for parameter in group.get_command(None, name).params:
+            assert parameter.help and parameter.help.endswith((".", "?")), (name, parameter.name)
+
+
+def test_settings_have_the_names_of_what_they_make():
+    sizes = {field.name for field in dataclasses.fields(gmip.NoisySGD)} - {"rank", "drop_last"}
+    assert sizes <= set(RunSettings.model_fields)
+    assert {field.name for field in dataclasses.fields(gmip.PrivacyTarget)} <= set(TargetSettings.model_fields)
+
+
+def test_defaults_are_those_of_what_the_command_calls():
+    pytest.importorskip("torch", reason="audits of models need the extra gmip[train]")
+    from gmip.auditing.recompute import check_run
+    from gmip.auditing.settings import AuditConfig, ShadowConfig
+    from gmip.cli.check import CheckSettings
+
+    assert CheckSettings.model_fields["num_steps"].default == inspect.signature(check_run).parameters["steps"].default
+    assert set(_AS_IN_CONFIG) <= set(AuditConfig.model_fields)
+    said = {name: re.search(r"\(default ([\w.@]+)", field.description or "") for name, field in _audit_fields()}
+    config, shadows = AuditConfig(), ShadowConfig()
+    known = {"budget": "10min", "shadows": str(shadows.count)}
+    for name, default in said.items():
+        if default is not None and default[1] != "account":
+            assert default[1].rstrip(".") == known.get(name, str(getattr(config, name))), name
+
+
+def _audit_fields() -> list[tuple[str, Any]]:
+    return [(name, field) for name, field in AuditSettings.model_fields.items() if name in names_of(AuditSettings)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("4", Workplace(workers=4)),
+        ("dask://10.0.0.1:8786", Workplace(backend="dask", scheduler_address="tcp://10.0.0.1:8786")),
+        ("ray://auto", Workplace(backend="ray")),
+        ("ray://head:10001", Workplace(backend="ray", scheduler_address="ray://head:10001")),
+    ],
+)
+def test_workers_are_a_number_or_an_address(text, found):
+    assert _workplace("--workers", text) == found
+
+
+@pytest.mark.parametrize("text", ["0", "many", "spark://a", "dask://"])
+def test_other_workers_are_refused(text):
+    with pytest.raises(InvalidArgument, match="--workers must be"):
+        _workplace("--workers", text)
+
+
+GIVEN: list[dict[str, Any]] = [
+    {"target_mu": 0.4},
+    {"target_tpr": Rate(0.05, 0.01)},
+    {"target_advantage": 0.1},
+    {"target_epsilon": 3.0, "delta": 1e-6},
+]
+
+
+def made(given: dict[str, Any]) -> gmip.PrivacyTarget:
+    return TargetSettings(**given).target()
 
 
 @pytest.mark.parametrize(
     ("given", "answer", "shown"),
     [
-        (("0.4", None, None), {"mu": 0.4}, "0.201"),
-        ((None, "0.05@0.01", None), {"tpr": 0.05, "fpr": 0.01}, "20.1%"),
-        ((None, None, "0.1"), {"advantage": 0.1}, "20.1%"),
-        ((None, None, None, "3", "1e-6"), {"epsilon": 3.0, "delta": 1e-6}, "0.201"),
+        (GIVEN[0], {"mu": 0.4}, "0.201"),
+        (GIVEN[1], {"tpr": 0.05, "fpr": 0.01}, "20.1%"),
+        (GIVEN[2], {"advantage": 0.1}, "20.1%"),
+        (GIVEN[3], {"epsilon": 3.0, "delta": 1e-6}, "0.201"),
     ],
 )
 def test_a_target_says_its_measure_rounded_up(given, answer, shown):
-    target = options.read_target(*given)
-    assert options.target_as_json(target) == answer
-    assert options.shown(target, 0.20001) == shown
+    assert show.target_as_json(made(given)) == answer
+    assert show.target_shown(made(given), 0.20001) == shown
 
 
 def test_a_target_measures_the_curve():
     curve = gmip.account(PAPER)
-    measured = [curve.exposure(options.read_target(*given)) for given in (("1", None, None), (None, "0.1@0.01", None))]
-    assert measured == [curve.equivalent_mu(), curve.tpr_at(0.01)]
-    assert curve.exposure(options.read_target(None, None, "1")) == curve.advantage()
-    assert curve.exposure(options.read_target(None, None, None, "1", "1e-6")) == curve.epsilon(1e-6)
+    measured = [curve.exposure(made(given)) for given in GIVEN]
+    assert measured == [curve.equivalent_mu(), curve.tpr_at(0.01), curve.advantage(), curve.epsilon(1e-6)]
 
 
-@pytest.mark.parametrize(
-    "given", [("0.4", None, None), (None, "0.05@0.01", None), (None, None, "0.1"), (None, None, None, "3", "1e-6")]
-)
+@pytest.mark.parametrize("given", GIVEN)
 def test_a_target_says_at_most_only_of_a_bound(given):
-    target = options.read_target(*given)
-    assert "at most" in options.target_sentence(target, gmip.account(PAPER, susceptibility=900.0))
-    assert "at most" not in options.target_sentence(target, gmip.account(PAPER))
+    assert "at most" in show.target_sentence(made(given), gmip.account(PAPER, susceptibility=900.0))
+    assert "at most" not in show.target_sentence(made(given), gmip.account(PAPER))
 
 
 def test_what_is_wrong_is_data():
     with pytest.raises(InvalidArgument) as caught:
-        options.read_target(None, None, None)
+        made({})
     assert caught.value.problem == "No privacy target was given"
     assert caught.value.remedy == "pass one of `target_mu`, `target_tpr`, `target_advantage` and `target_epsilon`"
 

@@ -20,8 +20,7 @@ def test_nothing_private_is_left(tmp_path: Path):
         update={"facts": {"folder": "/home/me/shadows", "rank": 3}, "guessed_seed": 4242, "notes": ("see /home/me",)}
     )
     result = result.model_copy(update={"runs": (run.model_copy(update={"attacks": (attack, *run.attacks[1:])}),)})
-    written = write_report(result, tmp_path, share=True)
-    assert written.shared is not None
+    written = write_report(result, tmp_path)
     page = written.shared.read_text(encoding="utf-8")
     card = written.markdown.read_text(encoding="utf-8")
     for private in ("4711", "runs/", "--seed", "sha256:", "/home/me", "4242", "Most exposed records"):
@@ -45,8 +44,8 @@ def test_names_of_files_are_not_shared(tmp_path: Path):
         "\n".join(["member,score", *(f"{i % 2},{rng.normal(i % 2)}" for i in range(200))])
     )
     result = audit_scores(tmp_path / "StMary_HIV_cohort.csv")
-    written = write_report(result, tmp_path / "out", share=True)
-    assert written.shared is not None and "StMary" in written.html.read_text(encoding="utf-8")
+    written = write_report(result, tmp_path / "out")
+    assert "StMary" in written.html.read_text(encoding="utf-8")
     for path in (written.shared, written.summary, written.markdown):
         assert "StMary" not in path.read_text(encoding="utf-8"), path
     assert shareable(result).title == "Membership audit" and shareable(result).runs[0].name == "the run"
@@ -86,8 +85,7 @@ def test_small_groups_are_not_named(tmp_path: Path):
         ("north", 40, 60, 0),
         ("smaller groups", 6, 3, 3),
     ]
-    written = write_report(result, tmp_path, share=True)
-    assert written.shared is not None
+    written = write_report(result, tmp_path)
     for file in (written.shared, written.markdown, written.summary):
         assert "John" not in file.read_text(encoding="utf-8")
     page = written.shared.read_text(encoding="utf-8")

@@ -15,6 +15,8 @@ from gmip.errors import FileError, InvalidArgument, TraceError
 from gmip.report import read_result, to_html, to_markdown, write_report
 from tests.unit.report import sample
 
+EVERY = {"report.html", "report-to-share.html", "report.md", "result.json", "summary.html"}
+
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
@@ -24,7 +26,7 @@ def names(folder):
 def test_written_and_read_back(tmp_path, make):
     result = make()
     written = write_report(result, tmp_path / "a" / "b")
-    assert names(written.folder) == ["report.html", "report.md", "result.json", "summary.html"] and written.csv == ()
+    assert names(written.folder) == sorted(EVERY) and written.csv == ()
     assert read_result(written.json) == read_result(str(written.folder)) == result
     assert to_html(read_result(written.json)) == to_html(result)
     assert written.html.read_text(encoding="utf-8") == to_html(result)
@@ -35,7 +37,7 @@ def test_an_earlier_report_is_replaced(tmp_path):
     write_report(sample.exposed(), tmp_path)
     write_report(sample.consistent(), tmp_path)
     assert read_result(tmp_path) == sample.consistent()
-    assert len(names(tmp_path)) == 4
+    assert names(tmp_path) == sorted(EVERY)
 
 
 def test_candidates(tmp_path):
@@ -116,7 +118,7 @@ def test_nothing_is_half_written(tmp_path, monkeypatch):
     write_report(sample.exposed(), tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in names(tmp_path)}
 
-    def fail(result):
+    def fail(result, **how):
         raise RuntimeError("no page")
 
     monkeypatch.setattr(module, "to_html", fail)
@@ -133,7 +135,14 @@ def test_result_is_the_last(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "write", write_in_order)
     write_report(sample.consistent(), tmp_path, candidates={"cifar10-head": []})
-    assert order == ["exposed-cifar10-head.csv", "summary.html", "report.md", "report.html", "result.json"]
+    assert order == [
+        "exposed-cifar10-head.csv",
+        "report-to-share.html",
+        "summary.html",
+        "report.md",
+        "report.html",
+        "result.json",
+    ]
 
 
 def test_folder_that_is_a_file(tmp_path):
@@ -166,7 +175,7 @@ def test_two_reports_at_once_and_a_planted_link(tmp_path):
     for thread in threads:
         thread.join()
     assert not failures and target.read_text() == "precious"
-    assert names(folder) == [".result.json.tmp", "report.html", "report.md", "result.json", "summary.html"]
+    assert names(folder) == [".result.json.tmp", *sorted(EVERY)]
     assert read_result(folder) == sample.consistent()
 
 
@@ -258,10 +267,17 @@ def test_files_of_another_audit_do_not_stay(tmp_path):
     first = sample.exposed()
     name = first.runs[0].name
     kept = tmp_path / "exposed-by-hand.csv"
-    write_report(first, tmp_path, share=True, candidates={name: [Candidate(1, True, 1.0)]})
+    write_report(first, tmp_path, candidates={name: [Candidate(1, True, 1.0)]})
     kept.write_text("mine")
     (exposed,) = set(tmp_path.glob("exposed-*.csv")) - {kept}
     write_report(first, tmp_path)  # the same audit again, as gmip report does
     assert exposed.exists() and (tmp_path / "report-to-share.html").exists()
     write_report(sample.consistent(), tmp_path)
-    assert names(tmp_path) == ["exposed-by-hand.csv", "report.html", "report.md", "result.json", "summary.html"]
+    assert names(tmp_path) == [
+        "exposed-by-hand.csv",
+        "report-to-share.html",
+        "report.html",
+        "report.md",
+        "result.json",
+        "summary.html",
+    ]

@@ -4,25 +4,25 @@ import time
 
 import pytest
 
-from gmip.cli import stages
-from gmip.cli.schedule import slow_because
+from gmip.cli import show
+from gmip.cli.shared_settings import slow_because
 from gmip.vocabulary import NoisySGD
 
 
 def test_quick_work_is_silent_and_slow_work_gives_its_reason(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with stages.patience("It takes long"):
+    with show.patience("It takes long"):
         pass
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(stages, "_SOON", 0.05)
-    with stages.patience("It takes long"):
+    monkeypatch.setattr(show, "_SOON", 0.05)
+    with show.patience("It takes long"):
         time.sleep(0.3)
     assert capsys.readouterr() == ("", "It takes long (0 s so far).\n")
 
 
 def test_what_fails_is_not_hidden(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ZeroDivisionError), stages.patience("It takes long"):
+    with pytest.raises(ZeroDivisionError), show.patience("It takes long"):
         _ = 1 // 0
     assert capsys.readouterr() == ("", "")
 

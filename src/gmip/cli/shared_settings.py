@@ -1,0 +1,373 @@
+"""Settings that several commands share: the run, whose privacy it is, the target, workers, and how an answer is
+printed. Each makes the type that the library takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Self
+
+from pydantic import Field, model_validator
+
+from gmip._validate import did_you_mean
+from gmip.cli import parse
+from gmip.cli.errors import BadRequest, listed, option_name
+from gmip.cli.options import (
+    Count,
+    Delta,
+    NonNegative,
+    Option,
+    Positive,
+    Probability,
+    Settings,
+    names_of,
+    read_field,
+)
+from gmip.vocabulary import ANY, NOTIONS, SAMPLINGS, NoisySGD, Notion, PrivacyTarget, Rate, Sampling
+
+__all__ = [
+    "ACCOUNTING",
+    "NOISE",
+    "RUN",
+    "TARGET",
+    "ClipSettings",
+    "Explained",
+    "NoiseSettings",
+    "Printed",
+    "RunSettings",
+    "TargetSettings",
+    "WhoseSettings",
+    "WorkerSettings",
+    "Workplace",
+    "as_understood",
+    "once",
+    "slow_because",
+]
+
+RUN, NOISE, TARGET, ACCOUNTING = "The run", "Noise", "Privacy target (pass one)", "Accounting"
+WORKERS: Final = "Where it runs"
+
+
+class Printed(Settings):
+    """How an answer is printed."""
+
+    as_json: Annotated[
+        bool,
+        Option(),
+        Field(description='Print one JSON object and nothing else. Infinity is the string "Infinity".'),
+    ] = False
+
+
+class Explained(Printed):
+    """An answer of the accountant."""
+
+    explain: Annotated[bool, Option(), Field(description="Also print what the answer assumes.")] = False
+
+
+# -- the run -----------------------------------------------------------------------------------------------------------
+
+
+class _Sizes(Settings):
+    """Sizes and sampling."""
+
+    dataset_size: Annotated[Count | None, Option("N", RUN), Field(description="Training examples (required).")] = None
+    batch_size: Annotated[
+        Count | None,
+        Option("n", RUN),
+        Field(description="Examples averaged in one step; with poisson, on average (required)."),
+    ] = None
+    num_steps: Annotated[
+        Count | None, Option("T", RUN), Field(description="Optimizer steps (this or --epochs is required).")
+    ] = None
+    epochs: Annotated[
+        Positive | None,
+        Option("E", RUN),
+        Field(description="Passes over the data instead of --steps: N/n steps each, rounded up."),
+    ] = None
+    num_params: Annotated[Count | None, Option("d", RUN), Field(description="Trainable parameters (required).")] = None
+    sampling: Annotated[
+        Sampling,
+        Option("|".join(SAMPLINGS), RUN),
+        Field(
+            description="How batches are drawn. fixed: a new random batch of n examples each step. poisson: each "
+            "example on its own, with probability n/N. full: all examples in every step. shuffled: each example once "
+            "in every epoch, in random order."
+        ),
+    ] = "fixed"
+
+
+class ClipSettings(Settings):
+    """Clipping."""
+
+    clip_norm: Annotated[
+        Positive | None,
+        Option("C", NOISE),
+        Field(description="Clipping norm: the largest norm of one example's gradient."),
+    ] = None
+
+
+class NoiseSettings(Settings):
+    """Noise, in one of two conventions."""
+
+    noise_std: Annotated[
+        NonNegative | None,
+        Option("STD", NOISE),
+        Field(description="Standard deviation of the noise on the batch MEAN (default 0)."),
+    ] = None
+    noise_multiplier: Annotated[
+        NonNegative | None,
+        Option("S", NOISE),
+        Field(
+            description="The same noise in the convention of Opacus: std on the batch SUM, in units of --clip. "
+            "S = STD n / C."
+        ),
+    ] = None
+
+
+class _Phase(NoiseSettings, ClipSettings, _Sizes):
+    """A run, or one phase of it."""
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        once(self, "num_steps", "epochs", "number")
+        once(self, "noise_std", "noise_multiplier", "noise")
+        return self
+
+    def run(self) -> NoisySGD:
+        """What will run."""
+        needed = ("dataset_size", "batch_size", "num_steps", "num_params")
+        lacking = [n for n in needed if getattr(self, n) is None and not (n == "num_steps" and self.epochs is not None)]
+        if lacking:
+            example = " ".join(f"{option_name(name)} {_EXAMPLES[name]}" for name in lacking)
+            be, pronoun = ("is", "it") if len(lacking) == 1 else ("are", "them")
+            raise BadRequest(
+                f"{listed([option_name(name) for name in lacking])} {be} missing",
+                remedy=f"add {pronoun}, as in {example}",
+            )
+        known = {field.name for field in dataclasses.fields(NoisySGD)}
+        given = {name: value for name, value in self if name in known and value is not None}
+        run = NoisySGD(**{"num_steps": 1, **given})
+        if self.epochs is not None:
+            run = run.with_epochs(self.epochs)
+        return run if self.noise_multiplier is None else run.with_noise_multiplier(self.noise_multiplier)
+
+
+_EXAMPLES: Final = {"dataset_size": 48000, "batch_size": 400, "num_steps": 1200, "num_params": 650}
+# Two names of the same number: a phase that sets one replaces the other, too.
+_PAIRS: Final = {
+    "num_steps": "epochs",
+    "epochs": "num_steps",
+    "noise_std": "noise_multiplier",
+    "noise_multiplier": "noise_std",
+}
+
+
+def once(given: Settings, one: str, other: str, what: str) -> None:
+    """Refuses two names of the same number."""
+    if getattr(given, one) is not None and getattr(given, other) is not None:
+        raise BadRequest(
+            f"{option_name(one)} and {option_name(other)} set the same {what}", remedy="pass only one of them"
+        )
+
+
+def _phases(option: str, texts: Sequence[str]) -> tuple[_Phase, ...]:
+    return tuple(_phase(option, number, text) for number, text in enumerate(texts, start=1))
+
+
+def _phase(option: str, number: int, text: str) -> _Phase:
+    """NAME=VALUE,... with names of options; the data set is that of the whole run."""
+    fields = {name.removeprefix("--"): field for field, name in names_of(_Phase).items() if field != "dataset_size"}
+    own: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or fields.get(name) in own:
+            raise BadRequest(
+                f"must be NAME=VALUE pairs with commas between them, each name once, not {text!r}",
+                argument=option,
+                remedy="pass one such as steps=300,noise-multiplier=1.5",
+            )
+        if name not in fields:
+            raise BadRequest(
+                f"cannot set {name!r}{did_you_mean(name, list(fields))}",
+                argument=option,
+                remedy=f"set {listed(list(fields), 'or')}",
+            )
+        field = fields[name]
+        if _PAIRS.get(field) in own:
+            other = option_name(_PAIRS[field]).removeprefix("--")
+            raise BadRequest(
+                f"sets {other} and {name}, which are the same thing", argument=option, remedy="set only one of them"
+            )
+        own[field] = read_field(_Phase, field, f"{name} of {option} {number}", value)
+    return _Phase(**own)
+
+
+class RunSettings(_Phase):
+    """A run, or a schedule of several phases."""
+
+    phases: Annotated[
+        tuple[_Phase, ...],
+        Option("NAME=VALUE,...", RUN, _phases),
+        Field(
+            description="One phase of a schedule, as in steps=300,noise-multiplier=1.5,batch-size=800; repeat it for "
+            "each phase, in order. Names are options of the run and of its noise, which hold for every phase that does "
+            "not set its own."
+        ),
+    ] = ()
+
+    def runs(self) -> list[NoisySGD]:
+        """What will run, phase after phase."""
+        common = self.model_dump(include=set(_Phase.model_fields), exclude_unset=True)
+        if not self.phases:
+            return [self.run()]
+        found = []
+        for phase in self.phases:
+            own = phase.model_dump(exclude_unset=True)
+            found.append(_Phase(**{n: v for n, v in common.items() if _PAIRS.get(n) not in own} | own).run())
+        return found
+
+
+def as_understood(runs: Sequence[NoisySGD]) -> list[dict[str, Any]]:
+    """All that is known of each phase, as JSON."""
+    return [
+        dataclasses.asdict(run)
+        | {
+            "noise_multiplier": run.noise_multiplier,
+            "sample_rate": run.sample_rate,
+            "steps_per_epoch": run.steps_per_epoch,
+            "epochs": run.epochs,
+        }
+        for run in runs
+    ]
+
+
+def slow_because(runs: Sequence[NoisySGD], record: Any) -> str:
+    """Why an answer takes its time, to be said if it does."""
+    what = [
+        "shuffled epochs" if any(run.sampling == "shuffled" for run in runs) else "",
+        "the worst spread of a random record" if isinstance(record, str) else "",
+    ]
+    named = " and ".join(one for one in what if one)
+    return f"Still computing: {named} can take minutes" if named else "Still computing"
+
+
+# -- the privacy target ------------------------------------------------------------------------------------------------
+
+
+def _susceptibility(option: str, text: str) -> float | str:
+    if text in ANY:
+        return text
+    return parse.positive(option, text, f"{', '.join(ANY)} or a finite number above 0")
+
+
+class WhoseSettings(Settings):
+    """Whose privacy it is."""
+
+    susceptibility: Annotated[
+        float | str | None,
+        Option("any|any-constant|K", ACCOUNTING, _susceptibility),
+        Field(
+            description="Whose promise it is. K: records whose gradients have a squared Mahalanobis norm of at most K "
+            "(default: --params, a typical record). any: a random record, whatever the records are like. any-constant: "
+            "the same, if K does not change from step to step."
+        ),
+    ] = None
+    attacker_knows: Annotated[
+        Probability,
+        Option("SHARE", ACCOUNTING),
+        Field(
+            description="Share of the other members whose records the attacker holds, from 0 (default) to 1: then only "
+            "noise protects. He is not told who is in which batch."
+        ),
+    ] = 0.0
+
+
+class TargetSettings(WhoseSettings):
+    """A privacy target, as `gmip.PrivacyTarget` takes it."""
+
+    target_mu: Annotated[
+        Positive | None,
+        Option("MU", TARGET),
+        Field(description="The mu of the run, over FPRs from 1e-5 to 1 - 1e-5, is at most MU."),
+    ] = None
+    target_tpr: Annotated[
+        Rate | None,
+        Option("TPR@FPR", TARGET),
+        Field(description="At most this share of members is found at this false-alarm rate: 0.05@0.01 is 5% at 1%."),
+    ] = None
+    target_advantage: Annotated[
+        Probability | None,
+        Option("A", TARGET),
+        Field(description="The attacker's advantage (TPR - FPR) is at most A, from 0 to 1."),
+    ] = None
+    target_epsilon: Annotated[
+        Positive | None,
+        Option("E", TARGET),
+        Field(description="epsilon at --delta is at most E (both notions)."),
+    ] = None
+    delta: Annotated[
+        Delta | None, Option("D", TARGET), Field(description="With --target-epsilon: delta, between 0 and 1.")
+    ] = None
+    notion: Annotated[
+        Notion,
+        Option("|".join(NOTIONS), ACCOUNTING),
+        Field(
+            description="gmip: membership-inference privacy. gdp: differential privacy (neighbours replace one record; "
+            "with poisson, add or remove one; with shuffled, zero out one)."
+        ),
+    ] = "gmip"
+
+    def target(self) -> PrivacyTarget:
+        """What a run has to keep."""
+        return PrivacyTarget(**{field.name: getattr(self, field.name) for field in dataclasses.fields(PrivacyTarget)})
+
+    @property
+    def has_target(self) -> bool:
+        """Whether there is one."""
+        goals = (self.target_mu, self.target_tpr, self.target_advantage, self.target_epsilon, self.delta)
+        return any(goal is not None for goal in goals)
+
+
+# -- where it runs -----------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Workplace:
+    """Who computes: keywords of `gmip.parallel.Workers`, and of the shadow models of an audit."""
+
+    workers: int | None = None
+    backend: str = "local"
+    scheduler_address: str | None = None
+
+    def as_keywords(self) -> dict[str, Any]:
+        """What differs from the default."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
+
+
+def _workplace(option: str, text: str) -> Workplace:
+    """4, dask://host:8786, ray://host:10001 or ray://auto."""
+    backend, on, address = text.partition("://")
+    if not on:
+        return Workplace(workers=parse.count(option, text))
+    if backend not in ("dask", "ray") or not address:
+        raise BadRequest(
+            f"must be a number of processes, dask://HOST:PORT, ray://HOST:PORT or ray://auto, not {text!r}",
+            argument=option,
+            remedy="pass one such as 4 or dask://10.0.0.1:8786",
+        )
+    if backend == "ray":
+        return Workplace(backend=backend, scheduler_address=None if address == "auto" else text)
+    return Workplace(backend=backend, scheduler_address=f"tcp://{address}")
+
+
+class WorkerSettings(Settings):
+    """Where parallel work runs."""
+
+    workers: Annotated[
+        Workplace | None,
+        Option("W", WORKERS, _workplace),
+        Field(
+            description="Processes at once, such as shadow models in training (default: one for each core), or a "
+            "cluster: dask://10.0.0.1:8786, ray://auto (the one that runs here, or a new one)."
+        ),
+    ] = None
