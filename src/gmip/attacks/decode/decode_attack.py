@@ -100,7 +100,7 @@ def plan(
     Without noise, mini-batch gradients with many more entries than tell a batch from all others are projected before
     steps are left out. One step is always decoded, if memory allows.
     """
-    full = trace.header.sampling == "full" or all(_size(trace, s.info) >= trace.header.dataset_size for s in steps)
+    full = _all_full(trace, steps)
     needs = _Needs(candidates, background, full, speed)
     ways = _ways(trace, steps, full=full, candidates=candidates, num_params=num_params)
     # Where not even one step has room, it is projected as far as it takes.
@@ -109,8 +109,7 @@ def plan(
         size = way or num_params
         for kept in range(len(steps), 0, -1):
             cost = needs.cost(kept, size)
-            in_time = cost.work <= most_work and needs.seconds(kept, cost) <= seconds
-            if cost.memory <= limit and (in_time or kept == 1):
+            if cost.memory <= limit and (kept == 1 or needs.in_time(kept, cost, most_work, seconds)):
                 break
         fits = cost.memory <= limit
         if fits and (kept == len(steps) or way == ways[-1] or way in smaller):
@@ -125,12 +124,8 @@ def plan(
     if kept < len(steps):
         whole = needs.cost(len(steps), size)
         late = whole.memory <= limit and whole.work <= most_work
-        if whole.memory > limit:
-            why = f"`memory_limit` = {readable(limit)} has room for"
-        elif late:
-            why = f"there is time for in the {seconds:.0f} seconds of its `budget`"
-        else:
-            why = f"`most_work` = {most_work:.3g} operations are enough for (all would take {whole.work:.3g})"
+        why = f"there is time for in the {seconds:.0f} seconds of its `budget`"
+        why = why if late else _lacking(whole, limit=limit, most_work=most_work)
         warnings.warn(
             f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}.",
             GmipWarning,
@@ -147,6 +142,19 @@ def plan(
         cost.work,
         late,
     )
+
+
+def _all_full(trace: Trace, steps: list[Step]) -> bool:
+    """Whether every step is a full batch."""
+    sampled = trace.header.sampling != "full"
+    return not sampled or all(_size(trace, step.info) >= trace.header.dataset_size for step in steps)
+
+
+def _lacking(whole: _Cost, *, limit: int, most_work: float) -> str:
+    """Why not all steps are decoded, where it is not for lack of time."""
+    if whole.memory > limit:
+        return f"`memory_limit` = {readable(limit)} has room for"
+    return f"`most_work` = {most_work:.3g} operations are enough for (all would take {whole.work:.3g})"
 
 
 def _ways(trace: Trace, steps: list[Step], *, full: bool, candidates: int, num_params: int) -> list[int | None]:
@@ -171,9 +179,10 @@ class _Needs(NamedTuple):
         sums, dims = (1, steps * size) if self.full else (steps, size)
         return _cost(self.candidates, self.background, dims, sums)
 
-    def seconds(self, steps: int, cost: _Cost) -> float:
-        """The time that it takes at this speed."""
-        return self.speed.seconds(records=steps * (self.candidates + cost.background), work=cost.work)
+    def in_time(self, steps: int, cost: _Cost, most_work: float, seconds: float) -> bool:
+        """Whether so many steps take no more operations and no more time, at this speed."""
+        taken = self.speed.seconds(records=steps * (self.candidates + cost.background), work=cost.work)
+        return cost.work <= most_work and taken <= seconds
 
 
 class _Cost(NamedTuple):
