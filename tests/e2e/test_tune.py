@@ -91,6 +91,7 @@ def test_the_recipe_can_be_trained_and_keeps_the_target(task_file: str, tuned: P
     assert main(["train", "--recipe", str(tuned / "recipe.yaml"), "--out", str(tmp_path / "run")]) == 0
     trace = Trace.open(tmp_path / "run")
     header = trace.header
+    assert header.recipe is not None
     assert (header.recipe.noise_std, header.provenance.split_seed) == (found.recipe.noise_std, 0)
     # Who was trained on in the search is not among the members.
     assert trace.members is not None
@@ -146,7 +147,7 @@ def test_clip_auto_says_what_it_is(task_file: str, tmp_path: Path, capsys):
     assert "clipping norm, from records that are no members" in capsys.readouterr().out
     header = Trace.open(run).header
     assert "quantile of the gradient norms of 100 records" in header.notes["origins"]["clip_norm"]
-    assert 0.1 < header.recipe.clip_norm < 5.0
+    assert header.recipe is not None and header.recipe.clip_norm is not None and 0.1 < header.recipe.clip_norm < 5.0
     assert main(["train", *options, "--resume"]) == 0  # the same members, and so the same norm
     assert main(["train", *options[:-1], str(tmp_path / "b"), "--dataset-size", "390"]) == 2
     assert "records that will not be members" in capsys.readouterr().err
@@ -190,7 +191,7 @@ def test_what_changes_the_accounting_of_a_recipe_changes_its_noise(
         "notion" in whose
     )
     header = Trace.open(tmp_path / "run").header
-    assert (header.provenance.split_seed, header.recipe.clip_norm) == (5, 0.5)
+    assert header.recipe is not None and (header.provenance.split_seed, header.recipe.clip_norm) == (5, 0.5)
     curve = account(Trace.open(tmp_path / "run").runs(), **whose)
     tight = curve.equivalent_mu() / 0.5 if "notion" in whose else curve.tpr_at(0.01) / 0.05
     assert 0.99 < tight <= 1.0
@@ -216,6 +217,7 @@ def test_clip_auto_is_the_unit_of_a_noise_multiplier(task_file: str, tmp_path: P
     options = ["--task", task_file, "--noise-multiplier", "1", "--batch-size", "50", "--clip", "auto"]
     assert main(["train", *options, "--out", str(tmp_path)]) == 0
     recipe = Trace.open(tmp_path).header.recipe
+    assert recipe is not None and recipe.clip_norm is not None
     assert recipe.clip_norm != 1.0  # the task's own
     assert recipe.noise_std == pytest.approx(recipe.clip_norm / 50)
 

@@ -11,7 +11,7 @@ from gmip.auditing.schema import CHECKS, BeyondReach, CheckFinding, CheckOutcome
 from gmip.report import check_words
 
 FINDINGS = {name for part in get_args(CheckFinding) for name in get_args(part)}
-BY_CHECK = {  # findings whose words depend on the check
+BY_CHECK: dict[str, set[str]] = {  # findings whose words depend on the check
     "as-declared": set(CHECKS),
     "hidden-by-noise": {"scale", "whole-clip", "clipping", "members"},
     "hidden-by-batches": {"scale", "noise-size", "noise-steps"},
