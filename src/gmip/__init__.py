@@ -40,11 +40,14 @@ if TYPE_CHECKING:
     from gmip.attacks import Seed as Seed
     from gmip.attacks import ShadowAttack as ShadowAttack
     from gmip.attacks import Shadows as Shadows
+    from gmip.auditing.audits import audit as audit
+    from gmip.auditing.prediction_audit import Predictions as Predictions
     from gmip.auditing.prediction_audit import audit_predictions as audit_predictions
     from gmip.auditing.recompute import check_run as check_run
-    from gmip.auditing.run_audits import audit as audit
     from gmip.auditing.schema import AuditResult as AuditResult
+    from gmip.auditing.score_audit import Scores as Scores
     from gmip.auditing.score_audit import audit_scores as audit_scores
+    from gmip.auditing.sources.estimator import Estimator as Estimator
     from gmip.auditing.sources.estimator import audit_estimator as audit_estimator
     from gmip.errors import DataUnavailable as DataUnavailable
     from gmip.errors import Diverged as Diverged
@@ -78,12 +81,12 @@ _PUBLIC = {
     "gmip.accounting.families": ("EpsilonDelta", "Gaussian", "PiecewiseLinear"),
     "gmip.accounting.gaussian_pair": ("ChiSquared", "GaussianPair", "spectral_step"),
     "gmip.accounting.tradeoff": ("TradeOff",),
-    "gmip.auditing.prediction_audit": ("audit_predictions",),
+    "gmip.auditing.audits": ("audit",),
+    "gmip.auditing.prediction_audit": ("Predictions", "audit_predictions"),
     "gmip.auditing.recompute": ("check_run",),
-    "gmip.auditing.run_audits": ("audit",),
     "gmip.auditing.schema": ("AuditResult",),
-    "gmip.auditing.score_audit": ("audit_scores",),
-    "gmip.auditing.sources.estimator": ("audit_estimator",),
+    "gmip.auditing.score_audit": ("Scores", "audit_scores"),
+    "gmip.auditing.sources.estimator": ("Estimator", "audit_estimator"),
     "gmip.errors": (
         *("DataUnavailable", "Diverged", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
         *("TraceMismatch", "UnreachableTarget", "UnsupportedModel"),

@@ -54,8 +54,17 @@ def test_an_audit_of_scores_loads_no_framework(tmp_path):
     assert "gmip.auditing.score_audit" in loaded and (tmp_path / "out" / "report.html").exists()
     extras = {"torch", "opacus", "sklearn", "safetensors", "xxhash", "joblib", "cloudpickle", "matplotlib", "pandas"}
     assert not (extras | {"gmip.auditing.run_audits", "gmip.tasks"}) & loaded  # the base install is enough
-    loaded = loaded_by("import gmip; gmip.audit_predictions([1, 1, 0, 0], losses=[1.0, 2.0, 3.0, 4.0])")
+    loaded = loaded_by("import gmip; gmip.audit(gmip.Predictions([1, 1, 0, 0], losses=[1.0, 2.0, 3.0, 4.0]))")
     assert not {"torch", "opacus", "sklearn", "typer"} & loaded
+
+
+def test_scores_are_audited_where_no_framework_is_installed(tmp_path):
+    scores = tmp_path / "scores.csv"
+    scores.write_text("member,score\n" + "".join(f"{i % 2},{i * 7 % 10}\n" for i in range(40)))
+    absent = "import sys; sys.modules |= dict.fromkeys(['torch', 'safetensors', 'opacus', 'sklearn'])"
+    audit = f"main(['audit', {str(scores)!r}, '--out', {str(tmp_path / 'out')!r}])"
+    run_python("-c", f"{absent}\nfrom gmip.cli import main\nassert {audit} == 0")
+    assert (tmp_path / "out" / "report.html").exists()
 
 
 def test_only_noisy_training_loads_opacus():
@@ -95,7 +104,7 @@ def test_all_is_sorted_and_true():
             "AuditResult",
             "ScoreSet",
         ),
-        *("audit_estimator", "audit_predictions", "audit_scores", "check_run"),
+        *("audit_estimator", "audit_predictions", "audit_scores", "Estimator", "Predictions", "Scores"),
         *("Attack", "GLiR", "DoubtNoise", "DoubtClipping", "Loss", "LiRA", "RMIA", "CFD", "CFDLRT", "Seed", "Shadows"),
         *gmip.attacks.__all__,
         *(*errors.__all__, "__version__"),

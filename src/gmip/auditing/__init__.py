@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from gmip._lazy import lazy
 
 if TYPE_CHECKING:
+    from gmip.auditing.audits import audit as audit
     from gmip.auditing.judge import AttackEvidence as AttackEvidence
     from gmip.auditing.judge import Evidence as Evidence
     from gmip.auditing.prediction_audit import audit_predictions as audit_predictions
     from gmip.auditing.recompute import check_run as check_run
-    from gmip.auditing.run_audits import audit as audit
     from gmip.auditing.run_audits import run_audit as run_audit
     from gmip.auditing.schema import AuditResult as AuditResult
     from gmip.auditing.schema import Candidate as Candidate
@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from gmip.auditing.sources.estimator import audit_estimator as audit_estimator
 
 _PUBLIC = {
+    "audits": ("audit",),
     "judge": ("AttackEvidence", "Evidence"),
     "prediction_audit": ("audit_predictions",),
     "recompute": ("check_run",),
-    "run_audits": ("audit", "run_audit"),
+    "run_audits": ("run_audit",),
     "schema": ("AuditResult", "Candidate", "Candidates", "merged"),
     "score_audit": ("audit_scores",),
     "score_table": ("read_scores",),

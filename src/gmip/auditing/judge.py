@@ -146,6 +146,7 @@ class Evidence:
     name_of : what candidates with these ids are called by those who know them.
     left_out : attacks that could not run.
     warnings : what else limits the evidence as a whole.
+    fingerprint : of the scores, where there is nothing else to tell them by.
     """
 
     name: str
@@ -164,6 +165,7 @@ class Evidence:
     name_of: Callable[[NDArray[Any]], list[Any]] | None = None
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
+    fingerprint: str = ""
 
 
 class Judgement(NamedTuple):

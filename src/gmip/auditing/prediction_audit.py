@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
+from gmip._progress import Watch, silent
 from gmip.attacks.arrays import Answers, Form, Reference, read_answers
+from gmip.auditing.judge import Evidence
 from gmip.auditing.schema import AuditResult
-from gmip.auditing.score_audit import Claim, Standards, audit_score_table, read_table
+from gmip.auditing.score_audit import Claim, Standards, audit_sources, read_table, table_evidence
 from gmip.auditing.score_table import ScoreTable, scores_of, signals, table_from_columns
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import RateLike
@@ -68,25 +71,6 @@ def audit_predictions(
     Those of `gmip.audit_scores`. Scores never depend on `members`. An audit measures these attacks: others that see
     more of the model may find more.
     """
-    arrays = {"probabilities": probabilities, "logits": logits, "losses": losses}
-    given = {name: value for name, value in arrays.items() if value is not None}
-    beside = {"labels": labels, "references": references, "references_members": references_members} | {
-        "ids": ids,
-        "groups": groups,
-    }
-    path = None
-    if not given:
-        unused = next((name for name, value in beside.items() if value is not None), None)
-        if unused is not None:
-            raise InvalidArgument("needs one of `probabilities`, `logits` and `losses`", argument=unused)
-        table, path = read_table(members, columns, attacks)
-        if not table.about:
-            raise InvalidArgument("is a table of scores", argument="members", remedy="pass it to gmip.audit_scores")
-    else:
-        if len(given) > 1 or columns is not None:
-            raise InvalidArgument(f"`{', `'.join([*given, *(['columns'] if columns else [])])}` cannot go together")
-        form, values = next(iter(given.items()))
-        table = _table(members, form, values, attacks, **beside)
     standards = Standards(
         claim=claim,
         confidence=confidence,
@@ -96,9 +80,63 @@ def audit_predictions(
         fail_above_tpr=fail_above_tpr,
         seed=seed,
     )
-    return audit_score_table(
-        table, standards, path=path, title=title, command="gmip.audit_predictions(...)", name="predictions"
+    source = Predictions(
+        members,
+        labels=labels,
+        probabilities=probabilities,
+        logits=logits,
+        losses=losses,
+        references=references,
+        references_members=references_members,
+        ids=ids,
+        groups=groups,
+        attacks=attacks,
+        columns=columns,
     )
+    return audit_sources([source], standards, title=title, command="gmip.audit_predictions(...)")
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model answers; see `gmip.audit_predictions` for what each of these is."""
+
+    members: Any
+    _: KW_ONLY
+    labels: Any = None
+    probabilities: Any = None
+    logits: Any = None
+    losses: Any = None
+    references: Any = None
+    references_members: Any = None
+    ids: Any = None
+    groups: Any = None
+    attacks: Sequence[str] | None = None
+    columns: Mapping[str, str | Sequence[str]] | None = None
+
+    def evidence(self, standards: Standards, watch: Watch = silent) -> Evidence:
+        """The scores of the attacks that the predictions allow."""
+        arrays = {"probabilities": self.probabilities, "logits": self.logits, "losses": self.losses}
+        given = {name: value for name, value in arrays.items() if value is not None}
+        beside = {
+            "labels": self.labels,
+            "references": self.references,
+            "references_members": self.references_members,
+            "ids": self.ids,
+            "groups": self.groups,
+        }
+        if given:
+            named = [*given, *(["columns"] if self.columns else [])]
+            if len(given) > 1 or self.columns is not None:
+                raise InvalidArgument(f"`{', `'.join(named)}` cannot go together")
+            form, values = next(iter(given.items()))
+            return table_evidence(_table(self.members, form, values, self.attacks, **beside), name="predictions")
+        unused = next((name for name, value in beside.items() if value is not None), None)
+        if unused is not None:
+            raise InvalidArgument("needs one of `probabilities`, `logits` and `losses`", argument=unused)
+        table, path = read_table(self.members, self.columns, self.attacks)
+        if not table.about:
+            raise InvalidArgument("is a table of scores", argument="members", remedy="pass it to gmip.Scores")
+        return table_evidence(table, path=path, name="predictions")
 
 
 def _table(

@@ -35,13 +35,13 @@ from gmip.errors import FileError, InvalidArgument, UnsupportedModel
 from gmip.tasks import Task, load
 from gmip.training.models import usable_device
 
-__all__ = ["audit", "run_audit"]
+__all__ = ["audit_task", "run_audit"]
 
 _TRIALS: Final = 4  # one of so many parts of the budget is for trying advice, on top of it
 _SHOWN_VERSIONS: Final = ("gmip", "torch", "opacus", "numpy", "scipy")
 
 
-def audit(
+def audit_task(
     task: str | Task = "digits",
     *,
     runs: Sequence[str | os.PathLike[str] | Mapping[str, Any]] | None = None,
@@ -49,21 +49,7 @@ def audit(
     watch: Watch | None = None,
     **settings: Any,
 ) -> AuditResult:
-    """Does this model leak who was in it? Attack runs and compare with what was promised.
-
-    Parameters
-    ----------
-    task : a task, its name, or path/to/file.py:make_task.
-    runs : folders of recorded runs, or mappings with the settings of a run to train (name, recipe, target_mu, ...), or
-        with a released `model` (weights, a file or folder), its `members` and `non_members` (files, or rows of the
-        task's pool); None trains the task's own recipe.
-    attacks : names, or mappings with name and options; None: see `gmip init`.
-    watch : called with the name of each stage, returns a function of (done, total).
-    settings : the others of `gmip init`: candidates, repeats, budget, seed, out, confidence, delta, fprs, claim_mu,
-        claim_epsilon, group_by, target_tpr, attacker, try_advice, fail_above_tpr, shadows, device, title. With `out`,
-        work is kept there and an interrupted audit goes on when repeated; without it nothing is kept. No report is
-        written: `gmip.report.write_report(result, folder)` does.
-    """
+    """`gmip.audit` of runs of a task."""
     given: dict[str, Any] = dict(settings)
     if runs is not None:
         given["runs"] = [os.fspath(run) if isinstance(run, os.PathLike) else run for run in runs]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,13 +22,24 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.curves import given_curve
 from gmip.auditing.judge import AttackEvidence, Criteria, Evidence, Labels, Scored, judge
 from gmip.auditing.outcomes import Groups
-from gmip.auditing.schema import AuditResult, Provenance, RunFacts, Source
+from gmip.auditing.schema import AuditResult, Provenance, RunFacts
+from gmip.auditing.schema import Source as Kind
 from gmip.auditing.score_table import GIVEN, About, ScoreTable, read_scores, table_from_columns
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.vocabulary import Rate, RateLike
 
-__all__ = ["Claim", "Standards", "audit_score_table", "audit_scores", "read_table"]
+__all__ = [
+    "Claim",
+    "Scores",
+    "Source",
+    "Standards",
+    "TableFile",
+    "audit_scores",
+    "audit_sources",
+    "read_table",
+    "table_evidence",
+]
 
 Claim = TradeOff | float | tuple[float, float]
 _VERSIONS: Final = ("gmip", "numpy", "scipy")
@@ -72,12 +84,6 @@ def audit_scores(
     1 - confidence, for all attacks together. Each attack gets its share of the error. Scores that say nothing are taken
     for scores of the wrong sign (`RunAudit.suspicion`; then no gate passes) with a fifth of that chance.
     """
-    if non_members is None:
-        table, path = read_table(members, columns)
-    else:
-        if columns is not None:
-            raise InvalidArgument("are for tables", argument="columns", remedy="leave them out")
-        table, path = _from_arrays(members, non_members), None
     standards = Standards(
         claim=claim,
         confidence=confidence,
@@ -87,7 +93,34 @@ def audit_scores(
         fail_above_tpr=fail_above_tpr,
         seed=seed,
     )
-    return audit_score_table(table, standards, path=path, title=title, command="gmip.audit_scores(...)")
+    source = Scores(members, non_members, columns=columns)
+    return audit_sources([source], standards, title=title, command="gmip.audit_scores(...)")
+
+
+class Source(Protocol):
+    """What can be audited without training anything first."""
+
+    def evidence(self, standards: Standards, watch: Watch) -> Evidence:
+        """All that is known about it; whoever judges it adds a claim."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of attacks; see `gmip.audit_scores` for what they may be."""
+
+    members: Any
+    non_members: Any = None
+    _: KW_ONLY
+    columns: Mapping[str, str | Sequence[str]] | None = None
+
+    def evidence(self, standards: Standards, watch: Watch = silent) -> Evidence:
+        """The scores, and who was in."""
+        if self.non_members is None:
+            table, path = read_table(self.members, self.columns)
+            return table_evidence(table, path=path)
+        if self.columns is not None:
+            raise InvalidArgument("are for tables", argument="columns", remedy="leave them out")
+        return table_evidence(_from_arrays(self.members, self.non_members))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,49 +149,72 @@ class Standards:
         )
 
 
-def audit_score_table(
+def table_evidence(
     table: ScoreTable,
-    standards: Standards,
     *,
-    path: Path | None,
-    title: str | None,
-    command: str,
-    watch: Watch = silent,
+    path: Path | None = None,
     name: str = "scores",
     facts: RunFacts | None = None,
-    source: Source | None = None,
-) -> AuditResult:
-    """`audit_scores` of a table, from the file `path` if any, else called `name`; `facts` about the model, if known."""
-    curve, criteria = given_curve(standards.claim), standards.criteria()
+    source: Kind | None = None,
+) -> Evidence:
+    """The evidence in a table, from the file `path` if any, else called `name`; `facts` about the model, if known."""
     rows = _runs(table)
-    name = name if path is None else _text(path.stem)
-    evidence = Evidence(
-        name=name,
+    return Evidence(
+        name=name if path is None else _text(path.stem),
         source=source or ("predictions" if table.about else "scores"),
         path=None if path is None else _text(str(path)),
         attacks=_attacks(table, rows),
-        claim=curve,
         facts=facts or RunFacts(),
         grouped_by=table.grouped_by,
         same_scale=_comparable(table, rows),
         left_out=table.left_out,
+        fingerprint=_fingerprint(table) if path is None else sha256_of_file(path),
     )
-    run, candidates = judge(evidence, criteria, watch(f"judging {name}"))
+
+
+def audit_sources(
+    sources: Sequence[Source], standards: Standards, *, title: str | None, command: str, watch: Watch = silent
+) -> AuditResult:
+    """The audit of one source or more, each judged by the same standards."""
+    curve, criteria = given_curve(standards.claim), standards.criteria()
+    runs, candidates, fingerprints = [], {}, {}
+    for source in sources:
+        evidence = dataclasses.replace(source.evidence(standards, watch), claim=curve)
+        name, count = evidence.name, 1
+        while name in candidates:
+            count += 1
+            name = f"{evidence.name} ({count})"
+        evidence = dataclasses.replace(evidence, name=name)
+        run, candidates[name] = judge(evidence, criteria, watch(f"judging {name}"))
+        fingerprints["scores" if len(sources) == 1 else name] = evidence.fingerprint
+        runs.append(run)
     result = AuditResult(
-        title=title or f"Membership audit of {name}",
+        title=title or f"Membership audit of {', '.join(candidates)}",
         created=datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
         confidence=criteria.confidence,
         delta=criteria.delta,
-        runs=(run,),
+        runs=tuple(runs),
         provenance=Provenance(
             command=_text(command),
             seed=criteria.seed,
             versions=_versions(),
             platform=f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
-            fingerprints={"scores": _fingerprint(table) if path is None else sha256_of_file(path)},
+            fingerprints=fingerprints,
         ),
     )
-    return result.with_candidates({name: candidates})
+    return result.with_candidates(candidates)
+
+
+@dataclass(frozen=True, eq=False)
+class TableFile:
+    """A file of scores or predictions that was read already."""
+
+    table: ScoreTable
+    path: Path
+
+    def evidence(self, standards: Standards, watch: Watch = silent) -> Evidence:
+        """What the table holds."""
+        return table_evidence(self.table, path=self.path)
 
 
 # -- what is given ----------------------------------------------------------------------------------------------------

@@ -303,7 +303,8 @@ def _audit_table(asked: AuditSettings, path: Path, planted: PlantedRun | None) -
     out = asked.out or "audit"
     with hold_folder(out), show.stages() as watch:
         by = score_audit.Standards(**{name: value for name, value in standards.items() if value is not None})
-        result = score_audit.audit_score_table(table, by, path=path, title=title, command=asked.typed, watch=watch)
+        read = score_audit.TableFile(table, path)
+        result = score_audit.audit_sources([read], by, title=title, command=asked.typed, watch=watch)
         return result, report.write_report(result, out, candidates=result.candidates)
 
 

@@ -88,5 +88,5 @@ def test_refused(keywords, words):
 
 
 def test_scores_go_elsewhere():
-    with pytest.raises(gmip.InvalidArgument, match="audit_scores"):
+    with pytest.raises(gmip.InvalidArgument, match=r"gmip\.Scores"):
         gmip.audit_predictions({"member": [1, 1, 0, 0], "score": [1, 2, 3, 4]})

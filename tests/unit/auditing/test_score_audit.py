@@ -115,3 +115,14 @@ def test_runs_that_score_high_as_a_whole_are_no_leak() -> None:
     assert found.verdict.kind != "exposed" and found.attacks[0].repeats == 2
     assert abs(found.attacks[0].auc.value - 0.5) < 0.15
     assert only({"member": member, "score": score}, claim=0.0).verdict.kind == "exposed"
+
+
+def test_one_verb_for_several_sources() -> None:
+    both = gmip.audit([gmip.Scores(INS, OUTS), gmip.Scores(OUTS, INS)], claim=1.0, title="Both ways")
+    alone = gmip.audit_scores(INS, OUTS, claim=1.0)
+    assert both.title == "Both ways" and [run.name for run in both.runs] == ["scores", "scores (2)"]
+    assert both.runs[0] == alone.runs[0]
+    with pytest.raises(gmip.InvalidArgument, match="did you mean 'confidence'"):
+        gmip.audit(gmip.Scores(INS, OUTS), confidense=0.9)
+    with pytest.raises(gmip.InvalidArgument, match="attacks is for runs of a task"):
+        gmip.audit(gmip.Scores(INS, OUTS), attacks=["loss"])

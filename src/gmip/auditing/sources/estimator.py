@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -17,15 +17,17 @@ from gmip._progress import Watch, silent
 from gmip._random import Stream
 from gmip.attacks import attack_table
 from gmip.attacks.released import decode_optimum
+from gmip.auditing.judge import Evidence
 from gmip.auditing.prediction_audit import prediction_scores
 from gmip.auditing.schema import AuditResult, LeftOut, RunFacts
-from gmip.auditing.score_audit import Claim, Standards, audit_score_table
+from gmip.auditing.score_audit import Claim, Standards, audit_sources, table_evidence
 from gmip.auditing.score_table import About, ScoreTable
 from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel import Workers, compute
 from gmip.vocabulary import RateLike
 
 __all__ = [
+    "Estimator",
     "LinearOptimum",
     "audit_estimator",
     "linear_optimum",
@@ -133,42 +135,6 @@ def audit_estimator(
     Those of `gmip.audit_scores`, about an estimator trained on half of these records. One that is trained on all of
     them leaks less as a rule, not always.
     """
-    watch = watch or silent
-    data = _data(X, y, _new(make))
-    count = check.count("shadows", shadows) if shadows else 0
-    if count == 1:
-        raise InvalidArgument("compares with nothing", argument="shadows", value=1, remedy="pass 0, or 2 and more")
-    settings = workers if isinstance(workers, Workers) else Workers(workers=workers)
-    refits = _Refits(make=make, X=data.X, y=data.y, classes=data.classes, seed=check.seed(seed))
-    target = refits.fit(0)
-    told = _fitted_references(refits, count, settings, watch)
-    unit = _usual_error(target, told) if target.form == "errors" else 1.0
-    scores = prediction_scores(
-        target.inside,
-        form=target.form,
-        values=target.values / unit,
-        labels=data.places,
-        references=[(one.values / unit, one.inside) for one in told],
-        attacks=None if attacks is None else [name for name in attacks if name != _DECODE] or None,
-        ids=ids,
-        groups=groups,
-    )
-    known = linear_optimum(target.model, data.X, data.y, int(target.inside.sum()))
-    alone = attacks is not None and set(attacks) == {_DECODE}
-    if attacks is None or _DECODE in attacks:
-        try:
-            if known is not None:
-                scores = _with_decoding(scores, known, target.inside, alone=alone)
-            elif attacks is not None:
-                raise InvalidArgument(
-                    f"has {_DECODE!r}, and the optimum that {type(target.model).__name__} is trained to is not known",
-                    argument="attacks",
-                    remedy="leave it out",
-                )
-        except InvalidArgument as error:
-            if alone:
-                raise
-            scores = dataclasses.replace(scores, left_out=(*scores.left_out, LeftOut.of(_DECODE, error)))
     standards = Standards(
         claim=claim,
         confidence=confidence,
@@ -178,22 +144,75 @@ def audit_estimator(
         fail_above_tpr=fail_above_tpr,
         seed=seed,
     )
-    return audit_score_table(
-        scores,
-        standards,
-        path=None,
-        title=title or f"Membership audit of {_title(target.model)}",
-        command=f"gmip.audit_estimator(..., shadows={count}, seed={seed})",
-        watch=watch,
-        name=_title(target.model),
-        facts=RunFacts(
-            dataset_size=int(target.inside.sum()),
-            train_accuracy=target.accuracy[0],
-            test_accuracy=target.accuracy[1],
-            chance_accuracy=None if data.classes is None else 1.0 / len(data.classes),
-        ),
-        source="estimator",
-    )
+    source = Estimator(make, X, y, shadows=shadows, attacks=attacks, ids=ids, groups=groups, workers=workers)
+    command = f"gmip.audit_estimator(..., shadows={shadows}, seed={seed})"
+    return audit_sources([source], standards, title=title, command=command, watch=watch or silent)
+
+
+@dataclass(frozen=True, eq=False)
+class Estimator:
+    """An estimator of scikit-learn's kind, to be trained on half of these records; see `gmip.audit_estimator`."""
+
+    make: Any
+    X: Any
+    y: Any
+    _: KW_ONLY
+    shadows: int = 32
+    attacks: Sequence[str] | None = None
+    ids: Any = None
+    groups: Any = None
+    workers: int | Workers | None = 1
+
+    def evidence(self, standards: Standards, watch: Watch = silent) -> Evidence:
+        """The scores of attacks on the estimator, which is fitted here, as its shadow models are."""
+        make, shadows, attacks, workers = self.make, self.shadows, self.attacks, self.workers
+        data = _data(self.X, self.y, _new(make))
+        count = check.count("shadows", shadows) if shadows else 0
+        if count == 1:
+            raise InvalidArgument("compares with nothing", argument="shadows", value=1, remedy="pass 0, or 2 and more")
+        settings = workers if isinstance(workers, Workers) else Workers(workers=workers)
+        refits = _Refits(make=make, X=data.X, y=data.y, classes=data.classes, seed=check.seed(standards.seed))
+        target = refits.fit(0)
+        told = _fitted_references(refits, count, settings, watch)
+        unit = _usual_error(target, told) if target.form == "errors" else 1.0
+        scores = prediction_scores(
+            target.inside,
+            form=target.form,
+            values=target.values / unit,
+            labels=data.places,
+            references=[(one.values / unit, one.inside) for one in told],
+            attacks=None if attacks is None else [name for name in attacks if name != _DECODE] or None,
+            ids=self.ids,
+            groups=self.groups,
+        )
+        known = linear_optimum(target.model, data.X, data.y, int(target.inside.sum()))
+        alone = attacks is not None and set(attacks) == {_DECODE}
+        if attacks is None or _DECODE in attacks:
+            try:
+                if known is not None:
+                    scores = _with_decoding(scores, known, target.inside, alone=alone)
+                elif attacks is not None:
+                    raise InvalidArgument(
+                        f"has {_DECODE!r}, and the optimum that {type(target.model).__name__} is trained to is not "
+                        "known",
+                        argument="attacks",
+                        remedy="leave it out",
+                    )
+            except InvalidArgument as error:
+                if alone:
+                    raise
+                scores = dataclasses.replace(scores, left_out=(*scores.left_out, LeftOut.of(_DECODE, error)))
+        return table_evidence(
+            scores,
+            name=_title(target.model),
+            facts=RunFacts(
+                dataset_size=int(target.inside.sum()),
+                train_accuracy=target.accuracy[0],
+                test_accuracy=target.accuracy[1],
+                chance_accuracy=None if data.classes is None else 1.0 / len(data.classes),
+            ),
+            source="estimator",
+        )
 
 
 class _Data(NamedTuple):
