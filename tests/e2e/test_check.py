@@ -88,7 +88,7 @@ def test_an_audit_begins_with_it(runs: dict[str, Path], tmp_path: Path) -> None:
     assert faulty.check is not None and not faulty.check.passed
     assert faulty.verdict.kind != "consistent" and faulty.verdict.unmatched
     assert any(one.check == "noise-steps" for one in faulty.check.failed)
-    assert "record the run again" in faulty.advice[0].text
+    assert faulty.advice[0].kind == "fix-record"
     assert sound.check is not None and sound.check.passed and not sound.verdict.unmatched
     written = write_report(result, tmp_path / "report")
     page, text = written.html.read_text(), (tmp_path / "report" / "report.md").read_text()

@@ -284,7 +284,7 @@ def _advice(run: RunAudit) -> Named:
     named: Named = {"ways": [way.change for way in ways]} | _under("as it is", _tried(run.tried))
     for way in ways:
         named |= _under(way.change, {"tpr": way.tpr, "kind": way.kind} | _tried(way.accuracy))
-        named |= _under(f"{way.change}/set", dict(way.changes))
+        named |= _under(f"{way.change}/set", way.changes(run.declared))
     return named
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from gmip._numbers import count, number, percent
+from gmip._numbers import number
 from gmip.accounting._epoch import coarsely
 from gmip.accounting.account import Composition, account, as_runs
 from gmip.accounting.calibrate import calibrate, smallest_that_meets
@@ -19,9 +19,13 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.vocabulary import NoisySGD, Notion, PrivacyTarget
 
-__all__ = ["Alternative", "Change", "Closed", "Ways", "alternatives"]
+__all__ = ["Alternative", "Change", "ClosedWay", "ClosedWhy", "Ways", "alternatives"]
 
 Change = Literal["noise", "noise-alone", "batch", "steps", "clip", "parameters", "data"]
+#: Why a way does not reach the target: "no-clip-norm" (noise limits clipped gradients only), "too-slow" (not computed),
+#: "batch" (the best size misses), "one-step" and "one-parameter" (even that misses), "data" (the most records that were
+#: tried miss), "phases" (what ran without noise misses alone), "missed" (all that was tried misses).
+ClosedWhy = Literal["no-clip-norm", "too-slow", "batch", "one-step", "one-parameter", "data", "phases", "missed"]
 Schedule = tuple[NoisySGD, ...]
 MOST_DATA: Final = 1_000  # times as many records: beyond that more data is no advice
 
@@ -42,11 +46,17 @@ class Alternative:
 
 
 @dataclass(frozen=True)
-class Closed:
-    """A way that does not reach the target, and why, as a clause."""
+class ClosedWay:
+    """A way that does not reach the target.
+
+    size : "batch": the best size; "data": how many times as many records were tried.
+    value : what the target measures there.
+    """
 
     change: Change
-    why: str
+    why: ClosedWhy
+    size: int | None = None
+    value: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,11 +76,15 @@ class Ways:
     curve: TradeOff
     met: bool
     open: tuple[Alternative, ...]
-    closed: tuple[Closed, ...]
+    closed: tuple[ClosedWay, ...]
 
 
-class _TooSlow(Exception):
-    """The time for all ways is used up."""
+class _Closed(Exception):
+    """A way ends here."""
+
+    def __init__(self, why: ClosedWhy, size: int | None = None, value: float | None = None) -> None:
+        super().__init__(why)
+        self.why, self.size, self.value = why, size, value
 
 
 def alternatives(
@@ -112,7 +126,7 @@ def alternatives(
     met = value <= target.value
     ways: list[tuple[Change, Callable[[], Schedule | None]]] = [] if met else search.ways()
     found: list[Alternative] = []
-    closed: list[Closed] = []
+    closed: list[ClosedWay] = []
     for change, find in ways:
         _take(found, closed, change, search, find)
     if target.notion == "gmip" and not any(one.change == "noise" and one.curve.kind == "bound" for one in found):
@@ -136,7 +150,7 @@ def alternatives(
 
 def _take(
     found: list[Alternative],
-    closed: list[Closed],
+    closed: list[ClosedWay],
     change: Change,
     search: _Search,
     find: Callable[[], Schedule | None],
@@ -149,19 +163,20 @@ def _take(
         curve = search.account(runs)
         value = curve.exposure(search.target)
         if value > search.target.value:
-            raise UnreachableTarget("it is missed by a hair wherever it was looked for")
-    except _TooSlow:
-        closed.append(Closed(change, "not computed: it takes too long"))
+            raise _Closed("missed")
+    except _Closed as end:
+        closed.append(ClosedWay(change, end.why, end.size, end.value))
     except (UnreachableTarget, InvalidArgument) as error:
-        closed.append(Closed(change, _clause(error)))
+        closed.append(ClosedWay(change, _refused(error, search.runs)))
     else:
         found.append(Alternative(change=change, runs=runs, value=value, curve=curve, notion=search.target.notion))
 
 
-def _clause(error: UnreachableTarget | InvalidArgument) -> str:
+def _refused(error: UnreachableTarget | InvalidArgument, runs: Schedule) -> ClosedWhy:
+    """Why no noise is enough."""
     if error.argument == "clip_norm":
-        return "without a clip norm no amount of noise is enough: clip the gradient of each record"
-    return error.problem[:1].lower() + error.problem[1:]
+        return "no-clip-norm"
+    return "phases" if len({run.noise_std > 0.0 for run in runs}) > 1 else "missed"
 
 
 @dataclass(frozen=True)
@@ -189,7 +204,7 @@ class _Search:
 
     def measured(self, runs: Schedule) -> float:
         if self.deadline is not None and time.monotonic() > self.deadline:
-            raise _TooSlow
+            raise _Closed("too-slow")
         with coarsely():  # which only shuffled epochs take notice of: on the attacker's side, in a tenth of the time
             return self.account(runs).exposure(self.target)
 
@@ -250,7 +265,7 @@ class _Search:
                 return at(size, epochs=epochs)
             best.append((least, nearest))
         least, nearest = min(best)
-        raise UnreachableTarget(f"the best size, {count(nearest)}, gives {self._shown(least)}")
+        raise _Closed("batch", nearest, least)
 
     def steps(self) -> Schedule:
         total = sum(run.num_steps for run in self.runs)
@@ -260,7 +275,7 @@ class _Search:
             return tuple(run.replace(num_steps=-(-run.num_steps * steps // total)) for run in self.runs)
 
         if not self.meets(first(1)):
-            raise UnreachableTarget(f"one step gives {self._shown(self.measured(first(1)))}")
+            raise _Closed("one-step", value=self.measured(first(1)))
         return first(_last(lambda steps: self.meets(first(steps)), 1, total))
 
     def parameters(self) -> Schedule | None:
@@ -281,7 +296,7 @@ class _Search:
             )
 
         if not self.meets(at(1)):
-            raise UnreachableTarget(f"one parameter gives {self._shown(self.measured(at(1)))}")
+            raise _Closed("one-parameter", value=self.measured(at(1)))
         return at(_last(lambda params: self.meets(at(params)), 1, most))
 
     def data(self) -> Schedule:
@@ -297,13 +312,8 @@ class _Search:
         while not self.meets(at(high)):
             low, high = high, 2 * high
             if high > MOST_DATA * size:
-                raise UnreachableTarget(
-                    f"{count(low // size)} times as many records give {self._shown(self.measured(at(low)))}"
-                )
+                raise _Closed("data", low // size, self.measured(at(low)))
         return at(1 + _last(lambda records: not self.meets(at(records)), low, high))
-
-    def _shown(self, value: float) -> str:
-        return percent(value, "up") if self.target.rate is not None else number(value, "up")
 
 
 def _last(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -2,24 +2,64 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from gmip.accounting.alternatives import Change, ClosedWay
 from gmip.auditing.frozen import Count, Frozen, Share
-from gmip.vocabulary import Kind
+from gmip.vocabulary import Kind, NoisySGD, Recipe
 
-__all__ = ["Advice", "TriedAccuracy", "Way", "WhatIf"]
+__all__ = ["Advice", "AdviceKind", "CommandFacts", "NotTried", "TrainingCommand", "TriedAccuracy", "Way", "WhatIf"]
+
+#: What to do: "fix-record" (its check failed), "claim-refuted" (do not rely on it), "seed-guessed" (train with a secret
+#: one), "find-less" and "say-claim" (how the model was trained is not known), "guaranteed-already" and "bound-already"
+#: (the target is kept, whatever ran or if it ran as declared), "forecast-already", "to-guarantee" (the first way that
+#: proves the target), "only-forecasts" (no way does), "way", "clip-first", "closed-ways", "tune", "more-candidates".
+AdviceKind = Literal[
+    "fix-record",
+    "claim-refuted",
+    "seed-guessed",
+    "find-less",
+    "say-claim",
+    "guaranteed-already",
+    "bound-already",
+    "forecast-already",
+    "to-guarantee",
+    "only-forecasts",
+    "way",
+    "clip-first",
+    "closed-ways",
+    "tune",
+    "more-candidates",
+]
 
 
 class TriedAccuracy(Frozen):
     """Accuracy of trainings that were made to measure it, on records that they did not train on: the mean over `seeds`
-    of them, its standard error (0 for one), and in words what they were trained on."""
+    of them, its standard error (0 for one), and on how many records, none a member, they were trained."""
 
     mean: Share
     error: Annotated[float, Field(ge=0.0)]
     seeds: Annotated[int, Field(ge=1)]
-    trained_on: str
+    trained_on: Count
+
+
+class NotTried(Frozen):
+    """A way whose accuracy was not measured.
+
+    change : the way; None: the run as it is, or, where "refused", all of them.
+    why : "other-model" (it needs one), "schedule" (the run is one), "few-records" (only `records` are not members),
+        "too-slow" (one training takes about `seconds`), "diverged", or "refused" (`problem` says why).
+    """
+
+    change: Change | None
+    why: Literal["other-model", "schedule", "few-records", "too-slow", "diverged", "refused"]
+    records: Count | None = None
+    seconds: Annotated[float, Field(ge=0.0)] | None = None
+    problem: str | None = None
 
 
 class Way(Frozen):
@@ -28,29 +68,61 @@ class Way(Frozen):
     Attributes
     ----------
     change : what changes; nothing else does. "noise-alone": by noise alone (differential privacy), for any record.
-    name, setting : what it is called, and what to set, in words.
-    changes : fields of the run -> their new values; empty for a schedule.
+    runs : what to run instead, phase after phase.
     tpr : the share of the members found at the goal's FPR then: at most (kind "bound"), or about ("forecast").
     for_whom : the record and the attacker that this is about.
     accuracy : what the model is then good for; None: not measured.
     """
 
-    change: Literal["noise", "noise-alone", "batch", "steps", "clip", "parameters", "data"]
-    name: str
-    setting: str
-    changes: dict[str, float | int] = Field(default_factory=dict)
+    change: Change
+    runs: tuple[NoisySGD, ...]
     tpr: Share
     kind: Kind
     for_whom: str
     accuracy: TriedAccuracy | None = None
 
+    def changes(self, before: Sequence[NoisySGD]) -> dict[str, Any]:
+        """Fields of the run as it was -> their new values; empty for a schedule."""
+        if len(before) != 1 or len(self.runs) != 1:
+            return {}
+        old, new = dataclasses.asdict(before[0]), dataclasses.asdict(self.runs[0])
+        return {name: value for name, value in new.items() if value != old[name] and name != "rank"}
+
 
 class Advice(Frozen):
-    """Something to do, with the command that does it, or shows it, where there is one."""
+    """Something to do.
 
-    text: str
-    command: str | None = None
-    way: Way | None = None  # None: advice of another kind
+    Attributes
+    ----------
+    way : of "way".
+    tpr, for_whom : of "forecast-already": about what is found, and whom that is about.
+    closed : of "closed-ways".
+    candidates : of "more-candidates": how many are needed.
+    """
+
+    kind: AdviceKind
+    way: Way | None = None
+    tpr: Share | None = None
+    for_whom: str | None = None
+    closed: tuple[ClosedWay, ...] = ()
+    candidates: Count | None = None
+
+
+class TrainingCommand(Frozen):
+    """The `gmip train` of a run; `task` as the command line names it, `fix` for --fix-model."""
+
+    task: str
+    recipe: Recipe
+    fix: bool = False
+
+
+class CommandFacts(Frozen):
+    """What commands for the reader are made from.
+
+    trained_by : None: the run was not trained by `gmip train`.
+    """
+
+    trained_by: TrainingCommand | None = None
 
 
 class WhatIf(Frozen):
@@ -64,7 +136,7 @@ class WhatIf(Frozen):
     own : row and column of the run itself.
     kind : "bound" if "at most" can be said of every number, else "forecast".
     for_whom : the record and the attacker that they are about.
-    left_out : a sentence on what was not computed; None: nothing was left out.
+    left_out : batch sizes that take too long to compute.
     """
 
     noise_std: tuple[Annotated[float, Field(ge=0.0)], ...]
@@ -73,7 +145,7 @@ class WhatIf(Frozen):
     own: tuple[Count, Count]
     kind: Kind
     for_whom: str
-    left_out: str | None = None
+    left_out: Count = 0
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:

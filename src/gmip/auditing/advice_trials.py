@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip._numbers import count, duration
 from gmip._progress import Progress
+from gmip.accounting.alternatives import Change
 from gmip.auditing.advice import ranked
-from gmip.auditing.advice_schema import Advice, TriedAccuracy
+from gmip.auditing.advice_schema import Advice, NotTried, TriedAccuracy
 from gmip.auditing.schema import RunAudit
 from gmip.auditing.sources.recorded_runs import AuditedRun, repeat_seed
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
@@ -25,13 +25,14 @@ from gmip.tasks import Task
 from gmip.training import recipe_of
 from gmip.tuning import search_records, train_once
 from gmip.tuning.search_records import outsider_fingerprints
-from gmip.vocabulary import Recipe
+from gmip.vocabulary import NoisySGD, Recipe
 
 __all__ = ["try_advice"]
 
+_Option = Change | None  # None: the run as it is
+
 _SEEDS: Final = 5
 _PROBE: Final = 5  # steps that tell how long a training takes
-_AS_IT_IS: Final = "as it is"
 _STREAM: Final = 1_000_003  # of seeds: no run of an audit has this number
 
 
@@ -59,33 +60,30 @@ def try_advice(
         recipe = recipe_of(run.task, run.trace)
         assert run.trace.members is not None  # or there is no audit
         trials = _Trials(run.task, run.trace.members, folder, seed)
-        options, left_out = _options(recipe, advice, trials)
+        options, left_out = _options(recipe, advice, audited.declared, trials)
         found = _rounds(trials, options, left_out, seconds, begin)
     except (InvalidArgument, TraceMismatch, UnsupportedModel) as error:
-        return audited.model_copy(update={"tried_left_out": f"The advice was not tried: {error}"})
-    trained = trials.size(recipe)
-    fewer = "" if trained == recipe.dataset_size else f" (the run had {count(recipe.dataset_size)})"
-    words = f"{count(trained)} records that are not members{fewer}"
-    tried = {name: _summary(values, words) for name, values in found.items() if values}
-    names: dict[str, str] = {change: one.way.name for change, one in advice.items() if one.way is not None}
-    said = [f"{names.get(name, 'The run as it is')} was not tried: {why}." for name, why in left_out.items()]
+        return audited.model_copy(
+            update={"tried_left_out": (NotTried(change=None, why="refused", problem=str(error)),)}
+        )
+    tried = {name: _summary(values, trials.size(options[name])) for name, values in found.items() if values}
     return audited.model_copy(
         update={
             "advice": ranked([_with(one, tried) for one in audited.advice]),
-            "tried": tried.get(_AS_IT_IS),
-            "tried_left_out": " ".join(said) or None,
+            "tried": tried.get(None),
+            "tried_left_out": tuple(left_out.values()),
         }
     )
 
 
-def _with(advice: Advice, tried: dict[str, TriedAccuracy]) -> Advice:
+def _with(advice: Advice, tried: dict[_Option, TriedAccuracy]) -> Advice:
     if advice.way is None or advice.way.change not in tried:
         return advice
     way = advice.way.model_copy(update={"accuracy": tried[advice.way.change]})
     return advice.model_copy(update={"way": way})
 
 
-def _summary(values: list[float], trained_on: str) -> TriedAccuracy:
+def _summary(values: list[float], trained_on: int) -> TriedAccuracy:
     error = float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else 0.0
     return TriedAccuracy(mean=float(np.mean(values)), error=error, seeds=len(values), trained_on=trained_on)
 
@@ -148,20 +146,23 @@ def _work(recipe: Recipe) -> int:
     return recipe.num_steps * recipe.batch_size
 
 
-def _options(recipe: Recipe, advice: dict[Any, Advice], trials: _Trials) -> tuple[dict[str, Recipe], dict[str, str]]:
+def _options(
+    recipe: Recipe, advice: dict[Change, Advice], declared: Sequence[NoisySGD], trials: _Trials
+) -> tuple[dict[_Option, Recipe], dict[_Option, NotTried]]:
     """Recipes to try, the run's own first; and why others are not."""
-    options, left_out = {_AS_IT_IS: recipe}, {}
+    options: dict[_Option, Recipe] = {None: recipe}
+    left_out: dict[_Option, NotTried] = {}
     for change, one in advice.items():
         assert one.way is not None
         if change == "parameters":
-            left_out[change] = "it needs another model"
-        elif not one.way.changes:
-            left_out[change] = "the run is a schedule"
+            left_out[change] = NotTried(change=change, why="other-model")
+        elif not (changes := one.way.changes(declared)):
+            left_out[change] = NotTried(change=change, why="schedule")
         else:
-            changed = recipe.replace(**one.way.changes)
+            changed = recipe.replace(**changes)
             few = trials.size(changed)
             if change == "data" and few < changed.dataset_size:
-                left_out[change] = f"only {count(few)} records that are not members are at hand to train on"
+                left_out[change] = NotTried(change=change, why="few-records", records=few)
             else:
                 options[change] = changed
     return options, left_out
@@ -169,18 +170,18 @@ def _options(recipe: Recipe, advice: dict[Any, Advice], trials: _Trials) -> tupl
 
 def _rounds(
     trials: _Trials,
-    options: dict[str, Recipe],
-    left_out: dict[str, str],
+    options: dict[_Option, Recipe],
+    left_out: dict[_Option, NotTried],
     seconds: float | None,
     begin: Callable[[], Progress],
-) -> dict[str, list[float]]:
+) -> dict[_Option, list[float]]:
     """Accuracies of each option, one for each round; what is left out is added to `left_out`, with the reason."""
     limit = math.inf if seconds is None else seconds
-    found: dict[str, list[float]] = {name: [] for name in options}
-    took: dict[str, float] = {}
+    found: dict[_Option, list[float]] = {name: [] for name in options}
+    took: dict[_Option, float] = {}
     spent = pace = 0.0
     progress: Progress | None = None
-    own = options[_AS_IT_IS]
+    own = options[None]
     for turn in range(_SEEDS):
         wanted = [name for name in options if name not in left_out]
         if turn and spent + sum(took[name] for name in wanted) > limit:
@@ -190,18 +191,18 @@ def _rounds(
             if one is None:
                 progress = progress or begin()
                 if not pace and math.isfinite(limit):
-                    pace = took[_AS_IT_IS] / _work(own) if took else trials.seconds_per_record(own)
+                    pace = took[None] / _work(own) if took else trials.seconds_per_record(own)
                 expected = took.get(name, pace * _work(options[name]))
                 if spent + expected > limit:
-                    left_out[name] = f"a training takes about {duration(expected)}, more than is left of the time"
+                    left_out[name] = NotTried(change=name, why="too-slow", seconds=expected)
                     continue
                 one = trials.measured(options[name], turn)
                 progress(turn * len(wanted) + done + 1, _SEEDS * len(wanted))
             if not math.isfinite(one.accuracy):
-                left_out[name], found[name] = "its training diverged", []
+                left_out[name], found[name] = NotTried(change=name, why="diverged"), []
                 continue
             found[name].append(one.accuracy)
             took[name] = one.seconds
             spent += one.seconds
-            pace = took[_AS_IT_IS] / _work(own) if _AS_IT_IS in took else pace
+            pace = took[None] / _work(own) if None in took else pace
     return found

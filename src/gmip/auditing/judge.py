@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from gmip._progress import Progress
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.advice import TrainingCommand, advise, what_if
-from gmip.auditing.advice_schema import Advice
+from gmip.auditing.advice import advise, what_if
+from gmip.auditing.advice_schema import Advice, CommandFacts, TrainingCommand
 from gmip.auditing.curves import OwnMu, OwnNorms, all_promises, given_promise, listed_curve, own_mus, summarised
 from gmip.auditing.outcomes import Groups, attack_outcome, group_outcomes
 from gmip.auditing.schema import (
@@ -51,10 +51,6 @@ from gmip.vocabulary import NoisySGD, Rate
 __all__ = ["AttackEvidence", "Criteria", "Evidence", "Judgement", "Labels", "Scored", "judge"]
 
 _MOST_EXPOSED: Final = 20
-_MEND: Final = (
-    "Fix what the check of the record found, in the training loop or in what was declared, and record the run again: "
-    "until then no attack that goes by the record can clear it."
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,13 +223,15 @@ def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgeme
     candidates = _candidates(strongest, own, evidence)
     advice = _advice(evidence, judged, outcomes, goal, next(iter(answers), None))
     ways = [one.way for one in advice if one.way is not None]
-    needed = next((way.changes.get("noise_std") for way in ways if way.change == "noise"), None)
+    needed = next((way.changes(evidence.runs).get("noise_std") for way in ways if way.change == "noise"), None)
     audited = RunAudit(
         name=evidence.name,
         source=evidence.source,
         path=evidence.path,
         task=evidence.task,
         facts=evidence.facts,
+        declared=evidence.runs,
+        commands=CommandFacts(trained_by=evidence.trained_by),
         promises=claims.curves,
         attacks=outcomes,
         verdict=judged,
@@ -348,10 +346,11 @@ def _advice(
     goal: Rate,
     answer: AttackerAnswer | None,
 ) -> tuple[Advice, ...]:
-    mend = (Advice(text=_MEND),) if judged.unmatched else ()
+    mend = (Advice(kind="fix-record"),) if judged.unmatched else ()
     if judged.unmatched and judged.kind != "exposed":
         return mend
-    return *mend, *advise(evidence.runs, judged, outcomes, goal=goal, trained_by=evidence.trained_by, answer=answer)
+    trained = evidence.trained_by is not None
+    return *mend, *advise(evidence.runs, judged, outcomes, goal=goal, trained=trained, answer=answer)
 
 
 def _once(*words: Iterable[str]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.advice import TrainingCommand
+from gmip.auditing.advice_schema import TrainingCommand
 from gmip.auditing.curves import OwnNorms
 from gmip.auditing.judge import AttackEvidence, Evidence, Labels, Scored
 from gmip.auditing.outcomes import Groups

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self, get_args, o
 from pydantic import Field, PrivateAttr, model_validator
 
 from gmip._numbers import rate_key
-from gmip.auditing.advice_schema import Advice, TriedAccuracy, WhatIf
+from gmip.auditing.advice_schema import Advice, CommandFacts, NotTried, TriedAccuracy, WhatIf
 from gmip.auditing.frozen import Count, Frozen, Share
 from gmip.errors import GmipError, InvalidArgument
-from gmip.vocabulary import Kind, Rate, SamplingFault
+from gmip.vocabulary import Kind, NoisySGD, Rate, SamplingFault
 
 __all__ = [
     "CHECKS",
@@ -643,6 +643,8 @@ class RunAudit(Frozen):
     path: str | None  # of its trace, or of the file of scores
     task: str = ""  # empty: not known
     facts: RunFacts = RunFacts()
+    declared: tuple[NoisySGD, ...] = ()  # what the accountant was asked about; empty: not known how it was trained
+    commands: CommandFacts | None = None  # for commands to copy; None: nobody is to repeat the run
     promises: tuple[Promise, ...]  # the first is what the verdict is about; none: nothing was promised
     attacks: tuple[AttackOutcome, ...]  # the strongest first, those who hold a list of members last
     verdict: Verdict
@@ -651,7 +653,7 @@ class RunAudit(Frozen):
     answers: tuple[AttackerAnswer, ...] = ()  # one for each kind of attacker that was tried, who sees most first
     advice: tuple[Advice, ...] = ()
     tried: TriedAccuracy | None = None  # of the run as it is, under the same conditions as those of the advice
-    tried_left_out: str | None = None  # a sentence on the ways whose accuracy was not measured, and why
+    tried_left_out: tuple[NotTried, ...] = ()
     what_if: WhatIf | None = None  # None: not known how the model was trained
     exposed: tuple[Exposed, ...] = ()
     exposed_by: str | None = None  # the attack that ranked them

@@ -452,7 +452,7 @@ def print_audit(result: AuditResult, written: Written) -> None:
         said = cautions(one) if hidden is None else (*cautions(one), hidden)
         show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", said)
     for one in result.runs:
-        if one.tried is not None or one.tried_left_out is not None:
+        if one.tried is not None or one.tried_left_out:
             _print_tried(one)
     print(f"Report: {written.html}")
     print(f"To share: {written.shared}")
@@ -460,6 +460,7 @@ def print_audit(result: AuditResult, written: Written) -> None:
 
 def _print_tried(run: RunAudit) -> None:
     """What each way to the target costs, the most accurate first."""
+    from gmip.report import advice_words
     from gmip.report.advice_part import price_notes, ways_table
 
     table = ways_table(run)
@@ -467,8 +468,7 @@ def _print_tried(run: RunAudit) -> None:
     for way, setting, found, accuracy in table.rows:
         what = way.text if setting.text == "\u2013" else f"{way.text}: {setting.text}"
         rows.append((f"{what} ({found.text})", accuracy.text))
-    notes = price_notes(run) if run.tried is not None else [run.tried_left_out or ""]
-    show.print_people(rows, f"{run.name}: {table.caption}", notes)
+    show.print_people(rows, f"{run.name}: {table.caption}", price_notes(run))
     for one in run.advice:
-        if one.way is not None and one.command is not None:
-            print(f"# {one.way.name}\n{one.command}")
+        if one.way is not None and (copied := advice_words.command(one, run)) is not None:
+            print(f"# {advice_words.NAMES[one.way.change]}\n{copied}")

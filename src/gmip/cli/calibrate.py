@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -10,7 +11,6 @@ from pydantic import Field, model_validator
 import gmip
 from gmip import _numbers
 from gmip.accounting.account import account as account_run
-from gmip.accounting.alternative_words import NAMES, calculator_command, closed_sentence, reached, setting_words
 from gmip.accounting.alternatives import Ways
 from gmip.accounting.alternatives import alternatives as find_alternatives
 from gmip.accounting.calibrate import SolveFor
@@ -97,7 +97,7 @@ def calibrate(asked: CalibrateSettings) -> None:
     differential privacy, at every FPR), adjacency, epsilon and delta (where
     a delta is given), tpr_error, kind, for_whom, caveat, assumptions;
     alternatives (null without --alternatives; open: change, run, value, kind,
-    for_whom, command; closed: change, why).
+    for_whom, command; closed: change, why, size, value).
     """
     target, runs = asked.target(), asked.runs()
     ways = None
@@ -151,6 +151,8 @@ def _as_json(
 
 
 def _ways_as_json(ways: Ways) -> dict[str, Any]:
+    from gmip.report.advice_words import alternative_command
+
     return {
         "open": [
             {
@@ -159,26 +161,35 @@ def _ways_as_json(ways: Ways) -> dict[str, Any]:
                 "value": way.value,
                 "kind": way.curve.kind,
                 "for_whom": way.curve.for_whom,
-                "command": calculator_command(way, ways),
+                "command": alternative_command(way, ways),
             }
             for way in ways.open
         ],
-        "closed": [{"change": one.change, "why": one.why} for one in ways.closed],
+        "closed": [dataclasses.asdict(one) for one in ways.closed],
     }
 
 
 def _print_ways(ways: Ways) -> None:
     """The ways beside the noise that was asked for, each alone."""
+    from gmip.report.advice_words import NAMES, alternative_command, closed_sentence, reached, setting_words
+
     others = [way for way in ways.open if way.change != "noise"]
-    rows = [(f"{NAMES[way.change]}: {setting_words(way, ways.runs)}", reached(way, ways.target)) for way in others]
+    rows = [
+        (
+            f"{NAMES[way.change]}: {setting_words(way.change, way.runs, ways.runs)}",
+            reached(way.value, way.curve.kind, ways.target),
+        )
+        for way in others
+    ]
+    closed = closed_sentence(ways.closed, ways.target)
     if not rows:
-        print("No other way is needed." if ways.met else f"No other way leads there. {closed_sentence(ways.closed)}")
+        print("No other way is needed." if ways.met else f"No other way leads there. {closed}")
         return
-    notes = [closed_sentence(ways.closed)] if ways.closed else []
+    notes = [closed] if closed else []
     notes.append("What each costs in accuracy is not measured here: gmip audit --try-advice measures it.")
     show.print_people(rows, "Other ways to the same target, each alone:", notes)
     for way in others:
-        command = calculator_command(way, ways)
+        command = alternative_command(way, ways)
         if command is not None:
             print(f"# {NAMES[way.change]}\n{command}")  # a comment of the shell: all of it can be pasted
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from gmip._html import Html, tag
-from gmip._numbers import percent, rate
+from gmip._numbers import count, percent, rate
 from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report.page import command, folded, table_html
+from gmip.report import advice_words
+from gmip.report.page import command as page_command
+from gmip.report.page import folded, table_html
 from gmip.report.tables import Cell, Table
 
 __all__ = ["accuracy_words", "advice_part", "plain_advice", "price_notes", "ways_table"]
@@ -21,26 +23,25 @@ def advice_part(result: AuditResult, run: RunAudit, key: str) -> list[Html | Non
     ways = [one for one in run.advice if one.way is not None]
     first, last = plain_advice(run)
     commands = [
-        tag("li", tag("p", one.way.name), _command(one))
+        tag("li", tag("p", advice_words.NAMES[one.way.change]), page_command(copied))
         for one in ways
-        if one.way is not None and one.command is not None
+        if one.way is not None and (copied := advice_words.command(one, run)) is not None
     ]
     return [
-        _listed(first),
+        _listed(run, first),
         table_html(ways_table(run), key, "ways-table") if ways else None,
         *(tag("p", note, class_="note") for note in price_notes(run)),
         folded("Commands to copy", tag("ul", *commands, class_="advice commands")) if commands else None,
-        _listed(last),
+        _listed(run, last),
     ]
 
 
-def _listed(some: list[Advice]) -> Html | None:
-    items = [tag("li", tag("p", one.text), _command(one)) for one in some]
+def _listed(run: RunAudit, some: list[Advice]) -> Html | None:
+    items = []
+    for one in some:
+        copied = advice_words.command(one, run)
+        items.append(tag("li", tag("p", advice_words.text(one, run)), None if copied is None else page_command(copied)))
     return tag("ul", *items, class_="advice") if items else None
-
-
-def _command(advice: Advice) -> Html | None:
-    return None if advice.command is None else command(advice.command)
 
 
 def plain_advice(run: RunAudit) -> tuple[list[Advice], list[Advice]]:
@@ -53,7 +54,7 @@ def plain_advice(run: RunAudit) -> tuple[list[Advice], list[Advice]]:
 def ways_table(run: RunAudit) -> Table:
     """One row for each way to the target: the run as it is, then the most accurate first; empty if there are none."""
     goal = run.goal
-    rows = [_row(one.way) for one in run.advice if one.way is not None]
+    rows = [_row(run, one.way) for one in run.advice if one.way is not None]
     tried = run.tried is not None
     if rows and tried:
         key = "list" if any(one.knows for one in run.answers[:1]) else "claimed"  # of whom the ways are about, too
@@ -70,10 +71,11 @@ def ways_table(run: RunAudit) -> Table:
     )
 
 
-def _row(way: Way) -> tuple[Cell, ...]:
+def _row(run: RunAudit, way: Way) -> tuple[Cell, ...]:
     bound = way.kind == "bound"
     found = Cell(f"{_most(bound)} {percent(way.tpr, 'up')}", ("proved, any record" if bound else "a forecast",))
-    return Cell(way.name), Cell(way.setting), found, _accuracy(way.accuracy)
+    what = advice_words.setting_words(way.change, way.runs, run.declared)
+    return Cell(advice_words.NAMES[way.change]), Cell(what), found, _accuracy(way.accuracy)
 
 
 def _most(bound: bool) -> str:
@@ -95,9 +97,12 @@ def price_notes(run: RunAudit) -> list[str]:
     ways = [one.way for one in run.advice if one.way is not None]
     if not ways:
         return []
+    left_out = [advice_words.not_tried(one) for one in run.tried_left_out]
     if run.tried is None:
-        return ["What each way costs in accuracy was not measured: gmip audit --try-advice trains each a few times."]
-    return [
-        f"Accuracy: mean and standard error of trainings on {run.tried.trained_on}.",
-        *([] if run.tried_left_out is None else [run.tried_left_out]),
-    ]
+        return left_out or [
+            "What each way costs in accuracy was not measured: gmip audit --try-advice trains each a few times."
+        ]
+    size = run.facts.dataset_size
+    fewer = "" if size is None or size == run.tried.trained_on else f" (the run had {count(size)})"
+    records = f"{count(run.tried.trained_on)} records that are not members{fewer}"
+    return [f"Accuracy: mean and standard error of trainings on {records}.", *left_out]

@@ -9,7 +9,7 @@ from gmip._html import Html, join, tag
 from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, RunAudit
 from gmip.auditing.verdict import promise_of
-from gmip.report import answer_words, check_words, sentences, verdict_words
+from gmip.report import advice_words, answer_words, check_words, sentences, verdict_words
 from gmip.report.page import bullets
 
 __all__ = ["answer_box", "badge", "icon", "marks", "reasons", "tiles"]
@@ -119,7 +119,10 @@ def _tone(run: RunAudit, answer: AttackerAnswer | None) -> str:
 def _first_advice(run: RunAudit, key: str) -> Html:
     if not run.advice:
         return join("No recommendation.")
-    more = len(run.advice) > 1 or run.advice[0].command
+    first = run.advice[0]
+    more = len(run.advice) > 1 or advice_words.command(first, run)
     return join(
-        run.advice[0].text, " " if more else None, tag("a", "All steps", href=f"#{key}-advice") if more else None
+        advice_words.text(first, run),
+        " " if more else None,
+        tag("a", "All steps", href=f"#{key}-advice") if more else None,
     )

@@ -8,7 +8,7 @@ from gmip import _numbers
 from gmip._html import readable
 from gmip._validate import listed
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report import answer_words, check_words, sentences, tables, verdict_words
+from gmip.report import advice_words, answer_words, check_words, sentences, tables, verdict_words
 from gmip.report.advice_part import plain_advice, price_notes, ways_table
 from gmip.report.share import shareable
 from gmip.report.tables import Table
@@ -75,8 +75,12 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
         parts += [f"{sharp} Individual promises", plain(own)]
     if run.advice:
         first, last = plain_advice(run)
-        parts += [f"{sharp} What to do", bullets([advice.text for advice in first]), table_markdown(ways_table(run))]
-        parts += [bullets([*price_notes(run), *(advice.text for advice in last)])]
+        parts += [
+            f"{sharp} What to do",
+            bullets([advice_words.text(one, run) for one in first]),
+            table_markdown(ways_table(run)),
+        ]
+        parts += [bullets([*price_notes(run), *(advice_words.text(one, run) for one in last)])]
     if tables.fact_table(run).rows:
         parts += [f"{sharp} {sentences.facts_title(run)}", table_markdown(tables.fact_table(run))]
     return parts

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Final
 
+from gmip.auditing.advice_schema import NotTried
 from gmip.auditing.schema import AttackOutcome, AuditResult, GroupOutcome, LeftOut, RunAudit
 
 __all__ = ["shareable", "unnamed"]
@@ -64,6 +65,9 @@ def _run(run: RunAudit) -> RunAudit:
         facts = {name: value for name, value in one.facts.items() if name not in _PRIVATE_FACTS}
         return one.model_copy(update={"facts": facts, "guessed_seed": None, "notes": kept(one.notes)})
 
+    def not_tried(one: NotTried) -> NotTried:
+        return one if one.problem is None else one.model_copy(update={"problem": kept((one.problem,))[0]})
+
     return run.model_copy(
         update={
             "path": None,
@@ -73,7 +77,8 @@ def _run(run: RunAudit) -> RunAudit:
             "warnings": kept(run.warnings),
             "left_out": tuple(one.model_copy(update={"value": None, **_hidden(one, kept)}) for one in run.left_out),
             "groups": _folded(run.groups),
-            "advice": tuple(one.model_copy(update={"command": None}) for one in run.advice),
+            "commands": None,
+            "tried_left_out": tuple(map(not_tried, run.tried_left_out)),
         }
     )
 

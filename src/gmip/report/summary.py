@@ -8,8 +8,9 @@ from typing import Final
 from gmip import _numbers
 from gmip._html import Html, tag
 from gmip._svg import Axes, chart, swatch
+from gmip.auditing.advice_schema import Advice
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report import answer_words, sentences, tables
+from gmip.report import advice_words, answer_words, sentences, tables
 from gmip.report.answer_box import answer_box, badge, icon, marks, tiles
 from gmip.report.exposure_chart import exposure_chart
 from gmip.report.overlay import run_figure
@@ -63,7 +64,7 @@ def _one(result: AuditResult, run: RunAudit) -> list[Html | None]:
         for leak, target in [answer_words.badges(one)]
     ]
     said = [
-        ("What to do", bullets([one.text for one in run.advice[:_ITEMS]])),
+        ("What to do", bullets([_advice(run, one) for one in run.advice[:_ITEMS]])),
         ("Other attackers", tag("ul", *others) if others else None),
         ("The promise", tag("p", sentences.verdict_sentences(run))),
         ("Pipeline limit", tag("p", sentences.gate(run, run.gate)) if run.gate else None),
@@ -90,7 +91,7 @@ def _several(result: AuditResult) -> list[Html | None]:
             "li",
             tag("p", tag("strong", run.name), *map(badge, answer_words.all_badges(run, found)), class_="badges"),
             tag("p", answer_words.headline(result, run)),
-            tag("p", tag("strong", "What to do: "), run.advice[0].text) if run.advice and advised else None,
+            tag("p", tag("strong", "What to do: "), _advice(run, run.advice[0])) if run.advice and advised else None,
         )
         for run in result.runs
         for found in [answer_words.front(result, run)]
@@ -104,6 +105,10 @@ def _several(result: AuditResult) -> list[Html | None]:
         tag("ul", *told, class_="told") if len(told) <= _TOLD_RUNS else None,
         warned and tag("div", tag("p", tag("strong", "Warnings")), warned, class_="words"),
     ]
+
+
+def _advice(run: RunAudit, advice: Advice) -> str:
+    return _cut(advice_words.text(advice, run), _SENTENCE)
 
 
 def _warnings(*runs: RunAudit) -> Html | None:
@@ -135,7 +140,6 @@ def _shortened(result: AuditResult) -> AuditResult:
         return one.model_copy(
             update={
                 "name": _cut(one.name, _NAME),
-                "advice": tuple(a.model_copy(update={"text": _cut(a.text, _SENTENCE)}) for a in one.advice),
                 "warnings": tuple(_cut(words, _SENTENCE) for words in one.warnings),
                 "attacks": tuple(a.model_copy(update={"title": _cut(a.title, _NAME)}) for a in one.attacks),
             }

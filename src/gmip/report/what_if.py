@@ -26,7 +26,7 @@ def what_if_part(result: AuditResult, run: RunAudit, key: str) -> list[Html | No
     )
     row, column = grid.own
     return [
-        tag("p", about, *([] if grid.left_out is None else [f" {grid.left_out}"])),
+        tag("p", about, *(f" {one}" for one in _limits(grid, run))),
         tag(
             "div",
             _slider(f"{key}-what-if-noise", "Noise (std on the batch mean)", len(grid.noise_std), row, "noise"),
@@ -38,6 +38,18 @@ def what_if_part(result: AuditResult, run: RunAudit, key: str) -> list[Html | No
             class_="what-if",
         ),
     ]
+
+
+def _limits(grid: WhatIf, run: RunAudit) -> list[str]:
+    said = []
+    if any(one.clip_norm is None for one in run.declared):
+        said.append("Noise needs clipped gradients, and these are not: only the batch size changes.")
+    if len(run.declared) > 1:
+        said.append("Phases keep their batch sizes; their noise changes in proportion.")
+    if grid.left_out:
+        sizes = "size was" if grid.left_out == 1 else "sizes were"
+        said.append(f"{grid.left_out} batch {sizes} left out: too slow to compute.")
+    return said
 
 
 def _colour(grid: WhatIf) -> str:

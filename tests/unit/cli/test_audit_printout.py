@@ -48,8 +48,8 @@ def test_the_price_of_advice_is_printed_where_it_was_asked_for(capsys):
     print_audit(sample.tried(), WRITTEN)
     text = capsys.readouterr().out
     assert "cifar10-head: Ways to at most 5% at 1% false alarms, the most accurate first" in text
-    assert "86.1% \u00b1 1.23%" in text and "not measured" in text and "More data was not tried." in text
-    assert "\n# More data\ngmip account --dataset-size 2000\n" in text
+    assert "86.1% \u00b1 1.23%" in text and "not measured" in text and "More data was not tried: " in text
+    assert "\n# More data\ngmip account --dataset-size 2000 " in text
     print_audit(sample.exposed(), WRITTEN)
     assert "Ways to" not in capsys.readouterr().out
 

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
-from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way, WhatIf
+from gmip.auditing.advice_schema import (
+    Advice,
+    CommandFacts,
+    NotTried,
+    TrainingCommand,
+    TriedAccuracy,
+    Way,
+    WhatIf,
+)
 from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
@@ -28,11 +36,24 @@ from gmip.auditing.schema import (
 )
 from gmip.auditing.verdict import attacker_answers
 from gmip.stats.roc import auc, roc_curve, tpr_at_fpr
-from gmip.vocabulary import Rate
+from gmip.vocabulary import NoisySGD, Rate, Recipe
 
 RATES = ("0.001", "0.01", "0.1")
 HOSTILE = (
     "</script><script>alert('x')</script><img src=x onerror=alert(1)>\u2028\u202e`|*_[a](javascript:b)&amp;\x00\x1b"
+)
+DECLARED = NoisySGD(dataset_size=500, batch_size=500, num_steps=1, num_params=650, sampling="full", clip_norm=1.0)
+TRAINED = TrainingCommand(
+    task="cifar10",
+    recipe=Recipe(
+        dataset_size=500,
+        batch_size=500,
+        num_steps=1,
+        sampling="full",
+        clip_norm=1.0,
+        optimizer="Adam",
+        learning_rate=0.002,
+    ),
 )
 
 
@@ -171,13 +192,9 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
         ),
         "attacks": (strongest, lira, loss),
         "verdict": verdict(kind, claimed),
-        "advice": (
-            Advice(
-                text="Add the least noise that keeps the members found at 1% false alarms below 3%.",
-                command=f"gmip train --task cifar10 --target-tpr 0.03@0.01 --out runs/{name}-noise",
-            ),
-            Advice(text="Tell the people behind the most exposed records, or leave these records out."),
-        ),
+        "declared": (DECLARED,),
+        "commands": CommandFacts(trained_by=TRAINED),
+        "advice": (Advice(kind="more-candidates", candidates=4000), Advice(kind="clip-first")),
         "exposed": tuple(
             Exposed(
                 id=4711 + 37 * i,
@@ -228,16 +245,11 @@ def ways() -> tuple[Advice, ...]:
     """One that was tried, one that was not."""
     whom = "a typical record"
     kinds: dict[str, Any] = {"kind": "forecast", "for_whom": whom}
-    tried = TriedAccuracy(mean=0.861, error=0.0123, seeds=3, trained_on="records that are not members")
-    noise = Way(change="noise", name="More noise", setting="noise_std = 0.02", tpr=0.0499, accuracy=tried, **kinds)
-    data = Way(change="data", name="More data", setting="2,000 records instead of 500", tpr=0.05, **kinds)
-    command = (
-        "gmip train --task cifar10 --dataset-size 500 --batch-size 500 --steps 1 --sampling full --optimizer Adam "
-    )
-    return (
-        Advice(text="More noise: ...", command=f"{command} --learning-rate 0.002 --out runs/noise", way=noise),
-        Advice(text="More data: ...", command="gmip account --dataset-size 2000", way=data),
-    )
+    tried = TriedAccuracy(mean=0.861, error=0.0123, seeds=3, trained_on=400)
+    noisy, larger = DECLARED.replace(noise_std=0.02), DECLARED.replace(dataset_size=2000, batch_size=2000)
+    noise = Way(change="noise", runs=(noisy,), tpr=0.0499, accuracy=tried, **kinds)
+    data = Way(change="data", runs=(larger,), tpr=0.05, **kinds)
+    return Advice(kind="way", way=noise), Advice(kind="way", way=data)
 
 
 def what_if() -> WhatIf:
@@ -248,7 +260,7 @@ def what_if() -> WhatIf:
         own=(0, 2),
         kind="forecast",
         for_whom="a typical record",
-        left_out="2 batch sizes were left out: they take long to compute.",
+        left_out=2,
     )
 
 
@@ -269,9 +281,9 @@ def tried() -> AuditResult:
     """With the ways to the target, what they cost, and what if."""
     (one,) = exposed().runs
     more = {
-        "advice": (Advice(text="Do not rely on the promise."), *ways(), Advice(text="Audit more candidates.")),
-        "tried": TriedAccuracy(mean=0.873, error=0.004, seeds=3, trained_on="records that are not members"),
-        "tried_left_out": "More data was not tried.",
+        "advice": (Advice(kind="claim-refuted"), *ways(), Advice(kind="more-candidates", candidates=4000)),
+        "tried": TriedAccuracy(mean=0.873, error=0.004, seeds=3, trained_on=400),
+        "tried_left_out": (NotTried(change="data", why="few-records", records=400),),
         "what_if": what_if(),
     }
     return result(one.model_copy(update=more))
@@ -360,13 +372,19 @@ def hostile() -> AuditResult:
         promises=(promise("claimed", 0.1, "proved", (HOSTILE, long)),),
         verdict=verdict("exposed", 0.1).model_copy(update={"attack": HOSTILE}),
         advice=(
-            Advice(text=HOSTILE, command=f"``` {HOSTILE}\nrm"),
+            Advice(kind="forecast-already", tpr=0.04, for_whom=HOSTILE),
+            Advice(kind="to-guarantee"),
             Advice(
-                text=HOSTILE,
-                way=Way(change="clip", name=HOSTILE, setting=HOSTILE, tpr=0.0, kind="bound", for_whom=HOSTILE),
+                kind="way",
+                way=Way(
+                    change="clip", runs=(DECLARED.replace(clip_norm=0.5),), tpr=0.0, kind="bound", for_whom=HOSTILE
+                ),
             ),
+            Advice(kind="tune"),
         ),
-        what_if=what_if().model_copy(update={"for_whom": HOSTILE, "left_out": HOSTILE}),
+        commands=CommandFacts(trained_by=TRAINED.model_copy(update={"task": f"``` {HOSTILE}\nrm"})),
+        tried_left_out=(NotTried(change=None, why="refused", problem=HOSTILE),),
+        what_if=what_if().model_copy(update={"for_whom": HOSTILE}),
         exposed=(
             Exposed(id=HOSTILE, score=-1e-300),
             Exposed(id=long, score=1e300, p_value=0.0, posterior=1.0, susceptibility=0.0),

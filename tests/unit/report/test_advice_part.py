@@ -12,16 +12,21 @@ def test_the_table_has_the_price_of_each_way() -> None:
     table = ways_table(run)
     assert [[cell.text for cell in row] for row in table.rows] == [
         ["As it is", "\u2013", "at most 3.39%", "87.3% \u00b1 0.4%"],
-        ["More noise", "noise_std = 0.02", "about 4.99%", "86.1% \u00b1 1.23%"],
-        ["More data", "2,000 records instead of 500", "about 5%", "not measured"],
+        [
+            "More noise",
+            "noise multiplier 10 instead of 0 (noise_std 0.02 on the mean gradient, clip 1)",
+            "about 4.99%",
+            "86.1% \u00b1 1.23%",
+        ],
+        ["More data", "2,000 records instead of 500, for as many steps", "about 5%", "not measured"],
     ]
     assert table.rows[1][2].details == ("a forecast",)
-    assert price_notes(run)[0].endswith("on records that are not members.")
-    assert price_notes(run)[1] == "More data was not tried."
+    assert price_notes(run)[0].endswith("on 400 records that are not members (the run had 500).")
+    assert price_notes(run)[1].startswith("More data was not tried: only 400 records ")
 
 
 def test_what_was_not_measured_says_so() -> None:
-    run = sample.tried().runs[0].model_copy(update={"tried": None})
+    run = sample.tried().runs[0].model_copy(update={"tried": None, "tried_left_out": ()})
     table = ways_table(run)
     assert [row[0].text for row in table.rows] == ["More noise", "More data"]
     assert "--try-advice" in price_notes(run)[0]
@@ -37,7 +42,10 @@ def test_one_training_has_no_error() -> None:
 def test_page_and_markdown_show_it_in_the_order_of_the_advice() -> None:
     page = Page(to_html(sample.tried()))
     commands = [text for _, text in page.all("code")]
-    assert "gmip account --dataset-size 2000" in commands
+    assert (
+        "gmip account --dataset-size 2000 --batch-size 2000 --steps 1 --params 650 --sampling full --clip 1 --fpr 0.01"
+        in commands
+    )
     text = to_markdown(sample.tried())
     places = [
         text.index(words) for words in ("Do not rely", "| More noise |", "| More data |", "Audit more candidates")

@@ -225,7 +225,7 @@ def test_records_and_advice(exposed):
     assert rows[1] == ["4711", "9.1", "0.02%", "99%", "1980"] and len(rows) == 11
     commands = [text for _, text in exposed.all("code")]
     assert commands == [
-        "gmip train --task cifar10 --target-tpr 0.03@0.01 --out runs/cifar10-head-noise",
+        "gmip audit ... --repeats 5",
         "gmip audit --task cifar10 --run runs/cifar10-head --attacks glir,lira,loss --seed 7",
     ]
 

@@ -13,7 +13,7 @@ def test_one_run():
     page = Page(to_summary(sample.exposed()))
     text = " ".join(page.texts[0].split())
     assert page.all("p", class_="badges")[0][1] == "Leak measuredTarget missedPromise refutedGate failed"
-    for said in ("Add the least noise", "Failed: at 1% false alarms", "500 members and 500 non-members", "are wide."):
+    for said in ("Audit more candidates", "Failed: at 1% false alarms", "500 members and 500 non-members", "are wide."):
         assert said in text
     assert len(page.all("svg", class_="chart")) == 1 and page.all("script") == []
 
@@ -26,7 +26,7 @@ def test_several_runs_begin_with_the_one_to_ship():
     assert "What to do" not in text  # a page has no room for that of three runs
     three = sample.three_runs()
     two = Page(to_summary(three.model_copy(update={"runs": three.runs[:2]}))).all("main")[0][1]
-    assert two.count("What to do: Add the least noise") == 2
+    assert two.count("What to do: Audit more candidates") == 2
 
 
 @pytest.mark.parametrize("make", [sample.exposed, sample.three_runs])
