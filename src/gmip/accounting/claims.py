@@ -171,34 +171,20 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     """What the curve of `notion="gmip"` claims."""
     samplings = list(dict.fromkeys(_effective(r) for r in runs))
     mixed = "full" in samplings and len(runs) > 1
-    shuffled = [r for r in runs if r.sampling == "shuffled" and r.batch_size < r.dataset_size]
-    # More than one epoch, or a schedule, in which nothing says whether a phase goes on with an epoch.
-    epochs = any(r.num_steps > r.steps_per_epoch for r in shuffled) or (bool(shuffled) and len(runs) > 1)
+    epochs = _several_epochs(runs)
     noise_only = known == 1.0
     record, about = _record(susceptibility, runs, noise_only)
     typical = susceptibility is None and not noise_only
     approximate = bound == "paper" or composition == "clt"
     unproved = epochs or (mixed and not noise_only) or (known > 0.0 and "shuffled" in samplings)
-    if isinstance(susceptibility, str) and 0.0 < known < 1.0 and any(r.noise_std > 0.0 for r in runs):
-        unproved = True  # one ray for batches of different composition (docs/theory/random-record.md)
-    if isinstance(susceptibility, str) and susceptibility == "any" and len(runs) > 1:
-        unproved = True  # records that are exposed in some of the phases only are not searched
+    forecast = typical or approximate or unproved or _unproved_spread(susceptibility, runs, known)
     games = list(dict.fromkeys(_GAME[s] for s in samplings))
     sentences = [
         "Threat model: the attacker sees every published mean gradient and cannot poison the data.",
         *(f"Not a member means: {game}." for game in games),
         *about,
+        *_limits(samplings, known),
     ]
-    if known > 0.0 and ("fixed" in samplings or "shuffled" in samplings):
-        sentences.append(
-            "Not covered: an attacker who is told which batches the others are in. With batches of a fixed size he "
-            "counts who is missing, and no noise prevents that."
-        )
-    if not noise_only:
-        sentences.append(
-            "Sums of gradients that the attacker does not know are taken to be Gaussian (central limit theorem): an "
-            "approximation for small batches, heavy tails, and gradients that take few values (quantised or sparse)."
-        )
     if bound == "paper":
         sentences.append(
             "One step follows the paper's Corollary 5.1, a Gaussian approximation for many parameters, and faces fresh "
@@ -207,14 +193,46 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     elif not noise_only:
         sentences += _reuse(samplings, mixed, epochs)
     sentences.append("Membership-inference privacy is weaker than differential privacy, which also covers chosen data.")
-    kind: Kind = "forecast" if typical or approximate or unproved else "bound"
     return Claim(
-        kind,
+        "forecast" if forecast else "bound",
         f"{record} and {_attacker(known, samplings)}",
         tuple(sentences + _common(runs, composition)),
         None if noise_only else list_caveat(runs),
         not_a_member="; or ".join(games),
     )
+
+
+def _several_epochs(runs: Sequence[NoisySGD]) -> bool:
+    """Shuffled batches go on for more than one epoch, or a schedule does not say whether a phase goes on with one."""
+    shuffled = [r for r in runs if r.sampling == "shuffled" and r.batch_size < r.dataset_size]
+    return any(r.num_steps > r.steps_per_epoch for r in shuffled) or (bool(shuffled) and len(runs) > 1)
+
+
+def _unproved_spread(susceptibility: Any, runs: Sequence[NoisySGD], known: float) -> bool:
+    """That the worst spread over the records is found is not proved."""
+    if not isinstance(susceptibility, str):
+        return False
+    # One ray stands for batches of different composition (docs/theory/random-record.md).
+    one_ray = 0.0 < known < 1.0 and any(r.noise_std > 0.0 for r in runs)
+    # Records that are exposed in some of the phases only are not searched.
+    some_phases = susceptibility == "any" and len(runs) > 1
+    return one_ray or some_phases
+
+
+def _limits(samplings: Sequence[Sampling], known: float) -> list[str]:
+    """Sentences on the attacker who is not covered and on the central limit theorem."""
+    sentences = []
+    if known > 0.0 and ("fixed" in samplings or "shuffled" in samplings):
+        sentences.append(
+            "Not covered: an attacker who is told which batches the others are in. With batches of a fixed size he "
+            "counts who is missing, and no noise prevents that."
+        )
+    if known != 1.0:
+        sentences.append(
+            "Sums of gradients that the attacker does not know are taken to be Gaussian (central limit theorem): an "
+            "approximation for small batches, heavy tails, and gradients that take few values (quantised or sparse)."
+        )
+    return sentences
 
 
 def _effective(run: NoisySGD) -> Sampling:
