@@ -12,32 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gmip import attacks
 from gmip._lazy import lazy
 
 if TYPE_CHECKING:
     from gmip.accounting.account import account as account
-    from gmip.accounting.account import mu_per_step as mu_per_step
     from gmip.accounting.calibrate import calibrate as calibrate
     from gmip.accounting.composition import compose as compose
-    from gmip.accounting.composition import stochastic_composition as stochastic_composition
     from gmip.accounting.families import EpsilonDelta as EpsilonDelta
     from gmip.accounting.families import Gaussian as Gaussian
     from gmip.accounting.families import PiecewiseLinear as PiecewiseLinear
-    from gmip.accounting.gaussian_pair import ChiSquared as ChiSquared
-    from gmip.accounting.gaussian_pair import GaussianPair as GaussianPair
-    from gmip.accounting.gaussian_pair import spectral_step as spectral_step
     from gmip.accounting.tradeoff import TradeOff as TradeOff
-    from gmip.attacks import CFD as CFD
-    from gmip.attacks import CFDLRT as CFDLRT
-    from gmip.attacks import RMIA as RMIA
     from gmip.attacks import Attack as Attack
-    from gmip.attacks import DoubtClipping as DoubtClipping
-    from gmip.attacks import DoubtNoise as DoubtNoise
-    from gmip.attacks import GLiR as GLiR
-    from gmip.attacks import LiRA as LiRA
-    from gmip.attacks import Loss as Loss
-    from gmip.attacks import Seed as Seed
     from gmip.attacks import ShadowAttack as ShadowAttack
     from gmip.attacks import Shadows as Shadows
     from gmip.auditing.audits import audit as audit
@@ -56,9 +41,9 @@ if TYPE_CHECKING:
     from gmip.errors import GmipWarning as GmipWarning
     from gmip.errors import InvalidArgument as InvalidArgument
     from gmip.errors import TraceError as TraceError
-    from gmip.errors import TraceMismatch as TraceMismatch
     from gmip.errors import UnreachableTarget as UnreachableTarget
     from gmip.errors import UnsupportedModel as UnsupportedModel
+    from gmip.report import write_report as write_report
     from gmip.stats import ScoreSet as ScoreSet
     from gmip.tasks import Examples as Examples
     from gmip.tasks import Task as Task
@@ -75,12 +60,12 @@ if TYPE_CHECKING:
 
 # Module -> what is public of it here.
 _PUBLIC = {
-    "gmip.accounting.account": ("account", "mu_per_step"),
+    "gmip.accounting.account": ("account",),
     "gmip.accounting.calibrate": ("calibrate",),
-    "gmip.accounting.composition": ("compose", "stochastic_composition"),
+    "gmip.accounting.composition": ("compose",),
     "gmip.accounting.families": ("EpsilonDelta", "Gaussian", "PiecewiseLinear"),
-    "gmip.accounting.gaussian_pair": ("ChiSquared", "GaussianPair", "spectral_step"),
     "gmip.accounting.tradeoff": ("TradeOff",),
+    "gmip.attacks": ("Attack", "ShadowAttack", "Shadows"),
     "gmip.auditing.audits": ("audit",),
     "gmip.auditing.prediction_audit": ("Predictions", "audit_predictions"),
     "gmip.auditing.recompute": ("check_run",),
@@ -89,8 +74,9 @@ _PUBLIC = {
     "gmip.auditing.sources.estimator": ("Estimator", "audit_estimator"),
     "gmip.errors": (
         *("DataUnavailable", "Diverged", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
-        *("TraceMismatch", "UnreachableTarget", "UnsupportedModel"),
+        *("UnreachableTarget", "UnsupportedModel"),
     ),
+    "gmip.report": ("write_report",),
     "gmip.stats": ("ScoreSet",),
     "gmip.tasks": ("Examples", "Task"),
     "gmip.trace": ("Trace",),
@@ -99,7 +85,6 @@ _PUBLIC = {
     "gmip.vocabulary": ("NoisySGD", "PrivacyTarget", "Rate", "Recipe"),
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
-_HOMES |= dict.fromkeys(attacks.__all__, "gmip.attacks")
 # Packages that `import gmip` is enough for, as in gmip.tasks.load("digits").
 _PACKAGES = ("accounting", "auditing", "errors", "report", "stats", "tasks", "trace", "training", "tuning")
 

@@ -16,6 +16,7 @@ import pytest
 
 import gmip
 from gmip import _numbers
+from gmip.accounting.account import mu_per_step
 from gmip.accounting.convert import gdp_mu_from_gmip_mu, gmip_mu_from_gdp_mu
 from tests.e2e.cli import CLIPPED, PAPER, RUN, TARGET, shell
 
@@ -238,7 +239,7 @@ def test_account_json(answer):
         "attacker_knows": 0.0,
         "bound": "tight",
         "composition": "exact",
-        "mu_step": gmip.mu_per_step(PAPER),
+        "mu_step": mu_per_step(PAPER),
         "mu": curve.equivalent_mu(),
         "tpr_at_fpr": {"0.001": curve.tpr_at(0.001), "0.01": curve.tpr_at(0.01), "0.1": curve.tpr_at(0.1)},
         "advantage": curve.advantage(),
@@ -332,7 +333,7 @@ def test_phases_override_the_common_options(answer):
     got = answer("account", *RUN, "--clip", "500", "--noise-std", "1", *PHASES)
     assert got["run"] == [understood(run) for run in SCHEDULE]
     assert got["mu"] == gmip.account(SCHEDULE).equivalent_mu()
-    assert got["mu_step"] == max(map(gmip.mu_per_step, SCHEDULE))
+    assert got["mu_step"] == max(map(mu_per_step, SCHEDULE))
     assert got["gdp_equivalent_mu"] == gmip.account(SCHEDULE, notion="gdp").equivalent_mu()
 
 
@@ -378,7 +379,7 @@ def test_account_takes_every_option(answer, options, changed, how):
     curve = gmip.account(described, **how)
     assert got["mu"] == curve.equivalent_mu()
     assert got["assumptions"] == list(curve.assumptions)
-    assert got["mu_step"] == gmip.mu_per_step(described, **how)
+    assert got["mu_step"] == mu_per_step(described, **how)
 
 
 def test_gdp_mu_beside_noise(answer):

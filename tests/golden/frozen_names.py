@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gmip import mu_per_step
+from gmip.accounting.account import mu_per_step
 
 if TYPE_CHECKING:  # what is renamed or moved matters to readers and type checkers alone
     from gmip import NoisySGD, Recipe, TradeOff

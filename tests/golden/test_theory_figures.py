@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from gmip import Gaussian, NoisySGD, account, calibrate, mu_per_step, spectral_step, stochastic_composition
-from gmip.accounting.composition import subsampled_clt_mu
-from gmip.accounting.gaussian_pair import ChiSquared
+from gmip import Gaussian, NoisySGD, account, calibrate
+from gmip.accounting.account import mu_per_step
+from gmip.accounting.composition import stochastic_composition, subsampled_clt_mu
+from gmip.accounting.gaussian_pair import ChiSquared, spectral_step
 from gmip.accounting.step import combined_mu, corollary_mu, gdp_mu_step
 
 CIFAR = NoisySGD(dataset_size=48_000, batch_size=400, num_steps=1_200, num_params=650, clip_norm=500.0)

@@ -13,7 +13,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from gmip import ChiSquared, Gaussian, NoisySGD, TradeOff, account, compose, stochastic_composition
+from gmip import Gaussian, NoisySGD, TradeOff, account, compose
+from gmip.accounting.composition import stochastic_composition
+from gmip.accounting.gaussian_pair import ChiSquared
 from tests.statistical.games import assert_bound
 
 Kind = tuple[tuple[float, int], ...]  # levels and in how many steps each

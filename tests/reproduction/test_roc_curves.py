@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from gmip import ChiSquared, Gaussian
+from gmip import Gaussian
+from gmip.accounting.gaussian_pair import ChiSquared
 from gmip.stats.roc import auc
 from reproduction import figures, roc_curves
 from reproduction.roc_curves import RATES, column

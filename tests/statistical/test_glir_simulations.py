@@ -17,7 +17,8 @@ from scipy import stats as scipy_stats
 from scipy.special import ndtr
 
 import gmip
-from gmip.accounting.composition import group_susceptibilities
+from gmip.accounting.composition import group_susceptibilities, stochastic_composition
+from gmip.accounting.gaussian_pair import ChiSquared, spectral_step
 from gmip.attacks.glir import GlirOutcome, Play, View, glir_scores
 from gmip.stats import GaussianModel, auc, logistic_calibration, tpr_at_fpr
 
@@ -139,8 +140,8 @@ def composed(runs: Runs, *, dimension: int, batch_size: int) -> gmip.TradeOff:
     """Stochastic composition over the measured susceptibilities: the best that any attack can do."""
     measured = np.concatenate([np.asarray(o.susceptibility) for o in runs.outcomes])
     values, shares = group_susceptibilities(measured)
-    curves = [gmip.ChiSquared(dimension=dimension, susceptibility=k, batch_size=batch_size) for k in values]
-    return gmip.stochastic_composition(curves, shares)
+    curves = [ChiSquared(dimension=dimension, susceptibility=k, batch_size=batch_size) for k in values]
+    return stochastic_composition(curves, shares)
 
 
 @pytest.mark.slow
@@ -434,8 +435,8 @@ def test_noise_weakens_the_attack_as_the_accountant_says() -> None:
         weights = values / (n * values + n**2 * noise_std**2)
         freedom = weights.sum() ** 2 / (weights @ weights)
         lengths = np.sqrt(scipy_stats.chi2.ppf((np.arange(10) + 0.5) / 10, freedom) / freedom)
-        curves = [gmip.spectral_step(values, c * np.sqrt(values), batch_size=n, noise_std=noise_std) for c in lengths]
+        curves = [spectral_step(values, c * np.sqrt(values), batch_size=n, noise_std=noise_std) for c in lengths]
         area, error = runs.area()
-        assert runs.pooled_auc == pytest.approx(gmip.stochastic_composition(curves).auc(), abs=3.0 * error + 0.003)
+        assert runs.pooled_auc == pytest.approx(stochastic_composition(curves).auc(), abs=3.0 * error + 0.003)
         assert area < last
         last = area
