@@ -86,7 +86,7 @@ _PUBLIC = {
 }
 _HOMES = {name: module for module, names in _PUBLIC.items() for name in names}
 # Packages that `import gmip` is enough for, as in gmip.tasks.load("digits").
-_PACKAGES = ("accounting", "auditing", "errors", "report", "stats", "tasks", "trace", "training", "tuning")
+_PACKAGES = ("accounting", "attacks", "auditing", "errors", "report", "stats", "tasks", "trace", "training", "tuning")
 
 __all__ = sorted(["__version__", *_HOMES])
 
