@@ -63,18 +63,12 @@ def draft(
     own : the columns of the "id" and the "group" of records, where they have other names than these.
     ignore : columns that are no features.
     """
-    named = {role: (own or {}).get(role) or find_column(role, *records) for role in ("id", "group")}
-    if not (own or {}).get("id") and named["id"] is not None:
-        cells = read_column(*records, column=named["id"])
-        named["id"] = named["id"] if len(set(cells)) == len(cells) else None  # names must name each once
-    apart = list(dict.fromkeys([*ignore, *(name for name in (own or {}).values() if name)]))
+    own = own or {}
+    apart = list(dict.fromkeys([*ignore, *(name for name in own.values() if name)]))
     classes = class_names(*records, label=label)
     sizes = [len(read_records(path, label=label, classes=classes, ignore=apart)) for path in records]
     read_records(*records, label=label, ignore=apart)  # and that they belong together
     places = ", ".join(f'HERE / "{_relative(path, folder)}"' for path in records)
-    given = "" if label is None else f", label={label!r}"
-    given += "" if classes is None else ", classes=CLASSES"
-    given += f", ignore={apart!r}" if apart else ""
     order = ""
     if classes is not None:
         order = f"# <- alphabetical, a guess: put them in the order of the model's outputs\nCLASSES = {classes!r}\n"
@@ -82,18 +76,14 @@ def draft(
         last = sizes[0] - max(1, round(_TEST * sizes[0]))
         members = max(1, last // 3)
         parts = (f"records[range({last})]", f"records[range({last}, {sizes[0]})]")
+        cut = f"[:{last}]"
         about = "a third of the pool are members: the others are non-members and background"
     else:
         members = sizes[0]
         parts = ("records", f"records[range({members}, {sum(sizes)})]")
+        cut = ""
         about = f"the first {members} are the members; for shadow models, say how it was trained"
-    cut = "" if len(records) > 1 else f"[:{last}]"
-    told = {
-        role: None if column is None else f"read_column({places}, column={column!r}){cut}"
-        for role, column in named.items()
-    }
-    names = "" if told["id"] is None else f"        record_names={told['id']},\n"
-    names += "" if told["group"] is None else f'        groups={{"group": {told["group"]}}},\n'
+    names = _name_lines(records, own, places, cut)
     reading = "read_column, read_records" if names else "read_records"
     trained = ", ".join(f"{key}={value!r}" for key, value in _recipe(recipe or {}, members).items())
     guess = "" if model.sure else "  # <- check the activations: weights do not tell them"
@@ -110,7 +100,7 @@ HERE = Path(__file__).parent
 {order}{model.code}
 
 def make_task() -> Task:
-    records = read_records({places}{given})
+    records = read_records({places}{_reading_options(label, classes, apart)})
     return Task(
         name={name!r},
         make_model={model.make},{guess}
@@ -121,6 +111,38 @@ def make_task() -> Task:
     )
 '''
     return TaskFile(text, sum(sizes), members, classes)
+
+
+def _reading_options(label: str | None, classes: Sequence[str] | None, apart: Sequence[str]) -> str:
+    """The code of the arguments of `read_records` that follow its files."""
+    given = "" if label is None else f", label={label!r}"
+    given += "" if classes is None else ", classes=CLASSES"
+    given += f", ignore={apart!r}" if apart else ""
+    return given
+
+
+def _name_lines(records: Sequence[Path], own: Mapping[str, str | None], places: str, cut: str) -> str:
+    """The lines of a task file that say the names and groups of its records; none where no column holds them.
+
+    places : the code of the files of the records. cut : the code of the part of a column that is the pool.
+    """
+    id_column = own.get("id") or _naming_column(records)
+    group_column = own.get("group") or find_column("group", *records)
+    lines = ""
+    if id_column is not None:
+        lines += f"        record_names=read_column({places}, column={id_column!r}){cut},\n"
+    if group_column is not None:
+        lines += f'        groups={{"group": read_column({places}, column={group_column!r}){cut}}},\n'
+    return lines
+
+
+def _naming_column(records: Sequence[Path]) -> str | None:
+    """The column "id" of the records, where it names each of them once."""
+    column = find_column("id", *records)
+    if column is None:
+        return None
+    cells = read_column(*records, column=column)
+    return column if len(set(cells)) == len(cells) else None
 
 
 def _recipe(given: Mapping[str, str], members: int) -> dict[str, Any]:
