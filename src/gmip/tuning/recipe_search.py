@@ -631,34 +631,15 @@ def _measured(
     watch: Watch,
 ) -> TuneResult:
     """The result: the recipe and its neighbours on test records, with seeds of their own."""
-    target, pieces = search.target, search.pieces
+    target = search.target
     seeds = [search.trial_seed(1000 + number) for number in range(_TEST_SEEDS)]
-
-    def tested(candidates: list[Recipe]) -> list[tuple[float, Quality]]:
-        jobs = [Training(recipe=one, seed=seed, tested=True) for one in candidates for seed in seeds]
-        outcomes = pieces.outcomes(jobs, "on test records", watch)
-        rows = [outcomes[i : i + len(seeds)] for i in range(0, len(jobs), len(seeds))]
-        return [(float(np.mean([o.metric for o in row])), Quality(tuple(o.test for o in row))) for row in rows]
-
-    levels = {name: target.scaled(factor) for name, factor in _LEVELS.items()}
-    found: dict[str, list[tuple[Recipe, float]]] = {"the target": [(recipe, exposure)]}
-    for name, level in levels.items():
-        # Less noise lets the weights go farther, more noise not as far: try the recipe, and half or twice its pace.
-        factor = 2.0 if level.value > target.value else 0.5
-        near = [recipe, recipe.replace(learning_rate=factor * recipe.learning_rate)]
-        kept = [made for made in search.calibrated(near, level) if made is not None]
-        if kept:
-            found[name] = kept
-    quiet = recipe.replace(noise_std=0.0)
-    if recipe.noise_std:
-        found["no noise"] = [
-            (quiet.replace(learning_rate=f * quiet.learning_rate), _exposure(quiet, params, target)) for f in (1.0, 2.0)
-        ]
+    found = {"the target": [(recipe, exposure)], **_neighbours(search, recipe, params)}
     own = search.calibrated([search.own.replace(clip_norm=search.own.clip_norm or search.space.typical_norm)], target)[
         0
     ]
     candidates = [made for several in found.values() for made in several] + ([] if own is None else [own])
-    qualities = dict(zip(map(repr, candidates), tested([one for one, _ in candidates]), strict=True))
+    tested = _tested(search.pieces, [one for one, _ in candidates], seeds, watch)
+    qualities = dict(zip(map(repr, candidates), tested, strict=True))
     points = []
     for name, several in found.items():
         best = max(several, key=lambda made: _nan_last(qualities[repr(made)][0]))
@@ -694,6 +675,36 @@ def _measured(
         leakage=f"the search trained on {_numbers.count(_outsiders(task, recipe))} records that will not be "
         f"members{fewer}, and so gives nothing away about members.",
     )
+
+
+def _neighbours(search: Search, recipe: Recipe, params: int) -> dict[str, list[tuple[Recipe, float]]]:
+    """Name of a point of the frontier -> recipes near this one, and their exposures, of which the best is shown."""
+    target = search.target
+    found: dict[str, list[tuple[Recipe, float]]] = {}
+    for name, scale in _LEVELS.items():
+        level = target.scaled(scale)
+        # Less noise lets the weights go farther, more noise not as far: try the recipe, and half or twice its pace.
+        factor = 2.0 if level.value > target.value else 0.5
+        near = [recipe, recipe.replace(learning_rate=factor * recipe.learning_rate)]
+        kept = [made for made in search.calibrated(near, level) if made is not None]
+        if kept:
+            found[name] = kept
+    if recipe.noise_std:
+        quiet = recipe.replace(noise_std=0.0)
+        found["no noise"] = [
+            (quiet.replace(learning_rate=f * quiet.learning_rate), _exposure(quiet, params, target)) for f in (1.0, 2.0)
+        ]
+    return found
+
+
+def _tested(
+    pieces: Pieces, recipes: Sequence[Recipe], seeds: Sequence[int], watch: Watch
+) -> list[tuple[float, Quality]]:
+    """The mean metric and the quality of each recipe on test records, trained with each of the seeds."""
+    jobs = [Training(recipe=one, seed=seed, tested=True) for one in recipes for seed in seeds]
+    outcomes = pieces.outcomes(jobs, "on test records", watch)
+    rows = [outcomes[i : i + len(seeds)] for i in range(0, len(jobs), len(seeds))]
+    return [(float(np.mean([o.metric for o in row])), Quality(tuple(o.test for o in row))) for row in rows]
 
 
 def _members_seed(place: Path | None) -> int:
