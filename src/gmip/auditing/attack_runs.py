@@ -165,21 +165,21 @@ def run_attacks(
             found[attack.name].append(scored)
     if len(errors) == len(found):
         raise next(iter(errors.values()))
-    attacked = [
-        AttackFindings(
-            name=attack.name,
-            title=attack.title,
-            needs=tuple(
-                w for need, w in NEEDS.items() if need in attack.needs or (need == "list" and attack.holds_list)
-            ),
-            found=tuple(found[attack.name]),
-            sees=attack.sees(),
-            knows=_listed_share(run.traces, found[attack.name]) if attack.holds_list else 0.0,
-        )
-        for attack in attacks
-        if attack.name not in errors
-    ]
+    attacked = [_findings(attack, run.traces, found[attack.name]) for attack in attacks if attack.name not in errors]
     return attacked, [LeftOut.of(name, error) for name, error in errors.items()]
+
+
+def _findings(attack: Attack, traces: Sequence[Trace], found: Sequence[Scored]) -> AttackFindings:
+    """What an attack found in each of the traces, and what it needs, sees and knows for that."""
+    holds_list = attack.holds_list
+    return AttackFindings(
+        name=attack.name,
+        title=attack.title,
+        needs=tuple(words for need, words in NEEDS.items() if need in attack.needs or (need == "list" and holds_list)),
+        found=tuple(found),
+        sees=attack.sees(),
+        knows=_listed_share(traces, found) if holds_list else 0.0,
+    )
 
 
 def _listed_share(traces: Sequence[Trace], found: Sequence[Scored]) -> float:
