@@ -117,11 +117,7 @@ def _least_noise(
             argument="clip_norm",
             remedy="set it",
         )
-    given = [r.noise_std for r in runs]
-    # Noise of all phases for a factor of 1: as given, or a noise multiplier of 1 in each.
-    scales = (
-        given if len(runs) > 1 and any(given) else [r.clip_norm / r.batch_size for r in runs if r.clip_norm is not None]
-    )
+    scales = _noise_scales(runs)
 
     def with_noise(log_factor: float) -> list[NoisySGD]:
         return [r.replace(noise_std=math.exp(log_factor) * scale) for r, scale in zip(runs, scales, strict=True)]
@@ -148,6 +144,14 @@ def _least_noise(
             start = _bracketed(excess, start, tolerance)
         reach = 0.1 * tolerance
     return with_noise(_bracketed(excess, start, tolerance, reach))
+
+
+def _noise_scales(runs: list[NoisySGD]) -> list[float]:
+    """The noise of each phase for a factor of 1: as given, or a noise multiplier of 1 in each."""
+    given = [r.noise_std for r in runs]
+    if len(runs) > 1 and any(given):
+        return given
+    return [r.clip_norm / r.batch_size for r in runs if r.clip_norm is not None]
 
 
 def _rough_mu(target: PrivacyTarget) -> float:
