@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import house
+
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 OUTSIDE = (ROOT / "reproduction", ROOT / "benchmarks" / "value")
@@ -166,3 +168,8 @@ def test_the_walks_of_contributing_name_modules_that_exist():
         modules = re.findall(r"`([\w/]+\.py)`", journey)
         assert 1 < len(modules) <= 10
         assert [name for name in modules if not (ROOT / "src" / "gmip" / name).is_file()] == []
+
+
+def test_no_function_is_above_complexity_20():
+    found = [one for part in house.measured(SRC / "gmip").values() for one in part.complexities]
+    assert len(found) > 1000 and [name for complexity, name in found if complexity > 20] == []
