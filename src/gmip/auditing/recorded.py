@@ -71,9 +71,10 @@ def recorded_evidence(
     trace = traces[0]
     runs = trace.runs()
     known = trace.header.provenance
-    trained = None
-    if task_source is not None and known.task == task and trace.header.recipe is not None:
-        trained = TrainingCommand(task=task_source, recipe=trace.header.recipe, fix=known.options.fix)
+    recipe = trace.header.recipe
+    trained = None  # of a tuned recipe, too: the command could not draw the same members
+    if task_source is not None and known.task == task and recipe is not None and known.split_seed is None:
+        trained = TrainingCommand(task=task_source, recipe=recipe, fix=known.options.fix)
 
     def labels(repeat: int, scores: ScoreSet) -> Labels:
         groups = None if group_of is None else group_of(scores.ids)

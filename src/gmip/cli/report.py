@@ -11,7 +11,7 @@ from pydantic import Field
 
 from gmip import _numbers
 from gmip.cli import show
-from gmip.cli.errors import needs_extra
+from gmip.cli.errors import BadRequest, needs_extra
 from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import Printed
 
@@ -55,6 +55,12 @@ def report(asked: ReportSettings) -> None:
     out = asked.out
     if out is None and len(audits) == 1:
         out = str(first if first.is_dir() else first.parent)
+    if len(audits) > 1 and out is not None and Path(out).resolve() in {_folder(path) for path in asked.results}:
+        raise BadRequest(
+            f"{out} holds one of the audits, which the report of several would replace",
+            argument="--out",
+            remedy="name another folder",
+        )
     written = None if out is None else reports.write_report(result, out)
     if asked.as_json:
         show.print_json({"runs": [_facts(run) for run in result.runs]})
@@ -64,6 +70,11 @@ def report(asked: ReportSettings) -> None:
     if written is not None:
         print(f"Report: {written.html}")
         print(f"To share: {written.shared}")
+
+
+def _folder(result: str) -> Path:
+    path = Path(result).resolve()
+    return path if path.is_dir() else path.parent
 
 
 def _leading(run: RunAudit) -> AttackOutcome:
@@ -127,13 +138,20 @@ def _lines(runs: Sequence[RunAudit]) -> list[tuple[str, list[str]]]:
 def _at(
     fpr: str, promised: Sequence[Promise | None], strongest: Sequence[AttackOutcome]
 ) -> list[tuple[str, list[str]]]:
+    from gmip.report.answer_words import measured_at
+
     words = f"members found at {_numbers.rate(fpr)} false alarms"
-    most = [None if one is None else one.tpr_at.get(fpr) for one in promised]
-    measured = [one.tpr_at.get(fpr) for one in strongest]
+    measured = [measured_at(one, fpr) for one in strongest]
     return [
-        (f"{words}, promised at most", [_or("none", one, lambda tpr: _numbers.percent(tpr, "up")) for one in most]),
-        (f"{words}, measured", [_or("unknown", None if one is None else one.value, _nearest) for one in measured]),
+        (f"{words}, promised", [_promised(one, fpr) for one in promised]),
+        (f"{words}, measured", [_or("not measured", None if one is None else one.value, _nearest) for one in measured]),
     ]
+
+
+def _promised(curve: Promise | None, fpr: str) -> str:
+    if curve is None or fpr not in curve.tpr_at:
+        return "none"
+    return f"{'at most' if curve.is_bound else 'about'} {_numbers.percent(curve.tpr_at[fpr], 'up')}"
 
 
 def _or(nothing: str, value: float | None, words: Callable[[float], str]) -> str:
