@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from gmip.auditing.score_audit import audit_scores as audit_scores
     from gmip.auditing.sources.estimator import Estimator as Estimator
     from gmip.auditing.sources.estimator import audit_estimator as audit_estimator
+    from gmip.auditing.sources.task_runs import Recorded as Recorded
+    from gmip.auditing.sources.task_runs import Released as Released
     from gmip.errors import DataUnavailable as DataUnavailable
     from gmip.errors import Diverged as Diverged
     from gmip.errors import FileError as FileError
@@ -72,6 +74,7 @@ _PUBLIC = {
     "gmip.auditing.schema": ("AuditResult",),
     "gmip.auditing.score_audit": ("Scores", "audit_scores"),
     "gmip.auditing.sources.estimator": ("Estimator", "audit_estimator"),
+    "gmip.auditing.sources.task_runs": ("Recorded", "Released"),
     "gmip.errors": (
         *("DataUnavailable", "Diverged", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
         *("UnreachableTarget", "UnsupportedModel"),

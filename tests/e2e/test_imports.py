@@ -104,6 +104,7 @@ def test_all_is_sorted_and_true():
             "ScoreSet",
         ),
         *("audit_estimator", "audit_predictions", "audit_scores", "Estimator", "Predictions", "Scores"),
+        *("Recorded", "Released"),
         *("Attack", "ShadowAttack", "Shadows", "write_report"),
         *({*errors.__all__} - {"TraceMismatch"}),
         "__version__",

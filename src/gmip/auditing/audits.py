@@ -11,6 +11,7 @@ from gmip._progress import Watch, silent
 from gmip._validate import did_you_mean
 from gmip.auditing.schema import AuditResult
 from gmip.auditing.score_audit import Source, Standards, audit_sources
+from gmip.auditing.sources.task_runs import Recorded, Released
 from gmip.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ __all__ = ["audit"]
 
 
 def audit(
-    source: str | Task | Source | Sequence[Source] = "digits",
+    source: str | Task | Source | Recorded | Released | Sequence[Source | Recorded | Released] = "digits",
     *,
     runs: Sequence[str | os.PathLike[str] | Mapping[str, Any]] | None = None,
     attacks: Sequence[str | Mapping[str, Any]] | None = None,
@@ -31,8 +32,9 @@ def audit(
 
     Parameters
     ----------
-    source : a task, its name, or path/to/file.py:make_task; or `gmip.Scores`, `gmip.Predictions` or
-        `gmip.Estimator`, or several of these, which need no task and take the settings of `gmip.audit_scores`.
+    source : `gmip.Recorded` or `gmip.Released`, or several of them, of one task; a task, its name, or
+        path/to/file.py:make_task; or `gmip.Scores`, `gmip.Predictions` or `gmip.Estimator`, or several of these, which
+        need no task and take the settings of `gmip.audit_scores`.
     runs : folders of recorded runs, or mappings with the settings of a run to train (name, recipe, target_mu, ...), or
         with a released `model` (weights, a file or folder), its `members` and `non_members` (files, or rows of the
         task's pool); None trains the task's own recipe.
@@ -55,6 +57,14 @@ def audit(
         )
     from gmip.auditing.run_audits import audit_task
 
+    of_task = _task_runs(source)
+    if of_task:
+        if runs is not None:
+            raise InvalidArgument("are named by the sources already", argument="runs", remedy="leave it out")
+        tasks = [one.task for one in of_task]
+        if any(task != tasks[0] for task in tasks):
+            raise InvalidArgument("are of several tasks", argument="source", remedy="audit those of one task together")
+        source, runs = tasks[0], [one.settings() for one in of_task]
     return audit_task(source, runs=runs, attacks=attacks, watch=watch, **settings)  # type: ignore[arg-type]
 
 
@@ -62,6 +72,19 @@ def _sources(given: Any) -> list[Source]:
     """The sources among what can be audited; none: it is a task."""
     several = list(given) if isinstance(given, (list, tuple)) else [given]
     return several if all(hasattr(one, "evidence") for one in several) else []
+
+
+def _task_runs(given: Any) -> list[Recorded | Released]:
+    """The runs of a task among what can be audited; none: it is the task itself."""
+    several = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not any(isinstance(one, (Recorded, Released)) for one in several):
+        return []
+    wrong = next((one for one in several if not isinstance(one, (Recorded, Released))), None)
+    if wrong is not None:
+        raise InvalidArgument(
+            f"holds a {type(wrong).__name__} beside runs of a task", argument="source", remedy="audit it by itself"
+        )
+    return several
 
 
 def _standards(settings: Mapping[str, Any]) -> Standards:

@@ -337,3 +337,15 @@ def test_non_members_that_are_not_candidates_are_background(bare: tuple[Task, Pa
 
 def test_the_recorder_knows_how_many_an_audit_attacks() -> None:
     assert make_config({}).candidates == CANDIDATES
+
+
+def test_a_recorded_run_is_a_source(task: Task, run: Path) -> None:
+    how = {"attacks": ["loss"], "seed": 3}
+    (one,) = gmip.audit(gmip.Recorded(run, task, name="mine"), **how).runs
+    (same,) = gmip.audit(task, runs=[{"path": str(run), "name": "mine"}], **how).runs
+    assert (one.name, one.verdict, one.answers) == ("mine", same.verdict, same.answers) and one.source == "recorded"
+    both = [gmip.Recorded(run, task), gmip.Scores([1.0, 2.0], [0.0, 0.5])]
+    with pytest.raises(InvalidArgument, match="holds a Scores beside runs of a task"):
+        gmip.audit(both)
+    with pytest.raises(InvalidArgument, match="named by the sources already"):
+        gmip.audit(gmip.Recorded(run, task), runs=[run])
