@@ -163,7 +163,7 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
     leakage = result.leakage[:1].upper() + result.leakage[1:]
     show.print_people(rows, answer, [*result.promise(), *more, leakage])
     print(f"Keep {written} to yourself: its split_seed says who the members are.")
-    print(f"Next: gmip train --recipe {written} --out runs/a    (the picture: {page})")
+    print(f"Next: gmip train --recipe {written} --out runs/tuned    (the picture: {page})")
 
 
 def _plain(value: Any) -> str:
