@@ -37,7 +37,8 @@ def test_a_sound_run_keeps_its_promise(run, tmp_path, sound):
     assert result["title"] == "Audit of 300 canaries"
     found_run = result["runs"][0]
     assert found_run["verdict"]["kind"] != "exposed"
-    assert found_run["promises"][0]["name"] == "Promised (differential privacy, add-or-remove-one)"
+    first = found_run["promises"][0]
+    assert (first["origin"], first["adjacency"]) == ("given", "add-or-remove-one")
     assert 0.2 < found_run["attacks"][0]["mu_lower"] < 3.0  # canaries find much of what there is
     page = (tmp_path / "audit" / "report.html").read_text(encoding="utf-8")
     assert "one record is added or removed" in page

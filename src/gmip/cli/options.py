@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from gmip.cli import parse
-from gmip.cli.errors import option_name
+from gmip.cli.errors import BadRequest, option_name
 from gmip.errors import GmipError
 from gmip.vocabulary import Rate
 
@@ -161,9 +161,15 @@ def _made(settings: type[S], values: Mapping[str, Any]) -> S:
     try:
         return settings.model_validate(dict(values))
     except ValidationError as error:
-        own = error.errors()[0].get("ctx", {}).get("error")
+        first = error.errors()[0]
+        own = first.get("ctx", {}).get("error")
         if isinstance(own, GmipError):  # what does not go together
             raise own from None
+        if first["type"] == "missing":
+            name = str(first["loc"][0])
+            raise BadRequest(
+                f"{_typed(settings)[name].metavar} is missing", remedy=f"add {option_name(name)}"
+            ) from None
         raise
 
 

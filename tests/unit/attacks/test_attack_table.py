@@ -140,12 +140,7 @@ def test_command_prints_json():
 
 
 def test_without_torch_a_sentence():
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        "from gmip.cli.attacks import attacks\n"
-        "from gmip.errors import GmipError\n"
-        "try: attacks(json=False)\n"
-        "except GmipError as error: print(error)"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout == "gmip attacks needs torch, which is not installed: pip install 'gmip[train]'.\n"
+    code = "import sys; sys.modules['torch'] = None\nfrom gmip.cli import main\nsys.exit(main(['attacks']))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr == "gmip attacks needs torch, which is not installed: pip install 'gmip[train]'.\n"

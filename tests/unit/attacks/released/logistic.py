@@ -49,6 +49,9 @@ def gradients(model: LogisticRegression, examples: Examples) -> NDArray[np.float
     return np.concatenate([(errors[:, :, None] * x[:, None]).reshape(len(x), -1), errors], axis=1)
 
 
+PLAIN = {"dataset_size": MEMBERS, "batch_size": MEMBERS, "num_steps": 1, "sampling": "full", "learning_rate": 0.1}
+
+
 def released_trace(task: Task, folder: Path, weight: Any, bias: Any, **recipe: Any) -> Trace:
     """The first records are the members, as many others the non-members."""
     header = Header(
@@ -58,7 +61,7 @@ def released_trace(task: Task, folder: Path, weight: Any, bias: Any, **recipe: A
         batch_size=MEMBERS,
         sampling="full",
         fingerprints=task.fingerprints,
-        recipe=Recipe(dataset_size=MEMBERS, batch_size=MEMBERS, num_steps=1, sampling="full", **recipe),
+        recipe=Recipe(**{**PLAIN, **recipe}),
     )
     ids = np.arange(2 * MEMBERS)
     writer = TraceWriter.create(folder, header, members=ids[:MEMBERS], non_members=ids[MEMBERS:])
