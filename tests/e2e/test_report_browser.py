@@ -446,9 +446,9 @@ def test_copy(opened):
         status = page.locator(".copied").first
         status.filter(has_text=re.compile("Copied|Selected")).wait_for()
         if status.inner_text() == "Copied":
-            assert page.evaluate("navigator.clipboard.readText()").startswith("gmip train --task cifar10")
+            assert page.evaluate("navigator.clipboard.readText()").startswith("gmip audit")
         else:
-            assert page.evaluate("String(getSelection())").startswith("gmip train --task cifar10")
+            assert page.evaluate("String(getSelection())").startswith("gmip audit")
 
 
 def test_what_if_by_keyboard_and_by_mouse(opened, shoot):
