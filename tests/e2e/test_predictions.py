@@ -42,4 +42,4 @@ def test_chosen_attacks_and_columns(run, example: Path, tmp_path: Path) -> None:
     assert run("audit", str(example), "--attacks", "loss", *columns, "--out", str(out)).code == 0
     assert [one.attack for one in read_result(out).runs[0].attacks] == ["loss"]
     refused = assert_one_sentence(run("audit", str(example), "--attacks", "glir", "--out", str(out)))
-    assert "pass one of 'lira', 'rmia', 'loss'" in refused
+    assert "pass one of 'loss', 'lira', 'rmia'" in refused
