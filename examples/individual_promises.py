@@ -23,8 +23,8 @@ RUNS = [
 
 def main(folder: str) -> None:
     audited = run_audit(make_config({"task": "digits", "runs": RUNS, "attacks": ["glir"], "seed": 1, "out": folder}))
-    written = write_report(audited.result, folder, candidates=audited.candidates)
-    for run in audited.result.runs:
+    written = write_report(audited, folder, candidates=audited.candidates)
+    for run in audited.runs:
         own = {one.id: one.own_mu for one in audited.candidates[run.name] if one.own_mu is not None}
         print(f"{run.name}: {sentences.individual(run)}")
         print("Least protected:", ", ".join(f"{id} ({own[id]:.2f})" for id in sorted(own, key=own.get)[:-4:-1]))
