@@ -94,6 +94,7 @@ def _facts(run: RunAudit) -> dict[str, Any]:
         "test_accuracy": run.facts.test_accuracy,
         "promised_mu": run.promises[0].mu if run.promises else None,
         "promised_tpr_at": run.promises[0].tpr_at if run.promises else {},
+        "promised_kind": run.promises[0].kind if run.promises else None,
         "attack": strongest.attack,
         "auc": strongest.auc.model_dump(),
         "tpr_at": {fpr: found.model_dump() for fpr, found in strongest.tpr_at.items()},
