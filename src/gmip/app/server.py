@@ -25,7 +25,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gmip._html import theme
-from gmip.app.audits import audits_page, find_audits, read_report
+from gmip.app.audit_list import audits_page, find_audits, read_report
 from gmip.app.calculator import calculator_page
 from gmip.errors import InvalidArgument
 from gmip.report.html import script_digest

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gmip.app.audits import find_audits
+from gmip.app.audit_list import find_audits
 from gmip.app.server import make_app
 from gmip.report import write_report
 from tests.unit.report import sample

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from gmip.app.audits import audits_page, find_audits, read_report
+from gmip.app.audit_list import audits_page, find_audits, read_report
 from gmip.app.calculator import PRESETS, Question
 from gmip.report import write_report
 from tests.unit.report import sample
