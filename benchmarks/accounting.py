@@ -433,6 +433,44 @@ def shuffled(quick: bool) -> list[Row]:
     return rows
 
 
+# -- other risks ------------------------------------------------------------------------------------------------------
+
+
+def other_risks(quick: bool) -> list[Row]:
+    """How often a secret is guessed, given a blind guess: riskcal's curve covers both directions, gmip's the one that
+    counts."""
+    from riskcal.dpsgd import get_beta_for_dpsgd
+
+    rows = []
+    for dataset, batch, steps in PROBLEMS[: 2 if quick else None]:
+        run = poisson_run(dataset, batch, steps, 1.0)
+        for baseline in (0.001, 0.1, 0.5):
+            times, found = race(
+                {
+                    "gmip": lambda run=run, b=baseline: account(run, notion="gdp").risk(b),
+                    "gmip_both": lambda run=run, b=baseline: account(run, notion="gdp").tpr_at(b),
+                    "riskcal": lambda run=run, b=baseline: (
+                        1.0 - float(get_beta_for_dpsgd(1.0, run.sample_rate, run.num_steps, b))
+                    ),
+                },
+                3,
+                budget=10.0,
+            )
+            rows.append(
+                {
+                    "rate": run.sample_rate,
+                    "steps": steps,
+                    "baseline": baseline,
+                    **found,
+                    "difference": found["gmip_both"] / found["riskcal"] - 1.0,
+                    "gmip_seconds": times["gmip"],
+                    "riskcal_seconds": times["riskcal"],
+                    "times_faster": times["riskcal"] / times["gmip"],
+                }
+            )
+    return rows
+
+
 # -- showing ----------------------------------------------------------------------------------------------------------
 
 
@@ -520,7 +558,7 @@ def show(results: Row) -> None:
     )
 
     table(
-        "5. gmip account from start to end, against import numpy, scipy.special (aim: at most 2)",
+        "6. gmip account from start to end, against import numpy, scipy.special (aim: at most 2)",
         {
             "command": "command|s",
             "cpu_seconds": "CPU s|.3f",
@@ -529,6 +567,22 @@ def show(results: Row) -> None:
             "wall_ratio": "wall ratio|.2f",
         },
         results["command_line"],
+    )
+    table(
+        "7. A secret guessed, given the blind guess: noise multiplier 1, Poisson batches (aim: riskcal's, or less)",
+        {
+            "rate": "rate|.4g",
+            "steps": "steps|d",
+            "baseline": "blind|g",
+            "gmip": "gmip|.5f",
+            "gmip_both": "both directions|.5f",
+            "riskcal": "riskcal|.5f",
+            "difference": "both/riskcal-1|+.1e",
+            "gmip_seconds": "gmip s|.3f",
+            "riskcal_seconds": "riskcal s|.3f",
+            "times_faster": "times faster|.0f",
+        },
+        results["other_risks"],
     )
 
 
@@ -539,7 +593,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         report(
-            [partial(part, options.quick) for part in (calibration, composition, chi_squared, memory, command_line)],
+            [
+                partial(part, options.quick)
+                for part in (calibration, composition, chi_squared, memory, command_line, shuffled, other_risks)
+            ],
             show,
             packages=("numpy", "scipy", "riskcal", "dp-accounting", "prv-accountant", "mpmath"),
             setting={"BLAS threads": os.environ.get(BLAS_THREADS[0])},

@@ -246,6 +246,8 @@ def test_account_json(answer):
         "auc": curve.auc(),
         "epsilon": None,
         "delta": None,
+        "baseline": None,
+        "risk": None,
         "gdp_mu": None,
         "gdp_equivalent_mu": None,
         "gdp": None,
@@ -256,7 +258,7 @@ def test_account_json(answer):
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson", "shuffled"])
 def test_account_says_epsilon_and_its_neighbours(answer, run, sampling):
-    noise = ["--clip", "500", "--noise-std", "2.5", "--sampling", sampling, "--delta", "1e-6"]
+    noise = ["--clip", "500", "--noise-std", "2.5", "--sampling", sampling, "--delta", "1e-6", "--risk", "0.1"]
     got, out = answer("account", *RUN, *noise), run("account", *RUN, *noise).out
     described = CLIPPED.replace(noise_std=2.5, sampling=sampling)
     curve, gdp = gmip.account(described), gmip.account(described, notion="gdp")
@@ -266,8 +268,11 @@ def test_account_says_epsilon_and_its_neighbours(answer, run, sampling):
         "equivalent_mu": gdp.equivalent_mu(),
         "epsilon": gdp.epsilon(1e-6),
         "delta": 1e-6,
+        "risk": gdp.risk(0.1),
         **claimed(gdp),
     }
+    assert (got["baseline"], got["risk"]) == (0.1, curve.risk(0.1))
+    assert "a member's secret guessed, 10% without the member" in out and "the secret guessed, by differential" in out
     assert (got["gdp_mu"], got["gdp_equivalent_mu"]) == (gdp.gdp_mu, gdp.equivalent_mu())
     assert got["gdp_mu"] > got["gdp_equivalent_mu"]
     most = "at most" if gdp.kind == "bound" else "about"

@@ -247,7 +247,10 @@ def _gdp(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff:
         steps = [(_gdp_step(r).subsample(r.sample_rate).symmetrise(), r.num_steps) for r in runs]
         return compose(steps)
     # "Add" and "remove" are two one-sided tests; the composed one and its mirror image cover both.
-    return _exact(runs, _gdp_step).symmetrise()
+    one = _exact(runs, _gdp_step)
+    both = one.symmetrise()
+    both._added = one
+    return both
 
 
 def participations(run: NoisySGD) -> int:

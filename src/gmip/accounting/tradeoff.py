@@ -47,6 +47,9 @@ class TradeOff(ABC):
     #: A mu with f >= g_mu at every false-positive rate, where one is known: what "mu-GDP" means. Not the smallest.
     gdp_mu: float | None = None
 
+    #: Of a curve that covers both directions, the one in which false positives belong to the run without the record.
+    _added: TradeOff | None = None
+
     @property
     def kind(self) -> Kind:
         """ "bound" or "forecast": see `Claim`."""
@@ -191,6 +194,28 @@ class TradeOff(ABC):
         fnr = np.exp(self._log_fnr(ndtr(scores)))
         density = np.exp(-0.5 * scores**2) / math.sqrt(2.0 * math.pi)
         return float(1.0 - np.trapezoid(fnr * density, scores))
+
+    @overload
+    def risk(self, baseline: float) -> float: ...
+    @overload
+    def risk(self, baseline: Sequence[float] | Array) -> Array: ...
+    def risk(self, baseline: ArrayLike) -> float | Array:
+        """The largest chance to learn a secret of a member: an attribute, who somebody is, what a record looks like.
+
+        baseline : the chance of the same attacker against a model that was trained without that member. If nothing
+            else that the model saw tells the secret, it is that of the best blind guess, such as 1/10 for one of ten
+            equally likely values.
+
+        Guarantees
+        ----------
+        "The attacker is right" is a membership test, with `baseline` as its false-positive rate, so the chance is at
+        most 1 - f(baseline), whatever the secret, its prior and the attack (docs/theory/risks.md). It holds for the
+        records and attackers of `for_whom`: on average over random records if the curve is about one. A secret of two
+        values has a tighter answer where the neighbours are "replace-one": `bayes_accuracy` at its prior.
+        """
+        values = check.probability_array("baseline", baseline)
+        curve = self if self._added is None else self._added
+        return _like(baseline, np.clip(-np.expm1(curve._log_fnr(values)), 0.0, 1.0))
 
     def bayes_accuracy(self, prior: float = 0.5) -> float:
         """Share of right answers of the best attacker when a candidate is a member with probability `prior`."""

@@ -14,7 +14,7 @@ from gmip.accounting.account import mu_per_step
 from gmip.accounting.claims import ADJACENCY, at_most, found
 from gmip.accounting.tradeoff import TradeOff
 from gmip.cli import parse, show
-from gmip.cli.options import Delta, Option, from_settings
+from gmip.cli.options import Delta, Option, Probability, from_settings
 from gmip.cli.shared_settings import ACCOUNTING, Explained, RunSettings, WhoseSettings, as_understood, slow_because
 from gmip.vocabulary import NoisySGD
 
@@ -39,6 +39,14 @@ class AccountSettings(Explained, WhoseSettings, RunSettings):
         Option("D", ACCOUNTING),
         Field(description="Also compute epsilon at this delta, between 0 and 1."),
     ] = None
+    risk: Annotated[
+        Probability | None,
+        Option("RATE", ACCOUNTING),
+        Field(
+            description="Also compute how often a secret of a member (an attribute, who it is) is guessed, given how "
+            "often it is without that member, such as 0.1 for one of ten equally likely values."
+        ),
+    ] = None
 
 
 @from_settings(AccountSettings)
@@ -54,9 +62,11 @@ def account(asked: AccountSettings) -> None:
     susceptibility given, the largest of all phases; null for a random
     record), mu (equivalent mu over the FPRs of mu_fpr_range), tpr_at_fpr
     (share of members found, by false-alarm rate as typed), tpr_error (how
-    much of a TPR is rounding), advantage, auc, epsilon and delta; gdp_mu
-    (mu of Gaussian differential privacy, at every FPR; null without noise)
-    and gdp (differential privacy of the same run, with its adjacency).
+    much of a TPR is rounding), advantage, auc, epsilon and delta; baseline
+    (as asked with --risk) and risk (largest chance to guess the secret);
+    gdp_mu (mu of Gaussian differential privacy, at every FPR; null without
+    noise) and gdp (differential privacy of the same run, with its
+    adjacency).
     """
     runs, record, known = asked.runs(), asked.susceptibility, asked.attacker_knows
     rates = asked.fprs or {text: float(text) for text in ("0.001", "0.01", "0.1")}
@@ -80,9 +90,11 @@ def account(asked: AccountSettings) -> None:
         "auc": curve.auc(),
         "epsilon": None if asked.delta is None else curve.epsilon(asked.delta),
         "delta": asked.delta,
+        "baseline": asked.risk,
+        "risk": None if asked.risk is None else curve.risk(asked.risk),
         "gdp_mu": None if gdp is None else gdp.gdp_mu,
         "gdp_equivalent_mu": None if gdp is None else gdp.equivalent_mu(),
-        "gdp": None if gdp is None else _gdp_as_json(gdp, asked.delta),
+        "gdp": None if gdp is None else _gdp_as_json(gdp, asked),
         **show.claim_as_json(curve),
     }
     if asked.as_json:
@@ -102,12 +114,13 @@ def _differential_privacy(runs: Sequence[NoisySGD]) -> TradeOff | None:
     return account_run(runs, notion="gdp")
 
 
-def _gdp_as_json(curve: TradeOff, delta: float | None) -> dict[str, Any]:
+def _gdp_as_json(curve: TradeOff, asked: AccountSettings) -> dict[str, Any]:
     return {
         "mu": curve.gdp_mu,
         "equivalent_mu": curve.equivalent_mu(),
-        "epsilon": None if delta is None else curve.epsilon(delta),
-        "delta": delta,
+        "epsilon": None if asked.delta is None else curve.epsilon(asked.delta),
+        "delta": asked.delta,
+        "risk": None if asked.risk is None else curve.risk(asked.risk),
         **show.claim_as_json(curve),
     }
 
@@ -115,7 +128,7 @@ def _gdp_as_json(curve: TradeOff, delta: float | None) -> dict[str, Any]:
 def _rows(
     answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None, runs: Sequence[NoisySGD]
 ) -> list[tuple[str, str]]:
-    most, delta = at_most(curve), answer["delta"]
+    most, delta, baseline = at_most(curve), answer["delta"], answer["baseline"]
     rows = [
         (f"members found at {_numbers.rate(text)} false alarms, {most}", _numbers.percent(tpr, "up"))
         for text, tpr in answer["tpr_at_fpr"].items()
@@ -129,6 +142,9 @@ def _rows(
         rows.append(("mu of one step", _numbers.number(answer["mu_step"], "up")))
     if delta is not None:
         rows.append((f"epsilon at delta = {delta:g}, {most}", _numbers.number(answer["epsilon"], "up")))
+    if baseline is not None:
+        secret = f"a member's secret guessed, {_numbers.rate(baseline)} without the member"
+        rows.append((f"{secret}, {most}", _numbers.percent(answer["risk"], "up")))
     if gdp is None:
         noisy = all(run.noise_std > 0.0 for run in runs)
         rows.append(("differential privacy", "none for phases of different kinds" if noisy else "none without noise"))
@@ -139,4 +155,7 @@ def _rows(
     if delta is not None:
         name = f"epsilon of differential privacy ({gdp.claim.adjacency}), {at_most(gdp)}"
         rows.append((name, _numbers.number(gdp.epsilon(delta), "up")))
+    if baseline is not None:
+        name = f"the secret guessed, by differential privacy ({gdp.claim.adjacency}), {at_most(gdp)}"
+        rows.append((name, _numbers.percent(gdp.risk(baseline), "up")))
     return rows
