@@ -14,8 +14,8 @@ the same scores, means over the seeds:
     eps, 1 run    guesses, analysed by (epsilon, delta) (Steinke, Nasr and Jagielski 2023, Theorem 5.2)
     Gaussian fit  epsilon of the two groups' fitted means (Andrew et al. 2023): an estimate, no bound
 
-"accused": in how many of the runs the audit refutes the trade-off curve that was promised (dp-accounting's). "records"
-is the rank bound of 400 mislabelled records as canaries, scored by the final model's loss.
+"accused": in how many of the runs the audit refutes the trade-off curve of the declared noise (dp-accounting's).
+"records" is the rank bound of 400 mislabelled records as canaries, scored by the final model's loss.
 """
 
 from __future__ import annotations
@@ -118,14 +118,14 @@ def sound(task: Task, count: int, canaries: int) -> None:
 
 
 def run(task: Task, epsilon: float, share: float, count: int, seed: int) -> Row:
-    promised = multiplier(epsilon)
-    noise = share * promised
+    claimed = multiplier(epsilon)
+    noise = share * claimed
     recipe = dp_sgd(task, noise)
     canaries = DirectionCanaries(count, seed=1000 + seed)
     trained = train(task, recipe, seed=seed, canaries=canaries)
     scores, inside = canaries.scores, canaries.inside
     groups = RunScores(scores[inside], scores[~inside])
-    curve = PiecewiseLinear.from_dp_accounting(losses(promised))
+    curve = PiecewiseLinear.from_dp_accounting(losses(claimed))
     spread = math.sqrt((scores[inside].var() + scores[~inside].var()) / 2)
     row: Row = {
         "multiplier": noise,
@@ -163,7 +163,7 @@ def main() -> None:
         runs = [run(task, epsilon, share, options.canaries, seed) for seed in range(options.seeds)]
         rows.append({"setting": name} | {key: mean(float(one[key]) for one in runs) for key in runs[0]})
         rows[-1]["accused"] = f"{sum(one['accused'] for one in runs):.0f} of {len(runs)}"
-    columns = {"setting": "promised|s", "multiplier": "noise|.2f", "accuracy": "accuracy|.3f", "here": "here|.2f"}
+    columns = {"setting": "declared|s", "multiplier": "noise|.2f", "accuracy": "accuracy|.3f", "here": "here|.2f"}
     columns |= {"no_shape": "no shape|.2f", "one_run": "f-DP, 1 run|.2f", "steinke": "eps, 1 run|.2f"}
     columns |= {"andrew": "Gaussian fit|.2f", "accused": "accused|s", "records": "records|.2f"}
     table(f"Lower bounds on epsilon at 95%, {options.canaries} canaries, {options.seeds} seeds", columns, rows)

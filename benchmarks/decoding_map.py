@@ -7,7 +7,7 @@ Simulated runs on Gaussian gradients of norm 1 that change from step to step, N 
 A batch of n is decoded as far as the n candidates that the attack thinks most likely to be in it were in it, beyond
 chance; and members are found at a 1% false-alarm rate. `numbers` is d / (2 n L) and `signal` 1 / (2 s^2 L), with
 L = max(log(N/n), 1) and s the noise multiplier: what `gmip account` goes by. The panel "noise" also compares with the
-promises: differential privacy, and `account(attacker_knows=q)`.
+guarantees: differential privacy, and `account(attacker_knows=q)`.
 """
 
 from __future__ import annotations
@@ -149,16 +149,15 @@ def measure(cell: Cell, seeds: int) -> Row:
         listed, private = account(run, attacker_knows=cell["share"]), account(run, notion="gdp")
         worst = -math.inf
         for fpr in FPRS:
-            promised = min(float(listed.tpr_at(fpr)), float(private.tpr_at(fpr)))
-            row[f"promised_{fpr:g}"] = float(listed.tpr_at(fpr))
+            claimed = min(float(listed.tpr_at(fpr)), float(private.tpr_at(fpr)))
+            row[f"listed_{fpr:g}"] = float(listed.tpr_at(fpr))
             row[f"gdp_{fpr:g}"] = float(private.tpr_at(fpr))
-            # Of the rate itself, and of the threshold, which moves it along the promised curve.
+            # Of the rate itself, and of the threshold, which moves it along the guaranteed curve.
             slope = (float(listed.tpr_at(min(1.0, 1.2 * fpr))) - float(listed.tpr_at(0.8 * fpr))) / (0.4 * fpr)
             error = math.sqrt(
-                max(promised * (1.0 - promised), 1.0 / len(ours)) / len(ours)
-                + slope**2 * fpr * (1.0 - fpr) / len(theirs)
+                max(claimed * (1.0 - claimed), 1.0 / len(ours)) / len(ours) + slope**2 * fpr * (1.0 - fpr) / len(theirs)
             )
-            worst = max(worst, (row[f"tpr_{fpr:g}"] - promised) / error)
+            worst = max(worst, (row[f"tpr_{fpr:g}"] - claimed) / error)
         row["excess"] = worst
     return row
 
@@ -218,7 +217,9 @@ def main() -> None:
     table("Where decoding works", columns, rows)
     beyond = [row["excess"] for row in rows if isinstance(row.get("excess"), (int, float))]
     if beyond:
-        print(f"Noisy runs: largest excess over the promises {max(beyond):.2f} standard errors, of {len(beyond)} cells")
+        print(
+            f"Noisy runs: largest excess over the guarantees {max(beyond):.2f} standard errors, of {len(beyond)} cells"
+        )
 
 
 def _filled(rows: list[Row]) -> list[Row]:

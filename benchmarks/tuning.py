@@ -108,7 +108,7 @@ def run_searches(name: str, folder: Path) -> None:
 
 
 def keep(folder: Path, name: str, task: Task, recipe: Recipe, params: int, **cost: int) -> None:
-    """Accuracy on test records of models of other members, and what the recipe promises, recomputed."""
+    """Accuracy on test records of models of other members, and the exposure of the recipe, recomputed."""
     curve = account(
         NoisySGD(
             dataset_size=recipe.dataset_size,
@@ -154,7 +154,7 @@ def show(folder: Path) -> None:
         "gap": "grid - search|+.1f",
         "error": "standard error|.1f",
         "trainings": "trainings / grid's|.3f",
-        "tpr": "promised TPR at 1%, target 5%|.6f",
+        "tpr": "TPR at 1%, target 5%|.6f",
     }
     table("Accuracy on test records, five fresh splits of members each", columns, rows)
     for task in sorted({row["task"].rpartition("-")[0] for row in rows}):

@@ -3,8 +3,8 @@
     python benchmarks/verdicts.py [--audits 200] [--truth "no leak"]
 
 Scores are Gaussian with a known mu; the target is 5% of the members at 1% false alarms (mu = 0.68). Prints a Markdown
-table: of how many audits the leak badge, the target badge and the test of the promise said what, and below it the
-rates of errors: a leak where there is none, a target missed that is kept, a promise refuted that holds.
+table: of how many audits the leak badge, the target badge and the test of the claim said what, and below it the
+rates of errors: a leak where there is none, a target missed that is kept, a claim refuted that holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import Counter
 import numpy as np
 
 from gmip.accounting.families import Gaussian
-from gmip.auditing.curves import promise
+from gmip.auditing.curves import claimed_curve
 from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.schema import AttackerAnswer, Verdict
 from gmip.auditing.verdict import attacker_answers, tpr_lower_bounds, verdict
@@ -28,7 +28,7 @@ TRUTHS = {  # mu
     "leak at the target": 0.68,
     "leak above it": 1.3,
 }
-PROMISES = {
+CLAIMS = {
     "useful bound (mu 0.5)": (0.5, "bound"),
     "vacuous bound (mu 4)": (4.0, "bound"),
     "forecast (mu 0.5)": (0.5, "forecast"),
@@ -36,11 +36,11 @@ PROMISES = {
 SIZES = (50, 1000)
 
 
-def audit(mu: float, size: int, promised: tuple[float, str], sound: bool, seed: int) -> tuple[AttackerAnswer, Verdict]:
+def audit(mu: float, size: int, claimed: tuple[float, str], sound: bool, seed: int) -> tuple[AttackerAnswer, Verdict]:
     rng = np.random.default_rng(seed)
     runs = [RunScores(rng.normal(mu, 1.0, size), rng.normal(0.0, 1.0, size))]
-    curve = Gaussian(promised[0])
-    curve.claim = Claim(promised[1], "somebody")  # type: ignore[arg-type]
+    curve = Gaussian(claimed[0])
+    curve.claim = Claim(claimed[1], "somebody")  # type: ignore[arg-type]
     outcome = attack_outcome(
         attack="attack",
         title="attack",
@@ -58,7 +58,7 @@ def audit(mu: float, size: int, promised: tuple[float, str], sound: bool, seed: 
     )
     (answer,) = attacker_answers(
         [outcome],
-        (promise("claimed", "Promised", curve, standing="approximation", fprs=(0.01, 0.1)),),
+        (claimed_curve("claimed", curve, standing="approximation", fprs=(0.01, 0.1)),),
         goal=Rate(0.05, 0.01),
         lower=tpr_lower_bounds({"attack": runs}, fpr=0.01, confidence=0.95, seed=0),
         confidence=0.95,
@@ -74,25 +74,25 @@ def main() -> None:
     parser.add_argument("--truth", choices=TRUTHS, action="append", help="only these rows; repeat for more")
     given = parser.parse_args()
     audits = given.audits
-    print("| truth | records of each kind | promise | leak badge | target badge | promise test |")
+    print("| truth | records of each kind | claim | leak badge | target badge | claim test |")
     print("|---|---|---|---|---|---|")
-    wrong = {"a leak where there is none": [0, 0], "a kept target missed": [0, 0], "a true promise refuted": [0, 0]}
-    rows = [(truth, size, name, True) for truth in TRUTHS for size in SIZES for name in PROMISES]
+    wrong = {"a leak where there is none": [0, 0], "a kept target missed": [0, 0], "a true claim refuted": [0, 0]}
+    rows = [(truth, size, name, True) for truth in TRUTHS for size in SIZES for name in CLAIMS]
     rows += [(truth, 1000, "useful bound (mu 0.5)", False) for truth in ("no leak", "leak above it")]
     rows = [row for row in rows if not given.truth or row[0] in given.truth]
     for truth, size, name, sound in rows:
-        found = [audit(TRUTHS[truth], size, PROMISES[name], sound, seed) for seed in range(audits)]
+        found = [audit(TRUTHS[truth], size, CLAIMS[name], sound, seed) for seed in range(audits)]
         said = {
             "leak": Counter(answer.leak for answer, _ in found),
             "target": Counter(answer.target for answer, _ in found),
-            "promise": Counter(judged.kind for _, judged in found),
+            "claim": Counter(judged.kind for _, judged in found),
         }
         words = [", ".join(f"{what} {100 * n / audits:.0f}%" for what, n in c.most_common()) for c in said.values()]
         mu = TRUTHS[truth]
         for error, applies, count in (
             ("a leak where there is none", mu == 0.0, said["leak"]["leak"]),
             ("a kept target missed", mu <= TRUTHS["leak at the target"], said["target"]["missed"]),
-            ("a true promise refuted", mu <= PROMISES[name][0], said["promise"]["exposed"]),
+            ("a true claim refuted", mu <= CLAIMS[name][0], said["claim"]["exposed"]),
         ):
             if applies and name == "useful bound (mu 0.5)" and sound:  # the others are the same audits again
                 wrong[error][0] += count

@@ -4,7 +4,7 @@
 
 A model is trained by DP-SGD, written out in plain torch: clip, add noise, average. Once it is sound; once the noise is
 forgotten in one line. 500 canaries take part in both, each by a fair coin. The audit compares what they reveal with
-what was promised, (epsilon, delta) = (4, 1e-5), and says so in a sentence.
+what was claimed, (epsilon, delta) = (4, 1e-5), and says so in a sentence.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
         canaries = DirectionCanaries(500, seed=1)
         train(canaries, forget_noise=forget_noise)
         run = canaries.audit(claim=(EPSILON, DELTA)).runs[0]
-        print("Noise forgotten:" if forget_noise else "As promised:")
+        print("Noise forgotten:" if forget_noise else "With the noise:")
         print(f"  {verdict_words.headline(run)}")
         print(f"  mu at least {run.attacks[0].mu_lower:.2f}")
 

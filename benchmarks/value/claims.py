@@ -159,17 +159,17 @@ def _saved(rows: Sequence[Row]) -> Claim:
 
 
 def _quiet(rows: Sequence[Row]) -> Claim:
-    promised = {
-        (task, size): select(rows, task, size, "none", None)[0]["promised_tpr"]
+    exposures = {
+        (task, size): select(rows, task, size, "none", None)[0]["exposure"]
         for task, sizes in places(rows).items()
         for size in sizes
     }
-    kept = [f"{TITLES[task]}, N = {size:,}" for (task, size), tpr in promised.items() if tpr <= MIDDLE]
+    kept = [f"{TITLES[task]}, N = {size:,}" for (task, size), tpr in exposures.items() if tpr <= MIDDLE]
     return Claim(
-        what="What the best recipe without noise promises to a typical record, at 1% false alarms",
+        what="Exposure of a typical record with the best recipe without noise, at 1% false alarms (forecast)",
         published="no noise is needed at large N",
-        measured=f"{100 * min(promised.values()):.2g}% to {100 * max(promised.values()):.3g}% found; at most 5% in "
-        f"{len(kept)} of {len(promised)} places ({'; '.join(kept) or 'none'})",
+        measured=f"{100 * min(exposures.values()):.2g}% to {100 * max(exposures.values()):.3g}% found; at most 5% in "
+        f"{len(kept)} of {len(exposures)} places ({'; '.join(kept) or 'none'})",
         agrees="yes" if kept else "differs",
         words="" if kept else "The most accurate recipe takes many steps.",
     )
@@ -215,7 +215,7 @@ def _poisson(rows: Sequence[Row]) -> Claim | None:
         measured=f"up to {best.words}; median {float(np.median([gain.mean for gain in mine])):+.2f} points over "
         f"{len(mine)} settings",
         agrees="yes" if best.mean > 0.0 else "differs",
-        words="The promises differ: that nobody can tell whether a record was there, or which of two it was.",
+        words="The guarantees differ: that nobody can tell whether a record was there, or which of two it was.",
     )
 
 

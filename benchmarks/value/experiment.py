@@ -152,7 +152,7 @@ def _row(cell: Place, arm: str, target: float | None, recipe: Recipe, params: in
         "clip_norm": recipe.clip_norm,
         "learning_rate": _short(recipe.learning_rate),
         "noise_multiplier": _short(multiplier(recipe)),
-        "promised_tpr": _short(exposure(recipe, params, privacy)),
+        "exposure": _short(exposure(recipe, params, privacy)),
         "typical_multiplier": None,
         "expected_accuracy": None,
         "seen_members": None,
@@ -294,8 +294,8 @@ def table(rows: Sequence[Row]) -> Table:
                         continue
                     values = 100.0 * np.array([row["test_accuracy"] for row in mine])
                     noise = f"s = {mine[0]['noise_multiplier']:.2f}"
-                    promised = f"promises {100 * mine[0]['promised_tpr']:.2g}%"
-                    details = (f"± {error_of(values):.2f}", promised if arm == "none" else noise)
+                    claimed = f"exposure {100 * mine[0]['exposure']:.2g}%"
+                    details = (f"± {error_of(values):.2f}", claimed if arm == "none" else noise)
                     cells.append(TableCell(f"{values.mean():.2f}%", details))
                 body.append(tuple(cells))
     columns = ("Data set", "N", "Target", *arms)
@@ -309,7 +309,7 @@ EXPERIMENT: Final = Experiment(
     title=TITLE,
     paper="Not in the paper",
     claim=(
-        "Data randomness saves noise. Here every promise gets its own best recipe (clipping norm, learning rate, "
+        "Data randomness saves noise. Here every guarantee gets its own best recipe (clipping norm, learning rate, "
         "batches, number of steps and of features), and the question is how much accuracy is left to gain."
     ),
     quick="3 of the 15 settings, 1 of the 3 targets, 3 seeds and a small grid.",

@@ -243,7 +243,7 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             measured=f"largest distance in TPR from Corollary 5.1: {told('n', 0)}; from Theorem 5.1 over the measured "
             f"susceptibilities: {told('n', 1)}",
             agrees="yes" if falls("n") and gaps["n", 5][0] > 2.0 * gaps["n", 100][0] else "no",
-            words="At n = 5 the corollary, a Gaussian curve in place of a chi-squared one, promises too much: the "
+            words="At n = 5 the corollary, a Gaussian curve in place of a chi-squared one, is too optimistic: the "
             "attack is above it. Theorem 5.1 itself follows the attack there too."
             if gaps["n", 5][1] < 0.5 * gaps["n", 5][0]
             else "",

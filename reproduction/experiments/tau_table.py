@@ -174,7 +174,7 @@ def _optimism(rows: Sequence[Row]) -> Claim:
         f"noise than needed at {sum(ratio < 0.995 for ratio, _ in excess)}",
         agrees="differs" if broken else "yes",
         words="The central limit theorem is no bound: exact composition (the μ that holds at every FPR from 1e-5) "
-        "shows where it promises too much, and where too little."
+        "shows where it is too optimistic, and where too strict."
         if broken
         else "",
     )

@@ -1,6 +1,6 @@
 """Numbers for people, in one format wherever they are shown: report, command line, notebooks, messages.
 
-Every call says how it rounds: "up" for what holds at most (a promise, the noise to add), "down" for what holds at least
+Every call says how it rounds: "up" for what holds at most (a bound, the noise to add), "down" for what holds at least
 (a measured lower bound, a budget), "nearest" for a plain measurement. Three significant digits unless the caller needs
 more; trailing zeros are dropped.
 """

@@ -33,7 +33,7 @@ __all__ = [
     "swatch",
 ]
 
-Role = Literal["attack", "promise", "expectation", "chance"]
+Role = Literal["attack", "claim", "expectation", "chance"]
 Array = NDArray[np.float64]
 
 WIDTH, HEIGHT = 520, 440
@@ -80,12 +80,13 @@ class Series:
 
     Attributes
     ----------
-    role : a measured attack (a step function), a promise (read as an upper bound), an expectation, or guessing.
+    role : a measured attack (a step function), a claim (guarantee or forecast, read as an upper bound), an
+        expectation, or guessing.
     look : names of its colour and dash.
     fpr, tpr : shape (n,), from 0 to 1, the FPRs increasing, the TPRs not decreasing.
     start : the lowest FPR other than 0 at which the curve says something: one false alarm among the non-members.
     band : rows FPR, lower and upper end, shape (3, m), or None.
-    forecast : of a promise: it is no bound, an attacker can do better.
+    forecast : whether a claim is no bound, so that an attacker can do better.
     """
 
     name: str
@@ -104,7 +105,7 @@ class Series:
         x = np.asarray(rates, dtype=np.float64)
         if self.role == "attack":
             return np.where(x < self.start * (1 - 1.0e-9), np.nan, read_steps(self.fpr, self.tpr, x))
-        return read_bound(self.fpr, self.tpr, x) if self.role == "promise" else np.interp(x, self.fpr, self.tpr)
+        return read_bound(self.fpr, self.tpr, x) if self.role == "claim" else np.interp(x, self.fpr, self.tpr)
 
     def at(self, rate: float) -> float | None:
         found = float(self.read(rate))
@@ -113,11 +114,11 @@ class Series:
     @property
     def prefix(self) -> str:
         """What stands before a number of this curve."""
-        return {"promise": "about " if self.forecast else "at most ", "expectation": "about "}.get(self.role, "")
+        return {"claim": "about " if self.forecast else "at most ", "expectation": "about "}.get(self.role, "")
 
     def percent(self, tpr: float) -> str:
-        """A TPR of this curve for people: promises are rounded up."""
-        return _numbers.percent(tpr, "up" if self.role == "promise" else "nearest")
+        """A TPR of this curve for people: claims are rounded up."""
+        return _numbers.percent(tpr, "up" if self.role == "claim" else "nearest")
 
     def text(self, tpr: float | None) -> str:
         return "not measured" if tpr is None else f"{self.prefix}{self.percent(tpr)}"

@@ -275,7 +275,7 @@ class TradeOffContract:
             mu = curve.equivalent_mu(fpr_range)
             rates = ndtr(
                 np.linspace(float(ndtri(fpr_range[0])), float(ndtri(fpr_range[1])), 257)
-            )  # the rates that the docstring promises
+            )  # the rates that the docstring names
             log_fnr = curve.log_fnr(rates)
             assert np.all(np.exp(log_fnr) >= Gaussian(mu).fnr_at(rates) - CLOSE)
             if mu == math.inf:

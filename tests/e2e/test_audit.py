@@ -134,7 +134,7 @@ def test_report_again(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_compare(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert gmip("report", audited, audited / "result.json", "--out", tmp_path / "both") == 0
     said = capsys.readouterr().out
-    assert "a (2)" in said and "promised" in said
+    assert "a (2)" in said and "claimed" in said
     assert [one.name for one in read_result(tmp_path / "both").runs] == ["a", "a (2)"]
     assert gmip("report", audited, audited, "--out", audited) == 2  # it would replace one of them
     assert "name another folder" in capsys.readouterr().err

@@ -66,8 +66,8 @@ def test_no_leak_is_consistent_and_near_chance(tmp_path: Path) -> None:
     for one in run.attacks:
         assert abs(one.auc.value - 0.5) < 0.05, one.attack
         assert one.auc.lower < 0.52
-    assert run.promises[0].mu is not None
-    assert run.promises[0].mu < 0.15
+    assert run.claims[0].mu is not None
+    assert run.claims[0].mu < 0.15
     assert outcome(run, "seed").auc.value == 0.5
 
 

@@ -30,14 +30,14 @@ def sound(run, tmp_path):
     return tmp_path / "a"
 
 
-def test_a_sound_run_keeps_its_promise(run, tmp_path, sound):
+def test_a_sound_run_keeps_its_claim(run, tmp_path, sound):
     found = run("audit", "--canaries", str(sound), "--out", str(tmp_path / "audit"), "--json")
     assert found.code == 0, found.err
     result = json.loads(found.out)
     assert result["title"] == "Audit of 300 canaries"
     found_run = result["runs"][0]
     assert found_run["verdict"]["kind"] != "exposed"
-    first = found_run["promises"][0]
+    first = found_run["claims"][0]
     assert (first["origin"], first["adjacency"]) == ("given", "add-or-remove-one")
     assert 0.2 < found_run["attacks"][0]["mu_lower"] < 3.0  # canaries find much of what there is
     page = (tmp_path / "audit" / "report.html").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""GLiR on real data: the numbers of docs/glir.md, "What it found", and never above what the accountant promised.
+"""GLiR on real data: the numbers of docs/glir.md, "What it found", and never above what the accountant says.
 
 The whole experiment (five seeds of everything) takes half an hour: `python benchmarks/real_runs.py`. Here: fewer seeds,
 and fewer steps where a run is long.
@@ -63,7 +63,7 @@ def test_digits_full_batch(tmp_path):
     assert abs(found["predicted"] - found["auc"]) <= 0.03
 
 
-def test_noise_hides_members_and_the_promise_holds(tmp_path):
+def test_noise_hides_members_and_the_claim_holds(tmp_path):
     """One full-batch step of digits: the attack weakens with noise and stays below the curve of the measured K."""
     task = load("digits")
     n, seeds = 120, range(4)
@@ -83,13 +83,13 @@ def test_noise_hides_members_and_the_promise_holds(tmp_path):
             others.append(scores.scores[~inside])
             susceptibility.append(scores.susceptibility)
         (run,) = trace.runs()
-        promised = gmip.account(run, susceptibility=np.concatenate(susceptibility))
+        claimed = gmip.account(run, susceptibility=np.concatenate(susceptibility))
         found = [auc(a, b) for a, b in zip(members, others, strict=True)]
         error = 1.0 / np.sqrt(6.0 * n * len(seeds))  # of an AUC, at most: sqrt((1/m + 1/n)/12)
-        assert np.mean(found) <= promised.auc() + 3.0 * error
+        assert np.mean(found) <= claimed.auc() + 3.0 * error
         for fpr in (0.05, 0.2):
             rate = float(np.mean([tpr_at_fpr(a, b, fpr) for a, b in zip(members, others, strict=True)]))
-            most = promised.tpr_at(fpr + 3.0 * np.sqrt(fpr * (1.0 - fpr) / (n * len(seeds))))
+            most = claimed.tpr_at(fpr + 3.0 * np.sqrt(fpr * (1.0 - fpr) / (n * len(seeds))))
             assert rate <= most + 3.0 * np.sqrt(most * (1.0 - most) / (n * len(seeds)) + 1e-6)
         areas.append(np.mean(found))
     assert areas[0] > areas[1] > areas[2] > 0.5 - 3.0 * error

@@ -47,7 +47,7 @@ def test_the_example_ends_in_the_same_report(run, released: Path, tmp_path: Path
     (one,) = read_result(out).runs
     attacks = {attack.attack: attack.auc.value for attack in one.attacks}
     assert attacks["loss"] > 0.58 and "glir" not in attacks and "lira" not in attacks
-    assert one.verdict.kind == "measured" and one.promises == () and one.facts.num_steps is None
+    assert one.verdict.kind == "measured" and one.claims == () and one.facts.num_steps is None
     assert one.facts.train_accuracy == 1.0 and 0.8 < (one.facts.test_accuracy or 0) < 1.0
     assert one.grouped_by == "writing" and {group.group for group in one.groups} == {"thick", "thin"}
     assert one.path == str(released / "weights.safetensors") and one.attacks[0].members == 200
@@ -74,7 +74,7 @@ def test_claims_shadow_models_and_other_files(run, released: Path, tmp_path: Pat
     done = run("audit", TASK, *settings, "--attacks", "loss", "--claim-epsilon", "0.01@1e-5", "--out", str(out))
     (one,) = read_result(out).runs
     assert done.code == 0 and one.verdict.kind == "exposed"
-    assert curve_name(one.promises[0]) == "Claimed: epsilon = 0.01 at delta = 1e-05"
+    assert curve_name(one.claims[0]) == "Claimed: epsilon = 0.01 at delta = 1e-05"
     assert one.grouped_by == "group" and [group.group for group in one.groups] in (["a", "b"], ["b", "a"])
     by_records = one.attacks[0].auc.value
     who = {"members": str(released / "members.csv"), "non_members": str(released / "others.csv")}

@@ -63,11 +63,11 @@ def test_without_a_claim(run, scores: Path, tmp_path: Path) -> None:
     assert done.code == 0
     found = json.loads(done.out)
     assert found == json.loads((out / "result.json").read_text())
-    assert found["runs"][0]["verdict"]["kind"] == "measured" and found["runs"][0]["promises"] == []
+    assert found["runs"][0]["verdict"]["kind"] == "measured" and found["runs"][0]["claims"] == []
     assert 'skipped="1"' in (tmp_path / "j.xml").read_text()
     assert run("report", str(out)).code == 0
     compared = run("report", str(out), str(out))
-    assert compared.code == 0 and "No promise" not in compared.err and "mine (2)" in compared.out
+    assert compared.code == 0 and "No claim" not in compared.err and "mine (2)" in compared.out
 
 
 def test_no_former_junit_stays_where_an_audit_ends_early(run, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_an_epsilon_and_other_columns(run, scores: Path, tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
     done = run(*arguments, "--column", "member=in_train", "--column", "score=likelihood")
     assert done.code == 0 and "Leak measured. Target" in done.out and "More exposed than claimed" in done.out
-    (given, *_) = read_result(tmp_path / "out").runs[0].promises
+    (given, *_) = read_result(tmp_path / "out").runs[0].claims
     assert curve_name(given) == "Claimed: epsilon = 0.1 at delta = 1e-05"
 
 

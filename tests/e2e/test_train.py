@@ -181,7 +181,7 @@ def test_an_incomplete_batch_has_the_noise_that_is_accounted(run, task, tmp_path
     (taken,) = Trace.open(out).runs()
     assert taken.noise_std == pytest.approx(recipe["noise_std"], rel=1e-9)
     found = gmip.account(taken).equivalent_mu()
-    assert 0.5 * (1.0 - 1.0e-3) <= found <= 0.5  # what calibration promises of shuffled epochs
+    assert 0.5 * (1.0 - 1.0e-3) <= found <= 0.5  # what calibration allows for shuffled epochs
 
 
 def test_a_target_for_any_record_is_a_bound(run, task, tmp_path):

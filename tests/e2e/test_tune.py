@@ -203,7 +203,7 @@ def test_a_recipe_whose_noise_is_changed_misses_its_target_and_says_so(task_file
     out, err = capsys.readouterr()
     assert out.startswith("MISSES the recipe's target: ") and "misses the target of its recipe" in err
     for more, words in (
-        (["--task", "digits"], "its promise is about that task"),
+        (["--task", "digits"], "its privacy is that of that task"),
         (["--dataset-size", "150"], "makes members of records that the search looked at"),
     ):
         assert main(["train", *options, str(tmp_path / "b"), *more]) == 2

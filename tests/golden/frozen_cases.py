@@ -214,15 +214,15 @@ def audits(folder: Path) -> Cases:
         "released weights": lambda: project_audit(
             gmip.audit(made.task, runs=[released(made)], seed=5, budget="none", group_by="class")
         ),
-        "scores file, groups and a promise": scores(claim=(1.0, 1.0e-5), fail_above_tpr="0.05@0.01"),
-        "scores file, one column, nothing promised": scores(columns={"score": "weak_score"}, target_tpr=(0.5, 0.1)),
+        "scores file, groups and a claim": scores(claim=(1.0, 1.0e-5), fail_above_tpr="0.05@0.01"),
+        "scores file, one column, nothing claimed": scores(columns={"score": "weak_score"}, target_tpr=(0.5, 0.1)),
         "scores, constant": arrays(lambda rng: (np.ones(60), np.ones(60)), claim=1.0, fail_above_tpr="0.05@0.01"),
         "scores, mostly tied": arrays(lambda rng: (rng.integers(0, 2, 90), rng.integers(0, 2, 90)), claim=0.5),
         "scores, wrong sign": arrays(
             lambda rng: (rng.normal(-2.0, 1.0, 80), rng.normal(0.0, 1.0, 80)), fail_above_tpr="0.05@0.01"
         ),
         "scores, tiny": arrays(lambda rng: (rng.normal(1.0, 1.0, 3), rng.normal(0.0, 1.0, 2)), claim=2.0),
-        "scores, many, promise kept": arrays(
+        "scores, many, claim kept": arrays(
             lambda rng: (rng.normal(0.2, 1.0, 1500), rng.normal(0.0, 1.0, 1400)), claim=gmip.Gaussian(1.0)
         ),
         "predictions file, reference models": predictions(fail_above_tpr="0.3@0.1"),

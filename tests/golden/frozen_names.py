@@ -26,12 +26,12 @@ if TYPE_CHECKING:  # what is renamed or moved matters to readers and type checke
         AttackOutcome,
         AuditResult,
         Band,
+        ClaimedCurve,
         Curve,
         Estimate,
         Exposed,
         Gate,
         GroupOutcome,
-        Promise,
         RunAudit,
         RunCheck,
         RunFacts,
@@ -86,7 +86,7 @@ def _run(run: RunAudit) -> Named:
         "goal/fpr": run.goal.fpr,
         "attacks, strongest first": [one.attack for one in run.attacks],
         "attacks left out": [one.attack for one in run.left_out],
-        "guarantees and forecasts": [one.key for one in run.promises],
+        "guarantees and forecasts": [one.key for one in run.claims],
         "groups/by": run.grouped_by,
         "groups/names": [one.group for one in run.groups],
         "most exposed/by attack": run.exposed_by,
@@ -96,8 +96,8 @@ def _run(run: RunAudit) -> Named:
         named |= {"suspicion/kind": sign.kind, "suspicion/blinding": sign.blinding, "suspicion/attack": sign.attack}
         named |= {"suspicion/accuracy": sign.accuracy, "suspicion/guessing": sign.guessing}
     named |= _under("facts", _facts(run.facts))
-    for promise in run.promises:
-        named |= _under(f"guarantee or forecast {promise.key}", _promise(promise))
+    for claim in run.claims:
+        named |= _under(f"guarantee or forecast {claim.key}", _claim(claim))
     for attack in run.attacks:
         named |= _under(f"attack {attack.attack}", _attack(attack))
     for answer in run.answers:
@@ -116,7 +116,7 @@ def _run(run: RunAudit) -> Named:
         "individual",
         {
             "members": own.members,
-            "mu of the whole run": own.promised_mu,
+            "mu of the whole run": own.claimed_mu,
             "share beyond it": own.beyond,
             "median mu": own.median_mu,
             "largest mu": own.largest_mu,
@@ -145,15 +145,15 @@ def _facts(facts: RunFacts) -> Named:
     }
 
 
-def _promise(promise: Promise) -> Named:
+def _claim(claim: ClaimedCurve) -> Named:
     named: Named = {
-        "kind": "bound" if promise.is_bound else "forecast",
-        "standing": promise.standing,
-        "mu": promise.mu,
-        "auc": promise.auc,
-        "neighbours": promise.adjacency,
+        "kind": "bound" if claim.is_bound else "forecast",
+        "standing": claim.standing,
+        "mu": claim.mu,
+        "auc": claim.auc,
+        "neighbours": claim.adjacency,
     }
-    return named | _under("tpr at fpr", dict(promise.tpr_at)) | _under("curve", _curve(promise.curve))
+    return named | _under("tpr at fpr", dict(claim.tpr_at)) | _under("curve", _curve(claim.curve))
 
 
 def _attack(attack: AttackOutcome) -> Named:
@@ -194,13 +194,13 @@ def _answer(answer: AttackerAnswer) -> Named:
         "candidates needed": answer.needed,
         "target": answer.target,
         "why": answer.why,
-        "guaranteed or forecast tpr": answer.promised,
+        "guaranteed or forecast tpr": answer.claimed,
         "lower bound on tpr": answer.tpr_lower,
         "evidence": None if answer.evidence is None else answer.evidence.attack,
     }
     if answer.evidence is None:
         return named
-    named |= {"evidence/fpr": answer.evidence.fpr, "evidence/guaranteed or forecast tpr": answer.evidence.promised}
+    named |= {"evidence/fpr": answer.evidence.fpr, "evidence/guaranteed or forecast tpr": answer.evidence.claimed}
     return named | _under("evidence/tpr", _estimate(answer.evidence.tpr))
 
 

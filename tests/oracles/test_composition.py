@@ -26,7 +26,7 @@ from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
 from gmip.accounting.tradeoff import TradeOff
 from gmip.vocabulary import NoisySGD
 
-GRID_ERROR = 1.0e-4  # what `account` promises of the TPR
+GRID_ERROR = 1.0e-4  # what `account` says of the TPR
 # `tpr_error` is an average over where a threshold falls between two grid points; see test_the_stated_error_is_a_bound.
 STATED = 1.0
 RATES = np.concatenate([[0.0], ndtr(np.linspace(-6.0, 6.0, 61)), [1.0]])
@@ -278,7 +278,7 @@ def test_one_step_of_c_p(mu: float, rate: float) -> None:
 
 
 @pytest.mark.parametrize(("mu", "rate"), [(1.0, 0.3), (2.0, 0.1)])
-def test_one_step_of_c_p_is_as_good_as_promised(mu: float, rate: float) -> None:
+def test_one_step_of_c_p_is_as_good_as_claimed(mu: float, rate: float) -> None:
     curve = account(fixed_run(mu, rate, 1), notion="gdp")
     assert np.all(c_p(RATES, mu, rate) - curve.fnr_at(RATES) <= GRID_ERROR)
 

@@ -23,7 +23,7 @@ def oracle_delta(mu: float, epsilon: float) -> mpmath.mpf:
 
 
 def relative_tolerance(mu: float, epsilon: float) -> float:
-    """What the docstring of delta_from_mu promises."""
+    """What the docstring of delta_from_mu says."""
     ratio = epsilon / mu
     return 1e-12 + 1e-16 * ratio * (1.0 + abs(ratio - mu / 2))
 

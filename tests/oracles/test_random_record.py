@@ -1,4 +1,4 @@
-"""The promise for a random record against the worst records that a search finds.
+"""The guarantee for a random record against the worst records that a search finds.
 
 A record has a level (its susceptibility over the mean of all) at each step; over records and steps levels have the mean
 1. The search mixes up to three kinds of records with up to three levels in time, composes each kind by itself and pools

@@ -44,7 +44,7 @@ def random_run(rng: np.random.Generator) -> NoisySGD:
 
 
 def random_question(rng: np.random.Generator, run: NoisySGD) -> dict[str, Any]:
-    """Whose promise, and against whom: half of the time as `account` takes it by default."""
+    """Which record, and against whom: half of the time as `account` takes it by default."""
     options: dict[str, Any] = {}
     if rng.uniform() < 0.3:
         options["susceptibility"] = run.num_params * log_uniform(rng, 0.1, 10.0)

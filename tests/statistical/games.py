@@ -32,5 +32,5 @@ def assert_reached(curve: TradeOff, null: Array, member: Array, rates: tuple[flo
     """The test finds as many members as the curve says, within the error of the sample."""
     for rate in rates:
         fpr, fpr_error, tpr, tpr_error = measured(null, member, rate)
-        promised = curve.tpr_at(max(fpr - SCORES * fpr_error, 0.0)) - curve.tpr_error
-        assert tpr + SCORES * tpr_error >= promised, (rate, tpr, promised)
+        claimed = curve.tpr_at(max(fpr - SCORES * fpr_error, 0.0)) - curve.tpr_error
+        assert tpr + SCORES * tpr_error >= claimed, (rate, tpr, claimed)

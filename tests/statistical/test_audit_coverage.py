@@ -1,4 +1,4 @@
-"""Confidence bounds keep their promise: on noise, on a known mu, on scores that are tied, uneven, few or dependent.
+"""Confidence bounds cover: on noise, on a known mu, on scores that are tied, uneven, few or dependent.
 
 Seeds are fixed. A bound that fails with probability 5% fails in more than `limit(n)` of n simulations for one seed in
 fifty; the tests pass for the seeds here, and the bounds were chosen so that their true rate is at most 5%

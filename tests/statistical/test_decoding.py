@@ -1,4 +1,4 @@
-"""Decoding keeps within what noise promises, and finds nothing where there is nothing. The larger sweep is
+"""Decoding keeps within what noise guarantees, and finds nothing where there is nothing. The larger sweep is
 `benchmarks/decoding_map.py`, on real data `benchmarks/attacks.py`."""
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ SAMPLINGS: dict[str, tuple[int, int]] = {"full": (N, 1), "fixed": (10, 4), "pois
 @pytest.mark.parametrize("listed", [1.0, 0.5])
 @pytest.mark.parametrize("multiplier", [0.5, 1.5])
 @pytest.mark.parametrize("sampling", list(SAMPLINGS))
-def test_noise_holds_what_it_promises(sampling: Any, multiplier: float, listed: float) -> None:
-    """Never more than differential privacy allows, nor than is promised to one who knows that share; and yet it is an
-    attack."""
+def test_noise_holds_what_it_claims(sampling: Any, multiplier: float, listed: float) -> None:
+    """Never more than differential privacy allows, nor than is guaranteed against one who knows that share; and yet
+    it is an attack."""
     (batch, steps), dims, runs = SAMPLINGS[sampling], 20, 20
     run = NoisySGD(
         dataset_size=N, batch_size=batch, num_steps=steps, num_params=dims, clip_norm=1.0, sampling=sampling
@@ -42,13 +42,13 @@ def test_noise_holds_what_it_promises(sampling: Any, multiplier: float, listed: 
     ]
     members = np.concatenate([game.found.log_odds[game.inside] for game in games])
     others = np.concatenate([game.found.log_odds[~game.inside] for game in games])
-    promises = [account(run, attacker_knows=listed), account(run, notion="gdp")]
+    claims = [account(run, attacker_knows=listed), account(run, notion="gdp")]
     for fpr in (0.01, 0.1, 0.5):
         rate = float(tpr_at_fpr(members, others, fpr))
-        for promise in promises:
-            slope = (float(promise.tpr_at(1.2 * fpr)) - float(promise.tpr_at(0.8 * fpr))) / (0.4 * fpr)
+        for claim in claims:
+            slope = (float(claim.tpr_at(1.2 * fpr)) - float(claim.tpr_at(0.8 * fpr))) / (0.4 * fpr)
             error = np.sqrt(0.25 / len(members) + slope**2 * fpr * (1.0 - fpr) / len(others))  # and of the threshold
-            assert rate <= float(promise.tpr_at(fpr)) + 3.0 * error
+            assert rate <= float(claim.tpr_at(fpr)) + 3.0 * error
     assert auc(members, others) > 0.5
 
 

@@ -20,7 +20,7 @@ STEPS = Series(
     marker="circle",
     band=np.array([[0.25, 1.0], [0.5, 0.9], [0.9, 1.0]]),
 )
-BOUND = Series("bound", "promise", "vermillion dash", np.array([0.0, 0.1, 0.5, 1.0]), np.array([0.1, 0.4, 0.9, 1.0]))
+BOUND = Series("bound", "claim", "vermillion dash", np.array([0.0, 0.1, 0.5, 1.0]), np.array([0.1, 0.4, 0.9, 1.0]))
 
 
 def test_what_curves_say():
@@ -102,7 +102,7 @@ def test_a_band_ends_where_the_curve_does():
 def test_steep_curves_are_smooth_on_linear_axes():
     """Between two pixels from the left the curve rises by most of the drawing: it is drawn there, too."""
     rates = np.append(0.0, np.geomspace(1e-5, 1.0, 200))
-    steep = Series("a", "promise", "blue solid", rates, rates**0.1)
+    steep = Series("a", "claim", "blue solid", rates, rates**0.1)
     places = [float(x) for x in re.findall(r"[\d.]+", d(steep, Axes(None)))]
     heights = np.array(places[1::2])
     assert np.max(np.abs(np.diff(heights[1:]))) < 0.12 * HEIGHT

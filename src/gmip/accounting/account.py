@@ -51,7 +51,7 @@ def account(
     Parameters
     ----------
     run : what will run; a sequence of runs is a schedule, one after the other on the same data.
-    susceptibility : whose promise it is. K is the Mahalanobis norm (theta - mean)' Sigma^-1 (theta - mean) of a
+    susceptibility : whom the curve is about. K is the Mahalanobis norm (theta - mean)' Sigma^-1 (theta - mean) of a
         record's gradient. None takes num_params, the value of a typical record: a forecast. A number bounds every
         record of susceptibility at most that. An array of shape (n,) of measured values is about a random
         one of these records. "any" is about a random record, whatever the records are like (K has the mean

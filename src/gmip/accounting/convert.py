@@ -118,7 +118,7 @@ def gdp_mu_per_step(noise_multiplier: float, *, adjacency: str) -> float:
     Guarantees
     ----------
     Differential privacy of one step, for the worst-case data set, with no gain from subsampling. A multiplier of 0 is
-    no privacy: infinity. The two adjacencies are different promises, not two bounds on one quantity.
+    no privacy: infinity. The two adjacencies are different guarantees, not two bounds on one quantity.
     """
     s = non_negative("noise_multiplier", noise_multiplier)
     sensitivity = _SENSITIVITY_IN_CLIP_NORMS[one_of("adjacency", adjacency, tuple(_SENSITIVITY_IN_CLIP_NORMS))]

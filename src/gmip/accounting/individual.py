@@ -1,6 +1,6 @@
-"""Individual promises: the mu of a single record, from its own gradients along a run.
+"""Individual mus: the mu of a single record, from its own gradients along a run.
 
-Records differ: one with small gradients is hidden by less noise, one of large susceptibility stands out. A promise to
+Records differ: one with small gradients is hidden by less noise, one of large susceptibility stands out. A claim about
 a typical record, or for the largest gradient that clipping allows, is not what each of them gets.
 """
 

@@ -1,4 +1,4 @@
-"""The promise for a random record, whatever the records are like.
+"""The guarantee for a random record, whatever the records are like.
 
 Nobody knows how exposed a given record is, but exposure has a mean: over the members, susceptibilities have the mean r
 (the rank), and clipped gradients lie within C of their mean on average. So delta(eps) of a record drawn at random is at

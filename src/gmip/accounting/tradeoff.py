@@ -328,7 +328,7 @@ class TradeOff(ABC):
         rates = np.unique(np.concatenate([[0.0], np.geomspace(1.0e-6, 1.0, 121), np.linspace(0.0, 1.0, 51)]))
         curve = Series(
             self._label,
-            "promise",
+            "claim",
             "vermillion solid",
             rates,
             np.maximum.accumulate(self.tpr_at(rates)),

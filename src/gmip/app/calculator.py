@@ -50,7 +50,7 @@ def answer(question: Question) -> dict[str, Any]:
 
     Guarantees
     ----------
-    Curves are those of `gmip.account`, noise is that of `gmip.calibrate`, with their assumptions. Promises are rounded
+    Curves are those of `gmip.account`, noise is that of `gmip.calibrate`, with their assumptions. TPRs are rounded
     up, and a target counts as guaranteed only where the curve is a bound.
     """
     try:
@@ -156,12 +156,12 @@ def _series(curve: TradeOff, gdp: TradeOff | None) -> list[Series]:
     forecast = curve.kind != "bound"
     name = f"Membership inference ({'forecast' if forecast else 'bound'})"
     series = [
-        Series(name, "promise", "blue solid", _RATES, _tpr(curve), marker="circle", prominent=True, forecast=forecast)
+        Series(name, "claim", "blue solid", _RATES, _tpr(curve), marker="circle", prominent=True, forecast=forecast)
     ]
     if gdp is not None:
         forecast = gdp.kind != "bound"
         name = f"Differential privacy of the same noise ({'forecast' if forecast else 'bound'})"
-        series.append(Series(name, "promise", "vermillion dash", _RATES, _tpr(gdp), marker="square", forecast=forecast))
+        series.append(Series(name, "claim", "vermillion dash", _RATES, _tpr(gdp), marker="square", forecast=forecast))
     return [*series, guessing()]
 
 
@@ -292,7 +292,7 @@ def spelled(argument: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A run, whom the promise is for, a target (`tpr` at `fpr`), and whether the noise follows from the target."""
+    """A run, whom the answer is about, a target (`tpr` at `fpr`), and whether the noise follows from the target."""
 
     run: NoisySGD
     record: float | AnyRecord | None
@@ -514,7 +514,7 @@ def _form() -> Html:
         ),
         tag(
             "fieldset",
-            tag("legend", "Whose promise, against whom"),
+            tag("legend", "Which record, against whom"),
             _select("record", _RECORDS),
             _labelled("susceptibility", "Susceptibility", _input("susceptibility"), wrapper="field k-box"),
             _box("attacker_knows", "The share of the other members whose records the attacker holds, from 0 to 1."),

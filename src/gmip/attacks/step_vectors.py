@@ -49,7 +49,7 @@ _GRAM_COPIES: Final = 5  # the matrix, its eigenvectors, twice as much that LAPA
 
 _Block = tuple[slice, list[Piece]]
 
-# Constants of SplitMix64 (Steele, Lea and Flood 2014), written out here because NumPy does not promise that its
+# Constants of SplitMix64 (Steele, Lea and Flood 2014), written out here because NumPy does not guarantee that its
 # generators give the same numbers in the next version; of SeedSequence, which starts it, it does.
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX: Final = (

@@ -112,7 +112,7 @@ def _loss(advice: Advice) -> float:
 def what_if(
     runs: Sequence[NoisySGD], *, fpr: float, needed: float | None = None, seconds: float = _GRID_SECONDS
 ) -> WhatIf | None:
-    """The promised TPR at `fpr` over a grid around the run; None without runs.
+    """The accountant's TPR at `fpr` over a grid around the run; None without runs.
 
     Parameters
     ----------

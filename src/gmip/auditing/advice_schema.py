@@ -1,4 +1,4 @@
-"""What to do about a run, and what would be promised if it were another: as result.json has it."""
+"""What to do about a run, and what the accountant would say of another one: as result.json has it."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class CommandFacts(Frozen):
 
 
 class WhatIf(Frozen):
-    """What would be promised with other noise and other batches, everything else, the number of steps too, as it is.
+    """What the accountant says of other noise and other batches, everything else, the number of steps too, as it is.
 
     Attributes
     ----------

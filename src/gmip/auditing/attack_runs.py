@@ -28,7 +28,7 @@ from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
 from gmip.attacks.signals import run_model
 from gmip.attacks.work import Budget
-from gmip.auditing.judge import Scored
+from gmip.auditing.judge import AttackScores
 from gmip.auditing.outcomes import Groups
 from gmip.auditing.recorded import AttackFindings
 from gmip.auditing.schema import LeftOut
@@ -130,7 +130,7 @@ def run_attacks(
     """What each attack found in each repetition, and the attacks that could not run; what `folder` already holds is not
     computed again. Raises the first error where no attack could run."""
     task = run.task
-    found: dict[str, list[Scored]] = {attack.name: [] for attack in attacks}
+    found: dict[str, list[AttackScores]] = {attack.name: [] for attack in attacks}
     errors: dict[str, GmipError] = {
         attack.name: error for attack in attacks if (error := _lacking(run, attack)) is not None
     }
@@ -169,7 +169,7 @@ def run_attacks(
     return attacked, [LeftOut.of(name, error) for name, error in errors.items()]
 
 
-def _findings(attack: Attack, traces: Sequence[Trace], found: Sequence[Scored]) -> AttackFindings:
+def _findings(attack: Attack, traces: Sequence[Trace], found: Sequence[AttackScores]) -> AttackFindings:
     """What an attack found in each of the traces, and what it needs, sees and knows for that."""
     holds_list = attack.holds_list
     return AttackFindings(
@@ -182,7 +182,7 @@ def _findings(attack: Attack, traces: Sequence[Trace], found: Sequence[Scored]) 
     )
 
 
-def _listed_share(traces: Sequence[Trace], found: Sequence[Scored]) -> float:
+def _listed_share(traces: Sequence[Trace], found: Sequence[AttackScores]) -> float:
     """The share of the members that is among the candidates; the largest, of repeated runs."""
     shares = []
     for trace, one in zip(traces, found, strict=True):
@@ -235,7 +235,7 @@ def _key(attack: Attack) -> dict[str, str]:
     return {"attack": attack.name, "options": repr(attack)}
 
 
-def _unless_cut(entry: Entry | None, budget: float | None) -> Scored | None:
+def _unless_cut(entry: Entry | None, budget: float | None) -> AttackScores | None:
     """None for what was cut short under a smaller budget: it goes on from what it has."""
     scored = None if entry is None else scored_of(entry)
     if scored is None or not scored.scores.cut_short:
@@ -251,7 +251,7 @@ def _run(
     progress: Progress,
     seconds: float | None,
     parts: Store,
-) -> Scored:
+) -> AttackScores:
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GmipWarning)
@@ -265,7 +265,7 @@ def _run(
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     if scores.prediction is not None:
         scores = dataclasses.replace(scores, prediction=scores.prediction.thinned())
-    return Scored(scores=scores, seconds=time.perf_counter() - start, warnings=tuple(said))
+    return AttackScores(scores=scores, seconds=time.perf_counter() - start, warnings=tuple(said))
 
 
 def _background(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64]) -> Examples | None:
@@ -276,7 +276,7 @@ def _background(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64]
     return parties(task, trace, ids, None).background
 
 
-def scored_entry(found: Scored) -> Entry:
+def scored_entry(found: AttackScores) -> Entry:
     """What an attack found, for the store."""
     one = found.scores
     arrays: dict[str, NDArray[Any]] = {"ids": one.ids, "scores": one.scores}
@@ -298,7 +298,7 @@ def scored_entry(found: Scored) -> Entry:
     return Entry(arrays, fields)
 
 
-def scored_of(entry: Entry) -> Scored:
+def scored_of(entry: Entry) -> AttackScores:
     """What `scored_entry` was given."""
     arrays, fields = entry
     calibration, auc = fields["calibration"], fields["auc"]
@@ -316,7 +316,7 @@ def scored_of(entry: Entry) -> Scored:
         facts=fields["facts"],
     )
     said = tuple(fields["warnings"])
-    return Scored(scores=scores, seconds=fields["seconds"], warnings=said, budget=fields["budget"])
+    return AttackScores(scores=scores, seconds=fields["seconds"], warnings=said, budget=fields["budget"])
 
 
 # -- how large the gradients of single records were along a run -------------------------------------------------------

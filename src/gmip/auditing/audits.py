@@ -28,7 +28,7 @@ def audit(
     watch: Watch | None = None,
     **settings: Any,
 ) -> AuditResult:
-    """Does this model leak who was in it? Attack runs and compare with what was promised.
+    """Does this model leak who was in it? Attack runs and compare with what was claimed.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What was promised: the accountant's curves as points, the measured susceptibilities' and an attack's expectation."""
+"""The curves that attacks are compared with: guarantees, forecasts, what somebody claims, what an attack expects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gmip.accounting.claims import ADJACENCY
 from gmip.accounting.families import EpsilonDelta, Gaussian
 from gmip.accounting.individual import NEIGHBOURS, GradientNorms, mu_by_noise, mu_by_susceptibility
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.schema import Curve, GivenClaim, IndividualPromises, Origin, Promise
+from gmip.auditing.schema import ClaimedCurve, Curve, GivenClaim, IndividualMus, Origin
 from gmip.errors import InvalidArgument
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.vocabulary import Claim, Kind, NoisySGD
@@ -27,14 +27,14 @@ __all__ = [
     "GRID",
     "OwnMu",
     "OwnNorms",
-    "all_promises",
+    "all_claims",
+    "claimed_curve",
     "excludes_nothing",
+    "given_claim",
     "given_curve",
-    "given_promise",
     "listed_curve",
     "own_mus",
     "predicted",
-    "promise",
     "roc_points",
     "stacked_run",
     "summarised",
@@ -44,16 +44,16 @@ Array = NDArray[np.float64]
 GRID: Final[Array] = np.unique(
     np.concatenate([[0.0], np.geomspace(1.0e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)])
 )  # FPRs: a logarithmic part for the left, an even one for the rest
-_GIVEN_CLAIM: Final = Claim("bound", "whoever it was promised to")  # of a curve that somebody names
+_GIVEN_CLAIM: Final = Claim("bound", "whoever the claim was made to")  # of a curve that somebody names
 _MOST_POINTS: Final = 1500
-_NO_PROMISE: Final = 0.999  # a TPR beyond which a curve excludes nothing
+_NO_LIMIT: Final = 0.999  # a TPR beyond which a curve excludes nothing
 # Where an ROC of more points stays exact.
 _KEPT_RATES: Final[Array] = np.concatenate(
     [np.linspace(0.0, 1.0, _MOST_POINTS // 2), np.geomspace(1.0e-6, 1.0, _MOST_POINTS // 2)]
 )
 
 
-def all_promises(
+def all_claims(
     runs: Sequence[NoisySGD],
     claimed: TradeOff,
     scores: Sequence[ScoreSet],
@@ -63,30 +63,32 @@ def all_promises(
     listed: TradeOff | None = None,
     knows: float = 0.0,
     only_listed: bool = False,
-) -> tuple[Promise, ...]:
+) -> tuple[ClaimedCurve, ...]:
     """The claimed curve first; then what measured susceptibilities, noise alone and the attacks' expectation say.
 
     `given` : somebody said what is claimed; else the accountant did.
-    `listed` : the promise for an attacker who holds a list with a share `knows` of the members, if one was tried. It
+    `listed` : the curve for an attacker who holds a list with a share `knows` of the members, if one was tried. It
     comes first if `only_listed` were tried, because then the verdict is about it.
     `scores` : of one run, by each attack; the first that measured susceptibilities of the run, and the first that
     expects something of itself, are taken.
     """
-    made = [given_promise(claimed, fprs) if given else promise("claimed", claimed, standing="approximation", fprs=fprs)]
+    made = [
+        given_claim(claimed, fprs) if given else claimed_curve("claimed", claimed, standing="approximation", fprs=fprs)
+    ]
     measured = next((one for one in scores if one.susceptibility_of is not None), None)
     if measured is not None and measured.susceptibility is not None and measured.susceptibility.min() > 0.0:
         stacked = measured.susceptibility_of == "run" and len(runs) == 1
         steps = [stacked_run(run) for run in runs] if stacked else list(runs)
         curve = account(steps, susceptibility=measured.susceptibility)
-        made.append(promise("susceptibility", curve, standing="approximation", fprs=fprs))
+        made.append(claimed_curve("susceptibility", curve, standing="approximation", fprs=fprs))
     if listed is not None:
         origin: Origin = "given" if given and listed is claimed else "accountant"
-        to_list = promise("list", listed, origin=origin, standing="approximation", fprs=fprs, knows=knows)
+        to_list = claimed_curve("list", listed, origin=origin, standing="approximation", fprs=fprs, knows=knows)
         made.insert(0 if only_listed else len(made), to_list)
     if any(run.noise_std > 0.0 for run in runs) and len({ADJACENCY[run.sampling] for run in runs}) == 1:
         curve = account(list(runs), notion="gdp")
         standing = "proved" if curve.kind == "bound" else "approximation"
-        made.append(promise("gdp", curve, standing=standing, fprs=fprs))
+        made.append(claimed_curve("gdp", curve, standing=standing, fprs=fprs))
     expected = next((one.prediction for one in scores if one.prediction is not None), None)
     if expected is not None:
         made.append(predicted(expected, fprs))
@@ -94,7 +96,7 @@ def all_promises(
 
 
 def given_curve(claim: Any) -> TradeOff | None:
-    """What somebody says was promised: a curve, a mu, or (epsilon, delta); None: nothing."""
+    """What somebody claims: a curve, a mu, or (epsilon, delta); None: nothing."""
     if claim is None or isinstance(claim, TradeOff):
         return claim
     if isinstance(claim, (tuple, list)):
@@ -108,19 +110,19 @@ def given_curve(claim: Any) -> TradeOff | None:
 
 
 def excludes_nothing(tpr: float) -> bool:
-    """Whether a promised TPR is so high that it is no promise."""
-    return tpr > _NO_PROMISE
+    """Whether a claimed TPR is so high that it excludes nothing."""
+    return tpr > _NO_LIMIT
 
 
-def given_promise(claim: TradeOff, fprs: Sequence[float]) -> Promise:
-    """What somebody who asked for an audit says was promised."""
-    return promise("claimed", claim, origin="given", standing="given", fprs=fprs)
+def given_claim(claim: TradeOff, fprs: Sequence[float]) -> ClaimedCurve:
+    """What somebody who asked for an audit claims."""
+    return claimed_curve("claimed", claim, origin="given", standing="given", fprs=fprs)
 
 
 def listed_curve(runs: Sequence[NoisySGD], knows: float, claim: TradeOff | None = None) -> TradeOff | None:
-    """What is promised to an attacker who holds a list with a share `knows` of the members; None: nothing is known.
+    """What the accountant says of an attacker whose list has a share `knows` of the members; None: nothing is known.
 
-    A `claim` of differential privacy is about attackers who know everybody else, so it is the promise to this one, too.
+    A `claim` of differential privacy is about attackers who know everybody else, so it is about this one, too.
     One in terms of mu is about an attacker who holds no list: there the accountant's word on the run counts.
     """
     if isinstance(claim, EpsilonDelta):
@@ -138,7 +140,7 @@ def stacked_run(run: NoisySGD) -> NoisySGD:
     return run.replace(num_params=run.num_params * run.num_steps, num_steps=1, clip_norm=clip)
 
 
-def promise(
+def claimed_curve(
     key: str,
     curve: TradeOff,
     *,
@@ -146,10 +148,10 @@ def promise(
     standing: str,
     fprs: Sequence[float],
     knows: float | None = None,
-) -> Promise:
+) -> ClaimedCurve:
     """A trade-off as points."""
     mu = curve.equivalent_mu()
-    return Promise.model_validate(
+    return ClaimedCurve.model_validate(
         {
             "key": key,
             "origin": origin,
@@ -177,9 +179,9 @@ def _numbers_of(claim: TradeOff) -> GivenClaim:
     return GivenClaim()
 
 
-def predicted(expected: ExpectedRoc, fprs: Sequence[float]) -> Promise:
+def predicted(expected: ExpectedRoc, fprs: Sequence[float]) -> ClaimedCurve:
     """The ROC that an attack expects of itself."""
-    return Promise(
+    return ClaimedCurve(
         key="prediction",
         origin="attack",
         standing="measured",
@@ -210,7 +212,7 @@ def _share(value: float) -> float:
     return min(1.0, max(0.0, float(value)))
 
 
-# -- what each record was promised by its own gradients ---------------------------------------------------------------
+# -- what each record's own gradients give away ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,21 +281,21 @@ def _by_noise(runs: Sequence[NoisySGD], norms: OwnNorms | None) -> OwnMu | None:
     return OwnMu(norms.ids[order], mu.values[order], mu.kind, words, by_noise=True)
 
 
-def summarised(own: OwnMu, members: NDArray[np.int64], promises: Sequence[Promise]) -> IndividualPromises:
+def summarised(own: OwnMu, members: NDArray[np.int64], claims: Sequence[ClaimedCurve]) -> IndividualMus:
     """Of the members among the candidates, compared with what the accountant says for the same attacker: the claim, or,
     if they are by noise alone, that of noise alone. A bound is not compared with a forecast."""
     key = "gdp" if own.by_noise else "claimed"
-    promised = next((one.mu for one in promises if one.key == key), None)
-    if own.kind == "bound" and not any(one.key == key and one.is_bound for one in promises):
-        promised = None
+    claimed = next((one.mu for one in claims if one.key == key), None)
+    if own.kind == "bound" and not any(one.key == key and one.is_bound for one in claims):
+        claimed = None
     mu = own.of(members)
     largest = float(mu.max(initial=0.0))
     median = float(np.median(mu)) if mu.size else 0.0
-    return IndividualPromises.model_validate(
+    return IndividualMus.model_validate(
         {
             "members": mu.size,
-            "promised_mu": promised,
-            "beyond": None if promised is None or not mu.size else float((mu > promised).mean()),
+            "claimed_mu": claimed,
+            "beyond": None if claimed is None or not mu.size else float((mu > claimed).mean()),
             "median_mu": median if math.isfinite(median) else None,
             "largest_mu": largest if math.isfinite(largest) else None,
             "kind": own.kind,

@@ -19,16 +19,16 @@ from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise, what_if
 from gmip.auditing.advice_schema import Advice, CommandFacts, TrainingCommand
-from gmip.auditing.curves import OwnMu, OwnNorms, all_promises, given_promise, listed_curve, own_mus, summarised
+from gmip.auditing.curves import OwnMu, OwnNorms, all_claims, given_claim, listed_curve, own_mus, summarised
 from gmip.auditing.outcomes import Groups, attack_outcome, group_outcomes
 from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
     Candidates,
+    ClaimedCurve,
     Doubt,
     Exposed,
     LeftOut,
-    Promise,
     RunAudit,
     RunCheck,
     RunFacts,
@@ -48,7 +48,7 @@ from gmip.auditing.verdict import (
 from gmip.stats import Pooled, RunScores, ScoreSet, pool
 from gmip.vocabulary import NoisySGD, Rate
 
-__all__ = ["AttackEvidence", "Criteria", "Evidence", "Judgement", "Labels", "Scored", "judge"]
+__all__ = ["AttackEvidence", "AttackScores", "Criteria", "Evidence", "Judgement", "Labels", "judge"]
 
 _MOST_EXPOSED: Final = 20
 
@@ -74,7 +74,7 @@ class Criteria:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Scored:
+class AttackScores:
     """What one attack found in one run, how long it took, of what it warned, and the seconds that all attacks had."""
 
     scores: ScoreSet
@@ -108,7 +108,7 @@ class AttackEvidence:
     name: str
     title: str
     needs: tuple[str, ...]
-    found: tuple[Scored, ...]
+    found: tuple[AttackScores, ...]
     labels: tuple[Labels, ...]
     sees: Sees = "gradients"
     knows: float = 0.0
@@ -232,7 +232,7 @@ def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgeme
         facts=evidence.facts,
         declared=evidence.runs,
         commands=CommandFacts(trained_by=evidence.trained_by),
-        promises=claims.curves,
+        claims=claims.curves,
         attacks=outcomes,
         verdict=judged,
         left_out=evidence.left_out,
@@ -273,7 +273,7 @@ class _Claims(NamedTuple):
 
     claimed: TradeOff | None
     listed: TradeOff | None
-    curves: tuple[Promise, ...]
+    curves: tuple[ClaimedCurve, ...]
 
 
 def _claims(evidence: Evidence, criteria: Criteria) -> _Claims:
@@ -284,8 +284,8 @@ def _claims(evidence: Evidence, criteria: Criteria) -> _Claims:
     if claimed is None:
         return _Claims(None, listed, ())
     if not runs:
-        return _Claims(claimed, listed, (given_promise(claimed, criteria.fprs),))
-    curves = all_promises(
+        return _Claims(claimed, listed, (given_claim(claimed, criteria.fprs),))
+    curves = all_claims(
         runs,
         claimed,
         [one.first for one in evidence.attacks],

@@ -56,8 +56,8 @@ def attack_outcome(
 
     Parameters
     ----------
-    claimed : what was promised to this attacker, who holds a list with a share `attacker_knows` of the members; None:
-        nothing.
+    claimed : the curve for this attacker, who holds a list with a share `attacker_knows` of the members; None: there is
+        none.
     tests : the number of attacks that are tried. Each gets its share of the error in the test of the claim and in the
         bounds on mu and epsilon: a sound run is called exposed with a chance of at most 1 - confidence, and the largest
         bound exceeds the truth with no more than that, however many attacks are tried. Intervals (AUC, TPR, band) are

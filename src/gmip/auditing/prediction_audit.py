@@ -46,7 +46,7 @@ def audit_predictions(
     seed: int = 0,
     title: str | None = None,
 ) -> AuditResult:
-    """Do a model's answers reveal who was in its training data, and more than was promised?
+    """Do a model's answers reveal who was in its training data, and more than was claimed?
 
     Parameters
     ----------

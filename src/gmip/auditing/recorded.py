@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice_schema import TrainingCommand
 from gmip.auditing.curves import OwnNorms
-from gmip.auditing.judge import AttackEvidence, Evidence, Labels, Scored
+from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Labels
 from gmip.auditing.outcomes import Groups
 from gmip.auditing.schema import LeftOut, RunCheck, RunFacts, Sees, Source
 from gmip.errors import InvalidArgument
@@ -32,7 +32,7 @@ class AttackFindings:
     name: str
     title: str
     needs: tuple[str, ...]
-    found: tuple[Scored, ...]
+    found: tuple[AttackScores, ...]
     sees: Sees = "gradients"
     knows: float = 0.0
 

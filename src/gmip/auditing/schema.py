@@ -29,6 +29,7 @@ __all__ = [
     "CheckKey",
     "CheckOutcome",
     "CheckStatus",
+    "ClaimedCurve",
     "Curve",
     "Estimate",
     "Exposed",
@@ -36,11 +37,10 @@ __all__ = [
     "Gate",
     "GivenClaim",
     "GroupOutcome",
-    "IndividualPromises",
+    "IndividualMus",
     "LeftOut",
     "MuBound",
     "Origin",
-    "Promise",
     "Provenance",
     "RunAudit",
     "RunCheck",
@@ -251,7 +251,7 @@ class RunCheck(Frozen):
 FORMAT: Literal["gmip-audit"] = "gmip-audit"
 VERSION: Literal[1] = 1
 
-VerdictKind = Literal["consistent", "exposed", "inconclusive", "measured"]  # measured: nothing was promised
+VerdictKind = Literal["consistent", "exposed", "inconclusive", "measured"]  # measured: nothing was claimed
 Doubt = Literal["noise-unchecked", "suspect", "record"]
 Source = Literal["recorded", "trained", "released", "estimator", "predictions", "scores"]  # what was audited
 ThreatModel = Literal["training", "released", "predictions", "scores"]  # what attackers are taken to see
@@ -310,13 +310,13 @@ class GivenClaim(Frozen):
     delta: float | None = None
 
 
-class Promise(Frozen):
+class ClaimedCurve(Frozen):
     """A curve that an attacker should stay below (accountant), or is expected to reach.
 
     Attributes
     ----------
     key : "claimed" (what the verdict is about), "susceptibility" (stochastic composition over the measured
-        susceptibilities), "list" (what is promised to an attacker who holds a list that contains members), "gdp" (noise
+        susceptibilities), "list" (about an attacker who holds a list that contains members), "gdp" (noise
         alone), "prediction" (what an attack expects of itself).
     origin : who says so: the accountant, whoever asked for the audit ("given"), or an attack about itself.
     given : the numbers, where the origin is "given".
@@ -385,7 +385,7 @@ class AttackOutcome(Frozen):
     epsilon_lower: Annotated[float, Field(ge=0.0)]
     sees: Sees = "gradients"
     attacker_knows: Share = 0.0  # the share of the members on a list that this attacker holds
-    # Of the claim that no such attacker does better than promised: small refutes it. None: nothing was claimed.
+    # Of the claim that no such attacker does better than claimed: small refutes it. None: nothing was claimed.
     claim_p_value: Share | None = None
     turned: bool = False  # members score lower than non-members, beyond chance for all attacks together
     exceeds_claim: bool = False  # refuted, at the audit's confidence for all attacks together
@@ -476,13 +476,13 @@ class Suspicion(Frozen):
 
 
 class Finding(Frozen):
-    """The measurement that says most about a leak, and what was promised there."""
+    """The measurement that says most about a leak, and what the claim allows there."""
 
     attack: str
     title: str
     fpr: Share
     tpr: Estimate
-    promised: Share | None = None
+    claimed: Share | None = None
 
 
 class AttackerAnswer(Frozen):
@@ -503,10 +503,10 @@ class AttackerAnswer(Frozen):
     within_groups : no attack does better than guessing on all candidates, but one does within a group ("leak").
     why : of the target. "measured" or, within a group alone, "group" (missed), "bound" (guaranteed); not
         guaranteed, because the bound "exceeds" the
-        goal, the curve is only a "forecast", it was "given" by whoever asked, there is "no-promise", it was "refuted",
+        goal, the curve is only a "forecast", it was "given" by whoever asked, there is "no-claim", it was "refuted",
         the record does not match the run ("record"), or the noise, scale, clipping or sampling that a bound rests on
         could not be checked ("unchecked").
-    promised : the TPR at the goal's FPR that is promised to such an attacker; None: nothing is.
+    claimed : the TPR at the goal's FPR that the claim about such an attacker allows; None: there is none.
     tpr_lower : the largest lower bound of any of its attacks on the TPR at the goal's FPR.
     """
 
@@ -524,13 +524,13 @@ class AttackerAnswer(Frozen):
         "exceeds",
         "forecast",
         "given",
-        "no-promise",
+        "no-claim",
         "refuted",
         "record",
         "unchecked",
     ]
     within_groups: bool = False
-    promised: Share | None = None
+    claimed: Share | None = None
     tpr_lower: Share = 0.0
 
 
@@ -562,21 +562,21 @@ class GroupOutcome(Frozen):
     folded: Count = 0  # in what is shared: how many small groups this row stands for
 
 
-class IndividualPromises(Frozen):
-    """How the mus of the audited members, each by its own gradients along the run, compare with the promise.
+class IndividualMus(Frozen):
+    """How the mus of the audited members, each by its own gradients along the run, compare with the claim.
 
     Attributes
     ----------
     members : how many were looked at.
-    promised_mu : of the claim (of noise alone, if they are by noise alone); None: it has none.
-    beyond : the share of them whose own mu is above `promised_mu`; None without one.
+    claimed_mu : of the claim (of noise alone, if they are by noise alone); None: it has none.
+    beyond : the share of them whose own mu is above `claimed_mu`; None without one.
     median_mu, largest_mu : None: not finite.
     kind : "bound", or "forecast" where it rests on measured susceptibilities.
     for_whom : against which attacker.
     """
 
     members: Count
-    promised_mu: float | None
+    claimed_mu: float | None
     beyond: Share | None
     median_mu: float | None
     largest_mu: float | None
@@ -645,7 +645,7 @@ class RunAudit(Frozen):
     facts: RunFacts = RunFacts()
     declared: tuple[NoisySGD, ...] = ()  # what the accountant was asked about; empty: not known how it was trained
     commands: CommandFacts | None = None  # for commands to copy; None: nobody is to repeat the run
-    promises: tuple[Promise, ...]  # the first is what the verdict is about; none: nothing was promised
+    claims: tuple[ClaimedCurve, ...]  # the first is what the verdict is about; none: nothing was claimed
     attacks: tuple[AttackOutcome, ...]  # the strongest first, those who hold a list of members last
     verdict: Verdict
     left_out: tuple[LeftOut, ...] = ()  # attacks that could not run
@@ -659,7 +659,7 @@ class RunAudit(Frozen):
     exposed_by: str | None = None  # the attack that ranked them
     groups: tuple[GroupOutcome, ...] = ()  # the most exposed first
     grouped_by: str | None = None  # what the groups are, such as "class"
-    individual: IndividualPromises | None = None  # None: nothing is known about single records
+    individual: IndividualMus | None = None  # None: nothing is known about single records
     gate: Gate | None = None
     check: RunCheck | None = None  # of the record; None: there was none to check
     suspicion: Suspicion | None = None  # that the attacks looked at the wrong thing

@@ -20,11 +20,11 @@ from gmip._io import sha256, sha256_of_file
 from gmip._progress import Watch, silent
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.curves import given_curve
-from gmip.auditing.judge import AttackEvidence, Criteria, Evidence, Labels, Scored, judge
+from gmip.auditing.judge import AttackEvidence, AttackScores, Criteria, Evidence, Labels, judge
 from gmip.auditing.outcomes import Groups
 from gmip.auditing.schema import AuditResult, Provenance, RunFacts
 from gmip.auditing.schema import Source as Kind
-from gmip.auditing.score_table import GIVEN, About, ScoreTable, read_scores, table_from_columns
+from gmip.auditing.score_table import GIVEN, AttackInfo, ScoreTable, read_scores, table_from_columns
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.vocabulary import Rate, RateLike
@@ -61,14 +61,14 @@ def audit_scores(
     seed: int = 0,
     title: str | None = None,
 ) -> AuditResult:
-    """Do these scores reveal who was in the training data, and more than was promised?
+    """Do these scores reveal who was in the training data, and more than was claimed?
 
     Parameters
     ----------
     members, non_members : array-like of shape (n,) and (m,), scores of an attack (higher = member); or mappings of the
         names of attacks to such arrays. Without `non_members`, a table as the first argument: a file (CSV, JSON lines,
         Parquet), a data frame, or a mapping of names to columns.
-    claim : what was promised: a `TradeOff`, a mu, or (epsilon, delta). None: no promise is tested; what leaks is
+    claim : what is said to hold: a `TradeOff`, a mu, or (epsilon, delta). None: no claim is tested; what leaks is
         measured all the same.
     columns : of a table: which column is "member" (1 or 0), "score" (one or several), "id", "group", "run". By default
         columns of these names, and as scores also score_NAME and NAME_score.
@@ -277,7 +277,7 @@ def _attacks(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> tup
     labels = tuple(_labels(table, chosen) for chosen in rows)
     made = []
     for attack, scores in table.scores.items():
-        about = table.about.get(attack, About(attack, _NEEDS, {}, sees="scores"))
+        about = table.about.get(attack, AttackInfo(attack, _NEEDS, {}, sees="scores"))
         sets = [
             ScoreSet(ids=table.ids[chosen], scores=scores[chosen], attack=attack, facts=about.facts) for chosen in rows
         ]
@@ -286,7 +286,7 @@ def _attacks(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> tup
                 name=_text(attack),
                 title=_text(about.title),
                 needs=about.needs,
-                found=tuple(Scored(scores=one) for one in sets),
+                found=tuple(AttackScores(scores=one) for one in sets),
                 labels=labels,
                 sees=about.sees,
                 knows=about.knows,

@@ -24,8 +24,8 @@ from gmip.stats.scores import Fact
 __all__ = [
     "PREDICTION_ROLES",
     "ROLES",
-    "About",
     "AnswerColumns",
+    "AttackInfo",
     "Columns",
     "PredictionBuilder",
     "ScoreTable",
@@ -86,7 +86,7 @@ class Columns:
         ]
 
 
-class About(NamedTuple):
+class AttackInfo(NamedTuple):
     """Of an attack: what it is called, what its attacker must have, and what it says about itself."""
 
     title: str
@@ -119,7 +119,7 @@ class ScoreTable:
     grouped_by: str | None = None
     runs: Groups | None = None
     labels: Groups | None = None
-    about: Mapping[str, About] = field(default_factory=dict)
+    about: Mapping[str, AttackInfo] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
 
     def __len__(self) -> int:
@@ -587,7 +587,7 @@ def scores_of(raw: ScoreTable, found: Sequence[Signal], left_out: tuple[LeftOut,
     return dataclasses.replace(
         raw,
         scores={one.name: one.scores for one in found},
-        about={one.name: About(one.title, one.needs, one.facts) for one in found},
+        about={one.name: AttackInfo(one.title, one.needs, one.facts) for one in found},
         left_out=left_out,
     )
 

@@ -219,14 +219,14 @@ class AuditConfig(_Strict):
         if twice:
             raise ValueError(f"names {twice!r} twice: name each attack and each run once")
         if self.claim_mu is not None and self.claim_epsilon is not None:
-            raise ValueError("has claim_mu and claim_epsilon: give what was promised once")
+            raise ValueError("has claim_mu and claim_epsilon: give one of them")
         return self
 
     @property
     def claim(self) -> float | tuple[float, float] | None:
-        """What was promised, as `gmip.audit_scores` takes it."""
-        promised = self.claim_epsilon
-        return self.claim_mu if promised is None else (promised.epsilon, promised.delta)
+        """The claim, as `gmip.audit_scores` takes it."""
+        claimed = self.claim_epsilon
+        return self.claim_mu if claimed is None else (claimed.epsilon, claimed.delta)
 
 
 def make_config(given: Mapping[str, Any], source: str | None = None) -> AuditConfig:
@@ -339,8 +339,8 @@ delta: 1.0e-5
 # False-positive rates at which the members found are reported.
 fprs: [0.001, 0.01, 0.1]
 
-# What was promised, as mu-GMIP, or as differential privacy, such as 3@1e-5. null: what the accountant says about the
-# run. Differential privacy is promised to attackers with a list of members, too, and judged by what they find.
+# The claim to test, as mu-GMIP, or as differential privacy, such as 3@1e-5. null: what the accountant says about the
+# run. Differential privacy is about attackers with a list of members, too, and judged by what they find.
 claim_mu: null
 claim_epsilon: null
 

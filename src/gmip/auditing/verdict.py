@@ -15,12 +15,12 @@ from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
+    ClaimedCurve,
     Doubt,
     Estimate,
     Finding,
     Gate,
     GroupOutcome,
-    Promise,
     RunAudit,
     RunFacts,
     Sees,
@@ -65,7 +65,7 @@ _ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "score
 
 def attacker_answers(
     attacks: Sequence[AttackOutcome],
-    promises: Sequence[Promise],
+    claims: Sequence[ClaimedCurve],
     *,
     goal: Rate,
     lower: Mapping[str, float],
@@ -79,7 +79,7 @@ def attacker_answers(
 
     Parameters
     ----------
-    promises : the accountant's: "claimed" is about attackers who hold no list, "list" about those who do. A promise to
+    claims : the accountant's: "claimed" is about attackers who hold no list, "list" about those who do. A claim about
         an attacker who sees every gradient covers those who see less.
     lower : attack -> lower bound on its TPR at the goal's FPR, at `confidence` for all attacks together.
     sound_record : whether the record of the run is that of the declared run, as far as it was checked.
@@ -97,17 +97,17 @@ def attacker_answers(
     refuted = any(one.exceeds_claim for one in attacks)  # then the run is not what the accountant was told
     for rank, without in sorted(set(map(_kind, attacks))):
         own = [one for one in attacks if _available(one, rank, without)]
-        promise = next((p for p in promises if p.key == ("claimed" if without else "list")), None)
-        found = _leak(own, promise, goal, shared, sound_record and not doubted)
+        claim = next((p for p in claims if p.key == ("claimed" if without else "list")), None)
+        found = _leak(own, claim, goal, shared, sound_record and not doubted)
         least = max((lower.get(one.attack, 0.0) for one in own), default=0.0)
         # What holds against whoever knows more, or against anybody, holds against this attacker, too.
-        covering = [p for p in promises if p is promise or p.key in ("gdp", "list")]
+        covering = [p for p in claims if p is claim or p.key in ("gdp", "list")]
         made.append(
             AttackerAnswer(
                 sees=_ORDER[rank],
                 knows=max(one.attacker_knows for one in own),
                 **found,
-                **_target(promise, covering, goal, least, refuted, sound_record, checked),
+                **_target(claim, covering, goal, least, refuted, sound_record, checked),
                 tpr_lower=least,
             )
         )
@@ -162,27 +162,27 @@ def leading_attack(attacks: Sequence[AttackOutcome], answers: Sequence[AttackerA
     return next((one for one in attacks if one.attack == found), next(iter(attacks), None))
 
 
-def promise_of(run: RunAudit, answer: AttackerAnswer) -> Promise | None:
-    """The promise that the answer about the target names: the bound that keeps it, else the one to such an attacker."""
-    own = next((one for one in run.promises if one.key == ("list" if answer.knows else "claimed")), None)
+def claim_of(run: RunAudit, answer: AttackerAnswer) -> ClaimedCurve | None:
+    """The claim that the answer about the target names: the bound that keeps it, else that about such an attacker."""
+    own = next((one for one in run.claims if one.key == ("list" if answer.knows else "claimed")), None)
     if answer.why not in ("bound", "unchecked"):
         return own
     fpr = run.goal.fpr
-    covering = [p for p in run.promises if p is own or p.key in ("gdp", "list")]
-    return next((p for p in covering if p.is_bound and p.tpr(fpr) == answer.promised), own)
+    covering = [p for p in run.claims if p is own or p.key in ("gdp", "list")]
+    return next((p for p in covering if p.is_bound and p.tpr(fpr) == answer.claimed), own)
 
 
 def _leak(
-    attacks: Sequence[AttackOutcome], promise: Promise | None, goal: Rate, confidence: float, trusted: bool
+    attacks: Sequence[AttackOutcome], claim: ClaimedCurve | None, goal: Rate, confidence: float, trusted: bool
 ) -> dict[str, Any]:
     seeing = [one for one in attacks if not one.blind]
     leaking = [one for one in seeing if one.mu_lower > 0.0]
     if leaking:
-        return {"leak": "leak", "evidence": _clearest(leaking, promise)}
+        return {"leak": "leak", "evidence": _clearest(leaking, claim)}
     if not seeing or not trusted or any(one.turned for one in seeing):
         return {"leak": "blind"}
     best = max(seeing, key=lambda one: one.auc.value)
-    evidence = _at(best, rate_key(goal.fpr), promise) or _clearest([best], promise)
+    evidence = _at(best, rate_key(goal.fpr), claim) or _clearest([best], claim)
     finest = min(seeing, key=lambda one: one.largest_tie)  # what could have noticed most
     size = min(finest.members, finest.non_members)
     wanted = float(ndtri(goal.tpr) - ndtri(goal.fpr))
@@ -206,7 +206,7 @@ def enough_candidates(
         return None
 
 
-def _clearest(attacks: Sequence[AttackOutcome], promise: Promise | None) -> Finding | None:
+def _clearest(attacks: Sequence[AttackOutcome], claim: ClaimedCurve | None) -> Finding | None:
     """The attack and rate whose lower end is farthest from guessing, in mu; rates that rest on enough false alarms."""
     every = [(one, key, found) for one in attacks for key, found in one.tpr_at.items() if is_rate(key)]
     if not every:
@@ -214,7 +214,7 @@ def _clearest(attacks: Sequence[AttackOutcome], promise: Promise | None) -> Find
     points = [point for point in every if float(point[1]) * point[0].non_members >= _FALSE_ALARMS]
     points = points or [max(every, key=lambda point: float(point[1]) * point[0].non_members)]
     attack, key, _ = max(points, key=lambda point: _excess(float(point[1]), point[2]))
-    return _at(attack, key, promise)
+    return _at(attack, key, claim)
 
 
 def _excess(fpr: float, tpr: Estimate) -> float:
@@ -223,25 +223,25 @@ def _excess(fpr: float, tpr: Estimate) -> float:
     return float(ndtri(min(tpr.lower, 1.0 - 1.0e-9)) - ndtri(fpr))
 
 
-def _at(attack: AttackOutcome, key: str, promise: Promise | None) -> Finding | None:
+def _at(attack: AttackOutcome, key: str, claim: ClaimedCurve | None) -> Finding | None:
     if key not in attack.tpr_at:
         return None
-    promised = None if promise is None else promise.tpr_at.get(key)
-    return Finding(attack=attack.attack, title=attack.title, fpr=float(key), tpr=attack.tpr_at[key], promised=promised)
+    claimed = None if claim is None else claim.tpr_at.get(key)
+    return Finding(attack=attack.attack, title=attack.title, fpr=float(key), tpr=attack.tpr_at[key], claimed=claimed)
 
 
 def _target(
-    own: Promise | None,
-    covering: Sequence[Promise],
+    own: ClaimedCurve | None,
+    covering: Sequence[ClaimedCurve],
     goal: Rate,
     lower: float,
     refuted: bool,
     sound_record: bool,
     checked: bool,
 ) -> dict[str, Any]:
-    promised = None if own is None else own.tpr(goal.fpr)
+    claimed = None if own is None else own.tpr(goal.fpr)
     if lower > goal.tpr:
-        return {"target": "missed", "why": "measured", "promised": promised}
+        return {"target": "missed", "why": "measured", "claimed": claimed}
     bounds = [p.tpr(goal.fpr) for p in covering if p.is_bound and p.standing != "given"]
     least = min(bounds, default=1.0)
     if refuted:
@@ -249,16 +249,16 @@ def _target(
     elif not sound_record:
         why = "record"
     elif least <= goal.tpr and not checked:
-        why, promised = "unchecked", least
+        why, claimed = "unchecked", least
     elif least <= goal.tpr:
-        return {"target": "guaranteed", "why": "bound", "promised": least}
-    elif own is None or promised is None or excludes_nothing(promised):
-        why = "no-promise"
-    elif promised > goal.tpr:
+        return {"target": "guaranteed", "why": "bound", "claimed": least}
+    elif own is None or claimed is None or excludes_nothing(claimed):
+        why = "no-claim"
+    elif claimed > goal.tpr:
         why = "exceeds"
     else:
         why = "given" if own.standing == "given" else "forecast"
-    return {"target": "not-guaranteed", "why": why, "promised": promised}
+    return {"target": "not-guaranteed", "why": why, "claimed": claimed}
 
 
 # -- what was claimed against what was measured -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Canaries: records planted into a run by fair coins, so that one run tests what it promises (docs/canaries.md)."""
+"""Canaries: records planted into a run by fair coins, so that one run tests what it guarantees (docs/canaries.md)."""
 
 from __future__ import annotations
 

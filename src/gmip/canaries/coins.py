@@ -110,7 +110,7 @@ class PlantedRun(NamedTuple):
     run: NoisySGD
 
     @property
-    def promise(self) -> TradeOff | None:
+    def claim(self) -> TradeOff | None:
         """The differential privacy of the run if one record is added or removed, which is what a canary is; None
         without noise.
 

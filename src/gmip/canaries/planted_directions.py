@@ -134,7 +134,7 @@ class DirectionCanaries(Coins):
         fprs: Sequence[float] = (0.01, 0.1),
         title: str | None = None,
     ) -> AuditResult:
-        """Whether the run keeps its promise against these canaries: (epsilon, delta), a mu or a `TradeOff`."""
+        """Whether the run keeps its guarantee against these canaries: (epsilon, delta), a mu or a `TradeOff`."""
         return self._audited(self.scores, claim=claim, delta=delta, confidence=confidence, fprs=fprs, title=title)
 
 

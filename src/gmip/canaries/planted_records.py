@@ -47,9 +47,9 @@ class RecordCanaries(Coins):
 
     Guarantees
     ----------
-    Coins and labels are independent of everything else, so a run that keeps a promise under adding one record keeps it
+    Coins and labels are independent of everything else, so a run that keeps a bound under adding one record keeps it
     for the canaries' scores. A model that learned none of them by heart tells nothing: the bound is then 0, which is no
-    evidence for the promise.
+    evidence for the bound.
     """
 
     def __init__(self, records: Examples, *, num_classes: int | None = None, seed: int | None = None) -> None:
@@ -116,7 +116,7 @@ class RecordCanaries(Coins):
         fprs: Sequence[float] = (0.01, 0.1),
         title: str | None = None,
     ) -> AuditResult:
-        """Whether the run keeps its promise against these canaries: (epsilon, delta), a mu or a `TradeOff`.
+        """Whether the run keeps its guarantee against these canaries: (epsilon, delta), a mu or a `TradeOff`.
 
         Parameters
         ----------

@@ -104,7 +104,7 @@ class AuditSettings(Printed, WorkerSettings):
     canaries: Annotated[
         str | None,
         Option("DIR", WHAT),
-        Field(description="A run of gmip train --canaries: does it keep its promise to them?"),
+        Field(description="A run of gmip train --canaries: does it keep its guarantee to them?"),
     ] = None
     attacks: Annotated[
         list[str] | None,
@@ -149,12 +149,12 @@ class AuditSettings(Printed, WorkerSettings):
     claim_mu: Annotated[
         NonNegative | None,
         Option("MU", HOW),
-        Field(description="The mu that was promised (default: what gmip account says about the run)."),
+        Field(description="The mu that is claimed (default: what gmip account says about the run)."),
     ] = None
     claim_epsilon: Annotated[
         tuple[float, float] | None,
         Option("EPS@DELTA", HOW, parse.epsilon_at_delta),
-        Field(description="The differential privacy that was promised, instead (EPS alone: at delta 0)."),
+        Field(description="The differential privacy that is claimed, instead (EPS alone: at delta 0)."),
     ] = None
     target_tpr: Annotated[
         Rate | None,
@@ -241,7 +241,7 @@ class AuditSettings(Printed, WorkerSettings):
 def audit(asked: AuditSettings) -> None:
     """Attack a trained model and write a report of what leaks.
 
-    The report compares what the attacks find with what was promised.
+    The report compares what the attacks find with what was claimed.
 
     Examples: gmip audit --task digits
               gmip audit my_project.py:make_task --run runs/a --attacks glir,loss,lira
@@ -293,7 +293,7 @@ def _audit_table(asked: AuditSettings, path: Path, planted: PlantedRun | None) -
         from gmip.auditing.score_table import read_scores
     claim = asked.claim_epsilon if asked.claim_mu is None else asked.claim_mu
     standards: dict[str, Any] = {
-        "claim": planted.promise if planted is not None and claim is None else claim,
+        "claim": planted.claim if planted is not None and claim is None else claim,
         "fail_above_tpr": asked.fail_above_tpr,
         "target_tpr": asked.target_tpr,
         "seed": asked.seed,
@@ -407,11 +407,11 @@ def _gate(gate: Gate) -> str:
     return f"passed (fails, with a chance of 80%, where {_numbers.percent(gate.noticeable_tpr, 'up')} can be found)"
 
 
-def _promise(run: RunAudit, label: str) -> str:
-    """With what was promised, where somebody said so."""
+def _claim(run: RunAudit, label: str) -> str:
+    """The label of the verdict, with the numbers that somebody claims."""
     from gmip.report.verdict_words import given_words
 
-    given = next(map(given_words, run.promises), "")
+    given = next(map(given_words, run.claims), "")
     return f"{label} ({given})" if given else label
 
 
@@ -419,7 +419,7 @@ def print_audit(result: AuditResult, written: Written) -> None:
     """The answers about each run, the price of its advice where that was measured, and where the report is."""
     from gmip.report import answer_words, check_words
     from gmip.report.sentences import cautions
-    from gmip.report.verdict_words import label
+    from gmip.report.verdict_words import claim_word, label
 
     if len(result.runs) > 1:
         print(answer_words.ship(result).words)
@@ -428,19 +428,19 @@ def print_audit(result: AuditResult, written: Written) -> None:
         for answer in one.answers:
             leak, target = answer_words.badges(answer)
             rows.append((answer_words.who(answer), f"{leak.text}. {target.text}."))
-        rows.append(("the promise", _promise(one, label(one.verdict))))
+        rows.append(("the claim", _claim(one, label(one.verdict))))
         if one.check is not None:
             rows.append(("the record", _record(one.check)))
         rows += [
             (
                 f"members found at {_numbers.rate(key)} false alarms, "
-                + ("promised at most" if promise.is_bound else "forecast, about")
-                + (" (by noise alone: differential privacy)" if promise.key == "gdp" else ""),
+                + f"{claim_word(claim)}, {'at most' if claim.is_bound else 'about'}"
+                + (" (by noise alone: differential privacy)" if claim.key == "gdp" else ""),
                 _numbers.percent(most, "up"),
             )
-            for number, promise in enumerate(one.promises)
-            if number == 0 or promise.key == "gdp"
-            for key, most in promise.tpr_at.items()
+            for number, claim in enumerate(one.claims)
+            if number == 0 or claim.key == "gdp"
+            for key, most in claim.tpr_at.items()
         ]
         for attack in one.attacks:
             found = ", ".join(f"{_share(attack, key)} at {_numbers.rate(key)}" for key in attack.tpr_at)

@@ -16,7 +16,7 @@ from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import Printed
 
 if TYPE_CHECKING:
-    from gmip.auditing.schema import AttackOutcome, AuditResult, Promise, RunAudit
+    from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, RunAudit
 
 __all__ = ["report"]
 
@@ -43,7 +43,7 @@ def report(asked: ReportSettings) -> None:
     Examples: gmip report audit
               gmip report audit-a audit-b --out both
 
-    Of several, promises, findings and accuracy stand side by side; with --out,
+    Of several, claims, findings and accuracy stand side by side; with --out,
     one report has the runs of all.
     """
     with needs_extra("audit", "gmip report"):
@@ -92,9 +92,9 @@ def _facts(run: RunAudit) -> dict[str, Any]:
         "verdict": run.verdict.kind,
         "noise_std": run.facts.noise_std,
         "test_accuracy": run.facts.test_accuracy,
-        "promised_mu": run.promises[0].mu if run.promises else None,
-        "promised_tpr_at": run.promises[0].tpr_at if run.promises else {},
-        "promised_kind": run.promises[0].kind if run.promises else None,
+        "claimed_mu": run.claims[0].mu if run.claims else None,
+        "claimed_tpr_at": run.claims[0].tpr_at if run.claims else {},
+        "claimed_kind": run.claims[0].kind if run.claims else None,
         "attack": strongest.attack,
         "auc": strongest.auc.model_dump(),
         "tpr_at": {fpr: found.model_dump() for fpr, found in strongest.tpr_at.items()},
@@ -119,37 +119,37 @@ def _print(result: AuditResult) -> None:
 
 def _lines(runs: Sequence[RunAudit]) -> list[tuple[str, list[str]]]:
     strongest = [_leading(run) for run in runs]
-    promised = [run.promises[0] if run.promises else None for run in runs]
+    claimed = [run.claims[0] if run.claims else None for run in runs]
     lines: list[tuple[str, list[str]]] = [
         ("task", [run.task or "unknown" for run in runs]),
         ("verdict", [run.verdict.kind for run in runs]),
         ("noise std", [_or("unknown", run.facts.noise_std, _numbers.setting) for run in runs]),
         ("accuracy on test data", [_or("unknown", run.facts.test_accuracy, _nearest) for run in runs]),
-        ("promised mu", [_or("none", None if one is None else one.mu, _up) for one in promised]),
+        ("claimed mu", [_or("none", None if one is None else one.mu, _up) for one in claimed]),
         ("strongest attack", [one.attack for one in strongest]),
         ("its AUC", [_numbers.number(one.auc.value, "nearest") for one in strongest]),
         ("mu at least", [_numbers.number(one.mu_lower, "down") for one in strongest]),
     ]
     for fpr in strongest[0].tpr_at:
         if all(fpr in one.tpr_at for one in strongest):
-            lines += _at(fpr, promised, strongest)
+            lines += _at(fpr, claimed, strongest)
     return lines
 
 
 def _at(
-    fpr: str, promised: Sequence[Promise | None], strongest: Sequence[AttackOutcome]
+    fpr: str, claimed: Sequence[ClaimedCurve | None], strongest: Sequence[AttackOutcome]
 ) -> list[tuple[str, list[str]]]:
     from gmip.report.answer_words import measured_at
 
     words = f"members found at {_numbers.rate(fpr)} false alarms"
     measured = [measured_at(one, fpr) for one in strongest]
     return [
-        (f"{words}, promised", [_promised(one, fpr) for one in promised]),
+        (f"{words}, claimed", [_claimed(one, fpr) for one in claimed]),
         (f"{words}, measured", [_or("not measured", None if one is None else one.value, _nearest) for one in measured]),
     ]
 
 
-def _promised(curve: Promise | None, fpr: str) -> str:
+def _claimed(curve: ClaimedCurve | None, fpr: str) -> str:
     if curve is None or fpr not in curve.tpr_at:
         return "none"
     return f"{'at most' if curve.is_bound else 'about'} {_numbers.percent(curve.tpr_at[fpr], 'up')}"

@@ -267,7 +267,7 @@ class WhoseSettings(Settings):
         float | str | None,
         Option("any|any-constant|K", ACCOUNTING, _susceptibility),
         Field(
-            description="Whose promise it is. K: records whose gradients have a squared Mahalanobis norm of at most K "
+            description="Which records: K, those whose gradients have a squared Mahalanobis norm of at most K "
             "(default: --params, a typical record). any: a random record, whatever the records are like. any-constant: "
             "the same, if K does not change from step to step."
         ),

@@ -72,7 +72,7 @@ class _TraceSettings(Explained):
         Count | None,
         Option("M", TRACE),
         Field(
-            description="Plant M canaries, each by a fair coin, to test the promise with: gmip audit --canaries DIR. "
+            description="Plant M canaries, each by a fair coin, to test the guarantee with: gmip audit --canaries DIR. "
             "Needs --clip."
         ),
     ] = None
@@ -247,7 +247,7 @@ def train(asked: TrainSettings) -> None:
     print(f"Trace and result: {out} (protect it like the data)")
     if asked.canaries is not None:
         test = f"gmip audit --canaries {shlex.quote(out)}"
-        print(f"{asked.canaries} canaries took part. Test the promise with them: {test}")
+        print(f"{asked.canaries} canaries took part. Test the guarantee with them: {test}")
 
 
 def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan:
@@ -274,9 +274,9 @@ def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan
     if target is not None:
         recipe = with_least_noise(recipe, num_params, target)
     run = recipe.run(num_params)
-    promise = None if written is None or target is not None else written.target
-    curve = account_run(run, **_whose(target, promise))
-    standing = None if promise is None else _standing(promise, curve)
+    aim = None if written is None or target is not None else written.target
+    curve = account_run(run, **_whose(target, aim))
+    standing = None if aim is None else _standing(aim, curve)
     if asked.clip_norm != "auto":
         tuning.consider_clipping(chosen, recipe, fix=asked.fix_model)
     if asked.canaries is not None:
@@ -284,10 +284,10 @@ def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan
     return _Plan(chosen, recipe, run, curve, keywords, standing)
 
 
-def _whose(target: PrivacyTarget | None, promise: PrivacyTarget | None) -> dict[str, Any]:
+def _whose(target: PrivacyTarget | None, aim: PrivacyTarget | None) -> dict[str, Any]:
     """The record and the attacker that the target is about, as keywords of `gmip.account`."""
-    if promise is not None:
-        return promise.whose
+    if aim is not None:
+        return aim.whose
     return {} if target is None else {name: target.whose[name] for name in ("susceptibility", "attacker_knows")}
 
 
@@ -341,25 +341,25 @@ def _read_recipe(path: str, task: str | None) -> RecipeFile:
     written = read_recipe_file(path)
     if task is not None and not written.belongs_to(task):
         raise BadRequest(
-            f"--recipe {path} was found for {written.task}, and its promise is about that task",
+            f"--recipe {path} was found for {written.task}, and its privacy is that of that task",
             remedy="leave out --task, or run gmip tune for the other one",
         )
     return written
 
 
-def _standing(promise: PrivacyTarget, curve: TradeOff) -> dict[str, Any]:
+def _standing(aim: PrivacyTarget, curve: TradeOff) -> dict[str, Any]:
     """The target of a recipe's file and whether the run keeps it; said at once where it does not."""
-    notion = " by differential privacy" if promise.notion == "gdp" else ""
-    exposure = curve.exposure(promise)
-    kept = exposure <= promise.value
+    notion = " by differential privacy" if aim.notion == "gdp" else ""
+    exposure = curve.exposure(aim)
+    kept = exposure <= aim.value
     if not kept:
         warnings.warn(
-            f"The run misses the target of its recipe, {promise}{notion}: it comes to "
+            f"The run misses the target of its recipe, {aim}{notion}: it comes to "
             f"{_numbers.number(exposure, 'up')}. Leave out the noise, and it is calibrated to the target.",
             GmipWarning,
             stacklevel=2,
         )
-    known = {"target": f"{promise}{notion}", "kept": kept, "exposure": exposure}
+    known = {"target": f"{aim}{notion}", "kept": kept, "exposure": exposure}
     return known | {"kind": curve.kind, "for_whom": curve.for_whom}
 
 

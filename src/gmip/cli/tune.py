@@ -152,16 +152,16 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
     from gmip.report import tuning_page
 
     answer, *more = tuning_page.tuning_sentences(result)
-    promise = "at most" if result.kind == "bound" else "about"
+    claim = "guaranteed, at most" if result.kind == "bound" else "forecast, about"
     rows = [
         *((name.replace("_", " "), _plain(getattr(result.recipe, name))) for name in tuning_page.SETTINGS[:-1]),
         ("noise std on the mean gradient", _numbers.number(result.recipe.noise_std, "up", 5)),
-        (f"promised, {promise}: {show.target_name(target)}", show.target_shown(target, result.exposure)),
+        (f"{claim}: {show.target_name(target)}", show.target_shown(target, result.exposure)),
         ("trials of the search", _numbers.count(len(result.tried))),
         ("trainings in all", _numbers.count(result.trainings)),
     ]
     leakage = result.leakage[:1].upper() + result.leakage[1:]
-    show.print_people(rows, answer, [*result.promise(), *more, leakage])
+    show.print_people(rows, answer, [*result.claim(), *more, leakage])
     print(f"Keep {written} to yourself: its split_seed says who the members are.")
     print(f"Next: gmip train --recipe {written} --out runs/tuned    (the picture: {page})")
 

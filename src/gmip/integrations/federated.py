@@ -232,6 +232,6 @@ class RoundRecorder:
         if norm > self._clipping.norm * (1.0 + 1.0e-3) + 1.0e-6:
             raise UnsupportedModel(
                 f"A client's update has norm {norm:.6g}, above the clip norm {self._clipping.norm:g}, so it was not "
-                "clipped and the promised privacy does not hold",
+                "clipped and the guaranteed privacy does not hold",
                 remedy="add Flower's fixedclipping_mod to the clients, or clip on the server",
             )

@@ -44,7 +44,7 @@ class GmipAccountant(IAccountant):  # type: ignore[misc]
     """Records the steps of an Opacus run; answers with epsilon, and with the curve of membership-inference privacy.
 
     `get_epsilon` is differential privacy, the same number as from Opacus' "prv" accountant. `get_tradeoff` and `get_mu`
-    are membership-inference privacy, a weaker promise: a mu from here is not a mu of Gaussian differential privacy, and
+    are membership-inference privacy, a weaker notion: a mu from here is not a mu of Gaussian differential privacy, and
     no epsilon derived from such a curve is an epsilon of differential privacy. Publish them under their own name.
 
     Attributes

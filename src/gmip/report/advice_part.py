@@ -58,9 +58,9 @@ def ways_table(run: RunAudit) -> Table:
     tried = run.tried is not None
     if rows and tried:
         key = "list" if any(one.knows for one in run.answers[:1]) else "claimed"  # of whom the ways are about, too
-        promise = next((p for p in run.promises if p.key == key), None)
-        now = None if promise is None else promise.tpr_at.get(f"{goal.fpr:g}")
-        found = "\u2013" if now is None or promise is None else f"{_most(promise.is_bound)} {percent(now, 'up')}"
+        claim = next((p for p in run.claims if p.key == key), None)
+        now = None if claim is None else claim.tpr_at.get(f"{goal.fpr:g}")
+        found = "\u2013" if now is None or claim is None else f"{_most(claim.is_bound)} {percent(now, 'up')}"
         rows.insert(0, (Cell("As it is"), Cell("\u2013"), Cell(found), _accuracy(run.tried)))
     return Table(
         f"Ways to at most {rate(goal.tpr)} at {rate(goal.fpr)} false alarms, "

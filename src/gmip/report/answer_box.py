@@ -8,7 +8,7 @@ from gmip import _numbers
 from gmip._html import Html, join, tag
 from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import AttackerAnswer, AuditResult, RunAudit
-from gmip.auditing.verdict import promise_of
+from gmip.auditing.verdict import claim_of
 from gmip.report import advice_words, answer_words, check_words, sentences, verdict_words
 from gmip.report.page import bullets
 
@@ -42,10 +42,10 @@ def answer_box(result: AuditResult, run: RunAudit, key: str, *more: Html | None)
 
 
 def reasons(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    """What stands behind the answer: numbers, the promise, how sure it is, other attackers, warnings."""
+    """What stands behind the answer: numbers, the claim, how sure it is, other attackers, warnings."""
     answers = [
         ("What to do", tag("dd", _first_advice(run, key))),
-        ("The promise", tag("dd", sentences.promise(run))),
+        ("The claim", tag("dd", sentences.claim(run))),
         ("How sure", tag("dd", sentences.certainty(result, run))),
         ("Pipeline limit", tag("dd", sentences.gate(run, run.gate))) if run.gate else None,
     ]
@@ -83,23 +83,22 @@ def icon(kind: str) -> Html:
 
 
 def tiles(result: AuditResult, run: RunAudit) -> Html | None:
-    """Measured, promised, wished for at the rate of the target; and what the model is good for."""
+    """Measured, claimed, wished for at the rate of the target; and what the model is good for."""
     answer = answer_words.front(result, run)
     shown: list[tuple[str, str]] = []
     if answer is not None:
         goal = run.goal
-        measured, promised = answer_words.exposure(run, answer)
+        measured, claimed = answer_words.exposure(run, answer)
         at = f"at {_numbers.rate(goal.fpr)} false alarms"
         if measured is not None:
             shown.append((_numbers.percent(min(max(measured, 0.0), 1.0), "nearest"), f"of the members found {at}"))
-        if promised is not None:
-            curve = promise_of(run, answer)
-            bound = curve is not None and curve.is_bound
-            says = "is the most that the promise allows" if bound else "is about what the promise expects"
+        if claimed is not None:
+            curve = claim_of(run, answer)
+            says = "" if curve is None else verdict_words.says(curve)
             shown.append(
-                ("No promise", "to such an attacker")
-                if excludes_nothing(promised)
-                else (_numbers.percent(promised, "up"), says)
+                ("No limit", "for such an attacker")
+                if excludes_nothing(claimed)
+                else (_numbers.percent(claimed, "up"), says)
             )
         shown.append((_numbers.rate(goal.tpr), f"is the target (guessing: {_numbers.rate(goal.fpr)})"))
     if run.facts.test_accuracy is not None:

@@ -12,13 +12,13 @@ from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
     AuditResult,
+    ClaimedCurve,
     Estimate,
     Finding,
     GroupOutcome,
-    Promise,
     RunAudit,
 )
-from gmip.auditing.verdict import exposed_group, promise_of
+from gmip.auditing.verdict import claim_of, exposed_group
 from gmip.report import check_words, verdict_words
 from gmip.vocabulary import Rate
 
@@ -29,7 +29,7 @@ __all__ = [
     "Ship",
     "all_badges",
     "badges",
-    "both_promises",
+    "both_claims",
     "exposure",
     "front",
     "goal_words",
@@ -78,12 +78,12 @@ def badges(answer: AttackerAnswer) -> tuple[Badge, Badge]:
 
 
 def all_badges(run: RunAudit, answer: AttackerAnswer | None) -> list[Badge]:
-    """Those of the answer, of a record that does not match, of a refuted promise and of the gate."""
+    """Those of the answer, of a record that does not match, of a refuted claim and of the gate."""
     shown = [] if answer is None else list(badges(answer))
     if run.check is not None and not run.check.passed:
         shown.insert(0, Badge("The record does not match the run", "bad"))
     if run.verdict.kind == "exposed":
-        shown.append(Badge("Promise refuted", "bad"))
+        shown.append(Badge("Claim refuted", "bad"))
     if run.gate is not None and run.gate.doubted:
         shown.append(Badge("Gate cannot tell", "bad"))
     elif run.gate is not None and run.gate.blind:
@@ -111,14 +111,14 @@ def goal_words(goal: Rate) -> str:
     return f"at most {rate(goal.tpr)} of the members at {rate(goal.fpr)} false alarms"
 
 
-def both_promises(run: RunAudit) -> str:
-    """What the accountant promises by noise and data (GMIP), and by noise alone (GDP), where both are; else empty."""
-    kinds = {one.key: one for one in run.promises}
+def both_claims(run: RunAudit) -> str:
+    """What the accountant says by noise and data (GMIP), and by noise alone (GDP), where it says both; else empty."""
+    kinds = {one.key: one for one in run.claims}
     ours, alone = kinds.get("claimed"), kinds.get("gdp")
     if ours is None or alone is None or ours.origin == "given":
         return ""
     fpr = run.goal.fpr
-    said = [_promised(one, fpr) for one in (ours, alone)]
+    said = [_claimed(one, fpr) for one in (ours, alone)]
     if None in said:
         return ""
     game = ""
@@ -128,18 +128,18 @@ def both_promises(run: RunAudit) -> str:
             "which is a larger change: so the second can be the smaller number."
         )
     return (
-        f"Promised at {rate(fpr)} false alarms: {said[0]} by noise and the randomness of the data (GMIP), {said[1]} by "
-        f"noise alone (differential privacy, {alone.adjacency or 'for any data'}).{game}"
+        f"Accountant, at {rate(fpr)} false alarms: {said[0]} by noise and the randomness of the data (GMIP), {said[1]} "
+        f"by noise alone (differential privacy, {alone.adjacency or 'for any data'}).{game}"
     )
 
 
-def _promised(promise: Promise, fpr: float) -> str | None:
-    tpr = promise.tpr_at.get(rate_key(fpr))
+def _claimed(claim: ClaimedCurve, fpr: float) -> str | None:
+    tpr = claim.tpr_at.get(rate_key(fpr))
     if tpr is None:
         return None
     if excludes_nothing(tpr):
-        return "nothing"
-    return f"{'at most' if promise.is_bound else 'about'} {percent(tpr, 'up')}"
+        return "no limit"
+    return f"at most {percent(tpr, 'up')}" if claim.is_bound else f"about {percent(tpr, 'up')} (forecast)"
 
 
 def mostly_tied(run: RunAudit) -> str | None:
@@ -203,19 +203,19 @@ def within_group(run: RunAudit, fpr: float) -> str:
 
 
 def _leaking(run: RunAudit, answer: AttackerAnswer, found: Finding) -> str:
-    promise, promised = promise_of(run, answer), ""
-    share = found.promised
-    if promise is not None and answer.why in ("bound", "unchecked"):  # the bound that the target rests on
-        share = promise.tpr_at.get(rate_key(found.fpr))
-    if share is not None and promise is not None:
-        promised = f", promised {'at most' if promise.is_bound else 'about'} {percent(share, 'up')}"
+    claim, claimed = claim_of(run, answer), ""
+    share = found.claimed
+    if claim is not None and answer.why in ("bound", "unchecked"):  # the bound that the target rests on
+        share = claim.tpr_at.get(rate_key(found.fpr))
+    if share is not None and claim is not None:
+        claimed = f"; {verdict_words.allowed_words(claim, percent(share, 'up'))}"
         if excludes_nothing(share):
-            promised = ", and nothing is promised to such an attacker"
+            claimed = "; no guarantee covers this attacker"
     if found.tpr.lower > found.fpr:
         between = interval(max(found.tpr.lower, 0.0), min(found.tpr.upper, 1.0), share=True)
         return (
             f"{who(answer)} finds {percent(found.tpr.value, 'nearest')} of the members at {rate(found.fpr)} false "
-            f"alarms ({between}){promised}; guessing finds {rate(found.fpr)}."
+            f"alarms ({between}{claimed}). Guessing finds {rate(found.fpr)}."
         )
     # No one rate shows it (ties, few records): all of them together do.
     attack = next(one for one in run.attacks if one.attack == found.attack)
@@ -238,20 +238,28 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     """Whether that is good enough."""
     goal = run.goal
     target = f"The target is {goal_words(goal)}"
-    promised = "" if answer.promised is None else percent(answer.promised, "up")
+    claimed = "" if answer.claimed is None else percent(answer.claimed, "up")
     why = {
         "measured": f"an attack finds {percent(_at_least(answer, goal), 'down')} or more",
         "group": within_group(run, goal.fpr),
-        "bound": f"a bound says at most {promised} for such an attacker",
-        "exceeds": f"the promise to such an attacker allows {promised}",
-        "forecast": f"a forecast expects about {promised}, and a forecast is no bound",
-        "given": f"it would be kept if the promise that was given ({promised}) holds, which an audit cannot prove",
-        "no-promise": "nothing is promised to such an attacker",
-        "refuted": "an attack found more than was promised, so the promise cannot be relied on",
-        "unchecked": f"a bound says at most {promised}, but not all that it rests on could be checked{_open(run)}",
-        "record": "the record does not match the declared run, so the promise may be about another run",
+        "bound": f"the guarantee for such an attacker is at most {claimed}",
+        "exceeds": _exceeds(run, answer, claimed),
+        "forecast": f"about {claimed} is expected (forecast)",
+        "given": f"the claim ({claimed}) would keep it, but an audit cannot prove a claim",
+        "no-claim": "no guarantee covers this attacker",
+        "refuted": "an attack found more than the claim allows, so the claim cannot be relied on",
+        "unchecked": f"a bound says at most {claimed}, but not all that it rests on could be checked{_open(run)}",
+        "record": "the record does not match the declared run, so the claim may be about another run",
     }[answer.why]
     return f"{target}: {why}."
+
+
+def _exceeds(run: RunAudit, answer: AttackerAnswer, share: str) -> str:
+    claim = claim_of(run, answer)
+    if claim is None:
+        return ""
+    most = "at most" if claim.is_bound else "about"
+    return f"the {verdict_words.claim_word(claim)} for such an attacker is {most} {share}"
 
 
 def _open(run: RunAudit) -> str:
@@ -286,11 +294,11 @@ def _after(sentence: str) -> str:
 
 
 def exposure(run: RunAudit, answer: AttackerAnswer) -> tuple[float | None, float | None]:
-    """(measured, promised) TPR at the goal's rate; measured by the attack that the answer rests on."""
+    """(measured, claimed) TPR at the goal's rate; measured by the attack that the answer rests on."""
     key = rate_key(run.goal.fpr)
     found = next((a for a in run.attacks if answer.evidence and a.attack == answer.evidence.attack), None)
     at = None if found is None else measured_at(found, key)
-    return None if at is None else min(max(at.value, 0.0), 1.0), answer.promised
+    return None if at is None else min(max(at.value, 0.0), 1.0), answer.claimed
 
 
 def measured_at(found: AttackOutcome | GroupOutcome, key: str) -> Estimate | None:

@@ -1,4 +1,4 @@
-"""Several runs as dots: what each model is good for against what it gives away, promised and measured."""
+"""Several runs as dots: what each model is good for against what it gives away, claimed and measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Dot(NamedTuple):
     hue: str
     accuracy: float
     measured: float | None
-    promised: float | None
+    claimed: float | None
 
 
 def exposure_chart(result: AuditResult, key: str) -> Html | None:
@@ -49,8 +49,8 @@ def exposure_chart(result: AuditResult, key: str) -> Html | None:
         return _TOP + (high - accuracy) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
 
     told = "; ".join(
-        f"{dot.name}: accuracy {_numbers.percent(dot.accuracy, 'nearest')}, measured {_share(dot.measured)}, promised "
-        f"{_share(dot.promised)}"
+        f"{dot.name}: accuracy {_numbers.percent(dot.accuracy, 'nearest')}, measured {_share(dot.measured)}, claimed "
+        f"{_share(dot.claimed)}"
         for dot in dots
     )
     at = _numbers.rate(goal.fpr)
@@ -74,7 +74,11 @@ def exposure_chart(result: AuditResult, key: str) -> Html | None:
         font_size=13.5,
         aria_label=f"Accuracy against members found at {at} false alarms. {told}.",
     )
-    note = tag("p", "Full dots are measured, rings promised. Up and to the left is better.", class_="note")
+    note = tag(
+        "p",
+        "Full dots are measured, rings are guaranteed, forecast or claimed. Up and to the left is better.",
+        class_="note",
+    )
     return tag("figure", tag("div", drawing, class_="chart-box"), note, class_="drawing")
 
 
@@ -110,12 +114,12 @@ def _name_heights(dots: list[_Dot], y: Callable[[float], float]) -> list[float]:
 
 def _drawn(dot: _Dot, x: Callable[[float], float], y: Callable[[float], float], name_at: float) -> Html:
     height = f"{y(dot.accuracy):.1f}"
-    places = [x(value) for value in (dot.measured, dot.promised) if value is not None]
+    places = [x(value) for value in (dot.measured, dot.claimed) if value is not None]
     parts = []
     if len(places) == 2:
         parts.append(tag("path", d=f"M{places[0]:.1f} {height}H{places[1]:.1f}", class_="curve", stroke_width=1.5))
-    if dot.promised is not None:
-        parts.append(tag("circle", cx=f"{x(dot.promised):.1f}", cy=height, r=6, class_="curve", fill="none"))
+    if dot.claimed is not None:
+        parts.append(tag("circle", cx=f"{x(dot.claimed):.1f}", cy=height, r=6, class_="curve", fill="none"))
     if dot.measured is not None:
         parts.append(tag("circle", cx=f"{x(dot.measured):.1f}", cy=height, r=5, class_="dot"))
     if places:

@@ -13,7 +13,7 @@ __all__ = ["write_junit"]
 
 
 def write_junit(result: AuditResult, path: Path) -> None:
-    """One test for each run's verdict (inconclusive, nothing promised, or a leak to an attacker with a list: skipped,
+    """One test for each run's verdict (inconclusive, nothing claimed, or a leak to an attacker with a list: skipped,
     not passed), one for the check of its record (what could not be checked: skipped), one for each gate (that could not
     fail: skipped; that passed: with what it would have noticed). The folder is made if it is not there."""
     suite = ElementTree.Element("testsuite", name=_clean(result.title))

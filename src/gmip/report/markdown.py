@@ -52,7 +52,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
             f"**{target.text}.** {plain(answer_words.target_sentence(run, answer))}"
         )
     parts += [
-        f"The promise: {plain(sentences.promise(run))}",
+        f"The claim: {plain(sentences.claim(run))}",
         f"How sure: {plain(sentences.certainty(result, run))}",
     ]
     if run.gate:
@@ -63,7 +63,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
         parts += [f"{sharp} The record and the declared run", plain(check_words.headline(run.check))]
         parts += [plain(hidden)] if (hidden := check_words.beyond_reach(run.check)) is not None else []
         parts.append(table_markdown(tables.check_table(run)))
-    if run.attacks or run.promises:
+    if run.attacks or run.claims:
         parts += [f"{sharp} {sentences.comparison_title(run)}", table_markdown(tables.comparison_table(run))]
     if run.attacks:
         needs = [f"{a.title} needs {listed(a.needs)}." for a in run.attacks if a.needs]
@@ -72,7 +72,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
         parts += [f"{sharp} Who is exposed: groups", plain(sentences.groups(result, run))]
         parts.append(table_markdown(tables.group_table(run)))
     if (own := sentences.individual(run)) is not None:
-        parts += [f"{sharp} Individual promises", plain(own)]
+        parts += [f"{sharp} Mu of single records", plain(own)]
     if run.advice:
         first, last = plain_advice(run)
         parts += [

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from gmip import _numbers
 from gmip._curves import corners
 from gmip._svg import Role, Series, guessing
-from gmip.auditing.schema import AttackOutcome, AuditResult, Curve, Promise, RunAudit
-from gmip.auditing.verdict import leading_attack, promise_of
+from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Curve, RunAudit
+from gmip.auditing.verdict import claim_of, leading_attack
 from gmip.report.verdict_words import curve_name
 
 __all__ = ["Figure", "overview_figure", "run_figure"]
@@ -26,7 +26,7 @@ _LOWEST = 1.0e-5  # where the accountant's curves end
 # Colour, dash and marker: no two curves of a figure differ by colour alone.
 _ATTACK_LOOKS = ("blue solid", "orange long", "wine dashdot", "olive short", "ink longdot")
 _MARKERS = ("circle", "square", "triangle", "diamond", "cross")
-_PROMISE_LOOKS = {
+_CLAIM_LOOKS = {
     "claimed": "vermillion solid",
     "susceptibility": "purple dash",
     "list": "wine dash",
@@ -60,7 +60,7 @@ class Figure:
 
 
 def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
-    """All that is known of one run: attacks (the one that the answer rests on with its band), promises, prediction,
+    """All that is known of one run: attacks (the one that the answer rests on with its band), claims, prediction,
     guessing."""
     lowest = _lowest([run])
     first = leading_attack(run.attacks, run.answers)
@@ -68,15 +68,15 @@ def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
         _measured(attack, attack.title, _ATTACK_LOOKS[i % 5], _MARKERS[(i + i // 5) % 5], banded=attack is first)
         for i, attack in enumerate(run.attacks)
     ]
-    promises = [
-        _promised(promise, curve_name(promise), _PROMISE_LOOKS[promise.key], prominent=promise.key == "claimed")
-        for promise in run.promises
+    claims = [
+        _claimed(claim, curve_name(claim), _CLAIM_LOOKS[claim.key], prominent=claim.key == "claimed")
+        for claim in run.claims
     ]
-    return Figure(key, (*attacks, *promises, guessing()), lowest, max(rate, lowest), _goal(run))
+    return Figure(key, (*attacks, *claims, guessing()), lowest, max(rate, lowest), _goal(run))
 
 
 def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
-    """Of every run the attack that its answer rests on and, dashed in the same colour, the promise to such an
+    """Of every run the attack that its answer rests on and, dashed in the same colour, the claim about such an
     attacker."""
     lowest = _lowest(result.runs)
     series = []
@@ -86,9 +86,9 @@ def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
         if first is not None:
             series.append(_measured(first, f"{run.name}: measured", f"{colour} solid", marker, banded=False))
         answer = next(iter(run.answers), None)
-        promise = next(iter(run.promises), None) if answer is None else promise_of(run, answer)
-        if promise is not None:
-            series.append(_promised(promise, f"{run.name}: promised", f"{colour} dash"))
+        claim = next(iter(run.claims), None) if answer is None else claim_of(run, answer)
+        if claim is not None:
+            series.append(_claimed(claim, f"{run.name}: claimed", f"{colour} dash"))
     return Figure(key, (*series, guessing()), lowest, max(rate, lowest), _goal(result.runs[0]))
 
 
@@ -97,10 +97,10 @@ def _goal(run: RunAudit) -> tuple[float, float]:
 
 
 def _lowest(runs: Sequence[RunAudit]) -> float:
-    """The power of ten below one false alarm, at most 0.1%, and one lower where a promise goes further."""
+    """The power of ten below one false alarm, at most 0.1%, and one lower where a claim goes further."""
     others = [attack.non_members for run in runs for attack in run.attacks if attack.non_members]
     measured = min(_decade(1 / max(others)) if others else 1.0, 1.0e-3)
-    smallest = [x for run in runs for promise in run.promises for x in promise.curve.fpr if x > 0]
+    smallest = [x for run in runs for claim in run.claims for x in claim.curve.fpr if x > 0]
     further = max(_decade(min(smallest)), measured / 10) if smallest else measured
     return float(f"{max(min(measured, further), _LOWEST):.0e}")
 
@@ -124,10 +124,10 @@ def _measured(attack: AttackOutcome, name: str, look: str, marker: str, *, bande
     )
 
 
-def _promised(promise: Promise, name: str, look: str, *, prominent: bool = False) -> Series:
-    fpr, tpr = _with_exact(promise.curve, promise.tpr_at)
-    role: Role = "expectation" if promise.key == "prediction" else "promise"
-    return Series(name, role, look, fpr, tpr, prominent=prominent, forecast=not promise.is_bound)
+def _claimed(claim: ClaimedCurve, name: str, look: str, *, prominent: bool = False) -> Series:
+    fpr, tpr = _with_exact(claim.curve, claim.tpr_at)
+    role: Role = "expectation" if claim.key == "prediction" else "claim"
+    return Series(name, role, look, fpr, tpr, prominent=prominent, forecast=not claim.is_bound)
 
 
 def _band(attack: AttackOutcome) -> Array | None:

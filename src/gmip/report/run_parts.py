@@ -114,10 +114,10 @@ def _check(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
 
 
 def _comparison(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    known = run.attacks or run.promises
-    table = table_html(tables.comparison_table(run), key, "promise-table", marks=_COMPARED) if known else None
-    nothing = None if known else tag("p", "Nothing was promised and nothing was measured.")
-    return [folded("Promise and measurement in numbers", bullets(verdict_words.reasons(run)), table, nothing)]
+    known = run.attacks or run.claims
+    table = table_html(tables.comparison_table(run), key, "claim-table", marks=_COMPARED) if known else None
+    nothing = None if known else tag("p", "Nothing was claimed and nothing was measured.")
+    return [folded("Claim and measurement in numbers", bullets(verdict_words.reasons(run)), table, nothing)]
 
 
 def _facts(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
@@ -134,6 +134,6 @@ PARTS: Final = (
     Part("groups", "Groups", "Who is exposed: groups", _groups),
     Part("exposed", "Records", "Most exposed records", _exposed),
     Part("check", "Record", "The record and the declared run", _check),
-    Part("promise", "Promise", sentences.comparison_title, _comparison),
+    Part("claim", "Claim", sentences.comparison_title, _comparison),
     Part("facts", "", sentences.facts_title, _facts),
 )

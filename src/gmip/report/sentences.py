@@ -18,6 +18,7 @@ __all__ = [
     "blind_gate",
     "cautions",
     "certainty",
+    "claim",
     "comparison_title",
     "data_protection",
     "facts_title",
@@ -29,7 +30,6 @@ __all__ = [
     "meaning",
     "moment",
     "not_shown",
-    "promise",
     "rates",
     "strongest",
     "verdict_sentences",
@@ -129,8 +129,8 @@ def left_out(one: LeftOut) -> str:
 
 
 def rates(run: RunAudit) -> tuple[str, ...]:
-    """All false-alarm rates that the run's attacks and promises speak about, the lowest first."""
-    keys = {key for a in run.attacks for key in a.tpr_at} | {key for p in run.promises for key in p.tpr_at}
+    """All false-alarm rates that the run's attacks and claims speak about, the lowest first."""
+    keys = {key for a in run.attacks for key in a.tpr_at} | {key for p in run.claims for key in p.tpr_at}
     return tuple(sorted((key for key in keys if is_rate(key)), key=float))
 
 
@@ -159,16 +159,16 @@ def moment(created: str) -> str:
 
 
 def comparison_title(run: RunAudit) -> str:
-    return "Promised and measured" if run.promises else "Measured"
+    return "Claimed and measured" if run.claims else "Measured"
 
 
 def facts_title(run: RunAudit) -> str:
     return "What was audited" if run.facts.num_steps is None else "What ran"
 
 
-def promise(run: RunAudit) -> str:
-    """Whether the promise was refuted, and what it is by each notion where there are two."""
-    both = answer_words.both_promises(run)
+def claim(run: RunAudit) -> str:
+    """Whether the claim was refuted, and what it is by each notion where there are two."""
+    both = answer_words.both_claims(run)
     return f"{verdict_sentences(run)} {both}".strip()
 
 
@@ -256,7 +256,7 @@ def groups(result: AuditResult, run: RunAudit) -> str:
 
 
 def individual(run: RunAudit) -> str | None:
-    """How many records the promise does not cover, by their own gradients."""
+    """How many records the claim does not cover, by their own gradients."""
     own = run.individual
     if own is None or not own.members:
         return None
@@ -264,10 +264,10 @@ def individual(run: RunAudit) -> str | None:
     median, largest = ("not finite" if mu is None else number(mu, "up") for mu in (own.median_mu, own.largest_mu))
     text = f"Own mu is the mu of a record by its own gradients along the run ({about}{own.for_whom}): median {median}, "
     text += f"largest {largest} of {count(own.members)} members."
-    if own.beyond is None or own.promised_mu is None:
+    if own.beyond is None or own.claimed_mu is None:
         return text
-    promise = f"the promise{'' if own.kind == 'forecast' else ' of noise alone'}, mu = {number(own.promised_mu, 'up')}"
-    return f"{text} Beyond {promise}: {percent(own.beyond, 'up')} of them."
+    whose = "the claim" if own.kind == "forecast" else "the guarantee by noise alone"
+    return f"{text} {percent(own.beyond, 'up')} of them exceed {whose} (mu {number(own.claimed_mu, 'up')})."
 
 
 def meaning(attack: AttackOutcome, key: str) -> str:
@@ -319,19 +319,17 @@ def certainty(result: AuditResult, run: RunAudit) -> str:
     if run.suspect and run.verdict.kind != "exposed":
         return f"The attacks may have looked at the wrong thing, and so they may miss a leak. {tested}"
     if run.verdict.kind == "exposed":
-        return f"If the promise held, at most {chance} of audits would reach this verdict by chance. {tested}"
+        return f"If the claim held, at most {chance} of audits would reach this verdict by chance. {tested}"
     if run.verdict.kind == "measured":
         bound = f"{rate(f'{result.confidence:.6g}')} confidence for all attacks together"
         return f"{tested} Lower bounds hold with {bound}. Another attack could find more."
     if run.verdict.kind == "inconclusive":
         needed = run.verdict.candidates_needed
         if not needed:
-            return f"{tested} The promise is too weak to be tested; what the attacks found is measured."
+            return f"{tested} The claim is too weak to be tested; what the attacks found is measured."
         more = f"About {count(needed)} candidates, half of them members, would be enough."
-        return (
-            f"No attack exceeded the promise, but this audit is too small to detect every broken one. {tested} {more}"
-        )
+        return f"No attack exceeded the claim, but this audit is too small to detect every broken one. {tested} {more}"
     return (
-        f"{tested} No attack exceeded the promise by more than chance explains ({rate(f'{result.confidence:.6g}')} "
+        f"{tested} No attack exceeded the claim by more than chance explains ({rate(f'{result.confidence:.6g}')} "
         "confidence). An audit can show a leak, never that there is none: another attack could find more."
     )

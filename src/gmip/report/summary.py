@@ -66,7 +66,7 @@ def _one(result: AuditResult, run: RunAudit) -> list[Html | None]:
     said = [
         ("What to do", bullets([_advice(run, one) for one in run.advice[:_ITEMS]])),
         ("Other attackers", tag("ul", *others) if others else None),
-        ("The promise", tag("p", sentences.verdict_sentences(run))),
+        ("The claim", tag("p", sentences.verdict_sentences(run))),
         ("Pipeline limit", tag("p", sentences.gate(run, run.gate)) if run.gate else None),
         ("How sure", tag("p", sentences.certainty(result, run))),
         ("Warnings", _warnings(run)),
@@ -119,7 +119,7 @@ def _warnings(*runs: RunAudit) -> Html | None:
 
 
 def _chart(run: RunAudit) -> Html | None:
-    if not run.attacks and not run.promises:
+    if not run.attacks and not run.claims:
         return None
     figure = run_figure(run, "summary-figure", sentences.first_rate(run))
     drawing = chart(

@@ -10,8 +10,8 @@ from typing import Any
 from gmip import _numbers
 from gmip._validate import listed
 from gmip.auditing.curves import excludes_nothing
-from gmip.auditing.schema import AttackOutcome, AuditResult, Estimate, GroupOutcome, Promise, RunAudit
-from gmip.auditing.verdict import promise_of
+from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Estimate, GroupOutcome, RunAudit
+from gmip.auditing.verdict import claim_of
 from gmip.report import answer_words, check_words, sentences, verdict_words
 from gmip.report.overlay import Figure
 
@@ -32,7 +32,7 @@ __all__ = [
 
 SHOWN_RECORDS = 50
 CHECKED = {"failed": "does not match", "unchecked": "not checked", "passed": "matches"}
-ABOVE, BELOW = "above the promise", "below the promise"
+ABOVE, BELOW = "above the claim", "below the claim"
 _FOUND = "Found at 1%: the share of members found at a 1% false-alarm rate"
 _NONE = "\u2013"
 _SAMPLING = "An estimate: its interval shows the sampling error."
@@ -76,8 +76,8 @@ def overview_table(result: AuditResult) -> Table:
     rows: list[list[Cell | str]] = []
     for run in result.runs:
         answer = answer_words.front(result, run)
-        measured, promised = (None, None) if answer is None else answer_words.exposure(run, answer)
-        most = None if answer is None else promise_of(run, answer)
+        measured, claimed = (None, None) if answer is None else answer_words.exposure(run, answer)
+        most = None if answer is None else claim_of(run, answer)
         leak, target = (_NONE, _NONE) if answer is None else (b.text for b in answer_words.badges(answer))
         rows.append(
             [
@@ -87,16 +87,16 @@ def overview_table(result: AuditResult) -> Table:
                 leak,
                 target,
                 _NONE
-                if promised is None or most is None
-                else "nothing"
-                if excludes_nothing(promised)
-                else f"{_most(most)} {_numbers.percent(promised, 'up')}",
+                if claimed is None or most is None
+                else "no limit"
+                if excludes_nothing(claimed)
+                else f"{_most(most)} {_numbers.percent(claimed, 'up')}",
                 _NONE if measured is None else _numbers.percent(min(max(measured, 0.0), 1.0), "nearest"),
                 verdict_words.label(run.verdict),
             ]
         )
     at = f"found at {_numbers.rate(result.runs[0].goal.fpr)}"
-    columns = ("Run", "Noise", "Test accuracy", "Leak", "Target", f"Promised: {at}", f"Measured: {at}", "Promise test")
+    columns = ("Run", "Noise", "Test accuracy", "Leak", "Target", f"Claimed: {at}", f"Measured: {at}", "Claim test")
     caption = (
         "All runs, against the strongest attacker that was tried. Found at 1%: the share of members found at a 1% "
     )
@@ -125,7 +125,7 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
         "Advantage",
         "μ at least",
         "ε at least",
-        *(["p-value of the promise"] if any(a.claim_p_value is not None for a in run.attacks) else []),
+        *(["p-value of the claim"] if any(a.claim_p_value is not None for a in run.attacks) else []),
     ]
     rows: list[list[Cell | str]] = [
         [
@@ -181,10 +181,10 @@ def group_table(run: RunAudit) -> Table:
 
 
 def _list(attack: AttackOutcome) -> tuple[str, ...]:
-    """For whom the promise is that an attack was tested against."""
+    """The list that the claim is about which an attack was tested against."""
     if not attack.attacker_knows:
         return ()
-    return (f"promise for a list of {_numbers.percent(attack.attacker_knows, 'nearest')} of the members",)
+    return (f"claim for a list of {_numbers.percent(attack.attacker_knows, 'nearest')} of the members",)
 
 
 def _effort(attack: AttackOutcome) -> tuple[str, ...]:
@@ -202,67 +202,67 @@ def _found(one: AttackOutcome | GroupOutcome, key: str) -> Cell:
 
 
 def comparison_table(run: RunAudit) -> Table:
-    """Promise against measurement, rate by rate."""
+    """Claim against measurement, rate by rate."""
     strongest = run.attacks[0] if run.attacks else None
     mixed = len({one.attacker_knows > 0.0 for one in run.attacks}) == 2
     measured = [f"Measured{' without a list' if mixed else ''}: {strongest.title}"] if strongest else []
-    columns = ["Quantity", *(verdict_words.curve_name(p) for p in run.promises), *measured]
-    compared = bool(strongest and run.promises)
+    columns = ["Quantity", *(verdict_words.curve_name(p) for p in run.claims), *measured]
+    compared = bool(strongest and run.claims)
     if compared:
-        columns.append("Compared with the promise")
+        columns.append("Compared with the claim")
     rows: list[list[Cell | str]] = []
     for key in sentences.rates(run):
         row: list[Cell | str] = [f"Found at {_numbers.rate(key)}"]
-        row += [_promised(p.tpr_at.get(key), p) for p in run.promises]
+        row += [_claimed(p.tpr_at.get(key), p) for p in run.claims]
         if strongest:
             row.append(_found(strongest, key))
         if strongest and compared:
-            row.append(_compared(answer_words.measured_at(strongest, key), run.promises[0].tpr_at.get(key)))
+            row.append(_compared(answer_words.measured_at(strongest, key), run.claims[0].tpr_at.get(key)))
         rows.append(row)
-    rows.append(_area_row(strongest, run.promises))
-    rows.append(_mu_row(strongest, run.promises))
+    rows.append(_area_row(strongest, run.claims))
+    rows.append(_mu_row(strongest, run.claims))
     caption = f"{_FOUND}. Each interval is for one rate; the verdict tests all rates together" if compared else _FOUND
     return _table(caption, columns, rows, texts=(len(columns) - 1,) if compared else ())
 
 
-def _promised(share: float | None, promise: Promise) -> str:
+def _claimed(share: float | None, claim: ClaimedCurve) -> str:
     if share is None:
         return _NONE
     return (
         f"about {_numbers.percent(share, 'nearest')}"
-        if promise.key == "prediction"
-        else f"{_most(promise)} {_numbers.percent(share, 'up')}"
+        if claim.key == "prediction"
+        else f"{_most(claim)} {_numbers.percent(share, 'up')}"
     )
 
 
-def _most(promise: Promise) -> str:
-    return "at most" if promise.is_bound else "about"
+def _most(claim: ClaimedCurve) -> str:
+    return "at most" if claim.is_bound else "about"
 
 
-def _compared(measured: Estimate | None, promised: float | None) -> str:
-    if measured is None or promised is None:
+def _compared(measured: Estimate | None, claimed: float | None) -> str:
+    if measured is None or claimed is None:
         return _NONE
-    return ABOVE if measured.lower > promised else BELOW if measured.upper < promised else "no clear difference"
+    return ABOVE if measured.lower > claimed else BELOW if measured.upper < claimed else "no clear difference"
 
 
-def _area_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> list[Cell | str]:
+def _area_row(strongest: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> list[Cell | str]:
     row: list[Cell | str] = ["AUC"]
     row += [
         f"about {_numbers.number(p.auc, 'nearest')}"
         if p.key == "prediction"
         else f"{_most(p)} {_numbers.number(p.auc, 'up')}"
-        for p in promises
+        for p in claims
     ]
     if strongest:
         row.append(_estimate(strongest.auc, share=False))
-        if promises:
-            row.append(_compared(strongest.auc, promises[0].auc))
+        if claims:
+            row.append(_compared(strongest.auc, claims[0].auc))
     return row
 
 
-def _mu_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> list[Cell | str]:
+def _mu_row(strongest: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> list[Cell | str]:
     row: list[Cell | str] = ["μ"]
-    for p in promises:
+    for p in claims:
         if p.mu is None:
             row.append(_NONE)
         else:
@@ -273,8 +273,8 @@ def _mu_row(strongest: AttackOutcome | None, promises: Sequence[Promise]) -> lis
             )
     if strongest:
         row.append(f"at least {_numbers.number(strongest.mu_lower, 'down')}")
-        if promises:
-            claimed = promises[0].mu
+        if claims:
+            claimed = claims[0].mu
             row.append(_NONE if claimed is None else ABOVE if strongest.mu_lower > claimed else "not above")
     return row
 
@@ -344,7 +344,7 @@ def standing_table(result: AuditResult) -> Table:
     order = list(sentences.STANDINGS)
     shared: dict[tuple[str, str, Cell], list[str]] = {}
     for run in result.runs:
-        for p in run.promises:
+        for p in run.claims:
             shared.setdefault((verdict_words.curve_name(p), p.standing, _grounds(p)), []).append(run.name)
     for run in result.runs:
         for a in run.attacks:
@@ -361,12 +361,12 @@ def _runs(names: Sequence[str], result: AuditResult) -> str:
     return "all" if len(names) == len(result.runs) else listed(names)
 
 
-def _grounds(promise: Promise) -> Cell:
+def _grounds(claim: ClaimedCurve) -> Cell:
     """About whom a curve speaks, the caveat that must not be left out, and what it assumes."""
-    whom = () if promise.for_whom is None else (f"For {promise.for_whom}.",)
-    kind = ("A forecast, not a bound.",) if promise.kind == "forecast" else ()
-    caveat = () if promise.caveat is None else (promise.caveat,)
-    said = (*whom, *kind, *caveat, *promise.assumptions)
+    whom = () if claim.for_whom is None else (f"For {claim.for_whom}.",)
+    kind = ("A forecast, not a bound.",) if claim.kind == "forecast" else ()
+    caveat = () if claim.caveat is None else (claim.caveat,)
+    said = (*whom, *kind, *caveat, *claim.assumptions)
     return Cell(" ".join(said) or _NONE, sentences=said)
 
 

@@ -86,7 +86,7 @@ def tuning_html(result: TuneResult) -> str:
     """The page. No script, no network; every string is escaped."""
     answer, *more = tuning_sentences(result)
     facts = [
-        *result.promise(),
+        *result.claim(),
         f"What the search gives away: {result.leakage}",
         f"Each model was trained on {_numbers.count(result.trained_on)} records; the run to come has "
         f"{_numbers.count(result.recipe.dataset_size)} members."
@@ -97,7 +97,7 @@ def tuning_html(result: TuneResult) -> str:
     ]
     frontier = Table(
         "The best recipe at other targets, with more or less noise",
-        ("Target", "Promised exposure", f"{result.metric.capitalize()} on test records", "Noise std on the mean"),
+        ("Target", "Exposure", f"{result.metric.capitalize()} on test records", "Noise std on the mean"),
         tuple(
             (
                 Cell(point.name),
@@ -131,7 +131,7 @@ def tuning_html(result: TuneResult) -> str:
 
 
 def frontier_chart(result: TuneResult) -> Html:
-    """The metric against what is promised: one dot for each point of the frontier, a ring for the task's own recipe."""
+    """The metric against the exposure: one dot for each point of the frontier, a ring for the task's own recipe."""
     points = [point for point in result.frontier if math.isfinite(point.exposure)]
     others = [] if result.own is None else [result.own]
     values = [_value(result, point) for point in (*points, *others)]
@@ -166,7 +166,7 @@ def frontier_chart(result: TuneResult) -> Html:
             class_="look-blue",
         ),
         *(tag("g", _dot(one.name, place(one), own=True), class_="look-vermillion") for one in others),
-        tag("text", f"Promised exposure ({_unit(result)})", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 10, **_AXIS),
+        tag("text", f"Exposure ({_unit(result)})", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 10, **_AXIS),
         tag(
             "text",
             f"{result.metric.capitalize()} on test records",
@@ -176,7 +176,7 @@ def frontier_chart(result: TuneResult) -> Html:
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         class_="chart",
         role="img",
-        aria_label=f"{result.metric.capitalize()} against promised exposure. {told}.",
+        aria_label=f"{result.metric.capitalize()} against exposure. {told}.",
     )
     note = tag("p", "Up and to the left is better. The large dot is the target.", class_="note")
     return tag("figure", tag("div", drawing, class_="chart-box"), note, class_="drawing")

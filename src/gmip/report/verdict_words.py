@@ -6,28 +6,31 @@ from typing import Final
 
 from gmip._numbers import chance, count, interval, number, percent, rate
 from gmip.auditing.curves import excludes_nothing
-from gmip.auditing.schema import AttackOutcome, Promise, RunAudit, Suspicion, ThreatModel, Verdict
+from gmip.auditing.schema import AttackOutcome, ClaimedCurve, RunAudit, Suspicion, ThreatModel, Verdict
 from gmip.report import check_words
 
 __all__ = [
     "LABELS",
     "THREAT_MODELS",
+    "allowed_words",
+    "claim_word",
     "curve_name",
     "given_words",
     "headline",
     "label",
     "reasons",
+    "says",
     "suspicion",
     "turned_scores",
 ]
 
 LABELS: Final = {
-    "consistent": "Consistent with the promise",
+    "consistent": "Consistent with the claim",
     "exposed": "More exposed than claimed",
     "inconclusive": "Inconclusive",
-    "measured": "No promise was tested",
+    "measured": "No claim was tested",
 }
-_CANNOT_PROVE: Final = "An audit measures the attacks that were tried. It can refute a promise, it cannot prove one."
+_CANNOT_PROVE: Final = "An audit measures the attacks that were tried. It can refute a claim, it cannot prove one."
 _SAME_DISTRIBUTION: Final = (
     "Members and non-members are taken to come from the same distribution: if they differ in anything else (date, "
     "site, source), that difference looks like a leak."
@@ -40,11 +43,11 @@ THREAT_MODELS: Final[dict[ThreatModel, tuple[str, ...]]] = {
     "training": (
         "The attacker sees every published mean gradient and the parameters at each step, as in federated learning; "
         "the table of attacks says what each of them needs of that.",
-        "The promise is about an attacker who knows nobody else in the data. One who holds a list that contains "
-        "members is judged by the promise for such an attacker.",
+        "The claim is about an attacker who knows nobody else in the data. One who holds a list that contains "
+        "members is judged by the claim about such an attacker.",
         "The attacker neither poisons nor chooses the training data.",
         "Candidates are drawn from the distribution of the data: nothing is claimed about a record made to be found.",
-        "Batch means are taken to be Gaussian (central limit theorem): promises that assume this are approximate.",
+        "Batch means are taken to be Gaussian (central limit theorem): claims that assume this are approximate.",
         "f-membership-inference privacy is weaker than f-differential privacy: it averages over the data, and gives no "
         "guarantee for a worst-case data set.",
         _CANNOT_PROVE,
@@ -80,7 +83,7 @@ THREAT_MODELS: Final[dict[ThreatModel, tuple[str, ...]]] = {
 
 
 def label(verdict: Verdict) -> str:
-    """The answer in few words: not that a promise holds where an attacker whom it is not about finds more."""
+    """The answer in few words: not that a claim holds where an attacker whom it is not about finds more."""
     if verdict.unmatched and verdict.kind != "exposed":
         return "The record does not match the run"
     if verdict.list_leak is not None and verdict.kind != "exposed":
@@ -95,7 +98,7 @@ def headline(run: RunAudit) -> str:
         return "No attack was run: nothing was measured."
     leak = "" if verdict.list_leak is None else _list_leak(run, _attack(run, verdict.list_leak))
     if verdict.unmatched and run.check is not None:
-        rest = leak or "What the attacks found says nothing about the promise until that is fixed."
+        rest = leak or "What the attacks found says nothing about the claim until that is fixed."
         if verdict.kind == "exposed":
             rest = f"{_tested(run)} {leak}".strip()
         return f"{check_words.headline(run.check)} {rest}"
@@ -109,7 +112,7 @@ def headline(run: RunAudit) -> str:
     if verdict.kind == "exposed":
         return f"{said} {leak}"
     alone = all(one.attacker_knows for one in run.attacks)
-    whom = "Judged by the promise for such an attacker" if alone else "Without a list"
+    whom = "Judged by the claim about such an attacker" if alone else "Without a list"
     return f"{leak} {whom}: {_uncapitalised(said)}"
 
 
@@ -123,7 +126,7 @@ def reasons(run: RunAudit) -> list[str]:
     if "suspect" in verdict.doubts:
         said.append(_tested(run))
     said += _power(run)
-    by_key = {one.key: one for one in run.promises}
+    by_key = {one.key: one for one in run.claims}
     listed = by_key.get("list", by_key.get("claimed"))
     if listed is not None and not all(one.attacker_knows for one in run.attacks):
         judged = [one for one in run.attacks if one.attacker_knows and one.claim_p_value is not None]
@@ -175,30 +178,30 @@ def _tested(run: RunAudit) -> str:
     attack = _attack(run, verdict.attack)
     found, at = percent(attack.tpr(goal.fpr), "nearest"), f"{rate(goal.fpr)} false alarms"
     if verdict.reason == "no-claim":
-        return f"No promise was tested: {_measured(attack, goal.fpr)}."
+        return f"No claim was tested: {_measured(attack, goal.fpr)}."
     most, allowed = _most(run), percent(verdict.allowed or 0.0, "up")
     limit = f"{allowed} of the members at {at}"
     if verdict.reason == "refuted":
         auc, allowed_auc = number(attack.auc.value, "nearest"), number(verdict.allowed_auc or 0.0, "up")
         return (
-            f"More exposed than claimed: {attack.title} separates members from non-members better than the promise "
-            f"allows. It finds {found} of the members at {at} (promised: {most} {allowed}), and its AUC is {auc} "
-            f"(promised: {most} {allowed_auc})."
+            f"More exposed than claimed: {attack.title} separates members from non-members better than the claim "
+            f"allows. It finds {found} of the members at {at} ({most} {allowed}), and its AUC is {auc} "
+            f"({most} {allowed_auc})."
         )
     if verdict.reason == "blind":
         return (
-            f"Inconclusive: no attack could test the promise (at most {limit}), because each gave all candidates the "
+            f"Inconclusive: no attack could test the claim ({most} {limit}), because each gave all candidates the "
             "same score."
         )
     if verdict.reason == "weak-claim":
         return (
-            "Inconclusive: the promise is too weak to test, because it allows an attacker to find up to "
+            "Inconclusive: the claim is too weak to test, because it allows an attacker to find up to "
             f"{limit}. {_best(run)}"
         )
     if verdict.reason == "enough":
         said = _consistent(run)
-        return f"Consistent with the promise: {said}"
-    nothing = f"Inconclusive: no attack found significantly more than promised ({most} {limit}), but "
+        return f"Consistent with the claim: {said}"
+    nothing = f"Inconclusive: no attack found significantly more than claimed ({most} {limit}), but "
     if verdict.reason == "ties":
         return (
             f"{nothing}{percent(attack.largest_tie, 'nearest')} of the candidates have the same score "
@@ -216,7 +219,7 @@ def _needed(verdict: Verdict) -> str:
 def _consistent(run: RunAudit) -> str:
     verdict, goal = run.verdict, run.goal
     limit = f"{percent(verdict.allowed or 0.0, 'up')} of the members at {rate(goal.fpr)} false alarms"
-    return f"no attack found significantly more than promised ({_most(run)} {limit}). {_best(run)}"
+    return f"no attack found significantly more than claimed ({_most(run)} {limit}). {_best(run)}"
 
 
 def _best(run: RunAudit) -> str:
@@ -246,18 +249,18 @@ def _power(run: RunAudit) -> list[str]:
         excess = f"an AUC of {number(verdict.noticeable_auc, 'nearest')} instead of {expected}"
     return {
         "refuted": [
-            f"If the promise held, the probability of scores like these would be {chance(attack.claim_p_value or 0.0)}."
+            f"If the claim held, the probability of scores like these would be {chance(attack.claim_p_value or 0.0)}."
         ],
         "enough": [f"There are enough candidates to detect {excess} with a probability of 80%."],
         "blind": ["Try other attacks: gmip attacks lists them."],
         "weak-claim": [
-            "Judge by what the attacks found, or train with more noise or larger batches for a stronger promise."
+            "Judge by what the attacks found, or train with more noise or larger batches for a stronger guarantee."
         ],
         "ties": ["Use scores that tell candidates apart, or try other attacks."],
         "too-few": [
             f"An audit should detect {excess} with a probability of 80%. Use more candidates, or repeat the run."
         ],
-        "no-claim": ["Nothing was promised, so nothing could be refuted; this is what was measured."],
+        "no-claim": ["Nothing was claimed, so nothing could be refuted; this is what was measured."],
     }[verdict.reason]
 
 
@@ -269,13 +272,12 @@ def _list_leak(run: RunAudit, worst: AttackOutcome) -> str:
     )
 
 
-def _with_list(attack: AttackOutcome, listed: Promise, fpr: float) -> str:
-    """What an attacker found who holds a list that contains members, and what was promised against one."""
-    promised = listed.tpr(fpr)
-    most = "at most" if listed.is_bound else "about"
-    against = f"promised against such an attacker: {most} {percent(promised, 'up')}"
-    if excludes_nothing(promised):
-        against = "nothing is promised against such an attacker, so the list can give everything away"
+def _with_list(attack: AttackOutcome, listed: ClaimedCurve, fpr: float) -> str:
+    """What an attacker found who holds a list that contains members, and what is claimed about one."""
+    claimed = listed.tpr(fpr)
+    against = allowed_words(listed, percent(claimed, "up"))
+    if excludes_nothing(claimed):
+        against = "no guarantee covers this attacker"
     return (
         f"An attacker who holds a list that contains {percent(attack.attacker_knows, 'nearest')} of the members "
         f"({attack.title}) finds {percent(attack.tpr(fpr), 'nearest')} of them at {rate(fpr)} false alarms; {against}."
@@ -284,16 +286,36 @@ def _with_list(attack: AttackOutcome, listed: Promise, fpr: float) -> str:
 
 def _found(one: AttackOutcome) -> str:
     if one.blind:
-        return f"{one.title}: all candidates got the same score, which neither supports nor refutes a promise."
+        return f"{one.title}: all candidates got the same score, which neither supports nor refutes a claim."
     return (
         f"{one.title}: AUC {number(one.auc.value, 'nearest')} ({interval(one.auc.lower, one.auc.upper, share=False)}), "
         f"mu at least {number(one.mu_lower, 'down')}"
-        + ("." if one.claim_p_value is None else f", p-value of the promise {chance(one.claim_p_value)}.")
+        + ("." if one.claim_p_value is None else f", p-value of the claim {chance(one.claim_p_value)}.")
+    )
+
+
+def allowed_words(claim: ClaimedCurve, share: str) -> str:
+    """What a curve allows: "guarantee: at most 5%", "forecast: about 5%", or "claim: at most 5%" where it was given."""
+    return f"{claim_word(claim)}: {'at most' if claim.is_bound else 'about'} {share}"
+
+
+def claim_word(claim: ClaimedCurve) -> str:
+    """What a curve is: a claim that somebody gave, a guarantee or a forecast."""
+    return "claim" if claim.origin == "given" else "guarantee" if claim.is_bound else "forecast"
+
+
+def says(claim: ClaimedCurve) -> str:
+    """The end of a sentence that begins with the TPR of a curve."""
+    return (
+        f"is the most that the {claim_word(claim)} allows" if claim.is_bound else "is about what is expected (forecast)"
     )
 
 
 def _most(run: RunAudit) -> str:
-    return "at most" if run.verdict.allowed_kind == "bound" else "about"
+    """The beginning of what the tested curve allows."""
+    most = "at most" if run.verdict.allowed_kind == "bound" else "about"
+    tested = next((one for one in run.claims if one.key == run.verdict.judged_by), None)
+    return most if tested is None else f"{claim_word(tested)}: {most}"
 
 
 def _attack(run: RunAudit, name: str | None) -> AttackOutcome:
@@ -304,27 +326,27 @@ def _uncapitalised(words: str) -> str:
     return words[:1].lower() + words[1:]
 
 
-def curve_name(promise: Promise) -> str:
+def curve_name(claim: ClaimedCurve) -> str:
     """What a guarantee or a forecast is called, in tables and beside its curve."""
-    worth = "Guarantee" if promise.is_bound else "Forecast"
-    if promise.key == "list":
-        share = percent(1.0 if promise.knows is None else promise.knows, "nearest")
-        worth = "Claim" if promise.origin == "given" else worth
+    worth = "Guarantee" if claim.is_bound else "Forecast"
+    if claim.key == "list":
+        share = percent(1.0 if claim.knows is None else claim.knows, "nearest")
+        worth = "Claim" if claim.origin == "given" else worth
         return f"{worth} against an attacker with a list of {share} of the members"
-    if promise.origin == "given":
-        numbers = given_words(promise)
+    if claim.origin == "given":
+        numbers = given_words(claim)
         return f"Claimed: {numbers}" if numbers else "Claimed"
     return {
         "claimed": f"{worth} by the accountant (GMIP)",
         "susceptibility": f"{worth} from measured susceptibilities",
         "gdp": f"{worth} by noise alone (differential privacy)",
         "prediction": "Expected by self-play, without member labels",
-    }[promise.key]
+    }[claim.key]
 
 
-def given_words(promise: Promise) -> str:
+def given_words(claim: ClaimedCurve) -> str:
     """The numbers that somebody claims; empty where nobody does, or a curve is claimed."""
-    given = promise.given
+    given = claim.given
     if given is None:
         return ""
     said = ""
@@ -332,5 +354,5 @@ def given_words(promise: Promise) -> str:
         said = f"mu = {given.mu:g}"
     elif given.epsilon is not None:
         said = f"epsilon = {given.epsilon:g} at delta = {given.delta or 0.0:g}"
-    meant = "" if promise.adjacency is None else f"differential privacy, {promise.adjacency}"
+    meant = "" if claim.adjacency is None else f"differential privacy, {claim.adjacency}"
     return f"{said} ({meant})" if said and meant else said or meant

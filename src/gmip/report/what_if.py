@@ -1,4 +1,4 @@
-"""The strip that answers "what if": noise and batch size against promised exposure, computed during the audit."""
+"""The strip that answers "what if": noise and batch size against exposure, computed during the audit."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _slider(identifier: str, label: str, stops: int, value: int, axis: str) -> H
 
 
 def _table(grid: WhatIf, goal: Rate, key: str) -> Html:
-    caption = tag("caption", tag("span", "What would be promised"), id=f"{key}-what-if-caption")
+    caption = tag("caption", tag("span", "What the accountant would say"), id=f"{key}-what-if-caption")
     head = tag(
         "tr", tag("th", "Noise / batch size", scope="col"), *(_heading(count(n), "col") for n in grid.batch_size)
     )

@@ -36,7 +36,7 @@ from gmip.tasks.catalog import load
 from gmip.tasks.task import Task
 from gmip.tuning.gradient_norms import gradient_norms
 from gmip.tuning.least_noise import curve_of, noise_at
-from gmip.tuning.least_noise import exposure as promised_exposure
+from gmip.tuning.least_noise import exposure as claimed_exposure
 from gmip.tuning.model_metrics import Metric, metric_name
 from gmip.tuning.search_records import outsider_fingerprints, search_records
 from gmip.tuning.search_space import Point, SearchSpace
@@ -77,7 +77,7 @@ class Quality:
 
 @dataclass(frozen=True)
 class FrontierPoint:
-    """A recipe, what it promises (as the target is measured), and the metric of its models on test records."""
+    """A recipe, its exposure (as the target is measured), and the metric of its models on test records."""
 
     name: str
     recipe: Recipe
@@ -93,8 +93,8 @@ class TuneResult:
     ----------
     task, task_spec : its name, and how `gmip.tasks.load` finds it.
     recipe : with the noise that keeps `target`.
-    exposure : what it promises, measured as the target is.
-    kind : "bound" or "forecast": what the accountant says of that promise; for_whom, caveat, adjacency : about whom it
+    exposure : of the recipe, measured as the target is.
+    kind : "bound" or "forecast": what that exposure is; for_whom, caveat, adjacency : about whom it
         is, what it does not cover, and the neighbours of differential privacy. not_a_member : what that means here.
     own_sampling : of the recipe that the search began with.
     quality : of its models on the task's test records, which no choice depends on. Models are trained on
@@ -146,10 +146,10 @@ class TuneResult:
         ]
         return max(below, key=lambda point: point.exposure, default=None)
 
-    def promise(self) -> list[str]:
-        """What the promise is worth, in sentences: bound or forecast, for whom, and what it is about."""
+    def claim(self) -> list[str]:
+        """What the exposure is worth, in sentences: bound or forecast, for whom, and what it is about."""
         bound = self.kind == "bound"
-        said = [f"The promise is a {'proved bound' if bound else 'forecast, not a bound'}, for {self.for_whom}."]
+        said = [f"The exposure is a {'proved bound' if bound else 'forecast, not a bound'}, for {self.for_whom}."]
         if isinstance(self.target.susceptibility, tuple):
             said.append(
                 "Susceptibilities were measured in other runs and change with clipping norm and weights: measure them "
@@ -187,7 +187,7 @@ class TuneResult:
                 "caveat": self.caveat,
                 "adjacency": self.adjacency,
                 "not_a_member": self.not_a_member,
-                "promise": self.promise(),
+                "claim": self.claim(),
                 "test": _quality(self.quality),
                 "own": None if self.own is None else _point(self.own),
                 "frontier": [_point(point) for point in self.frontier],
@@ -321,7 +321,7 @@ _CANDIDATES: Final = 512
 
 @dataclass(frozen=True)
 class Tried:
-    """A training of the search: the recipe with its noise, what it promises, and what came out."""
+    """A training of the search: the recipe with its noise, its exposure, and what came out."""
 
     point: Point
     recipe: Recipe
@@ -375,7 +375,7 @@ class Search:
     # -- pieces -------------------------------------------------------------------------------------------------------
 
     def calibrated(self, recipes: Sequence[Recipe], target: PrivacyTarget) -> list[tuple[Recipe, float] | None]:
-        """Each recipe with the least noise, and what it promises; None where no noise keeps the target."""
+        """Each recipe with the least noise, and its exposure; None where no noise keeps the target."""
         plain = [r.replace(clip_norm=1.0, noise_std=0.0, **_IRRELEVANT) for r in recipes]
         found = self.pieces.outcomes([Calibration(recipe=r, target=target) for r in plain], "noise", self._watch)
         made: list[tuple[Recipe, float] | None] = []
@@ -438,7 +438,7 @@ class Search:
                 remedy="check that it is a number for this task, and that learning rates in `space` are not too large",
             )
         for number in range(1, _ROUNDS + 1):
-            points = self._promising(schedule.round, number)
+            points = self._likely(schedule.round, number)
             self._try([*self._best(1), *points], number, f"round {number} of {_ROUNDS}", self._median())
         # The task's own recipe, which was tried first, is always in the final: a search should not do worse.
         finalists = list(dict.fromkeys([self.tried[0].point, *self._best(schedule.finalists, apart=_APART)]))
@@ -472,7 +472,7 @@ class Search:
                 chosen.append(i)
         return [points[i] for i in chosen]
 
-    def _promising(self, count: int, number: int) -> list[Point]:
+    def _likely(self, count: int, number: int) -> list[Point]:
         """Recipes that may be better than all tried, by mean + standard deviation, one after the other: each is
         taken to have come out as expected before the next is chosen."""
         rng = TuningStream.POINTS.rng(self.seed, number)
@@ -728,8 +728,8 @@ def _outsiders(task: Task, recipe: Recipe) -> int:
 
 
 def _exposure(quiet: Recipe, params: int, target: PrivacyTarget) -> float:
-    """Of a run without noise, which differential privacy has no promise for."""
-    return math.inf if target.notion == "gdp" else promised_exposure(quiet, params, target)
+    """The exposure of a run without noise, of which differential privacy says nothing."""
+    return math.inf if target.notion == "gdp" else claimed_exposure(quiet, params, target)
 
 
 def _nan_last(value: float) -> float:

@@ -43,7 +43,7 @@ class Trial:
     """A recipe as it was tried.
 
     recipe : calibrated, for the members of the run to come.
-    exposure : what it promises, measured as the target is (TPR at its FPR, mu, ...).
+    exposure : of the recipe, measured as the target is (TPR at its FPR, mu, ...).
     metric : on records that were not trained on, the higher the better; NaN if training diverged.
     trained_on : how many records.
     """
@@ -92,16 +92,16 @@ def trial(
     UnreachableTarget : no noise keeps the target.
     """
     params = num_params_of(task) if num_params is None else num_params
-    promised = math.nan
+    claimed = math.nan
     if target is not None:
         recipe = calibrated(recipe, params, target)
-        promised = exposure(recipe, params, target)
+        claimed = exposure(recipe, params, target)
     records = search_records(task, recipe.dataset_size, seed=seed, split_seed=split_seed, on=on)
     return Trial(
         recipe=recipe,
         num_params=params,
         seed=seed,
-        exposure=promised,
+        exposure=claimed,
         metric=train_once(task, recipe, records, seed=seed, metric=metric),
         trained_on=len(records.train),
     )
@@ -145,7 +145,7 @@ Piece = Calibration | Training
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Of a calibration: noise_std (NaN: no noise keeps the target) and the exposure promised. Of a training: metric
+    """Of a calibration: noise_std (NaN: no noise keeps the target) and its exposure. Of a training: metric
     (NaN: diverged), `test` if asked for, and whether it was ended half-way."""
 
     noise_std: float = math.nan

@@ -20,8 +20,8 @@ def test_cells_are_all_places_and_quick_ones_are_few():
     assert len(quick) == 3 and all(cell.seeds == 3 and len(cell.targets) == 1 for cell in quick)
 
 
-def test_a_place_gives_a_row_for_each_promise_and_seed():
-    """The smallest search there is, with all arms but the slow promise for any record."""
+def test_a_place_gives_a_row_for_each_claim_and_seed():
+    """The smallest search there is, with all arms but the slow guarantee for any record."""
     cell = next(one for one in value.cells(True) if one.task == "breast-cancer")
     grid = cell.grid._replace(components=(2,), steps=(5,), clip_norms=(0.3,), moves=(2.0,))
     rows = value.run(dataclasses.replace(cell, grid=grid, seeds=2, dataset_size=100))
@@ -30,7 +30,7 @@ def test_a_place_gives_a_row_for_each_promise_and_seed():
         found.setdefault(row["arm"], []).append(row)
     assert set(found) == {"none", "gmip", "half", "gdp", "gmip-fixed", "gdp-fixed", "gdp-same", "measured"}
     assert all([row["seed"] for row in mine] == [0, 1] for mine in found.values())
-    assert all(row["promised_tpr"] <= 0.05 for arm, mine in found.items() if arm != "none" for row in mine)
+    assert all(row["exposure"] <= 0.05 for arm, mine in found.items() if arm != "none" for row in mine)
     gdp = found["gdp"][0]
     assert gdp["typical_multiplier"] <= gdp["noise_multiplier"] and found["none"][0]["noise_multiplier"] == 0.0
     assert [claim.agrees for claim in all_claims(rows)].count("no") == 0
@@ -58,7 +58,7 @@ def made_up(notion=0.0, recipe=0.1, seeds=5):
                             "sampling": "poisson",
                             "noise_multiplier": 0.0 if arm == "none" else 2.0,
                             "typical_multiplier": 1.5 if arm == "gdp" else None,
-                            "promised_tpr": 0.04 if arm == "none" else target,
+                            "exposure": 0.04 if arm == "none" else target,
                             "test_accuracy": base + more.get(arm, 0.0) + 0.001 * rng.standard_normal(),
                         }
                     )
@@ -83,7 +83,7 @@ def test_claims_follow_the_numbers():
     assert told.agrees == "differs" and "One point or more: none" in told.measured
     assert claim(same, "A tuned recipe").agrees == "differs"
     assert claim(made_up(recipe=-0.1), "A tuned recipe").agrees == "yes"
-    assert "at most 5% in 2 of 2 places" in claim(same, "What the best recipe without noise").measured
+    assert "at most 5% in 2 of 2 places" in claim(same, "Exposure of a typical record with the best").measured
     assert claim(same, "GDP with Poisson").agrees == "yes"
 
 

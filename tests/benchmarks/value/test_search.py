@@ -74,7 +74,7 @@ def test_estimates_are_close_to_what_is_needed(search, arm, share):
     assert estimate == pytest.approx(exact, rel=0.15, abs=0.15)
 
 
-def test_another_promise_for_the_same_recipe(search, chosen):
+def test_another_claim_for_the_same_recipe(search, chosen):
     (gdp,) = [one for one in chosen if (one.arm, one.target) == ("gdp", 0.1)]
     ours = search.again(gdp, "gmip")
     assert multiplier(ours.recipe) <= multiplier(gdp.recipe)

@@ -55,7 +55,7 @@ def test_likely_is_what_was_decoded() -> None:
     assert decoded[0] > 0.1 and decoded[len(decoded) // 4] > 0.7
 
 
-def test_noisy_runs_kept_their_promises() -> None:
+def test_noisy_runs_kept_their_claims() -> None:
     """Of all cells with noise: at most as much as differential privacy and `account(attacker_knows=q)` allow."""
     excesses = [float(cell["excess"]) for cell in CELLS if cell["excess"]]
     assert len(excesses) > 50

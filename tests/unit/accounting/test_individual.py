@@ -1,4 +1,4 @@
-"""Individual promises against optimal attackers, simulated."""
+"""Individual mus against optimal attackers, simulated."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_poisson_batches_are_bounded_by_the_largest_norm(largest: float) -> None
     own = run("poisson")
     mus = mu_by_noise([own], GradientNorms(np.array([largest]), np.array([9.0])))
     assert mus is not None and mus.kind == "bound"
-    promised = np.asarray(Gaussian(float(mus.values[0])).tpr_at(FPRS))
+    claimed = np.asarray(Gaussian(float(mus.values[0])).tpr_at(FPRS))
     scale = 1.0 / (20 * own.noise_std)
     found = best_tpr(np.full(6, largest * scale), 0.2)
-    assert (found <= promised + 5 / np.sqrt(GAMES)).all() and found[1] > 0.6 * promised[1]  # mu covers all rates
+    assert (found <= claimed + 5 / np.sqrt(GAMES)).all() and found[1] > 0.6 * claimed[1]  # mu covers all rates
     falling = best_tpr(largest * scale * np.linspace(1.0, 0.2, 6), 0.2)
-    assert (falling <= promised + 5 / np.sqrt(GAMES)).all()
+    assert (falling <= claimed + 5 / np.sqrt(GAMES)).all()
 
 
 def test_shuffled_epochs_hold_for_chosen_data() -> None:
@@ -120,7 +120,7 @@ def test_susceptibilities() -> None:
     assert (mu >= np.array(exact) - 1e-9).all() and mu[2] == exact[2] and mu[0] == exact[0]
 
 
-def test_no_noise_no_promise() -> None:
+def test_no_noise_no_claim() -> None:
     some = GradientNorms(np.ones(2), np.ones(2))
     assert mu_by_noise([run("full", noise_std=0.0)], some) is None and mu_by_noise([], some) is None
     assert mu_by_noise([run("poisson"), run("fixed")], some) is None

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gmip.accounting.families import Gaussian
-from gmip.auditing.curves import promise
+from gmip.auditing.curves import claimed_curve
 from gmip.auditing.outcomes import attack_outcome
-from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Promise
+from gmip.auditing.schema import AttackerAnswer, AttackOutcome, ClaimedCurve
 from gmip.auditing.verdict import attacker_answers, gate, leading_attack, tpr_lower_bounds, verdict
 from gmip.stats import RunScores, mu_lower_bound, noticeable_mu, tie_blocks
 from gmip.vocabulary import Claim, Rate
@@ -43,18 +43,18 @@ def outcome(runs: RunScores, claimed: Gaussian | None, **more: Any) -> AttackOut
     )
 
 
-def promised(mu: float, kind: Any = "bound", key: str = "claimed") -> Promise:
+def claimed(mu: float, kind: Any = "bound", key: str = "claimed") -> ClaimedCurve:
     curve = Gaussian(mu)
     curve.claim = Claim(kind, "somebody")
-    return promise(key, curve, standing="approximation", fprs=RATES)
+    return claimed_curve(key, curve, standing="approximation", fprs=RATES)
 
 
-def answer(mu: float, size: int, seed: int, promise_mu: float | None = None, kind: Any = "bound") -> AttackerAnswer:
+def answer(mu: float, size: int, seed: int, claim_mu: float | None = None, kind: Any = "bound") -> AttackerAnswer:
     runs = scores(mu, size, seed)
-    claimed = None if promise_mu is None else Gaussian(promise_mu)
+    curve = None if claim_mu is None else Gaussian(claim_mu)
     (found,) = attacker_answers(
-        [outcome(runs, claimed)],
-        () if promise_mu is None else (promised(promise_mu, kind),),
+        [outcome(runs, curve)],
+        () if claim_mu is None else (claimed(claim_mu, kind),),
         goal=GOAL,
         lower=tpr_lower_bounds({"glir": [runs]}, fpr=GOAL.fpr, confidence=0.95, seed=0),
         confidence=0.95,
@@ -62,23 +62,23 @@ def answer(mu: float, size: int, seed: int, promise_mu: float | None = None, kin
     return found
 
 
-# What is true: mu of the leak; records; what was promised -> what most audits must say.
+# What is true: mu of the leak; records; what was claimed -> what most audits must say.
 TABLE = [
     # no leak
     *[(0.0, 2000, 0.3, "bound", "none-seen", "guaranteed"), (0.0, 2000, 3.0, "bound", "none-seen", "not-guaranteed")],
     *[(0.0, 30, 0.3, "bound", "too-few", "guaranteed"), (0.0, 30, None, None, "too-few", "not-guaranteed")],
     # a leak below the target
     *[(0.4, 2000, 0.5, "bound", "leak", "guaranteed"), (0.4, 2000, 0.5, "forecast", "leak", "not-guaranteed")],
-    # above the target, as promised or more than that
+    # above the target, as claimed or more than that
     *[(1.5, 2000, 2.0, "bound", "leak", "missed"), (1.5, 2000, 0.5, "bound", "leak", "missed")],
     *[(1.5, 2000, None, None, "leak", "missed"), (3.0, 60, None, None, "leak", "missed")],
 ]
 
 
-@pytest.mark.parametrize(("mu", "size", "promise_mu", "kind", "leak", "target"), TABLE)
-def test_truth_table(mu, size, promise_mu, kind, leak, target):
+@pytest.mark.parametrize(("mu", "size", "claim_mu", "kind", "leak", "target"), TABLE)
+def test_truth_table(mu, size, claim_mu, kind, leak, target):
     """In at least 4 of 5 audits; benchmarks/verdicts.py counts how often in 200."""
-    found = [answer(mu, size, seed, promise_mu, kind) for seed in range(5)]
+    found = [answer(mu, size, seed, claim_mu, kind) for seed in range(5)]
     assert sum(one.leak == leak for one in found) >= 4, [one.leak for one in found]
     assert sum(one.target == target for one in found) >= 4, [(one.target, one.why) for one in found]
 
@@ -93,25 +93,25 @@ def test_what_speaks_against_a_bound():
     runs = scores(0.0, 500, 1)
     fine = outcome(runs, Gaussian(0.3))
 
-    def why(attacks: Any, promises: Any, **more: Any) -> tuple[str, str, str]:
-        (one,) = attacker_answers(attacks, promises, goal=GOAL, lower={}, confidence=0.95, **more)
+    def why(attacks: Any, claims: Any, **more: Any) -> tuple[str, str, str]:
+        (one,) = attacker_answers(attacks, claims, goal=GOAL, lower={}, confidence=0.95, **more)
         return one.target, one.why, one.leak
 
-    assert why([fine], (promised(0.3),)) == ("guaranteed", "bound", "none-seen")
-    assert why([fine], ()) == ("not-guaranteed", "no-promise", "none-seen")
-    given = promised(0.3).model_copy(update={"standing": "given"})
+    assert why([fine], (claimed(0.3),)) == ("guaranteed", "bound", "none-seen")
+    assert why([fine], ()) == ("not-guaranteed", "no-claim", "none-seen")
+    given = claimed(0.3).model_copy(update={"standing": "given"})
     assert why([fine], (given,)) == ("not-guaranteed", "given", "none-seen")
-    forecast = promised(0.3, "forecast")
+    forecast = claimed(0.3, "forecast")
     assert why([fine], (forecast,)) == ("not-guaranteed", "forecast", "none-seen")
     for key in ("gdp", "list"):  # a bound for whoever knows more covers who knows less
-        assert why([fine], (forecast, promised(0.4, key=key)))[:2] == ("guaranteed", "bound")
-    assert why([fine], (forecast, promised(0.4, "forecast", key="gdp")))[:2] == ("not-guaranteed", "forecast")
+        assert why([fine], (forecast, claimed(0.4, key=key)))[:2] == ("guaranteed", "bound")
+    assert why([fine], (forecast, claimed(0.4, "forecast", key="gdp")))[:2] == ("not-guaranteed", "forecast")
     refuted = fine.model_copy(update={"exceeds_claim": True})
-    assert why([refuted], (promised(0.3),))[:2] == ("not-guaranteed", "refuted")
+    assert why([refuted], (claimed(0.3),))[:2] == ("not-guaranteed", "refuted")
     # Noise that was declared and could not be checked guarantees nothing.
-    assert why([fine], (promised(0.3),), checked=False)[:2] == ("not-guaranteed", "unchecked")
+    assert why([fine], (claimed(0.3),), checked=False)[:2] == ("not-guaranteed", "unchecked")
     # A record that is not that of the declared run: neither the bound nor the silence of the attacks counts.
-    assert why([fine], (promised(0.3),), sound_record=False) == ("not-guaranteed", "record", "blind")
+    assert why([fine], (claimed(0.3),), sound_record=False) == ("not-guaranteed", "record", "blind")
 
 
 def test_one_answer_for_each_attacker_the_strongest_first():
@@ -121,15 +121,15 @@ def test_one_answer_for_each_attacker_the_strongest_first():
         outcome(scores(9.0, 300, 3), None, name="decode", attacker_knows=1.0),
         outcome(scores(0.0, 300, 4), None, name="influence", sees="weights"),
     ]
-    promises = (promised(0.5), promised(9.0, key="list"))
-    found = attacker_answers(seen, promises, goal=GOAL, lower={}, confidence=0.95)
+    claims = (claimed(0.5), claimed(9.0, key="list"))
+    found = attacker_answers(seen, claims, goal=GOAL, lower={}, confidence=0.95)
     assert [(one.sees, one.knows) for one in found] == [
         *(("gradients", 1.0), ("gradients", 0.0), ("weights", 0.0), ("predictions", 0.0))
     ]
     assert [one.evidence.attack for one in found if one.evidence] == ["decode", "glir", "influence", "loss"]
-    # Who holds a list is compared with the promise for such an attacker alone.
-    assert found[0].promised == pytest.approx(Gaussian(9.0).tpr_at(0.01)) and found[0].why == "no-promise"
-    assert found[3].target == "guaranteed"  # what is promised to who sees everything covers who sees less
+    # Who holds a list is compared with the claim about such an attacker alone.
+    assert found[0].claimed == pytest.approx(Gaussian(9.0).tpr_at(0.01)) and found[0].why == "no-claim"
+    assert found[3].target == "guaranteed"  # a bound for those who see everything covers those who see less
 
 
 def test_evidence_rests_on_more_than_two_records():
@@ -140,7 +140,7 @@ def test_evidence_rests_on_more_than_two_records():
 
 def test_one_score_for_all_is_no_evidence():
     blind = outcome(RunScores(np.zeros(50), np.zeros(50)), None)
-    (found,) = attacker_answers([blind], (promised(0.3),), goal=GOAL, lower={}, confidence=0.95)
+    (found,) = attacker_answers([blind], (claimed(0.3),), goal=GOAL, lower={}, confidence=0.95)
     assert (found.leak, found.evidence) == ("blind", None)
 
 
@@ -176,7 +176,7 @@ def test_a_score_that_is_nearly_constant_clears_nothing():
     runs = RunScores(np.append(ones, 2.0), np.append(ones, 0.5))
     claim = Gaussian(0.5)
     found = outcome(runs, claim)
-    (told,) = attacker_answers([found], (promised(0.5),), goal=GOAL, lower={"glir": 0.0}, confidence=0.95)
+    (told,) = attacker_answers([found], (claimed(0.5),), goal=GOAL, lower={"glir": 0.0}, confidence=0.95)
     assert told.leak == "blind" and told.noticed is None
     judged = verdict([found], claim, fpr=0.01, confidence=0.95)
     assert (judged.kind, judged.reason) == ("inconclusive", "ties")

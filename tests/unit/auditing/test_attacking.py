@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from gmip.auditing.attack_runs import scored_entry, scored_of
-from gmip.auditing.judge import Scored
+from gmip.auditing.judge import AttackScores
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.store import Store
 
 
-def found(count: int = 50) -> Scored:
+def found(count: int = 50) -> AttackScores:
     rng = np.random.default_rng(0)
     scores = ScoreSet(
         ids=np.arange(100, 100 + count),
@@ -23,10 +23,10 @@ def found(count: int = 50) -> Scored:
         prediction=ExpectedRoc(fpr=np.linspace(0.0, 1.0, 30), tpr=np.linspace(0.0, 1.0, 30) ** 0.5, auc=0.75),
         facts={"rank": 585, "method": "joint", "online": False},
     )
-    return Scored(scores=scores, seconds=1.25, warnings=("a warning",))
+    return AttackScores(scores=scores, seconds=1.25, warnings=("a warning",))
 
 
-def kept(folder: Path, scored: Scored) -> Scored:
+def kept(folder: Path, scored: AttackScores) -> AttackScores:
     Store(folder, "scores").put("a", *scored_entry(scored))
     entry = Store(folder, "scores").get("a")
     assert entry is not None
@@ -48,5 +48,5 @@ def test_round_trip(tmp_path: Path) -> None:
 
 
 def test_what_is_optional_stays_out(tmp_path: Path) -> None:
-    one = kept(tmp_path, Scored(scores=ScoreSet(ids=[3, 1], scores=[0.0, 1.0], attack="loss"))).scores
+    one = kept(tmp_path, AttackScores(scores=ScoreSet(ids=[3, 1], scores=[0.0, 1.0], attack="loss"))).scores
     assert one.p_values is None and one.susceptibility is None and one.calibration is None and one.prediction is None

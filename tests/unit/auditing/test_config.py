@@ -38,7 +38,7 @@ def test_short_forms() -> None:
     assert (config.fail_above_tpr.tpr, config.fail_above_tpr.fpr) == (0.05, 0.01)
 
 
-def test_what_was_promised() -> None:
+def test_what_was_claimed() -> None:
     assert make_config({}).claim is None
     assert make_config({"claim_mu": 0.5}).claim == 0.5
     assert make_config({"claim_epsilon": "3@1e-5"}).claim == (3.0, 1e-5)

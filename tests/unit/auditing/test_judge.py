@@ -11,7 +11,7 @@ import pytest
 from gmip import account
 from gmip.auditing import Candidates, merged
 from gmip.auditing.curves import given_curve
-from gmip.auditing.judge import Criteria, Scored, judge
+from gmip.auditing.judge import AttackScores, Criteria, judge
 from gmip.auditing.recorded import AttackFindings, recorded_evidence
 from gmip.auditing.schema import RunAudit
 from gmip.report import verdict_words
@@ -47,7 +47,7 @@ def attacked(
     name: str, shift: float, *, warnings: tuple[str, ...] = (), knows: float = 0.0, **about: Any
 ) -> AttackFindings:
     scores = np.random.default_rng(1).normal(size=120) + shift * (np.arange(120) < 60)
-    found = Scored(
+    found = AttackScores(
         scores=ScoreSet(ids=np.arange(120), scores=scores, attack=name, **about), seconds=2.0, warnings=warnings
     )
     return AttackFindings(name=name, title=name.upper(), needs=("a model",), found=(found,), knows=knows)
@@ -87,36 +87,36 @@ def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) 
     assert calls == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_an_attacker_with_a_list_is_judged_by_the_promise_for_one(tmp_path: Path) -> None:
-    """All members are listed and found; that refutes nothing that was promised, as there is no noise."""
+def test_an_attacker_with_a_list_is_judged_by_the_claim_for_one(tmp_path: Path) -> None:
+    """All members are listed and found; that refutes nothing that was claimed, as there is no noise."""
     run, holder = trace(tmp_path / "a", steps=150, noise_std=0.0), attacked("list", 5.0, knows=1.0)
     one, _, _ = assembled(run, holder, attacked("weak", 0.0), limit=Rate(0.05, 0.1))
-    assert [outcome.attack for outcome in one.attacks] == ["weak", "list"]  # whom the claimed promise is about
+    assert [outcome.attack for outcome in one.attacks] == ["weak", "list"]  # whom the claim is about
     assert [outcome.attacker_knows for outcome in one.attacks] == [0.0, 1.0]
     assert one.answers[0].evidence is not None and one.answers[0].evidence.attack == "list"
-    assert one.exposed_by == "list" and one.promises[0].key == "claimed"
-    (listed,) = (promise for promise in one.promises if promise.key == "list")
+    assert one.exposed_by == "list" and one.claims[0].key == "claimed"
+    (listed,) = (claim for claim in one.claims if claim.key == "list")
     assert listed.tpr_at["0.01"] == pytest.approx(account(run.runs(), attacker_knows=1.0).tpr_at(0.01))
     assert listed.tpr_at["0.01"] > 0.999
     assert not one.attacks[1].exceeds_claim and (one.attacks[1].claim_p_value or 0.0) > 0.5
     assert one.verdict.list_leak == "list"
     assert verdict_words.headline(one).startswith("An attacker who holds a list of 100% of the")
-    assert any("the list can give everything away" in reason for reason in verdict_words.reasons(one))
+    assert any("no guarantee covers this attacker" in reason for reason in verdict_words.reasons(one))
     assert one.gate is not None and one.gate.attack == "list" and not one.gate.passed  # a limit is about all attacks
 
 
-def test_where_only_a_list_was_tried_its_promise_comes_first(tmp_path: Path) -> None:
-    """The tables of a report compare the first attack with the first promise."""
+def test_where_only_a_list_was_tried_its_claim_comes_first(tmp_path: Path) -> None:
+    """The tables of a report compare the first attack with the first claim."""
     one, _, _ = assembled(trace(tmp_path / "a", steps=150, noise_std=0.0), attacked("list", 5.0, knows=1.0))
-    assert [promise.key for promise in one.promises][:2] == ["list", "claimed"]
+    assert [claim.key for claim in one.claims][:2] == ["list", "claimed"]
     assert (
         one.verdict.kind == "inconclusive"
-        and "Judged by the promise for such an attacker" in verdict_words.headline(one)
+        and "Judged by the claim about such an attacker" in verdict_words.headline(one)
     )
 
 
 def test_an_attacker_with_a_list_stays_last_where_the_others_are_blind(tmp_path: Path) -> None:
-    same = Scored(scores=ScoreSet(ids=np.arange(120), scores=np.zeros(120), attack="blind"))
+    same = AttackScores(scores=ScoreSet(ids=np.arange(120), scores=np.zeros(120), attack="blind"))
     blind = AttackFindings(name="blind", title="BLIND", needs=(), found=(same,))
     one, _, _ = assembled(trace(tmp_path / "a"), attacked("list", 5.0, knows=1.0), blind)
     assert [outcome.attack for outcome in one.attacks] == ["blind", "list"]
@@ -129,9 +129,9 @@ def test_what_was_not_recorded_is_a_fact(tmp_path: Path) -> None:
     assert not assembled(trace(tmp_path / "b", interrupted=True), attacked("one", 1.0))[0].facts.complete
 
 
-def test_a_released_model_has_no_steps_and_no_promise_of_its_own(tmp_path: Path) -> None:
+def test_a_released_model_has_no_steps_and_no_claim_of_its_own(tmp_path: Path) -> None:
     one, _, _ = assembled(trace(tmp_path / "a", steps=0), attacked("one", 1.0))
-    assert [(promise.key, promise.standing) for promise in one.promises] == [("claimed", "given")]  # claim_mu
+    assert [(claim.key, claim.standing) for claim in one.claims] == [("claimed", "given")]  # claim_mu
     assert one.facts.num_steps is None
     assert one.facts.batch_size is None and one.facts.num_params == 8 and one.facts.train_accuracy == 0.9
 
@@ -147,7 +147,9 @@ def test_merging_needs_equal_confidence() -> None:
 def test_an_attack_that_gave_one_score_comes_last(tmp_path: Path) -> None:
     ids = np.concatenate([MEMBERS, OTHERS])
     blind = attacked("blind", 0.0)
-    blind = dataclasses.replace(blind, found=(Scored(scores=ScoreSet(ids=ids, scores=np.zeros(120), attack="blind")),))
+    blind = dataclasses.replace(
+        blind, found=(AttackScores(scores=ScoreSet(ids=ids, scores=np.zeros(120), attack="blind")),)
+    )
     one, _, _ = assembled(trace(tmp_path / "a"), blind, attacked("worse than chance", -1.0))
     assert [outcome.attack for outcome in one.attacks] == ["worse than chance", "blind"]
     assert one.attacks[1].auc.value > one.attacks[0].auc.value

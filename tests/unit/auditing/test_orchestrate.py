@@ -77,7 +77,7 @@ def test_an_audit_without_out_keeps_nothing(task: Task, run: Path, tmp_path: Pat
     summary = json.loads((run / "result.json").read_text())
     assert one.facts.test_accuracy == pytest.approx(summary["test"]["accuracy"])
     assert one.facts.train_accuracy == pytest.approx(summary["train"]["accuracy"])
-    assert [p.key for p in one.promises] == ["claimed"]
+    assert [p.key for p in one.claims] == ["claimed"]
 
 
 def test_an_interrupted_audit_goes_on_where_it_was(task: Task, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_an_interrupted_audit_goes_on_where_it_was(task: Task, tmp_path: Path) -
     assert without_times(resumed) == without_times(whole) | {"provenance": without_times(resumed)["provenance"]}
     assert resumed.candidates == whole.candidates
     (one,) = resumed.runs
-    assert {p.key for p in one.promises} == {"claimed", "susceptibility", "prediction"}
+    assert {p.key for p in one.claims} == {"claimed", "susceptibility", "prediction"}
     assert all((attack.repeats, attack.members) == (2, 80) for attack in one.attacks)
 
 
@@ -162,16 +162,16 @@ def test_default_attacks(task: Task, run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("candidates", "share"), [(1000, 1.0), (20, 0.5)])
-def test_decoding_on_request_is_compared_with_the_promise_for_a_list(
+def test_decoding_on_request_is_compared_with_the_claim_for_a_list(
     task: Task, run: Path, candidates: int, share: float
 ) -> None:
     """Who is a candidate is on the list: all 40 members, or 20 of them."""
     (one,) = gmip.audit(task, runs=[run], attacks=["loss", "decode"], candidates=candidates).runs
     assert [(a.attack, a.attacker_knows) for a in one.attacks] == [("loss", 0.0), ("decode", share)]
     assert "a list that contains the members" in one.attacks[1].needs
-    (promised,) = (p for p in one.promises if p.key == "list")
-    assert promised.tpr_at["0.01"] == gmip.account(Trace.open(run).runs(), attacker_knows=share).tpr_at(0.01)
-    assert one.promises[0].key == "claimed" and not one.attacks[1].exceeds_claim
+    (claimed,) = (p for p in one.claims if p.key == "list")
+    assert claimed.tpr_at["0.01"] == gmip.account(Trace.open(run).runs(), attacker_knows=share).tpr_at(0.01)
+    assert one.claims[0].key == "claimed" and not one.attacks[1].exceeds_claim
     if share == 1.0:
         assert one.attacks[1].auc.value > 0.99 and one.verdict.list_leak
         assert one.verdict.list_leak == one.attacks[1].attack
@@ -195,15 +195,15 @@ def test_several_runs_with_targets(task: Task, tmp_path: Path) -> None:
     assert [one.name for one in result.runs] == ["no noise", "GMIP mu 1.0", "GDP mu 1.0", "run"]
     noises = [one.facts.noise_std or 0.0 for one in result.runs]
     assert noises[0] == 0.0 and 0.0 < noises[1] <= noises[2] and noises[3] == 0.0
-    assert [p.key for p in result.runs[1].promises] == ["claimed", "gdp"]
-    assert result.runs[1].promises[0].mu == pytest.approx(1.0, rel=1e-3)
+    assert [p.key for p in result.runs[1].claims] == ["claimed", "gdp"]
+    assert result.runs[1].claims[0].mu == pytest.approx(1.0, rel=1e-3)
     assert result.runs[3].facts.num_steps == 1
 
 
 def test_a_claim_of_ones_own(task: Task, run: Path) -> None:
     (one,) = gmip.audit(task, runs=[run], attacks=["loss"], claim_mu=0.5).runs
-    assert one.promises[0].mu == pytest.approx(0.5)
-    assert one.promises[0].given == GivenClaim(mu=0.5)
+    assert one.claims[0].mu == pytest.approx(0.5)
+    assert one.claims[0].given == GivenClaim(mu=0.5)
 
 
 def test_a_claim_of_differential_privacy_is_about_attackers_with_a_list_too(task: Task, run: Path) -> None:
@@ -212,8 +212,8 @@ def test_a_claim_of_differential_privacy_is_about_attackers_with_a_list_too(task
         gmip.audit(task, runs=[run], attacks=["decode", "loss"], seed=1, **claim).runs[0]
         for claim in ({"claim_epsilon": "1@1e-3"}, {"claim_epsilon": 30}, {"claim_mu": 3.0})
     ]
-    assert audits[0].promises[0].given == GivenClaim(epsilon=1.0, delta=0.001)
-    assert audits[0].promises[0].tpr_at["0.01"] == pytest.approx(np.e * 0.01 + 0.001)
+    assert audits[0].claims[0].given == GivenClaim(epsilon=1.0, delta=0.001)
+    assert audits[0].claims[0].tpr_at["0.01"] == pytest.approx(np.e * 0.01 + 0.001)
     decoded = [next(a for a in one.attacks if a.attack == "decode") for one in audits]
     assert decoded[0].attacker_knows == 1.0 and decoded[0].mu_lower > 1.0
     assert [one.verdict.kind == "exposed" for one in audits] == [True, False, False]

@@ -77,13 +77,13 @@ def test_in_results_and_tables(task: Task, run: Path, tmp_path: Path) -> None:
     by_id = dict(zip(ids.tolist(), mu.values.tolist(), strict=True))
     assert all(record.own_mu == by_id[int(record.id)] for record in one.exposed)
     assert own.median_mu == np.median([by_id[i] for i in trace.members.tolist()])
-    assert own.promised_mu == pytest.approx(gmip.account(list(trace.runs()), notion="gdp").equivalent_mu())
+    assert own.claimed_mu == pytest.approx(gmip.account(list(trace.runs()), notion="gdp").equivalent_mu())
     write_report(audited, tmp_path / "report", candidates=audited.candidates)
     lines = (tmp_path / "report" / f"exposed-{one.name}.csv").read_text().splitlines()
     cells = lines[1].split(",")
     assert lines[0].endswith(",own_mu") and float(cells[-1]) == by_id[int(cells[0])]
     said = individual(one)
-    assert said is not None and "Beyond the promise of noise alone" in said
+    assert said is not None and "exceed the guarantee by noise alone" in said
     for name in ("report.md", "report.html"):
         assert "Own mu" in (tmp_path / "report" / name).read_text(encoding="utf-8")
 

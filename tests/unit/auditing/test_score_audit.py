@@ -40,18 +40,18 @@ def test_claims(claim: Any, kind: str | None) -> None:
             only(INS, OUTS, claim=claim)
         return
     run = only(INS, OUTS, claim=claim)
-    assert run.verdict.kind == kind and run.promises[0].standing == "given"
+    assert run.verdict.kind == kind and run.claims[0].standing == "given"
     assert 0.6 < run.attacks[0].mu_lower < 1.1 and run.facts == RunFacts()
 
 
-def test_without_a_claim_no_promise_is_tested_and_a_leak_is_measured() -> None:
+def test_without_a_claim_no_claim_is_tested_and_a_leak_is_measured() -> None:
     result = gmip.audit_scores(INS, OUTS)
     (run,) = result.runs
-    assert (run.verdict.kind, run.promises, run.attacks[0].claim_p_value) == ("measured", (), None)
-    assert headline(run).startswith("No promise was tested: members can be told from non-members")
+    assert (run.verdict.kind, run.claims, run.attacks[0].claim_p_value) == ("measured", (), None)
+    assert headline(run).startswith("No claim was tested: members can be told from non-members")
     page = Page(to_html(result))
     assert page.all("p", class_="badges")[0][1].startswith("Leak measuredTarget")
-    assert "at most" not in to_markdown(result).replace("target is at most", "") and "Promised" not in to_markdown(
+    assert "at most" not in to_markdown(result).replace("target is at most", "") and "Claimed" not in to_markdown(
         result
     )
     assert "p-value" not in to_markdown(result) and "gradient" not in to_markdown(result)

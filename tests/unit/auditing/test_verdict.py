@@ -42,7 +42,7 @@ def test_too_few_candidates_are_inconclusive_and_say_how_many_are_needed() -> No
     assert 15 <= sum(noticed) <= 24
 
 
-def test_a_promise_that_excludes_nothing_says_so() -> None:
+def test_a_claim_that_excludes_nothing_says_so() -> None:
     found = judge(1.0, 100, 8.0)
     assert found.kind == "inconclusive" and found.candidates_needed is None
     assert found.reason == "weak-claim" and found.allowed is not None and found.allowed > 0.999
@@ -66,7 +66,7 @@ def test_the_measured_rate_is_that_of_the_table() -> None:
 
 
 @pytest.mark.parametrize(("listed", "kind"), [(0.5, "exposed"), (6.0, "consistent")])
-def test_a_list_is_judged_by_its_own_promise(listed: float, kind: str) -> None:
+def test_a_list_is_judged_by_its_own_claim(listed: float, kind: str) -> None:
     """mu = 3 is more than 0.5 and less than 6, whatever is claimed about those who hold no list."""
     others = measured(0.5, 1000, 0.5)
     holder = measured(3.0, 1000, listed, attack="decode", title="Decoding", attacker_knows=0.9, tests=2)
@@ -77,7 +77,7 @@ def test_a_list_is_judged_by_its_own_promise(listed: float, kind: str) -> None:
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3])
-def test_a_list_that_finds_no_more_than_promised_to_others_is_no_headline(shift: float) -> None:
+def test_a_list_that_finds_no_more_than_claimed_to_others_is_no_headline(shift: float) -> None:
     """At mu = 0 it guesses; at mu = 0.3 it does better than guessing, but less than the claim, 1, allows everybody."""
     holder = measured(shift, 1000, 6.0, attack="decode", title="Decoding", attacker_knows=0.9, tests=2)
     assert (holder.mu_lower > 0.0) == (shift > 0.0)
@@ -91,7 +91,7 @@ def test_a_list_alone_is_held_against_the_claim_in_the_headline() -> None:
     assert (found.kind, found.list_leak, found.judged_by) == ("consistent", "decode", "list")
 
 
-def test_nothing_is_promised_against_a_whole_list_without_noise() -> None:
+def test_nothing_is_claimed_against_a_whole_list_without_noise() -> None:
     run = NoisySGD(dataset_size=300, batch_size=300, num_steps=1, num_params=50, sampling="full")
     nothing = account(run, attacker_knows=1.0)
     holder = measured(8.0, 300, 0.0, claimed=nothing, attacker_knows=1.0)

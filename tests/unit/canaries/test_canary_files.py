@@ -43,14 +43,14 @@ def test_all_is_read_again(tmp_path, planted):
     np.testing.assert_array_equal(table.scores["canaries"], planted.scores)
 
 
-def test_the_promise_is_about_a_record_that_is_added_or_removed(tmp_path, planted):
+def test_the_claim_is_about_a_record_that_is_added_or_removed(tmp_path, planted):
     """Canaries are drawn anew in each step, whatever the sampling of the run."""
-    found = read_canaries(tmp_path).promise
+    found = read_canaries(tmp_path).claim
     assert found is not None and found.claim.adjacency == "add-or-remove-one" and found.kind == "bound"
     expected = gmip.account(RUN.replace(sampling="poisson"), notion="gdp")
     assert found.tpr_at(0.01) == pytest.approx(expected.tpr_at(0.01))
     write_canaries(tmp_path, planted, RUN.replace(noise_std=0.0))
-    assert read_canaries(tmp_path).promise is None
+    assert read_canaries(tmp_path).claim is None
 
 
 def test_what_is_refused(tmp_path, planted):

@@ -63,7 +63,7 @@ def test_subsampled_steps_are_weaker():
 
 def test_missing_noise_is_accused():
     canaries = DirectionCanaries(400, seed=3)
-    noise_run(canaries, noise=0.2, steps=2, size=4000)  # a fifth of what was promised
+    noise_run(canaries, noise=0.2, steps=2, size=4000)  # a fifth of what was declared
     result = canaries.audit(claim=gmip.Gaussian(np.sqrt(2.0)))
     assert result.runs[0].verdict.kind == "exposed"
 

@@ -449,7 +449,7 @@ def test_engine_that_loses_a_batch():
     run.epoch()
     assert run.loader.sample_rate == 1 / 93
     assert run.accountant.history == [(1.2, 1 / 92, 92)]
-    # Taken at face value, that rate promises more company in a batch than there was: too little for an exposed record.
+    # Taken at face value, that rate means more company in a batch than there was: too little for an exposed record.
     accountant = accountant_of([(0.0, 1 / 92, 1)])
     tpr = accountant.get_tradeoff(dataset_size=925, num_params=40).tpr_at(1.0e-5)
     exact = exact_curve(others=924 / 93, rate=1 / 93, noise=0.0, steps=1, susceptibility=40.0).tpr_at(1.0e-5)

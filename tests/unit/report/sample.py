@@ -23,12 +23,12 @@ from gmip.auditing.schema import (
     AttackOutcome,
     AuditResult,
     Band,
+    ClaimedCurve,
     Curve,
     Estimate,
     Exposed,
     Gate,
     MuBound,
-    Promise,
     Provenance,
     RunAudit,
     RunFacts,
@@ -72,8 +72,8 @@ def gaussian_curve(mu: float, lowest: float = 1e-5) -> Curve:
     return Curve(fpr=tuple(fpr.tolist()), tpr=tuple(np.clip(ndtr(ndtri(fpr) + mu), 0, 1).tolist()))
 
 
-def promise(key: Any, mu: float, standing: Any = "proved", assumptions: tuple[str, ...] = ()) -> Promise:
-    return Promise(
+def claimed_curve(key: Any, mu: float, standing: Any = "proved", assumptions: tuple[str, ...] = ()) -> ClaimedCurve:
+    return ClaimedCurve(
         key=key,
         origin="attack" if key == "prediction" else "accountant",
         standing=standing,
@@ -184,11 +184,11 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
         "path": f"runs/trained/{name}-0",
         "task": "cifar10",
         "facts": facts(),
-        "promises": (
-            promise("claimed", claimed, "proved", CLAIM),
-            promise("susceptibility", claimed * 1.04, "approximation", CLAIM[:1]),
-            promise("gdp", claimed * 1.9, "proved", ("Any data, any attacker.",)),
-            promise("prediction", found * 1.02, "measured"),
+        "claims": (
+            claimed_curve("claimed", claimed, "proved", CLAIM),
+            claimed_curve("susceptibility", claimed * 1.04, "approximation", CLAIM[:1]),
+            claimed_curve("gdp", claimed * 1.9, "proved", ("Any data, any attacker.",)),
+            claimed_curve("prediction", found * 1.02, "measured"),
         ),
         "attacks": (strongest, lira, loss),
         "verdict": verdict(kind, claimed),
@@ -210,16 +210,16 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
     }
     fields |= more
     if "answers" not in more:
-        fields["answers"] = answers(fields["attacks"], fields["promises"])
+        fields["answers"] = answers(fields["attacks"], fields["claims"])
     return RunAudit(**fields)
 
 
 GOAL = Rate(0.05, 0.01)
 
 
-def answers(attacks: Sequence[AttackOutcome], promises: Sequence[Promise]) -> tuple[AttackerAnswer, ...]:
+def answers(attacks: Sequence[AttackOutcome], claims: Sequence[ClaimedCurve]) -> tuple[AttackerAnswer, ...]:
     lower = {one.attack: one.tpr_at["0.01"].lower for one in attacks if "0.01" in one.tpr_at}
-    return attacker_answers(attacks, promises, goal=GOAL, lower=lower, confidence=0.95)
+    return attacker_answers(attacks, claims, goal=GOAL, lower=lower, confidence=0.95)
 
 
 def result(*runs: RunAudit, **more: Any) -> AuditResult:
@@ -336,7 +336,7 @@ def bare() -> AuditResult:
             noise_std=0.0,
             noise_multiplier=None,
         ),
-        promises=(),
+        claims=(),
         attacks=(),
         source="recorded",
         goal=GOAL,
@@ -369,7 +369,7 @@ def hostile() -> AuditResult:
         task=HOSTILE,
         facts=facts(sampling=HOSTILE, optimizer=HOSTILE),
         attacks=(strongest,),
-        promises=(promise("claimed", 0.1, "proved", (HOSTILE, long)),),
+        claims=(claimed_curve("claimed", 0.1, "proved", (HOSTILE, long)),),
         verdict=verdict("exposed", 0.1).model_copy(update={"attack": HOSTILE}),
         advice=(
             Advice(kind="forecast-already", tpr=0.04, for_whom=HOSTILE),
@@ -393,7 +393,7 @@ def hostile() -> AuditResult:
         gate=Gate(fpr=0.01, limit=0.0, tpr_lower=0.0, attack=HOSTILE, passed=True),
         warnings=(HOSTILE,),
     )
-    other = run("consistent", claimed=0.4, found=0.1, name=long, attacks=(), promises=())
+    other = run("consistent", claimed=0.4, found=0.1, name=long, attacks=(), claims=())
     provenance = Provenance(
         command=HOSTILE,
         seed=-1,

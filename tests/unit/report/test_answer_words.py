@@ -10,9 +10,7 @@ from gmip.vocabulary import Rate
 from tests.unit.report import sample
 
 GOAL = Rate(0.05, 0.01)
-FOUND = Finding(
-    attack="glir", title="GLiR", fpr=0.1, tpr=Estimate(value=0.648, lower=0.601, upper=0.693), promised=0.39
-)
+FOUND = Finding(attack="glir", title="GLiR", fpr=0.1, tpr=Estimate(value=0.648, lower=0.601, upper=0.693), claimed=0.39)
 
 
 def made(**fields: object) -> AttackerAnswer:
@@ -25,14 +23,14 @@ def run(*answers: AttackerAnswer, **more: object):
     return one.model_copy(update={"goal": GOAL, "answers": answers} | more)
 
 
-def test_a_leak_is_said_with_its_interval_and_what_was_promised():
-    one = made(promised=0.34)
+def test_a_leak_is_said_with_its_interval_and_what_was_claimed():
+    one = made(claimed=0.34)
     assert answer_words.leak_sentence(run(one), one) == (
-        "An attacker who sees every gradient finds 64.8% of the members at 10% false alarms (60.1% to 69.3%), promised "
-        "at most 39%; guessing finds 10%."
+        "An attacker who sees every gradient finds 64.8% of the members at 10% false alarms (60.1% to 69.3%; "
+        "guarantee: at most 39%). Guessing finds 10%."
     )
     assert answer_words.target_sentence(run(one), one) == (
-        "The target is at most 5% of the members at 1% false alarms: the promise to such an attacker allows 34%."
+        "The target is at most 5% of the members at 1% false alarms: the guarantee for such an attacker is at most 34%."
     )
 
 
@@ -113,23 +111,23 @@ def test_weak_attacks_on_predictions_are_said_to_be_weak():
     )
 
 
-def test_both_promises_are_said_where_there_are_two():
+def test_both_claims_are_said_where_there_are_two():
     (run,) = sample.exposed().runs
-    said = answer_words.both_promises(run)
+    said = answer_words.both_claims(run)
     assert said == (
-        "Promised at 1% false alarms: at most 3.39% by noise and the randomness of the data (GMIP), at most 8.44% by "
-        "noise alone (differential privacy, for any data)."
+        "Accountant, at 1% false alarms: at most 3.39% by noise and the randomness of the data (GMIP), at most 8.44% "
+        "by noise alone (differential privacy, for any data)."
     )
-    claimed, gdp = run.promises[0], next(one for one in run.promises if one.key == "gdp")
+    claimed, gdp = run.claims[0], next(one for one in run.claims if one.key == "gdp")
     weak = gdp.model_copy(update={"tpr_at": {"0.01": 0.9999}, "kind": "forecast", "adjacency": "zero-out-one"})
-    words = answer_words.both_promises(run.model_copy(update={"promises": (claimed, weak)}))
-    assert "nothing by noise alone (differential privacy, zero-out-one)" in words
+    words = answer_words.both_claims(run.model_copy(update={"claims": (claimed, weak)}))
+    assert "no limit by noise alone (differential privacy, zero-out-one)" in words
     assert words.endswith("so the second can be the smaller number.")
-    assert answer_words.both_promises(run.model_copy(update={"promises": (claimed,)})) == ""
+    assert answer_words.both_claims(run.model_copy(update={"claims": (claimed,)})) == ""
     given = claimed.model_copy(update={"origin": "given"})
     unknown = gdp.model_copy(update={"tpr_at": {}})
     for pair in ((claimed, unknown), (given, gdp)):
-        assert answer_words.both_promises(run.model_copy(update={"promises": pair})) == ""
+        assert answer_words.both_claims(run.model_copy(update={"claims": pair})) == ""
 
 
 def test_one_answer_has_one_lower_bound():

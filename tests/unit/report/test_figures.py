@@ -47,9 +47,9 @@ def test_chance_runs_from_corner_to_corner(page):
             assert across == pytest.approx(up, abs=0.001)
 
 
-def test_promise_where_it_belongs(page):
+def test_claim_where_it_belongs(page):
     log, linear = paths(page, "look-vermillion")
-    claimed = sample.consistent().runs[0].promises[0].tpr_at["0.01"]
+    claimed = sample.consistent().runs[0].claims[0].tpr_at["0.01"]
     x = LEFT + (1 - math.log10(0.01) / math.log10(1e-4)) * (WIDTH - LEFT - RIGHT)
     y = HEIGHT - BOTTOM - (1 - math.log10(claimed) / math.log10(1e-4)) * (HEIGHT - TOP - BOTTOM)
     drawn = dict(zip(numbers(log)[::2], numbers(log)[1::2], strict=True))
@@ -119,5 +119,5 @@ def test_unmeasured_rates_are_shaded_and_explained(page):
 def test_overview():
     figure = overview_figure(sample.three_runs(), "f", 0.01)
     overview = Page(figure_html(figure, title="Title", confidence=0.95))
-    assert len(paths(overview, "look-blue")) == 4  # measured and promised, twice drawn
+    assert len(paths(overview, "look-blue")) == 4  # measured and claimed, twice drawn
     assert not overview.all("path", class_="band")

@@ -145,11 +145,11 @@ def test_verdict_comes_first(exposed):
     source = " ".join(exposed.all("main")[0][1].split())
     assert source.index("An attacker who sees every gradient finds") < source.index("GLiR separates members")
     assert source.index("GLiR separates members") < source.index("The curves") < source.index("What is proved")
-    assert exposed.all("p", class_="badges")[0][1] == "Leak measuredTarget missedPromise refutedGate failed"
+    assert exposed.all("p", class_="badges")[0][1] == "Leak measuredTarget missedClaim refutedGate failed"
     tiles = [text for _, text in exposed.all("span", class_="figure")]
     assert tiles[:4] == ["11%", "3.39%", "5%", "87.3%"]
-    assert [text for _, text in exposed.all("dt")][:4] == ["What to do", "The promise", "How sure", "Pipeline limit"]
-    assert "If the promise held, the probability of scores" in exposed.all("section", id="run-1-promise")[0][1]
+    assert [text for _, text in exposed.all("dt")][:4] == ["What to do", "The claim", "How sure", "Pipeline limit"]
+    assert "If the claim held, the probability of scores" in exposed.all("section", id="run-1-claim")[0][1]
     assert "The run has 500 records: intervals are wide." in source
 
 
@@ -186,37 +186,35 @@ def test_table_of_attacks(exposed):
     glir = dict(zip(rows[0], rows[1], strict=True))
     assert glir["Found at 1%"] == "11%8.39% to 14.1%"
     assert glir["Found at 0.1%"].startswith("not measured") and "0.1% of 500 is none" in glir["Found at 0.1%"]
-    assert glir["p-value of the promise"] == "below 0.01%refuted"
+    assert glir["p-value of the claim"] == "below 0.01%refuted"
     assert glir["μ at least"] == "0.82"  # 0.82006 down
 
 
-def test_promise_against_measurement(exposed):
+def test_claim_against_measurement(exposed):
     rows = table(exposed, "Found at 1%: the share")
     assert rows[0][1] == "Guarantee by the accountant (GMIP)" and rows[0][-2:] == [
         "Measured: GLiR",
-        "Compared with the promise",
+        "Compared with the claim",
     ]
-    assert rows[2][0] == "Found at 1%" and rows[2][1] == "at most 3.39%" and rows[2][-1] == "above the promise"
-    assert (
-        rows[-1][0] == "μ" and rows[-1][1] == "at most 0.5" and rows[-1][-2:] == ["at least 0.82", "above the promise"]
-    )
+    assert rows[2][0] == "Found at 1%" and rows[2][1] == "at most 3.39%" and rows[2][-1] == "above the claim"
+    assert rows[-1][0] == "μ" and rows[-1][1] == "at most 0.5" and rows[-1][-2:] == ["at least 0.82", "above the claim"]
 
 
 def test_one_number_is_written_in_one_way():
-    """The AUC of a promise once stood on a page as 0.760 (nearest) and 0.761 (up)."""
+    """The AUC of a claim once stood on a page as 0.760 (nearest) and 0.761 (up)."""
     claimed = Gaussian(0.99955)
     run = sample.exposed().runs[0]
     assert f"{claimed.auc():.3f}" == "0.760" and claimed.auc() > 0.76
-    promise = sample.promise("claimed", claimed.mu)
+    claim = sample.claimed_curve("claimed", claimed.mu)
     attack = run.attacks[0].model_copy(update={"auc": Estimate(value=0.90049, lower=0.85, upper=0.93)})
     judged = verdict([attack], claimed, fpr=0.01, confidence=0.95)
     page = Page(
-        to_html(sample.result(run.model_copy(update={"promises": (promise,), "attacks": (attack,), "verdict": judged})))
+        to_html(sample.result(run.model_copy(update={"claims": (claim,), "attacks": (attack,), "verdict": judged})))
     )
     (area,) = [row for row in table(page, "Found at 1%: the share") if row[0] == "AUC"]
     assert area[1:3] == ["at most 0.761", "0.90.85 to 0.93"]
     text = page.texts[0]
-    assert "its AUC is 0.9 (promised: at most 0.761)" in text and "AUC 0.9 (0.85 to 0.93)" in text
+    assert "its AUC is 0.9 (guarantee: at most 0.761)" in text and "AUC 0.9 (0.85 to 0.93)" in text
     assert "0.760" not in text and "0.900" not in text
 
 
@@ -266,7 +264,7 @@ def test_several_runs(several):
     rows = table(several, "All runs")
     assert rows[0] == [
         *("Run", "Noise", "Test accuracy", "Leak", "Target"),
-        *("Promised: found at 1%", "Measured: found at 1%", "Promise test"),
+        *("Claimed: found at 1%", "Measured: found at 1%", "Claim test"),
     ]
     assert rows[1][:6] == ["no noise", "none", "87.3%", "Leak measured", "Target missed", "at most 5.2%"]
     assert rows[2][1] == "std 0.0132 on the meanmultiplier 6.6"
@@ -277,5 +275,5 @@ def test_several_runs(several):
 def test_as_little_as_possible():
     page = Page(to_html(sample.bare()))
     assert page.all("h1")[0][1] == "Membership audit"
-    for text in ("No attack was run.", "No records are listed.", "Nothing was promised", "No recommendation."):
+    for text in ("No attack was run.", "No records are listed.", "Nothing was claimed", "No recommendation."):
         assert text in page.texts[0]

@@ -16,12 +16,12 @@ from tests.unit.report import sample
 from tests.unit.report.page import Page
 
 
-def test_promises_have_their_exact_values():
+def test_claims_have_their_exact_values():
     run = sample.consistent().runs[0]
-    exact = run.promises[0].model_copy(
+    exact = run.claims[0].model_copy(
         update={"curve": Curve(fpr=(0.0, 1.0), tpr=(0.0, 1.0)), "tpr_at": {"0.003": 0.1, "0.01": 0.25}}
     )
-    figure = run_figure(run.model_copy(update={"promises": (exact,)}), "f", 0.01)
+    figure = run_figure(run.model_copy(update={"claims": (exact,)}), "f", 0.01)
     claimed = figure.series[3]
     assert claimed.at(0.003) == 0.1 and claimed.at(0.01) == 0.25
     assert claimed.fpr.tolist() == [0.0, 0.003, 0.01, 1.0] and claimed.tpr.tolist() == [0.0, 0.1, 0.25, 1.0]
@@ -34,28 +34,28 @@ def test_no_two_attacks_look_alike():
     assert len({(one.look, one.marker) for one in figure.series[:12]}) == 12
 
 
-def test_the_overview_draws_the_promise_that_the_target_rests_on():
-    """Where a bound by noise alone keeps it, that bound: one promise, one number, one word."""
+def test_the_overview_draws_the_claim_that_the_target_rests_on():
+    """Where a bound by noise alone keeps it, that bound: one claim, one number, one word."""
     result = sample.consistent()
     run = result.runs[0]
-    alone = sample.promise("gdp", 0.6)
-    promises = (sample.promise("claimed", 0.5, "approximation"), alone)
+    alone = sample.claimed_curve("gdp", 0.6)
+    claims = (sample.claimed_curve("claimed", 0.5, "approximation"), alone)
     answer = AttackerAnswer(
-        sees="gradients", leak="none-seen", target="guaranteed", why="bound", promised=alone.tpr_at["0.01"]
+        sees="gradients", leak="none-seen", target="guaranteed", why="bound", claimed=alone.tpr_at["0.01"]
     )
-    run = run.model_copy(update={"promises": promises, "answers": (answer,)})
+    run = run.model_copy(update={"claims": claims, "answers": (answer,)})
     result = result.model_copy(update={"runs": (run, run)})
     drawn = overview_figure(result, "f", 0.01).series[1]
     assert drawn.at(0.01) == alone.tpr_at["0.01"] and not drawn.forecast
     assert overview_table(result).rows[0][5].text == f"at most {percent(alone.tpr_at['0.01'], 'up')}"
 
 
-def test_promises_follow_their_curve():
+def test_claims_follow_their_curve():
     run = sample.consistent().runs[0]
     figure = run_figure(run, "f", 0.01)
     claimed = figure.series[len(run.attacks)]
     for rate in np.logspace(-4, 0, 60):
-        true = ndtr(ndtri(rate) + (run.promises[0].mu or 0.0))
+        true = ndtr(ndtri(rate) + (run.claims[0].mu or 0.0))
         found = claimed.at(float(rate))
         assert found is not None and true <= found <= 1.01 * true  # never below: it is a bound
 
@@ -63,7 +63,7 @@ def test_promises_follow_their_curve():
 @pytest.mark.parametrize(
     ("others", "smallest", "lowest"),
     [
-        (500, 1e-5, 1e-4),  # a promise goes one power of ten further
+        (500, 1e-5, 1e-4),  # a claim goes one power of ten further
         (500, 1e-3, 1e-3),
         (50, 0.5, 1e-3),  # at least down to 0.1%
         (2_000, 1e-3, 1e-4),  # one false alarm is 5e-4
@@ -75,8 +75,8 @@ def test_promises_follow_their_curve():
 def test_where_axes_begin(others, smallest, lowest):
     run = sample.consistent().runs[0]
     attack = run.attacks[0].model_copy(update={"non_members": others})
-    promise = run.promises[0].model_copy(update={"curve": sample.gaussian_curve(1.0, smallest)})
-    figure = run_figure(run.model_copy(update={"attacks": (attack,), "promises": (promise,)}), "f", 0.01)
+    claim = run.claims[0].model_copy(update={"curve": sample.gaussian_curve(1.0, smallest)})
+    figure = run_figure(run.model_copy(update={"attacks": (attack,), "claims": (claim,)}), "f", 0.01)
     assert figure.lowest == lowest
 
 
@@ -104,7 +104,7 @@ def test_no_two_curves_look_the_same():
     assert len({(s.look.split()[1], s.marker) for s in series}) == len(series)  # without the colours too
     overview = overview_figure(sample.three_runs(), "f", 0.01)
     assert len({s.look for s in overview.series}) == len(overview.series) == 7
-    assert [s.name for s in overview.series[:2]] == ["no noise: measured", "no noise: promised"]
+    assert [s.name for s in overview.series[:2]] == ["no noise: measured", "no noise: claimed"]
 
 
 # -- in a notebook ----------------------------------------------------------------------------------------------------
@@ -152,6 +152,6 @@ def test_short_names():
 def test_a_forecast_is_drawn_as_one() -> None:
     found = sample.consistent().runs[0]
     for kind, words in (("bound", "at most "), ("forecast", "about ")):
-        claimed = found.promises[0].model_copy(update={"kind": kind})
-        drawn = run_figure(found.model_copy(update={"promises": (claimed,)}), "", 0.01)
-        assert [one.prefix for one in drawn.series if one.role == "promise"] == [words]
+        claimed = found.claims[0].model_copy(update={"kind": kind})
+        drawn = run_figure(found.model_copy(update={"claims": (claimed,)}), "", 0.01)
+        assert [one.prefix for one in drawn.series if one.role == "claim"] == [words]

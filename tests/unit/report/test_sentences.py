@@ -19,13 +19,15 @@ def test_moments():
 def test_rates_are_numbers_in_order():
     run = sample.consistent().runs[0]
     assert sentences.rates(run) == ("0.001", "0.01", "0.1") and sentences.headline_rate(run) == "0.01"
-    odd = sample.promise("claimed", 1.0).model_copy(update={"tpr_at": {"0.05": 0.1, "low": 0.2, "nan": 0.1, "7": 1.0}})
-    other = run.model_copy(update={"promises": (odd,), "attacks": ()})
+    odd = sample.claimed_curve("claimed", 1.0).model_copy(
+        update={"tpr_at": {"0.05": 0.1, "low": 0.2, "nan": 0.1, "7": 1.0}}
+    )
+    other = run.model_copy(update={"claims": (odd,), "attacks": ()})
     assert sentences.rates(other) == ("0.05",) and sentences.headline_rate(other) == "0.05"
-    assert sentences.headline_rate(run.model_copy(update={"promises": (), "attacks": ()})) is None
+    assert sentences.headline_rate(run.model_copy(update={"claims": (), "attacks": ()})) is None
 
 
-def test_a_promise_does_not_choose_the_rate_of_the_attack():
+def test_a_claim_does_not_choose_the_rate_of_the_attack():
     run = sample.consistent().runs[0]
     attack = run.attacks[0].model_copy(update={"tpr_at": {"0.1": run.attacks[0].tpr_at["0.1"]}})
     assert sentences.headline_rate(run.model_copy(update={"attacks": (attack,)})) == "0.1"
@@ -50,7 +52,7 @@ def test_sentences():
 def test_a_label_does_not_hide_what_a_list_finds():
     fine, exposed = sample.consistent().runs[0].verdict, sample.exposed().runs[0].verdict
     leak, both = (one.model_copy(update={"list_leak": "decode"}) for one in (fine, exposed))
-    assert verdict_words.label(fine) == "Consistent with the promise"
+    assert verdict_words.label(fine) == "Consistent with the claim"
     assert verdict_words.label(leak) == "Exposed to an attacker with a list"
     assert verdict_words.label(both) == "More exposed than claimed"
 

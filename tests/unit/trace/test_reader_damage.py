@@ -146,7 +146,7 @@ def test_parts_of_another_trace(complete: Path, tmp_path_factory: pytest.TempPat
 
 
 def test_a_shard_of_other_shape(complete: Path) -> None:
-    """A sound safetensors file, and even as large as the right one, but not the tensor that the header promises."""
+    """A sound safetensors file, and even as large as the right one, but not the tensor that the header names."""
     for steps in (np.zeros((3, 2, 5), np.float64), np.zeros((2, 3, 5), np.float32), np.zeros((3, 2, 5), np.int32)):
         save_file({"steps": steps}, complete / "shard-00000.safetensors")
         assert "shard-00000.safetensors" in damage_of(complete)

@@ -118,9 +118,9 @@ def test_json_is_strict_and_noise_is_not_rounded_down(tmp_path, found: TuneResul
 
 def test_measured_susceptibilities_are_no_bound_for_another_recipe(found: TuneResult):
     measured = dataclasses.replace(found, target=PrivacyTarget(target_mu=1.0, susceptibility=[4.0, 9.0]))
-    assert any("measure them again" in line for line in measured.promise())
-    assert not any("measure them again" in line for line in found.promise())
-    assert found.kind == "bound" and found.promise()[0].startswith("The promise is a proved bound")
+    assert any("measure them again" in line for line in measured.claim())
+    assert not any("measure them again" in line for line in found.claim())
+    assert found.kind == "bound" and found.claim()[0].startswith("The exposure is a proved bound")
 
 
 @pytest.mark.parametrize("halfway", [math.nan, -1.0])

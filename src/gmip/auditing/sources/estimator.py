@@ -21,7 +21,7 @@ from gmip.auditing.judge import Evidence
 from gmip.auditing.prediction_audit import prediction_scores
 from gmip.auditing.schema import AuditResult, LeftOut, RunFacts
 from gmip.auditing.score_audit import Claim, Standards, audit_sources, table_evidence
-from gmip.auditing.score_table import About, ScoreTable
+from gmip.auditing.score_table import AttackInfo, ScoreTable
 from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel import Workers, compute
 from gmip.vocabulary import RateLike
@@ -390,7 +390,7 @@ def _with_decoding(table: ScoreTable, known: LinearOptimum, inside: NDArray[np.b
         known.gradients, penalty_gradient=known.penalty_gradient, dataset_size=int(inside.sum()), coverage=1.0
     )
     entry = attack_table.ATTACKS[_DECODE]
-    about = About(
+    about = AttackInfo(
         entry.title,
         attack_table.need_words(entry.needs),
         {"distance": found.distance, "parameters": known.gradients.shape[1]},

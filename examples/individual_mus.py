@@ -1,10 +1,10 @@
-"""Who is less protected than was promised: the mu of every record by its own gradients along a run.
+"""Who is less protected than the claim says: the mu of every record by its own gradients along a run.
 
-    python examples/individual_promises.py audit-individual
+    python examples/individual_mus.py audit-individual
 
-A promise is about a typical record, or about any. A hundred digits are trained twice, without noise and with clipping
-and noise, and the audit computes what each run promises to each record. The report has the share of members beyond the
-promise, and exposed-RUN.csv the own mu of each record. For a run of yours, gmip audit TASK --run RUN does the same.
+A claim is about a typical record, or about any. A hundred digits are trained twice, without noise and with clipping
+and noise, and the audit computes the mu of each record in each run. The report has the share of members beyond the
+claim, and exposed-RUN.csv the own mu of each record. For a run of yours, gmip audit TASK --run RUN does the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The example of individual promises, as a user runs it."""
+"""The example of individual mus, as a user runs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from gmip.report import read_result
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "individual_promises.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "individual_mus.py"
 
 
 @pytest.mark.slow
@@ -25,5 +25,5 @@ def test_the_example_ends_in_the_same_report(tmp_path: Path, capsys: pytest.Capt
         rows = [row for row in csv.DictReader(file) if row["member"] == "True"]
     assert max(float(row["own_mu"]) for row in rows) == pytest.approx(plain.individual.largest_mu, rel=1e-3)
     said = capsys.readouterr().out
-    assert "Beyond the promise, mu = " in said and "Least protected: " in said
+    assert "of them exceed the claim (mu " in said and "Least protected: " in said
     assert "Own mu" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

@@ -7,13 +7,13 @@ import pytest
 from scipy.stats import norm
 
 from gmip import Gaussian, NoisySGD, account
-from gmip.auditing.curves import GRID, all_promises, given_curve, listed_curve, predicted, promise, stacked_run
+from gmip.auditing.curves import GRID, all_claims, claimed_curve, given_curve, listed_curve, predicted, stacked_run
 from gmip.auditing.schema import GivenClaim
 from gmip.stats import ExpectedRoc, ScoreSet
 
 
-def test_promises_are_points_of_the_curve() -> None:
-    made = promise("claimed", Gaussian(1.0), standing="approximation", fprs=(0.01,))
+def test_claims_are_points_of_the_curve() -> None:
+    made = claimed_curve("claimed", Gaussian(1.0), standing="approximation", fprs=(0.01,))
     np.testing.assert_allclose(made.curve.fpr, GRID)
     inner = slice(1, -1)
     np.testing.assert_allclose(made.curve.tpr[inner], norm.sf(norm.isf(GRID[inner]) - 1.0), atol=1e-9)
@@ -27,17 +27,17 @@ def test_claims() -> None:
     assert given_curve(None) is None
     mu = given_curve(0.7)
     assert mu is not None and mu.equivalent_mu() == pytest.approx(0.7) and mu.kind == "bound"  # somebody's own word
-    promised_dp = given_curve((1.0, 0.01))
-    assert promised_dp is not None and promised_dp.tpr_at(0.01) == pytest.approx(np.e * 0.01 + 0.01)
+    claimed_dp = given_curve((1.0, 0.01))
+    assert claimed_dp is not None and claimed_dp.tpr_at(0.01) == pytest.approx(np.e * 0.01 + 0.01)
     # Differential privacy is about attackers with a list, too; a mu is not.
-    assert listed_curve([run], 0.5, promised_dp) is promised_dp is listed_curve([], 0.5, promised_dp)
+    assert listed_curve([run], 0.5, claimed_dp) is claimed_dp is listed_curve([], 0.5, claimed_dp)
     known = listed_curve([run], 0.5, mu)
     assert known is not None and known.tpr_at(0.01) == account(run, attacker_knows=0.5).tpr_at(0.01)
     assert listed_curve([], 0.5, mu) is None
-    for claim, numbers in ((mu, GivenClaim(mu=0.7)), (promised_dp, GivenClaim(epsilon=1.0, delta=0.01))):
-        first, told = all_promises([run], claim, (), given=True, fprs=(0.01,), listed=promised_dp, knows=0.5)
+    for claim, numbers in ((mu, GivenClaim(mu=0.7)), (claimed_dp, GivenClaim(epsilon=1.0, delta=0.01))):
+        first, told = all_claims([run], claim, (), given=True, fprs=(0.01,), listed=claimed_dp, knows=0.5)
         assert (first.origin, first.given, first.knows) == ("given", numbers, None)
-        assert told.knows == 0.5 and told.origin == ("given" if claim is promised_dp else "accountant")
+        assert told.knows == 0.5 and told.origin == ("given" if claim is claimed_dp else "accountant")
 
 
 def test_stacked_run() -> None:
@@ -66,38 +66,38 @@ def scored(**changes: Any) -> ScoreSet:
     return ScoreSet(**{"ids": np.arange(20), "scores": np.arange(20.0), "attack": "some"} | changes)
 
 
-def promised(*found: ScoreSet, run: NoisySGD = FULL) -> dict[str, Any]:
-    made = all_promises([run], Gaussian(1.0), found, fprs=(0.01,))
+def claimed(*found: ScoreSet, run: NoisySGD = FULL) -> dict[str, Any]:
+    made = all_claims([run], Gaussian(1.0), found, fprs=(0.01,))
     assert made[0].key == "claimed"
     return {one.key: one for one in made}
 
 
 def test_any_attack_may_measure_susceptibilities_and_expect_something() -> None:
     roc = ExpectedRoc(fpr=np.array([0.0, 1.0]), tpr=np.array([0.0, 1.0]), auc=0.5)
-    assert set(promised(scored())) == {"claimed"}
-    assert set(promised(scored(), scored(prediction=roc))) == {"claimed", "prediction"}
+    assert set(claimed(scored())) == {"claimed"}
+    assert set(claimed(scored(), scored(prediction=roc))) == {"claimed", "prediction"}
     measured = scored(susceptibility=np.full(20, 30.0), susceptibility_of="step")
-    assert set(promised(scored(), measured)) == {"claimed", "susceptibility"}
+    assert set(claimed(scored(), measured)) == {"claimed", "susceptibility"}
     noisy = FULL.replace(noise_std=0.1)
-    assert set(promised(measured, run=noisy)) == {"claimed", "susceptibility", "gdp"}
+    assert set(claimed(measured, run=noisy)) == {"claimed", "susceptibility", "gdp"}
 
 
 def test_susceptibilities_of_a_step_compose_and_those_of_the_run_do_not() -> None:
     values = np.full(20, 30.0)
-    of_step = promised(scored(susceptibility=values, susceptibility_of="step"))["susceptibility"]
-    of_run = promised(scored(susceptibility=values, susceptibility_of="run"))["susceptibility"]
+    of_step = claimed(scored(susceptibility=values, susceptibility_of="step"))["susceptibility"]
+    of_run = claimed(scored(susceptibility=values, susceptibility_of="run"))["susceptibility"]
     assert of_step.auc == pytest.approx(account(FULL, susceptibility=values).auc())
     assert of_run.auc == pytest.approx(account(stacked_run(FULL), susceptibility=values).auc())
     assert of_run.auc < of_step.auc - 0.02
 
 
-def test_susceptibilities_of_another_run_promise_nothing() -> None:
-    assert set(promised(scored(susceptibility=np.full(20, 30.0)))) == {"claimed"}
+def test_susceptibilities_of_another_run_claim_nothing() -> None:
+    assert set(claimed(scored(susceptibility=np.full(20, 30.0)))) == {"claimed"}
 
 
-def test_a_promise_says_what_it_is_and_for_whom() -> None:
+def test_a_claim_says_what_it_is_and_for_whom() -> None:
     noisy = FULL.replace(noise_std=0.1)
-    made = {one.key: one for one in all_promises([noisy], account(noisy), (), fprs=(0.01,))}
+    made = {one.key: one for one in all_claims([noisy], account(noisy), (), fprs=(0.01,))}
     assert (made["claimed"].kind, made["claimed"].is_bound) == ("forecast", False)
     assert made["claimed"].for_whom == account(noisy).for_whom
     assert (made["gdp"].kind, made["gdp"].adjacency, made["gdp"].standing) == ("bound", "replace-one", "proved")
@@ -107,12 +107,12 @@ def test_differential_privacy_of_shuffled_epochs_is_no_bound() -> None:
     run = NoisySGD(
         dataset_size=100, batch_size=10, num_steps=30, num_params=5, clip_norm=1.0, noise_std=0.1, sampling="shuffled"
     )
-    gdp = promised(run=run)["gdp"]
+    gdp = claimed(run=run)["gdp"]
     assert (gdp.kind, gdp.standing, gdp.adjacency) == ("forecast", "approximation", "zero-out-one")
     assert gdp.caveat is not None
 
 
-def test_phases_of_different_neighbours_promise_no_differential_privacy() -> None:
+def test_phases_of_different_neighbours_claim_no_differential_privacy() -> None:
     run = NoisySGD(dataset_size=100, batch_size=10, num_steps=3, num_params=5, clip_norm=1.0, noise_std=0.1)
-    made = all_promises([run, run.replace(sampling="poisson")], Gaussian(1.0), (), fprs=(0.01,))
+    made = all_claims([run, run.replace(sampling="poisson")], Gaussian(1.0), (), fprs=(0.01,))
     assert [one.key for one in made] == ["claimed"]
