@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from gmip.canaries import DirectionCanaries
-from gmip.report import verdict_words
+from gmip.report import answer_words
 
 EPSILON, DELTA = 4.0, 1.0e-5
 CLIP_NORM, BATCH_SIZE, STEPS = 1.0, 200, 60
@@ -54,7 +54,7 @@ def main() -> None:
         train(canaries, forget_noise=forget_noise)
         run = canaries.audit(claim=(EPSILON, DELTA)).runs[0]
         print("Noise forgotten:" if forget_noise else "With the noise:")
-        print(f"  {verdict_words.headline(run)}")
+        print(f"  {answer_words.verdict_headline(run)}")
         print(f"  mu at least {run.attacks[0].mu_lower:.2f}")
 
 

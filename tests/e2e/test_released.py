@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from gmip import audit
 from gmip.report import read_result
-from gmip.report.verdict_words import curve_name
+from gmip.report.answer_words import curve_name
 from gmip.tasks import load
 from tests.e2e.cli import assert_one_sentence
 

@@ -15,7 +15,7 @@ from gmip._io import hold_folder
 from gmip._tables import SUFFIXES
 from gmip.auditing.score_table import PREDICTION_ROLES
 from gmip.report import read_result
-from gmip.report.verdict_words import curve_name
+from gmip.report.answer_words import curve_name
 from tests.e2e.cli import assert_one_sentence
 
 ROOT = Path(__file__).parents[2]

@@ -773,7 +773,7 @@ class AuditResult(Frozen):
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdicts and the curves; no record and no folder is named."""
-        from gmip.report.notebook import to_card
+        from gmip.report.html import to_card
 
         return to_card(self)
 

@@ -409,7 +409,7 @@ def _gate(gate: Gate) -> str:
 
 def _claim(run: RunAudit, label: str) -> str:
     """The label of the verdict, with the numbers that somebody claims."""
-    from gmip.report.verdict_words import given_words
+    from gmip.report.answer_words import given_words
 
     given = next(map(given_words, run.claims), "")
     return f"{label} ({given})" if given else label
@@ -419,7 +419,6 @@ def print_audit(result: AuditResult, written: Written) -> None:
     """The answers about each run, the price of its advice where that was measured, and where the report is."""
     from gmip.report import answer_words, check_words
     from gmip.report.sentences import cautions
-    from gmip.report.verdict_words import claim_word, label
 
     if len(result.runs) > 1:
         print(answer_words.ship(result).words)
@@ -428,13 +427,13 @@ def print_audit(result: AuditResult, written: Written) -> None:
         for answer in one.answers:
             leak, target = answer_words.badges(answer)
             rows.append((answer_words.who(answer), f"{leak.text}. {target.text}."))
-        rows.append(("the claim", _claim(one, label(one.verdict))))
+        rows.append(("the claim", _claim(one, answer_words.verdict_label(one.verdict))))
         if one.check is not None:
             rows.append(("the record", _record(one.check)))
         rows += [
             (
                 f"members found at {_numbers.rate(key)} false alarms, "
-                + f"{claim_word(claim)}, {'at most' if claim.is_bound else 'about'}"
+                + f"{answer_words.claim_word(claim)}, {'at most' if claim.is_bound else 'about'}"
                 + (" (by noise alone: differential privacy)" if claim.key == "gdp" else ""),
                 _numbers.percent(most, "up"),
             )
@@ -461,7 +460,7 @@ def print_audit(result: AuditResult, written: Written) -> None:
 def _print_tried(run: RunAudit) -> None:
     """What each way to the target costs, the most accurate first."""
     from gmip.report import advice_words
-    from gmip.report.advice_part import price_notes, ways_table
+    from gmip.report.tables import price_notes, ways_table
 
     table = ways_table(run)
     rows = []

@@ -1,4 +1,4 @@
-"""A figure of the report: its two drawings, its legend and what its script reads.
+"""The figures of the report: the curves with their legend and what the script reads, and runs as dots.
 
 Python draws everything and words every number; script.js only looks up what to show.
 """
@@ -6,17 +6,168 @@ Python draws everything and words every number; script.js only looks up what to 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _numbers
+from gmip._curves import corners
 from gmip._html import Html, embedded_json, tag
-from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axes, Series, chart, classes, swatch
-from gmip.report.overlay import Figure
+from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axes, Role, Series, chart, classes, guessing, swatch
+from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Curve, RunAudit
+from gmip.auditing.verdict import claim_of, leading_attack
+from gmip.report import answer_words
+from gmip.report.answer_words import curve_name
 
-__all__ = ["figure_html"]
+__all__ = [
+    "Figure",
+    "exposure_chart",
+    "figure_html",
+    "overview_figure",
+    "run_figure",
+]
+
+
+# -- which curves of an audit are drawn on the same axes --------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+_LOWEST = 1.0e-5  # where the accountant's curves end
+# Colour, dash and marker: no two curves of a figure differ by colour alone.
+_ATTACK_LOOKS = ("blue solid", "orange long", "wine dashdot", "olive short", "ink longdot")
+_MARKERS = ("circle", "square", "triangle", "diamond", "cross")
+_CLAIM_LOOKS = {
+    "claimed": "vermillion solid",
+    "susceptibility": "purple dash",
+    "list": "wine dash",
+    "gdp": "green dashdot",
+    "prediction": "ink dot",
+}
+_RUN_COLOURS = ("blue", "vermillion", "green", "purple", "orange", "wine", "olive", "ink")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Curves on the same axes. `lowest` is the FPR, a power of ten, at which the logarithmic axes begin; `rate` the one
+    that the legend reads out first; `target` the (FPR, TPR) that should not be exceeded."""
+
+    key: str
+    series: tuple[Series, ...]
+    lowest: float
+    rate: float
+    target: tuple[float, float] | None = None
+
+    @property
+    def first_measured(self) -> float:
+        """The lowest rate at which any attack was measured."""
+        return min((s.start for s in self.series if s.start), default=0.0)
+
+    @property
+    def stops(self) -> list[float]:
+        """The rates that can be read out: all of two digits from `lowest` to 1."""
+        decades = range(round(math.log10(self.lowest)), 0)
+        return [float(f"{k}e{decade - 1}") for decade in decades for k in range(10, 100)] + [1.0]
+
+
+def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
+    """All that is known of one run: attacks (the one that the answer rests on with its band), claims, prediction,
+    guessing."""
+    lowest = _lowest([run])
+    first = leading_attack(run.attacks, run.answers)
+    attacks = [
+        _measured(attack, attack.title, _ATTACK_LOOKS[i % 5], _MARKERS[(i + i // 5) % 5], banded=attack is first)
+        for i, attack in enumerate(run.attacks)
+    ]
+    claims = [
+        _claimed(claim, curve_name(claim), _CLAIM_LOOKS[claim.key], prominent=claim.key == "claimed")
+        for claim in run.claims
+    ]
+    return Figure(key, (*attacks, *claims, guessing()), lowest, max(rate, lowest), _goal(run))
+
+
+def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
+    """Of every run the attack that its answer rests on and, dashed in the same colour, the claim about such an
+    attacker."""
+    lowest = _lowest(result.runs)
+    series = []
+    for i, run in enumerate(result.runs):
+        colour, marker = _RUN_COLOURS[i % 8], _MARKERS[i % 5]
+        first = leading_attack(run.attacks, run.answers)
+        if first is not None:
+            series.append(_measured(first, f"{run.name}: measured", f"{colour} solid", marker, banded=False))
+        answer = next(iter(run.answers), None)
+        claim = next(iter(run.claims), None) if answer is None else claim_of(run, answer)
+        if claim is not None:
+            series.append(_claimed(claim, f"{run.name}: claimed", f"{colour} dash"))
+    return Figure(key, (*series, guessing()), lowest, max(rate, lowest), _goal(result.runs[0]))
+
+
+def _goal(run: RunAudit) -> tuple[float, float]:
+    return run.goal.fpr, run.goal.tpr
+
+
+def _lowest(runs: Sequence[RunAudit]) -> float:
+    """The power of ten below one false alarm, at most 0.1%, and one lower where a claim goes further."""
+    others = [attack.non_members for run in runs for attack in run.attacks if attack.non_members]
+    measured = min(_decade(1 / max(others)) if others else 1.0, 1.0e-3)
+    smallest = [x for run in runs for claim in run.claims for x in claim.curve.fpr if x > 0]
+    further = max(_decade(min(smallest)), measured / 10) if smallest else measured
+    return float(f"{max(min(measured, further), _LOWEST):.0e}")
+
+
+def _decade(rate: float) -> float:
+    return 10.0 ** math.floor(math.log10(rate) + 1.0e-9)
+
+
+def _measured(attack: AttackOutcome, name: str, look: str, marker: str, *, banded: bool) -> Series:
+    fpr, tpr = corners(attack.roc.fpr, attack.roc.tpr)
+    return Series(
+        name=name,
+        role="attack",
+        look=look,
+        fpr=fpr,
+        tpr=tpr,
+        start=1 / attack.non_members if attack.non_members else 0.0,
+        marker=marker,
+        band=_band(attack) if banded else None,
+        prominent=banded,
+    )
+
+
+def _claimed(claim: ClaimedCurve, name: str, look: str, *, prominent: bool = False) -> Series:
+    fpr, tpr = _with_exact(claim.curve, claim.tpr_at)
+    role: Role = "expectation" if claim.key == "prediction" else "claim"
+    return Series(name, role, look, fpr, tpr, prominent=prominent, forecast=not claim.is_bound)
+
+
+def _band(attack: AttackOutcome) -> Array | None:
+    """The intervals at all rates, those of the tables included; rows FPR, lower and upper end."""
+    band = attack.band
+    known = {x: (low, high) for x, low, high in zip(band.fpr, band.lower, band.upper, strict=True)}
+    exact = {key: (one.lower, one.upper) for key, one in attack.tpr_at.items()}
+    rows = [(x, *ends) for x, ends in sorted(_updated(known, exact).items())] if known else []
+    return np.array(rows).T if len(rows) > 1 else None
+
+
+def _with_exact(curve: Curve, exact: Mapping[str, float]) -> tuple[Array, Array]:
+    """The points of a curve and the exact values that are known beside them, which win."""
+    known = _updated(dict(zip(curve.fpr, curve.tpr, strict=True)), exact)
+    return corners(list(known), list(known.values()))
+
+
+def _updated(known: Mapping[float, T], exact: Mapping[str, T]) -> dict[float, T]:
+    """What is known at rates, with what is known exactly at rates that are written as strings."""
+    found = {float(key): value for key, value in exact.items() if _numbers.is_rate(key)}
+    near = {x for x in known for rate in found if math.isclose(x, rate, rel_tol=1.0e-9)}
+    return {x: value for x, value in known.items() if x not in near} | found
+
+
+# -- a figure of the report -------------------------------------------------------------------------------------------
+
 
 Array = NDArray[np.float64]
 
@@ -185,3 +336,128 @@ def _interval_texts(band: Array, stops: Array, confidence: float) -> list[str]:
         "" if stop < band[0, 0] * (1 - 1.0e-9) else f" ({name} {_numbers.interval(low, high, share=True)})"
         for stop, low, high in zip(stops.tolist(), lower.tolist(), upper.tolist(), strict=True)
     ]
+
+
+# -- several runs as dots ---------------------------------------------------------------------------------------------
+
+
+_WIDTH, _HEIGHT = 520, 330
+_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 26, 34, 62
+_LINE: Final = 18.0  # height of a name
+_LEAST_EXPOSURE: Final = 1.0e-3
+_LONGEST_NAME: Final = 28
+_HUES: Final = ("blue", "vermillion", "green", "purple", "orange", "wine", "olive", "ink")
+
+
+class _Dot(NamedTuple):
+    name: str
+    hue: str
+    accuracy: float
+    measured: float | None
+    claimed: float | None
+
+
+def exposure_chart(result: AuditResult, key: str) -> Html | None:
+    """Accuracy against members found at the target's rate; None where fewer than two runs have an accuracy."""
+    goal = result.runs[0].goal
+    dots = []
+    for i, run in enumerate(result.runs):
+        answer = answer_words.front(result, run)
+        if answer is not None and run.facts.test_accuracy is not None:
+            found = answer_words.exposure(run, answer)
+            dots.append(_Dot(run.name, _HUES[i % len(_HUES)], run.facts.test_accuracy, *found))
+    if len(dots) < 2:
+        return None
+    low, high = _range([dot.accuracy for dot in dots])
+
+    def x(share: float) -> float:
+        return _LEFT + (1 - math.log10(max(share, _LEAST_EXPOSURE)) / math.log10(_LEAST_EXPOSURE)) * (
+            _WIDTH - _LEFT - _RIGHT
+        )
+
+    def y(accuracy: float) -> float:
+        return _TOP + (high - accuracy) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+
+    told = "; ".join(
+        f"{dot.name}: accuracy {_numbers.percent(dot.accuracy, 'nearest')}, measured {_share(dot.measured)}, claimed "
+        f"{_share(dot.claimed)}"
+        for dot in dots
+    )
+    at = _numbers.rate(goal.fpr)
+    target = x(goal.tpr)
+    drawing = tag(
+        "svg",
+        tag("rect", x=_LEFT, y=_TOP, width=_WIDTH - _LEFT - _RIGHT, height=_HEIGHT - _TOP - _BOTTOM, class_="frame"),
+        *(_tick(x(share), _HEIGHT - _BOTTOM + 21, "middle", _numbers.rate(share)) for share in (0.001, 0.01, 0.1, 1.0)),
+        *(_tick(_LEFT - 7, y(value) + 4, "end", _numbers.rate(f"{value:.6g}")) for value in _round_numbers(low, high)),
+        tag("path", d=f"M{target:.1f} {_TOP}V{_HEIGHT - _BOTTOM}", stroke="currentColor", stroke_dasharray="5 4"),
+        _tick(target, _TOP - 8, "middle", f"target {_numbers.rate(goal.tpr)}"),
+        *(_drawn(dot, x, y, at_height) for dot, at_height in zip(dots, _name_heights(dots, y), strict=True)),
+        tag("text", f"Members found at {at} false alarms", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 10, **_AXIS),
+        tag(
+            "text", "Test accuracy", transform=f"translate(15 {(_TOP + _HEIGHT - _BOTTOM) / 2:g}) rotate(-90)", **_AXIS
+        ),
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        class_="chart",
+        role="img",
+        id=key,
+        font_size=13.5,
+        aria_label=f"Accuracy against members found at {at} false alarms. {told}.",
+    )
+    note = tag(
+        "p",
+        "Full dots are measured, rings are guaranteed, forecast or claimed. Up and to the left is better.",
+        class_="note",
+    )
+    return tag("figure", tag("div", drawing, class_="chart-box"), note, class_="drawing")
+
+
+_AXIS: Final[dict[str, str]] = {"class_": "axis-title", "text_anchor": "middle", "fill": "currentColor"}
+
+
+def _range(values: list[float]) -> tuple[float, float]:
+    """Limits that leave room, and never less than four points of accuracy."""
+    middle, half = (min(values) + max(values)) / 2, max((max(values) - min(values)) * 0.65, 0.02)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    step = next(one for one in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if (high - low) / one <= 6)
+    return [k * step for k in range(math.ceil(low / step - 1.0e-9), math.floor(high / step + 1.0e-9) + 1)]
+
+
+def _share(value: float | None) -> str:
+    return "not known" if value is None else _numbers.percent(min(max(value, 0.0), 1.0), "nearest")
+
+
+def _tick(x: float, y: float, anchor: str, text: str, class_: str | None = None) -> Html:
+    return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, fill="currentColor", class_=class_)
+
+
+def _name_heights(dots: list[_Dot], y: Callable[[float], float]) -> list[float]:
+    """Each name above its dots, and below the names above it."""
+    found, last = {}, -math.inf
+    for i in sorted(range(len(dots)), key=lambda i: -dots[i].accuracy):
+        found[i] = last = max(y(dots[i].accuracy) - 11, last + _LINE)
+    return [found[i] for i in range(len(dots))]
+
+
+def _drawn(dot: _Dot, x: Callable[[float], float], y: Callable[[float], float], name_at: float) -> Html:
+    height = f"{y(dot.accuracy):.1f}"
+    places = [x(value) for value in (dot.measured, dot.claimed) if value is not None]
+    parts = []
+    if len(places) == 2:
+        parts.append(tag("path", d=f"M{places[0]:.1f} {height}H{places[1]:.1f}", class_="curve", stroke_width=1.5))
+    if dot.claimed is not None:
+        parts.append(tag("circle", cx=f"{x(dot.claimed):.1f}", cy=height, r=6, class_="curve", fill="none"))
+    if dot.measured is not None:
+        parts.append(tag("circle", cx=f"{x(dot.measured):.1f}", cy=height, r=5, class_="dot"))
+    if places:
+        left = sum(places) / len(places) < (_LEFT + _WIDTH - _RIGHT) / 2
+        place, anchor = (min(places) - 5, "start") if left else (max(places) + 5, "end")
+        parts.append(_tick(place, name_at, anchor, _shortened(dot.name), class_="name"))
+    return tag("g", *parts, class_=f"look-{dot.hue}")
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}\u2026"

@@ -8,10 +8,9 @@ from gmip import _numbers
 from gmip._html import readable
 from gmip._validate import listed
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report import advice_words, answer_words, check_words, sentences, tables, verdict_words
-from gmip.report.advice_part import plain_advice, price_notes, ways_table
+from gmip.report import advice_words, answer_words, check_words, sentences, tables
 from gmip.report.share import shareable
-from gmip.report.tables import Table
+from gmip.report.tables import Table, plain_advice, price_notes, ways_table
 
 __all__ = ["bullets", "fenced", "plain", "table_markdown", "to_markdown"]
 
@@ -35,7 +34,7 @@ def to_markdown(result: AuditResult) -> str:
     for run in result.runs:
         parts += _run(result, run, several)
     parts += ["## For a data-protection record", *map(plain, sentences.data_protection(result))]
-    parts += ["## Assumptions and threat model", bullets(verdict_words.THREAT_MODELS[result.threat_model])]
+    parts += ["## Assumptions and threat model", bullets(answer_words.THREAT_MODELS[result.threat_model])]
     parts += ["### What is proved, approximate or measured", table_markdown(tables.standing_table(result))]
     return "\n\n".join(part for part in parts if part) + "\n"
 

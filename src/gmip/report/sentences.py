@@ -9,7 +9,7 @@ from gmip._validate import listed
 from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, LeftOut, RunAudit
 from gmip.auditing.verdict import leading_attack
 from gmip.errors import GmipError
-from gmip.report import answer_words, check_words, verdict_words
+from gmip.report import answer_words, check_words
 
 __all__ = [
     "STANDINGS",
@@ -102,9 +102,9 @@ def _fact(value: str | bool | int | float) -> str:
 
 def cautions(run: RunAudit) -> tuple[str, ...]:
     """What limits the audit of a run: warnings of its attacks, and what was not recorded."""
-    said = [*verdict_words.turned_scores(run)]
+    said = [*answer_words.turned_scores(run)]
     if run.suspicion is not None:
-        said.insert(0, verdict_words.suspicion(run, run.suspicion))
+        said.insert(0, answer_words.suspicion(run, run.suspicion))
     if run.source == "estimator":
         half = "" if run.facts.dataset_size is None else f" ({run.facts.dataset_size})"
         said.insert(
@@ -174,8 +174,8 @@ def claim(run: RunAudit) -> str:
 
 def verdict_sentences(run: RunAudit) -> str:
     """The verdict in few words, and what stands behind it."""
-    words = verdict_words.headline(run).removeprefix(f"{verdict_words.LABELS[run.verdict.kind]}: ")
-    return f"{verdict_words.label(run.verdict)}. {words[:1].upper()}{words[1:]}"
+    words = answer_words.verdict_headline(run).removeprefix(f"{answer_words.LABELS[run.verdict.kind]}: ")
+    return f"{answer_words.verdict_label(run.verdict)}. {words[:1].upper()}{words[1:]}"
 
 
 def data_protection(result: AuditResult) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ def attack_title(run: RunAudit, name: str) -> str:
 
 def gate(run: RunAudit, found: Gate) -> str:
     if found.doubted:
-        why = None if run.suspicion is None else verdict_words.suspicion(run, run.suspicion)
+        why = None if run.suspicion is None else answer_words.suspicion(run, run.suspicion)
         return f"Cannot tell, which is not passed: {why or 'what the attacks found is no evidence.'}"
     if found.blind:
         return f"Passed only because it could not fail: {blind_gate(run, found)}."

@@ -9,15 +9,17 @@ from typing import Any
 
 from gmip import _numbers
 from gmip._validate import listed
+from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way
 from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Estimate, GroupOutcome, RunAudit
 from gmip.auditing.verdict import claim_of
-from gmip.report import answer_words, check_words, sentences, verdict_words
-from gmip.report.overlay import Figure
+from gmip.report import advice_words, answer_words, check_words, sentences
+from gmip.report.figures import Figure
 
 __all__ = [
     "Cell",
     "Table",
+    "accuracy_words",
     "attack_table",
     "check_table",
     "comparison_table",
@@ -26,8 +28,11 @@ __all__ = [
     "fact_table",
     "group_table",
     "overview_table",
+    "plain_advice",
+    "price_notes",
     "standing_table",
     "version_table",
+    "ways_table",
 ]
 
 SHOWN_RECORDS = 50
@@ -92,7 +97,7 @@ def overview_table(result: AuditResult) -> Table:
                 if excludes_nothing(claimed)
                 else f"{_most(most)} {_numbers.percent(claimed, 'up')}",
                 _NONE if measured is None else _numbers.percent(min(max(measured, 0.0), 1.0), "nearest"),
-                verdict_words.label(run.verdict),
+                answer_words.verdict_label(run.verdict),
             ]
         )
     at = f"found at {_numbers.rate(result.runs[0].goal.fpr)}"
@@ -206,7 +211,7 @@ def comparison_table(run: RunAudit) -> Table:
     strongest = run.attacks[0] if run.attacks else None
     mixed = len({one.attacker_knows > 0.0 for one in run.attacks}) == 2
     measured = [f"Measured{' without a list' if mixed else ''}: {strongest.title}"] if strongest else []
-    columns = ["Quantity", *(verdict_words.curve_name(p) for p in run.claims), *measured]
+    columns = ["Quantity", *(answer_words.curve_name(p) for p in run.claims), *measured]
     compared = bool(strongest and run.claims)
     if compared:
         columns.append("Compared with the claim")
@@ -345,7 +350,7 @@ def standing_table(result: AuditResult) -> Table:
     shared: dict[tuple[str, str, Cell], list[str]] = {}
     for run in result.runs:
         for p in run.claims:
-            shared.setdefault((verdict_words.curve_name(p), p.standing, _grounds(p)), []).append(run.name)
+            shared.setdefault((answer_words.curve_name(p), p.standing, _grounds(p)), []).append(run.name)
     for run in result.runs:
         for a in run.attacks:
             shared.setdefault((f"ROC of {a.title}", "measured", Cell(_SAMPLING)), []).append(run.name)
@@ -408,3 +413,71 @@ def curve_table(figure: Figure) -> Table:
             row.append(series.text(series.at(x)))
         rows.append(row)
     return _table("Members found, by false alarms", ("False alarms", *(s.name for s in figure.series)), rows)
+
+
+# -- ways to the target ------------------------------------------------------------------------------------------------
+
+_NOT_MEASURED = "not measured"
+
+
+def plain_advice(run: RunAudit) -> tuple[list[Advice], list[Advice]]:
+    """Advice before and after the ways to the target, which the table has; all of it before, where there are none."""
+    kinds = [one.way is not None for one in run.advice]
+    end = kinds.index(True) if any(kinds) else len(kinds)
+    return list(run.advice[:end]), [one for one in run.advice[end:] if one.way is None]
+
+
+def ways_table(run: RunAudit) -> Table:
+    """One row for each way to the target: the run as it is, then the most accurate first; empty if there are none."""
+    goal = run.goal
+    rows = [_way_row(run, one.way) for one in run.advice if one.way is not None]
+    tried = run.tried is not None
+    if rows and tried:
+        key = "list" if any(one.knows for one in run.answers[:1]) else "claimed"  # of whom the ways are about, too
+        claim = next((p for p in run.claims if p.key == key), None)
+        now = None if claim is None else claim.tpr_at.get(f"{goal.fpr:g}")
+        found = "\u2013" if now is None or claim is None else f"{_most(claim)} {_numbers.percent(now, 'up')}"
+        rows.insert(0, (Cell("As it is"), Cell("\u2013"), Cell(found), _accuracy(run.tried)))
+    return Table(
+        f"Ways to at most {_numbers.rate(goal.tpr)} at {_numbers.rate(goal.fpr)} false alarms, "
+        + ("the most accurate first" if tried else "each alone"),
+        ("Way", "What to set", f"Then found at {_numbers.rate(goal.fpr)}", "Accuracy"),
+        tuple(rows),
+        frozenset({0, 1}),
+    )
+
+
+def _way_row(run: RunAudit, way: Way) -> tuple[Cell, ...]:
+    bound = way.kind == "bound"
+    found = Cell(
+        f"{'at most' if bound else 'about'} {_numbers.percent(way.tpr, 'up')}",
+        ("proved, any record" if bound else "a forecast",),
+    )
+    what = advice_words.setting_words(way.change, way.runs, run.declared)
+    return Cell(advice_words.NAMES[way.change]), Cell(what), found, _accuracy(way.accuracy)
+
+
+def _accuracy(tried: TriedAccuracy | None) -> Cell:
+    return Cell(_NOT_MEASURED) if tried is None else Cell(accuracy_words(tried), (f"{tried.seeds} trainings",))
+
+
+def accuracy_words(tried: TriedAccuracy) -> str:
+    """Mean and standard error."""
+    error = "" if tried.seeds == 1 else f" \u00b1 {_numbers.percent(tried.error, 'up')}"
+    return f"{_numbers.percent(tried.mean, 'nearest')}{error}"
+
+
+def price_notes(run: RunAudit) -> list[str]:
+    """What the accuracies in the table are, or how to measure them."""
+    ways = [one.way for one in run.advice if one.way is not None]
+    if not ways:
+        return []
+    left_out = [advice_words.not_tried(one) for one in run.tried_left_out]
+    if run.tried is None:
+        return left_out or [
+            "What each way costs in accuracy was not measured: gmip audit --try-advice trains each a few times."
+        ]
+    size = run.facts.dataset_size
+    fewer = "" if size is None or size == run.tried.trained_on else f" (the run had {_numbers.count(size)})"
+    records = f"{_numbers.count(run.tried.trained_on)} records that are not members{fewer}"
+    return [f"Accuracy: mean and standard error of trainings on {records}.", *left_out]

@@ -8,6 +8,7 @@ import itertools
 import json
 import re
 import unicodedata
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -20,12 +21,18 @@ from gmip._io import make_folder, read_if_there, sha256, write
 from gmip._validate import did_you_mean, listed
 from gmip.auditing.schema import FORMAT, VERSION, AuditResult, Candidate, Candidates, RunAudit
 from gmip.errors import FileError, InvalidArgument
-from gmip.report.html import to_html
+from gmip.report import answer_words, check_words, sentences
+from gmip.report.html import to_html, to_summary
 from gmip.report.markdown import to_markdown
 from gmip.report.share import shareable, unnamed
-from gmip.report.summary import to_summary
 
-__all__ = ["Written", "parsed_result", "read_result", "write_report"]
+__all__ = [
+    "Written",
+    "parsed_result",
+    "read_result",
+    "write_junit",
+    "write_report",
+]
 
 RESULT = "result.json"
 SHARED = "report-to-share.html"
@@ -295,3 +302,53 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in _models_in(part)]
+
+
+# -- verdict and gate as junit xml ------------------------------------------------------------------------------------
+
+
+def write_junit(result: AuditResult, path: Path) -> None:
+    """One test for each run's verdict (inconclusive, nothing claimed, or a leak to an attacker with a list: skipped,
+    not passed), one for the check of its record (what could not be checked: skipped), one for each gate (that could not
+    fail: skipped; that passed: with what it would have noticed). The folder is made if it is not there."""
+    suite = ElementTree.Element("testsuite", name=_clean(result.title))
+    counts = {"tests": 0, "failures": 0, "skipped": 0}
+    for run in result.runs:
+        case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: verdict"))
+        counts["tests"] += 1
+        if run.verdict.kind == "exposed":
+            ElementTree.SubElement(case, "failure", message=_clean(answer_words.verdict_headline(run)))
+            counts["failures"] += 1
+        elif run.verdict.kind in ("inconclusive", "measured") or run.verdict.list_leak is not None:
+            ElementTree.SubElement(case, "skipped", message=_clean(answer_words.verdict_headline(run)))
+            counts["skipped"] += 1
+        if run.check is not None:
+            case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: record"))
+            counts["tests"] += 1
+            if not run.check.passed:
+                ElementTree.SubElement(case, "failure", message=_clean(check_words.headline(run.check)))
+                counts["failures"] += 1
+            elif run.check.unchecked:
+                ElementTree.SubElement(case, "skipped", message=_clean(" ".join(check_words.unchecked(run.check))))
+                counts["skipped"] += 1
+        if run.gate is None:
+            continue
+        case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: gate"))
+        counts["tests"] += 1
+        if not run.gate.passed:
+            ElementTree.SubElement(case, "failure", message=_clean(sentences.gate(run, run.gate)))
+            counts["failures"] += 1
+        elif run.gate.blind:
+            ElementTree.SubElement(case, "skipped", message=_clean(sentences.gate(run, run.gate)))
+            counts["skipped"] += 1
+        else:
+            ElementTree.SubElement(case, "system-out").text = _clean(sentences.gate(run, run.gate))
+    for name, count in counts.items():
+        suite.set(name, str(count))
+    make_folder(path.parent, shared=True)
+    write(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True), shared=True)
+
+
+def _clean(text: str) -> str:
+    """Without the control characters that XML does not know."""
+    return "".join(c for c in text if c in "\t\n" or (c.isprintable() or c == " "))

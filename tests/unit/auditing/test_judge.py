@@ -14,7 +14,7 @@ from gmip.auditing.curves import given_curve
 from gmip.auditing.judge import AttackScores, Criteria, judge
 from gmip.auditing.recorded import AttackFindings, recorded_evidence
 from gmip.auditing.schema import RunAudit
-from gmip.report import verdict_words
+from gmip.report import answer_words
 from gmip.stats import RunScores, ScoreSet, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
 from gmip.trace import Trace, TraceWriter
 from gmip.vocabulary import Rate
@@ -100,8 +100,8 @@ def test_an_attacker_with_a_list_is_judged_by_the_claim_for_one(tmp_path: Path) 
     assert listed.tpr_at["0.01"] > 0.999
     assert not one.attacks[1].exceeds_claim and (one.attacks[1].claim_p_value or 0.0) > 0.5
     assert one.verdict.list_leak == "list"
-    assert verdict_words.headline(one).startswith("An attacker who holds a list of 100% of the")
-    assert any("no guarantee covers this attacker" in reason for reason in verdict_words.reasons(one))
+    assert answer_words.verdict_headline(one).startswith("An attacker who holds a list of 100% of the")
+    assert any("no guarantee covers this attacker" in reason for reason in answer_words.verdict_reasons(one))
     assert one.gate is not None and one.gate.attack == "list" and not one.gate.passed  # a limit is about all attacks
 
 
@@ -111,7 +111,7 @@ def test_where_only_a_list_was_tried_its_claim_comes_first(tmp_path: Path) -> No
     assert [claim.key for claim in one.claims][:2] == ["list", "claimed"]
     assert (
         one.verdict.kind == "inconclusive"
-        and "Judged by the claim about such an attacker" in verdict_words.headline(one)
+        and "Judged by the claim about such an attacker" in answer_words.verdict_headline(one)
     )
 
 

@@ -9,8 +9,8 @@ import gmip
 from gmip.auditing.schema import RunFacts
 from gmip.errors import InvalidArgument
 from gmip.report import to_html, to_markdown
+from gmip.report.answer_words import verdict_headline
 from gmip.report.sentences import cautions
-from gmip.report.verdict_words import headline
 from tests.unit.report.page import Page
 
 RNG = np.random.default_rng(0)
@@ -48,7 +48,7 @@ def test_without_a_claim_no_claim_is_tested_and_a_leak_is_measured() -> None:
     result = gmip.audit_scores(INS, OUTS)
     (run,) = result.runs
     assert (run.verdict.kind, run.claims, run.attacks[0].claim_p_value) == ("measured", (), None)
-    assert headline(run).startswith("No claim was tested: members can be told from non-members")
+    assert verdict_headline(run).startswith("No claim was tested: members can be told from non-members")
     page = Page(to_html(result))
     assert page.all("p", class_="badges")[0][1].startswith("Leak measuredTarget")
     assert "at most" not in to_markdown(result).replace("target is at most", "") and "Claimed" not in to_markdown(
@@ -56,7 +56,7 @@ def test_without_a_claim_no_claim_is_tested_and_a_leak_is_measured() -> None:
     )
     assert "p-value" not in to_markdown(result) and "gradient" not in to_markdown(result)
     nothing = only(OUTS, RNG.normal(size=300))
-    assert "no attack did significantly better than guessing" in headline(nothing)
+    assert "no attack did significantly better than guessing" in verdict_headline(nothing)
 
 
 def test_tables_and_arrays_agree() -> None:

@@ -16,8 +16,8 @@ from gmip.auditing.schema import AttackerAnswer, RunAudit
 from gmip.auditing.verdict import verdict
 from gmip.cli import main
 from gmip.report.advice_words import closed_sentence, command, text
+from gmip.report.html import what_if_part
 from gmip.report.share import shareable
-from gmip.report.what_if import what_if_part
 from gmip.vocabulary import PrivacyTarget, Rate, Recipe
 from tests.unit.auditing.scored import CONFIDENCE, measured
 from tests.unit.report import sample

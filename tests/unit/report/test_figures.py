@@ -10,8 +10,7 @@ import pytest
 from gmip import _numbers
 from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH
 from gmip.auditing.schema import Band
-from gmip.report.figures import figure_html
-from gmip.report.overlay import overview_figure, run_figure
+from gmip.report.figures import figure_html, overview_figure, run_figure
 from tests.unit.report import sample
 from tests.unit.report.page import Page
 

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 from gmip.auditing.schema import AuditResult, Gate, RunAudit
-from gmip.report import verdict_words, write_junit
+from gmip.report import answer_words, write_junit
 from tests.unit.report import sample
 
 
@@ -50,4 +50,6 @@ def test_what_does_not_hold_fails_and_doubt_is_skipped(tmp_path: Path) -> None:
     suite = written(tmp_path / "j.xml", broken, run.model_copy(update={"verdict": unsure, "gate": None}))
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "2", "1")
     messages = [failure.get("message") for failure in suite.iter("failure")]
-    assert messages[0] == verdict_words.headline(broken) and "20%" in str(messages[1]) and "5%" in str(messages[1])
+    assert (
+        messages[0] == answer_words.verdict_headline(broken) and "20%" in str(messages[1]) and "5%" in str(messages[1])
+    )

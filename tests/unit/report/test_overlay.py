@@ -9,8 +9,8 @@ from scipy.special import ndtr, ndtri
 from gmip._html import readable
 from gmip._numbers import percent
 from gmip.auditing.schema import AttackerAnswer, Band, Curve
-from gmip.report import verdict_words
-from gmip.report.overlay import overview_figure, run_figure
+from gmip.report import answer_words
+from gmip.report.figures import overview_figure, run_figure
 from gmip.report.tables import overview_table
 from tests.unit.report import sample
 from tests.unit.report.page import Page
@@ -116,7 +116,7 @@ def test_a_result_in_a_notebook(make):
     source = result._repr_html_()
     page = Page(source)
     assert page.all("strong")[0][1] == readable(result.title)
-    assert [text for _, text in page.all("td")] == [readable(verdict_words.headline(run)) for run in result.runs]
+    assert [text for _, text in page.all("td")] == [readable(answer_words.verdict_headline(run)) for run in result.runs]
     assert len(page.all("svg", role="img")) == 1
     # Self-contained, and nothing but markup of ours.
     assert {name for name, _ in page.elements} <= {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gmip.report import sentences, verdict_words
+from gmip.report import answer_words, sentences
 from tests.unit.report import sample
 
 
@@ -52,9 +52,9 @@ def test_sentences():
 def test_a_label_does_not_hide_what_a_list_finds():
     fine, exposed = sample.consistent().runs[0].verdict, sample.exposed().runs[0].verdict
     leak, both = (one.model_copy(update={"list_leak": "decode"}) for one in (fine, exposed))
-    assert verdict_words.label(fine) == "Consistent with the claim"
-    assert verdict_words.label(leak) == "Exposed to an attacker with a list"
-    assert verdict_words.label(both) == "More exposed than claimed"
+    assert answer_words.verdict_label(fine) == "Consistent with the claim"
+    assert answer_words.verdict_label(leak) == "Exposed to an attacker with a list"
+    assert answer_words.verdict_label(both) == "More exposed than claimed"
 
 
 def test_repeated_runs_are_said():
@@ -66,7 +66,7 @@ def test_repeated_runs_are_said():
 @pytest.mark.parametrize("make", [sample.consistent, sample.exposed, sample.inconclusive])
 def test_the_verdict_does_not_repeat_its_label(make):
     said = sentences.verdict_sentences(make().runs[0])
-    label = verdict_words.LABELS[make().runs[0].verdict.kind]
+    label = answer_words.LABELS[make().runs[0].verdict.kind]
     assert said.startswith(f"{label}. ") and said.count(label) == 1 and said.split(". ")[1][0].isupper()
 
 

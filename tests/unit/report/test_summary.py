@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gmip.report.summary import to_summary
+from gmip.report.html import to_summary
 from tests.unit.report import sample
 from tests.unit.report.page import Page
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from gmip.report.advice_part import accuracy_words, price_notes, ways_table
 from gmip.report.html import to_html
 from gmip.report.markdown import to_markdown
+from gmip.report.tables import accuracy_words, price_notes, ways_table
 from tests.unit.report import sample
 from tests.unit.report.page import Page
 
