@@ -146,6 +146,19 @@ def test_recipe_options_reach_the_run(run, task, tmp_path):
     assert list(trace.recorded) == [0, 3, 6] and trace.num_steps == 9
 
 
+def test_epochs_by_balls_in_bins_are_accounted_and_pass_the_check(run, task, tmp_path):
+    out = str(tmp_path / "a")
+    options = ["--dataset-size", "90", "--batch-size", "20", "--epochs", "3", "--sampling", "balls-in-bins"]
+    found = result_of(run, "--task", task, "--out", out, *options, "--clip", "0.5", "--noise-multiplier", "2")
+    assert found["privacy"]["gdp"]["kind"] == "bound"
+    trace = Trace.open(out)
+    assert trace.num_steps == 15 and {info.divisor for info in trace.infos} == {20.0}
+    sizes = np.array([info.batch_size for info in trace.infos])
+    assert sizes.reshape(3, 5).sum(axis=1).tolist() == [90, 90, 90] and len(set(sizes.tolist())) > 2
+    (again,) = trace.runs()
+    assert again.sampling == "balls-in-bins" and again.noise_multiplier == pytest.approx(2.0)
+
+
 def test_without_clipping_no_per_example_gradient_is_computed(run, task, tmp_path, monkeypatch):
     monkeypatch.setattr(NoisyStepper, "__init__", lambda *args, **kwargs: pytest.fail("Opacus was used"))
     result = result_of(run, "--task", task, "--out", str(tmp_path / "a"), "--clip", "none")

@@ -74,16 +74,17 @@ def account(
     A curve of kind "bound" is a lower bound on the false-negative rate of every attacker of `for_whom`. With
     bound="tight" and composition="exact" and fixed or Poisson batches that needs Gaussian sums of unknown gradients,
     but no fresh data: docs/theory/reuse.md. Full batches: of the stacked gradients of all steps. Shuffled epochs: a
-    bound for one epoch, a forecast for more (docs/theory/shuffled.md). composition="clt" and bound="paper" approximate.
+    bound for one epoch, a forecast for more (docs/theory/shuffled.md). Balls in bins: by noise alone, for any record
+    and attacker. composition="clt" and bound="paper" approximate.
     """
     runs = as_runs(run)
     check.one_of("bound", bound, BOUNDS)
     check.one_of("composition", composition, COMPOSITIONS)
     check.one_of("notion", notion, NOTIONS)
     known = check.probability("attacker_knows", attacker_knows)
-    if composition == "clt" and any(r.sampling == "shuffled" for r in runs):
+    if composition == "clt" and any(r.in_epochs for r in runs):
         raise InvalidArgument(
-            "covers steps that are drawn independently, not shuffled epochs",
+            "covers steps that are drawn independently, not epochs",
             argument="composition",
             value="clt",
             remedy="use 'exact', or say `sampling` = 'fixed' for the paper's approximation",
@@ -94,6 +95,8 @@ def account(
         curve.claim = claim
         curve.gdp_mu = math.sqrt(sum(participations(r) * _gdp_step(r).divergence for r in runs))
         return curve
+    if any(r.sampling == "balls-in-bins" for r in runs):
+        susceptibility, known, bound = None, 1.0, "tight"  # by noise alone, for any record and attacker
     if isinstance(susceptibility, str):
         record = check.one_of("susceptibility", susceptibility, ANY)
         if bound == "paper" or composition == "clt":
@@ -106,13 +109,7 @@ def account(
         runs = _joined(runs)
         if any(r.batch_size < r.dataset_size and unknown_others(r, known) == 0 for r in runs):
             known = 1.0  # so few others that none is unknown
-        curves = [
-            random_record(runs, share, constant=record == "any-constant", parts=_in_a_share)
-            for share in dict.fromkeys([known, 1.0])  # who knows less finds no more
-        ]
-        if all(r.noise_std > 0.0 for r in runs):  # nor does anybody find more than noise alone allows
-            curves.append(_exact(runs, _noise))
-        curve = Maximum(curves)
+        curve: TradeOff = _of_a_random_record(runs, known, constant=record == "any-constant")
     elif susceptibility is None:
         curve = _gmip(runs, None, known, bound, composition)
     else:
@@ -124,6 +121,16 @@ def account(
             curve = Composed([(float(w), c._parts()) for w, c in zip(weights, curves, strict=True)])
     curve.claim = gmip_claim(runs, susceptibility, known, bound, composition)
     return curve
+
+
+def _of_a_random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool) -> TradeOff:
+    curves = [
+        random_record(runs, share, constant=constant, parts=_in_a_share)
+        for share in dict.fromkeys([known, 1.0])  # who knows less finds no more
+    ]
+    if all(r.noise_std > 0.0 for r in runs):  # nor does anybody find more than noise alone allows
+        curves.append(_exact(runs, _noise))
+    return Maximum(curves)
 
 
 def mu_per_step(
@@ -215,7 +222,7 @@ def _one_sided(run: NoisySGD, test: StepTest) -> list[tuple[TradeOff, int]]:
 def _in_a_share(run: NoisySGD, test: StepTest, rest: StepTest, share: float) -> list[tuple[TradeOff, int]]:
     """The same with `test` in a share of the batches of every epoch (rounded up, the incomplete one included), `rest`
     in the others; steps that are drawn anew, and epochs of one batch, all have `test`."""
-    if run.sampling != "shuffled" or run.steps_per_epoch == 1:
+    if not run.in_epochs or run.steps_per_epoch == 1:
         return [(test(run).subsample(run.sample_rate), run.num_steps)]
     epochs, left = divmod(run.num_steps, run.steps_per_epoch)
     (_, full), *incomplete = run.epoch_batches
@@ -255,7 +262,7 @@ def _gdp(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff:
 
 def participations(run: NoisySGD) -> int:
     """In how many steps of a run a record can take part."""
-    return math.ceil(run.num_steps / run.steps_per_epoch) if run.sampling == "shuffled" else run.num_steps
+    return math.ceil(run.num_steps / run.steps_per_epoch) if run.in_epochs else run.num_steps
 
 
 def _gdp_step(run: NoisySGD) -> Gaussian:

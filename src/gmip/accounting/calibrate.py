@@ -61,7 +61,7 @@ def calibrate(
     Guarantees
     ----------
     The returned run meets the target (measured <= target) by the accounting asked for. With noise, measured is within
-    1e-6 of the target, relatively: less noise would miss it (1e-3 with shuffled epochs, as fine as their grid is; 1e-2
+    1e-6 of the target, relatively: less noise would miss it (1e-3 with epochs, as fine as their grid is; 1e-2
     for a random record, whose curve is found by search).
 
     Raises
@@ -106,7 +106,7 @@ def _least_noise(
     bound: Bound,
 ) -> list[NoisySGD]:
     quiet = [r.replace(noise_std=0.0) for r in runs]
-    shuffled = any(r.sampling == "shuffled" for r in runs)
+    shuffled = any(r.in_epochs for r in runs)
     with coarsely():  # which only shuffled epochs take notice of
         without = measured(quiet)
     if without <= target.value or (shuffled and without <= 2.0 * target.value and measured(quiet) <= target.value):
@@ -124,7 +124,7 @@ def _least_noise(
 
     def rough(candidate: list[NoisySGD]) -> float:
         """A cheap stand-in to start from: the CLT with a single susceptibility."""
-        drawn = [r.replace(sampling="fixed") if r.sampling == "shuffled" else r for r in candidate]
+        drawn = [r.replace(sampling="fixed") if r.in_epochs else r for r in candidate]
         return account(drawn, bound=bound, composition="clt", notion=target.notion).equivalent_mu()
 
     if not all(scales) and measured(with_noise(_FARTHEST)) > target.value:

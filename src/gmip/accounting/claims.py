@@ -11,7 +11,7 @@ import numpy as np
 from gmip import _numbers
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 from gmip.errors import InvalidArgument
-from gmip.vocabulary import Adjacency, Claim, Kind, NoisySGD, Sampling
+from gmip.vocabulary import RANDOM_SIZES, Adjacency, Claim, Kind, NoisySGD, Sampling
 
 __all__ = [
     "ADJACENCY",
@@ -85,6 +85,7 @@ ADJACENCY: Final[dict[Sampling, Adjacency]] = {
     "full": "replace-one",
     "poisson": "add-or-remove-one",
     "shuffled": "zero-out-one",
+    "balls-in-bins": "add-or-remove-one",
 }
 _NEIGHBOURS: Final[dict[Adjacency, str]] = {
     "replace-one": "one record is replaced by another",
@@ -97,6 +98,8 @@ _SAMPLING: Final[dict[Sampling, str]] = {
     "size.",
     "full": "Every record takes part in every step.",
     "shuffled": "Each epoch visits every record once, in a new random order.",
+    "balls-in-bins": "In each epoch every record picks one of the batches on its own, anew; sums are divided by a "
+    "constant, and the number of batches is fixed beforehand.",
 }
 # What "not a member" means. Sums move twice as far when a record takes another's place as when it comes on top: answers
 # for Poisson batches and for the others are about different questions.
@@ -105,6 +108,7 @@ _GAME: Final[dict[Sampling, str]] = {
     "poisson": "it is left out and nobody takes its place",
     "full": "another record of the same distribution is in its place",
     "shuffled": "another record of the same distribution is in its place",
+    "balls-in-bins": "it is left out and nobody takes its place",
 }
 
 
@@ -197,9 +201,20 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
         "forecast" if forecast else "bound",
         f"{record} and {_attacker(known, samplings)}",
         tuple(sentences + _common(runs, composition)),
-        None if noise_only else list_caveat(runs),
+        _caveat(runs, noise_only),
         not_a_member="; or ".join(games),
     )
+
+
+def _caveat(runs: Sequence[NoisySGD], noise_only: bool) -> str | None:
+    if not noise_only:
+        return list_caveat(runs)
+    if any(r.sampling == "balls-in-bins" and r.noise_std == 0.0 for r in runs):
+        return (
+            "Balls in bins is accounted by noise alone: without noise nothing is guaranteed. What other records hide "
+            "without noise is forecast for shuffled epochs."
+        )
+    return None
 
 
 def _several_epochs(runs: Sequence[NoisySGD]) -> bool:
@@ -236,8 +251,8 @@ def _limits(samplings: Sequence[Sampling], known: float) -> list[str]:
 
 
 def _effective(run: NoisySGD) -> Sampling:
-    """A batch of all records is a full batch, however it is drawn (each record on its own: Poisson)."""
-    return "full" if run.batch_size == run.dataset_size and run.sampling != "poisson" else run.sampling
+    """A batch of all records is a full batch, unless each record is drawn on its own."""
+    return "full" if run.batch_size == run.dataset_size and run.sampling not in RANDOM_SIZES else run.sampling
 
 
 def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> tuple[str, list[str]]:

@@ -25,6 +25,7 @@ _REPLACED: Final = "the same run with another record in its place, whose gradien
 NEIGHBOURS: Final[dict[Sampling, str]] = {
     "full": _REPLACED,
     "poisson": "the same run without it",
+    "balls-in-bins": "the same run without it",
     "shuffled": "the same run with its gradients left out",
     "fixed": _REPLACED,
 }
@@ -63,11 +64,11 @@ def mu_by_noise(runs: Sequence[NoisySGD], norms: GradientNorms) -> Mus | None:
     batches: a step is a Gaussian mechanism with the record's own (norm + C)/(n tau), and mus add up in squares.
     Shuffled epochs: as if the order were known, an epoch is one such step with norm/(n tau); that the order is not
     known helps with data that nobody chose, and no bound counts on it (docs/theory/shuffled.md). Fixed and Poisson
-    batches: the accountant's differential privacy with C replaced by the record's largest norm (fixed: by the mean of
-    that and C), which is never below that of its norms as they were. The norms are those at the parameters of this
-    run: as in all individual accounting (Feldman and Zrnic 2021) they depend on the data and on earlier noise, so the
-    answer is what a privacy filter would have counted, not a guarantee in advance. It tells something about its
-    record: publish it no more freely than the record.
+    batches, and balls in bins: the accountant's differential privacy with C replaced by the record's largest norm
+    (fixed: by the mean of that and C), which is never below that of its norms as they were. The norms are those at the
+    parameters of this run: as in all individual accounting (Feldman and Zrnic 2021) they depend on the data and on
+    earlier noise, so the answer is what a privacy filter would have counted, not a guarantee in advance. It tells
+    something about its record: publish it no more freely than the record.
     """
     if not runs or any(run.noise_std <= 0.0 or run.clip_norm is None for run in runs):
         return None

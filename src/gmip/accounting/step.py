@@ -20,7 +20,7 @@ from gmip.accounting._loss import mixture
 from gmip.accounting.families import Discrete, Gaussian
 from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair, gaussian_pair
 from gmip.accounting.tradeoff import TradeOff
-from gmip.vocabulary import NoisySGD
+from gmip.vocabulary import RANDOM_SIZES, NoisySGD
 
 __all__ = [
     "Bound",
@@ -58,15 +58,15 @@ def corollary_mu(*, num_params: float, susceptibility: float, effective_batch_si
 
 def gdp_mu_step(run: NoisySGD) -> float:
     """mu_DP of one step, given that the record takes part: the gradient sum moves by at most 2C when a record is
-    replaced ("fixed", "full"), by C when one is added, removed or zeroed out ("poisson", "shuffled"). Infinity without
-    noise."""
-    return _noise_mu(run, 1.0 if run.sampling in ("poisson", "shuffled") else 2.0)
+    replaced ("fixed", "full"), by C when one is added, removed or zeroed out ("poisson", "shuffled", "balls-in-bins").
+    Infinity without noise."""
+    return _noise_mu(run, 2.0 if run.sampling in ("fixed", "full") else 1.0)
 
 
 def noise_mu_step(run: NoisySGD) -> float:
     """mu of noise alone in the game of membership inference, given that the record takes part: 2C where somebody else
-    is in its place otherwise, C where nobody is ("poisson")."""
-    return _noise_mu(run, 1.0 if run.sampling == "poisson" else 2.0)
+    is in its place otherwise, C where nobody is ("poisson", "balls-in-bins")."""
+    return _noise_mu(run, 1.0 if run.sampling in RANDOM_SIZES else 2.0)
 
 
 def _noise_mu(run: NoisySGD, sensitivity: float) -> float:
@@ -104,8 +104,9 @@ def tight_step(run: NoisySGD, susceptibility: float, attacker_knows: float = 0.0
     most K, whatever the spectrum: Theorem 1 (full and shuffled batches: the others are new to the attacker), Theorem 3
     (fixed batches: the others are given, who of them is in the batch is random) and Theorem 4 (Poisson batches,
     likewise) of docs/theory. Without noise and with others who are new it is Theorem 5.1 of the paper, exact at K.
+    Balls in bins: noise alone.
     """
-    if attacker_knows == 1.0:
+    if attacker_knows == 1.0 or run.sampling == "balls-in-bins":
         return Gaussian(noise_mu_step(run))
     if run.sampling == "poisson":
         data_mu = math.sqrt((susceptibility + 1.0) / max(poisson_crowd(run, attacker_knows), 1.0e-300))

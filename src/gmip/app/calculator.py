@@ -425,6 +425,7 @@ _SAMPLING: Final = {
     "poisson": "each record on its own (Poisson)",
     "full": "all records in every step",
     "shuffled": "shuffled epochs (DataLoader)",
+    "balls-in-bins": "epochs, each record in a batch that it picks",
 }
 _RECORDS: Final = {
     TYPICAL: "a typical record",

@@ -23,6 +23,7 @@ from gmip.stats import ScoreSet
 from gmip.stats.scores import Fact
 from gmip.tasks import Task
 from gmip.trace import Step, Trace
+from gmip.vocabulary import RANDOM_SIZES
 
 __all__ = ["Differences"]
 
@@ -122,7 +123,7 @@ class Differences(Attack):
 
 def _difference(trace: Trace, step: Step, before: StepVectors, after: StepVectors, *, full: bool) -> View:
     header, info = trace.header, step.info
-    n = header.batch_size if header.sampling == "poisson" else info.batch_size
+    n = header.batch_size if header.sampling in RANDOM_SIZES else info.batch_size
     scale = info.divisor / n
     how: dict[str, Any] = {"batch_size": n, "noise_std": 0.0, "length_counts": False}
     if full:
@@ -137,6 +138,6 @@ def _difference(trace: Trace, step: Step, before: StepVectors, after: StepVector
         candidates=after.candidates,
         background=after.background,
         sample_rate=n / header.dataset_size,
-        sampling="poisson" if header.sampling == "poisson" else "fixed",
+        sampling="poisson" if header.sampling in RANDOM_SIZES else "fixed",
         **how,
     )

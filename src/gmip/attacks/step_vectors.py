@@ -23,6 +23,7 @@ from gmip.attacks.work import as_bytes, readable
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.tasks import Examples
 from gmip.trace import Step, Trace
+from gmip.vocabulary import RANDOM_SIZES
 
 __all__ = [
     "ROUTES",
@@ -527,8 +528,8 @@ def unclipped(trace: Trace, steps: Sequence[Step], gradients: PerExampleGradient
 
 
 def _growth(trace: Trace, step: Step, gradients: PerExampleGradients, background: Examples) -> float:
-    info, poisson = step.info, trace.header.sampling == "poisson"
-    n = trace.header.batch_size if poisson else info.batch_size
+    info = step.info
+    n = trace.header.batch_size if trace.header.sampling in RANDOM_SIZES else info.batch_size
     some = background[np.random.default_rng(0).permutation(len(background))[:_MOST]]
     mean = np.asarray(step.gradient, dtype=np.float64) * (info.divisor / n)
     points = compress(gram(gradients.at(step.parameters), some, mean))

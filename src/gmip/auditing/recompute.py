@@ -38,6 +38,7 @@ from gmip.stats.inclusions import contradiction
 from gmip.tasks import Task, load
 from gmip.trace import Header, Step, StepInfo, Trace
 from gmip.training.models import dropouts
+from gmip.vocabulary import RANDOM_SIZES
 
 __all__ = ["check_run"]
 
@@ -221,7 +222,7 @@ def _recomputed(
         for done, step in enumerate(chosen):
             some.append(_sampled(task, plain, clipped, trace, members, step))
             progress(done + 1, len(chosen))
-        found, reach = judge_sampled(some, clip_norm=header.clip_norm, poisson=header.sampling == "poisson")
+        found, reach = judge_sampled(some, clip_norm=header.clip_norm, poisson=header.sampling in RANDOM_SIZES)
         pairs = [(one.published, one.centre) for one in some]
         return _Found(_allow_for_randomness(found, pairs, dropouts(model), [step.info for step in chosen]), used, reach)
     again = []
@@ -422,7 +423,7 @@ def _sampled(
     mean, published = (sums / some.size).numpy(), _published(step)
     # A Poisson batch of known size is a subset of that size; where sizes are not known either, it scatters more.
     sizes = {one.batch_size for one in trace.infos}
-    loose = header.sampling == "poisson" and sizes == {header.batch_size} and len(trace) > 1
+    loose = header.sampling in RANDOM_SIZES and sizes == {header.batch_size} and len(trace) > 1
     drawn, divisor, length = float(info.batch_size), float(info.divisor), float(mean @ mean)
     rate = min(drawn / total, 1.0)
     centre = mean * (drawn / divisor)

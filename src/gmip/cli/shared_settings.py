@@ -91,7 +91,8 @@ class _Sizes(Settings):
         Field(
             description="How batches are drawn. fixed: a new random batch of n examples each step. poisson: each "
             "example on its own, with probability n/N. full: all examples in every step. shuffled: each example once "
-            "in every epoch, in random order."
+            "in every epoch, in random order. balls-in-bins: each example once in every epoch, in a batch that it "
+            "picks on its own."
         ),
     ] = "fixed"
 
@@ -244,7 +245,7 @@ def as_understood(runs: Sequence[NoisySGD]) -> list[dict[str, Any]]:
 def slow_because(runs: Sequence[NoisySGD], record: Any) -> str:
     """Why an answer takes its time, to be said if it does."""
     what = [
-        "shuffled epochs" if any(run.sampling == "shuffled" for run in runs) else "",
+        "epochs" if any(run.in_epochs for run in runs) else "",
         "the worst spread of a random record" if isinstance(record, str) else "",
     ]
     named = " and ".join(one for one in what if one)

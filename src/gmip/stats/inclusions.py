@@ -143,8 +143,8 @@ class Contradiction(NamedTuple):
                 return f"An epoch ends after {counted} examples, but dataset_size is {declared}."
             case "poisson-sizes":
                 return (
-                    f"Poisson sampling does not give these batch sizes: their mean is {found} (expected {expected}), "
-                    f"their standard deviation {self.spread or 0.0:.3g}."
+                    "Records that are drawn on their own do not give these batch sizes: their mean is "
+                    f"{found} (expected {expected}), their standard deviation {self.spread or 0.0:.3g}."
                 )
             case "twice-in-a-batch":
                 return f"Records are in a batch more than once ({counted} times in all)."
@@ -199,6 +199,8 @@ def _odd_sizes(
     sampling: str, total: int, n: int, mean: float, sizes: NDArray[np.int64], share: float
 ) -> Contradiction | None:
     low, most = int(sizes.min()), int(sizes.max())
+    if sampling == "balls-in-bins":
+        return _odd_bins(total, n, sizes, share)
     if sampling != "poisson" and most > n:
         return Contradiction("batch-too-large", most, n)
     if most < n and (sampling in ("fixed", "shuffled") or (sampling == "full" and most == 1)):
@@ -212,6 +214,24 @@ def _odd_sizes(
         if p < share:
             return Contradiction("poisson-sizes", float(sizes.mean()), float(mean), p, float(sizes.std()))
     return None
+
+
+def _odd_bins(total: int, n: int, sizes: NDArray[np.int64], share: float) -> Contradiction | None:
+    """Epochs that do not hold every record once, and sizes that are those of a shuffled loader in every epoch."""
+    bins = -(-total // n)
+    epochs = sizes.size // bins
+    held = np.add.reduceat(sizes, np.arange(0, sizes.size, bins))
+    wrong = np.flatnonzero(np.append(held[:epochs] != total, held[epochs:] > total))
+    if wrong.size:
+        return Contradiction("epoch-length", float(held[wrong[0]]), total)
+    shuffled = np.append(np.full(bins - 1, n), total - (bins - 1) * n)
+    if not np.all(sizes[: epochs * bins].reshape(epochs, bins) == shuffled):
+        return None
+    log_chance = float(special.gammaln(total + 1.0) - special.gammaln(shuffled + 1.0).sum()) - total * math.log(bins)
+    p = math.exp(epochs * min(log_chance, 0.0))
+    if p >= share:
+        return None
+    return Contradiction("poisson-sizes", float(sizes.mean()), total / bins, p, float(sizes.std()))
 
 
 def _odd_epoch_sizes(sampling: str, total: int, n: int, sizes: NDArray[np.int64]) -> Contradiction | None:
@@ -237,7 +257,7 @@ def _odd_batches(sampling: str, total: int, n: int, batches: Sequence[Ids], shar
         return Contradiction("too-many-records", seen.size, total)
     if sampling == "full":
         return None
-    if sampling == "shuffled":
+    if sampling in ("shuffled", "balls-in-bins"):
         return _odd_epochs(total, n, batches, share)
     p, found, expected = overlap_p_value(list(itertools.pairwise(batches)), total)
     if p < share:

@@ -22,6 +22,7 @@ from gmip import _io
 from gmip.errors import TraceError
 from gmip.trace._manifest import Manifest, damaged, reading
 from gmip.trace.schema import PRECISIONS, StepInfo
+from gmip.vocabulary import RANDOM_SIZES
 
 __all__ = [
     "BATCHES",
@@ -190,7 +191,7 @@ def read_journal(path: Path, manifest: Manifest, *, limit: int | None = None) ->
     before it is damage.
     """
     journal = Journal(chain=manifest.id)
-    smallest = 0 if manifest.header.sampling == "poisson" else 1
+    smallest = 0 if manifest.header.sampling in RANDOM_SIZES else 1
     with reading(path) as file:
         while limit is None or len(journal.infos) < limit:
             line = file.readline(_MAX_LINE)

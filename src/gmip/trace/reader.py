@@ -283,9 +283,11 @@ class Trace:
         step counts with the examples it saw: the last, incomplete batch of an epoch is a run of its own, and so are
         batches larger than the nominal size. Under "poisson" the nominal number counts. Under "shuffled" the least
         noise on the sum of any step counts in all, and where batches are of other sizes than an epoch of the nominal
-        one has, the order counts as known: an epoch is one step on the smallest batch. Noise on gradients that were
-        not clipped is left out, with a `GmipWarning`. Sizes that cannot be right are a `TraceMismatch`: batches larger
-        than the data set, and Poisson batches that are larger together than chance can make them.
+        one has, the order counts as known: an epoch is one step on the smallest batch. Under "balls-in-bins" the
+        nominal number counts, and the least noise. Noise on gradients that were not clipped is left out, with a
+        `GmipWarning`. Sizes that cannot be right are a `TraceMismatch`: batches larger than the data set, Poisson
+        batches that are larger together than chance can make them, and bins of an epoch that hold more than the data
+        set.
         """
         return runs_of(self.header, self.infos)
 
@@ -316,6 +318,8 @@ def runs_of(header: Header, infos: Sequence[StepInfo]) -> tuple[NoisySGD, ...]:
         )
     if header.sampling == "shuffled":
         return (_shuffled(header, infos),)
+    if header.sampling == "balls-in-bins":
+        return (_planned(header, infos),)
     groups = Counter(_kind(header, info) for info in infos)
     total = header.dataset_size
     if header.sample_rate is not None:
@@ -344,6 +348,15 @@ def _check_sizes(header: Header, infos: Sequence[StepInfo]) -> None:
             f"Step {largest.index} averaged {largest.batch_size} examples, and the data set has {total}",
             remedy="record the run again with the right `dataset_size`",
         )
+    if header.sampling == "balls-in-bins":
+        bins = -(-total // header.batch_size)
+        sizes = np.array([info.batch_size for info in infos])
+        most = int(np.add.reduceat(sizes, np.arange(0, sizes.size, bins)).max())
+        if most > total:
+            raise TraceMismatch(
+                f"The {bins} bins of an epoch held {most} examples, and the data set has {total}",
+                remedy="record the run again with the right `batch_size` and `dataset_size`",
+            )
     if header.sampling != "poisson":
         return
     rate = header.batch_size / total if header.sample_rate is None else header.sample_rate
@@ -370,22 +383,27 @@ def _kind(header: Header, info: StepInfo) -> tuple[int, float]:
     return n, _noise_on_sum(header, info) / n
 
 
+def _planned(header: Header, infos: Sequence[StepInfo]) -> NoisySGD:
+    """Epochs as they were planned."""
+    return NoisySGD(
+        dataset_size=header.dataset_size,
+        batch_size=header.batch_size,
+        num_steps=len(infos),
+        num_params=header.num_params,
+        clip_norm=header.clip_norm,
+        # The attacker's easiest step has the least noise on its sum.
+        noise_std=min(_noise_on_sum(header, info) for info in infos) / header.batch_size,
+        sampling=header.sampling,
+    )
+
+
 def _shuffled(header: Header, infos: Sequence[StepInfo]) -> NoisySGD:
     """Shuffled epochs as they were planned; on the safe side where the steps differ from the plan."""
     n = header.batch_size
     sizes = [info.batch_size for info in infos]
     rest = header.dataset_size % n
-    run = NoisySGD(
-        dataset_size=header.dataset_size,
-        batch_size=n,
-        num_steps=len(infos),
-        num_params=header.num_params,
-        clip_norm=header.clip_norm,
-        # The attacker's easiest step has the least noise on its sum.
-        noise_std=min(_noise_on_sum(header, info) for info in infos) / n,
-        sampling="shuffled",
-        drop_last=rest > 0 and min(sizes) >= n and len(infos) >= header.dataset_size // n + 1,
-    )
+    dropped = rest > 0 and min(sizes) >= n and len(infos) >= header.dataset_size // n + 1
+    run = _planned(header, infos).replace(drop_last=dropped)
     short = sum(size == rest for size in sizes)
     if set(sizes) <= {n, rest} and short <= -(-len(infos) // run.steps_per_epoch):
         return run

@@ -51,6 +51,7 @@ from gmip.trace._shards import (
 )
 from gmip.trace.reader import load_journal
 from gmip.trace.schema import PRECISIONS, Header, StepInfo
+from gmip.vocabulary import RANDOM_SIZES
 
 __all__ = ["TraceWriter"]
 
@@ -294,7 +295,7 @@ class TraceWriter:
         self._folder, self._process = folder, os.getpid()
         self._open, self._filling = True, False
         self._nominal = float(manifest.header.batch_size)
-        self._poisson = manifest.header.sampling == "poisson"
+        self._random_sizes = manifest.header.sampling in RANDOM_SIZES
 
     @classmethod
     def create(
@@ -419,7 +420,8 @@ class TraceWriter:
     ) -> None:
         """The row just filled becomes step `num_steps`. See `StepInfo` for the arguments.
 
-        `divisor` is the nominal batch size under "poisson", else batch_size, unless given. Only a "poisson" batch may
+        `divisor` is the nominal batch size where records are drawn on their own ("poisson", "balls-in-bins"), else
+        batch_size, unless given. Only such a batch may
         be empty. `ids`, of shape (n,), are the rows of the data that were in the batch.
         """
         self._check_open()
@@ -521,9 +523,9 @@ class TraceWriter:
     ) -> None:
         # Plain numbers pass quickly: this runs in every step of a training loop.
         if type(batch_size) is not int or batch_size < 1:
-            batch_size = (_count_or_zero if self._poisson else check.count)("batch_size", batch_size)
+            batch_size = (_count_or_zero if self._random_sizes else check.count)("batch_size", batch_size)
         if divisor is None:
-            divisor = self._nominal if self._poisson else float(batch_size)
+            divisor = self._nominal if self._random_sizes else float(batch_size)
         elif type(divisor) is not float or not 0.0 < divisor < math.inf:
             divisor = check.positive("divisor", divisor)
         if type(noise_std) is not float or not 0.0 <= noise_std < math.inf:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gmip.training.loop import BatchScores, fit, initial_model, make_optimizer, train
 from gmip.training.models import check_model, count_params, evaluate, fix_model
 from gmip.training.recorder import Recorder, record
-from gmip.training.samplers import FixedSize, FullBatch, Poisson, Sampler, Shuffled, make_sampler
+from gmip.training.samplers import BallsInBins, FixedSize, FullBatch, Poisson, Sampler, Shuffled, make_sampler
 from gmip.training.steppers import PlainStepper, Stepper, noise_generator
 from gmip.training.train_result import TrainResult, recipe_of
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gmip.training.noisy_stepper import NoisyStepper
 
 __all__ = [
+    "BallsInBins",
     "BatchScores",
     "FixedSize",
     "FullBatch",

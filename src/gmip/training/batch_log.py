@@ -27,7 +27,7 @@ from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats.inclusions import contradiction
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, check_indices, check_membership
-from gmip.training.samplers import FixedSize, FullBatch, Poisson, Sampler, Shuffled
+from gmip.training.samplers import BallsInBins, FixedSize, FullBatch, Poisson, Sampler, Shuffled
 from gmip.vocabulary import SAMPLINGS, Sampling
 
 __all__ = [
@@ -50,6 +50,7 @@ _OURS: dict[type[Sampler], Sampling] = {
     Poisson: "poisson",
     FullBatch: "full",
     Shuffled: "shuffled",
+    BallsInBins: "balls-in-bins",
 }
 
 
@@ -396,7 +397,7 @@ def declared(loader: Any, dataset_size: Any, batch_size: Any, sampling: Any) -> 
 def _check_declared(name: str, value: Any, known: Mapping[str, Any]) -> None:
     """Raises where nobody says it, or the loader says something else."""
     if value is None and name not in known:
-        how = "'fixed', 'poisson', 'full', or 'shuffled' for DataLoader(shuffle=True)"
+        how = "'fixed', 'poisson', 'full', 'balls-in-bins', or 'shuffled' for DataLoader(shuffle=True)"
         raise InvalidArgument(
             f"`{name}` is not given",
             remedy=f"pass it ({how}), or `loader`" if name == "sampling" else "pass it, or `loader`",

@@ -40,7 +40,7 @@ from gmip.training.recorded_vectors import (
     released_state,
 )
 from gmip.training.watches import ClipWatch, ParameterWatch, PrecisionWatch, QuietHook, has_stepped
-from gmip.vocabulary import Recipe, Sampling
+from gmip.vocabulary import RANDOM_SIZES, Recipe, Sampling
 
 __all__ = [
     "Recorder",
@@ -349,7 +349,7 @@ class Recorder:
             size = number
         elif size is None:
             raise InvalidArgument("batch() needs `size` or `ids`", remedy="pass one of them")
-        if size == 0 and self._sampling == "poisson":
+        if size == 0 and self._sampling in RANDOM_SIZES:
             self._told = 0
         else:
             self._told = check.count("size", size)
@@ -601,14 +601,15 @@ class Recorder:
         if len(shares) < len(told):
             return self._nominal
         size = sum(shares)
-        if len(set(shares)) > 1 and self._reduction == "mean" and self._private is None and self._sampling != "poisson":
+        alone = self._sampling in RANDOM_SIZES  # each record is drawn on its own
+        if len(set(shares)) > 1 and self._reduction == "mean" and self._private is None and not alone:
             raise uneven_shares(shares)
-        if size == 0 and self._sampling != "poisson":
+        if size == 0 and not alone:
             raise InvalidArgument(
                 f"A step saw no example, which `sampling` = {self._sampling!r} does not do",
                 remedy="pass `sampling` = 'poisson' if each record is drawn on its own, or tell recorder.batch(size)",
             )
-        if size > self._nominal and self._sampling != "poisson" and not said:
+        if size > self._nominal and not alone and not said:
             self._warn_once(
                 "size",
                 f"A step saw {size} examples where batch_size = {self._nominal} was given: it is recorded as "
@@ -625,7 +626,7 @@ class Recorder:
 
     def _convention(self, size: int) -> tuple[float, float, float]:
         """(divisor of the recorded mean, factor that turns .grad into it, std of its noise)."""
-        private, divisor = self._private, float(self._nominal if self._sampling == "poisson" else size)
+        private, divisor = self._private, float(self._nominal if self._sampling in RANDOM_SIZES else size)
         if private is None:  # DDP and FSDP divide the sum over the ranks by their number
             return divisor, self._ranks.size / divisor if self._reduction == "sum" else 1.0, self._noise_std
         if float(private.max_grad_norm) != self._header.clip_norm:
@@ -644,7 +645,7 @@ class Recorder:
                     f"{type(private).__name__} does not say by what it divides",
                     remedy="clip the whole gradient (clipping='flat')",
                 )
-            if self._sampling == "poisson" and divisor != self._nominal and self._header.sample_rate is None:
+            if self._sampling in RANDOM_SIZES and divisor != self._nominal and self._header.sample_rate is None:
                 self._warn_once(
                     "divisor",
                     f"Opacus divides by {divisor:g}, the number of examples that it expects in a batch, where "

@@ -19,7 +19,7 @@ from gmip import _validate as check
 from gmip._random import Stream
 from gmip.errors import InvalidArgument
 
-__all__ = ["FixedSize", "FullBatch", "Poisson", "Sampler", "Shuffled", "make_sampler"]
+__all__ = ["BallsInBins", "FixedSize", "FullBatch", "Poisson", "Sampler", "Shuffled", "make_sampler"]
 
 Ids = NDArray[np.int64]
 
@@ -118,10 +118,39 @@ class Shuffled(Sampler):
         return order[position * self.batch_size : (position + 1) * self.batch_size].copy()
 
 
-_KINDS: Final[dict[str, Any]] = {"fixed": FixedSize, "poisson": Poisson, "full": FullBatch, "shuffled": Shuffled}
+class BallsInBins(Sampler):
+    """Epochs: each example picks one of the ceil(dataset_size/batch_size) batches of an epoch on its own. A batch may
+    be empty (torch's default_collate fails on one: pass a DataLoader a collate_fn that does not).
+
+    The divisor is batch_size, whatever the batch's own: dividing by the latter would publish it.
+    """
+
+    def __init__(self, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> None:
+        super().__init__(dataset_size=dataset_size, batch_size=batch_size, num_steps=num_steps, seed=seed)
+        self.steps_per_epoch = -(-self.dataset_size // self.batch_size)
+        self._bins = lru_cache(maxsize=1)(
+            lambda epoch: self._rng(epoch).integers(self.steps_per_epoch, size=self.dataset_size)
+        )
+
+    def _batch(self, step: int) -> Ids:
+        epoch, place = divmod(step, self.steps_per_epoch)
+        return np.flatnonzero(self._bins(epoch) == place)
+
+    def divisor(self, batch: Ids) -> int:
+        """The declared size of a batch."""
+        return self.batch_size
+
+
+_KINDS: Final[dict[str, Any]] = {
+    "fixed": FixedSize,
+    "poisson": Poisson,
+    "full": FullBatch,
+    "shuffled": Shuffled,
+    "balls-in-bins": BallsInBins,
+}
 
 
 def make_sampler(sampling: str, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> Sampler:
-    """The sampler of that name: "fixed", "poisson", "full" or "shuffled"."""
+    """The sampler of that name: see `gmip.NoisySGD`."""
     kind: type[Sampler] = _KINDS[check.one_of("sampling", sampling, tuple(_KINDS))]
     return kind(dataset_size=dataset_size, batch_size=batch_size, num_steps=num_steps, seed=seed)

@@ -41,7 +41,7 @@ from gmip.tuning.model_metrics import Metric, metric_name
 from gmip.tuning.search_records import outsider_fingerprints, search_records
 from gmip.tuning.search_space import Point, SearchSpace
 from gmip.tuning.trials import Calibration, Outcome, Pieces, Training, TrialWork, num_params_of
-from gmip.vocabulary import Kind, PrivacyTarget, Recipe
+from gmip.vocabulary import RANDOM_SIZES, Kind, PrivacyTarget, Recipe
 
 __all__ = [
     "MOST_TRIALS",
@@ -161,7 +161,7 @@ class TuneResult:
             said.append(f"Neighbours: {self.adjacency}.")
         if self.not_a_member is not None:
             said.append(f"Not a member means: {self.not_a_member}.")
-            if (self.own_sampling == "poisson") != (self.recipe.sampling == "poisson"):
+            if (self.own_sampling in RANDOM_SIZES) != (self.recipe.sampling in RANDOM_SIZES):
                 said.append(
                     f"That is another question than with the {self.own_sampling} batches of the task's own recipe, and "
                     f"the two numbers cannot be compared: --try sampling={self.own_sampling} keeps to them."

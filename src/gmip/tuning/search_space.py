@@ -24,7 +24,13 @@ RANGES: Final = ("clip_norm", "learning_rate")
 CHOICES: Final = ("num_steps", "optimizer")
 SIZES: Final = ("batch_size", "sampling")
 # Neighbours of differential privacy: guarantees under different ones cannot be compared.
-_NEIGHBOURS: Final = {"fixed": "replace", "full": "replace", "poisson": "add", "shuffled": "zero"}
+_NEIGHBOURS: Final = {
+    "fixed": "replace",
+    "full": "replace",
+    "poisson": "add",
+    "shuffled": "zero",
+    "balls-in-bins": "add",
+}
 _MOST_STEPS: Final = 400  # by default, unless the recipe has more
 _LARGEST_BATCH: Final = 4096  # by default: time grows with it, and noise hardly falls any more
 

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from gmip.vocabulary.claims import Adjacency, Claim, Kind, weakest
 from gmip.vocabulary.rates import Rate, RateLike
-from gmip.vocabulary.run import SAMPLING_FAULTS, SAMPLINGS, NoisySGD, Recipe, Sampling, SamplingFault, SGDSettings
+from gmip.vocabulary.run import (
+    RANDOM_SIZES,
+    SAMPLING_FAULTS,
+    SAMPLINGS,
+    NoisySGD,
+    Recipe,
+    Sampling,
+    SamplingFault,
+    SGDSettings,
+)
 from gmip.vocabulary.targets import ANY, NOTIONS, AnyRecord, Notion, PrivacyTarget, Susceptibility
 
 __all__ = [
     "ANY",
     "NOTIONS",
+    "RANDOM_SIZES",
     "SAMPLINGS",
     "SAMPLING_FAULTS",
     "Adjacency",

@@ -11,9 +11,18 @@ from typing import Any, Final, Literal, Self, get_args
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
 
-__all__ = ["SAMPLINGS", "SAMPLING_FAULTS", "NoisySGD", "Recipe", "SGDSettings", "Sampling", "SamplingFault"]
+__all__ = [
+    "RANDOM_SIZES",
+    "SAMPLINGS",
+    "SAMPLING_FAULTS",
+    "NoisySGD",
+    "Recipe",
+    "SGDSettings",
+    "Sampling",
+    "SamplingFault",
+]
 
-Sampling = Literal["fixed", "poisson", "full", "shuffled"]
+Sampling = Literal["fixed", "poisson", "full", "shuffled", "balls-in-bins"]
 SamplingFault = Literal[  # how batches can contradict the declared sampling
     "batch-too-large",
     "batches-too-small",
@@ -29,7 +38,9 @@ SamplingFault = Literal[  # how batches can contradict the declared sampling
     "not-reshuffled",
 ]
 SAMPLING_FAULTS: Final[tuple[SamplingFault, ...]] = get_args(SamplingFault)
-SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled")
+SAMPLINGS: tuple[Sampling, ...] = ("fixed", "poisson", "full", "shuffled", "balls-in-bins")
+#: Each record is drawn on its own: sizes of batches vary, one may be empty, and the divisor is the declared batch size.
+RANDOM_SIZES: tuple[Sampling, ...] = ("poisson", "balls-in-bins")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +114,8 @@ class NoisySGD(SGDSettings):
     Parameters
     ----------
     dataset_size : N, training examples.
-    batch_size : n, examples averaged in one step (under "poisson" the expected number, and the divisor).
+    batch_size : n, examples averaged in one step (under "poisson" the expected number, and the divisor; under
+        "balls-in-bins" the divisor).
     num_steps : T, optimizer steps.
     num_params : d, trainable parameters.
     clip_norm : C, bound on the norm of a per-example gradient; None when gradients are not clipped.
@@ -111,7 +123,8 @@ class NoisySGD(SGDSettings):
         (Opacus' noise_multiplier s gives tau = s C/n: see `with_noise_multiplier`.)
     sampling : how a batch is drawn: "fixed" size without replacement, anew for each step (the paper's); "poisson", each
         example on its own with probability n/N; "full", every example in every step (then batch_size = dataset_size);
-        "shuffled", each example once in every epoch, in random order (DataLoader(shuffle=True)).
+        "shuffled", each example once in every epoch, in random order (DataLoader(shuffle=True)); "balls-in-bins", each
+        example once in every epoch, in one of its ceil(N/n) batches, which it picks on its own.
     drop_last : under "shuffled", whether an epoch leaves out its incomplete last batch. If it does not, the noise on
         the SUM of that batch is as large as on the others.
     rank : r, effective rank of the gradient covariance if it is known to be below num_params; it enters only the small
@@ -134,7 +147,10 @@ class NoisySGD(SGDSettings):
 
     @property
     def epoch_batches(self) -> tuple[tuple[int, int], ...]:
-        """The batches of a shuffled epoch as (size, number): full ones, and the incomplete last one if it is used."""
+        """The batches of a shuffled epoch as (size, number): full ones, and the incomplete last one if it is used; all
+        bins alike where each example picks one."""
+        if self.sampling == "balls-in-bins":
+            return ((self.batch_size, -(-self.dataset_size // self.batch_size)),)
         full, rest = divmod(self.dataset_size, self.batch_size)
         return ((self.batch_size, full),) if rest == 0 or self.drop_last else ((self.batch_size, full), (rest, 1))
 
@@ -145,7 +161,7 @@ class NoisySGD(SGDSettings):
 
     @property
     def epochs(self) -> float:
-        """Passes over the data: of shuffled epochs as they are, else of N/n steps each."""
+        """Passes over the data: of epochs as they are, else of N/n steps each."""
         return self.num_steps / self._steps_of_an_epoch
 
     def with_epochs(self, epochs: float) -> NoisySGD:
@@ -157,11 +173,18 @@ class NoisySGD(SGDSettings):
 
     @property
     def _steps_of_an_epoch(self) -> float:
-        return self.steps_per_epoch if self.sampling == "shuffled" else self.dataset_size / self.batch_size
+        return self.steps_per_epoch if self.in_epochs else self.dataset_size / self.batch_size
+
+    @property
+    def in_epochs(self) -> bool:
+        """Whether an example is in one batch of every epoch."""
+        return self.sampling in ("shuffled", "balls-in-bins")
 
     @property
     def sample_rate(self) -> float:
-        """p = n/N, the chance that an example is in a batch."""
+        """p, the chance that an example is in a batch: n/N, and one over the number of bins where it picks one."""
+        if self.sampling == "balls-in-bins":
+            return 1.0 / self.steps_per_epoch
         return self.batch_size / self.dataset_size
 
     @property
@@ -179,13 +202,13 @@ class Recipe(SGDSettings):
     Parameters
     ----------
     dataset_size : N, members, drawn from the task's pool.
-    batch_size : n, examples averaged in one step ("poisson": the expected number, and the divisor; "full": whatever is
+    batch_size : n, examples averaged in one step ("poisson" and "balls-in-bins": the divisor; "full": whatever is
         given, it becomes N).
     num_steps : T, optimizer steps.
     learning_rate : of the optimizer.
     optimizer : name of a class of torch.optim ("SGD", "Adam", ...); its other arguments in `optimizer_options`.
-    sampling : "fixed" size without replacement, anew for each step (the paper's); "poisson"; "full"; "shuffled" epochs:
-        see `NoisySGD`.
+    sampling : "fixed" size without replacement, anew for each step (the paper's); "poisson"; "full"; "shuffled" epochs;
+        epochs by "balls-in-bins": see `NoisySGD`.
     clip_norm : C, bound on the norm of a per-example gradient; None: not clipped.
     noise_std : tau, standard deviation of the noise on every entry of the batch MEAN.
     """

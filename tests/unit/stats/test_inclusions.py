@@ -27,13 +27,21 @@ def shuffled(rng: np.random.Generator, total: int = TOTAL) -> Batches:
     return [order[i : i + SIZE] for order in orders for i in range(0, total, SIZE)]
 
 
+def bins(rng: np.random.Generator, total: int = TOTAL) -> Batches:
+    places = [rng.integers(-(-TOTAL // SIZE), size=total) for _ in range(STEPS // 5)]
+    return [np.flatnonzero(place == i) for place in places for i in range(-(-TOTAL // SIZE))]
+
+
 def judged(sampling: str, batches: Batches, *, share: float = 0.001, known: bool = True):
     sizes = np.array([ids.size for ids in batches])
     given = {"sampling": sampling, "dataset_size": TOTAL, "batch_size": SIZE, "share": share}
     return contradiction(sizes=sizes, batches=batches if known else None, **given)
 
 
-@pytest.mark.parametrize(("sampling", "draw"), [("fixed", fixed), ("poisson", poisson), ("shuffled", shuffled)])
+@pytest.mark.parametrize(
+    ("sampling", "draw"),
+    [("fixed", fixed), ("poisson", poisson), ("shuffled", shuffled), ("balls-in-bins", bins)],
+)
 def test_sound_batches_are_accused_as_often_as_said(sampling: str, draw: Callable[..., Batches]) -> None:
     """At most 5% of 400; five standard deviations above that."""
     rng = np.random.default_rng(7)
@@ -55,6 +63,10 @@ def test_sound_batches_are_accused_as_often_as_said(sampling: str, draw: Callabl
         ("shuffled", lambda rng: [*np.array_split(np.arange(TOTAL), range(SIZE, TOTAL, SIZE))] * 4, {"not-reshuffled"}),
         ("shuffled", lambda rng: shuffled(rng, 2 * TOTAL), {"epoch-length", "too-many-records"}),
         ("full", fixed, {"not-all-records"}),
+        ("balls-in-bins", shuffled, {"poisson-sizes"}),
+        ("balls-in-bins", poisson, {"epoch-length"}),
+        ("balls-in-bins", lambda rng: bins(rng, 2 * TOTAL), {"epoch-length"}),
+        ("balls-in-bins", lambda rng: bins(rng)[:5] * 4, {"not-reshuffled"}),
     ],
 )
 def test_others_are_told(sampling: str, draw: Callable[..., Batches], faults: set[str]) -> None:

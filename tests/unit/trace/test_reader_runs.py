@@ -96,6 +96,8 @@ def test_batches_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
             runs(tmp_path / sampling, [{"batch_size": 10}, {"batch_size": 101}], sampling=sampling)
     with pytest.raises(TraceMismatch, match="40 examples on average, and Poisson batches of this trace hold 10"):
         runs(tmp_path / "larger", [{"batch_size": 40}] * 20, sampling="poisson")
+    with pytest.raises(TraceMismatch, match="The 10 bins of an epoch held 110 examples, and the data set has 100"):
+        runs(tmp_path / "bins", [{"batch_size": 11}] * 20, sampling="balls-in-bins")
 
 
 def test_noise_that_changes_makes_a_schedule(tmp_path: Path) -> None:
@@ -123,6 +125,12 @@ def test_poisson_counts_the_nominal_size(tmp_path: Path) -> None:
             sampling="poisson",
         ),
     )
+
+
+def test_bins_count_the_nominal_size_and_the_least_noise(tmp_path: Path) -> None:
+    steps = [{"batch_size": size, "noise_std": std} for size, std in ((0, 0.5), (7, 0.5), (10, 0.25), (25, 0.5))]
+    (found,) = runs(tmp_path, steps, sampling="balls-in-bins", clip_norm=2.0)
+    assert (found.sampling, found.batch_size, found.num_steps, found.noise_std) == ("balls-in-bins", 10, 4, 0.25)
 
 
 def test_poisson_with_another_divisor(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from gmip.errors import InvalidArgument
 from gmip.training import FixedSize, FullBatch, Poisson, Sampler, Shuffled, make_sampler
 
 SIZES: dict[str, Any] = {"dataset_size": 10, "batch_size": 4, "num_steps": 7, "seed": 3}
-KINDS = ("fixed", "poisson", "full", "shuffled")
+KINDS = ("fixed", "poisson", "full", "shuffled", "balls-in-bins")
 
 
 def sampler_of(kind: str, **changes: Any) -> Sampler:
@@ -81,7 +81,7 @@ class TestEverySampler:
             np.testing.assert_array_equal(ids.numpy() - 100, batch)
 
 
-@pytest.mark.parametrize("kind", ["fixed", "poisson", "shuffled"])
+@pytest.mark.parametrize("kind", ["fixed", "poisson", "shuffled", "balls-in-bins"])
 def test_seeds_differ(kind):
     def first(seed: int) -> tuple[int, ...]:
         return tuple(np.concatenate(list(sampler_of(kind, dataset_size=100, batch_size=40, seed=seed))))

@@ -28,6 +28,7 @@ from gmip.stats import ScoreSet
 from gmip.store import NOWHERE, Store
 from gmip.tasks import Examples, Task
 from gmip.trace import Step, StepInfo, Trace
+from gmip.vocabulary import RANDOM_SIZES
 
 __all__ = [
     "Decode",
@@ -245,7 +246,7 @@ def published_sums(
             continue
         share = min(1.0, _size(trace, steps[0].info) / header.dataset_size)
         draw: Draw = "fixed"
-        if header.sampling == "poisson" and share < 1.0:
+        if header.sampling in RANDOM_SIZES and share < 1.0:
             draw = "poisson"
         elif header.sampling == "full" or share == 1.0:
             share, draw = 1.0, "full"
@@ -348,7 +349,7 @@ def _unit(info: StepInfo, mean_square: float) -> float:
 
 
 def _size(trace: Trace, info: StepInfo) -> int:
-    return trace.header.batch_size if trace.header.sampling == "poisson" else info.batch_size
+    return trace.header.batch_size if trace.header.sampling in RANDOM_SIZES else info.batch_size
 
 
 # -- decoding of a recorded run ---------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from gmip.stats.scores import Fact
 from gmip.store import NOWHERE
 from gmip.tasks import Task
 from gmip.trace import Step, Trace
+from gmip.vocabulary import RANDOM_SIZES
 
 __all__ = [
     "Cost",
@@ -237,7 +238,7 @@ class StepSource:
 
     def _batch_size(self, step: Step) -> int:
         header = self.trace.header
-        return header.batch_size if header.sampling == "poisson" else step.info.batch_size
+        return header.batch_size if header.sampling in RANDOM_SIZES else step.info.batch_size
 
     def _scale(self, step: Step) -> float:
         """From what was recorded to the mean of the batch: where a loop divided by another number than the batch's own,
@@ -247,11 +248,12 @@ class StepSource:
     def _how(self, step: Step) -> dict[str, Any]:
         """What `StepView` asks."""
         header, info, n = self.trace.header, step.info, self._batch_size(step)
+        alone = header.sampling in RANDOM_SIZES
         how: dict[str, Any] = {
             "batch_size": n,
             "noise_std": self._scale(step) * info.noise_std if self.believed_noise else 0.0,
             "sample_rate": n / header.dataset_size,
-            "sampling": "poisson" if header.sampling == "poisson" else "full" if n == header.dataset_size else "fixed",
+            "sampling": "poisson" if alone else "full" if n == header.dataset_size else "fixed",
             "length_counts": self.believed_noise or info.noise_std == 0.0,
         }
         if self.epochs is not None and how["sampling"] == "fixed":
