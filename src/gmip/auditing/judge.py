@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -46,6 +46,7 @@ from gmip.auditing.verdict import (
     with_groups,
 )
 from gmip.stats import Pooled, RunScores, ScoreSet, pool
+from gmip.stats.scores import shared_scores
 from gmip.vocabulary import NoisySGD, Rate
 
 __all__ = ["AttackEvidence", "AttackScores", "Criteria", "Evidence", "Judgement", "Labels", "judge"]
@@ -118,6 +119,15 @@ class AttackEvidence:
         """The scores of the run itself, not of its repetitions."""
         return self.found[0].scores
 
+    def only(self, run: int, chosen: NDArray[np.bool_]) -> AttackEvidence:
+        """The same with some of the candidates of one repetition."""
+        found, labels = list(self.found), list(self.labels)
+        found[run] = replace(found[run], scores=found[run].scores.only(chosen))
+        known = labels[run]
+        groups = None if known.groups is None else Groups(known.groups.codes[chosen], known.groups.names)
+        labels[run] = Labels(inside=known.inside[chosen], groups=groups)
+        return replace(self, found=tuple(found), labels=tuple(labels))
+
     def pooled(self, same_scale: bool) -> Pooled:
         pairs = zip(self.found, self.labels, strict=True)
         runs = [RunScores(one.scores.scores[known.inside], one.scores.scores[~known.inside]) for one, known in pairs]
@@ -180,10 +190,11 @@ def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgeme
     for all attacks together.
     """
     goal = criteria.goal
+    evidence, repeated, copied = _distinct(evidence)
     pooled = {one.name: one.pooled(evidence.same_scale) for one in evidence.attacks}
     claims = _claims(evidence, criteria)
     outcomes = _outcomes(evidence, claims, pooled, criteria, progress)
-    doubt = suspicion(evidence.facts, outcomes)
+    doubt = suspicion(evidence.facts, outcomes, copied)
     doubted = doubt is not None and doubt.blinding
     judged = verdict(
         outcomes,
@@ -256,16 +267,35 @@ def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgeme
             fpr=limit.fpr,
             confidence=criteria.confidence,
             seed=criteria.seed,
-            doubted=doubted and not any(one.mu_lower > 0.0 for one in outcomes),
+            doubted=doubted,
             groups=groups,
         ),
         suspicion=doubt,
+        repeated=repeated,
         warnings=_once(
             [*(words for one in evidence.attacks for found in one.found for words in found.warnings)], evidence.warnings
         ),
     )
     progress(len(outcomes) + 1, len(outcomes) + 1)
     return Judgement(audited, candidates)
+
+
+def _distinct(evidence: Evidence) -> tuple[Evidence, int, float]:
+    """The evidence with each record once, how many candidates repeat another one, and the share of copies across."""
+    attacks, repeated, copied = list(evidence.attacks), 0, 0.0
+    for run, known in enumerate(evidence.attacks[0].labels if attacks else ()):
+        sets = [one.found[run].scores for one in attacks]
+        if not all(np.array_equal(one.ids, sets[0].ids) for one in sets):
+            continue
+        shared = shared_scores(np.stack([one.scores for one in sets]), known.inside)
+        if shared.copies:
+            smaller = min(int(known.inside.sum()), int((~known.inside).sum()))
+            copied = max(copied, min(1.0, shared.copied / smaller))
+        enough = all(int((shared.first & side).sum()) > 1 for side in (known.inside, ~known.inside))
+        if shared.repeats and enough:
+            repeated += shared.repeated
+            attacks = [one.only(run, shared.first) for one in attacks]
+    return replace(evidence, attacks=tuple(attacks)), repeated, copied
 
 
 class _Claims(NamedTuple):

@@ -462,17 +462,20 @@ class Suspicion(Frozen):
     Attributes
     ----------
     kind : the model answers its own training records "worse-than-guessing", or "no-better-than-guessing"; or members
-        score lower than non-members beyond chance ("turned").
+        score lower than non-members beyond chance, and by more than any attack finds ("turned"); or non-members have
+        the scores of members, as copies of them have ("copies").
     accuracy, guessing : on the training records, and of guessing, of the first two.
     attack : the most turned one.
+    copied : the share of the smaller side that has a copy on the other.
     blinding : whether an audit that finds nothing clears nothing, so that no gate passes by it.
     """
 
-    kind: Literal["worse-than-guessing", "no-better-than-guessing", "turned"]
+    kind: Literal["worse-than-guessing", "no-better-than-guessing", "turned", "copies"]
     blinding: bool
     accuracy: Share | None = None
     guessing: Share | None = None
     attack: str | None = None
+    copied: Share | None = None
 
 
 class Finding(Frozen):
@@ -663,12 +666,15 @@ class RunAudit(Frozen):
     gate: Gate | None = None
     check: RunCheck | None = None  # of the record; None: there was none to check
     suspicion: Suspicion | None = None  # that the attacks looked at the wrong thing
+    repeated: int = 0  # candidates that were left out because their scores repeat those of another of their side
     warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
 
     @property
     def suspect(self) -> bool:
         """Whether the attacks may have looked at the wrong thing, and found nothing that shows the contrary."""
-        return self.suspicion is not None and not any(one.mu_lower > 0.0 for one in self.attacks)
+        if self.suspicion is None:
+            return False
+        return self.suspicion.kind in ("turned", "copies") or not any(one.mu_lower > 0.0 for one in self.attacks)
 
     def __repr__(self) -> str:
         return f"<RunAudit {self.name!r}: {self.verdict.kind}, {len(self.attacks)} attacks>"

@@ -409,6 +409,7 @@ def gate(
 
 
 _ERRORS: Final = 2.0  # standard errors within which an accuracy is that of guessing
+_BLINDING_COPIES: Final = 0.05  # of the smaller side: so many copies, and finding nothing is no evidence
 
 
 def is_turned(scores: Pooled, *, confidence: float, seed: int) -> bool:
@@ -419,9 +420,12 @@ def is_turned(scores: Pooled, *, confidence: float, seed: int) -> bool:
     return bounds.mu_lower_bound(turned, confidence=confidence, method="gaussian-sum", seed=seed).mu > 0.0
 
 
-def suspicion(facts: RunFacts, attacks: Sequence[AttackOutcome]) -> Suspicion | None:
-    """A model that answers its own records no better than guessing (noise explains that; nothing else should), or
-    attacks that all find less than guessing."""
+def suspicion(facts: RunFacts, attacks: Sequence[AttackOutcome], copied: float = 0.0) -> Suspicion | None:
+    """Copies of members among the non-members (`copied` is their share); a model that answers its own records no better
+    than guessing (noise explains that; nothing else should); or an attack that finds less than guessing, and would find
+    more than all others if it were turned round."""
+    if copied:
+        return Suspicion(kind="copies", blinding=copied >= _BLINDING_COPIES, copied=copied)
     right, chance = facts.train_accuracy, facts.chance_accuracy
     if right is not None and chance is not None and not facts.noise_std:
         records = facts.dataset_size or max(one.members for one in attacks)
@@ -431,7 +435,9 @@ def suspicion(facts: RunFacts, attacks: Sequence[AttackOutcome]) -> Suspicion | 
         if right <= chance + margin:
             return Suspicion(kind="no-better-than-guessing", blinding=False, accuracy=right, guessing=chance)
     turned = [one for one in attacks if one.turned]
-    if not turned or any(one.mu_lower > 0.0 for one in attacks):
+    if not turned:
         return None
     worst = min(turned, key=lambda one: one.auc.value)
+    if any(one.mu_lower > 0.0 and one.auc.value > 1.0 - worst.auc.value for one in attacks):
+        return None
     return Suspicion(kind="turned", blinding=True, attack=worst.attack)

@@ -180,6 +180,12 @@ def suspicion(run: RunAudit, found: Suspicion) -> str:
             cause = "A score must be high for a member: if it means the opposite, negate it and audit again."
         auc = number(worst.auc.value, "nearest")
         return f"Members score lower than non-members, beyond chance ({worst.title}, AUC {auc}). {cause}"
+    if found.kind == "copies":
+        return (
+            f"{percent(found.copied or 0.0, 'nearest')} of the candidates have the scores of one on the other side: "
+            "the same records seem to be among members and non-members. No attack can tell copies apart, so what was "
+            "not found is no evidence: pass non-members that were not in the training data."
+        )
     right, guessing = (percent(share or 0.0, "nearest") for share in (found.accuracy, found.guessing))
     numbers = f"({right} right, guessing: {guessing})"
     if found.kind == "worse-than-guessing":

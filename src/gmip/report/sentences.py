@@ -105,6 +105,11 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
     said = [*answer_words.turned_scores(run)]
     if run.suspicion is not None:
         said.insert(0, answer_words.suspicion(run, run.suspicion))
+    if run.repeated:
+        said.append(
+            f"{count(run.repeated)} candidates have the same scores as another of their side, as repeated records do: "
+            "each distinct record was judged once."
+        )
     if run.source == "estimator":
         half = "" if run.facts.dataset_size is None else f" ({run.facts.dataset_size})"
         said.insert(

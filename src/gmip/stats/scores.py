@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit
+from scipy.stats import binom
 
 from gmip import _validate as check
 from gmip._curves import corners, read_steps, thin_steps
@@ -28,15 +29,20 @@ __all__ = [
     "RunScores",
     "Scope",
     "ScoreSet",
+    "SharedScores",
     "checked_seed",
     "logistic_calibration",
     "pool",
+    "shared_scores",
 ]
 
 Array = NDArray[np.float64]
 Fact: TypeAlias = str | int | float | bool
 Scope = Literal["step", "run"]
 _KEPT: Final = 2000  # points of a curve that is stored
+_SAME: Final = 1.0e-6  # of the spread: scores that differ by less are equal but for rounding
+_NEAR: Final = 20  # distinct scores on each side, at most, that tell the share of members around one
+_NO_CHANCE: Final = 1.0e-4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -179,6 +185,16 @@ class ScoreSet:
             ("also known", ", ".join(name for name, value in known.items() if value is not None) or "nothing"),
         ]
         return card(f"Scores of {self.attack}", rows)
+
+    def only(self, chosen: NDArray[np.bool_]) -> ScoreSet:
+        """Some of the candidates, by a mask of shape (c,)."""
+        return dataclasses.replace(
+            self,
+            ids=self.ids[chosen],
+            scores=self.scores[chosen],
+            p_values=None if self.p_values is None else self.p_values[chosen],
+            susceptibility=None if self.susceptibility is None else self.susceptibility[chosen],
+        )
 
     def posterior(self, prior: float) -> Array:
         """P(member | score) for each candidate, shape (c,), when a share `prior` of the candidates are members."""
@@ -433,3 +449,76 @@ def _place(scores: Array, others: Array, own: int, coins: np.random.Generator) -
     below = np.searchsorted(ordered, scores, side="left")
     equal = np.searchsorted(ordered, scores, side="right") - below - own
     return np.asarray((below + coins.random(scores.size) * (equal + 1)) / (ordered.size - own + 1))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharedScores:
+    """Candidates with the same scores, as copies of one record have them.
+
+    Attributes
+    ----------
+    first : array of shape (c,), whether a candidate is the first of its side with its scores.
+    copied : non-members whose scores are those of one member and of nobody else.
+    repeated : candidates that are not the first of their side with their scores.
+    copies, repeats : whether so many are no chance: scores that are coarse, or that saturate, are shared within the
+        sides and across them alike; copies in both sides are shared across, repeated records within.
+    """
+
+    first: NDArray[np.bool_]
+    copied: int
+    repeated: int
+    copies: bool
+    repeats: bool
+
+
+def shared_scores(scores: Array, inside: NDArray[np.bool_]) -> SharedScores:
+    """Whether candidates share their scores because records are copies of each other.
+
+    scores : array of shape (k, c), of k attacks. inside : array of shape (c,), who was a member.
+
+    Guarantees
+    ----------
+    If candidates whose scores are equal were members independently of each other (each with the share of members among
+    candidates of nearly the same score), copies and repeats are each found with a chance of at most 1e-4.
+    """
+    spread = np.ptp(scores, axis=1, keepdims=True)
+    grid = np.rint((scores - scores.min(axis=1, keepdims=True)) / np.where(spread > 0.0, spread * _SAME, 1.0))
+    _, place, group = np.unique(grid.T, axis=0, return_index=True, return_inverse=True)
+    group = group.reshape(-1)
+    ins = np.bincount(group, weights=inside, minlength=place.size)
+    outs = np.bincount(group, minlength=place.size) - ins
+    # The share of members near each distinct score: a leak gathers members, and they may share scores for it.
+    order = np.argsort(scores[0][place], kind="stable")
+    share = np.empty(place.size)
+    share[order] = _smooth((ins > outs)[order] + 0.5 * (ins == outs)[order])
+    several = ins + outs > 1
+    pure = several & ((ins == 0) | (outs == 0))
+    count = (ins + outs)[several]
+    expected = float(np.sum(share[several] ** count + (1.0 - share[several]) ** count))
+    two = ins + outs == 2
+    mixed = int(np.sum(two & (ins == 1)))
+    sides = group * 2 + inside
+    _, firsts = np.unique(sides, return_index=True)
+    first = np.zeros(inside.size, dtype=bool)
+    first[firsts] = True
+    return SharedScores(
+        first=first,
+        copied=mixed,
+        repeated=int(inside.size - firsts.size),
+        copies=_no_chance(mixed, int(two.sum()), 0.5),
+        repeats=_no_chance(int(pure.sum()), count.size, expected / max(count.size, 1)),
+    )
+
+
+def _no_chance(seen: int, of: int, probability: float) -> bool:
+    """Whether so many successes are too many (Hoeffding 1956: unequal probabilities spread less than their mean)."""
+    return seen > of * probability + 1.0 and bool(binom.sf(seen - 1, of, probability) < _NO_CHANCE)
+
+
+def _smooth(flags: Array) -> Array:
+    """The mean of each entry's neighbours, without itself and with a half for luck."""
+    near = max(2, min(_NEAR, flags.size // 10))
+    kernel = np.ones(2 * near + 1)
+    total = np.convolve(flags, kernel)[near:-near] - flags
+    number = np.convolve(np.ones(flags.size), kernel)[near:-near] - 1.0
+    return (total + 0.5) / (number + 1.0)

@@ -1,0 +1,82 @@
+"""Copies of records: non-members that are members, and records that are repeated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import gmip
+from gmip.auditing.schema import RunAudit
+from gmip.report import answer_words, sentences
+from gmip.stats.scores import shared_scores
+
+INSIDE = np.arange(400) < 200
+
+
+def judged(members: np.ndarray, others: np.ndarray, **settings: object) -> RunAudit:
+    return gmip.audit(gmip.Scores(members, others), fail_above_tpr=(0.05, 0.01), **settings).runs[0]
+
+
+def test_the_same_scores_on_both_sides_pass_no_gate() -> None:
+    scores = np.random.default_rng(0).normal(size=300)
+    run = judged(scores, scores)
+    assert run.suspicion is not None and run.suspicion.kind == "copies" and run.suspicion.copied == 1.0
+    assert run.gate is not None and run.gate.doubted and not run.gate.passed
+    assert "same records seem to be among members and non-members" in answer_words.suspicion(run, run.suspicion)
+
+
+def test_one_tenth_of_copies_is_seen_despite_rounding() -> None:
+    rng = np.random.default_rng(1)
+    ours = rng.normal(size=300) + 0.5
+    theirs = np.r_[ours[:30] * (1.0 + 1.0e-9), rng.normal(size=270)]
+    run = judged(ours, theirs)
+    assert run.suspicion is not None and run.suspicion.copied == pytest.approx(0.1)
+
+
+def test_repeated_records_are_judged_once() -> None:
+    accused = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        run = judged(np.repeat(rng.normal(size=30), 20), np.repeat(rng.normal(size=30), 20))
+        assert run.repeated == 2 * 30 * 19 and run.attacks[0].members == run.attacks[0].non_members == 30
+        accused += run.attacks[0].mu_lower > 0.0
+    assert accused <= 4  # 5% of 20 is 1; 14 without
+    assert any("each distinct record was judged once" in said for said in sentences.cautions(run))
+
+
+@pytest.mark.parametrize(
+    "coarse",
+    [
+        lambda rng: np.round(rng.normal(size=400), 2),
+        lambda rng: np.round(rng.normal(size=400) + 2.0 * INSIDE, 1),
+        lambda rng: np.minimum(rng.normal(size=400) + INSIDE, 0.5),
+        lambda rng: rng.integers(0, 2, 400).astype(float),
+        lambda rng: rng.binomial(100, 0.5, 400) / 100 + 0.05 * INSIDE,
+        lambda rng: np.round(rng.standard_cauchy(400) + 4.0 * INSIDE, 1),
+        lambda rng: np.zeros(400),
+    ],
+    ids=["rounded", "rounded, leaking", "saturated", "one bit", "grid, leaking", "heavy tails", "all equal"],
+)
+def test_coarse_scores_are_no_copies(coarse) -> None:
+    for seed in range(30):
+        found = shared_scores(coarse(np.random.default_rng(seed))[None], INSIDE)
+        assert not found.copies and not found.repeats
+
+
+def test_a_weak_attack_opens_no_gate_that_a_turned_one_closes() -> None:
+    rng = np.random.default_rng(2)
+    weak = rng.normal(size=600) + 0.35 * (np.arange(600) < 300)
+    turned = rng.normal(size=600) - 1.5 * (np.arange(600) < 300)
+    both = [{"weak": weak[part], "turned": turned[part]} for part in (slice(300), slice(300, None))]
+    run = gmip.audit(gmip.Scores(*both), fail_above_tpr=(0.5, 0.01)).runs[0]
+    assert max(one.mu_lower for one in run.attacks) > 0.0
+    assert run.suspicion is not None and run.suspicion.kind == "turned"
+    assert run.gate is not None and not run.gate.passed
+
+
+def test_a_strong_attack_outweighs_one_that_is_turned_a_little() -> None:
+    rng = np.random.default_rng(3)
+    strong = rng.normal(size=600) + 1.5 * (np.arange(600) < 300)
+    turned = rng.normal(size=600) - 0.4 * (np.arange(600) < 300)
+    both = [{"strong": strong[part], "turned": turned[part]} for part in (slice(300), slice(300, None))]
+    assert gmip.audit(gmip.Scores(*both)).runs[0].suspicion is None
