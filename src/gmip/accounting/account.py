@@ -109,7 +109,7 @@ def account(
         runs = _joined(runs)
         if any(r.batch_size < r.dataset_size and unknown_others(r, known) == 0 for r in runs):
             known = 1.0  # so few others that none is unknown
-        curve: TradeOff = _of_a_random_record(runs, known, constant=record == "any-constant")
+        curve = _of_a_random_record(runs, known, constant=record == "any-constant")
     elif susceptibility is None:
         curve = _gmip(runs, None, known, bound, composition)
     else:
