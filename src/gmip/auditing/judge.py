@@ -39,6 +39,7 @@ from gmip.auditing.schema import (
 from gmip.auditing.verdict import (
     attacker_answers,
     gate,
+    is_own_bound,
     leading_attack,
     suspicion,
     tpr_lower_bounds,
@@ -212,6 +213,7 @@ def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgeme
         confidence=criteria.confidence,
         sound_record=evidence.check is None or evidence.check.passed,
         checked=evidence.check is None or not evidence.check.bound_unchecked,
+        worst=_worst_bounds(evidence, claims, goal),
         doubted=doubted,
     )
     # Records and groups are ranked by the attack that the answer rests on.
@@ -326,6 +328,23 @@ def _claims(evidence: Evidence, criteria: Criteria) -> _Claims:
         only_listed=all(one.knows for one in evidence.attacks),
     )
     return _Claims(claimed, listed, curves)
+
+
+def _worst_bounds(evidence: Evidence, claims: _Claims, goal: Rate) -> dict[str, float]:
+    """The bounds that keep the goal, with the least noise multiplier that the record does not exclude: key -> TPR."""
+    check = evidence.check
+    if check is None or not check.passed or check.bound_unchecked or check.least_noise >= 1.0:
+        return {}
+    runs = [run.replace(noise_std=check.least_noise * run.noise_std) for run in evidence.runs]
+    found: dict[str, float] = {}
+    for one in claims.curves:
+        if is_own_bound(one) and one.tpr(goal.fpr) <= goal.tpr:
+            if one.key == "list":
+                curve = account(runs, attacker_knows=one.knows or 0.0)
+            else:
+                curve = account(runs, notion="gdp") if one.key == "gdp" else account(runs)
+            found[one.key] = min(1.0, float(curve.tpr_at(goal.fpr)))
+    return found
 
 
 def _outcomes(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,10 +25,13 @@ from gmip.auditing.run_check import (
     SHARE,
     WIDER,
     Layer,
+    Look,
     MemberProducts,
     RecomputedStep,
     gradient_checks,
     judge,
+    limits,
+    look,
     small_faults,
     unchecked,
 )
@@ -40,7 +44,7 @@ from gmip.trace import Header, Step, StepInfo, Trace
 from gmip.training.models import dropouts
 from gmip.vocabulary import RANDOM_SIZES
 
-__all__ = ["check_run"]
+__all__ = ["STEPS", "check_run"]
 
 Ids = NDArray[np.int64]
 STEPS: Final = 12
@@ -53,6 +57,7 @@ _COMPARED: Final = 300  # members whose gradients are compared with the noise
 _WHOLE: Final = 600  # members up to whom all inner products of their gradients are computed
 _MOST_MEMBERS: Final = 5000  # whose mean stands for that of all, where batches are not known
 _MOST_WORK: Final = 2.0e10  # members times parameters times steps
+_MORE_WORK: Final = 1.0e9  # of steps that are looked at because the first ones are not precise enough
 _RANDOM_FACTOR: Final = 10.0  # a scale that no dropout explains, and
 _REDUCED_FACTOR: Final = 1.5  # one that no reduced precision does
 _REPEATED: Final = 0.5  # cosine of noise that neither explains
@@ -62,7 +67,7 @@ def check_run(
     task: str | Task,
     run: str | os.PathLike[str] | Trace,
     *,
-    steps: int = STEPS,
+    steps: int | None = None,
     device: str = "cpu",
     memory_limit: float | str | None = None,
     progress: Progress | None = None,
@@ -76,7 +81,8 @@ def check_run(
     ----------
     task : a task, its name, or path/to/file.py:make_task: the model, the loss and the data of the run.
     run : folder of a recorded run, or its trace.
-    steps : at most so many recorded steps are computed again; fewer where the model and the data are large.
+    steps : at most so many recorded steps are computed again. None: 12, fewer where the model and the data are large,
+        and more where noise hides how large the gradients, the clip norm and the noise are.
     device, memory_limit : of the computation.
 
     Guarantees
@@ -88,7 +94,7 @@ def check_run(
     """
     task = load(task) if isinstance(task, str) else task
     trace = run if isinstance(run, Trace) else Trace.open(run)
-    steps = check.count("steps", steps)
+    steps = None if steps is None else check.count("steps", steps)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GmipWarning)  # that there is no fingerprint is said below
         trace.check_data(task.fingerprints)
@@ -105,9 +111,12 @@ def check_run(
     reach = list(found.beyond_reach)
     if 0 < len(found.steps) < trace.num_steps:
         reach.append(BeyondReach(fault="steps", up_to=1.0 - len(found.steps) / trace.num_steps))
+    if _divisor_follows_size(trace):
+        reach.append(BeyondReach(fault="divisor"))
     return RunCheck(
         outcomes=tuple(outcomes),
         beyond_reach=() if any(one.status == "failed" for one in outcomes) else tuple(reach),
+        least_noise=found.least_noise,
         steps=found.steps,
         level=LEVEL,
     )
@@ -134,6 +143,16 @@ def _sizes(task: Task, trace: Trace) -> CheckOutcome:
         value=float(members.size),
         expected=float(header.dataset_size),
     )
+
+
+def _divisor_follows_size(trace: Trace) -> bool:
+    """Whether Poisson batches are divided by int(N * rate), as Opacus does with a rate of one over its loader's length:
+    a constant that says how many records there are."""
+    header, rate = trace.header, trace.header.sample_rate
+    if header.sampling != "poisson" or rate is None:
+        return False
+    follows = float(int(header.dataset_size * rate + 1.0e-9))
+    return all(info.divisor == follows for info in trace.infos)
 
 
 def _copies(task: Task, members: Ids) -> int:
@@ -193,10 +212,11 @@ class _Found(NamedTuple):
     outcomes: list[CheckOutcome]
     steps: tuple[int, ...] = ()
     beyond_reach: Sequence[BeyondReach] = ()
+    least_noise: float = 1.0
 
 
 def _recomputed(
-    task: Task, trace: Trace, most: int, device: str, memory_limit: float | str | None, progress: Progress
+    task: Task, trace: Trace, most: int | None, device: str, memory_limit: float | str | None, progress: Progress
 ) -> _Found:
     header, members = trace.header, trace.members
     if len(trace) == 0:
@@ -210,7 +230,7 @@ def _recomputed(
         model, task.loss, dataclasses.replace(header, clip_norm=None), memory_limit=memory_limit
     )
     clipped = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=memory_limit)
-    chosen = _chosen(trace, most)
+    chosen = _chosen(trace, STEPS if most is None else most)
     batches = [_batch(trace, members, step) for step in chosen]
     ready = [(step, ids) for step, ids in zip(chosen, batches, strict=True) if ids is not None and ids.size]
     layers = _layers(header)
@@ -232,11 +252,48 @@ def _recomputed(
     # Rounding follows the activations, not gradients that have become tiny near an optimum.
     floor = _FLOOR * max(one.contribution for one in again)
     again = [dataclasses.replace(one, tolerance=max(one.tolerance, floor)) for one in again]
-    outcomes = judge(again, layers=layers, clip_norm=header.clip_norm, compared=len(trace))
+    more: list[Look] = []
+    if most is None and not dropouts(model):
+        compute = partial(_recompute, task, plain, clipped, header, layers, compare=False)
+        more = _more(compute, trace, members, layers, again, progress)
+    outcomes = judge(again, layers=layers, clip_norm=header.clip_norm, compared=len(trace), more=more)
     infos, pairs = [step.info for step, _ in ready], [(one.published, one.expected) for one in again]
     outcomes = _allow_for_randomness(outcomes, pairs, dropouts(model), infos)
-    reach = small_faults(again, outcomes, clip_norm=header.clip_norm)
-    return _Found(outcomes, tuple(info.index for info in infos), reach)
+    hidden = small_faults(again, outcomes, layers=layers, clip_norm=header.clip_norm, more=more)
+    used = tuple(sorted([*(info.index for info in infos), *(one.index for one in more)]))
+    return _Found(outcomes, used, hidden.faults, hidden.least_noise)
+
+
+def _more(
+    compute: Callable[[Step, Ids], RecomputedStep],
+    trace: Trace,
+    members: Ids,
+    layers: Sequence[Layer],
+    again: Sequence[RecomputedStep],
+    progress: Progress,
+) -> list[Look]:
+    """Looks at more steps, twice as many each time, until the limits of scale, clipping and noise are precise.
+
+    How precise they are is known from the gradients alone, so that a run is still judged once.
+    """
+    clip_norm = trace.header.clip_norm
+    looks = [look(step, layers, clip_norm) for step in again if step.noise_std > 0.0]
+    if not looks:
+        return []
+    seen = {step.index for step in again}
+    order = Stream.CANDIDATES.rng(0).permutation(len(trace)).tolist()
+    rest = [place for place in order if int(trace.recorded[place]) not in seen]
+    most = int(_MORE_WORK / max(trace.header.batch_size * trace.header.recorded_params, 1))
+    rest, first = rest[:most], len(looks)
+    while rest and not limits(looks, clip_norm=clip_norm, expected=True).precise:
+        now, rest = rest[: len(looks)], rest[len(looks) :]
+        for place in now:
+            step = trace[place]
+            ids = _batch(trace, members, step)
+            if step.info.noise_std > 0.0 and ids is not None and ids.size:
+                looks.append(look(compute(step, ids), layers, clip_norm))
+        progress(len(looks), len(looks) + len(rest))
+    return looks[first:]
 
 
 def _unchecked_all(trace: Trace, why: CheckFinding) -> list[CheckOutcome]:
@@ -347,11 +404,15 @@ def _recompute(
     layers: Sequence[Layer],
     step: Step,
     ids: Ids,
+    *,
+    compare: bool = True,
 ) -> RecomputedStep:
+    """`compare` : some members' gradients with what is left, too."""
     here, limit, info = plain.at(step.parameters), header.clip_norm, step.info
     expected = torch.zeros(plain.num_params, dtype=torch.float64)
-    unclipped, by_layer, wider = (torch.zeros_like(expected) for _ in range(3))
-    total, largest, stretch = 0.0, 0.0, 1.0
+    unclipped, by_layer = torch.zeros_like(expected), torch.zeros_like(expected)
+    wider = torch.zeros(0 if limit is None else len(WIDER), plain.num_params, dtype=torch.float64)
+    total, largest = 0.0, 0.0
     examples = task.pool[ids]
     for rows in here.chunks(examples):
         norms = torch.linalg.vector_norm(rows, dim=1)
@@ -362,17 +423,14 @@ def _recompute(
         largest = max(largest, float((factor * norms).max()))
         if limit is None:
             continue
-        wider += ((WIDER * limit / norms).clamp(max=1.0) @ rows).cpu()
-        squares = torch.zeros_like(norms)
+        wider += (torch.stack([(times * limit / norms).clamp(max=1.0) for times in WIDER]) @ rows).cpu()
         for layer in layers:
             own = torch.linalg.vector_norm(rows[:, layer.place], dim=1)
             by_layer[layer.place] += ((limit / own).clamp(max=1.0) @ rows[:, layer.place]).cpu()
-            squares += own.clamp(max=limit).square()
-        stretch = max(stretch, float(squares.max().sqrt()) / limit)
     published = _published(step)
     mean = (expected / info.divisor).numpy()
     among = None
-    if info.noise_std > 0.0:
+    if compare and info.noise_std > 0.0:
         some = ids[Stream.CANDIDATES.rng(0).permutation(ids.size)[:_COMPARED]]
         products = gram(clipped.at(step.parameters), task.pool[some], np.stack([published - mean, mean]))
         products /= info.noise_std**2
@@ -393,14 +451,13 @@ def _recompute(
         expected=mean,
         unclipped=(unclipped / info.divisor).numpy(),
         by_layer=mean if limit is None else (by_layer / info.divisor).numpy(),
-        wider=mean if limit is None else (wider / info.divisor).numpy(),
+        wider=(wider / info.divisor).numpy(),
         noise_std=info.noise_std,
         size=info.batch_size,
         divisor=info.divisor,
         contribution=contribution,
         largest=largest / info.divisor,
         tolerance=max(rounding * contribution + 1.0e-6 * float(np.linalg.norm(published)), 1.0e-30),
-        stretch=stretch,
         products=among,
     )
 

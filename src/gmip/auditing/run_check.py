@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from gmip.auditing.schema import CHECKS, BeyondReach, CheckFinding, CheckKey, CheckOutcome
 from gmip.stats.residuals import cosine_p_value, normal_p_value, quadratic_form_p_value, shared_noise, size_p_value
@@ -22,11 +23,14 @@ from gmip.stats.residuals import cosine_p_value, normal_p_value, quadratic_form_
 __all__ = [
     "LEAST",
     "LEVEL",
+    "LIMIT",
     "SAME",
     "SHARE",
     "SURE",
     "WIDER",
     "Layer",
+    "Limits",
+    "Look",
     "MemberProducts",
     "RecomputedStep",
     "between_steps",
@@ -35,6 +39,8 @@ __all__ = [
     "judge",
     "judge_noise",
     "left_over",
+    "limits",
+    "look",
     "not_judged",
     "small_faults",
     "unchecked",
@@ -44,10 +50,13 @@ __all__ = [
 # -- what the run check goes by ---------------------------------------------------------------------------------------
 
 
-WIDER: Final = 1.1  # times the declared clip norm: a fault that is planted to tell whether it would be seen
+WIDER: Final = (1.1, 1.25, 1.5, 2.0)  # times the declared clip norm: faults that the steps are compared with
 LEVEL: Final = 0.01  # chance that a sound run fails, all checks together
 SHARE: Final = LEVEL / 10  # of one check: there are at most ten in which chance plays a part
 SURE: Final = 5.0  # standard deviations at which a fault is seen nearly always at that level
+LIMIT: Final = 2.72  # standard deviations: each of three limits (scale, clip norm, noise) errs with a chance of LEVEL/3
+PRECISE: Final = 0.03  # of the noise multiplier: limits that are closer need no more steps
+_ANGLES: Final = 31  # at which two faults at once are looked at
 LEAST: Final = 0.005  # relative error of scale or noise that is worth a word, however sure
 SAME: Final = 1.0e-3  # relative difference up to which factors and norms are the same
 
@@ -82,8 +91,8 @@ class RecomputedStep:
     published : the recorded mean gradient, a known whole-gradient clip undone, shape (d,).
     expected : sum of the batch's gradients, each clipped as declared, over `divisor`, shape (d,).
     unclipped : the same without clipping; `expected` itself where nothing is clipped.
-    by_layer, wider : the same with each parameter of the model clipped to the norm on its own, and with a norm that is
-        `WIDER` times as large; stretch : how much longer than the norm a record is in the former, at most.
+    by_layer : the same with each parameter of the model clipped to the norm on its own, shape (d,).
+    wider : the same with norms that are `WIDER` times as large, shape (len(WIDER), d); empty where nothing is clipped.
     noise_std : declared; size, divisor : of the batch.
     contribution : mean norm of a record's part of the published gradient, times the records: sum of norms/divisor.
     largest : the largest norm of one record's part.
@@ -103,12 +112,137 @@ class RecomputedStep:
     contribution: float
     largest: float
     tolerance: float
-    stretch: float = 1.0
     products: MemberProducts | None = None
 
     @property
     def residual(self) -> Array:
         return self.published - self.expected
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Look:
+    """What one noisy step adds to the tests that pool steps: inner products, in units of its noise.
+
+    Attributes
+    ----------
+    toward, gram : of the shifts by which faults would move the gradient: with what is left of the published one, (k,),
+        and with each other, (k, k). The first is `expected` itself (a larger scale), then no clipping, clipping
+        of the mean, of each layer, and to the norms of `WIDER`; where nothing is clipped, the first alone.
+    by_layer : squared norms of what is left in each layer, and the numbers of its entries, shape (L,) each.
+    own_size : what division by the batch's own size adds, as a multiple of `expected`.
+    moved : whether clipping as declared moves the gradient by more than rounding.
+    """
+
+    index: int
+    toward: Array
+    gram: Array
+    by_layer: tuple[Array, Array]
+    own_size: float
+    moved: bool
+
+    @property
+    def squares(self) -> Array:
+        return np.diag(self.gram)
+
+
+def look(step: RecomputedStep, layers: Sequence[Layer], clip_norm: float | None) -> Look:
+    """The part of a noisy step that is kept when its vectors are not."""
+    left = step.residual / step.noise_std
+    shifts = np.stack([step.expected, *(v - step.expected for _, v in _clipped_otherwise(step, clip_norm))])
+    shifts /= step.noise_std
+    own = step.divisor / step.size - 1.0 if step.size else 0.0
+    parts = [left[layer.place] for layer in layers]
+    return Look(
+        index=step.index,
+        toward=shifts @ left,
+        gram=shifts @ shifts.T,
+        by_layer=(np.array([float(part @ part) for part in parts]), np.array([float(part.size) for part in parts])),
+        own_size=own,
+        moved=float(np.linalg.norm(step.unclipped - step.expected)) > step.tolerance,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What steps with noise do not exclude, each with a chance of error of LEVEL/3: how much larger than declared the
+    scale and the clip norm may be, and both together (`gain`: of a record's part of the gradient); how much smaller the
+    noise, in all and in one layer; inf: nothing is known. `own_size` : whether Poisson batches may have been divided by
+    their own size, so that a record moves the mean of the others, too: by at most as much again."""
+
+    scale: float
+    clip_norm: float
+    gain: float
+    noise: float
+    noise_layer: float
+    own_size: bool
+
+    @property
+    def precise(self) -> bool:
+        """Whether more steps would change next to nothing about what is guaranteed."""
+        return self.least_noise > 1.0 - PRECISE
+
+    @property
+    def least_noise(self) -> float:
+        """The least noise multiplier that is not excluded, as a share of the declared one."""
+        return (1.0 - self.noise) / (1.0 + self.gain)
+
+
+def limits(looks: Sequence[Look], *, clip_norm: float | None, expected: bool = False) -> Limits:
+    """The limits that these steps set. `expected` : as they would be if the noise left were exactly the declared one,
+    which depends on the run's gradients but not on its noise: more steps are looked at by that alone."""
+    toward = np.zeros_like(looks[0].toward) if expected else np.sum([one.toward for one in looks], axis=0)
+    gram = np.sum([one.gram for one in looks], axis=0)
+    squares = np.diag(gram)
+    # A shift by t times a fault's is not excluded up to t = (toward + LIMIT sqrt(squares))/squares.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(squares > 0.0, np.maximum(toward + LIMIT * np.sqrt(squares), 0.0) / squares, np.inf)
+    wide, gain = 0.0, float(share[0])
+    if clip_norm is not None:
+        none, mean, by_layer, *wider = share[1:].tolist()
+        # Along the norm the shift grows ever more slowly, so that a part of a shift that is excluded is excluded, too.
+        wide = min((times - 1.0) * t if t < 1.0 else math.inf for times, t in zip(WIDER, wider, strict=True))
+        gain = max(
+            gain, min(_joint_gain(toward, gram, times, len(share) - i) for i, times in enumerate(WIDER[::-1], 1))
+        )
+        if by_layer >= 1.0:
+            wide, gain = (max(one, math.sqrt(looks[0].by_layer[0].size) - 1.0) for one in (wide, gain))
+        if max(none, mean) >= 1.0:
+            wide = gain = math.inf
+    own, length = _own_size_part(looks)
+    divided = any(one.own_size for one in looks) and (0.0 if expected else own) > length * (length - LIMIT)
+    if divided:
+        gain = max(gain, 2.0 * (1.0 + max(one.own_size for one in looks)) - 1.0)
+    lefts, sizes = (np.sum([one.by_layer[i] for one in looks], axis=0) for i in range(2))
+    if expected:
+        lefts = sizes
+    return Limits(
+        scale=float(share[0]),
+        clip_norm=wide,
+        gain=gain,
+        noise=_noise_limit(float(lefts.sum()), float(sizes.sum())),
+        noise_layer=max(_noise_limit(float(left), float(size)) for left, size in zip(lefts, sizes, strict=True)),
+        own_size=divided,
+    )
+
+
+def _joint_gain(toward: Array, gram: Array, times: float, place: int) -> float:
+    """How much larger a record's part may be if the scale, and the clip norm by up to `times`, are too large at once.
+
+    Shifts s e + t D of the scale and of the clip norm are excluded by the test along themselves."""
+    most = 0.0
+    for angle in np.linspace(0.0, 0.5 * math.pi, _ANGLES):
+        u = np.array([math.cos(angle), math.sin(angle)])
+        square = float(u @ gram[np.ix_([0, place], [0, place])] @ u)
+        if square <= 0.0:
+            return math.inf
+        s, t = (float(one) for one in u * max(float(u @ toward[[0, place]]) + LIMIT * math.sqrt(square), 0.0) / square)
+        most = max(most, (1.0 + s) * (1.0 + (times - 1.0) * t) - 1.0 if t < 1.0 else math.inf)
+    return most
+
+
+def _noise_limit(squares: float, dof: float) -> float:
+    """By how much the noise may be smaller than declared: sums of squares have a chi-squared distribution."""
+    return max(1.0 - math.sqrt(squares / float(special.chdtri(dof, LEVEL / 3.0))), 0.0)
 
 
 def gradient_checks(clip_norm: float | None) -> tuple[CheckKey, ...]:
@@ -133,6 +267,9 @@ def not_judged(check: CheckKey, other: CheckKey) -> CheckOutcome:
 
 _FEW_ENTRIES: Final = 8  # of a parameter: fewer cannot be compared with another's
 _MOST_LAYERS: Final = 40
+_MANY: Final = 2000  # entries of noise, from which on their fourth moment is nearly normal, up to
+_ODD_TAILS: Final = 6.0  # of its standard deviations
+_HALF: Final = 0.5  # of the declared noise: where less is not excluded, its size was not checked
 _ROW_FAULTS: Final[tuple[CheckFinding, ...]] = (  # of equal p-values the first is named
     "layers-share-noise",
     "odd-column",
@@ -148,26 +285,51 @@ def left_over(steps: Sequence[RecomputedStep], vectors: Sequence[Array]) -> Arra
 
 
 def judge_noise(
-    steps: Sequence[RecomputedStep], vectors: Sequence[Array], layers: Sequence[Layer], compared: int = 0
+    steps: Sequence[RecomputedStep],
+    vectors: Sequence[Array],
+    layers: Sequence[Layer],
+    compared: int = 0,
+    more: Sequence[Look] = (),
 ) -> list[CheckOutcome]:
-    """Steps, layers, size and rows of what is left when these vectors are taken away."""
+    """Steps, layers, size and rows of what is left when these vectors are taken away. `more` : steps of which the
+    squares alone are known."""
     z = left_over(steps, vectors)
     pairs = list(zip(steps, vectors, strict=True))
     none = all(np.linalg.norm(s.published - v) <= 3.0 * s.tolerance for s, v in pairs)
     if none:
         others: tuple[CheckKey, ...] = ("noise-steps", "noise-layers", "noise-rows")
-        return [_noise_size(z, steps, none), *(unchecked(key, "no-noise") for key in others)]
+        return [_noise_size(z, steps, none, ()), *(unchecked(key, "no-noise") for key in others)]
     between = between_steps(z, steps, layers, compared)
     if between.status == "failed":
-        z = z[:1]  # the others are no news
-    size = _noise_size(z, steps, none)
-    return [between, size, _noise_layers(z, layers, size), _noise_rows(z / max(size.value or 0.0, 1.0e-300), layers)]
+        z, more = z[:1], ()  # the others are no news
+    size = _noise_size(z, steps, none, more)
+    return [
+        between,
+        size,
+        _noise_layers(z, layers, size, more),
+        _noise_rows(z / max(size.value or 0.0, 1.0e-300), layers),
+    ]
 
 
-def _noise_size(z: Array, steps: Sequence[RecomputedStep], none: bool) -> CheckOutcome:
-    ratio = float(np.sqrt(np.mean(z**2)))
-    p = float(size_p_value(float(np.sum(z**2)), z.size))
+def _noise_size(z: Array, steps: Sequence[RecomputedStep], none: bool, more: Sequence[Look]) -> CheckOutcome:
+    squares = float(np.sum(z**2)) + sum(float(one.by_layer[0].sum()) for one in more)
+    entries = z.size + sum(float(one.by_layer[1].sum()) for one in more)
+    ratio = math.sqrt(squares / entries)
+    p = float(size_p_value(squares, entries))
     bad = p < SHARE and abs(ratio - 1.0) > LEAST
+    tails = float(np.mean(z**4)) / max(float(np.mean(z**2)), 1.0e-300) ** 2
+    odd = (tails - 3.0) / math.sqrt(24.0 / z.size)
+    if not bad and z.size >= _MANY and abs(odd) > _ODD_TAILS:
+        return CheckOutcome(
+            check="noise-size",
+            status="failed",
+            finding="noise-not-normal",
+            value=tails,
+            expected=3.0,
+            p_value=normal_p_value(odd),
+        )
+    if not bad and _noise_limit(squares, entries) > _HALF:
+        return unchecked("noise-size", "few-entries")
     return CheckOutcome(
         check="noise-size",
         status="failed" if bad else "passed",
@@ -192,17 +354,20 @@ def _noise_finding(ratio: float, steps: Sequence[RecomputedStep]) -> CheckFindin
     return "noise-size"
 
 
-def _noise_layers(z: Array, layers: Sequence[Layer], size: CheckOutcome) -> CheckOutcome:
+def _noise_layers(z: Array, layers: Sequence[Layer], size: CheckOutcome, more: Sequence[Look]) -> CheckOutcome:
     bad, ratio = size.status == "failed", size.value or 1.0
     if len(layers) < 2:
         return CheckOutcome(check="noise-layers", status="passed", finding="one-layer")
     squares = np.array([float(np.sum(z[:, layer.place] ** 2)) for layer in layers])
     dofs = np.array([float(z[:, layer.place].size) for layer in layers])
+    squares, dofs = (np.sum([own, *(one.by_layer[i] for one in more)], axis=0) for i, own in enumerate((squares, dofs)))
     ratios = np.sqrt(squares / dofs)
     p = np.minimum(1.0, size_p_value(squares, dofs) * len(layers))
     odd = [i for i in range(len(layers)) if p[i] < SHARE and abs(ratios[i] - 1.0) > LEAST]
     alike = bad and bool(np.all(np.abs(ratios / ratio - 1.0) < 0.2))
     failed = bool(odd) and not alike
+    if not bad and not failed and max(map(_noise_limit, squares.tolist(), dofs.tolist())) > _HALF:
+        return unchecked("noise-layers", "few-entries")
     return CheckOutcome(
         check="noise-layers",
         status="failed" if failed else "passed",
@@ -325,6 +490,7 @@ _REPEATED: Final = 0.5  # correlation from which on noise is the same again, and
 _TRIES: Final = 400  # of simulated faults, to tell whether they would be seen
 _SHARES: Final = tuple(0.5 / 2 ** (i / 2) for i in range(15))  # of members who are replaced in such faults
 _REPLACED: Final = 0.5  # share of the members whose replacement must be seen, or who was in is not checked
+_TWICE: Final = 2.0  # times the declared scale or clip norm: where that is not excluded, it was not checked
 _OWN_SIZE: Final = CheckOutcome(check="scale", status="failed", finding="own-size")
 
 
@@ -337,15 +503,21 @@ class Explanation:
 
 
 def judge(
-    steps: Sequence[RecomputedStep], *, layers: Sequence[Layer], clip_norm: float | None, compared: int = 0
+    steps: Sequence[RecomputedStep],
+    *,
+    layers: Sequence[Layer],
+    clip_norm: float | None,
+    compared: int = 0,
+    more: Sequence[Look] = (),
 ) -> list[CheckOutcome]:
     """All that the steps say, one outcome for each check that applies. Steps with noise and without are told apart.
 
-    `compared` : steps among which these were chosen, if they were chosen for looking alike."""
+    `compared` : steps among which these were chosen, if they were chosen for looking alike. `more` : other steps with
+    noise, for the tests that pool steps."""
     quiet = [step for step in steps if step.noise_std == 0.0]
     noisy = [step for step in steps if step.noise_std > 0.0]
     found: dict[CheckKey, CheckOutcome] = {}
-    judged = [*(_judge_noisy(noisy, layers, clip_norm, compared) if noisy else ())]
+    judged = [*(_judge_noisy(noisy, layers, clip_norm, compared, more) if noisy else ())]
     judged += _direct(quiet, _plain_fault(quiet, clip_norm), clip_norm) if quiet else ()
     for one in judged:
         if one.check not in found or one.status == "failed":
@@ -353,50 +525,70 @@ def judge(
     return [found[key] for key in CHECKS if key in found]
 
 
+class Hidden(NamedTuple):
+    """Faults that steps do not exclude, and the least noise multiplier, as a share of the declared one."""
+
+    faults: tuple[BeyondReach, ...]
+    least_noise: float
+
+
 def small_faults(
-    steps: Sequence[RecomputedStep], outcomes: Sequence[CheckOutcome], *, clip_norm: float | None
-) -> list[BeyondReach]:
-    """What noise hides although these checks passed: how large a fault may be that is not seen."""
+    steps: Sequence[RecomputedStep],
+    outcomes: Sequence[CheckOutcome],
+    *,
+    layers: Sequence[Layer],
+    clip_norm: float | None,
+    more: Sequence[Look] = (),
+) -> Hidden:
+    """What noise hides although these checks passed: how large a fault may be that the steps do not exclude."""
     noisy = [step for step in steps if step.noise_std > 0.0]
     right = {one.check for one in outcomes if one.status == "passed"}
     if not noisy or any(one.status == "failed" for one in outcomes):
-        return []
-    found = []
+        return Hidden((), 1.0)
+    looks = [*(look(step, layers, clip_norm) for step in noisy), *more]
+    known, found = limits(looks, clip_norm=clip_norm), []
     if "noise-size" in right:
-        error = 1.0 / math.sqrt(2.0 * sum(step.published.size for step in noisy))
-        found.append(BeyondReach(fault="noise-size", up_to=max(SURE * error, LEAST)))
+        found.append(BeyondReach(fault="noise-size", up_to=known.noise))
+    if "noise-layers" in right and len(layers) > 1:
+        found.append(BeyondReach(fault="noise-layer", up_to=known.noise_layer))
+    if "noise-size" in right:
+        found.append(BeyondReach(fault="noise-seed"))
     if "scale" in right:
-        found.append(BeyondReach(fault="scale", up_to=SURE * _pooled_factor(noisy)[1]))
-    if (own := _own_size(noisy)) is not None and _visible(noisy, own.vectors) < SURE:
+        found.append(BeyondReach(fault="scale", up_to=known.scale))
+    if known.own_size:
         found.append(BeyondReach(fault="own-size"))
     if "clipping" in right and clip_norm is not None:
-        seen = _visible(noisy, [step.wider for step in noisy])
-        found.append(BeyondReach(fault="clip-norm", up_to=(WIDER - 1.0) * SURE / max(seen, 1.0e-3)))
+        found.append(BeyondReach(fault="clip-norm", up_to=known.clip_norm))
     if "members" in right:
         test = _members_test(noisy, 1.0)
         found.append(BeyondReach(fault="records", up_to=None if test is None else test.seen))
         found.append(BeyondReach(fault="inputs"))
-    return found
+    return Hidden(tuple(found), known.least_noise)
 
 
 def _judge_noisy(
-    steps: Sequence[RecomputedStep], layers: Sequence[Layer], clip_norm: float | None, compared: int
+    steps: Sequence[RecomputedStep],
+    layers: Sequence[Layer],
+    clip_norm: float | None,
+    compared: int,
+    more: Sequence[Look],
 ) -> list[CheckOutcome]:
-    why = _noisy_fault(steps, clip_norm)
+    looks = [*(look(step, layers, clip_norm) for step in steps), *more]
+    why = _noisy_fault(steps, looks, clip_norm)
     vectors = [s.expected for s in steps] if why is None else why.vectors
     repeats = between_steps(left_over(steps, vectors), steps, layers, compared)
     if repeats.status == "failed" and abs(repeats.value or 0.0) >= _REPEATED:
         # Tests over several steps count the same noise several times; what one step says holds.
-        alone = _noisy_fault(steps[:1], clip_norm)
+        alone = _noisy_fault(steps[:1], looks[:1], clip_norm)
         others = _members_test(steps[:1], 1.0)
         if alone is None and (others is None or others.p_value >= SHARE):
             noise = judge_noise(steps, [s.expected for s in steps], layers, compared)
-            return [*_direct(steps[:1], None, clip_norm), *noise]
-    direct = _direct(steps, why, clip_norm)
+            return [*_direct(steps[:1], None, clip_norm, looks[:1]), *noise]
+    direct = _direct(steps, why, clip_norm, looks)
     fails = next((one for one in direct if one.status == "failed"), None)
     if fails is not None and fails.check in ("members", "whole-clip"):  # then what is left is more than noise
         return [*direct, *(not_judged(key, fails.check) for key in CHECKS if key.startswith("noise-"))]
-    return [*direct, *judge_noise(steps, vectors, layers, compared)]
+    return [*direct, *judge_noise(steps, vectors, layers, compared, more if why is None else ())]
 
 
 # -- what the published gradients are ---------------------------------------------------------------------------------
@@ -430,28 +622,33 @@ def _plain_fault(steps: Sequence[RecomputedStep], clip_norm: float | None) -> Ex
     return Explanation(outcome=outcome, vectors=tuple(step.expected for step in steps))
 
 
-def _noisy_fault(steps: Sequence[RecomputedStep], clip_norm: float | None) -> Explanation | None:
-    """With noise: the explanation that fits best, if a test along its direction refutes the declared run."""
-    options = list(_clipping_faults(steps, clip_norm))
-    slope, error = _pooled_factor(steps)
+def _noisy_fault(steps: Sequence[RecomputedStep], looks: Sequence[Look], clip_norm: float | None) -> Explanation | None:
+    """With noise: the explanation that fits best, if a test along its direction refutes the declared run.
+
+    `looks` : at these steps, and at more of them."""
+    toward = np.sum([one.toward for one in looks], axis=0)
+    squares = np.sum([one.squares for one in looks], axis=0)
+    slope, error = _pooled_factor(looks)
     scaled = tuple(slope * step.expected for step in steps)
     constant = _constant_factor(steps, slope, 3.0 * error, scaled)
-    options += [constant] if (own := _own_size(steps)) is None else [constant, own]
-    best, least = None, math.inf
-    for option in options:
-        shift = [(v - s.expected) / s.noise_std for v, s in zip(option.vectors, steps, strict=True)]
-        length = _visible(steps, option.vectors)
-        if length == 0.0:
+    # Each with what is left along its shift, and the shift's square.
+    options = [
+        (one, float(toward[i]), float(squares[i])) for i, one in enumerate(_clipping_faults(steps, clip_norm), 1)
+    ]
+    options.append((constant, (slope - 1.0) * float(toward[0]), (slope - 1.0) ** 2 * float(squares[0])))
+    if (own := _own_size(steps)) is not None:
+        along, length = _own_size_part(looks)
+        options.append((own, along, length**2))
+    best, most = None, -math.inf
+    for option, along, square in options:
+        if square == 0.0:
             continue
-        z = sum(float(d @ s.residual) / s.noise_std for d, s in zip(shift, steps, strict=True)) / length
+        z = along / math.sqrt(square)
         p = normal_p_value(z)
-        left = sum(
-            float(np.sum((s.published - v) ** 2)) / s.noise_std**2 for v, s in zip(option.vectors, steps, strict=True)
-        )
-        # One number was fitted to the scale: it has to be better by more than that.
-        left += 4.0 if option is constant else 0.0
-        if p < SHARE / len(options) and z > 0.0 and left < least:
-            best, least = (option, p), left
+        # What is left less by, in squares. One number was fitted to the scale: it has to be better by more than that.
+        gain = 2.0 * along - square - (4.0 if option is constant else 0.0)
+        if p < SHARE / len(options) and z > 0.0 and gain > most:
+            best, most = (option, p), gain
     if best is None:
         return None
     option, p = best
@@ -466,23 +663,28 @@ def _noisy_fault(steps: Sequence[RecomputedStep], clip_norm: float | None) -> Ex
     return Explanation(outcome=outcome, vectors=option.vectors)
 
 
+def _clipped_otherwise(step: RecomputedStep, clip_norm: float | None) -> list[tuple[CheckFinding, Array]]:
+    """The gradients that other ways of clipping would publish."""
+    if clip_norm is None:
+        return []
+    return [
+        ("unclipped", step.unclipped),
+        ("clipped-mean", _clipped(step.unclipped, clip_norm)),
+        ("clipped-by-layer", step.by_layer),
+        *(("clipped-wider", wider) for wider in step.wider),
+    ]
+
+
 def _clipping_faults(steps: Sequence[RecomputedStep], clip_norm: float | None) -> list[Explanation]:
     if clip_norm is None:
         return []
     short = all(float(np.linalg.norm(step.unclipped)) <= clip_norm for step in steps)  # then both are the same
-    faults: list[tuple[CheckFinding, list[Array]]] = [
-        ("unclipped-or-mean" if short else "unclipped", [step.unclipped for step in steps]),
-        ("clipped-mean", [_clipped(step.unclipped, clip_norm) for step in steps]),
-        ("clipped-by-layer", [step.by_layer for step in steps]),
-        ("clipped-wider", [step.wider for step in steps]),
-    ]
-    return [
-        Explanation(
-            outcome=CheckOutcome(check="clipping", status="failed", finding=finding, norm=clip_norm),
-            vectors=tuple(vectors),
-        )
-        for finding, vectors in faults
-    ]
+    found = []
+    for same in zip(*(_clipped_otherwise(step, clip_norm) for step in steps), strict=True):
+        finding: CheckFinding = "unclipped-or-mean" if short and same[0][0] == "unclipped" else same[0][0]
+        outcome = CheckOutcome(check="clipping", status="failed", finding=finding, norm=clip_norm)
+        found.append(Explanation(outcome=outcome, vectors=tuple(vector for _, vector in same)))
+    return found
 
 
 def _own_size(steps: Sequence[RecomputedStep]) -> Explanation | None:
@@ -493,10 +695,10 @@ def _own_size(steps: Sequence[RecomputedStep]) -> Explanation | None:
     return Explanation(outcome=_OWN_SIZE, vectors=vectors)
 
 
-def _visible(steps: Sequence[RecomputedStep], vectors: Sequence[Array]) -> float:
-    """How many standard deviations of the noise lie between these vectors and the expected ones."""
-    pairs = zip(steps, vectors, strict=True)
-    return math.sqrt(sum(float(np.sum((v - s.expected) ** 2)) / s.noise_std**2 for s, v in pairs))
+def _own_size_part(looks: Sequence[Look]) -> tuple[float, float]:
+    """What is left along the shift of such division, times its length; and its length, in units of the noise."""
+    along = sum(one.own_size * float(one.toward[0]) for one in looks)
+    return along, math.sqrt(sum(one.own_size**2 * float(one.squares[0]) for one in looks))
 
 
 def _scaled(steps: Sequence[RecomputedStep], factors: Array, vectors: Sequence[Array]) -> Explanation:
@@ -571,31 +773,33 @@ def factor_finding(factor: float, error: float, size: int | None) -> tuple[Check
 # -- outcomes ---------------------------------------------------------------------------------------------------------
 
 
-def _direct(steps: Sequence[RecomputedStep], why: Explanation | None, clip_norm: float | None) -> list[CheckOutcome]:
-    """Scale, whole-gradient clipping, clipping and members."""
+def _direct(
+    steps: Sequence[RecomputedStep], why: Explanation | None, clip_norm: float | None, looks: Sequence[Look] = ()
+) -> list[CheckOutcome]:
+    """Scale, whole-gradient clipping, clipping and members. `looks` : where there is noise."""
     noisy = steps[0].noise_std > 0.0
     found = []
     for key in gradient_checks(clip_norm):
         if why is not None:
             found.append(why.outcome if why.outcome.check == key else not_judged(key, why.outcome.check))
         elif key == "clipping":
-            found.append(_clipping(steps, noisy, float(clip_norm or 0.0)))
+            found.append(_clipping(steps, looks, float(clip_norm or 0.0)))
         elif key == "members":
             found.append(_members(steps, noisy))
         elif key == "whole-clip":
             found.append(_whole_clip(steps, noisy))
         else:
-            found.append(_scale(steps, noisy))
+            found.append(_scale(steps, looks))
     return found
 
 
-def _scale(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
-    if not noisy:
+def _scale(steps: Sequence[RecomputedStep], looks: Sequence[Look]) -> CheckOutcome:
+    if not looks:
         worst = max(abs(_factor(step.published, step.expected) - 1.0) for step in steps)
         return CheckOutcome(check="scale", status="passed", finding="as-declared", value=1.0 + worst, expected=1.0)
-    slope, error = _pooled_factor(steps)
+    slope, error = _pooled_factor(looks)
     p = normal_p_value((slope - 1.0) / error)
-    if error > 1.0 / SURE:
+    if slope + LIMIT * error > _TWICE:
         known = math.isfinite(error)
         return CheckOutcome(
             check="scale",
@@ -633,20 +837,20 @@ def _whole_clip(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
     return CheckOutcome(check="whole-clip", status="passed", finding="as-declared", p_value=p)
 
 
-def _clipping(steps: Sequence[RecomputedStep], noisy: bool, clip_norm: float) -> CheckOutcome:
-    moved = max(float(np.linalg.norm(step.unclipped - step.expected)) / step.tolerance for step in steps)
-    if moved <= 1.0:
+def _clipping(steps: Sequence[RecomputedStep], looks: Sequence[Look], clip_norm: float) -> CheckOutcome:
+    moved = any(float(np.linalg.norm(step.unclipped - step.expected)) > step.tolerance for step in steps)
+    if not moved and not any(one.moved for one in looks):
         return CheckOutcome(check="clipping", status="unchecked", finding="none-to-clip", norm=clip_norm)
-    if noisy:
-        # What makes records longer by less than WIDER is not among them: `small_faults` says how much is not seen.
-        *gross, by_layer, _ = _clipping_faults(steps, clip_norm)
-        longer = max(step.stretch for step in steps) > WIDER
-        seen = [_visible(steps, one.vectors) for one in (*gross, *((by_layer,) if longer else ()))]
-        if min(seen) < SURE:
-            more = math.ceil(len(steps) * (SURE / max(min(seen), 1.0e-3)) ** 2)
-            return CheckOutcome(
-                check="clipping", status="unchecked", finding="hidden-by-noise", steps=len(steps), of_steps=more
-            )
+    if looks and 1.0 + limits(looks, clip_norm=clip_norm).clip_norm > _TWICE:
+        seen = math.sqrt(float(np.sum([one.squares[1:] for one in looks], axis=0).min()))
+        more = math.ceil(len(looks) * (SURE / max(seen, 1.0e-3)) ** 2)
+        return CheckOutcome(
+            check="clipping",
+            status="unchecked",
+            finding="hidden-by-noise",
+            steps=len(looks),
+            of_steps=max(more, len(looks) + 1),
+        )
     return CheckOutcome(check="clipping", status="passed", finding="as-declared", norm=clip_norm)
 
 
@@ -732,13 +936,12 @@ def _factor(published: Array, expected: Array) -> float:
     return float(published @ expected) / length if length > 0.0 else math.inf
 
 
-def _pooled_factor(steps: Sequence[RecomputedStep]) -> tuple[float, float]:
+def _pooled_factor(looks: Sequence[Look]) -> tuple[float, float]:
     """(factor, standard error) of published on expected, over steps with noise."""
-    weight = sum(float(s.expected @ s.expected) / s.noise_std**2 for s in steps)
+    weight = sum(float(one.squares[0]) for one in looks)
     if weight == 0.0:
         return 1.0, math.inf
-    slope = sum(float(s.published @ s.expected) / s.noise_std**2 for s in steps) / weight
-    return slope, 1.0 / math.sqrt(weight)
+    return 1.0 + sum(float(one.toward[0]) for one in looks) / weight, 1.0 / math.sqrt(weight)
 
 
 def _clipped(vector: Array, norm: float) -> Array:

@@ -113,6 +113,7 @@ CheckFinding = (
         "noise-divided-twice",
         "noise-not-averaged",
         "noise-averaged",
+        "noise-not-normal",
         "noise-repeats",
         "noise-layers-differ",
         "rows-share-noise",
@@ -134,13 +135,16 @@ CheckFinding = (
         "reduced-precision",
         "hidden-by-noise",
         "hidden-by-batches",
+        "few-entries",
         "zero-gradient",
         "none-to-clip",
         "not-compared",
         "one-step",
     ]
 )
-SmallFault = Literal["noise-size", "scale", "clip-norm", "own-size", "records", "inputs", "steps"]
+SmallFault = Literal[
+    "noise-size", "noise-layer", "noise-seed", "scale", "clip-norm", "own-size", "divisor", "records", "inputs", "steps"
+]
 # A bound rests on these. Who the members are, and a clip of the whole gradient, change nothing about it.
 _BOUNDS_REST_ON: Final[frozenset[CheckKey]] = frozenset(
     ("sizes", "batches", "continuity", "scale", "clipping", "noise-steps", "noise-layers", "noise-size", "noise-rows")
@@ -193,11 +197,12 @@ class BeyondReach(Frozen):
 
     Attributes
     ----------
-    fault : "noise-size", the noise is smaller than declared; "scale", the gradient is larger; "clip-norm", records are
-        clipped to a larger norm; "own-size", Poisson batches are divided by their own size; "records", members were
-        replaced, or have another label; "inputs", inputs were changed, as augmentation does; "steps", a fault is in
-        steps that were not computed again.
-    up_to : the size from which on it is seen nearly always, relative to what is declared; of "records" a share of
+    fault : "noise-size", the noise is smaller than declared; "noise-layer", it is in one parameter of the model;
+        "noise-seed", others can draw it again; "scale", the gradient is larger; "clip-norm", records are clipped to a
+        larger norm; "own-size", Poisson batches are divided by their own size; "divisor", Poisson batches are divided
+        by a number that follows the number of records; "records", members were replaced, or have another label;
+        "inputs", inputs were changed, as augmentation does; "steps", a fault is in steps that were not computed again.
+    up_to : the largest size that the record does not exclude, relative to what is declared; of "records" a share of
         them, of "steps" the share that was not looked at. None: of any size.
     """
 
@@ -211,12 +216,15 @@ class RunCheck(Frozen):
     Attributes
     ----------
     beyond_reach : faults that this record would not show, although all that was checked is right.
+    least_noise : the least noise multiplier that the record does not exclude, as a share of the declared one: noise as
+        much too small, gradients and clip norm as much too large as noise may hide.
     steps : numbers of the steps whose gradient was computed again.
     level : the chance that a sound run fails, for all checks together.
     """
 
     outcomes: tuple[CheckOutcome, ...]
     beyond_reach: tuple[BeyondReach, ...] = ()
+    least_noise: Share = 1.0
     steps: tuple[int, ...] = ()
     level: Share = 0.01
 
@@ -508,8 +516,9 @@ class AttackerAnswer(Frozen):
         guaranteed, because the bound "exceeds" the
         goal, the curve is only a "forecast", it was "given" by whoever asked, there is "no-claim", it was "refuted",
         the record does not match the run ("record"), or the noise, scale, clipping or sampling that a bound rests on
-        could not be checked ("unchecked").
+        could not be checked ("unchecked") or not precisely enough ("imprecise").
     claimed : the TPR at the goal's FPR that the claim about such an attacker allows; None: there is none.
+    worst : the same in the worst run that the record does not exclude, where a bound keeps the goal.
     tpr_lower : the largest lower bound of any of its attacks on the TPR at the goal's FPR.
     """
 
@@ -531,9 +540,11 @@ class AttackerAnswer(Frozen):
         "refuted",
         "record",
         "unchecked",
+        "imprecise",
     ]
     within_groups: bool = False
     claimed: Share | None = None
+    worst: Share | None = None
     tpr_lower: Share = 0.0
 
 

@@ -46,6 +46,7 @@ __all__ = [
     "enough_candidates",
     "exposed_group",
     "gate",
+    "is_own_bound",
     "is_turned",
     "leading_attack",
     "suspicion",
@@ -60,6 +61,7 @@ __all__ = [
 
 _HOPELESS: Final = 100  # where ties ask for this many times the candidates, the score measures nothing
 _FALSE_ALARMS: Final = 5  # fewer make a rate that a sentence should not rest on
+_SLACK: Final = 0.1  # of the goal, by which the worst run that a record does not exclude may exceed it
 _ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
 
 
@@ -72,6 +74,7 @@ def attacker_answers(
     confidence: float,
     sound_record: bool = True,
     checked: bool = True,
+    worst: Mapping[str, float] | None = None,
     doubted: bool = False,
 ) -> tuple[AttackerAnswer, ...]:
     """One answer for each kind of attacker, who sees and knows most first. Who sees more can do what others do, too: an
@@ -84,13 +87,15 @@ def attacker_answers(
     lower : attack -> lower bound on its TPR at the goal's FPR, at `confidence` for all attacks together.
     sound_record : whether the record of the run is that of the declared run, as far as it was checked.
     checked : whether all that bounds rest on (noise, scale, clipping, sampling, no other training) was checked.
+    worst : key of a bound -> its TPR at the goal's FPR in the worst run that the record does not exclude, where that is
+        more than its own.
     doubted : whether the attacks looked at the wrong thing, so that finding nothing is no evidence.
 
     Guarantees
     ----------
     "leak" where there is none, and "missed" where the goal is kept, have each a chance of at most 1 - confidence for
     all attacks together, as far as scores are independent given the run. "guaranteed" is the accountant's bound, with
-    its assumptions.
+    its assumptions; in the worst run that the record does not exclude it exceeds the goal by at most a tenth.
     """
     shared = 1.0 - (1.0 - confidence) / max(len(attacks), 1)
     made = []
@@ -107,7 +112,7 @@ def attacker_answers(
                 sees=_ORDER[rank],
                 knows=max(one.attacker_knows for one in own),
                 **found,
-                **_target(claim, covering, goal, least, refuted, sound_record, checked),
+                **_target(claim, covering, goal, least, refuted, sound_record, checked, worst or {}),
                 tpr_lower=least,
             )
         )
@@ -165,11 +170,16 @@ def leading_attack(attacks: Sequence[AttackOutcome], answers: Sequence[AttackerA
 def claim_of(run: RunAudit, answer: AttackerAnswer) -> ClaimedCurve | None:
     """The claim that the answer about the target names: the bound that keeps it, else that about such an attacker."""
     own = next((one for one in run.claims if one.key == ("list" if answer.knows else "claimed")), None)
-    if answer.why not in ("bound", "unchecked"):
+    if answer.why not in ("bound", "unchecked", "imprecise"):
         return own
     fpr = run.goal.fpr
     covering = [p for p in run.claims if p is own or p.key in ("gdp", "list")]
     return next((p for p in covering if p.is_bound and p.tpr(fpr) == answer.claimed), own)
+
+
+def is_own_bound(claim: ClaimedCurve) -> bool:
+    """Whether it is a bound that the accountant proves, not one that somebody names."""
+    return claim.is_bound and claim.origin == "accountant"
 
 
 def _leak(
@@ -238,12 +248,13 @@ def _target(
     refuted: bool,
     sound_record: bool,
     checked: bool,
+    worst: Mapping[str, float],
 ) -> dict[str, Any]:
     claimed = None if own is None else own.tpr(goal.fpr)
     if lower > goal.tpr:
         return {"target": "missed", "why": "measured", "claimed": claimed}
-    bounds = [p.tpr(goal.fpr) for p in covering if p.is_bound and p.standing != "given"]
-    least = min(bounds, default=1.0)
+    bounds = [(worst.get(p.key, p.tpr(goal.fpr)), p.tpr(goal.fpr)) for p in covering if is_own_bound(p)]
+    most, least = min((pair for pair in bounds if pair[1] <= goal.tpr), default=(1.0, 1.0))
     if refuted:
         why = "refuted"
     elif not sound_record:
@@ -251,7 +262,9 @@ def _target(
     elif least <= goal.tpr and not checked:
         why, claimed = "unchecked", least
     elif least <= goal.tpr:
-        return {"target": "guaranteed", "why": "bound", "claimed": least}
+        kept = most <= goal.tpr * (1.0 + _SLACK)
+        target, why = ("guaranteed", "bound") if kept else ("not-guaranteed", "imprecise")
+        return {"target": target, "why": why, "claimed": least, "worst": most if most > least else None}
     elif own is None or claimed is None or excludes_nothing(claimed):
         why = "no-claim"
     elif claimed > goal.tpr:

@@ -22,7 +22,11 @@ class CheckSettings(Printed):
 
     run: Annotated[str, Option("RUN", argument=True), Field(description="Folder of a recorded run.")]
     task: Annotated[str, Option("TASK"), Field(description="The run's task: built-in, or path/to/file.py:make_task.")]
-    num_steps: Annotated[Count, Option("K"), Field(description="Compute at most K steps again.")] = 12
+    num_steps: Annotated[
+        Count | None,
+        Option("K"),
+        Field(description="Compute at most K steps again (default: 12, and more where noise hides faults)."),
+    ] = None
     device: Annotated[str, Option("DEVICE"), Field(description="Where to compute.")] = "cpu"
 
 
@@ -37,7 +41,7 @@ def check(asked: CheckSettings) -> None:
 
     JSON keys: passed, headline, outcomes (check, status, finding, sentence,
     value, expected, p_value, and the numbers and names of the sentence),
-    beyond_reach (fault, up_to), steps, level.
+    beyond_reach (fault, up_to), least_noise, steps, level.
 
     Exit codes: 0; 1 if a check fails; 2 if the request is wrong.
     """

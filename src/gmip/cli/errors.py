@@ -38,6 +38,7 @@ CommandLineError: Final[type[Exception]] = next(c for c in typer.BadParameter.__
 _RENAMED: Final = {
     "as_json": "--json",
     "columns": "--column",
+    "phases": "--phase",
     "fprs": "--fpr",
     "runs": "--run",
     "num_steps": "--steps",
@@ -46,10 +47,6 @@ _RENAMED: Final = {
     "space": "--try",
     "gdp_mu": "--mu-dp",
     "gmip_mu": "--mu-mip",
-    "target_mu": "--target",
-    "target_tpr": "--target",
-    "target_advantage": "--target",
-    "target_epsilon": "--target",
 }
 
 

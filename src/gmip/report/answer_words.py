@@ -567,7 +567,7 @@ def within_group(run: RunAudit, fpr: float) -> str:
 def _leaking(run: RunAudit, answer: AttackerAnswer, found: Finding) -> str:
     claim, claimed = claim_of(run, answer), ""
     share = found.claimed
-    if claim is not None and answer.why in ("bound", "unchecked"):  # the bound that the target rests on
+    if claim is not None and answer.why in ("bound", "unchecked", "imprecise"):  # the bound that the target rests on
         share = claim.tpr_at.get(rate_key(found.fpr))
     if share is not None and claim is not None:
         claimed = f"; {allowed_words(claim, percent(share, 'up'))}"
@@ -604,7 +604,8 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     why = {
         "measured": f"an attack finds {percent(_at_least(answer, goal), 'down')} or more",
         "group": within_group(run, goal.fpr),
-        "bound": f"the guarantee for such an attacker is at most {claimed}",
+        "bound": f"the guarantee for such an attacker is at most {claimed}{_worst(answer)}",
+        "imprecise": f"a bound says at most {claimed}, but the record is not precise enough{_worst(answer)}",
         "exceeds": _exceeds(run, answer, claimed),
         "forecast": f"about {claimed} is expected (forecast)",
         "given": f"the claim ({claimed}) would keep it, but an audit cannot prove a claim",
@@ -622,6 +623,13 @@ def _exceeds(run: RunAudit, answer: AttackerAnswer, share: str) -> str:
         return ""
     most = "at most" if claim.is_bound else "about"
     return f"the {claim_word(claim)} for such an attacker is {most} {share}"
+
+
+def _worst(answer: AttackerAnswer) -> str:
+    """The bound in the worst run that the record does not exclude, in parentheses."""
+    if answer.worst is None:
+        return ""
+    return f" ({percent(answer.worst, 'up')} in the worst run that the record does not exclude)"
 
 
 def _open(run: RunAudit) -> str:

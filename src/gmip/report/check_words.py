@@ -134,6 +134,10 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     "noise-averaged": (
         "The noise is {value} times as large as declared. It looks as if averaged like the gradients of a batch."
     ),
+    "noise-not-normal": (
+        "The noise has the declared size, but is not normal (fourth moment {value}, normal noise has 3). Bounds for "
+        "normal noise do not hold for it."
+    ),
     "noise-repeats": (
         "The noise of steps {at} has a correlation of {value}: it was drawn once and used again, or from the same "
         "seed. The {free} of the two steps is free of it."
@@ -174,6 +178,7 @@ _WORDS: Final[dict[CheckFinding, str]] = {
         "No record of the checked steps has a gradient beyond the clip norm {norm}, so clipping does not show."
     ),
     "not-compared": "The members' gradients were not compared with the noise.",
+    "few-entries": "The checked steps and parameters are too few to tell the size of the noise.",
     "one-step": "One step is not enough to compare the noise of different steps.",
 }
 
@@ -227,9 +232,12 @@ def _hidden(one: BeyondReach) -> str:
     less = "" if one.up_to is None else f"less than {percent(min(one.up_to, 1.0), 'up')}"
     return {
         "noise-size": f"noise that is too small by {less}",
+        "noise-layer": f"noise that is too small in one parameter by {less}",
+        "noise-seed": "noise from a seed that others can guess",
         "scale": f"a gradient that is too large by {less}",
         "clip-norm": f"a clip norm that is too large by {less}",
         "own-size": "batches that are divided by their own size",
+        "divisor": "what the divisor, int(N rate), says about N, where N and n are not public",
         "records": f"{less} of the members replaced or with another label",
         "inputs": "inputs that were changed a little, as augmentation does",
         "steps": f"faults in the steps that were not computed again, {percent(one.up_to or 0.0, 'nearest')} of all",

@@ -10,6 +10,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,39 +43,87 @@ class Setting:
     ids: bool = True
 
 
+NoiseFault = Literal[
+    "reused",
+    "reseeded",
+    "counted seeds",
+    "first",
+    "last",
+    "weights",
+    "rows",
+    "columns",
+    "layers",
+    "row",
+    "column",
+    "low rank",
+    "correlated",
+    "antithetic",
+    "two of three",
+    "all but one",
+    "shrinking",
+    "n",
+    "root n",
+    "uniform",
+    "laplace",
+    "signs",
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """What the loop does otherwise. Each is a change of one thing.
 
-    noise : "reused" (drawn once), "reseeded" (the same again in every epoch), "first" or "last" (layer only); or a
-        factor on its standard deviation, "n" for 1/n.
-    clip : "mean" (after averaging), "none", "layers" (each parameter on its own); clip_times : factor on the norm.
-    scale : factor on the gradient, "sum" for n; whole : norm to which the gradient of a batch is clipped by hand.
-    batches : "first" (always the first n), "replacement" (drawn with replacement).
-    wrong_members : share of the listed members who were not in, others in their place.
-    wrong_labels : share of the members whose label was another; changed : size of random changes of all inputs.
+    noise : "reused" (drawn once), "reseeded" (the same again in every epoch), "counted seeds" (seeds 0, 1, 2, ...:
+        never the same, and anybody can draw it); "first" or "last" (layer only), "weights" (none on biases); "rows",
+        "columns" and "layers" (share it), "row" and "column" (one has none), "low rank" (weights: of rank one);
+        "correlated" (with the step before), "antithetic" (every second step has that of the step before, turned), "two
+        of three", "all but one" (steps have it), "shrinking" (to half, along the run); "uniform", "laplace", "signs"
+        (of that size, but not normal); or a factor on its standard deviation, "n" for 1/n, "root n".
+    clip : "mean" (after averaging), "none", "layers" (each parameter on its own), "shares" (each to its share of the
+        norm), "first" (first layer only), "value" (each entry), "pairs" (means of two records), "normalised" (all
+        gradients to the norm); clip_times : factor on the norm.
+    scale : factor on the gradient, "sum" for n, "1/n", "fourth" for 3 in every fourth step; whole : norm to which the
+        gradient of a batch is clipped by hand.
+    decay, momentum : what an optimizer does, done to the gradient before it is recorded.
+    batches : "first" (always the first n), "replacement" (drawn with replacement), "blocks" (the same again in every
+        epoch), "favourite" (one record in each); or the name of another sampling.
+    wrong_members : share of the listed members who were not in, others in their place; extra : records in each batch
+        that nobody lists; copies : how often one of the members counts.
+    wrong_labels : share of the members whose label was another; changed : size of random changes of all inputs;
+        input_times : factor on them.
+    model : with ReLU, or with dropout; smoothed : labels, in the loss.
     divisor : "own" for Poisson batches that are divided by their own size.
     batch_times : how many times as large as declared batches are; vmapped : the loop calls the model on one example,
         and does not tell the recorder how many there are.
     declared_size : factor on `dataset_size` in the record.
-    outside : plain steps of another optimizer within the recording, after the recorded ones; before : and before it.
+    outside : plain steps of another optimizer within the recording, after the recorded ones; between : and after
+        each of them; before : and before the recording; loaded : of a copy whose weights are loaded in the end.
     """
 
-    noise: str | float = 1.0
-    clip: Literal["each", "mean", "none", "layers"] = "each"
+    noise: NoiseFault | float = 1.0
+    clip: Literal["each", "mean", "none", "layers", "shares", "first", "value", "pairs", "normalised"] = "each"
     clip_times: float = 1.0
-    scale: str | float = 1.0
+    scale: Literal["sum", "1/n", "fourth"] | float = 1.0
     whole: float | None = None
-    batches: Literal["as declared", "first", "replacement"] = "as declared"
+    decay: float = 0.0
+    momentum: float = 0.0
+    batches: Literal["as declared", "first", "replacement", "blocks", "favourite"] | Sampling = "as declared"
     wrong_members: float = 0.0
+    extra: int = 0
+    copies: int = 1
     wrong_labels: float = 0.0
     changed: float = 0.0
+    input_times: float = 1.0
+    model: Literal["as declared", "relu", "dropout"] = "as declared"
+    smoothed: float = 0.0
     divisor: Literal["declared", "own"] = "declared"
-    batch_times: int = 1
+    batch_times: float = 1.0
     vmapped: bool = False
-    declared_size: int = 1
+    declared_size: float = 1.0
     outside: int = 0
+    between: int = 0
     before: int = 0
+    loaded: int = 0
 
 
 SETTINGS: dict[str, Setting] = {
@@ -85,32 +134,96 @@ SETTINGS: dict[str, Setting] = {
     "mini-batches, noise, ids not recorded": Setting(sampling="poisson", batch_size=30, ids=False),
 }
 FAULTS: dict[str, Fault] = {
-    "reused noise": Fault(noise="reused"),
-    "re-seeded noise": Fault(noise="reseeded"),
-    "noise off by n": Fault(noise="n"),
-    "noise on the first layer only": Fault(noise="first"),
-    "noise on the last layer only": Fault(noise="last"),
-    "zero noise": Fault(noise=0.0),
+    # scale
+    "gradient times 1.05": Fault(scale=1.05),
+    "gradient times 1.1": Fault(scale=1.1),
+    "gradient times 1.5": Fault(scale=1.5),
+    "gradient times 2": Fault(scale=2.0),
+    "gradient times 10": Fault(scale=10.0),
+    "every fourth gradient times 3": Fault(scale="fourth"),
+    "sum for mean": Fault(scale="sum"),
+    "divided by n twice": Fault(scale="1/n"),
+    "wrong world size": Fault(scale=0.5),
+    "batches divided by their own size": Fault(divisor="own"),
+    "weight decay in the gradient": Fault(decay=0.1),
+    "momentum in the gradient": Fault(momentum=0.9),
+    # clipping
     "clipping after averaging": Fault(clip="mean"),
     "no clipping": Fault(clip="none"),
-    "sum for mean": Fault(scale="sum"),
-    "wrong world size": Fault(scale=0.5),
+    "clipping of each layer": Fault(clip="layers"),
+    "clipping of each layer to its share": Fault(clip="shares"),
+    "clipping of the first layer only": Fault(clip="first"),
+    "clipping of each entry": Fault(clip="value"),
+    "clipping of pairs of records": Fault(clip="pairs"),
+    "all gradients scaled to C": Fault(clip="normalised"),
+    "clipping at 1.1 C": Fault(clip_times=1.1),
+    "clipping at 1.25 C": Fault(clip_times=1.25),
+    "clipping at 1.5 C": Fault(clip_times=1.5),
+    "clipping at 2 C": Fault(clip_times=2.0),
+    "clipping at 4 C": Fault(clip_times=4.0),
     "clip_grad_norm_": Fault(whole=0.3),
+    # noise
+    "noise 5% too small": Fault(noise=0.95),
+    "noise 10% too small": Fault(noise=0.9),
+    "noise 24% too small": Fault(noise=0.76),
+    "noise 35% too small": Fault(noise=0.65),
+    "noise 50% too small": Fault(noise=0.5),
+    "noise twice as large": Fault(noise=2.0),
+    "noise off by n": Fault(noise="n"),
+    "noise off by root n": Fault(noise="root n"),
+    "zero noise": Fault(noise=0.0),
+    "reused noise": Fault(noise="reused"),
+    "re-seeded noise": Fault(noise="reseeded"),
+    "noise from seeds 0, 1, 2, ...": Fault(noise="counted seeds"),
+    "correlated noise": Fault(noise="correlated"),
+    "antithetic noise": Fault(noise="antithetic"),
+    "noise of low rank": Fault(noise="low rank"),
+    "rows share their noise": Fault(noise="rows"),
+    "columns share their noise": Fault(noise="columns"),
+    "layers share their noise": Fault(noise="layers"),
+    "noise on the first layer only": Fault(noise="first"),
+    "noise on the last layer only": Fault(noise="last"),
+    "no noise on biases": Fault(noise="weights"),
+    "a row without noise": Fault(noise="row"),
+    "a column without noise": Fault(noise="column"),
+    "every third step without noise": Fault(noise="two of three"),
+    "one step without noise": Fault(noise="all but one"),
+    "noise that shrinks to half": Fault(noise="shrinking"),
+    "uniform noise": Fault(noise="uniform"),
+    "Laplace noise": Fault(noise="laplace"),
+    "noise of random signs": Fault(noise="signs"),
+    # batches and sizes
     "batches always the first n": Fault(batches="first"),
     "duplicates": Fault(batches="replacement"),
-    "half of the member labels wrong": Fault(wrong_members=0.5),
-    "wrong dataset_size": Fault(declared_size=2),
-    "noise 24% too small": Fault(noise=0.76),
-    "clipping of each layer": Fault(clip="layers"),
-    "clipping at 1.1 C": Fault(clip_times=1.1),
-    "gradient times 2": Fault(scale=2.0),
-    "batches twice as large": Fault(batch_times=2),
+    "the same blocks in every epoch": Fault(batches="blocks"),
+    "one record in every batch": Fault(batches="favourite"),
+    "fixed batches instead": Fault(batches="fixed"),
+    "Poisson batches instead": Fault(batches="poisson"),
+    "shuffled batches instead": Fault(batches="shuffled"),
+    "batches twice as large": Fault(batch_times=2.0),
+    "batches half as large": Fault(batch_times=0.5),
     "vmap, size not told": Fault(vmapped=True),
-    "batches divided by their own size": Fault(divisor="own"),
+    "wrong dataset_size": Fault(declared_size=2.0),
+    "dataset_size 10% too large": Fault(declared_size=1.1),
+    # members and data
+    "half of the member labels wrong": Fault(wrong_members=0.5),
     "1 of 30 members replaced": Fault(wrong_members=1 / 30),
+    "two others in every batch": Fault(extra=2),
+    "a member that counts five times": Fault(copies=5),
     "10% wrong labels": Fault(wrong_labels=0.1),
+    "all labels wrong": Fault(wrong_labels=1.0),
     "augmentation": Fault(changed=0.1),
+    "strong augmentation": Fault(changed=1.0),
+    "other normalisation": Fault(input_times=0.5),
+    # model
+    "ReLU for tanh": Fault(model="relu"),
+    "dropout": Fault(model="dropout"),
+    "smoothed labels": Fault(smoothed=0.3),
+    # training outside the record
     "trained on by another optimizer": Fault(outside=400),
+    "another optimizer between steps": Fault(between=10),
+    "trained elsewhere, then loaded": Fault(loaded=100),
+    "trained before the recording": Fault(before=300),
 }
 
 
@@ -137,7 +250,7 @@ def record_run(
     """Train by the setting, but for the fault, and record it as if there were none."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
-    model = task.make_model()
+    model = _model(task, fault)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
     total = setting.dataset_size
     rows = rng.permutation(len(task.pool))
@@ -146,16 +259,18 @@ def record_run(
     wrong = rng.random(total) < fault.wrong_members
     listed[wrong] = others[wrong]
     outside = np.setdiff1d(rows[: 4 * total], np.concatenate([listed, inside]))
-    declared = total * fault.declared_size
+    declared = round(total * fault.declared_size)
     targets = task.pool.targets.clone()
     mislabelled = inside[rng.random(total) < fault.wrong_labels]
     targets[mislabelled] = (targets[mislabelled] + 1) % 10
-    used = min(total, setting.batch_size * fault.batch_times)
-    sampler = make_sampler(
-        setting.sampling, dataset_size=total, batch_size=used, num_steps=setting.num_steps, seed=seed
-    )
+    used = min(total, round(setting.batch_size * fault.batch_times))
+    drawn = fault.batches if fault.batches in ("fixed", "poisson", "shuffled", "full") else setting.sampling
+    sampler = make_sampler(drawn, dataset_size=total, batch_size=used, num_steps=setting.num_steps, seed=seed)
+    epoch = -(-total // setting.batch_size)
+    loss = partial(_smoothed, fault.smoothed) if fault.smoothed else task.loss
+    average: Vectors = {}
     _train(model, task, inside, fault.before)
-    noise = _Noise(model, setting, fault, -(-total // setting.batch_size), seed)
+    noise = _Noise(model, setting, fault, epoch, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", GmipWarning)  # the recorder, too, sees some of the faults
         with record(
@@ -172,28 +287,64 @@ def record_run(
             data=task,
         ) as recorder:
             for step in range(setting.num_steps):
-                places = _drawn(sampler[step], fault, setting, rng)
+                blocks = fault.batches == "blocks"
+                places = _drawn(sampler[step % epoch if blocks else step], fault, setting, rng)
                 if setting.ids and not fault.vmapped:
                     recorder.batch(ids=listed[places])
                 elif not fault.vmapped:
                     recorder.batch(len(places))
                 own = setting.sampling != "poisson" or fault.divisor == "own"
                 divisor = max(len(places), 1) if own else setting.batch_size
-                inputs = task.pool.inputs[inside[places]]
+                rows = _counted(inside, places, others, fault)
+                inputs = fault.input_times * task.pool.inputs[rows]
                 inputs = inputs + fault.changed * torch.from_numpy(rng.normal(size=inputs.shape)).to(inputs.dtype)
-                mean = _mean(
-                    model, Examples(inputs, targets[inside[places]]), setting.clip_norm, fault, divisor, task.loss
-                )
-                scale = float(len(places)) if fault.scale == "sum" else float(fault.scale)
+                mean = _mean(model, Examples(inputs, targets[rows]), setting.clip_norm, fault, divisor, loss)
+                scale = _scale(fault, step, len(places))
                 added = noise(step, len(places))
                 whole = {name: scale * mean[name] + added[name] for name in mean}
+                weights = {name: p.detach() for name, p in model.named_parameters()}
+                whole = {name: v + fault.decay * weights[name] for name, v in whole.items()}
+                average = {
+                    name: v + fault.momentum * average.get(name, torch.zeros_like(v)) for name, v in whole.items()
+                }
+                whole = average
                 if fault.whole is not None:
                     norm = float(torch.stack([v.square().sum() for v in whole.values()]).sum().sqrt())
                     whole = {name: v * min(1.0, fault.whole / norm) for name, v in whole.items()}
                 for name, p in model.named_parameters():
                     p.grad = whole[name].clone()
                 optimizer.step()
+                _train(model, task, inside, fault.between)
             _train(model, task, inside, fault.outside)
+            if fault.loaded:
+                other = _model(task, fault)
+                _train(other, task, inside, fault.loaded)
+                model.load_state_dict(other.state_dict())
+
+
+def _model(task: Task, fault: Fault) -> nn.Module:
+    model = task.make_model()
+    if fault.model != "as declared":
+        assert isinstance(model, nn.Sequential)
+        model[1] = nn.ReLU() if fault.model == "relu" else nn.Sequential(nn.Tanh(), nn.Dropout(0.3))
+    return model
+
+
+def _smoothed(share: float, outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=share)
+
+
+def _scale(fault: Fault, step: int, size: int) -> float:
+    named = {"sum": float(size), "1/n": 1.0 / max(size, 1), "fourth": 3.0 if step % 4 == 3 else 1.0}
+    return fault.scale if isinstance(fault.scale, float) else named[fault.scale]
+
+
+def _counted(
+    inside: NDArray[np.int64], places: NDArray[np.int64], others: NDArray[np.int64], fault: Fault
+) -> NDArray[np.int64]:
+    """The rows whose gradients are summed."""
+    again = np.repeat(inside[places[places == 0]], fault.copies - 1)
+    return np.concatenate([inside[places], again, others[: fault.extra]])
 
 
 def _train(model: nn.Module, task: Task, rows: NDArray[np.int64], steps: int) -> None:
@@ -209,6 +360,8 @@ def _drawn(places: NDArray[np.int64], fault: Fault, setting: Setting, rng: np.ra
         return np.arange(len(places))
     if fault.batches == "replacement":
         return rng.integers(0, setting.dataset_size, len(places))
+    if fault.batches == "favourite" and 0 not in places:
+        return np.append(places[1:], 0)
     return places
 
 
@@ -226,17 +379,29 @@ def _mean(
         outputs: Any = torch.func.functional_call(model, weights, (x[None],))
         return loss(outputs, y[None])[0]
 
-    each: Vectors = torch.func.vmap(torch.func.grad(one), (None, 0, 0))(parameters, batch.inputs, batch.targets)
+    each: Vectors = torch.func.vmap(torch.func.grad(one), (None, 0, 0), randomness="different")(
+        parameters, batch.inputs, batch.targets
+    )
+    if fault.clip == "pairs":  # the first of each pair stands for their mean, twice
+        each = {
+            name: torch.stack([g[0::2][: len(g) // 2], g[1::2]]).mean(0).repeat(2, *[1] * (g.ndim - 1))
+            for name, g in each.items()
+        }
     norms = torch.stack([g.flatten(1).square().sum(1) for g in each.values()]).sum(0).sqrt()
     factor = torch.ones_like(norms)
-    if clip_norm is not None and fault.clip == "each":
+    if clip_norm is not None and fault.clip in ("each", "pairs"):
         factor = (fault.clip_times * clip_norm / norms).clamp(max=1.0)
-    if clip_norm is not None and fault.clip == "layers":
-        own = {name: g.flatten(1).norm(dim=1) for name, g in each.items()}
-        scaled = {
-            name: torch.einsum("i,i...->i...", (clip_norm / own[name]).clamp(max=1.0), g) for name, g in each.items()
+    if clip_norm is not None and fault.clip == "normalised":
+        factor = clip_norm / norms
+    if clip_norm is not None and fault.clip == "value":
+        each = {name: g.clamp(-clip_norm / 10, clip_norm / 10) for name, g in each.items()}
+    if clip_norm is not None and fault.clip in ("layers", "shares", "first"):
+        limit = clip_norm / len(each) ** 0.5 if fault.clip == "shares" else clip_norm
+        own = {name: (limit / g.flatten(1).norm(dim=1)).clamp(max=1.0) for name, g in each.items()}
+        own = {
+            name: v if fault.clip != "first" or name.startswith("0.") else torch.ones_like(v) for name, v in own.items()
         }
-        each = scaled
+        each = {name: torch.einsum("i,i...->i...", own[name], g) for name, g in each.items()}
     mean = {name: torch.einsum("i,i...->...", factor, g) / divisor for name, g in each.items()}
     if clip_norm is not None and fault.clip == "mean":
         norm = float(torch.stack([m.square().sum() for m in mean.values()]).sum().sqrt())
@@ -250,14 +415,58 @@ class _Noise:
         self._setting, self._fault, self._epoch, self._seed = setting, fault, epoch, seed
 
     def __call__(self, step: int, size: int) -> Vectors:
-        kind = self._fault.noise
+        kind, setting = self._fault.noise, self._setting
+        if kind == "correlated":
+            root = 0.75**0.5
+            new, old = (self._drawn(number) for number in (step, step - 1))
+            return {name: setting.noise_std * (0.5 * old[name] + root * new[name]) for name in new}
+        if kind == "antithetic":
+            sign = -1.0 if step % 2 else 1.0
+            return {name: sign * setting.noise_std * v for name, v in self._drawn(step - step % 2).items()}
         number = {"reused": 0, "reseeded": step % self._epoch}.get(str(kind), step)
-        generator = torch.Generator().manual_seed(1000 * self._seed + number + 1)
-        std = self._setting.noise_std
-        if kind == "n":
-            std /= max(size, 1)
-        elif isinstance(kind, float):
-            std *= kind
-        drawn = {name: std * torch.randn(p.shape, generator=generator) for name, p in self._like.items()}
-        silent = {"first": "2.", "last": "0."}.get(str(kind))
-        return {name: v * (silent is None or not name.startswith(silent)) for name, v in drawn.items()}
+        factors = {
+            "n": 1.0 / max(size, 1),
+            "root n": max(size, 1) ** -0.5,
+            "two of three": float(step % 3 != 2),
+            "all but one": float(step != 5),
+            "shrinking": 1.0 - 0.5 * step / setting.num_steps,
+        }
+        std = setting.noise_std * (kind if isinstance(kind, float) else factors.get(kind, 1.0))
+        drawn = self._drawn(number)
+        return {name: std * self._shaped(name, drawn) for name in drawn}
+
+    def _drawn(self, number: int) -> Vectors:
+        known = self._fault.noise == "counted seeds"
+        generator = torch.Generator().manual_seed(number if known else 1000 * self._seed + number + 1)
+        return {name: torch.randn(p.shape, generator=generator) for name, p in self._like.items()}
+
+    def _shaped(self, name: str, drawn: Vectors) -> Tensor:
+        kind, one = self._fault.noise, drawn[name]
+        silent = {"first": name.startswith("2."), "last": name.startswith("0."), "weights": name.endswith("bias")}
+        if silent.get(str(kind), False):
+            return torch.zeros_like(one)
+        if kind == "layers":
+            longest = max((v.flatten() for v in drawn.values()), key=len)
+            return longest[: one.numel()].reshape(one.shape)
+        if kind in ("uniform", "laplace", "signs"):
+            share = (torch.special.ndtr(one.double()) - 0.5).clamp(-0.4999999, 0.4999999)
+            shapes = {
+                "uniform": share * 12.0**0.5,
+                "laplace": -share.sign() * torch.log1p(-2.0 * share.abs()) / 2.0**0.5,
+                "signs": share.sign(),
+            }
+            return shapes[kind].to(one.dtype)
+        if one.ndim < 2:
+            return one
+        if kind == "rows":
+            return one[:1].expand_as(one)
+        if kind == "columns":
+            return one[:, :1].expand_as(one)
+        if kind == "low rank":
+            return one[:, :1] * one[:1]
+        kept = torch.ones_like(one)
+        if kind == "row" and name.startswith("0."):
+            kept[1] = 0.0
+        if kind == "column" and name.startswith("0."):
+            kept[:, 1] = 0.0
+        return one * kept

@@ -139,26 +139,57 @@ def test_without_ids_what_members_and_clipping_would_show_is_not_checked(
 
 
 def test_how_small_a_fault_is_not_seen(task: Task, tmp_path: Path) -> None:
-    """A fault just beyond each limit is found, and exact records have no limits."""
-    assert checked(task, tmp_path / "exact", SETTINGS["full"], Fault()).beyond_reach == ()
+    """Exact records have no limits; with noise each fault is found, or the limits have room for it."""
+    exact = checked(task, tmp_path / "exact", SETTINGS["full"], Fault())
+    assert exact.beyond_reach == () and exact.least_noise == 1.0
     sound = checked(task, tmp_path / "sound", NOISY, Fault())
-    assert {one.fault for one in sound.beyond_reach} == {"noise-size", "scale", "clip-norm", "records", "inputs"}
+    hidden = {"noise-size", "noise-layer", "noise-seed", "scale", "clip-norm", "records", "inputs"}
+    assert {one.fault for one in sound.beyond_reach} == hidden
     limits = {one.fault: one.up_to for one in sound.beyond_reach if one.up_to is not None}
-    assert "inputs" not in limits and 0.02 < limits["noise-size"] < 0.04
-    beyond = {
-        "noise-size": Fault(noise=1.0 - limits["noise-size"]),
-        "scale": Fault(scale=1.0 + limits["scale"]),
-        "clip-norm": Fault(clip_times=1.0 + limits["clip-norm"]),
-        "records": Fault(wrong_members=1.5 * limits["records"]),
-    }
-    for name, fault in beyond.items():
-        assert checked(task, tmp_path / name, NOISY, fault).failed, name
+    assert "inputs" not in limits and 0.0 < limits["noise-size"] < 0.03
+    assert 0.85 < sound.least_noise < 1.0
+    for i, (share, fault) in enumerate(
+        [
+            (0.98, Fault(noise=0.98)),
+            (1 / 1.05, Fault(scale=1.05)),
+            (1 / 1.2, Fault(scale=1.2)),
+            (1 / 1.1, Fault(clip_times=1.1)),
+            (0.5, Fault(clip="layers")),
+        ]
+    ):
+        found = checked(task, tmp_path / str(i), NOISY, fault)
+        assert found.failed or found.least_noise <= share, fault
+
+
+def test_more_steps_where_noise_hides_faults(task: Task, tmp_path: Path) -> None:
+    """The first steps are enough where noise is small; otherwise all are looked at, and clipping is seen."""
+    many = dataclasses.replace(SETTINGS["mini-batches, noise"], num_steps=40)
+    loud = checked(task, tmp_path / "loud", dataclasses.replace(many, noise_std=0.05), Fault())
+    assert loud.passed and len(loud.steps) == 40 and outcome(loud, "clipping").status == "passed"
+    assert {one.fault for one in loud.beyond_reach} >= {"scale", "clip-norm"} and loud.least_noise > 0.85
+    quiet = checked(task, tmp_path / "quiet", dataclasses.replace(many, noise_std=0.002), Fault())
+    assert len(quiet.steps) == 12 and quiet.least_noise > 0.97
 
 
 def test_steps_that_were_not_computed_again_are_said(task: Task, tmp_path: Path) -> None:
-    record_run(task, tmp_path / "run", NOISY, seed=100)
+    record_run(task, tmp_path / "run", SETTINGS["full"], seed=100)
     found = check_run(task, tmp_path / "run", steps=3)
-    assert BeyondReach(fault="steps", up_to=0.75) in found.beyond_reach
+    assert found.beyond_reach == (BeyondReach(fault="steps", up_to=0.75),)
+
+
+@pytest.mark.parametrize(("rate", "divisor", "named"), [(1 / 7, 17.0, True), (1 / 7, 18.0, False), (None, 17.0, False)])
+def test_a_divisor_that_follows_the_number_of_records_is_named(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float | None, divisor: float, named: bool
+) -> None:
+    """Opacus divides by int(N/len(loader)): whoever does not know N learns it from the scale of the gradients."""
+    record_run(task, tmp_path / "run", dataclasses.replace(BLIND, num_steps=1), seed=100)
+    trace = Trace.open(tmp_path / "run")
+    header = dataclasses.replace(trace.header, batch_size=17, sample_rate=rate)
+    infos = [dataclasses.replace(info, divisor=divisor) for info in trace.infos]
+    monkeypatch.setattr(trace, "header", header)
+    monkeypatch.setattr(trace, "infos", infos)
+    found = check_run(task, trace).beyond_reach
+    assert (BeyondReach(fault="divisor") in found) == named
 
 
 def test_one_step_has_no_other_to_be_compared_with(task: Task, tmp_path: Path) -> None:

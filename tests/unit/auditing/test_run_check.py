@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
-from gmip.auditing.run_check import Layer, RecomputedStep, judge_noise
+from gmip.auditing.run_check import WIDER, Layer, RecomputedStep, judge_noise, limits, look
 from gmip.auditing.schema import CheckOutcome
 
 LAYERS = [
@@ -25,7 +27,7 @@ def steps(noise: np.ndarray) -> list[RecomputedStep]:
             expected=zero,
             unclipped=zero,
             by_layer=zero,
-            wider=zero,
+            wider=np.zeros((0, noise.shape[1])),
             noise_std=1.0,
             size=10,
             divisor=10.0,
@@ -72,3 +74,69 @@ def test_steps_that_share_noise_even_among_many(sign):
     noise[4] = sign * noise[1]
     found = failed(noise, compared=10_000)["noise-steps"]
     assert (found.finding, found.at_steps) == ("noise-repeats", (1, 4)) and found.value == pytest.approx(sign)
+
+
+def clipped_steps(seed: int, *, scale: float, times: float, noise: float, count: int = 12) -> list[RecomputedStep]:
+    """Steps of 20 records with gradients of norms from 0.5 to 4 times the clip norm 1, each fault of its size."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for index in range(count):
+        rows = rng.normal(size=(20, 410)) / 410**0.5 + rng.normal(size=410) / 410**0.5
+        rows *= (rng.uniform(0.5, 4.0, size=20) / np.linalg.norm(rows, axis=1))[:, None]
+        norms = np.linalg.norm(rows, axis=1)
+
+        def mean(norm: float, rows: np.ndarray = rows, norms: np.ndarray = norms) -> np.ndarray:
+            return np.minimum(1.0, norm / norms) @ rows / 20
+
+        by_layer = np.concatenate(
+            [
+                np.minimum(1.0, 1.0 / np.linalg.norm(rows[:, layer.place], axis=1)) @ rows[:, layer.place] / 20
+                for layer in LAYERS
+            ]
+        )
+        made.append(
+            RecomputedStep(
+                index=index,
+                published=scale * mean(times) + noise * 0.02 * rng.normal(size=410),
+                expected=mean(1.0),
+                unclipped=mean(np.inf),
+                by_layer=by_layer,
+                wider=np.stack([mean(wide) for wide in WIDER]),
+                noise_std=0.02,
+                size=20,
+                divisor=20.0,
+                contribution=1.0,
+                largest=0.05,
+                tolerance=1e-9,
+            )
+        )
+    return made
+
+
+@pytest.mark.parametrize(
+    ("scale", "times", "noise"),
+    [(1.0, 1.0, 1.0), (1.1, 1.0, 1.0), (1.0, 1.2, 1.0), (1.1, 1.1, 1.0), (1.0, 1.0, 0.9), (1.02, 1.04, 0.98)],
+)
+def test_limits_have_room_for_the_fault_that_is_there(scale: float, times: float, noise: float) -> None:
+    """Each errs with a chance of a third of a per cent, and is not much wider than it must be."""
+    found = []
+    for seed in range(25):
+        looks = [look(one, LAYERS, 1.0) for one in clipped_steps(seed, scale=scale, times=times, noise=noise)]
+        found.append(limits(looks, clip_norm=1.0))
+    share = noise / (scale * times)
+    assert sum(one.least_noise > share for one in found) <= 1
+    assert np.mean([one.least_noise for one in found]) > 0.85 * share
+
+
+def test_expected_limits_do_not_depend_on_the_noise() -> None:
+    made = [clipped_steps(0, scale=1.0, times=1.0, noise=noise) for noise in (1.0, 2.0)]
+    first, second = (limits([look(one, LAYERS, 1.0) for one in some], clip_norm=1.0, expected=True) for some in made)
+    assert first == second and not first.precise
+    twice = [look(one, LAYERS, 1.0) for one in made[0] * 30]
+    assert limits(twice, clip_norm=1.0, expected=True).precise
+
+
+def test_nothing_is_known_of_clipping_that_noise_hides() -> None:
+    looks = [look(one, LAYERS, 1.0) for one in clipped_steps(0, scale=1.0, times=1.0, noise=1.0, count=1)]
+    loud = [dataclasses.replace(one, toward=one.toward / 100, gram=one.gram / 1e4) for one in looks]
+    assert limits(loud, clip_norm=1.0).least_noise == 0.0
