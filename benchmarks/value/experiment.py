@@ -164,7 +164,7 @@ def _short(value: float) -> float:
 
 
 def _own(cell: Place, task: Task, target: float) -> list[Row]:
-    """The task's own recipe and model, as `gmip train --task` takes them, with the noise that either notion needs."""
+    """The task's own recipe and model, as `gmip train` takes them, with the noise that either notion needs."""
     params = num_params_of(task)
     rows = []
     plans = {}

@@ -19,6 +19,7 @@ __all__ = [
     "duration",
     "interval",
     "is_rate",
+    "noise",
     "number",
     "percent",
     "rate",
@@ -39,8 +40,13 @@ def number(value: float, rounding: Rounding, digits: int = _DIGITS) -> str:
 
 
 def setting(value: float) -> str:
-    """What somebody set (noise, a clip norm, a learning rate): five digits, so that it can be copied."""
+    """What somebody set (a clip norm, a learning rate): five digits, so that it can be copied."""
     return number(value, "nearest", 5)
+
+
+def noise(value: float) -> str:
+    """The noise of a run (std or multiplier): five digits, rounded up, so that whoever copies it keeps a target."""
+    return number(value, "up", 5)
 
 
 def percent(share: float, rounding: Rounding) -> str:

@@ -12,7 +12,7 @@ import gmip
 RUN = ["--dataset-size", "48000", "--batch-size", "400", "--steps", "1200", "--params", "650"]
 PAPER = gmip.NoisySGD(dataset_size=48_000, batch_size=400, num_steps=1_200, num_params=650)
 CLIPPED = PAPER.replace(clip_norm=500.0)
-TARGET = ["--target-mu", "0.4"]
+TARGET = ["--target", "mu=0.4"]
 
 
 class Outcome(NamedTuple):

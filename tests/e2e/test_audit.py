@@ -30,13 +30,13 @@ def gmip(*arguments: object) -> int:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "a"
-    assert gmip("train", "--task", "digits", "--steps", 2, "--seed", 3, "--out", folder) == 0
+    assert gmip("train", "digits", "--steps", 2, "--seed", 3, "--out", folder) == 0
     return folder
 
 
 @pytest.fixture
 def audited(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    assert gmip("audit", "--task", "digits", "--run", run, "--out", tmp_path / "audit", *QUICK) == 0
+    assert gmip("audit", "digits", "--run", run, "--out", tmp_path / "audit", *QUICK) == 0
     capsys.readouterr()
     return tmp_path / "audit"
 
@@ -82,7 +82,7 @@ def test_json(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_who_is_out_there(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["audit", "--run", run, "--out", tmp_path / "a", "--attacker", "predictions", "--seed", "1"]
-    assert gmip(*arguments, "--target-tpr", "0.3@0.1") == 0
+    assert gmip(*arguments, "--limit", "0.3@0.1") == 0
     result = read_result(tmp_path / "a")
     (audited,) = result.runs
     assert [one.attack for one in audited.attacks] == ["loss"]
@@ -162,7 +162,6 @@ def test_the_example_project_is_audited_by_its_path(tmp_path: Path, capsys: pyte
     ("arguments", "words"),
     [
         (["digist"], "'digist' is not known, did you mean 'digits'"),
-        (["digits", "--task", "adult"], "both name a task"),
         (["no.yaml"], "no.yaml does not exist: gmip init"),
         (["--run", "nowhere"], "nowhere"),
         (["--attacks", "gilr"], "did you mean 'glir'"),
@@ -170,7 +169,7 @@ def test_the_example_project_is_audited_by_its_path(tmp_path: Path, capsys: pyte
         (["--repeats", "0"], "--repeats must be"),
         (["--repeats", "5000"], "repeats"),
         (["--fail-above-tpr", "0.05"], "--fail-above-tpr must be TPR@FPR"),
-        (["--target-mu", "1"], "--target-mu is not an option of gmip audit"),
+        (["--target", "mu=1"], "--target is not an option of gmip audit"),
         (["--attacker", "everybody"], "attacker"),
         (["--workers", "spark://a"], "--workers must be a number of processes, dask://HOST:PORT"),
         (["--seed", "-1"], "--seed must be"),

@@ -12,7 +12,7 @@ from gmip.training import noisy_stepper
 from tests.e2e.cli import assert_one_sentence
 
 # 300 canaries and 75 controls for 650 parameters; mu is about 1.7 for a record that is added.
-TRAIN = ["train", "--seed", "1", "--task", "digits", "--dataset-size", "400", "--batch-size", "100", "--steps", "60"]
+TRAIN = ["train", "--seed", "1", "digits", "--dataset-size", "400", "--batch-size", "100", "--steps", "60"]
 NOISY = [*TRAIN, "--clip", "1", "--noise-multiplier", "1.5", "--canaries", "300"]
 
 

@@ -92,7 +92,7 @@ def test_account_loads_no_framework():
     assert done.stdout.splitlines()[-1] == "False"
 
 
-@pytest.mark.parametrize("moment", ["gmip.cli.account.account_run", "gmip.cli.shared_settings.RunSettings.runs"])
+@pytest.mark.parametrize("moment", ["gmip.cli.account.account_run", "gmip.cli.shared_settings.RunSettings.run"])
 def test_interrupt_is_quiet(run, monkeypatch, moment):
     def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
@@ -177,18 +177,17 @@ def test_without_a_command_the_help(run):
     names = re.findall(r"│ (\w+) +[A-Z]", outcome.out)
     assert names[:7] == ["account", "calibrate", "convert", "app", "tune", "train", "check"]
     assert "how private will it be?" in outcome.out
-    assert "Try first: gmip audit --task digits." in outcome.out
+    assert "Try first: gmip audit digits." in outcome.out
     assert len(outcome.out.splitlines()) <= 40
 
 
 RUN_OPTIONS = (
-    "--dataset-size --batch-size --steps --epochs --params --sampling --phase --clip --noise-std "
-    "--noise-multiplier --susceptibility --attacker-knows --delta --explain --json "
+    "--dataset-size --batch-size --steps --epochs --params --sampling --clip --noise-multiplier --susceptibility "
+    "--attacker-knows --notion --explain --json "
 )
 OPTIONS = {
-    "account": RUN_OPTIONS + "--fpr",
-    "calibrate": RUN_OPTIONS + "--target-mu --target-tpr --target-advantage --target-epsilon --notion "
-    "--solve-for --alternatives",
+    "account": RUN_OPTIONS + "--fpr --delta",
+    "calibrate": RUN_OPTIONS + "--target --solve-for --alternatives",
     "convert": "--mu-dp --mu-mip --epsilon --delta --params --batch-size --clip --noise-std --noise-multiplier --json",
 }
 
@@ -234,7 +233,8 @@ def test_account_json(answer):
     curve = gmip.account(PAPER)
     assert got == {
         "gmip": gmip.__version__,
-        "run": [understood(PAPER)],
+        "run": understood(PAPER),
+        "notion": "gmip",
         "susceptibility": None,
         "attacker_knows": 0.0,
         "bound": "tight",
@@ -258,7 +258,7 @@ def test_account_json(answer):
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson", "shuffled"])
 def test_account_says_epsilon_and_its_neighbours(answer, run, sampling):
-    noise = ["--clip", "500", "--noise-std", "2.5", "--sampling", sampling, "--delta", "1e-6", "--risk", "0.1"]
+    noise = ["--clip", "500", "--noise-multiplier", "2", "--sampling", sampling, "--delta", "1e-6", "--risk", "0.1"]
     got, out = answer("account", *RUN, *noise), run("account", *RUN, *noise).out
     described = CLIPPED.replace(noise_std=2.5, sampling=sampling)
     curve, gdp = gmip.account(described), gmip.account(described, notion="gdp")
@@ -284,10 +284,10 @@ def test_account_says_epsilon_and_its_neighbours(answer, run, sampling):
 
 def test_shuffled_epochs(answer):
     got = answer("account", *without_steps, "--sampling", "shuffled", "--epochs", "10")
-    assert got["run"][0]["num_steps"] == 1200
+    assert got["run"]["num_steps"] == 1200
     assert got["tpr_at_fpr"]["0.01"] == pytest.approx(0.042, abs=5e-4)  # THEORY 13
     odd = ["--dataset-size", "1050", "--batch-size", "100", "--params", "5", "--sampling", "shuffled", "--epochs", "3"]
-    assert answer("account", *odd)["run"][0]["num_steps"] == 33
+    assert answer("account", *odd)["run"]["num_steps"] == 33
 
 
 without_steps = [*RUN[:4], *RUN[6:]]
@@ -296,11 +296,11 @@ without_steps = [*RUN[:4], *RUN[6:]]
 @pytest.mark.parametrize(("epochs", "steps"), [("10", 1200), ("0.5", 60), ("1e-9", 1), ("1.001", 121)])
 def test_epochs_are_steps_rounded_up(answer, epochs, steps):
     got = answer("account", *without_steps, "--epochs", epochs)
-    assert got["run"][0]["num_steps"] == steps
+    assert got["run"]["num_steps"] == steps
 
 
 def test_a_bound_says_at_most_and_for_whom(run, answer):
-    known = ["--clip", "500", "--noise-std", "2", "--susceptibility", "any", "--attacker-knows", "1"]
+    known = ["--clip", "500", "--noise-multiplier", "1.6", "--susceptibility", "any", "--attacker-knows", "1"]
     lines = run("account", *RUN, *known).out.splitlines()
     assert re.fullmatch(
         r"At a 1% false-alarm rate, an attacker finds at most [\d.]+% of the members, for a random record.*and an "
@@ -325,41 +325,6 @@ def test_the_caveat_is_always_shown(run):
     assert "An attacker who holds a list of candidates that contains the members could decode who is in which" in out
 
 
-# -- schedules ---------------------------------------------------------------------------------------------------------
-
-PHASES = ["--phase", "steps=300,noise-multiplier=1.5,batch-size=800", "--phase", "epochs=2"]
-SCHEDULE = [
-    CLIPPED.replace(batch_size=800, num_steps=300).with_noise_multiplier(1.5),
-    CLIPPED.replace(num_steps=240, noise_std=1.0),
-]
-
-
-def test_phases_override_the_common_options(answer):
-    got = answer("account", *RUN, "--clip", "500", "--noise-std", "1", *PHASES)
-    assert got["run"] == [understood(run) for run in SCHEDULE]
-    assert got["mu"] == gmip.account(SCHEDULE).equivalent_mu()
-    assert got["mu_step"] == max(map(mu_per_step, SCHEDULE))
-    assert got["gdp_equivalent_mu"] == gmip.account(SCHEDULE, notion="gdp").equivalent_mu()
-
-
-def test_phases_of_different_neighbours_have_no_differential_privacy(answer, run):
-    mixed = [*RUN, "--clip", "500", "--noise-std", "1", "--phase", "steps=10", "--phase", "steps=10,sampling=poisson"]
-    assert answer("account", *mixed)["gdp"] is None
-    assert "none for phases of different kinds" in run("account", *mixed).out
-
-
-def test_calibrate_scales_the_noise_of_all_phases(answer, run):
-    target = ["--target-tpr", "0.03@0.01"]
-    got = answer("calibrate", *RUN, "--clip", "500", "--noise-std", "1", *PHASES, *target)
-    found = gmip.calibrate(SCHEDULE, target_tpr=(0.03, 0.01))
-    assert got["run"] == [understood(phase) for phase in found]
-    assert (got["noise_std"], got["num_steps"], got["needed"]) == (None, None, True)
-    assert got["achieved"] <= 0.03
-    out = run("calibrate", *RUN, "--clip", "500", "--noise-std", "1", *PHASES, *target).out
-    assert out.startswith("Add the noise below to the mean gradients of each phase: at a 1% false-alarm rate, an attac")
-    assert "phase 2: noise multiplier (Opacus)" in out
-
-
 # -- account, option by option -----------------------------------------------------------------------------------------
 
 
@@ -368,9 +333,8 @@ def test_calibrate_scales_the_noise_of_all_phases(answer, run):
     [
         (["--susceptibility", "900"], {}, {"susceptibility": 900.0}),
         (["--clip", "500"], {"clip_norm": 500.0}, {}),
-        (["--clip", "500", "--noise-std", "1.25"], {"clip_norm": 500.0, "noise_std": 1.25}, {}),
         (["--clip", "500", "--noise-multiplier", "1"], {"clip_norm": 500.0, "noise_std": 1.25}, {}),
-        (["--sampling", "fixed", "--noise-std", "0"], {}, {}),
+        (["--sampling", "fixed", "--noise-multiplier", "0"], {}, {}),
         (["--sampling", "poisson"], {"sampling": "poisson"}, {}),
         (["--sampling", "shuffled"], {"sampling": "shuffled"}, {}),
         (["--attacker-knows", "0.5"], {}, {"attacker_knows": 0.5}),
@@ -388,11 +352,20 @@ def test_account_takes_every_option(answer, options, changed, how):
 
 
 def test_gdp_mu_beside_noise(answer):
-    got = answer("account", *RUN, "--clip", "500", "--noise-std", "2.5")
+    got = answer("account", *RUN, "--clip", "500", "--noise-multiplier", "2")
     noisy = CLIPPED.replace(noise_std=2.5)
     gdp = gmip.account(noisy, notion="gdp")
     assert got["gdp_equivalent_mu"] == gdp.equivalent_mu() > got["mu"]
     assert got["gdp_mu"] == pytest.approx(math.sqrt(1200) * 2 * 500 / (400 * 2.5))  # of all steps, no sampling
+
+
+def test_account_by_differential_privacy(answer, run):
+    argv = ["account", *RUN, "--clip", "500", "--noise-multiplier", "2", "--notion", "gdp", "--delta", "1e-6"]
+    got, out, gdp = answer(*argv), run(*argv).out, gmip.account(CLIPPED.replace(noise_std=2.5), notion="gdp")
+    assert (got["notion"], got["mu"], got["epsilon"]) == ("gdp", gdp.equivalent_mu(), gdp.epsilon(1e-6))
+    assert (got["mu_step"], got["gdp_mu"], got["for_whom"]) == (None, gdp.gdp_mu, gdp.for_whom)
+    assert "mu holds at every FPR, epsilon at delta = 1e-06. Do not convert one into the other." in out
+    assert out.count("epsilon at delta") == 2  # a row, and the sentence
 
 
 def test_rates_are_keyed_as_typed(answer):
@@ -422,10 +395,10 @@ def test_account_sentence_speaks_of_the_rate_asked_for(run):
     assert "is expected to find about 4.39% of the members" in run("account", *RUN, "--fpr", "0.2", "--fpr", "1e-2").out
 
 
-NOISY = ["--clip", "500", "--noise-std", "2"]
+NOISY = ["--clip", "500", "--noise-multiplier", "1.6"]
 
 
-@pytest.mark.parametrize("argv", [["account", *RUN, *NOISY], ["calibrate", *RUN, "--target-mu", "0.8"]])
+@pytest.mark.parametrize("argv", [["account", *RUN, *NOISY], ["calibrate", *RUN, "--target", "mu=0.8"]])
 def test_what_the_answer_assumes_is_one_line_and_a_list_on_request(run, answer, argv):
     assumed = answer(*argv)["assumptions"]
     assert len(assumed) > 5
@@ -446,7 +419,7 @@ def test_the_answer_comes_first(run):
 
 
 def test_account_prints_no_bound_rounded_down(run, answer):
-    noise = ["--clip", "500", "--noise-std", "1.7"]
+    noise = ["--clip", "500", "--noise-multiplier", "1.36"]
     got, out = answer("account", *RUN, *noise), run("account", *RUN, *noise).out
     cells = dict(re.findall(r"│ (.+?) +│ +(\S+) │", out))
     assert len(cells) == 8
@@ -467,16 +440,16 @@ def test_account_prints_no_bound_rounded_down(run, answer):
 @pytest.mark.parametrize(
     ("options", "keywords", "target", "measure"),
     [
-        (["--target-mu", "0.4"], {"target_mu": 0.4}, {"mu": 0.4}, lambda c: c.equivalent_mu()),
+        (["--target", "mu=0.4"], {"target_mu": 0.4}, {"mu": 0.4}, lambda c: c.equivalent_mu()),
         (
-            ["--target-tpr", "0.025@0.01"],
+            ["--target", "tpr=0.025@0.01"],
             {"target_tpr": (0.025, 0.01)},
             {"tpr": 0.025, "fpr": 0.01},
             lambda c: c.tpr_at(0.01),
         ),
-        (["--target-advantage", "0.1"], {"target_advantage": 0.1}, {"advantage": 0.1}, lambda c: c.advantage()),
+        (["--target", "advantage=0.1"], {"target_advantage": 0.1}, {"advantage": 0.1}, lambda c: c.advantage()),
         (
-            ["--target-epsilon", "3", "--delta", "1e-6"],
+            ["--target", "epsilon=3@1e-6"],
             {"target_epsilon": 3.0, "delta": 1e-6},
             {"epsilon": 3.0, "delta": 1e-6},
             lambda c: c.epsilon(1e-6),
@@ -490,7 +463,7 @@ def test_calibrate_json(answer, options, keywords, target, measure, notion):
     curve = gmip.account(found, notion=notion)
     assert got == {
         "gmip": gmip.__version__,
-        "run": [understood(found)],
+        "run": understood(found),
         "notion": notion,
         "susceptibility": None,
         "attacker_knows": 0.0,
@@ -531,7 +504,17 @@ def test_calibrate_shuffled_epochs(answer):
 
 
 def test_calibrate_names_the_other_ways(answer, run):
-    argv = ["calibrate", *RUN, "--clip", "500", "--noise-std", "0.3", "--target-tpr", "0.04@0.01", "--alternatives"]
+    argv = [
+        "calibrate",
+        *RUN,
+        "--clip",
+        "500",
+        "--noise-multiplier",
+        "0.24",
+        "--target",
+        "tpr=0.04@0.01",
+        "--alternatives",
+    ]
     got = answer(*argv)
     assert got["noise_std"] == gmip.calibrate(CLIPPED, target_tpr=(0.04, 0.01)).noise_std
     found = {one["change"]: one for one in got["alternatives"]["open"]}
@@ -539,7 +522,7 @@ def test_calibrate_names_the_other_ways(answer, run):
     assert got["alternatives"]["closed"] == []
     for one in found.values():
         names = [field.name for field in dataclasses.fields(gmip.NoisySGD)]
-        (settings,) = one["run"]
+        settings = one["run"]
         changed = gmip.NoisySGD(**{name: settings[name] for name in names})
         notion = "gdp" if one["change"] == "noise-alone" else "gmip"
         assert gmip.account(changed, notion=notion).tpr_at(0.01) == one["value"] <= 0.04
@@ -563,23 +546,23 @@ def test_an_equivalent_mu_is_not_called_gdp(run, answer):
 
 @pytest.mark.parametrize("clip", [[], ["--clip", "500"]])
 def test_no_noise_is_needed(answer, run, clip):
-    got = answer("calibrate", *RUN, *clip, "--target-mu", "0.8")
+    got = answer("calibrate", *RUN, *clip, "--target", "mu=0.8")
     assert (got["noise_std"], got["needed"]) == (0.0, False)
     assert got["noise_multiplier"] == (0.0 if clip else None)
     assert (
         "No noise is needed: the mu of the run is expected to stay within 0.8, for a typical record and "
-        in run("calibrate", *RUN, *clip, "--target-mu", "0.8").out
+        in run("calibrate", *RUN, *clip, "--target", "mu=0.8").out
     )
 
 
 @pytest.mark.parametrize(
-    "noise", [[], ["--clip", "500", "--noise-std", "1"], ["--clip", "500", "--noise-multiplier", "2"]]
+    "noise", [[], ["--clip", "500", "--noise-multiplier", "0.8"], ["--clip", "500", "--noise-multiplier", "2"]]
 )
 def test_solve_for_steps(answer, run, noise):
     argv = ["calibrate", *RUN, *noise, *TARGET, "--solve-for", "steps"]
     got = answer(*argv)
     described = CLIPPED.replace(noise_std=got["noise_std"])
-    assert got["noise_std"] == {0: 0.0, 4: 1.0 if "1" in noise else 2.5}[len(noise)]
+    assert got["noise_std"] == {0: 0.0, 4: 1.0 if "0.8" in noise else 2.5}[len(noise)]
     assert got["num_steps"] == gmip.calibrate(described, target_mu=0.4, solve_for="num_steps").num_steps
     assert got["needed"] is None
     assert (
@@ -589,7 +572,7 @@ def test_solve_for_steps(answer, run, noise):
 
 
 def test_solve_for_batch_size(answer, run):
-    options = ["--target-mu", "0.8", "--solve-for", "batch-size"]
+    options = ["--target", "mu=0.8", "--solve-for", "batch-size"]
     got = answer("calibrate", *RUN, *options)
     found = gmip.calibrate(PAPER, target_mu=0.8, solve_for="batch_size")
     assert (got["batch_size"], got["num_steps"]) == (found.batch_size, found.num_steps)
@@ -601,12 +584,12 @@ def test_solve_for_batch_size(answer, run):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--target-mu", "0.41"], "the mu of the run is expected to stay within 0.41, for a typical record"),
+        (["--target", "mu=0.41"], "the mu of the run is expected to stay within 0.41, for a typical record"),
         (
-            ["--target-tpr", "0.03@1e-2"],
+            ["--target", "tpr=0.03@1e-2"],
             "at a 1% false-alarm rate, an attacker is expected to find about 3% of the members or fewer, for ",
         ),
-        (["--target-advantage", "0.1"], "the attacker's advantage (TPR - FPR) is expected to stay within 10%, for "),
+        (["--target", "advantage=0.1"], "the attacker's advantage (TPR - FPR) is expected to stay within 10%, for "),
     ],
 )
 def test_calibrate_sentence_and_noise_that_is_never_too_small(answer, run, options, words):
@@ -617,11 +600,10 @@ def test_calibrate_sentence_and_noise_that_is_never_too_small(answer, run, optio
     assert got["noise_std"] <= std < 1.0002 * got["noise_std"]
     assert got["noise_multiplier"] <= multiplier < 1.0002 * got["noise_multiplier"]
     # Who trains with what was printed keeps the target.
-    for noise in (["--noise-std", str(std)], ["--noise-multiplier", str(multiplier)]):
-        kept = answer("account", *RUN, "--clip", "500", *noise, "--fpr", "0.01")
-        measured = {"mu": kept["mu"], "tpr": kept["tpr_at_fpr"]["0.01"], "advantage": kept["advantage"]}
-        name = next(iter(got["target"]))
-        assert measured[name] <= got["target"][name]
+    kept = answer("account", *RUN, "--clip", "500", "--noise-multiplier", str(multiplier), "--fpr", "0.01")
+    measured = {"mu": kept["mu"], "tpr": kept["tpr_at_fpr"]["0.01"], "advantage": kept["advantage"]}
+    name = next(iter(got["target"]))
+    assert measured[name] <= got["target"][name]
 
 
 # -- convert -----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ def without(option: str) -> list[str]:
     return RUN[:i] + RUN[i + 2 :]
 
 
-NOISE = ["--clip", "500", "--noise-std", "1"]
+NOISE = ["--clip", "500", "--noise-multiplier", "1"]
 BAD_REQUESTS: list[tuple[list[str], str]] = [
     # What typer finds.
     (["acount"], "acount is not a command of gmip, did you mean 'account': see gmip --help."),
@@ -36,9 +36,8 @@ BAD_REQUESTS: list[tuple[list[str], str]] = [
       ("abc", "nan", "inf", "-5", "0", "1.5", "", "1e999999999", "1e-999999999", "0x10", "--json")),
     *((["account", *RUN, o, "abc"], f"{o} must be a whole number") for o in RUN[::2]),
     *((["account", *RUN, "--clip", bad], "--clip must be a finite number above 0") for bad in ("0", "-1", "nan")),
-    *((["account", *RUN, "--clip", "1", "--noise-std", bad], "--noise-std must be a finite number, 0 or more")
+    *((["account", *RUN, *NOISE, "--noise-multiplier", bad], "--noise-multiplier must be a finite number, 0 or more")
       for bad in ("x", "-1", "nan", "inf")),
-    (["account", *RUN, "--clip", "1", "--noise-multiplier", "-1"], "--noise-multiplier must be a finite number"),
     (["account", *RUN, "--susceptibility", "0"], "--susceptibility must be any, any-constant or a finite"),
     (["account", *RUN, "--susceptibility", "everyone"], "--susceptibility must be any, any-constant or a finite"),
     *((["account", *RUN, "--attacker-knows", bad], "--attacker-knows must be a number from 0 to 1") for bad in
@@ -52,44 +51,33 @@ BAD_REQUESTS: list[tuple[list[str], str]] = [
     (["calibrate", *RUN, *TARGET, "--notion", "dp"], "--notion must be one of gmip, gdp"),
     (["calibrate", *RUN, *TARGET, "--solve-for", "clip"], "--solve-for must be one of noise-std, batch-size, steps"),
     # What does not go together.
-    (["account", *RUN, *NOISE, "--noise-multiplier", "1"], "--noise-std and --noise-multiplier set the same noise"),
-    (["account", *RUN, "--noise-std", "1"], "--noise-std = 1.0 without --clip"),
     (["account", *RUN, "--noise-multiplier", "1"], "--noise-multiplier needs --clip"),
     (["account", *RUN, "--batch-size", "50000"], "--batch-size = 50000 exceeds --dataset-size = 48000"),
     (["account", *RUN, "--sampling", "full"], "--sampling = 'full' needs --batch-size = --dataset-size = 48000"),
-    (["calibrate", *RUN], "No privacy target was given: pass one of --target-mu, --target-tpr, --target-"),
-    (["calibrate", *RUN, *TARGET, "--target-advantage", "0.1"], "2 privacy targets were given"),
-    (["calibrate", *RUN, *TARGET, "--target-tpr", "0.1@0.01", "--target-advantage", "0.1"], "3 privacy targets were"),
-    (["calibrate", *RUN, "--target-epsilon", "3"], "--delta is missing: add it beside --target-epsilon"),
-    (["calibrate", *RUN, "--target-epsilon", "3", "--delta", "2"], "--delta must be a number between 0 and 1"),
-    (["calibrate", *RUN, "--target-epsilon", "x", "--delta", "1e-6"], "--target-epsilon must be a finite number"),
-    (["calibrate", *RUN, *TARGET, "--delta", "1e-6"], "--delta belongs to --target-epsilon: leave it out"),
-    (["calibrate", *RUN, *TARGET, *NOISE], "--noise-std is what gmip calibrate finds: leave it out"),
-    (["calibrate", *RUN, *TARGET, "--clip", "1", "--noise-multiplier", "1"], "--noise-multiplier is what gmip"),
+    (["calibrate", *RUN], "No privacy target was given: add one, as in --target tpr=0.05@0.01"),
+    (["calibrate", *RUN, *TARGET, "--target", "advantage=0.1"], "2 privacy targets were given: pass --target once"),
+    (["account", *RUN, "--notion", "gdp", "--susceptibility", "1"], "--susceptibility does not apply to --notion gdp"),
+    (["calibrate", *RUN, *TARGET, *NOISE], "--noise-multiplier is what gmip calibrate finds: leave it out"),
     (["calibrate", *RUN, *TARGET, "--notion", "gdp", "--susceptibility", "1"], "--susceptibility does not apply"),
     (["calibrate", *RUN, *TARGET, "--notion", "gdp", "--attacker-knows", "1"], "--attacker-knows does not apply"),
     (["account", *RUN, "--epochs", "3"], "--steps and --epochs set the same number: pass only one of them."),
-    # Schedules.
-    (["account", *RUN, "--phase", "steps"], "--phase must be NAME=VALUE pairs with commas between them"),
-    (["account", *RUN, "--phase", "steps=3,steps=4"], "--phase must be NAME=VALUE pairs"),
-    (["account", *RUN, "--phase", ""], "--phase must be NAME=VALUE pairs"),
-    (["account", *RUN, "--phase", "step=3"], "--phase cannot set 'step', did you mean 'steps': set batch-size, steps,"),
-    (["account", *RUN, "--phase", "dataset-size=3"], "--phase cannot set 'dataset-size'"),
-    (["account", *RUN, "--phase", "steps=3", "--phase", "steps=x"], "steps of --phase 2 must be a whole number"),
-    (["account", *RUN, "--phase", "steps=3,epochs=1"], "--phase sets steps and epochs, which are the same thing"),
-    (["account", *without("--steps"), "--phase", "batch-size=3"], "--steps is missing: add it"),
-    (["account", *RUN, "--phase", "noise-std=1"], "--noise-std = 1.0 without --clip"),
-    (["calibrate", *RUN, *TARGET, "--phase", "steps=3", "--solve-for", "steps"], "--solve-for steps is for a single"),
     # Targets.
-    *((["calibrate", *RUN, "--target-mu", bad], "--target-mu must be a finite number above 0") for bad in
-      ("0", "-1", "nan", "x")),
-    *((["calibrate", *RUN, "--target-tpr", bad], "--target-tpr must be TPR@FPR") for bad in
-      ("0.05", "0.05@", "@0.01", "a@b", "0.05@0.01@1", "5@0.01", "0.05@0", "nan@0.1", "0.05 0.01")),
-    *((["calibrate", *RUN, "--target-advantage", bad], "--target-advantage") for bad in ("0", "2", "-1", "x", "nan")),
-    (["calibrate", *RUN, "--target-tpr", "0.01@0.05"], "--target-tpr = 0.01 at a false-alarm rate of 0.05 cannot"),
+    (["calibrate", *RUN, "--target", "advantag=1"], "not 'advantag=1', did you mean 'advantage': pass one such as"),
+    *((["calibrate", *RUN, "--target", bad], "--target must be mu=..., tpr=..., advantage=... or epsilon=..., not")
+      for bad in ("", "mu", "0.05@0.01", "delta=1e-5", "=2")),
+    *((["calibrate", *RUN, "--target", f"mu={bad}"], "mu of --target = ") for bad in ("0", "-1", "inf")),
+    *((["calibrate", *RUN, "--target", f"mu={bad}"], "--target must be like mu=0.5, not ") for bad in
+      ("x", "nan", "", "2@3")),
+    *((["calibrate", *RUN, "--target", f"tpr={bad}"], "--target must be like tpr=0.05@0.01, not ") for bad in
+      ("0.05", "0.05@", "@0.01", "a@b", "0.05@0.01@1", "nan@0.1", "0.05 0.01")),
+    *((["calibrate", *RUN, "--target", f"tpr={bad}"], "pr of --target = ") for bad in ("5@0.01", "0.05@0")),
+    *((["calibrate", *RUN, "--target", f"advantage={bad}"], "advantage of --target = ") for bad in ("0", "2", "-1")),
+    (["calibrate", *RUN, "--target", "epsilon=3"], "--target must be like epsilon=3@1e-5, not 'epsilon=3'"),
+    (["calibrate", *RUN, "--target", "epsilon=3@2"], "delta of --target = 2.0 must lie in (0, 1)"),
+    (["calibrate", *RUN, "--target", "tpr=0.01@0.05"], "tpr of --target = 0.01 at a false-alarm rate of 0.05 cannot"),
     (["calibrate", *RUN, *TARGET], "--clip is not set, and"),
     (["calibrate", *RUN, *TARGET, "--solve-for", "batch-size"], "is met by no batch size"),
-    (["calibrate", *RUN, "--target-mu", "0.001", "--solve-for", "steps"], "is already missed after one step"),
+    (["calibrate", *RUN, "--target", "mu=0.001", "--solve-for", "steps"], "is already missed after one step"),
     # Conversions.
     (["convert"], "There is nothing to convert: pass one"),
     (["convert", "--mu-dp", "1"], "--mu-dp cannot be converted alone: add --batch-size and --params, or --delta"),

@@ -104,7 +104,6 @@ def test_an_epsilon_and_other_columns(run, scores: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--task", "digits"], "--task does not apply to a file of scores"),
         (["--attacks", "loss"], "--attacks are for predictions"),
         (["--shadows", "8"], "--shadows does not apply"),
         (["--claim-mu", "1", "--claim-epsilon", "1"], "pass only one"),

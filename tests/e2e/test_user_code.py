@@ -114,7 +114,7 @@ def test_the_same_file_without_a_mistake(run, tmp_path: Path) -> None:
 
 def test_other_commands(run, tmp_path: Path) -> None:
     spec = task(tmp_path, "return Net()", "return Nett()")
-    assert "(mine.py, line " in assert_one_sentence(run("train", "--task", spec, "--out", str(tmp_path / "run")))
+    assert "(mine.py, line " in assert_one_sentence(run("train", spec, "--out", str(tmp_path / "run")))
     assert not (tmp_path / "run").exists()
 
 

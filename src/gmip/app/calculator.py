@@ -80,7 +80,7 @@ def _answer(question: Question) -> dict[str, Any]:
         "assumptions": list(curve.assumptions),
         "rows": _rows(question, run, curve, gdp, gdp_run),
         "fields": {
-            "noise_std": _numbers.number(run.noise_std, "up", 5),
+            "noise_std": _numbers.noise(run.noise_std),
             "num_steps": str(run.num_steps),
             "epochs": _numbers.number(run.epochs, "nearest", 6),
         },
@@ -131,7 +131,7 @@ def _rows(
     most = at_most(curve)
     multiplier = run.noise_multiplier
     rows = [
-        ("Noise on the mean gradient (std)", _numbers.number(run.noise_std, "up", 5)),
+        ("Noise on the mean gradient (std)", _numbers.noise(run.noise_std)),
         ("Noise multiplier (Opacus)", "needs a clipping norm" if multiplier is None else _up(multiplier)),
         ("Advantage over guessing", f"{most} {_numbers.percent(curve.advantage(), 'up')}"),
         ("Area under the attacker's ROC curve", f"{most} {_up(curve.auc())}"),
@@ -143,7 +143,7 @@ def _rows(
     rows.append((at, f"{at_most(gdp)} {_numbers.percent(gdp.tpr_at(question.fpr), 'up')}"))
     rows.append((f"Epsilon at delta = {_DELTA:g}", f"{at_most(gdp)} {_up(gdp.epsilon(_DELTA))}"))
     if question.follow == "target":
-        needs = "cannot be reached" if gdp_run is None else _numbers.number(gdp_run.noise_std, "up", 5)
+        needs = "cannot be reached" if gdp_run is None else _numbers.noise(gdp_run.noise_std)
         rows.append((f"Noise that differential privacy needs for the target ({gdp.claim.adjacency})", needs))
     return rows
 
@@ -198,8 +198,8 @@ def _command(question: Question, run: NoisySGD) -> str:
         "--params": str(run.num_params),
         "--sampling": run.sampling,
         "--clip": None if run.clip_norm is None else f"{run.clip_norm:.12g}",
-        "--noise-std": None if solve or run.noise_std == 0.0 else f"{run.noise_std:.12g}",
-        "--target-tpr": f"{question.tpr:.12g}@{question.fpr:.12g}" if solve else None,
+        "--noise-multiplier": None if solve or not run.noise_multiplier else f"{run.noise_multiplier:.12g}",
+        "--target": f"tpr={question.tpr:.12g}@{question.fpr:.12g}" if solve else None,
         "--fpr": None if solve else f"{question.fpr:.12g}",
         "--susceptibility": None if question.record is None else _plain(question.record),
         "--attacker-knows": f"{question.attacker_knows:.12g}" if question.attacker_knows else None,

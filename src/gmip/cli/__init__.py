@@ -73,7 +73,7 @@ app = typer.Typer(
     name="gmip",
     cls=_Commands,
     help="Membership-inference privacy: can an attacker tell whether a person's record was in the training data?",
-    epilog="Try first: gmip audit --task digits. Every command has --help with an example.",
+    epilog="Try first: gmip audit digits. Every command has --help with an example.",
     **_SETTINGS,
 )
 

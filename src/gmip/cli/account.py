@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 import gmip
 from gmip import _numbers
 from gmip.accounting.account import account as account_run
 from gmip.accounting.account import mu_per_step
-from gmip.accounting.claims import ADJACENCY, at_most, found
+from gmip.accounting.claims import at_most, found
 from gmip.accounting.tradeoff import TradeOff
 from gmip.cli import parse, show
+from gmip.cli.errors import BadRequest, option_name
 from gmip.cli.options import Delta, Option, Probability, from_settings
 from gmip.cli.shared_settings import ACCOUNTING, Explained, RunSettings, WhoseSettings, as_understood, slow_because
-from gmip.vocabulary import NoisySGD
 
 __all__ = ["account"]
 
@@ -48,6 +48,13 @@ class AccountSettings(Explained, WhoseSettings, RunSettings):
         ),
     ] = None
 
+    @model_validator(mode="after")
+    def _applies(self) -> Self:
+        for name in ("susceptibility", "attacker_knows"):
+            if self.notion == "gdp" and name in self.model_fields_set:
+                raise BadRequest("does not apply to --notion gdp", argument=option_name(name), remedy="leave it out")
+        return self
+
 
 @from_settings(AccountSettings)
 def account(asked: AccountSettings) -> None:
@@ -56,29 +63,29 @@ def account(asked: AccountSettings) -> None:
     Example: gmip account --dataset-size 48000 --batch-size 400 --epochs 10
     --params 650 --sampling shuffled
 
-    JSON keys: gmip (its version), run (every phase as understood), options
+    JSON keys: gmip (its version), run (as understood), options
     of the accounting; kind ("bound" or "forecast"), for_whom, caveat and
     assumptions of the answer; mu_step (mu of one step, at the largest
-    susceptibility given, the largest of all phases; null for a random
-    record), mu (equivalent mu over the FPRs of mu_fpr_range), tpr_at_fpr
-    (share of members found, by false-alarm rate as typed), tpr_error (how
-    much of a TPR is rounding), advantage, auc, epsilon and delta; baseline
-    (as asked with --risk) and risk (largest chance to guess the secret);
-    gdp_mu (mu of Gaussian differential privacy, at every FPR; null without
-    noise) and gdp (differential privacy of the same run, with its
-    adjacency).
+    susceptibility given; null for a random record or --notion gdp), mu
+    (equivalent mu over the FPRs of mu_fpr_range), tpr_at_fpr (share of
+    members found, by false-alarm rate as typed), tpr_error (how much of a
+    TPR is rounding), advantage, auc, epsilon and delta; baseline (as asked
+    with --risk) and risk (largest chance to guess the secret); gdp_mu (mu
+    of Gaussian differential privacy, at every FPR; null without noise) and
+    gdp (differential privacy of the same run, with its adjacency).
     """
-    runs, record, known = asked.runs(), asked.susceptibility, asked.attacker_knows
+    run, record, known = asked.run(), asked.susceptibility, asked.attacker_knows
     rates = asked.fprs or {text: float(text) for text in ("0.001", "0.01", "0.1")}
-    with show.patience(slow_because(runs, record)):
-        curve = account_run(runs, susceptibility=record, attacker_knows=known)
+    with show.patience(slow_because(run, record)):
+        curve = account_run(run, susceptibility=record, attacker_knows=known, notion=asked.notion)
     mu_step = None
-    if not isinstance(record, str):
-        mu_step = max(mu_per_step(run, susceptibility=record, attacker_knows=known) for run in runs)
-    gdp = _differential_privacy(runs)
+    if asked.notion == "gmip" and not isinstance(record, str):
+        mu_step = mu_per_step(run, susceptibility=record, attacker_knows=known)
+    gdp = curve if asked.notion == "gdp" else None if run.noise_std == 0.0 else account_run(run, notion="gdp")
     answer: dict[str, Any] = {
         "gmip": gmip.__version__,
-        "run": as_understood(runs),
+        "run": as_understood(run),
+        "notion": asked.notion,
         "susceptibility": record if record is None or isinstance(record, str) else [record],
         "attacker_knows": known,
         "bound": "tight",
@@ -101,17 +108,8 @@ def account(asked: AccountSettings) -> None:
         show.print_json(answer)
         return
     text = next((text for text, rate in rates.items() if rate == 0.01), next(iter(rates)))
-    rows = _rows(answer, curve, gdp, runs)
-    show.print_answer(
-        rows, found(curve, text), curve, explain=asked.explain, beside=None if asked.delta is None else gdp
-    )
-
-
-def _differential_privacy(runs: Sequence[NoisySGD]) -> TradeOff | None:
-    """None where there is none: without noise, or if the phases are about different neighbours."""
-    if any(run.noise_std == 0.0 for run in runs) or len({ADJACENCY[run.sampling] for run in runs}) > 1:
-        return None
-    return account_run(runs, notion="gdp")
+    rows, remarks = _rows(answer, curve, gdp), _remarks(curve, gdp, asked.delta)
+    show.print_answer(rows, found(curve, text), curve, explain=asked.explain, remarks=remarks)
 
 
 def _gdp_as_json(curve: TradeOff, asked: AccountSettings) -> dict[str, Any]:
@@ -125,9 +123,20 @@ def _gdp_as_json(curve: TradeOff, asked: AccountSettings) -> dict[str, Any]:
     }
 
 
-def _rows(
-    answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None, runs: Sequence[NoisySGD]
-) -> list[tuple[str, str]]:
+def _remarks(curve: TradeOff, gdp: TradeOff | None, delta: float | None) -> list[str]:
+    """What a reader of the table has to know about the mu and the epsilon of differential privacy in it."""
+    if gdp is None or delta is None:
+        return []
+    said = [
+        f"mu and epsilon of differential privacy are different things: mu holds at every FPR, epsilon at delta = "
+        f"{delta:g}. Do not convert one into the other."
+    ]
+    if gdp is not curve and gdp.claim.caveat is not None:
+        said.insert(0, f"Differential privacy here: {gdp.claim.caveat}")
+    return said
+
+
+def _rows(answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None) -> list[tuple[str, str]]:
     most, delta, baseline = at_most(curve), answer["delta"], answer["baseline"]
     rows = [
         (f"members found at {_numbers.rate(text)} false alarms, {most}", _numbers.percent(tpr, "up"))
@@ -146,16 +155,15 @@ def _rows(
         secret = f"a member's secret guessed, {_numbers.rate(baseline)} without the member"
         rows.append((f"{secret}, {most}", _numbers.percent(answer["risk"], "up")))
     if gdp is None:
-        noisy = all(run.noise_std > 0.0 for run in runs)
-        rows.append(("differential privacy", "none for phases of different kinds" if noisy else "none without noise"))
+        rows.append(("differential privacy", "none without noise"))
         return rows
     rows.append(
         (f"mu of differential privacy, at every FPR ({gdp.claim.adjacency})", _numbers.number(gdp.gdp_mu or 0.0, "up"))
     )
-    if delta is not None:
+    if delta is not None and gdp is not curve:
         name = f"epsilon of differential privacy ({gdp.claim.adjacency}), {at_most(gdp)}"
         rows.append((name, _numbers.number(gdp.epsilon(delta), "up")))
-    if baseline is not None:
+    if baseline is not None and gdp is not curve:
         name = f"the secret guessed, by differential privacy ({gdp.claim.adjacency}), {at_most(gdp)}"
         rows.append((name, _numbers.percent(gdp.risk(baseline), "up")))
     return rows

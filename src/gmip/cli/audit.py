@@ -33,12 +33,12 @@ ROLES: Final = ("member", "score", "label", "probability", "logit", "loss", "id"
 _OF_TABLES: Final = frozenset(
     {
         *("typed", "source", "canaries", "columns", "attacks", "claim_mu", "claim_epsilon", "fail_above_tpr"),
-        *("target_tpr", "seed", "out", "junit", "as_json"),
+        *("limit", "seed", "out", "junit", "as_json"),
     }
 )
 # Fields of `gmip.auditing.AuditConfig` of the same name and type.
 _AS_IN_CONFIG: Final[tuple[str, ...]] = (
-    *("task", "attacks", "candidates", "repeats", "budget", "seed", "out", "claim_mu", "group_by", "target_tpr"),
+    *("attacks", "candidates", "repeats", "budget", "seed", "out", "claim_mu", "group_by"),
     *("attacker", "try_advice", "fail_above_tpr", "device"),
 )
 
@@ -74,12 +74,10 @@ class AuditSettings(Printed, WorkerSettings):
     source: Annotated[
         str | None,
         Option("TASK|AUDIT.YAML|TABLE", argument=True),
-        Field(description="A task, a settings file, or a file of scores or predictions (.csv, .jsonl, .parquet)."),
-    ] = None
-    task: Annotated[
-        str | None,
-        Option("TASK", WHAT),
-        Field(description="A built-in task, or path/to/file.py:make_task (default digits)."),
+        Field(
+            description="A built-in task or path/to/file.py:make_task (default digits), a settings file, or a file of "
+            "scores or predictions (.csv, .jsonl, .parquet)."
+        ),
     ] = None
     runs: Annotated[
         list[dict[str, str]] | None,
@@ -156,7 +154,7 @@ class AuditSettings(Printed, WorkerSettings):
         Option("EPS@DELTA", HOW, parse.epsilon_at_delta),
         Field(description="The differential privacy that is claimed, instead (EPS alone: at delta 0)."),
     ] = None
-    target_tpr: Annotated[
+    limit: Annotated[
         Rate | None,
         Option("TPR@FPR", HOW),
         Field(
@@ -215,6 +213,8 @@ class AuditSettings(Printed, WorkerSettings):
         found: dict[str, Any] = {name: getattr(self, name) for name in _AS_IN_CONFIG if name in self.model_fields_set}
         if self.claim_epsilon is not None:
             found["claim_epsilon"] = dict(zip(("epsilon", "delta"), self.claim_epsilon, strict=True))
+        if self.limit is not None:
+            found["target_tpr"] = self.limit
         runs = self._released() or self.runs
         return found if runs is None else found | {"runs": runs}
 
@@ -243,7 +243,7 @@ def audit(asked: AuditSettings) -> None:
 
     The report compares what the attacks find with what was claimed.
 
-    Examples: gmip audit --task digits
+    Examples: gmip audit digits
               gmip audit my_project.py:make_task --run runs/a --attacks glir,loss,lira
               gmip audit audit.yaml --fail-above-tpr 0.05@0.01
               gmip audit my_project.py:make_task --model weights.safetensors
@@ -295,7 +295,7 @@ def _audit_table(asked: AuditSettings, path: Path, planted: PlantedRun | None) -
     standards: dict[str, Any] = {
         "claim": planted.claim if planted is not None and claim is None else claim,
         "fail_above_tpr": asked.fail_above_tpr,
-        "target_tpr": asked.target_tpr,
+        "target_tpr": asked.limit,
         "seed": asked.seed,
     }
     table = read_scores(path, asked.columns or {}, asked.attacks)
@@ -315,8 +315,6 @@ def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, Written]:
     given, source = asked.config(), asked.source
     path = source if source is not None and source.lower().endswith(YAML) else None
     if source is not None and path is None:
-        if asked.task is not None:
-            raise BadRequest(f"{source!r} and --task {asked.task} both name a task", remedy="pass only one of them")
         given["task"] = source
     with needs_extra("audit", "gmip audit"):
         from gmip import auditing, report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -20,7 +19,15 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.cli import show
 from gmip.cli.errors import BadRequest
 from gmip.cli.options import Option, from_settings
-from gmip.cli.shared_settings import TARGET, Explained, RunSettings, TargetSettings, as_understood, slow_because
+from gmip.cli.shared_settings import (
+    TARGET,
+    Explained,
+    RunSettings,
+    TargetSettings,
+    WhoseSettings,
+    as_understood,
+    slow_because,
+)
 from gmip.vocabulary import NoisySGD, PrivacyTarget
 
 __all__ = ["calibrate"]
@@ -30,7 +37,7 @@ _SHOWN_DELTA: Final = 1.0e-6  # where differential privacy is shown and none was
 _SOLVABLE: Final[dict[str, SolveFor]] = {"noise-std": "noise_std", "batch-size": "batch_size", "steps": "num_steps"}
 
 
-class CalibrateSettings(Explained, TargetSettings, RunSettings):
+class CalibrateSettings(Explained, TargetSettings, WhoseSettings, RunSettings):
     """Settings of `gmip calibrate`."""
 
     solve_for: Annotated[
@@ -38,7 +45,7 @@ class CalibrateSettings(Explained, TargetSettings, RunSettings):
         Option("noise-std|batch-size|steps", TARGET),
         Field(
             description="noise-std: the least noise; batch-size: the smallest batch; steps: the most steps. The last "
-            "two keep the noise that you pass (its std on the batch MEAN)."
+            "two keep the noise that you pass."
         ),
     ] = "noise-std"
     alternatives: Annotated[
@@ -46,7 +53,7 @@ class CalibrateSettings(Explained, TargetSettings, RunSettings):
         Option(None, TARGET),
         Field(
             description="Also find the other ways to the target: larger batches, fewer steps, fewer parameters, more "
-            "data; with --noise-std (what there is now) a smaller clipping norm, too."
+            "data; with --noise-multiplier (what there is now) a smaller clipping norm, too."
         ),
     ] = False
 
@@ -57,20 +64,13 @@ class CalibrateSettings(Explained, TargetSettings, RunSettings):
 
     @model_validator(mode="after")
     def _can_be_solved(self) -> Self:
-        given = {"--noise-std": self.noise_std, "--noise-multiplier": self.noise_multiplier}
-        found = next((option for option, value in given.items() if value is not None), None)
         if self.solved == "noise_std":
-            if found is not None and not self.phases and not self.alternatives:
+            if self.noise_multiplier is not None and not self.alternatives:
                 raise BadRequest(
-                    f"{found} is what gmip calibrate finds",
+                    "--noise-multiplier is what gmip calibrate finds",
                     remedy="leave it out, or pass --solve-for batch-size or steps",
                 )
-            return self
-        if self.phases:
-            raise BadRequest(
-                f"--solve-for {self.solve_for} is for a single run, not for a schedule", remedy="leave out --phase"
-            )
-        if self.alternatives:
+        elif self.alternatives:
             raise BadRequest(
                 f"--alternatives does not apply to --solve-for {self.solve_for}, which is one of them",
                 remedy="leave one out",
@@ -83,38 +83,30 @@ def calibrate(asked: CalibrateSettings) -> None:
     """Find the least noise that meets a privacy target.
 
     Example: gmip calibrate --dataset-size 48000 --batch-size 400 --steps 1200
-    --params 650 --clip 500 --target-mu 0.4
+    --params 650 --clip 500 --target mu=0.4
 
-    A schedule (several --phase) keeps its shape: the noise of all phases is
-    scaled by one factor, or all get one noise multiplier if none is given.
-
-    JSON keys: gmip (its version), run (every phase as found), noise_std (on
-    the batch MEAN), noise_multiplier (Opacus; null without --clip),
-    batch_size, num_steps (null for a schedule whose phases differ), target,
-    achieved (the value that the run reaches), needed (whether the run needs
-    noise; null with --solve-for batch-size or steps), mu (equivalent mu over
-    the FPRs of mu_fpr_range), gdp_mu (with --notion gdp: the mu of Gaussian
-    differential privacy, at every FPR), adjacency, epsilon and delta (where
-    a delta is given), tpr_error, kind, for_whom, caveat, assumptions;
+    JSON keys: gmip (its version), run (as found), noise_std (on the batch
+    MEAN), noise_multiplier (Opacus; null without --clip), batch_size,
+    num_steps, target, achieved (the value that the run reaches), needed
+    (whether the run needs noise; null with --solve-for batch-size or steps),
+    mu (equivalent mu over the FPRs of mu_fpr_range), gdp_mu (with --notion
+    gdp: the mu of Gaussian differential privacy, at every FPR), adjacency,
+    epsilon and delta (where the target has a delta), tpr_error, kind,
+    for_whom, caveat, assumptions;
     alternatives (null without --alternatives; open: change, run, value, kind,
     for_whom, command; closed: change, why, size, value).
     """
-    target, runs = asked.target(), asked.runs()
-    ways = None
-    with show.patience(slow_because(runs, asked.susceptibility)):
-        if asked.phases:
-            found = calibrate_run(runs, target)
-        else:
-            found = [calibrate_run(runs[0], target, solve_for=asked.solved)]
+    target = asked.wanted(susceptibility=asked.susceptibility, attacker_knows=asked.attacker_knows)
+    run, ways = asked.run(), None
+    with show.patience(slow_because(run, asked.susceptibility)):
+        found = calibrate_run(run, target, solve_for=asked.solved)
         curve = account_run(found, **target.whose)
         if asked.alternatives:
-            ways = find_alternatives(runs, target, seconds=_WAYS_SECONDS)
+            ways = find_alternatives(run, target, seconds=_WAYS_SECONDS)
     if asked.as_json:
         show.print_json(_as_json(asked, target, found, curve, ways))
         return
-    rows = [
-        row for number, run in enumerate(found, start=1) for row in _run_rows(run, number if asked.phases else None)
-    ]
+    rows = _run_rows(found)
     measured = show.target_shown(target, curve.exposure(target))
     rows.append((f"{show.target_name(target)}, {at_most(curve)}", measured))
     if asked.notion == "gdp":
@@ -126,7 +118,7 @@ def calibrate(asked: CalibrateSettings) -> None:
 
 
 def _as_json(
-    asked: CalibrateSettings, target: PrivacyTarget, found: Sequence[NoisySGD], curve: TradeOff, ways: Ways | None
+    asked: CalibrateSettings, target: PrivacyTarget, found: NoisySGD, curve: TradeOff, ways: Ways | None
 ) -> dict[str, Any]:
     record = asked.susceptibility
     return {
@@ -137,10 +129,10 @@ def _as_json(
         "attacker_knows": target.attacker_knows,
         "bound": "tight",
         "composition": "exact",
-        **{name: _common(found, name) for name in ("noise_std", "noise_multiplier", "batch_size", "num_steps")},
+        **{name: getattr(found, name) for name in ("noise_std", "noise_multiplier", "batch_size", "num_steps")},
         "target": show.target_as_json(target),
         "achieved": curve.exposure(target),
-        "needed": any(run.noise_std > 0.0 for run in found) if asked.solved == "noise_std" else None,
+        "needed": found.noise_std > 0.0 if asked.solved == "noise_std" else None,
         "mu": curve.equivalent_mu(),
         "gdp_mu": curve.gdp_mu if asked.notion == "gdp" else None,
         "epsilon": None if target.delta is None else curve.epsilon(target.delta),
@@ -157,7 +149,7 @@ def _ways_as_json(ways: Ways) -> dict[str, Any]:
         "open": [
             {
                 "change": way.change,
-                "run": as_understood(way.runs),
+                "run": as_understood(way.runs[0]),
                 "value": way.value,
                 "kind": way.curve.kind,
                 "for_whom": way.curve.for_whom,
@@ -194,23 +186,13 @@ def _print_ways(ways: Ways) -> None:
             print(f"# {NAMES[way.change]}\n{command}")  # a comment of the shell: all of it can be pasted
 
 
-def _common(runs: Sequence[NoisySGD], name: str) -> Any:
-    """The value that all phases share, or None."""
-    values = {getattr(run, name) for run in runs}
-    return values.pop() if len(values) == 1 else None
-
-
-def _run_rows(run: NoisySGD, number: int | None) -> list[tuple[str, str]]:
-    phase = "" if number is None else f"phase {number}: "
+def _run_rows(run: NoisySGD) -> list[tuple[str, str]]:
     multiplier = run.noise_multiplier
     return [
-        (f"{phase}noise std on the mean gradient", _numbers.number(run.noise_std, "up", 5)),
-        (
-            f"{phase}noise multiplier (Opacus)",
-            "needs --clip" if multiplier is None else _numbers.number(multiplier, "up", 5),
-        ),
-        (f"{phase}batch size", str(run.batch_size)),
-        (f"{phase}steps", str(run.num_steps)),
+        ("noise std on the mean gradient", _numbers.noise(run.noise_std)),
+        ("noise multiplier (Opacus)", "needs --clip" if multiplier is None else _numbers.noise(multiplier)),
+        ("batch size", str(run.batch_size)),
+        ("steps", str(run.num_steps)),
     ]
 
 
@@ -224,12 +206,7 @@ def _gdp_rows(curve: TradeOff, target: PrivacyTarget) -> list[tuple[str, str]]:
     return rows
 
 
-def _advice(runs: Sequence[NoisySGD], solved: SolveFor) -> str:
-    if len(runs) > 1:
-        if all(run.noise_std == 0.0 for run in runs):
-            return "No noise is needed"
-        return "Add the noise below to the mean gradients of each phase"
-    found = runs[0]
+def _advice(found: NoisySGD, solved: SolveFor) -> str:
     if solved == "batch_size":
         return f"Use batches of {found.batch_size} and {found.num_steps} steps"
     if solved == "num_steps":
@@ -237,6 +214,6 @@ def _advice(runs: Sequence[NoisySGD], solved: SolveFor) -> str:
     if found.noise_std == 0.0 or found.noise_multiplier is None:
         return "No noise is needed"
     return (
-        f"Add noise of std {_numbers.number(found.noise_std, 'up', 5)} to the mean gradient (noise multiplier "
-        f"{_numbers.number(found.noise_multiplier, 'up', 5)})"
+        f"Add noise of std {_numbers.noise(found.noise_std)} to the mean gradient (noise multiplier "
+        f"{_numbers.noise(found.noise_multiplier)})"
     )

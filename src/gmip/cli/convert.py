@@ -12,7 +12,7 @@ from gmip.accounting import convert as formulas
 from gmip.cli import show
 from gmip.cli.errors import BadRequest, listed, option_name
 from gmip.cli.options import Count, NonNegative, Option, Probability, Settings, from_settings, names_of
-from gmip.cli.shared_settings import RUN, ClipSettings, NoiseSettings, Printed
+from gmip.cli.shared_settings import NOISE, RUN, ClipSettings, NoiseSettings, Printed
 
 __all__ = ["convert"]
 
@@ -46,6 +46,11 @@ class _Privacy(Settings):
     ] = None
     delta: Annotated[
         Probability | None, Option("D", PRIVACY), Field(description="delta of (epsilon, delta)-DP, from 0 to 1.")
+    ] = None
+    noise_std: Annotated[
+        NonNegative | None,
+        Option("STD", NOISE),
+        Field(description="Standard deviation of the noise on the batch MEAN."),
     ] = None
     num_params: Annotated[Count | None, Option("d", RUN), Field(description="Trainable parameters.")] = None
     batch_size: Annotated[Count | None, Option("n", RUN), Field(description="Examples averaged in one step.")] = None

@@ -38,7 +38,6 @@ CommandLineError: Final[type[Exception]] = next(c for c in typer.BadParameter.__
 _RENAMED: Final = {
     "as_json": "--json",
     "columns": "--column",
-    "phases": "--phase",
     "fprs": "--fpr",
     "runs": "--run",
     "num_steps": "--steps",
@@ -47,6 +46,10 @@ _RENAMED: Final = {
     "space": "--try",
     "gdp_mu": "--mu-dp",
     "gmip_mu": "--mu-mip",
+    "target_mu": "--target",
+    "target_tpr": "--target",
+    "target_advantage": "--target",
+    "target_epsilon": "--target",
 }
 
 

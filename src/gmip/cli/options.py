@@ -34,7 +34,6 @@ __all__ = [
     "Settings",
     "from_settings",
     "names_of",
-    "read_field",
 ]
 
 Count = Annotated[int, Field(ge=1)]
@@ -100,11 +99,10 @@ def names_of(settings: type[Settings]) -> dict[str, str]:
     return {name: option_name(name) for name, option in _typed(settings).items() if not option.argument}
 
 
-def read_field(settings: type[Settings], name: str, label: str, text: Any) -> Any:
+def _field(option: Option, field: FieldInfo, label: str, text: Any) -> Any:
     """The value of a field from what was typed; complaints are about `label`."""
-    own, field = _typed(settings)[name].read, settings.model_fields[name]
-    if own is not None:
-        return own(label, text)
+    if option.read is not None:
+        return option.read(label, text)
     kind, bounds = _plain(field.annotation, field.metadata)
     if _repeated(kind):
         inner, bounds = _plain(get_args(kind)[0], [])
@@ -149,11 +147,12 @@ def _help(field: FieldInfo) -> str:
 def _read(settings: type[Settings], given: Mapping[str, Any]) -> dict[str, Any]:
     """What was typed; what was not has no entry."""
     found: dict[str, Any] = {}
+    options = _typed(settings)
     for name, text in given.items():
         if isinstance(text, bool):
             found |= {name: True} if text else {}
         elif text is not None and text != []:
-            found[name] = read_field(settings, name, option_name(name), text)
+            found[name] = _field(options[name], settings.model_fields[name], option_name(name), text)
     return found
 
 

@@ -123,7 +123,7 @@ def _lines(runs: Sequence[RunAudit]) -> list[tuple[str, list[str]]]:
     lines: list[tuple[str, list[str]]] = [
         ("task", [run.task or "unknown" for run in runs]),
         ("verdict", [run.verdict.kind for run in runs]),
-        ("noise std", [_or("unknown", run.facts.noise_std, _numbers.setting) for run in runs]),
+        ("noise std", [_or("unknown", run.facts.noise_std, _numbers.noise) for run in runs]),
         ("accuracy on test data", [_or("unknown", run.facts.test_accuracy, _nearest) for run in runs]),
         ("claimed mu", [_or("none", None if one is None else one.mu, _up) for one in claimed]),
         ("strongest attack", [one.attack for one in strongest]),

@@ -7,23 +7,19 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, InstanceOf, model_validator
 
-from gmip._validate import did_you_mean
 from gmip.cli import parse
 from gmip.cli.errors import BadRequest, listed, option_name
 from gmip.cli.options import (
     Count,
-    Delta,
     NonNegative,
     Option,
     Positive,
     Probability,
     Settings,
-    names_of,
-    read_field,
 )
-from gmip.vocabulary import ANY, NOTIONS, SAMPLINGS, NoisySGD, Notion, PrivacyTarget, Rate, Sampling
+from gmip.vocabulary import ANY, NOTIONS, SAMPLINGS, NoisySGD, Notion, PrivacyTarget, Sampling
 
 __all__ = [
     "ACCOUNTING",
@@ -44,7 +40,7 @@ __all__ = [
     "slow_because",
 ]
 
-RUN, NOISE, TARGET, ACCOUNTING = "The run", "Noise", "Privacy target (pass one)", "Accounting"
+RUN, NOISE, TARGET, ACCOUNTING = "The run", "Noise", "Privacy target", "Accounting"
 WORKERS: Final = "Where it runs"
 
 
@@ -108,30 +104,24 @@ class ClipSettings(Settings):
 
 
 class NoiseSettings(Settings):
-    """Noise, in one of two conventions."""
+    """Noise, in the convention of Opacus."""
 
-    noise_std: Annotated[
-        NonNegative | None,
-        Option("STD", NOISE),
-        Field(description="Standard deviation of the noise on the batch MEAN (default 0)."),
-    ] = None
     noise_multiplier: Annotated[
         NonNegative | None,
         Option("S", NOISE),
         Field(
-            description="The same noise in the convention of Opacus: std on the batch SUM, in units of --clip. "
-            "S = STD n / C."
+            description="Standard deviation of the noise on the SUM of a batch, in units of --clip, as in Opacus "
+            "(default 0). gmip convert makes it of the std on the batch MEAN."
         ),
     ] = None
 
 
-class _Phase(NoiseSettings, ClipSettings, _Sizes):
-    """A run, or one phase of it."""
+class RunSettings(NoiseSettings, ClipSettings, _Sizes):
+    """A run; a schedule of several phases is for Python."""
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
+    def _one_length(self) -> Self:
         once(self, "num_steps", "epochs", "number")
-        once(self, "noise_std", "noise_multiplier", "noise")
         return self
 
     def run(self) -> NoisySGD:
@@ -150,17 +140,10 @@ class _Phase(NoiseSettings, ClipSettings, _Sizes):
         run = NoisySGD(**{"num_steps": 1, **given})
         if self.epochs is not None:
             run = run.with_epochs(self.epochs)
-        return run if self.noise_multiplier is None else run.with_noise_multiplier(self.noise_multiplier)
+        return run if not self.noise_multiplier else run.with_noise_multiplier(self.noise_multiplier)
 
 
 _EXAMPLES: Final = {"dataset_size": 48000, "batch_size": 400, "num_steps": 1200, "num_params": 650}
-# Two names of the same number: a phase that sets one replaces the other, too.
-_PAIRS: Final = {
-    "num_steps": "epochs",
-    "epochs": "num_steps",
-    "noise_std": "noise_multiplier",
-    "noise_multiplier": "noise_std",
-}
 
 
 def once(given: Settings, one: str, other: str, what: str) -> None:
@@ -171,81 +154,20 @@ def once(given: Settings, one: str, other: str, what: str) -> None:
         )
 
 
-def _phases(option: str, texts: Sequence[str]) -> tuple[_Phase, ...]:
-    return tuple(_phase(option, number, text) for number, text in enumerate(texts, start=1))
+def as_understood(run: NoisySGD) -> dict[str, Any]:
+    """All that is known of a run, as JSON."""
+    return dataclasses.asdict(run) | {
+        "noise_multiplier": run.noise_multiplier,
+        "sample_rate": run.sample_rate,
+        "steps_per_epoch": run.steps_per_epoch,
+        "epochs": run.epochs,
+    }
 
 
-def _phase(option: str, number: int, text: str) -> _Phase:
-    """NAME=VALUE,... with names of options; the data set is that of the whole run."""
-    fields = {name.removeprefix("--"): field for field, name in names_of(_Phase).items() if field != "dataset_size"}
-    own: dict[str, Any] = {}
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or fields.get(name) in own:
-            raise BadRequest(
-                f"must be NAME=VALUE pairs with commas between them, each name once, not {text!r}",
-                argument=option,
-                remedy="pass one such as steps=300,noise-multiplier=1.5",
-            )
-        if name not in fields:
-            raise BadRequest(
-                f"cannot set {name!r}{did_you_mean(name, list(fields))}",
-                argument=option,
-                remedy=f"set {listed(list(fields), 'or')}",
-            )
-        field = fields[name]
-        if _PAIRS.get(field) in own:
-            other = option_name(_PAIRS[field]).removeprefix("--")
-            raise BadRequest(
-                f"sets {other} and {name}, which are the same thing", argument=option, remedy="set only one of them"
-            )
-        own[field] = read_field(_Phase, field, f"{name} of {option} {number}", value)
-    return _Phase(**own)
-
-
-class RunSettings(_Phase):
-    """A run, or a schedule of several phases."""
-
-    phases: Annotated[
-        tuple[_Phase, ...],
-        Option("NAME=VALUE,...", RUN, _phases),
-        Field(
-            description="One phase of a schedule, as in steps=300,noise-multiplier=1.5,batch-size=800; repeat it for "
-            "each phase, in order. Names are options of the run and of its noise, which hold for every phase that does "
-            "not set its own."
-        ),
-    ] = ()
-
-    def runs(self) -> list[NoisySGD]:
-        """What will run, phase after phase."""
-        common = self.model_dump(include=set(_Phase.model_fields), exclude_unset=True)
-        if not self.phases:
-            return [self.run()]
-        found = []
-        for phase in self.phases:
-            own = phase.model_dump(exclude_unset=True)
-            found.append(_Phase(**{n: v for n, v in common.items() if _PAIRS.get(n) not in own} | own).run())
-        return found
-
-
-def as_understood(runs: Sequence[NoisySGD]) -> list[dict[str, Any]]:
-    """All that is known of each phase, as JSON."""
-    return [
-        dataclasses.asdict(run)
-        | {
-            "noise_multiplier": run.noise_multiplier,
-            "sample_rate": run.sample_rate,
-            "steps_per_epoch": run.steps_per_epoch,
-            "epochs": run.epochs,
-        }
-        for run in runs
-    ]
-
-
-def slow_because(runs: Sequence[NoisySGD], record: Any) -> str:
+def slow_because(run: NoisySGD, record: Any) -> str:
     """Why an answer takes its time, to be said if it does."""
     what = [
-        "epochs" if any(run.in_epochs for run in runs) else "",
+        "epochs" if run.in_epochs else "",
         "the worst spread of a random record" if isinstance(record, str) else "",
     ]
     named = " and ".join(one for one in what if one)
@@ -261,7 +183,20 @@ def _susceptibility(option: str, text: str) -> float | str:
     return parse.positive(option, text, f"{', '.join(ANY)} or a finite number above 0")
 
 
-class WhoseSettings(Settings):
+class NotionSettings(Settings):
+    """Which privacy it is."""
+
+    notion: Annotated[
+        Notion,
+        Option("|".join(NOTIONS), ACCOUNTING),
+        Field(
+            description="gmip: membership-inference privacy. gdp: differential privacy (neighbours replace one record; "
+            "with poisson, add or remove one; with shuffled, zero out one)."
+        ),
+    ] = "gmip"
+
+
+class WhoseSettings(NotionSettings):
     """Whose privacy it is."""
 
     susceptibility: Annotated[
@@ -283,50 +218,30 @@ class WhoseSettings(Settings):
     ] = 0.0
 
 
-class TargetSettings(WhoseSettings):
-    """A privacy target, as `gmip.PrivacyTarget` takes it."""
+def _target(option: str, texts: Sequence[str]) -> PrivacyTarget:
+    if len(texts) > 1:
+        raise BadRequest(f"{len(texts)} privacy targets were given", remedy=f"pass {option} once")
+    return PrivacyTarget.parse(option, texts[0])
 
-    target_mu: Annotated[
-        Positive | None,
-        Option("MU", TARGET),
-        Field(description="The mu of the run, over FPRs from 1e-5 to 1 - 1e-5, is at most MU."),
-    ] = None
-    target_tpr: Annotated[
-        Rate | None,
-        Option("TPR@FPR", TARGET),
-        Field(description="At most this share of members is found at this false-alarm rate: 0.05@0.01 is 5% at 1%."),
-    ] = None
-    target_advantage: Annotated[
-        Probability | None,
-        Option("A", TARGET),
-        Field(description="The attacker's advantage (TPR - FPR) is at most A, from 0 to 1."),
-    ] = None
-    target_epsilon: Annotated[
-        Positive | None,
-        Option("E", TARGET),
-        Field(description="epsilon at --delta is at most E (both notions)."),
-    ] = None
-    delta: Annotated[
-        Delta | None, Option("D", TARGET), Field(description="With --target-epsilon: delta, between 0 and 1.")
-    ] = None
-    notion: Annotated[
-        Notion,
-        Option("|".join(NOTIONS), ACCOUNTING),
+
+class TargetSettings(NotionSettings):
+    """What a run has to keep."""
+
+    target: Annotated[
+        InstanceOf[PrivacyTarget] | None,
+        Option("MEASURE=VALUE", TARGET, _target, repeated=True),
         Field(
-            description="gmip: membership-inference privacy. gdp: differential privacy (neighbours replace one record; "
-            "with poisson, add or remove one; with shuffled, zero out one)."
+            description="What the run has to keep. tpr=0.05@0.01: an attacker finds at most 5% of the members at 1% "
+            "false alarms. mu=0.5: mu of the run, over FPRs from 1e-5 to 1 - 1e-5. advantage=0.1: TPR - FPR. "
+            "epsilon=3@1e-5: epsilon at that delta."
         ),
-    ] = "gmip"
+    ] = None
 
-    def target(self) -> PrivacyTarget:
-        """What a run has to keep."""
-        return PrivacyTarget(**{field.name: getattr(self, field.name) for field in dataclasses.fields(PrivacyTarget)})
-
-    @property
-    def has_target(self) -> bool:
-        """Whether there is one."""
-        goals = (self.target_mu, self.target_tpr, self.target_advantage, self.target_epsilon, self.delta)
-        return any(goal is not None for goal in goals)
+    def wanted(self, **whose: Any) -> PrivacyTarget:
+        """The target with its notion and `whose` privacy it is about."""
+        if self.target is None:
+            raise BadRequest("No privacy target was given", remedy="add one, as in --target tpr=0.05@0.01")
+        return dataclasses.replace(self.target, notion=self.notion, **whose)
 
 
 # -- where it runs -----------------------------------------------------------------------------------------------------

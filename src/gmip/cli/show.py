@@ -66,18 +66,18 @@ def claim_as_json(curve: TradeOff) -> dict[str, Any]:
 
 
 def print_answer(
-    rows: Sequence[tuple[str, str]], clause: str, curve: TradeOff, *, explain: bool, beside: TradeOff | None = None
+    rows: Sequence[tuple[str, str]], clause: str, curve: TradeOff, *, explain: bool | None, remarks: Sequence[str] = ()
 ) -> None:
-    """An answer of the accountant and for whom it holds, and in one line what it is; with `explain` also what it
-    assumes. `beside` is another curve whose numbers are in the table."""
-    line = one_line(curve, explained=explain)
-    if beside is not None and beside.claim.caveat is not None:
-        line = f"Differential privacy here: {beside.claim.caveat}\n{line}"
+    """An answer of the accountant and for whom it holds, remarks on the table, and in one line what the answer is; with
+    `explain` also what it assumes (None: the command has no such option)."""
+    line = "\n".join([*remarks, one_line(curve, explained=explain)])
     print_people(rows, f"{clause}, for {curve.for_whom}.", curve.assumptions if explain else (), line)
 
 
-def one_line(curve: TradeOff, *, explained: bool = False) -> str:
+def one_line(curve: TradeOff, *, explained: bool | None = False) -> str:
     """What the numbers of a curve are, and the caveat that must not be left out."""
+    if explained is None:
+        return standing(curve)
     return f"{standing(curve)} {'It assumes:' if explained else '--explain lists what it assumes.'}"
 
 

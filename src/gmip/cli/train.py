@@ -21,9 +21,9 @@ from gmip.accounting.account import account as account_run
 from gmip.accounting.calibrate import with_least_noise
 from gmip.accounting.claims import at_most, found
 from gmip.cli import parse, show
-from gmip.cli.errors import BadRequest, needs_extra, option_name
+from gmip.cli.errors import BadRequest, needs_extra
 from gmip.cli.options import Count, Option, Positive, Seed, Settings, from_settings
-from gmip.cli.shared_settings import Explained, NoiseSettings, TargetSettings, once
+from gmip.cli.shared_settings import NoiseSettings, Printed, TargetSettings, once
 from gmip.errors import GmipWarning
 from gmip.vocabulary import SAMPLINGS, NoisySGD, PrivacyTarget, Sampling
 
@@ -44,12 +44,12 @@ def _clip(option: str, text: str) -> float | str:
     return text if text in ("auto", "none") else parse.positive(option, text, "auto, none or a finite number above 0")
 
 
-class _TraceSettings(Explained):
+class _TraceSettings(Printed):
     """What is trained, and where its record goes."""
 
     task: Annotated[
         str | None,
-        Option("TASK"),
+        Option("TASK", argument=True),
         Field(description="A built-in task, or path/to/file.py:make_task (default digits)."),
     ] = None
     out: Annotated[
@@ -62,7 +62,6 @@ class _TraceSettings(Explained):
         Option(None, TRACE),
         Field(description="Continue the run in --out, with the same options; start it if there is none."),
     ] = False
-    every: Annotated[Count, Option("K", TRACE), Field(description="Store every K-th step of the trace.")] = 1
     seed: Annotated[
         Seed | None,
         Option("SEED", TRACE),
@@ -156,15 +155,13 @@ class TrainSettings(_TraceSettings, TargetSettings, NoiseSettings, _RecipeSettin
             raise BadRequest(
                 "--out is missing", remedy="name a folder for the trace and the result, as in --out runs/a"
             )
-        whose = next((n for n in ("notion", "susceptibility", "attacker_knows") if n in self.model_fields_set), None)
-        if whose is not None and not self.has_target:
+        if "notion" in self.model_fields_set and self.target is None:
             raise BadRequest(
-                f"{option_name(whose)} applies to a privacy target, and there is none",
-                remedy="add one, as in --target-mu 0.5",
+                "--notion applies to a privacy target, and there is none",
+                remedy="add one, as in --target mu=0.5",
             )
-        once(self, "noise_std", "noise_multiplier", "noise")
         once(self, "num_steps", "epochs", "number")
-        if self.has_target and self.has_noise:
+        if self.target is not None and self.noise_multiplier is not None:
             raise BadRequest("A privacy target determines the noise", remedy="pass a target or a noise, not both")
         if self.canaries is not None and self.resume:
             raise BadRequest(
@@ -172,18 +169,13 @@ class TrainSettings(_TraceSettings, TargetSettings, NoiseSettings, _RecipeSettin
             )
         return self
 
-    @property
-    def has_noise(self) -> bool:
-        """Whether a noise was asked for."""
-        return self.noise_std is not None or self.noise_multiplier is not None
-
     def noisy(self, recipe: Recipe) -> Recipe:
-        """With the noise that was asked for; a multiplier is in units of the clipping norm that the run will have."""
-        if self.noise_multiplier is not None:
-            if recipe.clip_norm is None:
-                raise BadRequest("--noise-multiplier needs --clip, its unit", remedy="add --clip")
-            return recipe.with_noise_multiplier(self.noise_multiplier)
-        return recipe if self.noise_std is None else recipe.replace(noise_std=self.noise_std)
+        """With the noise that was asked for, in units of the clipping norm that the run will have."""
+        if not self.noise_multiplier:
+            return recipe if self.noise_multiplier is None else recipe.replace(noise_std=0.0)
+        if recipe.clip_norm is None:
+            raise BadRequest("--noise-multiplier needs --clip, its unit", remedy="add --clip")
+        return recipe.with_noise_multiplier(self.noise_multiplier)
 
 
 @dataclass(frozen=True)
@@ -206,7 +198,7 @@ class _Plan:
 def train(asked: TrainSettings) -> None:
     """Train to a privacy target and record what an attacker sees.
 
-    Example: gmip train --task digits --target-mu 0.5 --out runs/a
+    Example: gmip train digits --target mu=0.5 --out runs/a
 
     Interrupted? Run the command again with --resume: it continues from the
     last checkpoint, and the result is the same bit for bit.
@@ -222,7 +214,7 @@ def train(asked: TrainSettings) -> None:
     test the training with, not one to release.
     """
     out = str(asked.out)
-    target = asked.target() if asked.has_target else None
+    target = None if asked.target is None else asked.wanted()
     with show.warnings_in_one_line():
         plan = _plan(asked, out, target)
         with _bar(plan.run) as watch, needs_extra("train", "gmip train"):
@@ -258,7 +250,7 @@ def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan
     chosen = tasks.load(asked.task or ("digits" if written is None else written.task))
     num_params = training.count_params(training.initial_model(chosen, 0, fix=asked.fix_model))
     recipe = asked.changed(chosen.recipe if written is None else written.recipe)
-    keywords: dict[str, Any] = {"seed": asked.seed, "every": asked.every, "device": asked.device}
+    keywords: dict[str, Any] = {"seed": asked.seed, "device": asked.device}
     if written is not None:
         keywords["split_seed"] = written.split_seed
     if asked.clip_norm == "auto":
@@ -270,25 +262,18 @@ def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan
         keywords["origins"] = {"clip_norm": found_clip.words}
     recipe = asked.noisy(recipe)
     if written is not None:
-        recipe = written.kept(recipe, num_params, calibrate=target is None and not asked.has_noise)
+        recipe = written.kept(recipe, num_params, calibrate=target is None and asked.noise_multiplier is None)
     if target is not None:
         recipe = with_least_noise(recipe, num_params, target)
     run = recipe.run(num_params)
     aim = None if written is None or target is not None else written.target
-    curve = account_run(run, **_whose(target, aim))
+    curve = account_run(run, **({} if aim is None else aim.whose))
     standing = None if aim is None else _standing(aim, curve)
     if asked.clip_norm != "auto":
         tuning.consider_clipping(chosen, recipe, fix=asked.fix_model)
     if asked.canaries is not None:
         keywords["canaries"] = _canaries(asked.canaries, recipe)
     return _Plan(chosen, recipe, run, curve, keywords, standing)
-
-
-def _whose(target: PrivacyTarget | None, aim: PrivacyTarget | None) -> dict[str, Any]:
-    """The record and the attacker that the target is about, as keywords of `gmip.account`."""
-    if aim is not None:
-        return aim.whose
-    return {} if target is None else {name: target.whose[name] for name in ("susceptibility", "attacker_knows")}
 
 
 def _print(asked: TrainSettings, plan: _Plan, answer: dict[str, Any]) -> None:
@@ -299,7 +284,7 @@ def _print(asked: TrainSettings, plan: _Plan, answer: dict[str, Any]) -> None:
     ]
     if asked.clip_norm == "auto":
         rows.append(("clipping norm, from records that are no members", f"{recipe.clip_norm:g}"))
-    rows.append(("noise std on the mean gradient", _numbers.setting(recipe.noise_std)))
+    rows.append(("noise std on the mean gradient", _numbers.noise(recipe.noise_std)))
     for fpr in answer["privacy"]["gmip"]["tpr_at_fpr"]:
         shown = _numbers.percent(curve.tpr_at(float(fpr)), "up")
         rows.append((f"members found at {_numbers.rate(fpr)} false alarms, {at_most(curve)}", shown))
@@ -314,7 +299,7 @@ def _print(asked: TrainSettings, plan: _Plan, answer: dict[str, Any]) -> None:
     if standing is not None:
         keeps = "Keeps" if standing["kind"] == "bound" else "Expected to keep"
         done = f"{keeps if standing['kept'] else 'MISSES'} the recipe's target: {standing['target']}. {done}"
-    show.print_answer(rows, done + found(curve, 0.01), curve, explain=asked.explain)
+    show.print_answer(rows, done + found(curve, 0.01), curve, explain=None)
     if gdp is not None and gdp["caveat"] is not None:
         print(f"Differential privacy here: {gdp['caveat']}")
 
@@ -342,7 +327,7 @@ def _read_recipe(path: str, task: str | None) -> RecipeFile:
     if task is not None and not written.belongs_to(task):
         raise BadRequest(
             f"--recipe {path} was found for {written.task}, and its privacy is that of that task",
-            remedy="leave out --task, or run gmip tune for the other one",
+            remedy="leave out the task, or run gmip tune for the other one",
         )
     return written
 

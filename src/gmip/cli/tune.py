@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gmip import _numbers
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, needs_extra
-from gmip.cli.options import Count, Option, Seed, from_settings
-from gmip.cli.shared_settings import Printed, TargetSettings, WorkerSettings, once
+from gmip.cli.options import Count, Option, from_settings
+from gmip.cli.shared_settings import Printed, TargetSettings, WorkerSettings
 
 if TYPE_CHECKING:
     from gmip.tuning import TuneResult
@@ -42,6 +42,12 @@ def _space(option: str, texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
+def _effort(option: str, text: str) -> dict[str, Any]:
+    """A time, or a number of trials, as `gmip.tune` takes them."""
+    number = text.strip().removesuffix("trials")
+    return {"budget": text} if number == text.strip() else {"trials": parse.count(option, number.strip())}
+
+
 class TuneSettings(Printed, WorkerSettings, TargetSettings):
     """Settings of `gmip tune`, as `gmip.tune` takes them."""
 
@@ -49,15 +55,11 @@ class TuneSettings(Printed, WorkerSettings, TargetSettings):
         str, Option("TASK", argument=True), Field(description="A built-in task, or path/to/file.py:make_task.")
     ] = "digits"
     budget: Annotated[
-        str | None,
-        Option("TIME", SEARCH),
-        Field(description="About how long the search takes, as in 90s or 10min (default 10min)."),
-    ] = None
-    trials: Annotated[
-        Count | None,
-        Option("B", SEARCH),
+        dict[str, Any] | None,
+        Option("TIME|Ntrials", SEARCH, _effort),
         Field(
-            description="About so many trainings instead of --budget, 24 at least; 30 or so more measure the result."
+            description="About how long the search takes, as in 90s or 10min (default 10min), or how many trainings, "
+            "as in 60trials: 24 at least; 30 or so more measure the result."
         ),
     ] = None
     metric: Annotated[
@@ -78,20 +80,7 @@ class TuneSettings(Printed, WorkerSettings, TargetSettings):
             "num_steps=50,100, optimizer=SGD,Adam and sampling=fixed,poisson choices. Repeat for several."
         ),
     ] = None
-    split_seed: Annotated[
-        Seed | None,
-        Option("SEED", SEARCH),
-        Field(
-            description="Says who will be a member; the search trains on others (default: random, and kept in --out)."
-        ),
-    ] = None
-    seed: Annotated[Seed, Option("SEED", SEARCH), Field(description="Seed of the search (default 0).")] = 0
     out: Annotated[str, Option("DIR", SEARCH), Field(description="Folder for the results and finished work.")] = "tuned"
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        once(self, "budget", "trials", "number")
-        return self
 
 
 @from_settings(TuneSettings)
@@ -102,7 +91,7 @@ def tune(asked: TuneSettings) -> None:
     sampling. Every recipe gets the noise that keeps the target first, so all
     of them keep it. Trains and measures on records that will not be members.
 
-    Example: gmip tune digits --target-tpr 0.05@0.01 --budget 2min
+    Example: gmip tune digits --target tpr=0.05@0.01 --budget 2min
 
     Writes into --out: recipe.yaml (gmip train --recipe takes it), tuning.html
     (the price of stricter targets, as a picture), tuning.json, trials.csv.
@@ -110,7 +99,7 @@ def tune(asked: TuneSettings) -> None:
     Interrupted? Run the command again: finished work is kept, and the result
     is the same.
     """
-    target, folder = asked.target(), Path(asked.out)
+    target, folder = asked.wanted(), Path(asked.out)
     with show.warnings_in_one_line(), show.stages() as watch:
         with needs_extra("audit", "gmip tune"):
             from gmip import tasks, tuning
@@ -132,11 +121,8 @@ def tune(asked: TuneSettings) -> None:
                 folder=folder,
                 watch=watch,
                 metric=asked.metric,
-                budget=asked.budget or "10min",
-                trials=asked.trials,
-                split_seed=asked.split_seed,
-                seed=asked.seed,
                 space=asked.space or {},
+                **(asked.budget or {}),
             )
         except KeyboardInterrupt:
             print("Interrupted: run the command again to continue; finished work is kept.", file=sys.stderr)
@@ -155,7 +141,7 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
     claim = "guaranteed, at most" if result.kind == "bound" else "forecast, about"
     rows = [
         *((name.replace("_", " "), _plain(getattr(result.recipe, name))) for name in tuning_page.SETTINGS[:-1]),
-        ("noise std on the mean gradient", _numbers.number(result.recipe.noise_std, "up", 5)),
+        ("noise std on the mean gradient", _numbers.noise(result.recipe.noise_std)),
         (f"{claim}: {show.target_name(target)}", show.target_shown(target, result.exposure)),
         ("trials of the search", _numbers.count(len(result.tried))),
         ("trainings in all", _numbers.count(result.trainings)),

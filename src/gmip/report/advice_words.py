@@ -8,11 +8,11 @@ import shlex
 from collections.abc import Sequence
 from typing import Final, assert_never
 
-from gmip._numbers import count, duration, number, percent, rate, setting, typed
+from gmip._numbers import count, duration, noise, number, percent, rate, setting, typed
 from gmip.accounting.alternatives import Alternative, Change, ClosedWay, Ways
 from gmip.auditing.advice_schema import Advice, NotTried, TrainingCommand, Way
 from gmip.auditing.schema import RunAudit
-from gmip.vocabulary import Kind, NoisySGD, PrivacyTarget, Rate
+from gmip.vocabulary import Kind, NoisySGD, PrivacyTarget, Rate, Recipe
 
 __all__ = [
     "NAMES",
@@ -105,7 +105,7 @@ def command(advice: Advice, run: RunAudit) -> str | None:
     train = facts.trained_by
     if advice.kind == "tune" and train is not None:
         size = train.recipe.dataset_size
-        return f"gmip tune {shlex.quote(train.task)} --target-tpr {run.goal} --dataset-size {size}"
+        return f"gmip tune {shlex.quote(train.task)} --target tpr={run.goal} --dataset-size {size}"
     if advice.kind != "way" or advice.way is None:
         return None
     way, changes = advice.way, advice.way.changes(run.declared)
@@ -156,7 +156,6 @@ def _train_command(train: TrainingCommand, way: Way, declared: Sequence[NoisySGD
     now = train.recipe.replace(**way.changes(declared))
     pairs = [f"{name}={json.dumps(value)}" for name, value in now.optimizer_options.items()]
     options = {
-        "task": shlex.quote(train.task),
         "dataset-size": now.dataset_size,
         "batch-size": now.batch_size,
         "steps": now.num_steps,
@@ -164,9 +163,9 @@ def _train_command(train: TrainingCommand, way: Way, declared: Sequence[NoisySGD
         "optimizer": shlex.quote(",".join([now.optimizer, *pairs])),
         "learning-rate": typed(now.learning_rate),
         "clip": "none" if now.clip_norm is None else typed(now.clip_norm),
-        "noise-std": typed(now.noise_std),
+        "noise-multiplier": _multiplier(now),
     }
-    said = [f"--{name} {value}" for name, value in options.items()]
+    said = [shlex.quote(train.task), *(f"--{name} {value}" for name, value in options.items())]
     if train.fix:
         said.append("--fix-model")
     return f"gmip train {' '.join(said)} --out runs/{way.change}"
@@ -217,10 +216,10 @@ def _noise(new: Sequence[NoisySGD], old: Sequence[NoisySGD]) -> str:
         if any(run.noise_std for run in old):
             factor = max(a.noise_std / b.noise_std for a, b in zip(new, old, strict=True) if b.noise_std > 0.0)
             return f"the noise of all phases times {number(factor, 'up', 5)}"
-        return f"noise multiplier {number(max(run.noise_multiplier or 0.0 for run in new), 'up', 5)} in all phases"
+        return f"noise multiplier {noise(max(run.noise_multiplier or 0.0 for run in new))} in all phases"
     run = new[0]
-    multiplier, now = (number(one.noise_multiplier or 0.0, "up", 5) for one in (run, old[0]))
-    std = f"noise_std {setting(run.noise_std)} on the mean gradient"
+    multiplier, now = (noise(one.noise_multiplier or 0.0) for one in (run, old[0]))
+    std = f"noise_std {noise(run.noise_std)} on the mean gradient"
     return f"noise multiplier {multiplier} instead of {now} ({std}, clip {setting(_clip(run))})"
 
 
@@ -301,11 +300,11 @@ def _calculator_command(
     if whom is None:
         return None
     if change in ("noise", "noise-alone"):
-        sizes = _run_options([run.replace(noise_std=0.0) for run in before] if len(before) == 1 else before)
+        sizes = _run_options([run.replace(noise_std=0.0) for run in before])
         if sizes is None:
             return None
         about = " --notion gdp" if alone else whom
-        return f"gmip calibrate {sizes}{about} {_target_options(target)}"
+        return f"gmip calibrate {sizes}{about} --target {target.text}"
     sizes = _run_options(runs)
     if sizes is None or alone:
         return None
@@ -314,36 +313,25 @@ def _calculator_command(
 
 
 def _run_options(runs: Sequence[NoisySGD]) -> str | None:
-    """A run or schedule as options of `gmip account`; None where it has none."""
-    if any(run.drop_last or run.rank is not None for run in runs):
+    """A run as options of `gmip account`; None where it has none, as a schedule."""
+    if len(runs) > 1 or runs[0].drop_last or runs[0].rank is not None:
         return None
-    parts = [_options(run) for run in runs]
-    size = f"--dataset-size {runs[0].dataset_size}"
-    if len(runs) == 1:
-        return f"{size} " + " ".join(f"--{name} {value}" for name, value in parts[0].items())
-    if len({run.dataset_size for run in runs}) > 1:
-        return None
-    phases = (f"--phase {','.join(f'{name}={value}' for name, value in part.items())}" for part in parts)
-    return f"{size} {' '.join(phases)}"
-
-
-def _options(run: NoisySGD) -> dict[str, str]:
+    run = runs[0]
     known = {
+        "dataset-size": str(run.dataset_size),
         "batch-size": str(run.batch_size),
         "steps": str(run.num_steps),
         "params": str(run.num_params),
         "sampling": run.sampling,
         "clip": None if run.clip_norm is None else typed(run.clip_norm),
-        "noise-std": None if run.noise_std == 0.0 else typed(run.noise_std),
+        "noise-multiplier": None if run.noise_std == 0.0 else _multiplier(run),
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return " ".join(f"--{name} {value}" for name, value in known.items() if value is not None)
 
 
-def _target_options(target: PrivacyTarget) -> str:
-    if target.rate is not None:
-        return f"--target-tpr {target.rate}"
-    delta = "" if target.delta is None else f" --delta {typed(target.delta)}"
-    return f"--target-{target.measure} {typed(target.value)}{delta}"
+def _multiplier(run: NoisySGD | Recipe) -> str:
+    """The noise multiplier as one types it, rounded up: a run with this noise keeps what the run itself keeps."""
+    return number(run.noise_multiplier or 0.0, "up", 9)
 
 
 def _whom(target: PrivacyTarget) -> str | None:

@@ -115,8 +115,8 @@ def _noise(run: RunAudit) -> Cell:
     if facts.noise_std == 0:
         return Cell("none")
     multiplier = facts.noise_multiplier
-    details = () if multiplier is None else (f"multiplier {_numbers.setting(multiplier)}",)
-    return Cell(f"std {_numbers.setting(facts.noise_std)} on the mean", details)
+    details = () if multiplier is None else (f"multiplier {_numbers.noise(multiplier)}",)
+    return Cell(f"std {_numbers.noise(facts.noise_std)} on the mean", details)
 
 
 def attack_table(result: AuditResult, run: RunAudit) -> Table:
@@ -315,7 +315,7 @@ def fact_table(run: RunAudit) -> Table:
     """What ran."""
     f = run.facts
     clip = None if f.noise_std is None else "none" if f.clip_norm is None else _numbers.setting(f.clip_norm)
-    noise = None if f.noise_std is None else "none" if f.noise_std == 0 else _numbers.setting(f.noise_std)
+    noise = None if f.noise_std is None else "none" if f.noise_std == 0 else _numbers.noise(f.noise_std)
     batches = None if f.batch_size is None else f"{_numbers.count(f.batch_size)}, {f.sampling or 'unknown sampling'}"
     known: list[tuple[str, str | None]] = [
         ("Task", run.task or None),
@@ -328,7 +328,7 @@ def fact_table(run: RunAudit) -> Table:
         ("Learning rate", None if f.learning_rate is None else _numbers.setting(f.learning_rate)),
         ("Clipping norm", clip),
         ("Noise on the batch mean (std)", noise),
-        ("Noise multiplier", None if f.noise_multiplier is None else _numbers.setting(f.noise_multiplier)),
+        ("Noise multiplier", None if f.noise_multiplier is None else _numbers.noise(f.noise_multiplier)),
         (
             "Accuracy on training data",
             None if f.train_accuracy is None else _numbers.percent(f.train_accuracy, "nearest"),

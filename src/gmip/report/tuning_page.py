@@ -103,7 +103,7 @@ def tuning_html(result: TuneResult) -> str:
                 Cell(point.name),
                 Cell(_exposure(result, point.exposure)),
                 Cell(result.shown(point.quality.mean) + _error(result, point.quality.error)),
-                Cell(_numbers.number(point.recipe.noise_std, "up", 5)),
+                Cell(_numbers.noise(point.recipe.noise_std)),
             )
             for point in result.frontier
         ),
@@ -252,7 +252,7 @@ def _mean(several: Sequence[Any]) -> float:
 def _plain(name: str, value: Any) -> str:
     """Noise is rounded up: who copies it keeps the target."""
     if name == "noise_std":
-        return _numbers.number(value, "up", 5)
+        return _numbers.noise(value)
     return _numbers.setting(value) if isinstance(value, float) else str(value)
 
 

@@ -156,7 +156,7 @@ class TuneResult:
                 "again in the run to come."
             )
         if self.target.notion == "gmip" and self.target.attacker_knows < 1.0:
-            said.append("A bound for any record needs more noise: ask for it with --attacker-knows 1.")
+            said.append("A bound for any record needs more noise: --notion gdp (in Python also attacker_knows=1).")
         if self.adjacency is not None:
             said.append(f"Neighbours: {self.adjacency}.")
         if self.not_a_member is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from gmip import _validate as check
+from gmip._numbers import typed
 from gmip.errors import InvalidArgument, UnreachableTarget
 from gmip.vocabulary.rates import Rate, RateLike
 
@@ -22,8 +23,11 @@ NOTIONS: tuple[Notion, ...] = ("gmip", "gdp")
 #: A random record, whatever the records are like; "any-constant" if its susceptibility stays the same in all steps.
 AnyRecord = Literal["any", "any-constant"]
 ANY: tuple[AnyRecord, ...] = ("any", "any-constant")
+Measure = Literal["mu", "tpr", "advantage", "epsilon"]
 #: Whose privacy it is: see `gmip.account`.
 Susceptibility = float | ArrayLike | AnyRecord | None
+#: What a target can be about.
+MEASURES: tuple[Measure, ...] = ("mu", "tpr", "advantage", "epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +121,7 @@ class PrivacyTarget:
         return self.target_tpr if isinstance(self.target_tpr, Rate) else None
 
     @property
-    def measure(self) -> Literal["mu", "tpr", "advantage", "epsilon"]:
+    def measure(self) -> Measure:
         """What is measured."""
         if self.target_mu is not None:
             return "mu"
@@ -158,7 +162,46 @@ class PrivacyTarget:
             return dataclasses.replace(self, target_mu=factor * self.target_mu)
         return dataclasses.replace(self, target_epsilon=factor * self.value)
 
-    # -- as keywords, and as JSON ---------------------------------------------------------------------------------
+    # -- as text, as keywords, and as JSON ------------------------------------------------------------------------
+
+    @property
+    def text(self) -> str:
+        """The number as `parse` reads it, such as tpr=0.05@0.01; whose privacy it is about is not in it."""
+        if self.rate is not None:
+            return f"tpr={self.rate}"
+        at = "" if self.delta is None else f"@{typed(self.delta)}"
+        return f"{self.measure}={typed(self.value)}{at}"
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> PrivacyTarget:
+        """A target from mu=2, tpr=0.05@0.01, advantage=0.1 or epsilon=3@1e-5; complaints are about `name`."""
+        measure, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or measure not in MEASURES:
+            near = check.did_you_mean(measure, MEASURES) if equals else ""
+            raise InvalidArgument(
+                f"must be {check.listed([f'{one}=...' for one in MEASURES], 'or')}, not {text!r}{near}",
+                argument=name,
+                remedy="pass one such as tpr=0.05@0.01, mu=0.5 or epsilon=3@1e-5",
+            )
+        numbers = value.split("@")
+        try:
+            first, *second = map(float, numbers)
+        except ValueError:
+            first, second = np.nan, []
+        if np.isnan(first) or len(second) != (measure in ("tpr", "epsilon")):
+            example = {
+                "mu": "mu=0.5",
+                "tpr": "tpr=0.05@0.01",
+                "advantage": "advantage=0.1",
+                "epsilon": "epsilon=3@1e-5",
+            }
+            raise InvalidArgument(f"must be like {example[measure]}, not {text!r}", argument=name)
+        try:
+            goal: dict[str, Any] = {f"target_{measure}": Rate(first, *second) if measure == "tpr" else first}
+            return cls(**goal) if measure != "epsilon" else cls(**goal, delta=second[0])
+        except (InvalidArgument, UnreachableTarget) as error:
+            about = f"{str(error.argument).removeprefix('target_')} of {name}"
+            raise type(error)(error.problem, argument=about, value=error.value, remedy=error.remedy) from None
 
     @classmethod
     def of(cls, target: PrivacyTarget | None, keywords: Mapping[str, Any]) -> PrivacyTarget:

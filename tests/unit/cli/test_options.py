@@ -102,9 +102,8 @@ def test_every_option_is_described():
 
 
 def test_settings_have_the_names_of_what_they_make():
-    sizes = {field.name for field in dataclasses.fields(gmip.NoisySGD)} - {"rank", "drop_last"}
+    sizes = {field.name for field in dataclasses.fields(gmip.NoisySGD)} - {"rank", "drop_last", "noise_std"}
     assert sizes <= set(RunSettings.model_fields)
-    assert {field.name for field in dataclasses.fields(gmip.PrivacyTarget)} <= set(TargetSettings.model_fields)
 
 
 def test_defaults_are_those_of_what_the_command_calls():
@@ -117,10 +116,10 @@ def test_defaults_are_those_of_what_the_command_calls():
     assert set(_AS_IN_CONFIG) <= set(AuditConfig.model_fields)
     said = {name: re.search(r"\(default ([\w.@]+)", field.description or "") for name, field in _audit_fields()}
     config, shadows = AuditConfig(), ShadowConfig()
-    known = {"budget": "10min", "shadows": str(shadows.count)}
+    known = {"budget": "10min", "shadows": str(shadows.count), "limit": str(config.target_tpr)}
     for name, default in said.items():
         if default is not None and default[1] != "account":
-            assert default[1].rstrip(".") == known.get(name, str(getattr(config, name))), name
+            assert default[1].rstrip(".") == (known.get(name) or str(getattr(config, name))), name
 
 
 def _audit_fields() -> list[tuple[str, Any]]:
@@ -146,16 +145,11 @@ def test_other_workers_are_refused(text):
         _workplace("--workers", text)
 
 
-GIVEN: list[dict[str, Any]] = [
-    {"target_mu": 0.4},
-    {"target_tpr": Rate(0.05, 0.01)},
-    {"target_advantage": 0.1},
-    {"target_epsilon": 3.0, "delta": 1e-6},
-]
+GIVEN = ["mu=0.4", "tpr=0.05@0.01", "advantage=0.1", "epsilon=3@1e-06"]
 
 
-def made(given: dict[str, Any]) -> gmip.PrivacyTarget:
-    return TargetSettings(**given).target()
+def made(given: str) -> gmip.PrivacyTarget:
+    return TargetSettings(target=gmip.PrivacyTarget.parse("--target", given)).wanted()
 
 
 @pytest.mark.parametrize(
@@ -186,9 +180,14 @@ def test_a_target_says_at_most_only_of_a_bound(given):
 
 def test_what_is_wrong_is_data():
     with pytest.raises(InvalidArgument) as caught:
-        made({})
+        TargetSettings().wanted()
     assert caught.value.problem == "No privacy target was given"
-    assert caught.value.remedy == "pass one of `target_mu`, `target_tpr`, `target_advantage` and `target_epsilon`"
+    assert caught.value.remedy == "add one, as in --target tpr=0.05@0.01"
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_a_target_is_written_as_it_is_read(given):
+    assert made(given).text == given
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,6 @@ def test_what_fails_is_not_hidden(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_reason_names_what_is_slow() -> None:
     run = NoisySGD(dataset_size=10, batch_size=5, num_steps=1, num_params=1)
-    assert slow_because([run], None) == "Still computing"
-    both = slow_because([run.replace(sampling="shuffled")], "any")
-    assert both == "Still computing: shuffled epochs and the worst spread of a random record can take minutes"
+    assert slow_because(run, None) == "Still computing"
+    both = slow_because(run.replace(sampling="shuffled"), "any")
+    assert both == "Still computing: epochs and the worst spread of a random record can take minutes"

@@ -230,7 +230,7 @@ def result(*runs: RunAudit, **more: Any) -> AuditResult:
         "delta": 1e-5,
         "runs": runs,
         "provenance": Provenance(
-            command="gmip audit --task cifar10 --run runs/cifar10-head --attacks glir,lira,loss --seed 7",
+            command="gmip audit cifar10 --run runs/cifar10-head --attacks glir,lira,loss --seed 7",
             seed=7,
             versions={"gmip": "0.1.0", "python": "3.11.9", "torch": "2.13.0", "numpy": "2.3.1"},
             platform="Linux-6.1-x86_64",

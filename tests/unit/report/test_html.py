@@ -224,7 +224,7 @@ def test_records_and_advice(exposed):
     commands = [text for _, text in exposed.all("code")]
     assert commands == [
         "gmip audit ... --repeats 5",
-        "gmip audit --task cifar10 --run runs/cifar10-head --attacks glir,lira,loss --seed 7",
+        "gmip audit cifar10 --run runs/cifar10-head --attacks glir,lira,loss --seed 7",
     ]
 
 
