@@ -300,7 +300,7 @@ def test_epochs_are_steps_rounded_up(answer, epochs, steps):
 
 
 def test_a_bound_says_at_most_and_for_whom(run, answer):
-    known = ["--clip", "500", "--noise-multiplier", "1.6", "--susceptibility", "any", "--attacker-knows", "1"]
+    known = ["--clip", "500", "--noise-multiplier", "1.6", "--susceptibility", "any-constant", "--attacker-knows", "1"]
     lines = run("account", *RUN, *known).out.splitlines()
     assert re.fullmatch(
         r"At a 1% false-alarm rate, an attacker finds at most [\d.]+% of the members, for a random record.*and an "
@@ -311,9 +311,9 @@ def test_a_bound_says_at_most_and_for_whom(run, answer):
     assert not any("about" in line for line in lines)
     assert lines[-1] == f"A bound. {GAME} --explain lists what it assumes."
     got = answer("account", *RUN, *known)
-    curve = gmip.account(CLIPPED.replace(noise_std=2.0), susceptibility="any", attacker_knows=1.0)
+    curve = gmip.account(CLIPPED.replace(noise_std=2.0), susceptibility="any-constant", attacker_knows=1.0)
     assert (got["mu"], got["mu_step"], got["kind"]) == (curve.equivalent_mu(), None, "bound")
-    assert (got["susceptibility"], got["attacker_knows"]) == ("any", 1.0)
+    assert (got["susceptibility"], got["attacker_knows"]) == ("any-constant", 1.0)
 
 
 def test_a_forecast_never_says_at_most(run):

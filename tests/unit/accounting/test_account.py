@@ -141,6 +141,10 @@ def test_neighbours_are_never_mixed() -> None:
     ]
 
 
+QUIET = NoisySGD(dataset_size=40, batch_size=10, num_steps=3, num_params=5, clip_norm=1.0)
+NOISY = QUIET.with_noise_multiplier(4.0)
+
+
 class TestClaims:
     def test_name_what_the_curve_rests_on(self) -> None:
         text = " ".join(account(RUN).assumptions)
@@ -170,6 +174,22 @@ class TestClaims:
             (SHUFFLED, {"susceptibility": 30.0}, "forecast", "at most 30"),
             (SHUFFLED.replace(num_steps=10), {"susceptibility": 30.0}, "bound", "at most 30"),
             (SHUFFLED, {"notion": "gdp"}, "forecast", "any record"),
+            # What is not proved: K against those of the others whom nobody gave away; exposure that follows from what
+            # was published; records of one level where noise differs, or whose distance stays as their K does.
+            (RUN, {"susceptibility": 30.0, "attacker_knows": 0.5}, "forecast", "at most 30"),
+            (POISSON, {"susceptibility": 30.0, "attacker_knows": 0.5}, "bound", "at most 30"),
+            (QUIET, {"susceptibility": "any"}, "forecast", "in a share of the steps"),
+            (QUIET.replace(num_steps=1), {"susceptibility": "any"}, "bound", "a random record"),
+            (QUIET, {"susceptibility": "any-constant"}, "bound", "stays the same in all steps"),
+            (NOISY, {"susceptibility": "any-constant"}, "forecast", "stays the same in all steps"),
+            (NOISY, {"susceptibility": "any-constant", "attacker_knows": 1.0}, "bound", "equally far from the others"),
+            (
+                [NOISY, NOISY.with_noise_multiplier(9.0)],
+                {"susceptibility": "any-constant", "attacker_knows": 1.0},
+                "forecast",
+                "equally far from the others",
+            ),
+            (NOISY.replace(sampling="poisson"), {"susceptibility": "any", "attacker_knows": 1.0}, "bound", "random"),
         ],
     )
     def test_bound_or_forecast_and_for_whom(self, run: Any, options: dict[str, Any], kind: str, whom: str) -> None:
