@@ -4,11 +4,11 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from gmip import _io
 from gmip.cli import main
 from gmip.errors import DataUnavailable
 from tests.e2e.cli import Outcome
@@ -63,13 +63,44 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def cifar10() -> Any:
-    """The task. Its features take four CPU minutes: one process computes them, once, and GMIP_CACHE keeps them."""
+    """The task with the first 6,000 of its images: the features of all take four CPU minutes."""
     pytest.importorskip("torch", reason="training needs the extra gmip[train]")
-    from gmip.tasks import cache, load
+    import torch
 
-    _io.make_folder(cache.folder())
+    from gmip.tasks import Examples, Task
+    from gmip.tasks import cifar10 as module
+    from gmip.tasks.sources import read
+    from gmip.vocabulary import Recipe
+
     try:
-        with _io.Lock(cache.folder() / "tests.lock", wait=True):
-            return load("cifar10")
+        (content,), model = read(module.FILES[0]), module.pretrained_resnet56()
     except DataUnavailable as missing:
         pytest.skip(str(missing))
+    images, labels = (part[:6_000] for part in module.parse_images(content))
+    pool = Examples(module.features(model, images), torch.from_numpy(labels))
+    return Task(
+        name="part of cifar10",
+        make_model=partial(torch.nn.Linear, module.FEATURES, 10),
+        pool=pool,
+        test=pool[range(10)],
+        recipe=Recipe(
+            dataset_size=500, batch_size=500, num_steps=1, optimizer="Adam", learning_rate=2e-3, sampling="full"
+        ),
+    )
+
+
+@pytest.fixture(scope="session")
+def whole_cifar10() -> None:
+    """CIFAR-10 where GMIP_CACHE has the features of all its images, as after `make reproduce`."""
+    from gmip.tasks import cifar10 as module
+    from gmip.tasks import load
+
+    def missing() -> None:
+        pytest.skip("GMIP_CACHE lacks the features of CIFAR-10, which take four CPU minutes: make reproduce keeps them")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "pretrained_resnet56", missing)
+        try:
+            load("cifar10")
+        except DataUnavailable as error:
+            pytest.skip(str(error))

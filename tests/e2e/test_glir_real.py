@@ -19,7 +19,6 @@ from gmip.stats.roc import auc, tpr_at_fpr
 from gmip.tasks import Task, load
 from gmip.trace import Trace
 from gmip.training import train
-from gmip.vocabulary import Recipe
 
 pytestmark = pytest.mark.slow
 
@@ -66,7 +65,7 @@ def test_digits_full_batch(tmp_path):
 def test_noise_hides_members_and_the_claim_holds(tmp_path):
     """One full-batch step of digits: the attack weakens with noise and stays below the curve of the measured K."""
     task = load("digits")
-    n, seeds = 120, range(4)
+    n, seeds = 120, range(2)
     areas = []
     for noise in (0.0, 0.01, 0.05):
         members, others, susceptibility = [], [], []
@@ -108,9 +107,9 @@ ADULT = {"dataset_size": 790, "batch_size": 790, "optimizer": "Adam", "learning_
 
 
 def test_adult_one_step(adult, tmp_path):
-    found = means([attack(adult, tmp_path / str(s), s, num_steps=1, **ADULT) for s in range(2)])
+    found = means([attack(adult, tmp_path / str(s), s, num_steps=1, **ADULT) for s in range(1)])
     assert found["auc"] >= 0.67
-    assert found["tpr"] >= 0.08 - 2.0 * np.sqrt(0.08 * 0.92 / (2 * 790)) - 0.01  # the FPR of 1% is that of 8 records
+    assert found["tpr"] >= 0.08 - 2.0 * np.sqrt(0.08 * 0.92 / 790) - 0.01  # the FPR of 1% is that of 8 records
     assert found["rank"] == 513
     assert abs(found["predicted"] - found["auc"]) <= 0.03
 
@@ -125,17 +124,7 @@ def test_adult_two_steps_jointly(adult, tmp_path):
 
 def test_cifar10_one_step(cifar10, tmp_path):
     """6,000 records of CIFAR-10, three seeds; theory with the effective rank 585: AUC .778."""
-    data = cifar10.pool[range(6_000)]
-    task = Task(
-        name="part of cifar10",
-        make_model=cifar10.make_model,
-        pool=data,
-        test=data[range(10)],
-        recipe=Recipe(
-            dataset_size=500, batch_size=500, num_steps=1, optimizer="Adam", learning_rate=2e-3, sampling="full"
-        ),
-    )
-    found = means([attack(task, tmp_path / str(s), s) for s in range(3)])
+    found = means([attack(cifar10, tmp_path / str(s), s) for s in range(3)])
     expected = gmip.Gaussian(np.sqrt(585 / 500)).auc()  # .778
     assert found["rank"] == 585
     # A fifth of the theory's 20,000 background records costs a little power: r/m = .16 of the covariance is noise.

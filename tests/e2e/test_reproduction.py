@@ -119,7 +119,7 @@ def test_killed_and_resumed_with_several_workers_the_numbers_are_the_same(tmp_pa
 
 
 @pytest.fixture
-def some_of_the_quick_run(cifar10, monkeypatch):
+def some_of_the_quick_run(whole_cifar10, monkeypatch):
     """The cells of --quick on real data that take seconds, and those on Purchase if it is missing."""
     monkeypatch.setattr(utility, "_QUICK_LEVELS", (2,))
     monkeypatch.setattr(utility, "_QUICK_SEEDS", 1)

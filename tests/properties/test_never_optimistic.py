@@ -34,7 +34,7 @@ def populations(draw: st.DrawFn) -> tuple[NoisySGD, np.ndarray, np.ndarray]:
 
 
 @given(populations())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_one_step_is_never_optimistic(population: tuple[NoisySGD, np.ndarray, np.ndarray]) -> None:
     run, eigenvalues, delta = population
     susceptibility = min(max(float(np.sum(delta**2 / eigenvalues)), 1e-9), 1e18)

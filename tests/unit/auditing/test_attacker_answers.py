@@ -77,16 +77,16 @@ TABLE = [
 
 @pytest.mark.parametrize(("mu", "size", "claim_mu", "kind", "leak", "target"), TABLE)
 def test_truth_table(mu, size, claim_mu, kind, leak, target):
-    """In at least 4 of 5 audits; benchmarks/verdicts.py counts how often in 200."""
-    found = [answer(mu, size, seed, claim_mu, kind) for seed in range(5)]
-    assert sum(one.leak == leak for one in found) >= 4, [one.leak for one in found]
-    assert sum(one.target == target for one in found) >= 4, [(one.target, one.why) for one in found]
+    """In at least 2 of 3 audits; benchmarks/verdicts.py counts how often in 200."""
+    found = [answer(mu, size, seed, claim_mu, kind) for seed in range(3)]
+    assert sum(one.leak == leak for one in found) >= 2, [one.leak for one in found]
+    assert sum(one.target == target for one in found) >= 2, [(one.target, one.why) for one in found]
 
 
 def test_errors_stay_below_their_level():
-    """Over 40 audits without a leak, and with a leak just at the target: a binomial of 5% exceeds 6 in 1 of 300."""
-    assert sum(answer(0.0, 100, seed).leak == "leak" for seed in range(40)) <= 6
-    assert sum(answer(0.68, 200, seed).target == "missed" for seed in range(40)) <= 6
+    """Over 20 audits without a leak, and with a leak just at the target: a binomial of 5% exceeds 4 in 1 of 400."""
+    assert sum(answer(0.0, 100, seed).leak == "leak" for seed in range(20)) <= 4
+    assert sum(answer(0.68, 200, seed).target == "missed" for seed in range(20)) <= 4
 
 
 def test_what_speaks_against_a_bound():

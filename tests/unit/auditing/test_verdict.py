@@ -18,9 +18,9 @@ def test_more_than_claimed_is_exposed() -> None:
 
 @pytest.mark.parametrize("claim", [0.3, 1.0, 2.0])
 def test_as_claimed_is_not_exposed(claim: float) -> None:
-    kinds = [judge(claim, 300, claim, seed).kind for seed in range(12)]
-    assert kinds.count("exposed") <= 2  # 0.6 expected, and the seeds are fixed; tests/statistical has the coverage
-    assert kinds.count("consistent") >= 10
+    kinds = [judge(claim, 300, claim, seed).kind for seed in range(6)]
+    assert kinds.count("exposed") <= 1  # 0.3 expected, and the seeds are fixed; tests/statistical has the coverage
+    assert kinds.count("consistent") >= 5
 
 
 def test_the_error_is_shared_among_attacks() -> None:
@@ -38,8 +38,8 @@ def test_too_few_candidates_are_inconclusive_and_say_how_many_are_needed() -> No
     assert (found.reason, found.candidates) == ("too-few", 20)
     assert judge(0.2, per_kind, 0.2).kind == "consistent"
     # and with so many, the excess that it speaks of is noticed with a chance of about 80%
-    noticed = [judge(0.7, per_kind, 0.2, seed).kind == "exposed" for seed in range(25)]
-    assert 15 <= sum(noticed) <= 24
+    noticed = [judge(0.7, per_kind, 0.2, seed).kind == "exposed" for seed in range(12)]
+    assert 6 <= sum(noticed) <= 12
 
 
 def test_a_claim_that_excludes_nothing_says_so() -> None:

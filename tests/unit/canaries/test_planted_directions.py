@@ -69,13 +69,13 @@ def test_missing_noise_is_accused():
 
 
 def test_sound_runs_are_not_accused():
-    """At 95% confidence at most 1 in 20 sound runs; 4 or more of 30 would be that with a chance of 6% at the most."""
+    """At 95% confidence at most 1 in 20 sound runs; 4 or more of 15 would be that with a chance of 1% at the most."""
     accused = 0
-    for seed in range(30):
+    for seed in range(15):
         canaries = DirectionCanaries(200, seed=100 + seed)
         noise_run(canaries, noise=1.0, steps=1, size=500, seed=seed)
         accused += canaries.audit(claim=gmip.Gaussian(1.0)).runs[0].verdict.kind == "exposed"
-    assert accused <= 4
+    assert accused <= 3
 
 
 def test_canaries_do_not_hide_each_other_and_real_gradients_do_not_repeat():

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,6 +38,7 @@ TRAINED = TrainingCommand(
 GOAL = Rate(0.05, 0.01)
 
 
+@cache
 def audited(
     *runs: NoisySGD, answer: AttackerAnswer | None = None, trained_by: TrainingCommand | None = None
 ) -> RunAudit:

@@ -164,7 +164,7 @@ def test_two_reports_at_once_and_a_planted_link(tmp_path):
 
     def report() -> None:
         try:
-            for _ in range(3):
+            for _ in range(2):
                 write_report(sample.consistent(), folder)
         except BaseException as error:
             failures.append(error)

@@ -43,10 +43,10 @@ def judged(sampling: str, batches: Batches, *, share: float = 0.001, known: bool
     [("fixed", fixed), ("poisson", poisson), ("shuffled", shuffled), ("balls-in-bins", bins)],
 )
 def test_sound_batches_are_accused_as_often_as_said(sampling: str, draw: Callable[..., Batches]) -> None:
-    """At most 5% of 400; five standard deviations above that."""
+    """At most 5% of 150; five standard deviations above that."""
     rng = np.random.default_rng(7)
-    accused = sum(judged(sampling, draw(rng), share=0.05) is not None for _ in range(400))
-    assert accused <= 400 * 0.05 + 5 * np.sqrt(400 * 0.05 * 0.95)
+    accused = sum(judged(sampling, draw(rng), share=0.05) is not None for _ in range(150))
+    assert accused <= 150 * 0.05 + 5 * np.sqrt(150 * 0.05 * 0.95)
 
 
 @pytest.mark.parametrize(
