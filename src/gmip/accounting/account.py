@@ -12,6 +12,7 @@ from gmip.accounting._loss import Atoms
 from gmip.accounting.claims import gdp_claim, gmip_claim
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, group_susceptibilities
 from gmip.accounting.families import Discrete, Gaussian
+from gmip.accounting.persons import account_for_persons
 from gmip.accounting.random_record import random_record
 from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step, unknown_others
 from gmip.accounting.tradeoff import TradeOff
@@ -45,6 +46,7 @@ def account(
     bound: Bound = "tight",
     composition: Composition = "exact",
     notion: Notion = "gmip",
+    rows_per_person: int = 1,
 ) -> TradeOff:
     """The trade-off curve that a membership attacker faces against a training run.
 
@@ -63,6 +65,8 @@ def account(
     composition : "exact" (loss distributions, pessimistic) or "clt" (the paper's Lemma 5.1).
     notion : "gmip", or "gdp" for differential privacy of the same run (its claim names the neighbours): data
         randomness, susceptibility and the attacker's knowledge play no part in it.
+    rows_per_person : the most records that one person has, if persons are to be protected and not single records: a
+        person comes and goes with all of them (docs/theory/persons.md).
 
     Returns
     -------
@@ -89,6 +93,9 @@ def account(
             value="clt",
             remedy="use 'exact', or say `sampling` = 'fixed' for the paper's approximation",
         )
+    if check.count("rows_per_person", rows_per_person) > 1:
+        _exactly("rows_per_person", rows_per_person, bound, composition)
+        return account_for_persons(runs, rows_per_person, notion, susceptibility, known)
     if notion == "gdp":
         claim = gdp_claim(runs, composition)
         curve = _gdp(runs, composition)
@@ -99,13 +106,7 @@ def account(
         susceptibility, known, bound = None, 1.0, "tight"  # by noise alone, for any record and attacker
     if isinstance(susceptibility, str):
         record = check.one_of("susceptibility", susceptibility, ANY)
-        if bound == "paper" or composition == "clt":
-            raise InvalidArgument(
-                "needs the tight bound and exact composition",
-                argument="susceptibility",
-                value=record,
-                remedy="leave `bound` and `composition` at their defaults",
-            )
+        _exactly("susceptibility", record, bound, composition)
         runs = _joined(runs)
         if any(r.batch_size < r.dataset_size and unknown_others(r, known) == 0 for r in runs):
             known = 1.0  # so few others that none is unknown
@@ -121,6 +122,17 @@ def account(
             curve = Composed([(float(w), c._parts()) for w, c in zip(weights, curves, strict=True)])
     curve.claim = gmip_claim(runs, susceptibility, known, bound, composition)
     return curve
+
+
+def _exactly(argument: str, value: object, bound: Bound, composition: Composition) -> None:
+    """Refuses what only the tight bound and exact composition answer."""
+    if bound == "paper" or composition == "clt":
+        raise InvalidArgument(
+            "needs the tight bound and exact composition",
+            argument=argument,
+            value=value,
+            remedy="leave `bound` and `composition` at their defaults",
+        )
 
 
 def _of_a_random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool) -> TradeOff:

@@ -22,6 +22,7 @@ __all__ = [
     "gmip_claim",
     "list_caveat",
     "outlook",
+    "person_claim",
     "standing",
 ]
 
@@ -217,6 +218,32 @@ def _caveat(runs: Sequence[NoisySGD], noise_only: bool) -> str | None:
             "without noise is forecast for shuffled epochs."
         )
     return None
+
+
+def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibility: float | None, known: float) -> Claim:
+    """What the curve for a person with several records claims."""
+    person = f"a person with at most {rows} records"
+    sentences = [
+        f"The unit is {person}, who is left out with all of them otherwise. Each record is clipped on its own; N and n "
+        "are public.",
+        "Fixed batches: others are drawn in the place of the person's records.",
+        *_common(runs, "exact"),
+    ]
+    if notion == "gdp":
+        return Claim("bound", f"any {person[2:]} and any attacker", tuple(sentences), None, "add-or-remove-one")
+    if known == 1.0:
+        whom = f"any {person[2:]} and {_attacker(known, [r.sampling for r in runs])}"
+        sentences += _limits([r.sampling for r in runs], known)
+        return Claim("bound", whom, tuple(sentences), not_a_member="the person is left out with all records")
+    typical = susceptibility is None
+    record = "typical records" if typical else f"records of susceptibility at most {susceptibility:g}"
+    return Claim(
+        "forecast" if typical else "bound",
+        f"{person}, all {record}, and {_attacker(known, [])}",
+        (*sentences, *_limits([], known)),
+        list_caveat(runs),
+        not_a_member="the person is left out with all records",
+    )
 
 
 def _several_epochs(runs: Sequence[NoisySGD]) -> bool:

@@ -42,7 +42,8 @@ class PrivacyTarget:
         the members.
     target_advantage : largest TPR - FPR.
     target_epsilon, delta : largest epsilon at delta, of the curve of the notion asked for.
-    notion, susceptibility, attacker_knows : as in `gmip.account`; the last two are for "gmip" alone.
+    notion, susceptibility, attacker_knows, rows_per_person : as in `gmip.account`; susceptibility and attacker_knows
+        are for "gmip" alone.
 
     Targets can be compared and hashed: measured susceptibilities become a tuple, a single one a number.
     """
@@ -55,11 +56,13 @@ class PrivacyTarget:
     notion: Notion = "gmip"
     susceptibility: Susceptibility = None
     attacker_knows: float = 0.0
+    rows_per_person: int = 1
 
     def __post_init__(self) -> None:
         for name, value in self._checked_goal().items():
             object.__setattr__(self, name, value)
         check.one_of("notion", self.notion, NOTIONS)
+        object.__setattr__(self, "rows_per_person", check.count("rows_per_person", self.rows_per_person))
         object.__setattr__(self, "attacker_knows", check.probability("attacker_knows", self.attacker_knows))
         given = self.susceptibility
         if isinstance(given, str):
@@ -145,7 +148,8 @@ class PrivacyTarget:
     def whose(self) -> dict[str, Any]:
         """Whose privacy it is about: keywords of `gmip.account`."""
         record = np.array(self.susceptibility) if isinstance(self.susceptibility, tuple) else self.susceptibility
-        return {"notion": self.notion, "susceptibility": record, "attacker_knows": self.attacker_knows}
+        unit = {} if self.rows_per_person == 1 else {"rows_per_person": self.rows_per_person}
+        return {"notion": self.notion, "susceptibility": record, "attacker_knows": self.attacker_knows, **unit}
 
     def by_noise_alone(self) -> Self:
         """The same number by differential privacy: for any record and any attacker."""
@@ -218,7 +222,11 @@ class PrivacyTarget:
         """Plain values, without those that are not set; `from_json` reads them."""
         rate = None if self.rate is None else [self.rate.tpr, self.rate.fpr]
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {"target_tpr": rate}
-        return {name: value for name, value in plain.items() if value not in (None, 0.0)}
+        return {
+            name: value
+            for name, value in plain.items()
+            if value not in (None, 0.0) and (name, value) != ("rows_per_person", 1)
+        }
 
     @classmethod
     def from_json(cls, given: Any) -> PrivacyTarget:

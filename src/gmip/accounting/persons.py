@@ -1,0 +1,133 @@
+"""Persons, not records: one who has up to k records in the data comes or goes with all of them.
+
+How many of a person's records are in a batch is random, so a step tests N(0, 1) against a mixture of shifted Gaussians.
+docs/theory/persons.md carries the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import logsumexp, ndtr
+
+from gmip.accounting._loss import TAIL_SCORE, Atoms
+from gmip.accounting.claims import person_claim
+from gmip.accounting.composition import compose
+from gmip.accounting.families import Discrete, Gaussian
+from gmip.accounting.step import combined_mu, gdp_mu_step
+from gmip.accounting.tradeoff import TradeOff
+from gmip.errors import InvalidArgument
+from gmip.vocabulary import NoisySGD, Notion, Susceptibility
+
+__all__ = ["account_for_persons", "mixture_atoms"]
+
+Array = NDArray[np.float64]
+_POINTS = 8192  # of the grid of one step, at most
+_FINE = 0.005  # its spacing in standard deviations
+_RARE = 1.0e-16  # numbers of records that are less likely all together count as found
+
+
+def account_for_persons(
+    runs: Sequence[NoisySGD], rows: int, notion: Notion, susceptibility: Susceptibility, known: float
+) -> TradeOff:
+    """The curve for a person with at most `rows` records: see `gmip.account`."""
+    if any(r.in_epochs for r in runs):
+        raise InvalidArgument(
+            "is proved for Poisson, fixed and full batches, not for epochs",
+            argument="rows_per_person",
+            value=rows,
+            remedy="say `sampling` = 'poisson', or draw and clip persons as a whole and account for them as records",
+        )
+    if any(r.dataset_size <= rows for r in runs):
+        raise InvalidArgument(
+            "must be less than `dataset_size`", argument="rows_per_person", value=rows, remedy="lower it"
+        )
+    by_data = notion == "gmip" and known < 1.0 and all(r.sampling == "poisson" for r in runs)
+    if by_data and susceptibility is not None and not isinstance(susceptibility, (int, float)):
+        raise InvalidArgument(
+            "is about single records", argument="susceptibility", remedy="pass one number that no record exceeds"
+        )
+
+    def shift(run: NoisySGD) -> float:
+        if not by_data:
+            return gdp_mu_step(run)
+        own = float(susceptibility) if isinstance(susceptibility, (int, float)) else float(run.num_params)
+        unknown = math.floor((1.0 - known) * (run.dataset_size - rows))
+        spread = run.sample_rate * (1.0 - run.sample_rate) * unknown
+        return combined_mu(data_mu=math.sqrt((own + 1.0) / max(spread, 1.0e-300)), gdp_mu=gdp_mu_step(run))
+
+    one = compose([(_step(run, rows, shift), run.num_steps) for run in runs])
+    most = float(susceptibility) if by_data and isinstance(susceptibility, (int, float)) else None
+    one.claim = person_claim(runs, rows, notion, most, known if by_data else 1.0)
+    if notion == "gmip":
+        return one
+    both = one.symmetrise()
+    both.claim, both._added = one.claim, one
+    both.gdp_mu = math.sqrt(sum(r.num_steps * (rows * gdp_mu_step(r)) ** 2 for r in runs))
+    return both
+
+
+def _step(run: NoisySGD, rows: int, shift: Callable[[NoisySGD], float]) -> TradeOff:
+    """The test of one step: as many shifts as records of the person are in the batch."""
+    mu = shift(run)
+    if run.batch_size == run.dataset_size:
+        return Gaussian(rows * mu)
+    j = np.arange(min(rows, run.batch_size) + 1)
+    if run.sampling == "poisson":
+        chances = stats.binom.pmf(j, rows, run.sample_rate)
+    else:
+        chances = stats.hypergeom.pmf(j, run.dataset_size, rows, run.batch_size)
+    shifts = np.where(j > 0, mu * np.maximum(j, 1), 0.0)  # mu is infinite without noise
+    return Discrete(mixture_atoms(np.asarray(chances, dtype=np.float64), shifts))
+
+
+def mixture_atoms(chances: Array, shifts: Array) -> Atoms:
+    """The test of N(0, 1) against N(shift, 1) with these chances; shifts increase from 0.
+
+    The loss grows with x, so the masses of both laws between two points of a grid of x are put on the losses at the two
+    points such that both stay: a spread that only helps the attacker (docs/theory/composition.md).
+    """
+    chances = chances / chances.sum()
+    kept = max(int(np.searchsorted(-np.cumsum(chances[::-1])[::-1], -_RARE)), 1)
+    found = float(chances[kept:].sum())
+    finite = shifts[:kept] < 40.0 + TAIL_SCORE  # beyond, no overlap that a double can hold
+    found += float(chances[:kept][~finite].sum())
+    chances, shifts = chances[:kept][finite], shifts[:kept][finite]
+    top = float(shifts[-1])
+    if top == 0.0:
+        return Atoms(np.log(chances[:1]), np.ones(1), np.array([chances[0]]), 0.0, found)
+    points = min(math.ceil((top + 2.0 * TAIL_SCORE) / _FINE), _POINTS) + 1
+    x = np.linspace(-TAIL_SCORE, top + TAIL_SCORE, points)
+    log_weights = np.log(np.maximum(chances, 1.0e-300)) - 0.5 * shifts**2
+    loss: Array = logsumexp(log_weights[:, None] + shifts[:, None] * x[None, :], axis=0)
+    inner0 = _between(x)
+    inner1: Array = np.sum([w * _between(x - s) for w, s in zip(chances, shifts, strict=True)], axis=0)
+    gap = np.diff(loss)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        excess = np.log(inner1) - np.log(inner0) - loss[:-1]
+    excess = np.clip(np.nan_to_num(excess, nan=0.0, posinf=np.inf, neginf=0.0), 0.0, gap)
+    # P0 and P1 shares of the upper point: those that keep both masses of the interval.
+    gap, narrow = np.maximum(gap, 1.0e-300), gap < 1.0e-14
+    upper1 = np.where(narrow, 0.5, np.expm1(-excess) / np.expm1(-gap))
+    upper0 = np.where(narrow, 0.5, np.exp(excess - gap) * upper1)
+    mass0, mass1 = np.zeros(points), np.zeros(points)
+    for mass, inner, upper in ((mass0, inner0, upper0), (mass1, inner1, upper1)):
+        mass[:-1] += inner * (1.0 - upper)
+        mass[1:] += inner * upper
+    below1 = float(chances @ ndtr(x[0] - shifts))
+    lifted = min(below1 * math.exp(-loss[0]), float(ndtr(x[0])))
+    mass1[0] += below1
+    mass0[0] += lifted
+    above = float(chances @ ndtr(shifts - x[-1]))
+    never = max(float(ndtr(x[0])) - lifted, 0.0)
+    return Atoms(loss, mass0, mass1, never, found + above, smeared=1.0)
+
+
+def _between(x: Array) -> Array:
+    """Standard normal masses between points."""
+    low, high = ndtr(x), ndtr(-x)
+    return np.maximum(np.where(x[:-1] < 0.0, np.diff(low), -np.diff(high)), 0.0)
