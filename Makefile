@@ -49,7 +49,7 @@ $(FLOWER)/.dev: $(VENV)/.dev constraints-flower.txt
 		$(FLOWER)/bin/python -m pip install --quiet --no-warn-conflicts flwr
 	@touch $@
 
-demo: $(VENV)/.demo ## a model that leaks, the noise that stops it, and what that costs; writes a report
+demo: $(VENV)/.demo ## a model that leaks, the noise that limits it, and what that costs; writes a report
 	@rm -rf runs/demo
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python examples/demo.py
 

@@ -1,4 +1,4 @@
-"""The demo: a model that leaks, the noise that stops it, and what that costs.
+"""The demo: a model that leaks, the noise that limits it, and what that costs.
 
     python examples/demo.py
 

@@ -122,7 +122,7 @@ def _target_sentence(question: Question, curve: TradeOff, met: bool) -> str:
         return f"Target missed: {goal}."
     if curve.kind == "bound":
         return f"Target kept, by a bound: {goal}."
-    return f"Target expected to be kept, but not guaranteed (a forecast, not a bound): {goal}."
+    return f"Probably within the target (forecast, not guaranteed): {goal}."
 
 
 def _rows(

@@ -549,7 +549,7 @@ class AttackerAnswer(Frozen):
 
 
 class Exposed(Frozen):
-    """A member that the strongest attack finds most easily; who that is, not what its record says."""
+    """A member that the attack which the answer rests on finds most easily; who that is, not what its record says."""
 
     id: int | str
     score: float
@@ -561,7 +561,7 @@ class Exposed(Frozen):
 
 
 class GroupOutcome(Frozen):
-    """What the strongest attack finds among the members and non-members of one group.
+    """What the attack that the answer rests on finds among the members and non-members of one group.
 
     Intervals and the bound on mu hold at the audit's confidence for all groups and attacks together. A group with fewer
     than 2 members or 2 non-members is counted but not measured.
@@ -705,7 +705,7 @@ class Provenance(Frozen):
 
 
 class Candidate(NamedTuple):
-    """A record that was attacked: who it is, what the strongest attack says about it, and the truth."""
+    """A record that was attacked: who it is, what the attack that the answer rests on says about it, and the truth."""
 
     id: int | str
     member: bool

@@ -77,8 +77,8 @@ def attacker_answers(
     worst: Mapping[str, float] | None = None,
     doubted: bool = False,
 ) -> tuple[AttackerAnswer, ...]:
-    """One answer for each kind of attacker, who sees and knows most first. Who sees more can do what others do, too: an
-    answer rests on all attacks that its attacker can run.
+    """One answer for each kind of attacker, the one who sees and knows most first. Stronger attackers can run weaker
+    attacks, too: an answer rests on all attacks that its attacker can run.
 
     Parameters
     ----------

@@ -431,7 +431,7 @@ def print_audit(result: AuditResult, written: Written) -> None:
         rows += [
             (
                 f"members found at {_numbers.rate(key)} false alarms, "
-                + f"{answer_words.claim_word(claim)}, {'at most' if claim.is_bound else 'about'}"
+                + f"{answer_words.claim_word(one, claim)}, {'at most' if claim.is_bound else 'about'}"
                 + (" (by noise alone: differential privacy)" if claim.key == "gdp" else ""),
                 _numbers.percent(most, "up"),
             )

@@ -126,7 +126,7 @@ def _lines(runs: Sequence[RunAudit]) -> list[tuple[str, list[str]]]:
         ("noise std", [_or("unknown", run.facts.noise_std, _numbers.noise) for run in runs]),
         ("accuracy on test data", [_or("unknown", run.facts.test_accuracy, _nearest) for run in runs]),
         ("claimed mu", [_or("none", None if one is None else one.mu, _up) for one in claimed]),
-        ("strongest attack", [one.attack for one in strongest]),
+        ("attack that the answer rests on", [one.attack for one in strongest]),
         ("its AUC", [_numbers.number(one.auc.value, "nearest") for one in strongest]),
         ("mu at least", [_numbers.number(one.mu_lower, "down") for one in strongest]),
     ]

@@ -147,7 +147,7 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
         ("trainings in all", _numbers.count(result.trainings)),
     ]
     leakage = result.leakage[:1].upper() + result.leakage[1:]
-    show.print_people(rows, answer, [*result.claim(), *more, leakage])
+    show.print_people(rows, answer, [*tuning_page.exposure_notes(result), *more, leakage])
     print(f"Keep {written} to yourself: its split_seed says who the members are.")
     print(f"Next: gmip train --recipe {written} --out runs/tuned    (the picture: {page})")
 

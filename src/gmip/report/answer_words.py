@@ -21,7 +21,7 @@ from gmip.auditing.schema import (
     ThreatModel,
     Verdict,
 )
-from gmip.auditing.verdict import claim_of, exposed_group
+from gmip.auditing.verdict import claim_of, exposed_group, leading_attack
 from gmip.report import check_words
 from gmip.vocabulary import Rate
 
@@ -72,7 +72,7 @@ _SAME_DISTRIBUTION: Final = (
     "site, source), that difference looks like a leak."
 )
 _INDEPENDENT: Final = "Scores of different candidates are taken to be independent, given the run."
-_LABELS_GIVEN: Final = "Who was a member is taken as given"
+_LABELS_GIVEN: Final = "The membership labels are assumed correct"
 
 # What the attackers of an audit are taken to see, and what its numbers assume.
 THREAT_MODELS: Final[dict[ThreatModel, tuple[str, ...]]] = {
@@ -110,7 +110,7 @@ THREAT_MODELS: Final[dict[ThreatModel, tuple[str, ...]]] = {
     "scores": (
         "The attacker knows what the scores were computed from. This audit saw the scores and who was a member, not "
         "how the scores were made.",
-        f"{_LABELS_GIVEN}, and the scores must not have been computed from it.",
+        f"{_LABELS_GIVEN}, and the scores must not use them.",
         _SAME_DISTRIBUTION,
         _INDEPENDENT,
         _CANNOT_PROVE,
@@ -156,7 +156,7 @@ def verdict_reasons(run: RunAudit) -> list[str]:
     """The verdict for those who ask why: what failed, what the test needs, and what each attack found."""
     if not run.attacks:
         return []
-    verdict, goal = run.verdict, run.goal
+    verdict = run.verdict
     failed = run.check.failed if verdict.unmatched and run.check is not None else ()
     said = [f"{check_words.title(one)}: {check_words.sentence(one)}" for one in failed]
     if "suspect" in verdict.doubts:
@@ -166,7 +166,7 @@ def verdict_reasons(run: RunAudit) -> list[str]:
     listed = by_key.get("list", by_key.get("claimed"))
     if listed is not None and not all(one.attacker_knows for one in run.attacks):
         judged = [one for one in run.attacks if one.attacker_knows and one.claim_p_value is not None]
-        said += [_with_list(one, listed, goal.fpr) for one in judged]
+        said += [_with_list(run, one, listed) for one in judged]
     return [*said, *map(_found, run.attacks)]
 
 
@@ -220,15 +220,20 @@ def _tested(run: RunAudit) -> str:
     attack = _attack(run, verdict.attack)
     found, at = percent(attack.tpr(goal.fpr), "nearest"), f"{rate(goal.fpr)} false alarms"
     if verdict.reason == "no-claim":
-        return f"No claim was tested: {_measured(attack, goal.fpr)}."
+        return f"No claim was tested: {_measured(run)}."
     most, allowed = _most(run), percent(verdict.allowed or 0.0, "up")
     limit = f"{allowed} of the members at {at}"
     if verdict.reason == "refuted":
-        auc, allowed_auc = number(attack.auc.value, "nearest"), number(verdict.allowed_auc or 0.0, "up")
+        excess = []
+        if attack.tpr(goal.fpr) > (verdict.allowed or 0.0):
+            excess.append(f"it finds {found} of the members at {at} ({most} {allowed})")
+        if attack.auc.value > (verdict.allowed_auc or 0.0):
+            auc, allowed_auc = number(attack.auc.value, "nearest"), number(verdict.allowed_auc or 0.0, "up")
+            excess.append(f"its AUC is {auc} ({most} {allowed_auc})")
+        shown = ", and ".join(excess) or "all rates together show it, no single one"
         return (
             f"More exposed than claimed: {attack.title} separates members from non-members better than the claim "
-            f"allows. It finds {found} of the members at {at} ({most} {allowed}), and its AUC is {auc} "
-            f"({most} {allowed_auc})."
+            f"allows. {shown[:1].upper()}{shown[1:]}."
         )
     if verdict.reason == "blind":
         return (
@@ -268,18 +273,45 @@ def _best(run: RunAudit) -> str:
     attack, goal = _attack(run, run.verdict.attack), run.goal
     knowing = {one.attacker_knows > 0.0 for one in run.attacks if one.claim_p_value is not None}
     without = " without a list" if len(knowing) == 2 else ""
-    return f"The strongest attack{without}, {attack.title}, finds {percent(attack.tpr(goal.fpr), 'nearest')}."
+    return f"{attack.title}, which the test{without} rests on, finds {percent(attack.tpr(goal.fpr), 'nearest')}."
 
 
-def _measured(attack: AttackOutcome, fpr: float) -> str:
-    found = percent(attack.tpr(fpr), "nearest")
-    finds = f"{found} of the members at {rate(fpr)} false alarms (guessing: {rate(fpr)})"
+def _measured(run: RunAudit) -> str:
+    """What was found where nothing was claimed: by the attack that the answer rests on, and at the answer's rate."""
+    attack = leading_attack(run.attacks, run.answers) or run.attacks[0]
+    if not attack.mu_lower:
+        attack = _attack(run, run.verdict.attack)
     if attack.blind:
         return "nothing was measured either, because each attack gave all candidates the same score"
+    evidence = next(
+        (one.evidence for one in run.answers if one.evidence and one.evidence.attack == attack.attack), None
+    )
+    fpr = _shown_rate(attack, run.goal.fpr, run.goal.fpr if evidence is None else evidence.fpr)
     if attack.mu_lower > 0.0:
+        finds = f"finds {_share_found(attack, fpr)}" if fpr is not None else f"has an AUC of {_area(attack)}"
         least = number(attack.mu_lower, "down")
-        return f"members can be told from non-members: {attack.title} finds {finds}, mu is at least {least}"
-    return f"no attack did significantly better than guessing; the strongest, {attack.title}, finds {finds}"
+        return f"members can be told from non-members: {attack.title} {finds}, mu is at least {least}"
+    where = "guessing"
+    if any(one.within_groups for one in run.answers):
+        where = "guessing on all records together, but members can be told from others within groups"
+    found = _share_found(attack, run.goal.fpr)
+    return f"no attack did significantly better than {where}; {attack.title} finds {found}"
+
+
+def _shown_rate(attack: AttackOutcome, *rates: float) -> float | None:
+    """The first rate at which the attack finds more than guessing, by its interval; None: no rate shows it."""
+    shown = (fpr for fpr in rates if (at := attack.tpr_at.get(rate_key(fpr))) is not None and at.lower > fpr)
+    return next(shown, None)
+
+
+def _share_found(attack: AttackOutcome, fpr: float) -> str:
+    found = percent(attack.tpr(fpr), "nearest")
+    return f"{found} of the members at {rate(fpr)} false alarms (guessing: {rate(fpr)})"
+
+
+def _area(attack: AttackOutcome) -> str:
+    between = interval(attack.auc.lower, attack.auc.upper, share=False)
+    return f"{number(attack.auc.value, 'nearest')} ({between}; guessing: 0.5)"
 
 
 def _power(run: RunAudit) -> list[str]:
@@ -314,10 +346,11 @@ def _list_leak(run: RunAudit, worst: AttackOutcome) -> str:
     )
 
 
-def _with_list(attack: AttackOutcome, listed: ClaimedCurve, fpr: float) -> str:
+def _with_list(run: RunAudit, attack: AttackOutcome, listed: ClaimedCurve) -> str:
     """What an attacker found who holds a list that contains members, and what is claimed about one."""
+    fpr = run.goal.fpr
     claimed = listed.tpr(fpr)
-    against = allowed_words(listed, percent(claimed, "up"))
+    against = allowed_words(run, listed, percent(claimed, "up"))
     if excludes_nothing(claimed):
         against = "no guarantee covers this attacker"
     return (
@@ -336,28 +369,34 @@ def _found(one: AttackOutcome) -> str:
     )
 
 
-def allowed_words(claim: ClaimedCurve, share: str) -> str:
+def allowed_words(run: RunAudit, claim: ClaimedCurve, share: str) -> str:
     """What a curve allows: "guarantee: at most 5%", "forecast: about 5%", or "claim: at most 5%" where it was given."""
-    return f"{claim_word(claim)}: {'at most' if claim.is_bound else 'about'} {share}"
+    return f"{claim_word(run, claim)}: {'at most' if claim.is_bound else 'about'} {share}"
 
 
-def claim_word(claim: ClaimedCurve) -> str:
-    """What a curve is: a claim that somebody gave, a guarantee or a forecast."""
-    return "claim" if claim.origin == "given" else "guarantee" if claim.is_bound else "forecast"
+def claim_word(run: RunAudit, claim: ClaimedCurve) -> str:
+    """What a curve is: a claim that somebody gave, a guarantee or a forecast; "bound" where nothing is guaranteed,
+    because the run was not checked, is another one, or an attack found more."""
+    if claim.origin == "given":
+        return "claim"
+    if not claim.is_bound:
+        return "forecast"
+    open_ = any(one.why in ("unchecked", "record", "refuted") for one in run.answers)
+    return "bound" if open_ or any(one.exceeds_claim for one in run.attacks) else "guarantee"
 
 
-def says(claim: ClaimedCurve) -> str:
+def says(run: RunAudit, claim: ClaimedCurve) -> str:
     """The end of a sentence that begins with the TPR of a curve."""
-    return (
-        f"is the most that the {claim_word(claim)} allows" if claim.is_bound else "is about what is expected (forecast)"
-    )
+    if not claim.is_bound:
+        return "is about what is expected (forecast)"
+    return f"is the most that the {claim_word(run, claim)} allows"
 
 
 def _most(run: RunAudit) -> str:
     """The beginning of what the tested curve allows."""
     most = "at most" if run.verdict.allowed_kind == "bound" else "about"
     tested = next((one for one in run.claims if one.key == run.verdict.judged_by), None)
-    return most if tested is None else f"{claim_word(tested)}: {most}"
+    return most if tested is None else f"{claim_word(run, tested)}: {most}"
 
 
 def _attack(run: RunAudit, name: str | None) -> AttackOutcome:
@@ -405,7 +444,7 @@ def given_words(claim: ClaimedCurve) -> str:
 
 Tone = Literal["good", "bad", "open", "plain"]
 LEAKS: Final = {  # what badges say, wherever they are shown
-    "leak": "Leak measured",
+    "leak": "Leak detected",
     "none-seen": "No leak seen",
     "too-few": "Too few records to tell",
     "blind": "Nothing was measured",
@@ -527,8 +566,8 @@ def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     beaten = f"{who(answer)}: no attack beat guessing"
     if answer.leak == "none-seen" and answer.noticed is not None:
         return (
-            f"{beaten}. A leak that concerns all members, of {percent(answer.noticed, 'up')} at {rate(goal.fpr)} false "
-            "alarms, would have been noticed with a chance of 80%; one that concerns a few of them may not."
+            f"{beaten}. 80% power to detect a leak of {percent(answer.noticed, 'up')} at {rate(goal.fpr)} false alarms "
+            "that all members share. A leak that affects few could be missed."
             f"{_tried(run, answer)}"
         )
     few = f"{count(size[0])} members and {count(size[1])} others are too few to notice a leak of the size of the target"
@@ -565,12 +604,13 @@ def within_group(run: RunAudit, fpr: float) -> str:
 
 
 def _leaking(run: RunAudit, answer: AttackerAnswer, found: Finding) -> str:
+    found = _breach(run, answer, found)
     claim, claimed = claim_of(run, answer), ""
     share = found.claimed
     if claim is not None and answer.why in ("bound", "unchecked", "imprecise"):  # the bound that the target rests on
         share = claim.tpr_at.get(rate_key(found.fpr))
     if share is not None and claim is not None:
-        claimed = f"; {allowed_words(claim, percent(share, 'up'))}"
+        claimed = f"; {allowed_words(run, claim, percent(share, 'up'))}"
         if excludes_nothing(share):
             claimed = "; no guarantee covers this attacker"
     if found.tpr.lower > found.fpr:
@@ -588,6 +628,18 @@ def _leaking(run: RunAudit, answer: AttackerAnswer, found: Finding) -> str:
     )
 
 
+def _breach(run: RunAudit, answer: AttackerAnswer, found: Finding) -> Finding:
+    """The finding at the target's rate, where the target is missed there: the answer speaks of one rate."""
+    key = rate_key(run.goal.fpr)
+    attack = next((one for one in run.attacks if one.attack == found.attack), None)
+    at = None if attack is None else attack.tpr_at.get(key)
+    if answer.why != "measured" or found.fpr == run.goal.fpr or at is None or at.lower <= run.goal.fpr:
+        return found
+    claim = claim_of(run, answer)
+    claimed = None if claim is None else claim.tpr_at.get(key)
+    return found.model_copy(update={"fpr": run.goal.fpr, "tpr": at, "claimed": claimed})
+
+
 def _tried(run: RunAudit, answer: AttackerAnswer) -> str:
     """That stronger attacks were not tried, where that is so."""
     own = {one.attack for one in run.attacks if one.sees == answer.sees}
@@ -602,7 +654,7 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     target = f"The target is {goal_words(goal)}"
     claimed = "" if answer.claimed is None else percent(answer.claimed, "up")
     why = {
-        "measured": f"an attack finds {percent(_at_least(answer, goal), 'down')} or more",
+        "measured": f"an attack finds {percent(_at_least(run, answer), 'down')} or more",
         "group": within_group(run, goal.fpr),
         "bound": f"the guarantee for such an attacker is at most {claimed}{_worst(answer)}",
         "imprecise": f"a bound says at most {claimed}, but the record is not precise enough{_worst(answer)}",
@@ -622,7 +674,7 @@ def _exceeds(run: RunAudit, answer: AttackerAnswer, share: str) -> str:
     if claim is None:
         return ""
     most = "at most" if claim.is_bound else "about"
-    return f"the {claim_word(claim)} for such an attacker is {most} {share}"
+    return f"the {claim_word(run, claim)} for such an attacker is {most} {share}"
 
 
 def _worst(answer: AttackerAnswer) -> str:
@@ -638,10 +690,10 @@ def _open(run: RunAudit) -> str:
     return f" ({listed(titles)})" if titles else ""
 
 
-def _at_least(answer: AttackerAnswer, goal: Rate) -> float:
+def _at_least(run: RunAudit, answer: AttackerAnswer) -> float:
     """A lower bound: that of the interval beside it where it is enough, so that one sentence has one; else the
     one-sided bound for all attacks together."""
-    found = answer.evidence
+    goal, found = run.goal, None if answer.evidence is None else _breach(run, answer, answer.evidence)
     own = found is not None and found.fpr == goal.fpr and goal.tpr < found.tpr.lower < answer.tpr_lower
     return found.tpr.lower if found is not None and own else answer.tpr_lower
 

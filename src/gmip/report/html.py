@@ -108,7 +108,7 @@ def tiles(result: AuditResult, run: RunAudit) -> Html | None:
             shown.append((_numbers.percent(min(max(measured, 0.0), 1.0), "nearest"), f"of the members found {at}"))
         if claimed is not None:
             curve = claim_of(run, answer)
-            says = "" if curve is None else answer_words.says(curve)
+            says = "" if curve is None else answer_words.says(run, curve)
             shown.append(
                 ("No limit", "for such an attacker")
                 if excludes_nothing(claimed)
@@ -352,7 +352,7 @@ def _attacks(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     if not run.attacks:
         return [tag("p", "No attack was run.")]
     return [
-        tag("p", sentences.strongest(run)),
+        tag("p", sentences.rests_on(run)),
         table_html(tables.attack_table(result, run), key, "attacks-table"),
         folded("Details of each attack", tag("dl", *(_attack_notes(a) for a in run.attacks), class_="notes")),
     ]

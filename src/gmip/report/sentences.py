@@ -31,7 +31,7 @@ __all__ = [
     "moment",
     "not_shown",
     "rates",
-    "strongest",
+    "rests_on",
     "verdict_sentences",
 ]
 
@@ -141,8 +141,9 @@ def rates(run: RunAudit) -> tuple[str, ...]:
 
 def headline_rate(run: RunAudit) -> str | None:
     """The rate that the first page speaks about: 1% where it was measured."""
-    strongest = [key for key in rates(run) if not run.attacks or key in run.attacks[0].tpr_at]
-    return "0.01" if "0.01" in strongest else strongest[0] if strongest else None
+    first = leading_attack(run.attacks, run.answers)
+    known = [key for key in rates(run) if first is None or key in first.tpr_at]
+    return "0.01" if "0.01" in known else known[0] if known else None
 
 
 def first_rate(run: RunAudit) -> float:
@@ -242,7 +243,7 @@ def blind_gate(run: RunAudit, found: Gate) -> str:
 
 def groups(result: AuditResult, run: RunAudit) -> str:
     """How the table of groups is to be read."""
-    attack = attack_title(run, run.exposed_by) if run.exposed_by else "the strongest attack"
+    attack = attack_title(run, run.exposed_by) if run.exposed_by else "the attack that the answer rests on"
     if any(one.attack == run.exposed_by and one.attacker_knows for one in run.attacks):
         attack += " (by an attacker with a list)"
     found = sum(1 for one in run.groups if one.mu_lower)
@@ -251,7 +252,7 @@ def groups(result: AuditResult, run: RunAudit) -> str:
     text = (
         f"By {run.grouped_by or 'group'}: the members of each group against its non-members, by {attack}. Intervals "
         f"hold with {rate(f'{result.confidence:.6g}')} confidence for {'all groups' if several else 'the group'} and "
-        f"attacks together: {found} of {number_of_groups} {'groups' if several else 'group'} can be told from guessing."
+        f"attacks together. Leak detected in {found} of {number_of_groups} {'groups' if several else 'group'}."
     )
     folded = sum(one.folded for one in run.groups)
     if folded:
@@ -267,7 +268,7 @@ def individual(run: RunAudit) -> str | None:
         return None
     about = "forecast, " if own.kind == "forecast" else ""
     median, largest = ("not finite" if mu is None else number(mu, "up") for mu in (own.median_mu, own.largest_mu))
-    text = f"Own mu is the mu of a record by its own gradients along the run ({about}{own.for_whom}): median {median}, "
+    text = f"Exposure of single records by their own gradients ({about}{own.for_whom}): median mu {median}, "
     text += f"largest {largest} of {count(own.members)} members."
     if own.beyond is None or own.claimed_mu is None:
         return text
@@ -286,7 +287,7 @@ def meaning(attack: AttackOutcome, key: str) -> str:
     )
 
 
-def strongest(run: RunAudit) -> str:
+def rests_on(run: RunAudit) -> str:
     """Which attack the answer rests on, what it finds, and what is found without a list."""
     first = leading_attack(run.attacks, run.answers)
     if first is None:
@@ -302,10 +303,7 @@ def strongest(run: RunAudit) -> str:
     rest = (
         ""
         if without is None or key is None or answer_words.measured_at(without, key) is None
-        else (
-            f" Without a list, the strongest was {without.title}, which finds "
-            f"{percent(without.tpr_at[key].value, 'nearest')}."
-        )
+        else (f" Without a list, {without.title} finds {percent(without.tpr_at[key].value, 'nearest')}.")
     )
     return f"The answer rests on {first.title}, whose attacker holds a list that contains {held}. {told}{rest}"
 

@@ -120,7 +120,7 @@ def _noise(run: RunAudit) -> Cell:
 
 
 def attack_table(result: AuditResult, run: RunAudit) -> Table:
-    """Every attack with all its numbers, the strongest first."""
+    """Every attack with all its numbers, in the order of their lower bounds on mu."""
     keys = [key for key in sentences.rates(run) if any(key in attack.tpr_at for attack in run.attacks)]
     columns = [
         "Attack",
@@ -146,8 +146,8 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
         for a in run.attacks
     ]
     caption = (
-        "Attacks, the strongest first, those who hold a list last. Below each name: members + non-members tested, "
-        "computing time. Below each "
+        "Attacks by their lower bound on \u03bc, those with a list last. Below each name: members + non-members "
+        "tested, computing time. Below each "
         f"estimate: its {_numbers.rate(f'{result.confidence:.6g}')} interval. {_FOUND}. "
         f"ε is for δ = {_numbers.setting(result.delta)}"
     )
@@ -161,7 +161,7 @@ def _refutation(attack: AttackOutcome, p_value: float) -> Cell:
 
 
 def group_table(run: RunAudit) -> Table:
-    """What the strongest attack finds in each group, the most exposed first."""
+    """What the attack that the answer rests on finds in each group, the most exposed first."""
     keys = [key for key in sentences.rates(run) if any(key in one.tpr_at for one in run.groups)]
     rows: list[list[Cell | str]] = [
         [
@@ -208,24 +208,24 @@ def _found(one: AttackOutcome | GroupOutcome, key: str) -> Cell:
 
 def comparison_table(run: RunAudit) -> Table:
     """Claim against measurement, rate by rate."""
-    strongest = run.attacks[0] if run.attacks else None
+    first = run.attacks[0] if run.attacks else None
     mixed = len({one.attacker_knows > 0.0 for one in run.attacks}) == 2
-    measured = [f"Measured{' without a list' if mixed else ''}: {strongest.title}"] if strongest else []
+    measured = [f"Measured{' without a list' if mixed else ''}: {first.title}"] if first else []
     columns = ["Quantity", *(answer_words.curve_name(p) for p in run.claims), *measured]
-    compared = bool(strongest and run.claims)
+    compared = bool(first and run.claims)
     if compared:
         columns.append("Compared with the claim")
     rows: list[list[Cell | str]] = []
     for key in sentences.rates(run):
         row: list[Cell | str] = [f"Found at {_numbers.rate(key)}"]
         row += [_claimed(p.tpr_at.get(key), p) for p in run.claims]
-        if strongest:
-            row.append(_found(strongest, key))
-        if strongest and compared:
-            row.append(_compared(answer_words.measured_at(strongest, key), run.claims[0].tpr_at.get(key)))
+        if first:
+            row.append(_found(first, key))
+        if first and compared:
+            row.append(_compared(answer_words.measured_at(first, key), run.claims[0].tpr_at.get(key)))
         rows.append(row)
-    rows.append(_area_row(strongest, run.claims))
-    rows.append(_mu_row(strongest, run.claims))
+    rows.append(_area_row(first, run.claims))
+    rows.append(_mu_row(first, run.claims))
     caption = f"{_FOUND}. Each interval is for one rate; the verdict tests all rates together" if compared else _FOUND
     return _table(caption, columns, rows, texts=(len(columns) - 1,) if compared else ())
 
@@ -250,7 +250,7 @@ def _compared(measured: Estimate | None, claimed: float | None) -> str:
     return ABOVE if measured.lower > claimed else BELOW if measured.upper < claimed else "no clear difference"
 
 
-def _area_row(strongest: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> list[Cell | str]:
+def _area_row(first: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> list[Cell | str]:
     row: list[Cell | str] = ["AUC"]
     row += [
         f"about {_numbers.number(p.auc, 'nearest')}"
@@ -258,14 +258,14 @@ def _area_row(strongest: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -
         else f"{_most(p)} {_numbers.number(p.auc, 'up')}"
         for p in claims
     ]
-    if strongest:
-        row.append(_estimate(strongest.auc, share=False))
+    if first:
+        row.append(_estimate(first.auc, share=False))
         if claims:
-            row.append(_compared(strongest.auc, claims[0].auc))
+            row.append(_compared(first.auc, claims[0].auc))
     return row
 
 
-def _mu_row(strongest: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> list[Cell | str]:
+def _mu_row(first: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> list[Cell | str]:
     row: list[Cell | str] = ["μ"]
     for p in claims:
         if p.mu is None:
@@ -276,11 +276,11 @@ def _mu_row(strongest: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> 
                 if p.key == "prediction"
                 else f"{_most(p)} {_numbers.number(p.mu, 'up')}"
             )
-    if strongest:
-        row.append(f"at least {_numbers.number(strongest.mu_lower, 'down')}")
+    if first:
+        row.append(f"at least {_numbers.number(first.mu_lower, 'down')}")
         if claims:
             claimed = claims[0].mu
-            row.append(_NONE if claimed is None else ABOVE if strongest.mu_lower > claimed else "not above")
+            row.append(_NONE if claimed is None else ABOVE if first.mu_lower > claimed else "not above")
     return row
 
 

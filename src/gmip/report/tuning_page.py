@@ -19,12 +19,13 @@ from gmip._html import Html, tag
 from gmip._io import make_folder, write
 from gmip.report.page import asset, bullets, page, table_html
 from gmip.report.tables import Cell, Table
+from gmip.vocabulary import RANDOM_SIZES
 
 if TYPE_CHECKING:
     from gmip.tuning import FrontierPoint, TuneResult
     from gmip.vocabulary import Recipe
 
-__all__ = ["PAGE", "SETTINGS", "tuning_html", "tuning_sentences", "write_tuning"]
+__all__ = ["PAGE", "SETTINGS", "exposure_notes", "tuning_html", "tuning_sentences", "write_tuning"]
 
 RECIPE, PAGE, RESULT, TRIALS = "recipe.yaml", "tuning.html", "tuning.json", "trials.csv"
 _WIDTH, _HEIGHT = 640, 340
@@ -43,6 +44,29 @@ def write_tuning(result: TuneResult, folder: str | PathLike[str]) -> Path:
     write(place / TRIALS, _csv(result))
     write(place / RECIPE, result.recipe_yaml())
     return place / RECIPE
+
+
+def exposure_notes(result: TuneResult) -> list[str]:
+    """What the exposure is worth, in sentences: bound or forecast, for whom, and what it is about."""
+    bound = result.kind == "bound"
+    said = [f"The exposure is a {'proved bound' if bound else 'forecast, not a bound'}, for {result.for_whom}."]
+    if isinstance(result.target.susceptibility, tuple):
+        said.append(
+            "Susceptibilities were measured in other runs and change with clipping norm and weights: measure them "
+            "again in the run to come."
+        )
+    if result.target.notion == "gmip" and result.target.attacker_knows < 1.0:
+        said.append("A bound for any record needs more noise: --notion gdp (in Python also attacker_knows=1).")
+    if result.adjacency is not None:
+        said.append(f"Neighbours: {result.adjacency}.")
+    if result.not_a_member is not None:
+        said.append(f"Not a member means: {result.not_a_member}.")
+        if (result.own_sampling in RANDOM_SIZES) != (result.recipe.sampling in RANDOM_SIZES):
+            said.append(
+                f"The {result.own_sampling} batches of the task's own recipe define the game differently, and "
+                f"the two numbers cannot be compared: --try sampling={result.own_sampling} keeps to them."
+            )
+    return said if result.caveat is None else [*said, result.caveat]
 
 
 def tuning_sentences(result: TuneResult) -> list[str]:
@@ -86,7 +110,7 @@ def tuning_html(result: TuneResult) -> str:
     """The page. No script, no network; every string is escaped."""
     answer, *more = tuning_sentences(result)
     facts = [
-        *result.claim(),
+        *exposure_notes(result),
         f"What the search gives away: {result.leakage}",
         f"Each model was trained on {_numbers.count(result.trained_on)} records; the run to come has "
         f"{_numbers.count(result.recipe.dataset_size)} members."

@@ -1,4 +1,4 @@
-"""Where to look for a good recipe: an even start, then where a model of the trials expects the best, then a final.
+"""Where to look for a good recipe: an initial search, then where a model of the trials expects the best, then a final.
 
 All of it follows from the seed and the outcomes of pieces, in rounds: so a search that was interrupted, and one with
 more workers, comes to the same answer.
@@ -41,7 +41,7 @@ from gmip.tuning.model_metrics import Metric, metric_name
 from gmip.tuning.search_records import outsider_fingerprints, search_records
 from gmip.tuning.search_space import Point, SearchSpace
 from gmip.tuning.trials import Calibration, Outcome, Pieces, Training, TrialWork, num_params_of
-from gmip.vocabulary import RANDOM_SIZES, Kind, PrivacyTarget, Recipe
+from gmip.vocabulary import Kind, PrivacyTarget, Recipe
 
 __all__ = [
     "MOST_TRIALS",
@@ -146,28 +146,6 @@ class TuneResult:
         ]
         return max(below, key=lambda point: point.exposure, default=None)
 
-    def claim(self) -> list[str]:
-        """What the exposure is worth, in sentences: bound or forecast, for whom, and what it is about."""
-        bound = self.kind == "bound"
-        said = [f"The exposure is a {'proved bound' if bound else 'forecast, not a bound'}, for {self.for_whom}."]
-        if isinstance(self.target.susceptibility, tuple):
-            said.append(
-                "Susceptibilities were measured in other runs and change with clipping norm and weights: measure them "
-                "again in the run to come."
-            )
-        if self.target.notion == "gmip" and self.target.attacker_knows < 1.0:
-            said.append("A bound for any record needs more noise: --notion gdp (in Python also attacker_knows=1).")
-        if self.adjacency is not None:
-            said.append(f"Neighbours: {self.adjacency}.")
-        if self.not_a_member is not None:
-            said.append(f"Not a member means: {self.not_a_member}.")
-            if (self.own_sampling in RANDOM_SIZES) != (self.recipe.sampling in RANDOM_SIZES):
-                said.append(
-                    f"That is another question than with the {self.own_sampling} batches of the task's own recipe, and "
-                    f"the two numbers cannot be compared: --try sampling={self.own_sampling} keeps to them."
-                )
-        return said if self.caveat is None else [*said, self.caveat]
-
     def summary(self) -> dict[str, Any]:
         """Plain JSON (infinity and NaN as strings), without trials, and without `split_seed`: that says who is in."""
         plain: dict[str, Any] = _finite(
@@ -187,7 +165,6 @@ class TuneResult:
                 "caveat": self.caveat,
                 "adjacency": self.adjacency,
                 "not_a_member": self.not_a_member,
-                "claim": self.claim(),
                 "test": _quality(self.quality),
                 "own": None if self.own is None else _point(self.own),
                 "frontier": [_point(point) for point in self.frontier],
@@ -428,9 +405,9 @@ class Search:
         half = schedule.start // 2
         done = len(self.tried)
         if done < half:
-            self._try(self.starts[done:half], 0, "an even start")
+            self._try(self.starts[done:half], 0, "initial search")
         done = max(done, half)
-        self._try(self.starts[done : schedule.start], 0, "an even start, bad ones ended early", self._median())
+        self._try(self.starts[done : schedule.start], 0, "initial search, bad trials ended early", self._median())
         if not any(one.good for one in self.tried):
             raise InvalidArgument(
                 f"is NaN or infinite for all {len(self.tried)} recipes that were tried",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gmip.auditing.schema import AttackerAnswer, AuditResult, Estimate, Finding
+from gmip.auditing.schema import AttackerAnswer, AuditResult, Estimate, Finding, Verdict
 from gmip.report import answer_words
 from gmip.vocabulary import Rate
 from tests.unit.report import sample
@@ -50,8 +50,8 @@ def test_who(fields, words):
 def test_no_leak_says_what_would_have_been_noticed_or_how_many_are_missing():
     seen = made(leak="none-seen", noticed=0.031)
     assert answer_words.leak_sentence(run(seen), seen).endswith(
-        "no attack beat guessing. A leak that concerns all members, of 3.1% at 1% false alarms, would have been "
-        "noticed with a chance of 80%; one that concerns a few of them may not."
+        "no attack beat guessing. 80% power to detect a leak of 3.1% at 1% false alarms that all members share. A "
+        "leak that affects few could be missed."
     )
     few = made(leak="too-few", needed=1200)
     assert answer_words.leak_sentence(run(few), few).endswith(
@@ -145,3 +145,47 @@ def test_a_badge_has_one_colour_whatever_stands_beside_it() -> None:
     """The table of several runs shows badges by their words."""
     kinds = [("not-guaranteed", "forecast"), ("missed", "measured"), ("guaranteed", "bound")]
     assert len({answer_words.badges(made(target=target, why=why))[0] for target, why in kinds}) == 1
+
+
+def measured(**more: object):
+    """A run for which nothing is claimed."""
+    judged = Verdict(kind="measured", reason="no-claim", attack="glir")
+    one = sample.consistent().runs[0]
+    return one.model_copy(update={"claims": (), "verdict": judged, "goal": GOAL} | more)
+
+
+def test_members_are_not_told_from_others_by_a_rate_at_which_guessing_is_better():
+    """Once: "members can be told from non-members: lira finds 0.8% at 1% (guessing: 1%)"."""
+    attack = sample.attack(1.0, seed=3)
+    low = Estimate(value=0.008, lower=0.003, upper=0.02)
+    attack = attack.model_copy(update={"tpr_at": attack.tpr_at | {"0.01": low}})
+    rates = measured(attacks=(attack,), answers=(made(target="not-guaranteed", why="no-claim"),))
+    assert "GLiR finds" in answer_words.verdict_headline(rates)
+    assert "at 10% false alarms (guessing: 10%)" in answer_words.verdict_headline(rates)
+    tied = attack.model_copy(update={"tpr_at": {"0.01": low}})
+    area = answer_words.verdict_headline(measured(attacks=(tied,), answers=()))
+    assert "0.8%" not in area and "GLiR has an AUC of" in area and "guessing: 0.5" in area
+
+
+def test_a_leak_within_groups_is_no_contradiction():
+    """Once "Leak" stood above "No attack did significantly better than guessing"."""
+    blunt = sample.attack(0.0, seed=3).model_copy(update={"mu_lower": 0.0})
+    within = made(evidence=None, within_groups=True, why="no-claim")
+    said = answer_words.verdict_headline(measured(attacks=(blunt,), answers=(within,)))
+    assert "guessing on all records together, but members can be told from others within groups" in said
+
+
+def test_the_headline_speaks_of_the_rate_of_the_breach():
+    """The finding is clearest at 10%, the target is missed at 1%: the answer is about 1%."""
+    missed = made(target="missed", why="measured", tpr_lower=0.2)
+    one = run(missed, attacks=(sample.attack(2.0, seed=3),))
+    said = answer_words.headline(sample.result(one), one)
+    assert said.count("1% false alarms") == 2 and "10% false alarms" not in said
+
+
+def test_nothing_is_called_a_guarantee_where_the_target_is_not_guaranteed_for_want_of_checks():
+    claim = sample.consistent().runs[0].claims[0]
+    for why, word in (("bound", "guarantee"), ("unchecked", "bound"), ("record", "bound"), ("refuted", "bound")):
+        assert answer_words.claim_word(run(made(why=why)), claim) == word
+    assert answer_words.claim_word(run(made()), claim.model_copy(update={"kind": "forecast"})) == "forecast"
+    assert answer_words.claim_word(run(made()), claim.model_copy(update={"origin": "given"})) == "claim"

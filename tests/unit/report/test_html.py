@@ -145,7 +145,7 @@ def test_verdict_comes_first(exposed):
     source = " ".join(exposed.all("main")[0][1].split())
     assert source.index("An attacker who sees every gradient finds") < source.index("GLiR separates members")
     assert source.index("GLiR separates members") < source.index("The curves") < source.index("What is proved")
-    assert exposed.all("p", class_="badges")[0][1] == "Leak measuredTarget missedClaim refutedGate failed"
+    assert exposed.all("p", class_="badges")[0][1] == "Leak detectedTarget missedClaim refutedGate failed"
     tiles = [text for _, text in exposed.all("span", class_="figure")]
     assert tiles[:4] == ["11%", "3.39%", "5%", "87.3%"]
     assert [text for _, text in exposed.all("dt")][:4] == ["What to do", "The claim", "How sure", "Pipeline limit"]
@@ -178,7 +178,7 @@ def table(page: Page, caption: str) -> list[list[str]]:
 
 
 def test_table_of_attacks(exposed):
-    rows = table(exposed, "Attacks, the strongest first")
+    rows = table(exposed, "Attacks by their lower bound")
     assert rows[0][:5] == ["Attack", "AUC", "Found at 0.1%", "Found at 1%", "Found at 10%"]
     assert [row[0] for row in rows[1:]] == [
         *("GLiR500 + 50012 s", "LiRA, 16 shadow models500 + 5003 min 4 s", "Loss threshold500 + 5000.4 s")
@@ -214,7 +214,7 @@ def test_one_number_is_written_in_one_way():
     (area,) = [row for row in table(page, "Found at 1%: the share") if row[0] == "AUC"]
     assert area[1:3] == ["at most 0.761", "0.90.85 to 0.93"]
     text = page.texts[0]
-    assert "its AUC is 0.9 (guarantee: at most 0.761)" in text and "AUC 0.9 (0.85 to 0.93)" in text
+    assert "its AUC is 0.9 (bound: at most 0.761)" in text and "AUC 0.9 (0.85 to 0.93)" in text
     assert "0.760" not in text and "0.900" not in text
 
 
@@ -266,7 +266,7 @@ def test_several_runs(several):
         *("Run", "Noise", "Test accuracy", "Leak", "Target"),
         *("Claimed: found at 1%", "Measured: found at 1%", "Claim test"),
     ]
-    assert rows[1][:6] == ["no noise", "none", "87.3%", "Leak measured", "Target missed", "at most 5.2%"]
+    assert rows[1][:6] == ["no noise", "none", "87.3%", "Leak detected", "Target missed", "at most 5.2%"]
     assert rows[2][1] == "std 0.0132 on the meanmultiplier 6.6"
     assert several.all("section", id="overview")[0][1].startswith("Which run to shipShip 'GMIP noise'")
     assert len(several.all("figure", class_="roc")) == 4 and len(several.all("svg", id="overview-exposure")) == 1

@@ -54,7 +54,7 @@ def test_what_it_says():
     assert text.startswith(
         "# CIFAR-10 classifier, release 3\n\nMembership-inference audit by gmip 0.1.0, 5 March 2026, 14:02 UTC"
     )
-    assert "**Leak measured.** An attacker who sees every gradient finds" in text and "**Target missed.**" in text
+    assert "**Leak detected.** An attacker who sees every gradient finds" in text and "**Target missed.**" in text
     assert "The claim: More exposed than claimed. GLiR separates members from non-members better" in text
     assert "| Found at 1% | at most 3.39% |" in text
     for private in ("4711", "runs/", "--seed", "sha256"):  # a model card names no record, file or seed

@@ -12,7 +12,7 @@ from tests.unit.report.page import Page
 def test_one_run():
     page = Page(to_summary(sample.exposed()))
     text = " ".join(page.texts[0].split())
-    assert page.all("p", class_="badges")[0][1] == "Leak measuredTarget missedClaim refutedGate failed"
+    assert page.all("p", class_="badges")[0][1] == "Leak detectedTarget missedClaim refutedGate failed"
     for said in ("Audit more candidates", "Failed: at 1% false alarms", "500 members and 500 non-members", "are wide."):
         assert said in text
     assert len(page.all("svg", class_="chart")) == 1 and page.all("script") == []

@@ -459,8 +459,8 @@ class Decode(Attack):
     def _say(self, found: DecodeOutcome) -> None:
         if found.sure > 0.0 and not (found.settled or found.late):
             warnings.warn(
-                f"decoding did not settle in {found.sweeps} sweeps: its odds still change, and say less than they seem "
-                "to. Raise `most_sweeps`, or list fewer candidates whose records are nearly equal.",
+                f"decoding did not settle in {found.sweeps} sweeps: treat its probabilities as "
+                "unreliable. Raise `most_sweeps`, or list fewer candidates whose records are nearly equal.",
                 GmipWarning,
                 stacklevel=4,
             )
