@@ -24,12 +24,12 @@ import numpy as np
 from _harness import one_blas_thread, table
 
 from gmip import NoisySGD, account
-from gmip.parallel import Workers, hired
+from gmip.parallel import Workers, job_runner
 from gmip.tasks import Task, load
 from gmip.training import evaluate, fit
 from gmip.tuning import gradient_norms, num_params_of, tune
 from gmip.tuning.least_noise import calibrated
-from gmip.tuning.trials import Pieces, Training, TrialWork
+from gmip.tuning.trials import Training, TrialRunner, TrialWork
 from gmip.vocabulary import PrivacyTarget, Recipe
 
 TARGET: dict[str, Any] = {"target_tpr": (0.05, 0.01)}
@@ -71,8 +71,8 @@ def run_grid(name: str, folder: Path) -> None:
     task, recipe, grid = setting(name)
     target, params = PrivacyTarget(**TARGET), num_params_of(task)
     work = TrialWork(task=task, num_params=params, metric="accuracy", split_seed=0, on="outsiders")
-    with hired(work, Workers(workers=1), 1) as crew:
-        pieces = Pieces(crew, {"data": task.fingerprints}, folder / f"grid-{name}")
+    with job_runner(work, Workers(workers=1), 1) as runner:
+        pieces = TrialRunner(runner, {"data": task.fingerprints}, folder / f"grid-{name}")
         all_of_them = [calibrated(one, params, target) for one in recipes(recipe, grid)]
         first = pieces.outcomes([Training(recipe=one, seed=0) for one in all_of_them], "grid")
         values = np.array([one.metric for one in first])
@@ -169,8 +169,8 @@ def run_workers() -> None:
     work = TrialWork(task=task, num_params=num_params_of(task), metric="accuracy", split_seed=0, on="outsiders")
     times = {}
     for workers in (1, 2, 1, 2):
-        with hired(work, Workers(workers=workers), 16) as crew:
-            pieces = Pieces(crew, {}, None)
+        with job_runner(work, Workers(workers=workers), 16) as runner:
+            pieces = TrialRunner(runner, {}, None)
             pieces.outcomes([Training(recipe=recipe.replace(num_steps=2), seed=seed) for seed in range(4)], "warm up")
             begun = time.perf_counter()
             found = pieces.outcomes([Training(recipe=recipe, seed=seed) for seed in range(16)], "work")

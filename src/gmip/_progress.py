@@ -23,7 +23,7 @@ class Watch(Protocol):
 
 
 def silent(stage: str, /) -> Progress:
-    """The watch of nobody."""
+    """A watch that does nothing."""
     return lambda done, total: None
 
 

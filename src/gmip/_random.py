@@ -26,7 +26,7 @@ class _Streams(IntEnum):
 
 
 class Stream(_Streams):
-    """Of a run, or of its audit."""
+    """The streams of a run, or of its audit, are numbered here."""
 
     MEMBERS = 0
     BATCHES = 1
@@ -38,7 +38,7 @@ class Stream(_Streams):
 
 
 class PlayStream(_Streams):
-    """Of GLiR's seed: its self-play, and p-values by simulation."""
+    """GLiR's seed has these streams: its self-play, and p-values by simulation."""
 
     SPLIT = 0  # of the background, into estimation and play
     TUNING_GAMES = 1
@@ -54,7 +54,7 @@ class PlayStream(_Streams):
 
 
 class ShadowStream(_Streams):
-    """Of the seed of shadow models; those after the first have a part for each model or group of models."""
+    """The seed of shadow models has these streams; all but the first have a part for each model or group of models."""
 
     POPULATION = 0
     MEMBERS = 1
@@ -64,7 +64,7 @@ class ShadowStream(_Streams):
 
 
 class CanaryStream(_Streams):
-    """Of the seed of canaries; BATCHES and SIGNS have a part for each step."""
+    """The seed of canaries has these streams; BATCHES and SIGNS have a part for each step."""
 
     COINS = 0
     LABELS = 1
@@ -74,7 +74,7 @@ class CanaryStream(_Streams):
 
 
 class TuningStream(_Streams):
-    """Of the seed of a search, or of one of its trials."""
+    """The seed of a search, or of one of its trials, has these streams."""
 
     RECORDS = 20  # of a trial, whose seed serves `Stream` too: who is trained on and who is measured on
     POINTS = 21  # of a search: where it begins; a part for each round

@@ -26,10 +26,10 @@ def ran(path: Path) -> None:
 
 def where(error: BaseException) -> str | None:
     """The innermost line of the user's code that an error came through ("file.py, line 12"); None: it is not theirs."""
-    if isinstance(error, SyntaxError) and error.filename is not None and _theirs(error.filename):
+    if isinstance(error, SyntaxError) and error.filename is not None and _is_user_file(error.filename):
         return f"{Path(error.filename).name}, line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    last = next((frame for frame in reversed(frames) if _theirs(frame.filename)), None)
+    last = next((frame for frame in reversed(frames) if _is_user_file(frame.filename)), None)
     return None if last is None else f"{Path(last.filename).name}, line {last.lineno}"
 
 
@@ -57,10 +57,10 @@ def defined_at(function: Callable[..., Any]) -> str:
         line = inspect.getsourcelines(function)[1]
     except (TypeError, OSError):
         return ""
-    return f" ({Path(file).name}, line {line})" if _theirs(file) else ""
+    return f" ({Path(file).name}, line {line})" if _is_user_file(file) else ""
 
 
-def _theirs(filename: str) -> bool:
+def _is_user_file(filename: str) -> bool:
     if filename.startswith("<"):
         return False
     file = Path(filename).resolve()

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from gmip.accounting._loss import Atoms, gap_variance
 
-__all__ = ["coarsely", "epoch_atoms"]
+__all__ = ["coarse_epochs", "epoch_atoms"]
 
 Array = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ _BELOW, _ABOVE = 1.0e-10, 1.0e-13  # P1 mass that a grid may leave out at either
 
 
 @contextmanager
-def coarsely() -> Iterator[None]:
+def coarse_epochs() -> Iterator[None]:
     """Inside, epochs take a twentieth of the time; still pessimistic, with an error 25 times as large."""
     token = _points.set(_FEW_POINTS)
     try:

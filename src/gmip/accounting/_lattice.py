@@ -50,14 +50,14 @@ class Lattice:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitCost:
     """What one pessimistic split added to the loss: variance in total, and its peak per unit of loss."""
 
     variance: float
     peak: float
 
-    def times(self, copies: int) -> Split:
-        return Split(copies * self.variance, copies * self.peak)
+    def times(self, copies: int) -> SplitCost:
+        return SplitCost(copies * self.variance, copies * self.peak)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Layers:
     tail: Lattice | None
     member: bool
     beyond: float
-    splits: tuple[Split, ...]
+    splits: tuple[SplitCost, ...]
 
     def atoms(self) -> tuple[Array, Array]:
         """Losses in increasing order and their masses, all positive."""
@@ -116,7 +116,7 @@ def _power(atoms: Atoms, steps: int, *, member: bool) -> Layers:
     added = atoms.smeared * np.minimum(mass, np.append(mass[1:], 0.0)) * gaps / 6.0
     beyond, absent = (atoms.certain, atoms.never) if member else (atoms.never, atoms.certain)
     mass = _balanced(mass, atoms.loss, beyond - absent, member=member)
-    splits = (Split(_dot(added, gaps), float(added.max())),)
+    splits = (SplitCost(_dot(added, gaps), float(added.max())),)
     # The lattice goes through the lowest loss (that of a record that never takes part), or an atom that outweighs it.
     heaviest = int(np.argmax(mass))
     anchor = float(atoms.loss[heaviest if mass[heaviest] > 0.05 else 0])
@@ -146,7 +146,7 @@ def _place(
     *,
     member: bool,
     beyond: float,
-    splits: tuple[Split, ...],
+    splits: tuple[SplitCost, ...],
     allowed: float = _ERROR,
 ) -> Layers:
     """Cut the tails and put atoms on lattices fit to be composed `copies` times."""
@@ -207,7 +207,7 @@ def _nothing(anchor: float, member: bool) -> Layers:
     return Layers(Lattice(anchor, 0, 1.0, np.zeros(1)), None, member, 1.0, ())
 
 
-def _split(x: Array, mass: Array, anchor: float, spacing: float, *, member: bool) -> tuple[Lattice, Split]:
+def _split(x: Array, mass: Array, anchor: float, spacing: float, *, member: bool) -> tuple[Lattice, SplitCost]:
     """Masses at increasing x, each shared out to its two neighbours on a lattice."""
     index = np.floor((x - anchor) / spacing).astype(np.int64)
     excess = np.clip(x - anchor - index * spacing, 0.0, spacing)
@@ -218,17 +218,17 @@ def _split(x: Array, mass: Array, anchor: float, spacing: float, *, member: bool
     placed: Array = np.bincount(index, weights=mass - upper, minlength=size).astype(np.float64, copy=False)
     placed += np.bincount(index + 1, weights=upper, minlength=size)
     added = np.bincount(index, weights=mass * excess * (spacing - excess))
-    return Lattice(anchor, first, spacing, placed), Split(float(added.sum()), float(added.max()) / spacing)
+    return Lattice(anchor, first, spacing, placed), SplitCost(float(added.sum()), float(added.max()) / spacing)
 
 
-def _respaced(lattice: Lattice, spacing: float, *, member: bool) -> tuple[Lattice, Split]:
+def _respaced(lattice: Lattice, spacing: float, *, member: bool) -> tuple[Lattice, SplitCost]:
     if lattice.mass.size == 1 or lattice.spacing == spacing:
         anchor = lattice.anchor + lattice.first * lattice.spacing if lattice.mass.size == 1 else lattice.anchor
         first = 0 if lattice.mass.size == 1 else lattice.first
-        return replace(lattice, anchor=anchor, first=first, spacing=spacing), Split(0.0, 0.0)
+        return replace(lattice, anchor=anchor, first=first, spacing=spacing), SplitCost(0.0, 0.0)
     used = lattice.mass > 0.0
     if not used.any():
-        return Lattice(lattice.anchor, 0, spacing, np.zeros(1)), Split(0.0, 0.0)
+        return Lattice(lattice.anchor, 0, spacing, np.zeros(1)), SplitCost(0.0, 0.0)
     return _split(lattice.loss[used], lattice.mass[used], lattice.anchor, spacing, member=member)
 
 
@@ -241,7 +241,7 @@ def _convolve_self(layers: Layers, copies: int) -> Layers:
     if layers.tail is not None:
         coarse, split = _respaced(core, layers.tail.spacing, member=layers.member)
         share = float(layers.tail.mass.sum())
-        splits = (*splits, Split(copies * share * split.variance, copies * share * split.peak))
+        splits = (*splits, SplitCost(copies * share * split.variance, copies * share * split.peak))
         tail = _cyclic(coarse, copies, rare=layers.tail)
     beyond = -math.expm1(copies * math.log1p(-layers.beyond)) if layers.beyond < 1.0 else 1.0
     fine = _cyclic(core, copies)
@@ -271,7 +271,7 @@ def _join(a: Layers, b: Layers) -> Layers:
             if x.tail is not None:
                 rare, rare_split = _respaced(x.tail, coarse, member=member)
                 share = float(x.tail.mass.sum())
-                splits = (*splits, rare_split, Split(share * split.variance, share * split.peak))
+                splits = (*splits, rare_split, SplitCost(share * split.variance, share * split.peak))
             pairs.append(_aligned(plain, rare))
         tail = _product_with_rare(pairs[0], pairs[1])
     result = _normalised(core, tail, member, a.beyond + b.beyond - a.beyond * b.beyond, splits)
@@ -281,7 +281,9 @@ def _join(a: Layers, b: Layers) -> Layers:
     return _rebalanced(result, surplus_a * (1.0 - b.beyond) + (1.0 - a.beyond + surplus_a) * surplus_b)
 
 
-def _normalised(core: Lattice, tail: Lattice | None, member: bool, beyond: float, splits: tuple[Split, ...]) -> Layers:
+def _normalised(
+    core: Lattice, tail: Lattice | None, member: bool, beyond: float, splits: tuple[SplitCost, ...]
+) -> Layers:
     """Masses that add up to 1 - beyond: a transform's rounding errors would grow 64-fold with each power."""
     total = float(core.mass.sum()) + (float(tail.mass.sum()) if tail is not None else 0.0)
     if total <= 1.0e-12:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from gmip import _validate as check
-from gmip.accounting._epoch import coarsely, epoch_atoms
+from gmip.accounting._epoch import coarse_epochs, epoch_atoms
 from gmip.accounting._loss import Atoms
 from gmip.accounting.claims import gdp_claim, gmip_claim
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, group_susceptibilities
@@ -25,7 +25,7 @@ __all__ = [
     "Composition",
     "account",
     "as_runs",
-    "coarsely",
+    "coarse_epochs",
     "mu_per_step",
     "participations",
 ]

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from gmip._numbers import number
-from gmip.accounting._epoch import coarsely
+from gmip.accounting._epoch import coarse_epochs
 from gmip.accounting.account import Composition, account, as_runs
 from gmip.accounting.calibrate import calibrate, smallest_that_meets
 from gmip.accounting.step import Bound
@@ -79,7 +79,7 @@ class Ways:
     closed: tuple[ClosedWay, ...]
 
 
-class _Closed(Exception):
+class _DeadEnd(Exception):
     """A way ends here."""
 
     def __init__(self, why: ClosedWhy, size: int | None = None, value: float | None = None) -> None:
@@ -163,8 +163,8 @@ def _take(
         curve = search.account(runs)
         value = curve.exposure(search.target)
         if value > search.target.value:
-            raise _Closed("missed")
-    except _Closed as end:
+            raise _DeadEnd("missed")
+    except _DeadEnd as end:
         closed.append(ClosedWay(change, end.why, end.size, end.value))
     except (UnreachableTarget, InvalidArgument) as error:
         closed.append(ClosedWay(change, _refused(error, search.runs)))
@@ -204,8 +204,10 @@ class _Search:
 
     def measured(self, runs: Schedule) -> float:
         if self.deadline is not None and time.monotonic() > self.deadline:
-            raise _Closed("too-slow")
-        with coarsely():  # which only shuffled epochs take notice of: on the attacker's side, in a tenth of the time
+            raise _DeadEnd("too-slow")
+        with (
+            coarse_epochs()
+        ):  # which only shuffled epochs take notice of: on the attacker's side, in a tenth of the time
             return self.account(runs).exposure(self.target)
 
     def meets(self, runs: Schedule) -> bool:
@@ -228,7 +230,7 @@ class _Search:
         return tuple(run.replace(noise_std=_rounded(run.noise_std, "up")) for run in least)
 
     def clip(self) -> Schedule | None:
-        """As much noise as there is, in the units that count: those of C/n."""
+        """The noise stays as it is, and the clipping norm shrinks: noise counts in units of C/n."""
         if not any(run.noise_std > 0.0 for run in self.runs):
             return None
         least = self._calibrated
@@ -265,7 +267,7 @@ class _Search:
                 return at(size, epochs=epochs)
             best.append((least, nearest))
         least, nearest = min(best)
-        raise _Closed("batch", nearest, least)
+        raise _DeadEnd("batch", nearest, least)
 
     def steps(self) -> Schedule:
         total = sum(run.num_steps for run in self.runs)
@@ -275,7 +277,7 @@ class _Search:
             return tuple(run.replace(num_steps=-(-run.num_steps * steps // total)) for run in self.runs)
 
         if not self.meets(first(1)):
-            raise _Closed("one-step", value=self.measured(first(1)))
+            raise _DeadEnd("one-step", value=self.measured(first(1)))
         return first(_last(lambda steps: self.meets(first(steps)), 1, total))
 
     def parameters(self) -> Schedule | None:
@@ -296,7 +298,7 @@ class _Search:
             )
 
         if not self.meets(at(1)):
-            raise _Closed("one-parameter", value=self.measured(at(1)))
+            raise _DeadEnd("one-parameter", value=self.measured(at(1)))
         return at(_last(lambda params: self.meets(at(params)), 1, most))
 
     def data(self) -> Schedule:
@@ -312,7 +314,7 @@ class _Search:
         while not self.meets(at(high)):
             low, high = high, 2 * high
             if high > MOST_DATA * size:
-                raise _Closed("data", low // size, self.measured(at(low)))
+                raise _DeadEnd("data", low // size, self.measured(at(low)))
         return at(1 + _last(lambda records: not self.meets(at(records)), low, high))
 
 

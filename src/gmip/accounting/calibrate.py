@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 from scipy.special import ndtri
 
 from gmip import _validate as check
-from gmip.accounting._epoch import coarsely
+from gmip.accounting._epoch import coarse_epochs
 from gmip.accounting.account import Composition, account, as_runs
 from gmip.accounting.convert import mu_from_epsilon_delta
 from gmip.accounting.step import Bound
@@ -49,8 +49,8 @@ def calibrate(
 
     Parameters
     ----------
-    run : the run; its own noise_std is ignored when noise is solved for. Of a schedule (a sequence of runs) the noise
-        of all phases is scaled by one factor; if none has any, all get the same noise multiplier.
+    run : the run; its own noise_std is ignored when noise is solved for. For a schedule (a sequence of runs)
+        one factor scales the noise of all phases; if none has any, all get the same noise multiplier.
     target, wanted : what to keep, and for whom: a `PrivacyTarget`, or its keywords, as in target_mu=0.4 or
         target_tpr=(0.05, 0.01).
     bound, composition : as in `account`.
@@ -107,7 +107,7 @@ def _least_noise(
 ) -> list[NoisySGD]:
     quiet = [r.replace(noise_std=0.0) for r in runs]
     shuffled = any(r.in_epochs for r in runs)
-    with coarsely():  # which only shuffled epochs take notice of
+    with coarse_epochs():  # which only shuffled epochs take notice of
         without = measured(quiet)
     if without <= target.value or (shuffled and without <= 2.0 * target.value and measured(quiet) <= target.value):
         return quiet
@@ -140,7 +140,7 @@ def _least_noise(
     reach = FIRST_REACH
     tolerance = LOOSE_TOLERANCE if isinstance(target.susceptibility, str) else GRID_TOLERANCE if shuffled else TOLERANCE
     if shuffled:  # come near on coarse grids, which take a twentieth of the time
-        with coarsely():
+        with coarse_epochs():
             start = _bracketed(excess, start, tolerance)
         reach = 0.1 * tolerance
     return with_noise(_bracketed(excess, start, tolerance, reach))

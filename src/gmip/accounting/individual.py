@@ -42,7 +42,7 @@ class Mus:
 
 @dataclass(frozen=True, eq=False)
 class GradientNorms:
-    """Of c records, each of shape (c,), over all steps of a run; gradients are clipped as the run clipped them.
+    """Norms of c records, each of shape (c,), over all steps of a run; gradients are clipped as the run clipped them.
 
     Attributes
     ----------

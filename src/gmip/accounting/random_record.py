@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.accounting._epoch import coarsely
+from gmip.accounting._epoch import coarse_epochs
 from gmip.accounting.composition import compose
 from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import GaussianPair
@@ -45,7 +45,7 @@ Array = NDArray[np.float64]
 StepTest = Callable[[NoisySGD], TradeOff]
 # The steps (or epochs) of a run as independent tests, given the test of a step in which the record takes part, the test
 # of one in which it is not exposed, and the share of an epoch's batches in which it is.
-Parts = Callable[[NoisySGD, StepTest, StepTest, float], list[tuple[TradeOff, int]]]
+StepParts = Callable[[NoisySGD, StepTest, StepTest, float], list[tuple[TradeOff, int]]]
 
 _EPSILONS = np.concatenate(
     [np.linspace(-18.0, -1.0, 200)[:-1], np.linspace(-1.0, 6.0, 700), np.linspace(6.0, 25.0, 200)[1:]]
@@ -60,7 +60,7 @@ _BOUNDLESS = 1.0e15  # stands for a susceptibility that only noise limits
 _NEGLIGIBLE = 3.0e-3  # of the TPR, absolutely
 
 
-def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, parts: Parts) -> TradeOff:
+def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, parts: StepParts) -> TradeOff:
     """The curve for a random record.
 
     constant : whether a record is equally exposed in all steps; if not, the worst share of the steps is taken.
@@ -76,7 +76,7 @@ def random_record(runs: Sequence[NoisySGD], known: float, *, constant: bool, par
     steady = constant or all(r.batch_size == r.dataset_size for r in runs)  # of stacked gradients only the sum matters
     if not steady:
         runs = [_whole_epochs(run) for run in runs]
-    with coarsely():  # cells are coarser still
+    with coarse_epochs():  # cells are coarser still
         return _searched(_Family(list(runs), known, parts), steady=steady)
 
 
@@ -114,7 +114,7 @@ def _searched(family: _Family, *, steady: bool) -> TradeOff:
 class _Family:
     """Exposure of a record by its level and the share of the steps in which it has it."""
 
-    def __init__(self, runs: list[NoisySGD], known: float, parts: Parts) -> None:
+    def __init__(self, runs: list[NoisySGD], known: float, parts: StepParts) -> None:
         self._runs, self._known, self._take_apart = runs, known, parts
         self._parts = lru_cache(maxsize=None)(self._apart)
         self.test = lru_cache(maxsize=None)(self._tested)
@@ -194,7 +194,7 @@ class _Family:
     def _tested(self, run: NoisySGD, level: float) -> TradeOff:
         """One step in which the record takes part."""
         if self._known == 1.0:
-            # Of two different members; of two draws from the distribution the mean is exactly 2 C^2.
+            # The mean for two different members; for two draws from the distribution it is exactly 2 C^2.
             apart = level * (run.dataset_size / max(run.dataset_size - 1, 1) if run.sampling == "fixed" else 1.0)
             # At level 0 nothing moves, without noise (mu infinite) too.
             return Gaussian(noise_mu_step(run) * math.sqrt(min(apart / 2.0, 1.0)) if apart > 0.0 else 0.0)

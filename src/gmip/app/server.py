@@ -33,9 +33,9 @@ from gmip.report.html import script_digest
 __all__ = [
     "HOST",
     "PORT",
+    "AnswerPool",
     "Busy",
     "Stopped",
-    "Workers",
     "make_app",
     "serve",
 ]
@@ -125,7 +125,7 @@ async def _nobody() -> bool:
     return True  # it was asked already: the grace counts from then
 
 
-class Workers:
+class AnswerPool:
     """A few worker processes; each computes one answer at a time and is replaced when it had to be stopped."""
 
     def __init__(self, count: int = 2, *, most_waiting: int = 32, limit: float = 120.0) -> None:
@@ -258,11 +258,11 @@ def _refusal(scope: Scope) -> str | None:
 
 def make_app(folder: Path | None = None, *, workers: int = 2) -> ASGIApp:
     """The application: the calculator, and the audits below `folder` where one is given."""
-    pool: list[Workers] = []
+    pool: list[AnswerPool] = []
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        pool.append(Workers(workers))
+        pool.append(AnswerPool(workers))
         try:
             yield
         finally:

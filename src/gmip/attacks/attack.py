@@ -21,9 +21,9 @@ from gmip.trace import Step, Trace
 __all__ = [
     "NEEDS",
     "Attack",
+    "AttackedRecords",
     "Attacker",
     "Need",
-    "Parties",
     "RunTraits",
     "check_step_numbers",
     "chosen_steps",
@@ -94,7 +94,7 @@ class Attack(ABC):
         return self._score(task, trace, parties(task, trace, candidates, background), work)
 
     @abstractmethod
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         """The scores, in the order of `who.ids`."""
 
 
@@ -123,7 +123,7 @@ def chosen_steps(trace: Trace, steps: Sequence[int] | None) -> list[Step]:
     return [trace[recorded[step]] for step in steps]
 
 
-class Parties(NamedTuple):
+class AttackedRecords(NamedTuple):
     """Who an attack is about."""
 
     ids: NDArray[np.int64]
@@ -139,7 +139,7 @@ class Parties(NamedTuple):
         return found
 
 
-def parties(task: Task, trace: Trace, candidates: ArrayLike | None, background: Examples | None) -> Parties:
+def parties(task: Task, trace: Trace, candidates: ArrayLike | None, background: Examples | None) -> AttackedRecords:
     """Candidates and background of `Attack.run`, after a check that the trace is of this task's data."""
     trace.check_data(task.fingerprints)
     ids = _candidates(task, trace, candidates)
@@ -147,7 +147,7 @@ def parties(task: Task, trace: Trace, candidates: ArrayLike | None, background: 
         background = _background(task, trace, ids)
     elif not isinstance(background, Examples):
         raise InvalidArgument(f"must be gmip.tasks.Examples, not {type(background).__name__}", argument="background")
-    return Parties(ids, task.pool[ids], background)
+    return AttackedRecords(ids, task.pool[ids], background)
 
 
 def _candidates(task: Task, trace: Trace, candidates: ArrayLike | None) -> NDArray[np.int64]:

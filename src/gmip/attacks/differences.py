@@ -11,7 +11,7 @@ import numpy as np
 
 from gmip import _validate as check
 from gmip._progress import Progress
-from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps
+from gmip.attacks.attack import Attack, AttackedRecords, Need, RunTraits, check_step_numbers, chosen_steps
 from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.glir.published_step import View
 from gmip.attacks.glir.scoring import glir_scores
@@ -70,7 +70,7 @@ class Differences(Attack):
         """Where a run that was not trained here has noise."""
         return any(run.noisy and run.recorded and run.published for run in runs)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
         steps = chosen_steps(trace, self.steps)
         steps = steps if self.steps is not None else steps[:_MOST_STEPS]
         if len(steps) < 2:
@@ -94,7 +94,7 @@ class Differences(Attack):
         self,
         gradients: PerExampleGradients,
         trace: Trace,
-        who: Parties,
+        who: AttackedRecords,
         steps: list[Step],
         full: bool,
         progress: Progress,
@@ -107,7 +107,7 @@ class Differences(Attack):
             before = found
             progress(done + 1, len(steps))
 
-    def _collected(self, gradients: PerExampleGradients, who: Parties, step: Step) -> StepVectors:
+    def _collected(self, gradients: PerExampleGradients, who: AttackedRecords, step: Step) -> StepVectors:
         """In the same coordinates at every step."""
         projection = _DIMENSIONS if gradients.num_params > _DIMENSIONS else None
         return collect(

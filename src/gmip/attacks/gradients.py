@@ -32,11 +32,11 @@ from gmip.training.models import check_model, trainable_parameters, unwrapped
 __all__ = [
     "Capture",
     "Dense",
+    "GradientPlan",
     "LossFunction",
     "Outer",
     "PerExampleGradients",
     "Piece",
-    "Plan",
     "evaluating",
 ]
 
@@ -363,7 +363,7 @@ def _unread_masks() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GradientPlan:
     """How the gradients of an example are computed, and what one costs.
 
     Attributes
@@ -403,7 +403,7 @@ class Capture:
         self._names, self._columns = tuple(names), dict(columns)
         self._sizes = {name: p.numel() for name, p in model.named_parameters()}
 
-    def plan(self, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor) -> Plan:
+    def plan(self, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor) -> GradientPlan:
         """Runs the first example alone and sees which layers are called, and how often; then two together."""
         together = self._plan(state, rows_of(inputs, slice(1)), targets[:1])
         some = rows_of(inputs, slice(2)), targets[:2]
@@ -411,13 +411,13 @@ class Capture:
             self._together(together, state, *some)
         except _FAILURES as error:
             kept = sum(self._sizes[name] for name in self._names)
-            plan = Plan({}, self._names, kept, together.working, alone=f"torch.func.vmap: {_reason(error)}")
+            plan = GradientPlan({}, self._names, kept, together.working, alone=f"torch.func.vmap: {_reason(error)}")
             start = time.perf_counter()
             self._one_by_one(plan, state, *some)
             return replace(plan, seconds=(time.perf_counter() - start) / len(some[1]))
         return together
 
-    def _plan(self, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor) -> Plan:
+    def _plan(self, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor) -> GradientPlan:
         linears = linears_of(self._model, self._names)
         inputs, targets = self._prepared(inputs), self._prepared(targets)
         watch = Discovery(linears)
@@ -453,10 +453,10 @@ class Capture:
             factored_is_kept = _stays_factored(positions, spec.inputs + 1, spec.outputs)
             kept += factors if factored_is_kept else (spec.inputs + 1) * spec.outputs
             working += 2 * factors
-        return Plan(chosen, dense, kept, working)
+        return GradientPlan(chosen, dense, kept, working)
 
     def run(
-        self, plan: Plan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
+        self, plan: GradientPlan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
     ) -> tuple[list[Piece], list[Piece]]:
         """(pieces that have columns, the other pieces) of n examples."""
         if plan.alone is not None:
@@ -470,7 +470,7 @@ class Capture:
             ) from error
 
     def _together(
-        self, plan: Plan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
+        self, plan: GradientPlan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
     ) -> tuple[list[Piece], list[Piece]]:
         inputs, targets = self._prepared(inputs), self._prepared(targets)
         watch = Probing(plan.linears, dtype=self._dtype, device=targets.device)
@@ -498,7 +498,7 @@ class Capture:
         return mine, rest
 
     def _one_by_one(
-        self, plan: Plan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
+        self, plan: GradientPlan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
     ) -> tuple[list[Piece], list[Piece]]:
         """By plain autograd, which takes any model: what an example's pass does may depend on the example."""
         inputs, targets = self._prepared(inputs), self._prepared(targets)
@@ -646,7 +646,7 @@ class PerExampleGradients:
         self._columns = {n: slice(int(e) - s, int(e)) for n, e, s in zip(self.names, ends, sizes, strict=True)}
         wanted = self.names if self.clip_norm is None else tuple(trainable)
         self._capture = Capture(self._model, loss, wanted, self._columns, dtype)
-        self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._plans: dict[tuple[Any, ...], GradientPlan] = {}
         self._state = self._full_state({})
 
     @classmethod
@@ -733,7 +733,7 @@ class PerExampleGradients:
             rows = slice(first, min(first + step, len(examples)))
             yield rows, self._pieces(plan, examples, rows)
 
-    def plan(self, examples: Examples) -> Plan:
+    def plan(self, examples: Examples) -> GradientPlan:
         """What one of these examples costs."""
         inputs, targets = examples.inputs, examples.targets
         parts = (*named(inputs).items(), ("targets", targets))
@@ -750,7 +750,7 @@ class PerExampleGradients:
                 )
         return self._plans[key]
 
-    def _pieces(self, plan: Plan, examples: Examples, rows: slice) -> list[Piece]:
+    def _pieces(self, plan: GradientPlan, examples: Examples, rows: slice) -> list[Piece]:
         mine, rest = self._capture.run(plan, self._state, rows_of(examples.inputs, rows), examples.targets[rows])
         finite = torch.stack([piece.is_finite() for piece in (*mine, *rest)]).all(0)
         if not bool(finite.all()):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gmip import _validate as check
 from gmip._progress import Progress
-from gmip.attacks.attack import Attack, Need, Parties, RunTraits
+from gmip.attacks.attack import Attack, AttackedRecords, Need, RunTraits
 from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.signals import answers, losses, released_model
 from gmip.errors import InvalidArgument
@@ -56,7 +56,7 @@ class Loss(Attack):
         """Always."""
         return True
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
         model = released_model(task, trace, device=self.device)
         found = who.by_id(lambda examples: losses(task, model, examples))
         progress(len(found), len(found))
@@ -76,8 +76,8 @@ class MinK(Attack):
     """Score = mean log-probability of the k% least likely tokens of the sequence (Min-K%, Shi et al. 2024).
 
     A text that was not trained on has some words that surprise the model; the mean over all words hides them. For
-    models that answer with logits for each token, under `next_token_loss` or `masked_token_loss`. Of m tokens that the
-    labels ask for, the k m/100 least likely count, rounded down, at least one; a sequence without any has score 0.
+    models that answer with logits for each token, under `next_token_loss` or `masked_token_loss`. If the labels ask
+    for m tokens, the k m/100 least likely count, rounded down, at least one; a sequence without any has score 0.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class MinK(Attack):
         if self.percent > 100.0:
             raise InvalidArgument("is above 100", argument="percent", value=self.percent, remedy="pass at most 100")
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
         model = released_model(task, trace, device=self.device)
         found = who.by_id(lambda examples: self._least_likely(task, model, examples))
         progress(len(found), len(found))
@@ -178,7 +178,7 @@ class Reference(Attack):
             parts = (weights[name].detach().float().numpy() for name in sorted(weights))
             object.__setattr__(self, "base_digest", fingerprint(*parts))
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
         tuned = released_model(task, trace, device=self.device)
         after = who.by_id(lambda examples: losses(task, tuned, examples))
         progress(len(after), 2 * len(after))

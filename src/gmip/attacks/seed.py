@@ -10,7 +10,7 @@ import numpy as np
 
 from gmip import _validate as check
 from gmip._progress import Progress
-from gmip.attacks.attack import Attack, Need, Parties, RunTraits
+from gmip.attacks.attack import Attack, AttackedRecords, Need, RunTraits
 from gmip.attacks.attack_table import ATTACKS
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -67,7 +67,7 @@ class Seed(Attack):
         """Where the audit did not choose the seeds itself."""
         return all(run.recorded and run.seeded for run in runs)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
         if trace.header.provenance.task != task.name:
             raise InvalidArgument(
                 f"{trace.path} is not a run of gmip train on task {task.name!r}, so its members do not follow from a "

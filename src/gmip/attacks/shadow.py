@@ -93,15 +93,15 @@ class Shadows(Workers):
         return cache.folder() / "shadows" if self.folder is None else Path(self.folder).expanduser()
 
 
-class Parts(NamedTuple):
+class ModelSignal(NamedTuple):
     """A signal of one model."""
 
     candidates: NDArray[Any]  # (c, ...)
     population: NDArray[Any] | None  # (z, ...)
 
 
-Outputs = Mapping[str, Parts]
-Job = tuple[int, frozenset[str]]
+Outputs = Mapping[str, ModelSignal]
+ShadowJob = tuple[int, frozenset[str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +122,10 @@ class ShadowTraining:
     def name(self) -> str:
         return f"Task {self.task.name!r}"
 
-    def title(self, job: Job) -> str:
+    def title(self, job: ShadowJob) -> str:
         return f"shadow model {job[0]}"
 
-    def compute(self, job: Job) -> dict[str, Parts]:
+    def compute(self, job: ShadowJob) -> dict[str, ModelSignal]:
         index, keys = job
         plan = self.plan
         records = self.candidates[np.flatnonzero(plan.inside(index))].joined(self.filling[plan.fill(index)])
@@ -137,7 +137,7 @@ class ShadowTraining:
                     torch.manual_seed(plan.signal_seed(index))
                     candidates = _computed(signal, self.task, model, self.candidates)
                     population = _computed(signal, self.task, model, self.population) if signal.population else None
-                found[signal.key] = Parts(candidates, population)
+                found[signal.key] = ModelSignal(candidates, population)
         return found
 
 
@@ -163,14 +163,14 @@ def store_signals(store: Store, index: int, outputs: Outputs) -> None:
                 store.put(_key(index, key, part), {"values": values})
 
 
-def stored(store: Store, index: int, signal: Signal) -> Parts | None:
+def stored(store: Store, index: int, signal: Signal) -> ModelSignal | None:
     """A signal of a model, or None where it has to be computed."""
     names = ("candidates", "population") if signal.population else ("candidates",)
     found = [store.get(_key(index, signal.key, name)) for name in names]
     arrays = [None if entry is None else entry.arrays["values"] for entry in found]
     if arrays[0] is None or arrays[-1] is None:
         return None
-    return Parts(arrays[0], arrays[1] if signal.population else None)
+    return ModelSignal(arrays[0], arrays[1] if signal.population else None)
 
 
 def _key(index: int, signal: str, part: str) -> dict[str, Any]:
@@ -183,9 +183,9 @@ class ShadowModel:
 
     index: int
     inside: NDArray[np.bool_]
-    _signals: Mapping[str, Parts]
+    _signals: Mapping[str, ModelSignal]
 
-    def signal(self, key: str) -> Parts:
+    def signal(self, key: str) -> ModelSignal:
         """A signal for the candidates, (c, ...), and for the population, (z, ...) or None."""
         if key not in self._signals:
             raise InvalidArgument(f"Signal {key!r} is not in the shadow set", remedy="ask shadow_set for it")
@@ -394,7 +394,7 @@ def shadow_set(
         jobs = sorted(missing.items())
         begun, needed = 0, sum(index < _FEWEST for index in missing)
 
-        def take(job: Job, outputs: Outputs) -> None:
+        def take(job: ShadowJob, outputs: Outputs) -> None:
             nonlocal done
             store_signals(store, job[0], outputs)
             del missing[job[0]]

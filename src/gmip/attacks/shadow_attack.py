@@ -25,7 +25,7 @@ from gmip.attacks.arrays import (
     standardised,
     usual_log_p,
 )
-from gmip.attacks.attack import Attack, Need, Parties
+from gmip.attacks.attack import Attack, AttackedRecords, Need
 from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.shadow import Shadows, ShadowSet, Signal, shadow_set
 from gmip.attacks.signals import Augmentation, Confidence, released_model
@@ -90,7 +90,9 @@ class ShadowAttack(Attack):
     def signals(self) -> tuple[Signal, ...]:
         """What it asks of each shadow model."""
 
-    def _model_answers(self, task: Task, trace: Trace, who: Parties, signal: Confidence, work: Work) -> ModelAnswers:
+    def _model_answers(
+        self, task: Task, trace: Trace, who: AttackedRecords, signal: Confidence, work: Work
+    ) -> ModelAnswers:
         """The released model is evaluated first: what is wrong with it is said before anything is trained."""
         ids = np.sort(who.ids)
         model = released_model(task, trace, device=self.device)
@@ -195,7 +197,7 @@ class LiRA(ShadowAttack):
         """What it asks of each shadow model."""
         return (Confidence(self.augmentations),)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         signal = Confidence(self.augmentations)
         found = self._model_answers(task, trace, who, signal, progress)
         low, high = finite_range(chain([found.candidates], (m.signal(signal.key)[0] for m in found.shadows)))
@@ -276,7 +278,7 @@ class RMIA(ShadowAttack):
     Guarantees
     ----------
     Models without the record alone make its p-value, online too: no model has seen a population record, so only these
-    ratios can be compared. Those of non-members and of the population are computed alike, each from as many models, so
+    ratios can be compared. Ratios of non-members and of the population are computed alike, each from as many models, so
     that the p-value of a candidate drawn as the background was is valid up to shadow models being unlike the released
     model in its records. Online, p-values therefore do not follow the order of the scores.
     """
@@ -295,7 +297,7 @@ class RMIA(ShadowAttack):
         """What it asks of each shadow model."""
         return (Confidence(),)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         signal = Confidence()
         found = self._model_answers(task, trace, who, signal, progress)
         c, z = len(found.candidates), len(found.population)

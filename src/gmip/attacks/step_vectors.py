@@ -495,8 +495,8 @@ _PER_DIRECTION: Final = 5  # of them for each direction, so that variances are r
 def unclipped(trace: Trace, steps: Sequence[Step], gradients: PerExampleGradients, background: Examples) -> list[Step]:
     """The steps with the gradients that they had before they were clipped as a whole, where that happened."""
     norms = np.array([float(np.linalg.norm(np.asarray(step.gradient, dtype=np.float64))) for step in steps])
-    # Of steps with unknown factors those at the largest norm, if there are several: chance makes none agree, nor three
-    # with noise. A norm over some of the parameters shows nothing.
+    # Steps with unknown factors count if several are at the largest norm: by chance no two agree, nor three with
+    # noise. A norm over some of the parameters shows nothing.
     noisy = any(step.info.noise_std > 0.0 for step in steps)
     open_ = np.array([step.info.clip_factor is None for step in steps])
     whole = trace.header.recorded_params == trace.header.num_params

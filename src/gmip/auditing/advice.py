@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from gmip._numbers import number
-from gmip.accounting.account import account, coarsely
+from gmip.accounting.account import account, coarse_epochs
 from gmip.accounting.alternatives import Alternative, Ways, alternatives
 from gmip.auditing.advice_schema import Advice, Way, WhatIf
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Verdict
@@ -137,7 +137,7 @@ def what_if(
         for level in levels:
             if found and time.monotonic() > deadline:
                 break
-            with coarsely():  # which only shuffled epochs take notice of
+            with coarse_epochs():  # which only shuffled epochs take notice of
                 curve = account(_changed(runs, level, size))
             claims.append(curve.claim)
             values.append(min(1.0, max(0.0, float(curve.tpr_at(fpr)))))

@@ -328,9 +328,9 @@ _ROUNDING = 1.0 + 1.0e-5  # single precision, on the safe side
 def own_norms(
     task: Task, trace: Trace, ids: NDArray[np.int64], folder: Path, begin: Callable[[], Progress]
 ) -> GradientNorms | None:
-    """Of records of the task's pool, at the parameters of every step; None where the trace does not tell: no noise, no
-    clipping, or steps or parameters that were not recorded. What `folder` already holds is not computed again;
-    `begin` is called if something has to be."""
+    """Gradient norms of records of the pool, at the parameters of every step; None where the trace does not say: no
+    noise, no clipping, or steps or parameters that were not recorded. What `folder` already holds is not computed
+    again; `begin` is called if something has to be."""
     header, clip_norm = trace.header, trace.header.clip_norm
     noisy = trace.num_steps > 0 and all(info.noise_std > 0.0 for info in trace.infos)
     whole = len(trace) == trace.num_steps and header.recorded_params == header.num_params

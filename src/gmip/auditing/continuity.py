@@ -61,7 +61,7 @@ def _started(task: Task, trace: Trace, device: str, finding: CheckFinding) -> Ch
         return CheckOutcome(check="continuity", status="passed", finding=finding)
     value, p = found
     if value > 0.5 and p < SHARE:
-        return CheckOutcome(check="continuity", status="unchecked", finding="told-apart-before", auc=value)
+        return CheckOutcome(check="continuity", status="unchecked", finding="distinct-before", auc=value)
     return CheckOutcome(check="continuity", status="passed", finding=finding, auc=value)
 
 

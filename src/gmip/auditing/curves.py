@@ -238,7 +238,7 @@ class OwnMu:
     by_noise: bool = False
 
     def of(self, ids: NDArray[np.int64]) -> Array:
-        """Of records among them."""
+        """The mus of records among them."""
         return np.asarray(self.mu[np.searchsorted(self.ids, ids)])
 
 
@@ -282,8 +282,8 @@ def _by_noise(runs: Sequence[NoisySGD], norms: OwnNorms | None) -> OwnMu | None:
 
 
 def summarised(own: OwnMu, members: NDArray[np.int64], claims: Sequence[ClaimedCurve]) -> IndividualMus:
-    """Of the members among the candidates, compared with what the accountant says for the same attacker: the claim, or,
-    if they are by noise alone, that of noise alone. A bound is not compared with a forecast."""
+    """The mus of the members among the candidates are compared with what the accountant says for the same attacker: the
+    claim, or, if they are by noise alone, that of noise alone. A bound is not compared with a forecast."""
     key = "gdp" if own.by_noise else "claimed"
     claimed = next((one.mu for one in claims if one.key == key), None)
     if own.kind == "bound" and not any(one.key == key and one.is_bound for one in claims):

@@ -132,7 +132,7 @@ def measured_curve(members: Array, non_members: Array) -> Curve:
 
 
 def estimate(found: intervals.Estimate) -> Estimate:
-    """As results have it."""
+    """Converts an estimate to the schema of result.json."""
     return Estimate(value=found.value, lower=found.lower, upper=found.upper)
 
 

@@ -510,7 +510,7 @@ def judge(
     compared: int = 0,
     more: Sequence[Look] = (),
 ) -> list[CheckOutcome]:
-    """All that the steps say, one outcome for each check that applies. Steps with noise and without are told apart.
+    """All that the steps say, one outcome for each check that applies. Steps with noise and without are kept apart.
 
     `compared` : steps among which these were chosen, if they were chosen for looking alike. `more` : other steps with
     noise, for the tests that pool steps."""

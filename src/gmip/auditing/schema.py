@@ -129,7 +129,7 @@ CheckFinding = (
         "members-left-out-no-ids",
         "some-parameters",
         "not-plain-descent",
-        "told-apart-before",
+        "distinct-before",
         "other-check-failed",
         "random-model",
         "reduced-precision",
@@ -393,7 +393,7 @@ class AttackOutcome(Frozen):
     epsilon_lower: Annotated[float, Field(ge=0.0)]
     sees: Sees = "gradients"
     attacker_knows: Share = 0.0  # the share of the members on a list that this attacker holds
-    # Of the claim that no such attacker does better than claimed: small refutes it. None: nothing was claimed.
+    # The p-value of the claim about such an attacker: small refutes it. None: nothing was claimed.
     claim_p_value: Share | None = None
     turned: bool = False  # members score lower than non-members, beyond chance for all attacks together
     exceeds_claim: bool = False  # refuted, at the audit's confidence for all attacks together
@@ -607,7 +607,7 @@ class Gate(Frozen):
     attack: str
     passed: bool
     within_group: bool = False  # `tpr_lower` is that of the most exposed group, which alone is above the limit
-    blind: bool = False  # it could not fail: too few candidates, or no attack told any two of them apart
+    blind: bool = False  # it could not fail: too few candidates, or every attack scored all of them alike
     noticeable_tpr: Share | None = None  # about the least TPR with which it fails with a chance of 80%
     doubted: bool = False  # the attacks looked at the wrong thing (`RunAudit.suspicion`): not passed, nothing found
 

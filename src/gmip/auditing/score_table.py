@@ -87,7 +87,7 @@ class Columns:
 
 
 class AttackInfo(NamedTuple):
-    """Of an attack: what it is called, what its attacker must have, and what it says about itself."""
+    """What an attack is called, what its attacker must have, and what it says about itself."""
 
     title: str
     needs: tuple[str, ...]
@@ -341,7 +341,7 @@ def _is_number(cell: Any) -> bool:
 
 
 def _plain_ids(texts: Sequence[str]) -> NDArray[Any]:
-    """As whole numbers where all are written like one."""
+    """Ids become whole numbers where all are written like one."""
     try:
         numbers = list(map(int, texts))
         if list(map(str, numbers)) == list(texts):

@@ -378,6 +378,6 @@ budget: 10min
 # Where runs are trained and gradients computed: cpu, cuda or mps. Where there is none, the CPU is used, with a warning.
 device: cpu
 
-# Of the report. null: made from the task's name.
+# The title of the report. null: made from the task's name.
 title: null
 """

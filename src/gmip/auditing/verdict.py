@@ -209,7 +209,7 @@ def _leak(
 def enough_candidates(
     claimed: float, actual: float, ties: Sequence[tuple[float, float]], confidence: float
 ) -> int | None:
-    """As `candidates_needed`; None where no number is enough, because scores tie."""
+    """The number that `candidates_needed` finds; None where no number is enough, because scores tie."""
     try:
         return candidates_needed(claimed=claimed, actual=actual, confidence=confidence, ties=ties)
     except UnreachableTarget:

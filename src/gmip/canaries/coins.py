@@ -156,9 +156,9 @@ def read_canaries(folder: Path) -> PlantedRun:
         if (known["format"], known["version"]) != (_FORMAT, _VERSION):
             raise ValueError(f"it is {known['format']!r} of version {known['version']!r}")
         found = PlantedRun(path, int(known["count"]), NoisySGD(**known["run"]))
-        told = known["table"]
+        stored = known["table"]
     except (ValueError, TypeError, KeyError, GmipError) as error:
         raise FileError(f"{about} cannot be used ({error})", remedy="plant and train again") from error
-    if told != digest:
+    if stored != digest:
         raise FileError(f"{path} was changed after training", remedy="plant and train again")
     return found

@@ -52,9 +52,9 @@ def check(asked: CheckSettings) -> None:
         progress = watch("checking the record")
         found = check_run(asked.task, asked.run, steps=asked.num_steps, device=asked.device, progress=progress)
     if asked.as_json:
-        told = [{**one.model_dump(mode="json"), "sentence": check_words.sentence(one)} for one in found.outcomes]
+        outcomes = [{**one.model_dump(mode="json"), "sentence": check_words.sentence(one)} for one in found.outcomes]
         answer = {"passed": found.passed, "headline": check_words.headline(found)}
-        show.print_json({**answer, **found.model_dump(mode="json"), "outcomes": told})
+        show.print_json({**answer, **found.model_dump(mode="json"), "outcomes": outcomes})
     else:
         rows = [(check_words.title(one), _MARKS[one.status]) for one in found.outcomes]
         order = {"failed": 0, "unchecked": 1, "passed": 2}

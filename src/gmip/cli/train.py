@@ -179,7 +179,7 @@ class TrainSettings(_TraceSettings, TargetSettings, NoiseSettings, _RecipeSettin
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _PlannedRun:
     """What will be trained, and what is known about it before.
 
     keywords : of `gmip.train`.
@@ -242,7 +242,7 @@ def train(asked: TrainSettings) -> None:
         print(f"{asked.canaries} canaries took part. Test the guarantee with them: {test}")
 
 
-def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan:
+def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _PlannedRun:
     """All that is decided before training; torch is loaded only once the request has been read."""
     with needs_extra("train", "gmip train"):
         from gmip import tasks, training, tuning
@@ -273,10 +273,10 @@ def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan
         tuning.consider_clipping(chosen, recipe, fix=asked.fix_model)
     if asked.canaries is not None:
         keywords["canaries"] = _canaries(asked.canaries, recipe)
-    return _Plan(chosen, recipe, run, curve, keywords, standing)
+    return _PlannedRun(chosen, recipe, run, curve, keywords, standing)
 
 
-def _print(asked: TrainSettings, plan: _Plan, answer: dict[str, Any]) -> None:
+def _print(asked: TrainSettings, plan: _PlannedRun, answer: dict[str, Any]) -> None:
     curve, gdp, recipe = plan.curve, answer["privacy"]["gdp"], plan.recipe
     rows = [
         ("accuracy on test data", _share(answer["test"]["accuracy"])),

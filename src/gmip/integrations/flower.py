@@ -155,16 +155,16 @@ class GmipStrategy(train.Strategy):  # type: ignore[misc]
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the strategy inside does."""
+        """Delegates to the strategy inside."""
         messages: Iterable[Message] = self._strategy.configure_evaluate(server_round, arrays, config, grid)
         return messages
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """As the strategy inside does."""
+        """Delegates to the strategy inside."""
         return self._strategy.aggregate_evaluate(server_round, replies)
 
     def summary(self) -> None:
-        """As the strategy inside does."""
+        """Delegates to the strategy inside."""
         self._strategy.summary()
 
     def __enter__(self) -> Self:
@@ -208,7 +208,7 @@ class GmipFitStrategy(fit.Strategy):  # type: ignore[misc]
         self._rounds = RoundRecorder(model, path, clipping=clipping, notes=notes, **settings)
 
     def initialize_parameters(self, client_manager: Any) -> Any:
-        """As the strategy inside does."""
+        """Delegates to the strategy inside."""
         return self._strategy.initialize_parameters(client_manager)
 
     def configure_fit(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
@@ -231,15 +231,15 @@ class GmipFitStrategy(fit.Strategy):  # type: ignore[misc]
         return parameters, metrics
 
     def configure_evaluate(self, server_round: int, parameters: Any, client_manager: Any) -> Any:
-        """As the strategy inside does."""
+        """Delegates to the strategy inside."""
         return self._strategy.configure_evaluate(server_round, parameters, client_manager)
 
     def aggregate_evaluate(self, server_round: int, results: list[Any], failures: list[Any]) -> Any:
-        """As the strategy inside does."""
+        """Delegates to the strategy inside."""
         return self._strategy.aggregate_evaluate(server_round, results, failures)
 
     def evaluate(self, server_round: int, parameters: Any) -> Any:
-        """As the strategy inside does."""
+        """Delegates to the strategy inside."""
         return self._strategy.evaluate(server_round, parameters)
 
     def __enter__(self) -> Self:

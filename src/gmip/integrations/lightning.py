@@ -74,7 +74,7 @@ class GmipCallback(Callback):  # type: ignore[misc]
 
     @property
     def recorder(self) -> Recorder | None:
-        """Of the training under way."""
+        """The recorder of the training under way."""
         return self._recorder
 
     # -- what Lightning calls -------------------------------------------------------------------------------------

@@ -66,15 +66,15 @@ def privacy_scorer(
 def _confidence(model: Any, X: Any, y: NDArray[Any]) -> NDArray[np.float64]:
     """Higher where the model is surer of the truth."""
     if hasattr(model, "predict_proba"):
-        told = np.asarray(model.predict_proba(X), dtype=np.float64)
+        outputs = np.asarray(model.predict_proba(X), dtype=np.float64)
     elif hasattr(model, "decision_function"):
-        told = np.asarray(model.decision_function(X), dtype=np.float64)
-        told = np.column_stack([-told, told]) if told.ndim == 1 else told
+        outputs = np.asarray(model.decision_function(X), dtype=np.float64)
+        outputs = np.column_stack([-outputs, outputs]) if outputs.ndim == 1 else outputs
     else:
         return np.asarray(-np.abs(np.asarray(model.predict(X), dtype=np.float64).reshape(-1) - y))
     places = np.searchsorted(model.classes_, y).clip(0, len(model.classes_) - 1)
     seen = model.classes_[places] == y
-    return np.asarray(np.where(seen, told[np.arange(len(y)), places], told.min()))
+    return np.asarray(np.where(seen, outputs[np.arange(len(y)), places], outputs.min()))
 
 
 def _keys(X: Any, y: NDArray[Any]) -> NDArray[Any]:

@@ -94,7 +94,7 @@ class GmipCallback(TrainerCallback):  # type: ignore[misc]
 
     @property
     def recorder(self) -> Recorder | None:
-        """Of the training under way."""
+        """The recorder of the training under way."""
         return self._recorder
 
     def mean_loss(self, outputs: Any, labels: Tensor, num_items_in_batch: Any = None) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 
 from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel.pools import Pool, Workers
-from gmip.parallel.worker import Parcel, attempt_packed, versions
+from gmip.parallel.worker import PickledWork, attempt_packed, versions
 
 __all__ = ["DaskPool", "RayPool"]
 
@@ -31,7 +31,7 @@ _ADDRESS: Final = re.compile(r"(?:(?P<scheme>\w+)://)?\[?(?P<host>[^/]+?)\]?:(?P
 class DaskPool(Pool):
     """An existing Dask cluster."""
 
-    def __init__(self, parcel: Parcel, settings: Workers) -> None:
+    def __init__(self, parcel: PickledWork, settings: Workers) -> None:
         distributed = _extra("dask", "distributed")
         self.deaths = (distributed.KilledWorker, distributed.comm.CommClosedError, CancelledError)
         self._parcel, self._workers, self._address = parcel, settings.workers, settings.scheduler_address
@@ -110,7 +110,7 @@ class RayPool(Pool):
 
     _QUIET: ClassVar = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": False}
 
-    def __init__(self, parcel: Parcel, settings: Workers) -> None:
+    def __init__(self, parcel: PickledWork, settings: Workers) -> None:
         ray = self._ray = _extra("ray", "ray")
         self.deaths = (ray.exceptions.RayError,)
         self._digest, self._workers, self._ours = parcel.digest, settings.workers, not ray.is_initialized()
@@ -157,16 +157,16 @@ def _loopback_only() -> Iterator[None]:
     listen on every interface, and not take 127.0.0.1 for an address of its node."""
     constants: Any = import_module("ray._private.ray_constants")
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False  # of this process, read when imported
-    told = os.environ.get(_RAY_CLUSTERS)
+    previous = os.environ.get(_RAY_CLUSTERS)
     os.environ[_RAY_CLUSTERS] = "0"  # of the processes that Ray starts
     try:
         yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
-        if told is None:
+        if previous is None:
             del os.environ[_RAY_CLUSTERS]
         else:
-            os.environ[_RAY_CLUSTERS] = told
+            os.environ[_RAY_CLUSTERS] = previous
 
 
 def _call() -> Any:

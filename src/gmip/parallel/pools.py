@@ -19,7 +19,7 @@ from joblib.externals import loky
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument
-from gmip.parallel.worker import Parcel, Work, attempt, attempt_packed, begin, pack, versions
+from gmip.parallel.worker import PickledWork, Work, attempt, attempt_packed, begin, pack, versions
 
 __all__ = ["BACKENDS", "Pool", "Workers", "open_pool"]
 
@@ -147,7 +147,7 @@ class _Local(Pool):
     deaths = (BrokenExecutor,)
     slots = 0
 
-    def __init__(self, parcel: Parcel, workers: int) -> None:
+    def __init__(self, parcel: PickledWork, workers: int) -> None:
         self._parcel, self.slots = parcel, workers
         self._executor: Any = None
 

@@ -13,7 +13,7 @@ from gmip.errors import GmipError, GmipWarning
 from gmip.parallel.pools import Pool, Workers, open_pool
 from gmip.parallel.worker import Failure, Work
 
-__all__ = ["Crew", "compute", "hired"]
+__all__ = ["JobRunner", "compute", "job_runner"]
 
 _CHECK_SECONDS: Final = 5.0
 Job = TypeVar("Job")
@@ -42,19 +42,19 @@ def compute(
     GmipError : a job could not be computed; errors of a kind of their own keep it, and the message names the job.
         Results that were ready with it have been taken.
     """
-    with hired(work, settings, len(jobs)) as crew:
-        crew.compute(jobs, take, more=more)
+    with job_runner(work, settings, len(jobs)) as runner:
+        runner.compute(jobs, take, more=more)
 
 
 @contextmanager
-def hired(work: Work[Job, Result], settings: Workers, most: int) -> Iterator[Crew[Job, Result]]:
+def job_runner(work: Work[Job, Result], settings: Workers, most: int) -> Iterator[JobRunner[Job, Result]]:
     """Workers that stay for several rounds of at most so many jobs; they are stopped at the end."""
     with open_pool(work, settings, most) as pool:
-        yield Crew(work, settings, pool)
+        yield JobRunner(work, settings, pool)
 
 
-class Crew(Generic[Job, Result]):
-    """Workers who are there."""
+class JobRunner(Generic[Job, Result]):
+    """Runs jobs on the workers of a pool."""
 
     def __init__(self, work: Work[Job, Result], settings: Workers, pool: Pool) -> None:
         self._work, self._settings, self._pool = work, settings, pool
@@ -117,7 +117,7 @@ def _answer(future: Future[Any], pool: Pool, title: str) -> Any:
         return _Lost(f"its worker died ({type(error).__name__})", True)
     except Exception as error:
         failed = GmipError(
-            f"A worker could not begin {title} ({_told(error)})", remedy="install the same gmip there as here"
+            f"A worker could not begin {title} ({_error_words(error)})", remedy="install the same gmip there as here"
         )
         failed.__cause__ = error
         return failed
@@ -147,7 +147,7 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _told(error: BaseException) -> str:
+def _error_words(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"

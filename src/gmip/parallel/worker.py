@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from gmip._io import sha256
 from gmip.errors import GmipError, GmipWarning, InvalidArgument
 
-__all__ = ["Failure", "Parcel", "Work", "attempt", "attempt_packed", "begin", "one_thread", "pack", "versions"]
+__all__ = ["Failure", "PickledWork", "Work", "attempt", "attempt_packed", "begin", "one_thread", "pack", "versions"]
 
 # Training seeds torch's global generator: two models in one process (a Dask worker with threads) would share it.
 _ONE_AT_A_TIME: Final = threading.RLock()
@@ -56,7 +56,7 @@ class Work(Protocol[Job, Result]):
 # -- what travels: the work, pickled once, with the user's own code where workers could not import it ---------------
 
 
-class Parcel(NamedTuple):
+class PickledWork(NamedTuple):
     """A pickled `Work`, and a name for it."""
 
     digest: str
@@ -65,7 +65,7 @@ class Parcel(NamedTuple):
 
 @cache
 def versions() -> dict[str, str]:
-    """Of what decides results: workers must have the same."""
+    """The versions of what decides results: workers must have the same."""
     found = {}
     for package in ("gmip", "torch"):
         with contextlib.suppress(PackageNotFoundError):
@@ -73,7 +73,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def pack(work: Work[Any, Any]) -> Parcel:
+def pack(work: Work[Any, Any]) -> PickledWork:
     """The work in a form that other processes can open, if they have gmip."""
     try:
         with _by_value():
@@ -84,7 +84,7 @@ def pack(work: Work[Any, Any]) -> Parcel:
             remedy="let it hold no open files, locks or the like (a task: its model and loss), or use `backend` = "
             "'local' and `workers` = 1",
         ) from error
-    return Parcel(sha256(content), content)
+    return PickledWork(sha256(content), content)
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def attempt(work: Work[Any, Any], job: Any) -> Any:
         return _failure(error)
 
 
-def begin(parcel: Parcel) -> None:
+def begin(parcel: PickledWork) -> None:
     """Called once in every local worker: takes the parcel, and ends the process when its parent is gone."""
     _packed[parcel.digest] = parcel.content
     threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()

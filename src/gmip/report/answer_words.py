@@ -31,7 +31,7 @@ __all__ = [
     "TARGETS",
     "THREAT_MODELS",
     "Badge",
-    "Ship",
+    "Recommendation",
     "all_badges",
     "allowed_words",
     "badges",
@@ -290,10 +290,10 @@ def _measured(run: RunAudit) -> str:
     if attack.mu_lower > 0.0:
         finds = f"finds {_share_found(attack, fpr)}" if fpr is not None else f"has an AUC of {_area(attack)}"
         least = number(attack.mu_lower, "down")
-        return f"members can be told from non-members: {attack.title} {finds}, mu is at least {least}"
+        return f"members can be distinguished from non-members: {attack.title} {finds}, mu is at least {least}"
     where = "guessing"
     if any(one.within_groups for one in run.answers):
-        where = "guessing on all records together, but members can be told from others within groups"
+        where = "guessing on all records together, but members can be distinguished from others within groups"
     found = _share_found(attack, run.goal.fpr)
     return f"no attack did significantly better than {where}; {attack.title} finds {found}"
 
@@ -473,13 +473,13 @@ class Badge(NamedTuple):
 
 
 def badges(answer: AttackerAnswer) -> tuple[Badge, Badge]:
-    """Of the leak and of the target."""
+    """The badges of the leak and of the target."""
     leak = Badge(LEAKS[answer.leak], _LEAK_TONES[answer.leak])
     return leak, Badge(TARGETS[answer.target], _TARGET_TONES[answer.target])
 
 
 def all_badges(run: RunAudit, answer: AttackerAnswer | None) -> list[Badge]:
-    """Those of the answer, of a record that does not match, of a refuted claim and of the gate."""
+    """The badges of the answer, of a record that does not match, of a refuted claim and of the gate."""
     shown = [] if answer is None else list(badges(answer))
     if run.check is not None and not run.check.passed:
         shown.insert(0, Badge("The record does not match the run", "bad"))
@@ -544,7 +544,7 @@ def _claimed(claim: ClaimedCurve, fpr: float) -> str | None:
 
 
 def mostly_tied(run: RunAudit) -> str | None:
-    """Of an audit in which every attack gave most candidates one score: that."""
+    """Says so where every attack gave most candidates one score; else None."""
     least = min((one.largest_tie for one in run.attacks), default=0.0)
     return f"{percent(least, 'nearest')} of the candidates have the same score" if least > 0.5 else None
 
@@ -558,7 +558,7 @@ def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
         if run.suspect:
             return f"{who(answer)}: what the attacks found is no evidence either way."
         if tied := mostly_tied(run):
-            return f"{who(answer)}: nothing can be told, because {tied}."
+            return f"{who(answer)}: no answer, because {tied}."
         return f"{who(answer)} could not be tried: the attacks gave no evidence either way."
     if answer.leak == "leak":
         return _leaking(run, answer, found)
@@ -578,15 +578,15 @@ def leak_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
 
 
 def _within_groups(run: RunAudit, answer: AttackerAnswer) -> str:
-    told = [one for one in run.groups if one.mu_lower and one.auc is not None]
+    leaking = [one for one in run.groups if one.mu_lower and one.auc is not None]
     words = f"{who(answer)} tells members from others within groups, not in all records together"
-    if not told:
+    if not leaking:
         return f"{words}."
-    best = told[0]
+    best = leaking[0]
     assert best.auc is not None
     among = sum(one.folded or 1 for one in run.groups)
     return (
-        f"{words}: in {len(told)} of {among} groups; in {best.group!r} the area under the curve is "
+        f"{words}: in {len(leaking)} of {among} groups; in {best.group!r} the area under the curve is "
         f"{number(best.auc.value, 'nearest')} ({interval(best.auc.lower, best.auc.upper, share=False)}), guessing has "
         "0.5."
     )
@@ -730,14 +730,14 @@ def measured_at(found: AttackOutcome | GroupOutcome, key: str) -> Estimate | Non
     return found.tpr_at.get(key)
 
 
-class Ship(NamedTuple):
+class Recommendation(NamedTuple):
     """Which of several runs to ship, and why; `run` None: none of them."""
 
     run: RunAudit | None
     words: str
 
 
-def ship(result: AuditResult) -> Ship:
+def ship(result: AuditResult) -> Recommendation:
     """The most accurate run whose target is guaranteed against the strongest attacker that was tried."""
     kept, possible = [], []
     for run in result.runs:
@@ -751,12 +751,12 @@ def ship(result: AuditResult) -> Ship:
     if kept:
         best = max(kept, key=lambda run: run.facts.test_accuracy or 0.0)
         accuracy = "" if best.facts.test_accuracy is None else _accuracy(best, len(kept))
-        return Ship(best, f"Ship {best.name!r}: its target is guaranteed{accuracy}.")
+        return Recommendation(best, f"Ship {best.name!r}: its target is guaranteed{accuracy}.")
     goal = goal_words(result.runs[0].goal)
     if not possible:
-        return Ship(None, f"Ship none of these runs: none keeps the target, {goal}.")
+        return Recommendation(None, f"Ship none of these runs: none keeps the target, {goal}.")
     _, least = min(possible, key=lambda pair: pair[0])
-    return Ship(
+    return Recommendation(
         None,
         f"None of these runs guarantees the target, {goal}. Where nothing better is at hand, {least.name!r} has no "
         "measured violation of it.",

@@ -160,7 +160,7 @@ _WORDS: Final[dict[CheckFinding, str]] = {
         "The loop changes the parameters itself, and not by plain gradient descent on what was recorded. Something "
         "else may have changed them as well."
     ),
-    "told-apart-before": (
+    "distinct-before": (
         "Before the first recorded step the loss tells members from non-members (AUC {auc}). The model was trained on "
         "them before, which no guarantee covers, or they are records of different kinds."
     ),

@@ -90,7 +90,7 @@ def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
 
 
 def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
-    """Of every run the attack that its answer rests on and, dashed in the same colour, the claim about such an
+    """Each run shows the attack that its answer rests on and, dashed in the same colour, the claim about such an
     attacker."""
     lowest = _lowest(result.runs)
     series = []
@@ -378,7 +378,7 @@ def exposure_chart(result: AuditResult, key: str) -> Html | None:
     def y(accuracy: float) -> float:
         return _TOP + (high - accuracy) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
 
-    told = "; ".join(
+    values = "; ".join(
         f"{dot.name}: accuracy {_numbers.percent(dot.accuracy, 'nearest')}, measured {_share(dot.measured)}, claimed "
         f"{_share(dot.claimed)}"
         for dot in dots
@@ -402,7 +402,7 @@ def exposure_chart(result: AuditResult, key: str) -> Html | None:
         role="img",
         id=key,
         font_size=13.5,
-        aria_label=f"Accuracy against members found at {at} false alarms. {told}.",
+        aria_label=f"Accuracy against members found at {at} false alarms. {values}.",
     )
     note = tag(
         "p",

@@ -433,7 +433,7 @@ PARTS: Final = (
 
 # What a page has room for.
 _RUNS: Final = 6
-_TOLD_RUNS: Final = 4
+_DETAILED_RUNS: Final = 4
 _ADVISED_RUNS: Final = 2
 _ITEMS: Final = 3
 _TITLE, _NAME, _SENTENCE = 140, 60, 320
@@ -498,7 +498,7 @@ def _several(result: AuditResult) -> list[Html | None]:
     table = tables.overview_table(result)
     table = dataclasses.replace(table, rows=table.rows[:_RUNS])
     advised = len(result.runs) <= _ADVISED_RUNS
-    told = [
+    items = [
         tag(
             "li",
             tag("p", tag("strong", run.name), *map(badge, answer_words.all_badges(run, found)), class_="badges"),
@@ -514,7 +514,7 @@ def _several(result: AuditResult) -> list[Html | None]:
         exposure_chart(result, "summary-exposure"),
         table_html(table, "summary", "table", marks=marks(result), cards=True),
         tag("p", f"{left} more runs are in the report.") if left > 0 else None,
-        tag("ul", *told, class_="told") if len(told) <= _TOLD_RUNS else None,
+        tag("ul", *items, class_="told") if len(items) <= _DETAILED_RUNS else None,
         warned and tag("div", tag("p", tag("strong", "Warnings")), warned, class_="words"),
     ]
 

@@ -113,7 +113,7 @@ def table_html(
         for row in table.rows
     ]
     caption = tag("caption", tag("span", table.caption), id=f"{identifier}-caption")
-    # Of several runs each has such a table: its heading tells them apart.
+    # Each of several runs has such a table: its heading distinguishes them.
     whole = tag(
         "table",
         caption,

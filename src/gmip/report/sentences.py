@@ -232,7 +232,7 @@ def gate(run: RunAudit, found: Gate) -> str:
 def blind_gate(run: RunAudit, found: Gate) -> str:
     """Why a gate could not fail."""
     if all(one.blind for one in run.attacks):
-        return "no attack told any two candidates apart"
+        return "every attack gave all candidates the same score"
     if tied := answer_words.mostly_tied(run):
         return f"{tied}, so hardly any attack could have failed it"
     return (
@@ -293,9 +293,9 @@ def rests_on(run: RunAudit) -> str:
     if first is None:
         return "No attack was run."
     key = headline_rate(run)
-    told = meaning(first, key) if key else ""
+    found = meaning(first, key) if key else ""
     if not first.attacker_knows:
-        return f"The answer rests on {first.title}. {told}".strip()
+        return f"The answer rests on {first.title}. {found}".strip()
     held = (
         "all members" if first.attacker_knows >= 1.0 else f"{percent(first.attacker_knows, 'nearest')} of the members"
     )
@@ -305,7 +305,7 @@ def rests_on(run: RunAudit) -> str:
         if without is None or key is None or answer_words.measured_at(without, key) is None
         else (f" Without a list, {without.title} finds {percent(without.tpr_at[key].value, 'nearest')}.")
     )
-    return f"The answer rests on {first.title}, whose attacker holds a list that contains {held}. {told}{rest}"
+    return f"The answer rests on {first.title}, whose attacker holds a list that contains {held}. {found}{rest}"
 
 
 def certainty(result: AuditResult, run: RunAudit) -> str:

@@ -169,7 +169,7 @@ def frontier_chart(result: TuneResult) -> Html:
         return round(x, 1), round(y, 1)
 
     places = [place(point) for point in points]
-    told = "; ".join(
+    dots = "; ".join(
         f"{point.name}: {_exposure(result, point.exposure)}, {result.shown(point.quality.mean)}" for point in points
     )
     up = _HEIGHT - _TOP - _BOTTOM
@@ -200,7 +200,7 @@ def frontier_chart(result: TuneResult) -> Html:
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         class_="chart",
         role="img",
-        aria_label=f"{result.metric.capitalize()} against exposure. {told}.",
+        aria_label=f"{result.metric.capitalize()} against exposure. {dots}.",
     )
     note = tag("p", "Up and to the left is better. The large dot is the target.", class_="note")
     return tag("figure", tag("div", drawing, class_="chart-box"), note, class_="drawing")

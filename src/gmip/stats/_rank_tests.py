@@ -30,7 +30,7 @@ __all__ = [
     "GaussianFamily",
     "Level",
     "RankSum",
-    "Split",
+    "ThresholdBounds",
     "best_rank",
     "binomial_lower",
     "binomial_upper",
@@ -122,7 +122,7 @@ class _Table(NamedTuple):
 
 
 def _table(ins: Array, outs: Array) -> _Table:
-    """Of rising scores: they are looked up several times as fast."""
+    """The table of rising scores, which are looked up several times as fast."""
     design = one_run_design(ins.size, outs.size)
     lost = _beaten(ins, outs)
     mean = float(lost.mean())
@@ -346,7 +346,7 @@ def binomial_upper(successes: Counts, trials: int, error: float) -> Array:
     return 1.0 - binomial_lower(trials - np.asarray(successes), trials, error)
 
 
-class Split(NamedTuple):
+class ThresholdBounds(NamedTuple):
     """Bounds on the two rates of the chosen threshold, and the parameter of the curve through them."""
 
     parameter: float
@@ -360,7 +360,7 @@ def threshold_bound(scores: Pooled, family: Family, alpha: float, seed: int) -> 
     return split.parameter, f"a threshold with TPR >= {split.tpr_lower:.4g} and FPR <= {split.fpr_upper:.4g}"
 
 
-def split_threshold(scores: Pooled, family: Family, alpha: float, rng: np.random.Generator) -> Split:
+def split_threshold(scores: Pooled, family: Family, alpha: float, rng: np.random.Generator) -> ThresholdBounds:
     """Choose the threshold with the highest bound on one half; alpha/2 for each rate on the other half."""
     chosen, judged = [], []
     for values in (scores.members, scores.non_members):
@@ -371,7 +371,7 @@ def split_threshold(scores: Pooled, family: Family, alpha: float, rng: np.random
     tpr, fpr = _rates(chosen[0], chosen[1], thresholds, alpha)
     best = thresholds[np.argmax(family.parameter(fpr, 1.0 - tpr))]
     tpr, fpr = _rates(np.sort(judged[0]), np.sort(judged[1]), np.array([best]), alpha)
-    return Split(float(family.parameter(fpr, 1.0 - tpr)[0]), float(tpr[0]), float(fpr[0]))
+    return ThresholdBounds(float(family.parameter(fpr, 1.0 - tpr)[0]), float(tpr[0]), float(fpr[0]))
 
 
 def _some(values: Array) -> Array:
@@ -438,7 +438,7 @@ def _best_threshold(ins: Array, outs: Array) -> float:
 
 
 def _variance(flags: Array) -> float:
-    """Of a share, with one success and one failure added (Agresti and Caffo 2000): not 0 where all are the same."""
+    """The variance of a share, with one success and one failure added (Agresti and Caffo 2000): it is never 0."""
     share = (flags.sum() + 1.0) / (flags.size + 2.0)
     return float(share * (1.0 - share) / (flags.size + 2.0))
 

@@ -176,7 +176,7 @@ def candidates_needed(
     Without `fpr`, `claimed` and `actual` are values of mu, and the bound is `mu_lower_bound`, by its sum;
     with it, they are TPRs at that false-positive rate, and the bound is `tpr_lower_bound`. The true curve is taken to
     be Gaussian, scores to be independent: a plan, not a guarantee. `ties` : blocks of equal scores (`tie_blocks`), in
-    which members cannot be told from non-members.
+    which members cannot be distinguished from non-members.
     """
     error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
     power = check.probability("power", power, open_low=True, open_high=True)
@@ -204,7 +204,7 @@ def candidates_needed(
 def noticeable_mu(size: int, *, confidence: float = 0.95, power: float = 0.8, ties: Ties = ()) -> float:
     """About the least mu that `size` members and as many non-members tell from guessing with probability `power`.
 
-    As `candidates_needed` with a claim of 0, the other way round; infinite where no mu is noticed.
+    This is `candidates_needed` with a claim of 0, the other way round; infinite where no mu is noticed.
     """
     error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
     power = check.probability("power", power, open_low=True, open_high=True)

@@ -337,7 +337,7 @@ class Scatter:
 
     @classmethod
     def of(cls, chunks: Iterable[ArrayLike]) -> Scatter:
-        """Of the samples in arrays of shape (m, D)."""
+        """The scatter of the samples in arrays of shape (m, D)."""
         return cls(_stream_sums(chunks))
 
     def plus(self, chunks: Iterable[ArrayLike]) -> Scatter:
@@ -347,7 +347,7 @@ class Scatter:
         return Scatter(_stream_sums(chunks, sums))
 
     def model(self, *, shrinkage: Shrinkage | None, extra_dims: int) -> GaussianModel:
-        """As `GaussianModel.fit` with all samples."""
+        """The model that `GaussianModel.fit` would make of all samples."""
         return GaussianModel._of(_primal(self.plus([])._sums), DEFAULT_CUTOFF, 0.0, shrinkage, extra_dims)
 
 

@@ -55,8 +55,8 @@ def overlap_p_value(pairs: Sequence[tuple[Ids, Ids]], dataset_size: int) -> tupl
 def coverage_p_value(batches: Sequence[Ids], dataset_size: int) -> tuple[float, int, float]:
     """(two-sided p-value, records seen, records expected) when every batch is a uniform subset of the data.
 
-    Of a batch of n, those not seen before are hypergeometric given the past, so that their sum minus what was expected
-    is a martingale: normal in the limit. A p-value of 1 where the variance is below 10, too small for that.
+    The number of new records in a batch of n is hypergeometric given the past, so that their sum minus what was
+    expected is a martingale: normal in the limit. A p-value of 1 where the variance is below 10, too small for that.
     """
     seen = np.zeros(0, dtype=np.int64)
     surprise, variance, expected = 0.0, 0.0, 0.0

@@ -39,7 +39,7 @@ WEIGHTS = DataFile(
     checksum="sha256:f2eff4c8461ca1e0d39af83a65f7243bf7d29ec421efee3064bcee93a3caaa73",
     url="https://github.com/chenyaofo/pytorch-cifar-models/releases/download/resnet/cifar100_resnet56-f2eff4c8.pt",
 )
-# Of the red, green and blue values of CIFAR-100, with which the published weights were trained.
+# Mean and std of the red, green and blue values of CIFAR-100, with which the published weights were trained.
 MEAN = (0.5070, 0.4865, 0.4409)
 STD = (0.2673, 0.2564, 0.2761)
 _BATCH = 100
@@ -103,7 +103,7 @@ def pretrained_resnet56() -> ResNet56:
 def features(model: ResNet56, images: NDArray[np.uint8], *, progress: Progress | None = None) -> Tensor:
     """Features of images of shape (n, 3, 32, 32) with values 0 to 255: float32, shape (n, 64).
 
-    `progress` is told the number of images after every batch.
+    `progress` is called with the number of images after every batch.
     """
     mean, std = torch.tensor(MEAN)[:, None, None], torch.tensor(STD)[:, None, None]
     parts = []
@@ -174,8 +174,8 @@ def cifar10() -> Task:
     )
 
 
-def _told(progress: Progress, part: int, parts: int, done: int, total: int) -> None:
-    """Images of one part, told as images of all parts."""
+def _overall(progress: Progress, part: int, parts: int, done: int, total: int) -> None:
+    """Progress within one part, reported as progress over all parts."""
     progress(part * total + done, parts * total)
 
 
@@ -196,8 +196,8 @@ def _examples() -> Examples:
                 file, start = place
                 images, labels = parse_images(contents[file])
                 rows = slice(start, start + _PER_PART)
-                told = partial(_told, progress, number, len(missing))
-                found = features(model, images[rows], progress=told).numpy()
+                within = partial(_overall, progress, number, len(missing))
+                found = features(model, images[rows], progress=within).numpy()
                 parts[place] = part = Entry({"features": found, "labels": labels[rows]})
                 store.put(keys[place], *part)
     done = [part.arrays for part in parts.values() if part is not None]

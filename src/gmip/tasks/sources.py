@@ -142,7 +142,7 @@ def _fetch(file: DataFile) -> bytes:
     return content
 
 
-class _Told:
+class _WatchedBar:
     """What pooch takes for a progress bar: passes on how many bytes of the download are here."""
 
     total = 0
@@ -166,6 +166,6 @@ def _download(file: DataFile) -> bytes:
 
     stream = io.BytesIO()
     with bars() as watch:
-        told = _Told(watch(f"{file.title}: download"))
-        pooch.HTTPDownloader(progressbar=told, chunk_size=2**20)(file.url, stream, None)
+        bar = _WatchedBar(watch(f"{file.title}: download"))
+        pooch.HTTPDownloader(progressbar=bar, chunk_size=2**20)(file.url, stream, None)
     return stream.getvalue()

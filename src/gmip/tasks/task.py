@@ -68,7 +68,7 @@ class Examples:
         return f"<Examples: {len(self)} of {shapes}>"
 
     def __getitem__(self, ids: Any) -> Examples:
-        """Those with these ids; with a slice, a view of these rows."""
+        """The examples with these ids; with a slice, a view of these rows."""
         rows = ids if isinstance(ids, slice) else torch.from_numpy(np.array(np.asarray(ids), dtype=np.int64))
         return Examples(rows_of(self.inputs, rows), self.targets[rows])
 
@@ -172,7 +172,7 @@ class Task:
 
     @property
     def fingerprints(self) -> dict[str, str]:
-        """Of every part of the data: an audit against other data than the run's is refused."""
+        """The fingerprint of every part of the data: an audit against other data than the run's is refused."""
         parts = {"pool": self.pool, "test": self.test, "background": self.background}
         return {name: part.fingerprint for name, part in parts.items() if part is not None}
 

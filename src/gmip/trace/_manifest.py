@@ -231,7 +231,7 @@ def _header(fields: dict[str, Any]) -> Header:
 
 
 def check_membership(members: ArrayLike | None, non_members: ArrayLike | None) -> dict[str, Members]:
-    """Those given, as int64 arrays of shape (n,): indices into the data, none twice, none both in and out."""
+    """The given lists, as int64 arrays of shape (n,): indices into the data, none twice, none both in and out."""
     given = {"members": members, "non_members": non_members}
     found = {name: _unique_indices(name, value) for name, value in given.items() if value is not None}
     if len(found) == 2:

@@ -182,7 +182,7 @@ class Trace:
     def fingerprint(self) -> str:
         """A name for the contents (hex, 64 characters): SHA-256 over the checksums of all files and rows.
 
-        Of an open trace it is that of the steps read; it becomes another one when there are more.
+        For an open trace it is that of the steps read; it becomes another one when there are more.
         """
         rows = _io.sha256(b"".join(self._digests))
         return _io.sha256(f"{self._manifest.checksum} {self.num_steps} {self._chain} {rows}")

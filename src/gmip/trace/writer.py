@@ -132,7 +132,7 @@ class StepFiles:
 
     @property
     def num_steps(self) -> int:
-        """Those in the files, and the one on its way there."""
+        """The number of steps in the files, and the one on its way there."""
         return self._position.num_steps + (self._step is not None)
 
     def row(self) -> NDArray[Any]:
@@ -340,13 +340,13 @@ class TraceWriter:
         """Continues a trace, interrupted or complete, after its last step.
 
         With `at_step` the steps from that one on are dropped first: a run that goes on from a checkpoint made before
-        that step writes them anew. A complete trace becomes an open one and loses its final state. Those of `header`,
-        `members` and `non_members` that are given must be those of the trace: else `TraceMismatch`, and the trace stays
-        as it is.
+        that step writes them anew. A complete trace becomes an open one and loses its final state. What is given of
+        `header`, `members` and `non_members` must be what the trace has: else `TraceMismatch`, and the trace is not
+        changed.
         """
         given = check_membership(members, non_members)
         folder = Path(path)
-        read_manifest(folder)  # a folder without a trace is best told as such
+        read_manifest(folder)  # a folder without a trace has its own error
         if at_step is not None:
             at_step = _count_or_zero("at_step", at_step)
         journal = JournalFile(folder / JOURNAL)

@@ -109,7 +109,7 @@ def drawing_of(loader: Any) -> Drawing:
 def rows_of(
     loader: Any, members: Ids | None, data: Task | Examples | tuple[Any, ...] | None
 ) -> Callable[[Ids], Ids] | None:
-    """From the positions that a loader draws to rows of `data`; None where that cannot be told.
+    """From the positions that a loader draws to rows of `data`; None where that is not known.
 
     A Subset of the data says it itself. A data set of the members in their order is recognised by some of its records.
     """
@@ -231,7 +231,7 @@ def _tensor(value: Any) -> Tensor:
 
 
 Ids = NDArray[np.int64]
-_ACCUSED: Final = 0.001  # chance that a sound loop is told that it contradicts its sampling
+_ACCUSED: Final = 0.001  # chance that a sound loop is said to contradict its sampling
 _MOST_IDS: Final = 5_000_000  # that are kept in memory to judge how batches are drawn; the first ones do
 
 CANDIDATES: Final = 2000  # non-members that an audit attacks, unless told otherwise
@@ -281,7 +281,7 @@ class BatchLog:
         self._known = None if self._members is None else np.zeros(int(self._members.max(initial=0)) + 1, dtype=np.bool_)
         if self._known is not None:
             self._known[self._members] = True
-        self._told: Ids | None = None
+        self._declared_ids: Ids | None = None
         self._warned = False
 
     def _expect_background(self, named: int, non_members: int) -> None:
@@ -305,12 +305,12 @@ class BatchLog:
 
     def tell(self, ids: ArrayLike) -> int:
         """Who is in the coming step; returns how many they are."""
-        self._told = self._checked(ids)
-        return int(self._told.size)
+        self._declared_ids = self._checked(ids)
+        return int(self._declared_ids.size)
 
     def take(self, size: int | None) -> Ids | None:
         """So many examples passed by: who they were, or None if nobody knows."""
-        ids, self._told = self._told, None
+        ids, self._declared_ids = self._declared_ids, None
         if ids is not None or self._followed is None or size is None:
             return ids
         ids = self._followed.take(size)

@@ -22,7 +22,7 @@ _Made = TypeVar("_Made")
 
 
 class Ranks:
-    """Those among whom the batch of one step of `model` is divided; one alone outside torch.distributed.
+    """The processes among whom the batch of one step of `model` is divided; one alone outside torch.distributed.
 
     Raises UnsupportedModel where a model is spread in a way that does not tell who saw which examples.
     """
@@ -69,9 +69,9 @@ class Ranks:
                 remedy="enter it on every rank (rank 0 writes, the others tell it their batch sizes)",
             ) from None
         if not self.writes:
-            told = store.get(f"{place}/outcome").decode()
-            if told:
-                raise UnsupportedModel(f"Rank 0 could not begin to record: {told}")
+            problem = store.get(f"{place}/outcome").decode()
+            if problem:
+                raise UnsupportedModel(f"Rank 0 could not begin to record: {problem}")
             return None
         try:
             made = make()
@@ -135,7 +135,7 @@ class Ranks:
 
 
 def _group(model: nn.Module) -> Any:
-    """Of the ranks that share a batch; None is the group of all."""
+    """The group of the ranks that share a batch; None is the group of all."""
     if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
         raise UnsupportedModel(
             "FullyShardedDataParallel flattens parameters, so no gradient in it has a name",

@@ -78,7 +78,7 @@ class StoredSteps:
     """
 
     def __init__(self, *, every: int, budget: float | str | None, row_bytes: int) -> None:
-        self._every, self._told = every, False
+        self._every, self._announced = every, False
         self._phases: list[_Phase] = []
         self.budget = None if budget is None else check.byte_count("budget", budget)
         if self.budget is None:
@@ -101,8 +101,8 @@ class StoredSteps:
         if self.budget is None:
             return step % self._every == 0
         phase = self._phases[bisect_right(self._phases, step, key=lambda phase: phase.start) - 1]
-        if phase.start and not self._told:
-            self._told = True
+        if phase.start and not self._announced:
+            self._announced = True
             warnings.warn(
                 f"budget = {byte_size(self.budget)} has room for {count(self._room)} steps, so that from now on only "
                 f"some are stored ({self._described()}). All are counted; attacks see those that are stored.",
@@ -178,8 +178,8 @@ def record(
         batch that turns out smaller is recorded, and accounted, as what it is. A loop that contradicts them is told so
         when it ends.
     loader : the DataLoader of the loop (or a sampler of gmip), which says all three: shuffle=True, batch samplers of
-        gmip, Opacus' loaders. Of a Subset of `data`, or a data set of the `members` in their order, also who is in each
-        batch is stored.
+        gmip, Opacus' loaders. If it loads a Subset of `data`, or the `members` in their order, who is in each batch is
+        stored, too.
     clip_norm, noise_std : of a hand-written loop that clips the gradient of each example to that norm and adds noise of
         that standard deviation to every entry of the batch mean. `gmip check` tests both. Opacus' optimizer says them
         itself.
@@ -315,7 +315,7 @@ class Recorder:
         self._clips, self._precision = ClipWatch(self._parameters), PrecisionWatch(model)
         self._watch = ParameterWatch(model, trained if self._ranks.writes else {})
         self._seen: int | None = None
-        self._told: int | None = None
+        self._declared_size: int | None = None
         self._times = 1.0
         self._warned: set[str] = set()
         self._hooks: list[Any] = []
@@ -350,9 +350,9 @@ class Recorder:
         elif size is None:
             raise InvalidArgument("batch() needs `size` or `ids`", remedy="pass one of them")
         if size == 0 and self._sampling in RANDOM_SIZES:
-            self._told = 0
+            self._declared_size = 0
         else:
-            self._told = check.count("size", size)
+            self._declared_size = check.count("size", size)
 
     def step(self) -> None:
         """Record the step that is about to be taken, with the gradients as they are now.
@@ -511,7 +511,7 @@ class Recorder:
         self._watch.stepping()
         times, self._times = self._times, 1.0
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
-        own = self._told if self._told is not None else self._seen
+        own = self._declared_size if self._declared_size is not None else self._seen
         size = self._batch_size(gradients)
         ids = self._ranks.joined(self._log.take(own))
         if ids is not None and ids.size != size:  # more than `batch_size`: nobody knows which of them
@@ -594,11 +594,11 @@ class Recorder:
         self._num_steps += 1
 
     def _batch_size(self, gradients: Sequence[Tensor]) -> int:
-        said = self._told is not None
-        own, self._told, self._seen = self._told if said else self._seen, None, None
-        told = self._ranks.sizes(own, gradients)
-        shares = [share for share in told if share is not None]
-        if len(shares) < len(told):
+        said = self._declared_size is not None
+        own, self._declared_size, self._seen = self._declared_size if said else self._seen, None, None
+        sizes = self._ranks.sizes(own, gradients)
+        shares = [share for share in sizes if share is not None]
+        if len(shares) < len(sizes):
             return self._nominal
         size = sum(shares)
         alone = self._sampling in RANDOM_SIZES  # each record is drawn on its own

@@ -118,8 +118,8 @@ def _checksums(tensors: Iterable[Tensor]) -> list[int]:
         found.append(_of_memory(own) if own.is_cpu else _of_bits(own))
     away = [one for one in found if isinstance(one, Tensor)]
     if away:  # they are waited for together
-        told = iter(torch.stack([one.to(away[0].device) for one in away]).tolist())
-        found = [next(told) if isinstance(one, Tensor) else one for one in found]
+        values = iter(torch.stack([one.to(away[0].device) for one in away]).tolist())
+        found = [next(values) if isinstance(one, Tensor) else one for one in found]
     return found
 
 

@@ -30,7 +30,7 @@ from gmip import _validate as check
 from gmip._progress import Watch, silent
 from gmip._random import TuningStream
 from gmip.errors import InvalidArgument, UnreachableTarget
-from gmip.parallel import Workers, hired
+from gmip.parallel import Workers, job_runner
 from gmip.store import Store
 from gmip.tasks.catalog import load
 from gmip.tasks.task import Task
@@ -40,7 +40,7 @@ from gmip.tuning.least_noise import exposure as claimed_exposure
 from gmip.tuning.model_metrics import Metric, metric_name
 from gmip.tuning.search_records import outsider_fingerprints, search_records
 from gmip.tuning.search_space import Point, SearchSpace
-from gmip.tuning.trials import Calibration, Outcome, Pieces, Training, TrialWork, num_params_of
+from gmip.tuning.trials import Calibration, Outcome, Training, TrialRunner, TrialWork, num_params_of
 from gmip.vocabulary import Kind, PrivacyTarget, Recipe
 
 __all__ = [
@@ -49,8 +49,8 @@ __all__ = [
     "Quality",
     "Schedule",
     "Search",
+    "SearchTrial",
     "Surrogate",
-    "Tried",
     "TuneResult",
     "tune",
 ]
@@ -121,7 +121,7 @@ class TuneResult:
     quality: Quality
     own: FrontierPoint | None
     frontier: tuple[FrontierPoint, ...]
-    tried: tuple[Tried, ...]
+    tried: tuple[SearchTrial, ...]
     trainings: int
     seconds: float
     trained_on: int
@@ -297,7 +297,7 @@ _CANDIDATES: Final = 512
 
 
 @dataclass(frozen=True)
-class Tried:
+class SearchTrial:
     """A training of the search: the recipe with its noise, its exposure, and what came out."""
 
     point: Point
@@ -343,11 +343,11 @@ class Search:
     """Looks for the recipe with the best metric among those that keep the target; `choose_sizes` comes first."""
 
     def __init__(
-        self, space: SearchSpace, target: PrivacyTarget, pieces: Pieces, *, seed: int, own: Recipe, watch: Watch
+        self, space: SearchSpace, target: PrivacyTarget, pieces: TrialRunner, *, seed: int, own: Recipe, watch: Watch
     ) -> None:
         self.space, self.target, self.pieces, self.seed, self._watch = space, target, pieces, seed, watch
         self.own = own
-        self.tried: list[Tried] = []
+        self.tried: list[SearchTrial] = []
 
     # -- pieces -------------------------------------------------------------------------------------------------------
 
@@ -362,7 +362,7 @@ class Search:
         return made
 
     def trial_seed(self, number: int) -> int:
-        """Of the trials that belong to this number: equal for all recipes, which makes them comparable."""
+        """The seed of the trials of this number: equal for all recipes, which makes them comparable."""
         return TuningStream.TRIALS.torch_seed(self.seed, number)
 
     def _try(self, points: Sequence[Point], number: int, stage: str, least: float = -math.inf) -> None:
@@ -371,7 +371,7 @@ class Search:
         seed = self.trial_seed(number)
         jobs = [Training(recipe=recipe, seed=seed, least=least) for _, recipe, _ in ready]
         outcomes = self.pieces.outcomes(jobs, stage, self._watch)
-        self.tried += [Tried(*made, seed, outcome) for made, outcome in zip(ready, outcomes, strict=True)]
+        self.tried += [SearchTrial(*made, seed, outcome) for made, outcome in zip(ready, outcomes, strict=True)]
 
     # -- the search ---------------------------------------------------------------------------------------------------
 
@@ -400,7 +400,7 @@ class Search:
         self._try(points, 0, "first trials")
         return float(np.mean([one.outcome.seconds for one in self.tried]))
 
-    def run(self, schedule: Schedule) -> list[Tried]:
+    def run(self, schedule: Schedule) -> list[SearchTrial]:
         """All rounds; the best recipe comes first in what is returned: one entry for each finalist, its last trial."""
         half = schedule.start // 2
         done = len(self.tried)
@@ -438,7 +438,7 @@ class Search:
         )
 
     def _best(self, count: int, among: Sequence[Point] | None = None, apart: float = 0.0) -> list[Point]:
-        """Tried recipes that the model of all trials thinks best, best first, at least `apart` from each other."""
+        """Recipes of trials that the model of all trials thinks best, best first, at least `apart` from each other."""
         good = [one.point for one in self.tried if one.good and not one.outcome.stopped]
         points = list(dict.fromkeys(good)) if among is None else list(among)
         features = self.space.features(points)
@@ -536,7 +536,7 @@ def tune(
     seed : of the search.
     workers : processes at once, or `gmip.parallel.Workers` for a cluster; None: one for each core.
     folder : where finished work is kept; the same call goes on from there after an interruption. None: nowhere.
-    watch : is told how far the search is.
+    watch : called with how far the search is.
     spec : how `gmip.tasks.load` finds a task that is passed as an object, for recipe.yaml.
 
     Guarantees
@@ -585,8 +585,8 @@ def tune(
     if place is not None:
         _io.make_folder(place)
     lock = nullcontext() if place is None else _io.Lock(place / ".lock", wait=False, signed=True)
-    with lock, hired(work, settings, MOST_TRIALS) as crew:
-        pieces = Pieces(crew, Store(place, "trials", facts))
+    with lock, job_runner(work, settings, MOST_TRIALS) as runner:
+        pieces = TrialRunner(runner, Store(place, "trials", facts))
         search = Search(around, target, pieces, seed=seed, own=own, watch=watch)
         search.choose_sizes()
         if count is None:
@@ -675,7 +675,7 @@ def _neighbours(search: Search, recipe: Recipe, params: int) -> dict[str, list[t
 
 
 def _tested(
-    pieces: Pieces, recipes: Sequence[Recipe], seeds: Sequence[int], watch: Watch
+    pieces: TrialRunner, recipes: Sequence[Recipe], seeds: Sequence[int], watch: Watch
 ) -> list[tuple[float, Quality]]:
     """The mean metric and the quality of each recipe on test records, trained with each of the seeds."""
     jobs = [Training(recipe=one, seed=seed, tested=True) for one in recipes for seed in seeds]

@@ -43,7 +43,7 @@ class SearchRecords:
 
 
 def outsider_fingerprints(task: Task, members: NDArray[np.int64]) -> dict[str, str]:
-    """Of the data that a search may look at, to know it again: no member's record has any influence on them."""
+    """Fingerprints of the data that a search may look at: no member's record has any influence on them."""
     others = task.pool[np.setdiff1d(np.arange(len(task.pool)), members)]
     return {name: print_ for name, print_ in task.fingerprints.items() if name != "pool"} | {
         "others": others.fingerprint
@@ -66,9 +66,9 @@ def search_records(
     dataset_size : members of the run to come.
     seed : of the trial: outsiders are divided anew for each, so that all of them are measured on in some.
     split_seed : of `task.split`: who will be a member.
-    on : "outsiders": all records of the pool that will not be members, and the task's background. As many as there will
-        be members are trained on, fewer where there are not as many; at least a quarter is measured on. "members": the
-        members themselves, measured on the outsiders.
+    on : "outsiders": all records of the pool that will not be members, and the task's background. The trials train
+        on as many as there will be members, or fewer where there are not as many; at least a quarter is measured on.
+        "members": the members themselves, measured on the outsiders.
     members : rows of the pool, where it is known who they are, whatever `split_seed` says.
 
     Raises

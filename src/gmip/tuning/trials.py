@@ -14,7 +14,7 @@ from torch import nn
 from gmip._progress import Watch, silent
 from gmip.attacks.gradients import evaluating
 from gmip.errors import Diverged, UnreachableTarget
-from gmip.parallel import Crew
+from gmip.parallel import JobRunner
 from gmip.store import Store
 from gmip.tasks.task import Task
 from gmip.training.loop import fit, initial_model
@@ -28,9 +28,9 @@ __all__ = [
     "Calibration",
     "Outcome",
     "Piece",
-    "Pieces",
     "Training",
     "Trial",
+    "TrialRunner",
     "TrialWork",
     "num_params_of",
     "train_once",
@@ -57,7 +57,7 @@ class Trial:
 
     @property
     def noise_std(self) -> float:
-        """Of the noise on the batch MEAN."""
+        """The standard deviation of the noise on the batch MEAN."""
         return self.recipe.noise_std
 
 
@@ -145,7 +145,7 @@ Piece = Calibration | Training
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """Of a calibration: noise_std (NaN: no noise keeps the target) and its exposure. Of a training: metric
+    """A calibration has noise_std (NaN: no noise keeps the target) and its exposure; a training has its metric
     (NaN: diverged), `test` if asked for, and whether it was ended half-way."""
 
     noise_std: float = math.nan
@@ -171,7 +171,7 @@ class TrialWork:
         return f"Task {self.task.name!r}"
 
     def title(self, job: Piece) -> str:
-        """As in "the training of 40 steps"."""
+        """A name for the piece, such as "the training of 40 steps"."""
         return f"the {type(job).__name__.lower()} of {job.recipe.num_steps} steps"
 
     def compute(self, job: Piece) -> Outcome:
@@ -209,17 +209,17 @@ class TrialWork:
         return Outcome(metric=metric, test=test)
 
 
-class Pieces:
+class TrialRunner:
     """Computes pieces, and keeps each on disk the moment it is ready; a piece that is kept is not computed again.
 
     Parameters
     ----------
-    crew : who computes.
+    runner : who computes.
     store : for outcomes; its facts are all that they depend on beside the piece itself.
     """
 
-    def __init__(self, crew: Crew[Piece, Outcome], store: Store) -> None:
-        self._crew, self._store = crew, store
+    def __init__(self, runner: JobRunner[Piece, Outcome], store: Store) -> None:
+        self._crew, self._store = runner, store
         self._known: dict[str, Outcome] = {}  # by the text of a piece, which cannot be hashed
         self.computed = 0  # by this process, not found on disk
 
@@ -228,7 +228,7 @@ class Pieces:
         return self._crew.size
 
     def outcomes(self, pieces: Sequence[Piece], stage: str, watch: Watch = silent) -> list[Outcome]:
-        """One for each piece; equal pieces are computed once. `watch` is told of the stage if there is work to do."""
+        """One for each piece; equal pieces are computed once. `watch` hears of the stage if there is work to do."""
         unique = {repr(piece): piece for piece in pieces}
         missing = [piece for piece in unique.values() if not self._find(piece)]
         if not missing:

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 
 from gmip.attacks import LiRA, Shadows
 from gmip.attacks.arrays import Moments, likelihood_ratios
-from gmip.attacks.shadow import Parts
+from gmip.attacks.shadow import ModelSignal
 from gmip.attacks.shadow_attack import ModelAnswers
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -43,7 +43,7 @@ class Models:
 
     def __iter__(self):
         for number, (values, inside) in enumerate(zip(self.values, self.inside, strict=True)):
-            parts = Parts(values, None if self.others is None else self.others[number])
+            parts = ModelSignal(values, None if self.others is None else self.others[number])
             yield SimpleNamespace(inside=inside, signal=lambda key, parts=parts: parts)
 
 

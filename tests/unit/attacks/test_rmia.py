@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 
 from gmip.attacks import RMIA, LiRA, Shadows
 from gmip.attacks.arrays import LogMean, blended, ranks_among
-from gmip.attacks.shadow import Parts
+from gmip.attacks.shadow import ModelSignal
 from gmip.attacks.shadow_attack import ModelAnswers
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -34,7 +34,7 @@ class Models:
 
     def __iter__(self):
         for values, others, inside in zip(self.values, self.others, self.inside, strict=True):
-            parts = Parts(values[:, None], others[:, None])
+            parts = ModelSignal(values[:, None], others[:, None])
             yield SimpleNamespace(inside=inside, signal=lambda key, parts=parts: parts)
 
 

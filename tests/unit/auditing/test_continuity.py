@@ -161,4 +161,4 @@ def test_training_before_the_recording_began(task: Task, tmp_path: Path, before:
             plain_step(task, model, optimizer, members)
     found = continuity(task, Trace.open(tmp_path / "run"))
     assert found.status == ("unchecked" if before else "passed")
-    assert found.finding == ("told-apart-before" if before else "as-declared") and found.auc is not None
+    assert found.finding == ("distinct-before" if before else "as-declared") and found.auc is not None

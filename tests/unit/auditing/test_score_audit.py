@@ -48,7 +48,7 @@ def test_without_a_claim_no_claim_is_tested_and_a_leak_is_measured() -> None:
     result = gmip.audit_scores(INS, OUTS)
     (run,) = result.runs
     assert (run.verdict.kind, run.claims, run.attacks[0].claim_p_value) == ("measured", (), None)
-    assert verdict_headline(run).startswith("No claim was tested: members can be told from non-members")
+    assert verdict_headline(run).startswith("No claim was tested: members can be distinguished from non-members")
     page = Page(to_html(result))
     assert page.all("p", class_="badges")[0][1].startswith("Leak detectedTarget")
     assert "at most" not in to_markdown(result).replace("target is at most", "") and "Claimed" not in to_markdown(

@@ -71,7 +71,7 @@ def test_green_is_only_for_a_target_that_a_bound_keeps():
         assert (second == "good") == (target == "guaranteed")
 
 
-def shipped(*pairs: tuple[float, AttackerAnswer]) -> answer_words.Ship:
+def shipped(*pairs: tuple[float, AttackerAnswer]) -> answer_words.Recommendation:
     runs = [
         run(answer, name=f"run {i}", facts=sample.facts(test_accuracy=accuracy))
         for i, (accuracy, answer) in enumerate(pairs)
@@ -172,7 +172,7 @@ def test_a_leak_within_groups_is_no_contradiction():
     blunt = sample.attack(0.0, seed=3).model_copy(update={"mu_lower": 0.0})
     within = made(evidence=None, within_groups=True, why="no-claim")
     said = answer_words.verdict_headline(measured(attacks=(blunt,), answers=(within,)))
-    assert "guessing on all records together, but members can be told from others within groups" in said
+    assert "guessing on all records together, but members can be distinguished from others within groups" in said
 
 
 def test_the_headline_speaks_of_the_rate_of_the_breach():

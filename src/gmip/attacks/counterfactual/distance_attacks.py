@@ -15,7 +15,7 @@ from gmip import _validate as check
 from gmip._io import sha256
 from gmip._progress import Progress
 from gmip.attacks.arrays import Moments, Variance, standardised
-from gmip.attacks.attack import Attack, Need, Parties
+from gmip.attacks.attack import Attack, AttackedRecords, Need
 from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.counterfactual.search import Counterfactuals, counterfactuals
 from gmip.attacks.shadow import Signal
@@ -147,7 +147,7 @@ class CFD(_DistanceAttack):
     title: ClassVar[str] = ATTACKS["cfd"].title
     needs: ClassVar[frozenset[Need]] = ATTACKS["cfd"].needs
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
         order = np.argsort(who.ids)  # chunks, and so the last bits, do not depend on the order of candidates
         found = self._search(task, trace, who.candidates[order], progress)
         return ScoreSet(
@@ -189,7 +189,7 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
         """What it asks of each shadow model."""
         return (self._distance(),)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         signal, ids = self._distance(), np.sort(who.ids)
         # The released model first: what is wrong with it is said before anything is trained.
         found = self._search(task, trace, task.pool[ids], None)

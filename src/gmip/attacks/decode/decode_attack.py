@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
 from gmip._progress import Progress, silent
-from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps, parties
+from gmip.attacks.attack import Attack, AttackedRecords, Need, RunTraits, check_step_numbers, chosen_steps, parties
 from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.decode.decoding import MISFIT, DecodeOutcome, decode
 from gmip.attacks.decode.listed_sum import Draw, PublishedSum, from_products, from_rows
@@ -32,7 +32,7 @@ from gmip.vocabulary import RANDOM_SIZES
 
 __all__ = [
     "Decode",
-    "Plan",
+    "DecodePlan",
     "plan",
     "published_sums",
 ]
@@ -55,7 +55,7 @@ _KEEP_AFTER: Final = 5.0  # seconds of work worth a file
 _ENOUGH: Final = 2.0  # numbers to keep of a gradient, by those that tell a batch from all others
 
 
-class Plan(NamedTuple):
+class DecodePlan(NamedTuple):
     """How a run is decoded.
 
     Attributes
@@ -94,7 +94,7 @@ def plan(
     most_work: float,
     speed: Speed = _ANY_SPEED,
     seconds: float = math.inf,
-) -> Plan:
+) -> DecodePlan:
     """The plan for the first steps, as many as fit into `limit` bytes, `most_work` operations and the `seconds` that
     there are at this speed; full batches are stacked.
 
@@ -134,7 +134,7 @@ def plan(
         )
     used = steps[:kept]
     shuffled = trace.header.sampling == "shuffled" and not full
-    return Plan(
+    return DecodePlan(
         [used] if full else [[step] for step in used],
         _epochs(trace, used) if shuffled else None,
         way,
@@ -226,8 +226,8 @@ def _epochs(trace: Trace, steps: Sequence[Step]) -> list[list[int]]:
 def published_sums(
     gradients: PerExampleGradients,
     trace: Trace,
-    who: Parties,
-    chosen: Plan,
+    who: AttackedRecords,
+    chosen: DecodePlan,
     done: Callable[[int], Any],
     parts: Store = NOWHERE,
 ) -> Iterator[PublishedSum]:
@@ -265,7 +265,7 @@ def published_sums(
 
 def _rows(
     gradients: PerExampleGradients,
-    who: Parties,
+    who: AttackedRecords,
     steps: Sequence[Step],
     way: Projection | None,
     done: Callable[[int], Any],
@@ -303,7 +303,7 @@ def _fill(
 
 def _products(
     gradients: PerExampleGradients,
-    who: Parties,
+    who: AttackedRecords,
     steps: Sequence[Step],
     done: Callable[[int], Any],
     parts: Store,
@@ -427,12 +427,14 @@ class Decode(Attack):
         """All that decoding finds, as in `run`: also who was in which batch, with the candidates in rising order."""
         who = parties(task, trace, candidates, task.pool[[]] if background is None else background)
         order = np.argsort(who.ids)
-        who = Parties(who.ids[order], who.candidates[order], who.background)
+        who = AttackedRecords(who.ids[order], who.candidates[order], who.background)
         return self._decoded(task, trace, who, Work(progress or silent(self.name)))[0]
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         order = np.argsort(who.ids)
-        found, chosen = self._decoded(task, trace, Parties(who.ids, who.candidates[order], who.background), progress)
+        found, chosen = self._decoded(
+            task, trace, AttackedRecords(who.ids, who.candidates[order], who.background), progress
+        )
         scores = np.empty(len(who.ids))
         scores[order] = found.log_odds
         self._say(found)
@@ -480,7 +482,7 @@ class Decode(Attack):
                 stacklevel=4,
             )
 
-    def _decoded(self, task: Task, trace: Trace, who: Parties, work: Work) -> tuple[DecodeOutcome, Plan]:
+    def _decoded(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> tuple[DecodeOutcome, DecodePlan]:
         limit = as_bytes("memory_limit", self.memory_limit)
         model = run_model(task, trace, device=self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
@@ -525,7 +527,7 @@ class Decode(Attack):
             )
         return found, chosen
 
-    def _time(self, gradients: PerExampleGradients, step: Step, who: Parties, work: Work) -> dict[str, Any]:
+    def _time(self, gradients: PerExampleGradients, step: Step, who: AttackedRecords, work: Work) -> dict[str, Any]:
         """What `plan` asks about time. An attempt that goes on with about the same time keeps its plan."""
         if not work.budget.limited:
             return {}

@@ -158,8 +158,8 @@ class PublishedSum:
             own += (np.diag(self.products)[:size] - 2.0 * mean[:size] + mean[-2]) / rest
             pull += (self.products[:size, -1] - mean[-1] - drawn * (mean[:size] - mean[-2])) / rest
         own = np.maximum(own, np.finfo(float).tiny)
-        # The estimated mean enters both sides. Of pull / own: what the others and it make of it, and that its candidate
-        # is in or not.
+        # The estimated mean enters both sides. The precision of pull / own has two parts: the
+        # others with the mean, and whether its candidate is in.
         common = drawn / self.learned_from
         precision = 1.0 / (2.0 * (1.0 + common) / own + 0.25 * self.share**2)
         return float(precision @ (pull / own) / precision.sum()) - common, float(precision.sum())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip._random import PlayStream
-from gmip.attacks.attack import Attack, Need, Parties, RunTraits, check_step_numbers, chosen_steps
+from gmip.attacks.attack import Attack, AttackedRecords, Need, RunTraits, check_step_numbers, chosen_steps
 from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.glir.published_step import GramView, StepView, View, stack
 from gmip.attacks.glir.scoring import Background, GlirOutcome, grid_of, scores_by_play, scores_without_play
@@ -39,7 +39,7 @@ __all__ = [
     "DoubtClipping",
     "DoubtNoise",
     "GLiR",
-    "Plan",
+    "GlirPlan",
     "StepSource",
     "cut_to_fit",
 ]
@@ -55,7 +55,7 @@ _KEEP_AFTER: Final = 5.0  # seconds of work worth a file
 _PROJECTIONS: Final = (8192, 4096, 2048)
 
 
-class Plan(NamedTuple):
+class GlirPlan(NamedTuple):
     """What of the background is used, and how far gradients are projected."""
 
     background: int
@@ -73,18 +73,18 @@ class Cost:
     listed: bool
 
     @classmethod
-    def measured(cls, gradients: PerExampleGradients, step: Step, who: Parties, *, listed: bool) -> Cost:
+    def measured(cls, gradients: PerExampleGradients, step: Step, who: AttackedRecords, *, listed: bool) -> Cost:
         speed = Speed.measured(gradients, step, who.candidates)
         return cls(speed.record, speed.rate, gradients.num_params, len(who.candidates), listed)
 
-    def view(self, plan: Plan) -> float:
+    def view(self, plan: GlirPlan) -> float:
         """Seconds for the gradients of one step and their inner products."""
         records = plan.background + self.candidates
         width = self.params if plan.projection is None else plan.projection
         products = records**2 * width if width > records else 0
         return self.record * records + products / self.rate
 
-    def algebra(self, plan: Plan, steps: int = 1) -> tuple[float, float]:
+    def algebra(self, plan: GlirPlan, steps: int = 1) -> tuple[float, float]:
         """Seconds for the fits of a view of so many steps, and for every further setting that competes."""
         width = steps * (self.params if plan.projection is None else plan.projection)
         fitted = plan.background + (self.candidates if self.listed else 0)
@@ -96,13 +96,13 @@ class Cost:
         fits = 1.0 if self.listed else 2.0
         return fits * one / self.rate, (one if width >= fitted else 0.0) / self.rate
 
-    def least(self, plan: Plan, tuning: int) -> float:
+    def least(self, plan: GlirPlan, tuning: int) -> float:
         """Seconds without which there is no answer: the steps that choose the setting."""
         fit, more = self.algebra(plan)
         return tuning * (self.view(plan) + fit + (_RIDGES - 1) * more)
 
 
-def cut_to_fit(cost: Cost, plan: Plan, *, seconds: float, tuning: int, floor: int) -> Plan:
+def cut_to_fit(cost: Cost, plan: GlirPlan, *, seconds: float, tuning: int, floor: int) -> GlirPlan:
     """The plan with less background (not below `floor`), then with a projection, until its least part fits."""
     while cost.least(plan, tuning) > seconds and plan.background > floor:
         plan = plan._replace(background=max(floor, int(0.8 * plan.background)))
@@ -124,9 +124,9 @@ class StepSource:
 
     gradients: PerExampleGradients
     trace: Trace
-    who: Parties
+    who: AttackedRecords
     steps: list[Step]
-    plan: Plan
+    plan: GlirPlan
     cost: Cost | None
     work: Work
     seed: int
@@ -380,7 +380,7 @@ class GLiR(Attack):
             as_bytes("memory_limit", self.memory_limit)
         check.seed(self.seed)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Work) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         steps = chosen_steps(trace, self.steps)
         method = self._method(trace, len(steps))
         play = self._play(trace.header.dataset_size, who)
@@ -403,7 +403,7 @@ class GLiR(Attack):
             dtype=torch.float32 if single else torch.float64,
         )
         steps = unclipped(trace, steps, gradients, who.background)
-        plan, cost = Plan(len(who.background), self.projection), None
+        plan, cost = GlirPlan(len(who.background), self.projection), None
         if progress.budget.limited and len(who.background):
             cost = Cost.measured(gradients, steps[0], who, listed=self.holds_list)
             plan = self._plan(plan, cost, trace.header.dataset_size, play, len(steps), method, progress)
@@ -457,7 +457,7 @@ class GLiR(Attack):
             progress(len(steps), len(steps))
         return self._scored(found, who, used, bool(cuts))
 
-    def _listed(self, who: Parties, trace: Trace, stacked: int) -> Parties:
+    def _listed(self, who: AttackedRecords, trace: Trace, stacked: int) -> AttackedRecords:
         """With a list as long as the data set and more dimensions than records, the fit tells the records of the list
         apart, and every further background record is one more that may stand for a member (docs/glir.md)."""
         enough = max(_LISTED, len(who.candidates) // 2)
@@ -468,14 +468,16 @@ class GLiR(Attack):
         chosen = PlayStream.LISTED.rng(self.seed).permutation(len(who.background))[:enough]
         return who._replace(background=who.background[np.sort(chosen)])
 
-    def _plan(self, plan: Plan, cost: Cost, size: int, play: Play | None, steps: int, method: str, work: Work) -> Plan:
+    def _plan(
+        self, plan: GlirPlan, cost: Cost, size: int, play: Play | None, steps: int, method: str, work: Work
+    ) -> GlirPlan:
         """With less background or a projection, if not even the steps that choose a setting fit into the time.
 
         An attempt that goes on keeps its plan, as what it has depends on it.
         """
         kept = work.parts.get("plan")
         if kept is not None:
-            return Plan(**kept.fields)
+            return GlirPlan(**kept.fields)
         tuning = 1 if method == "joint" or play is None else min(play.tuning_steps, steps)
         floor = plan.background  # without self-play all of it is needed to tell more directions than noise
         if play is not None:
@@ -484,7 +486,7 @@ class GLiR(Attack):
         work.parts.put("plan", fields={"background": plan.background, "projection": plan.projection})
         return plan
 
-    def _cuts(self, plan: Plan, background: int, used: int, steps: int) -> str:
+    def _cuts(self, plan: GlirPlan, background: int, used: int, steps: int) -> str:
         cuts = [f"{steps - used} of {steps} steps"] if used < steps else []
         if plan.background < background:
             cuts.append(f"{background - plan.background} of {background} background records")
@@ -497,7 +499,7 @@ class GLiR(Attack):
         """With candidates in the background."""
         return self.background == "with-candidates"
 
-    def _scored(self, outcome: GlirOutcome, who: Parties, steps: int, cut: bool) -> ScoreSet:
+    def _scored(self, outcome: GlirOutcome, who: AttackedRecords, steps: int, cut: bool) -> ScoreSet:
         """A doubting attack measures and plays another run than the recorded one, so it makes no statement on that."""
         if len(who.ids) > 1 and np.ptp(outcome.scores) == 0.0:
             warnings.warn(
@@ -538,7 +540,7 @@ class GLiR(Attack):
             return "mixture"
         return "joint" if num_steps > 1 else "likelihood-ratio"
 
-    def _play(self, dataset_size: int, who: Parties) -> Play | None:
+    def _play(self, dataset_size: int, who: AttackedRecords) -> Play | None:
         listed = len(who.candidates) if self.background == "with-candidates" else 0
         needed = background_needed(dataset_size, listed)
         if self.play is None:

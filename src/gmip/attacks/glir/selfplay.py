@@ -23,7 +23,7 @@ from gmip import _validate as check
 from gmip._random import PlayStream
 from gmip.accounting import noncentral_chi2
 from gmip.attacks.glir.published_step import GramView, StepView, View
-from gmip.attacks.glir.step_fits import Evidence, GameDraw, Metric, Rows, Setting, StepFit, fit_step
+from gmip.attacks.glir.step_fits import GameDraw, Metric, Rows, Setting, StepEvidence, StepFit, fit_step
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import Shrinkage
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
@@ -275,12 +275,12 @@ class StepScale:
             dof=metric.share * length + metric.noise_std**2 * metric.total,
         )
 
-    def llr(self, found: Evidence) -> Array:
+    def llr(self, found: StepEvidence) -> Array:
         """Log-likelihood ratio "in the batch" against "not in it", shape (g, c)."""
         n = self.batch_size
         return np.asarray((self.temperature / n) * (found.cross - self.shift - (0.5 / n) * found.length))
 
-    def absent(self, found: Evidence) -> Array:
+    def absent(self, found: StepEvidence) -> Array:
         """Log-likelihood ratio "a member, but not in this batch" against "not a member": (g,), 0 unless Poisson."""
         p = self.sample_rate
         if not found.offset.any() or p == 1.0:
@@ -288,7 +288,7 @@ class StepScale:
         moved = p / ((1.0 - p) * self.batch_size)
         return np.asarray(-self.temperature * moved * (found.offset + 0.5 * moved * found.offset_length))
 
-    def log_p_value(self, found: Evidence) -> Array:
+    def log_p_value(self, found: StepEvidence) -> Array:
         """The paper's test, as `StepTest.log_p_value`."""
         dof = max(self.temperature * self.dof, 1.0)
         centre = np.maximum(self.temperature * (found.length - 2.0 * self.shift), 0.0)
@@ -434,8 +434,8 @@ class PlayedRun:
     ) -> PlayedScores:
         """Score the steps; what is kept of an earlier attempt is not computed again.
 
-        steps : how to get each view. Of a sequence, steps that are spread over the run choose the setting, as gradients
-            change while it trains; of another iterable, the first ones do.
+        steps : how to get each view. In a sequence, steps that are spread over the run choose the setting, because
+            gradients change while it trains; in another iterable, the first ones do.
         time : the most telling steps come first, and those that do not fit are left out.
 
         Further steps of a sequence are left out once they could tell nothing (`Play.stop_when_decided`).
@@ -665,7 +665,7 @@ class PlayedRun:
         inside = self.listed or both
         return StepScale.measured(metric, view, self.games.pairs(number, rows), inside=inside, both=both)
 
-    def _inside(self, scale: StepScale, found: Evidence) -> Array:
+    def _inside(self, scale: StepScale, found: StepEvidence) -> Array:
         return -scale.log_p_value(found) if self.method == "paper" else scale.llr(found)
 
     def _how(self, view: StepView, setting: Setting, rank: int) -> Array:

@@ -19,10 +19,10 @@ from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, Scatter, Shrinkage, shrinkage_of
 
 __all__ = [
-    "Evidence",
     "GameDraw",
     "Metric",
     "Setting",
+    "StepEvidence",
     "StepFit",
     "anchor_of",
     "fit_step",
@@ -51,7 +51,7 @@ class GameDraw:
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class StepEvidence:
     """What g published means y say about c records, in products under W.
 
     Attributes
@@ -68,7 +68,7 @@ class Evidence:
     offset_length: float
 
     @classmethod
-    def direct(cls, a: Array, k: Array, own: Array, o: tuple[Array, Array, float]) -> Evidence:
+    def direct(cls, a: Array, k: Array, own: Array, o: tuple[Array, Array, float]) -> StepEvidence:
         """For records outside the fit: a = u'Wy, k = u'Wu, own = y'Wy, o = (o'Wu, o'Wy, o'Wo)."""
         ou, oy, oo = o
         length = k + 2.0 * ou + oo
@@ -86,7 +86,7 @@ class Evidence:
         samples: float,
         beta: float,
         anchor: float,
-    ) -> Evidence:
+    ) -> StepEvidence:
         """For records of the fit, each as if it had not been in it."""
         ou, oy, oo = o
         q = beta / _left(k, samples, beta)
@@ -100,9 +100,11 @@ class Evidence:
         distance = own[:, None] - 2.0 * (b * a + oy[:, None]) + b * b * k + 2.0 * b * ou + oo + q * gap * gap
         return cls(cross, length, distance, oy, oo)
 
-    def of(self, games: slice) -> Evidence:
+    def of(self, games: slice) -> StepEvidence:
         """What some of the means say."""
-        return Evidence(self.cross[games], self.length, self.distance[games], self.offset[games], self.offset_length)
+        return StepEvidence(
+            self.cross[games], self.length, self.distance[games], self.offset[games], self.offset_length
+        )
 
 
 def _left(k: Array, samples: float, beta: float) -> Array:
@@ -139,13 +141,13 @@ class Metric(ABC):
         """a (g, h) = u'Wy, own (g,) and o'Wy (g,) of means that games publish, y = weights @ u + noise, for the records
         that they are drawn from, and the noise's part of a."""
 
-    def real(self, rows: Rows, *, inside: bool) -> Evidence:
+    def real(self, rows: Rows, *, inside: bool) -> StepEvidence:
         """The evidence of the published mean about scored records that are in the fit, or not."""
         ou, oy, oo = self.offset
         given = self.cross[None, rows], self.length[rows], np.array([self.own]), (ou[rows], np.array([oy]), oo)
         return self._evidence(*given, inside=inside)
 
-    def played(self, drawn: GameDraw, *, inside: bool) -> Evidence:
+    def played(self, drawn: GameDraw, *, inside: bool) -> StepEvidence:
         """The evidence of the games' means about the records they are drawn from."""
         a, own, oy, _ = self.mixed(drawn)
         ou, _, oo = self.offset
@@ -174,10 +176,10 @@ class Metric(ABC):
         """Records of the fit that alone span a direction: nothing is known about it without them."""
         return np.asarray(_left(self.length[rows], self.samples, self.beta) <= _ALONE)
 
-    def _evidence(self, a: Array, k: Array, own: Array, o: tuple[Array, Array, float], *, inside: bool) -> Evidence:
+    def _evidence(self, a: Array, k: Array, own: Array, o: tuple[Array, Array, float], *, inside: bool) -> StepEvidence:
         if not inside:
-            return Evidence.direct(a, k, own, o)
-        return Evidence.left_out(a, k, own, o, samples=self.samples, beta=self.beta, anchor=self.anchor)
+            return StepEvidence.direct(a, k, own, o)
+        return StepEvidence.left_out(a, k, own, o, samples=self.samples, beta=self.beta, anchor=self.anchor)
 
 
 class StepFit(ABC):

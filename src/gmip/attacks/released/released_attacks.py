@@ -15,7 +15,7 @@ from torch.func import functional_call, grad, vjp, vmap
 
 from gmip import _validate as check
 from gmip._progress import Progress
-from gmip.attacks.attack import Attack, Need, Parties
+from gmip.attacks.attack import Attack, AttackedRecords, Need
 from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.glir import Play, background_needed
 from gmip.attacks.glir.scoring import Background
@@ -44,7 +44,7 @@ __all__ = [
     "Optimum",
     "OptimumDecode",
     "Penalty",
-    "Released",
+    "ReleasedGradients",
     "check_penalty",
     "exact_solver",
     "released",
@@ -69,7 +69,7 @@ class AtWeights(NamedTuple):
     extra_dims: int
 
 
-class Released(NamedTuple):
+class ReleasedGradients(NamedTuple):
     """Attributes
     ----------
     gradients : of single records at the released weights.
@@ -80,7 +80,7 @@ class Released(NamedTuple):
     penalty: Array
     l2: Array  # the strength of the penalty on each entry
 
-    def vectors(self, who: Parties) -> AtWeights:
+    def vectors(self, who: AttackedRecords) -> AtWeights:
         """Gradients of candidates and background: their entries, or where there are more of these than records,
         coordinates in the span of all vectors."""
         cut = len(who.candidates)
@@ -102,14 +102,14 @@ class Released(NamedTuple):
 
 def released(
     task: Task, trace: Trace, *, l2: Penalty, device: str = "cpu", memory_limit: float | str | None = None
-) -> Released:
+) -> ReleasedGradients:
     """The model that the run released last, and its penalty; nothing else of the trace is used but its header."""
     model = released_model(task, trace, device=device)
     gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=memory_limit)
     values = dict(model.named_parameters())
     strength = _strengths(l2, trace.header, {name: values[name] for name in gradients.names})
     flat = torch.cat([values[name].detach().reshape(-1) for name in gradients.names]).double().cpu().numpy()
-    return Released(gradients, strength * flat, strength)
+    return ReleasedGradients(gradients, strength * flat, strength)
 
 
 def check_penalty(l2: Penalty) -> None:
@@ -170,9 +170,9 @@ class _AtOptimum(Attack):
             as_bytes("memory_limit", self.memory_limit)
         check.seed(self.seed)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
         order = np.argsort(who.ids)
-        found = self._found(task, trace, Parties(who.ids, who.candidates[order], who.background))
+        found = self._found(task, trace, AttackedRecords(who.ids, who.candidates[order], who.background))
         if not found.at_optimum:
             listed = ", or the list does not contain its members" if found.decoded is not None else ""
             limit = FAR[found.decoded is not None]
@@ -225,7 +225,7 @@ class _AtOptimum(Attack):
         progress(len(scores), len(scores))
         return ScoreSet(ids=who.ids, scores=scores, attack=self.name, calibration=(1.0, 0.0), **parts)
 
-    def _found(self, task: Task, trace: Trace, who: Parties) -> OptimumOutcome:
+    def _found(self, task: Task, trace: Trace, who: AttackedRecords) -> OptimumOutcome:
         raise NotImplementedError
 
 
@@ -233,8 +233,8 @@ class _AtOptimum(Attack):
 class Optimum(_AtOptimum):
     """GLiR on released weights, for models trained to an optimum (docs/released-models.md). Nothing is trained.
 
-    Where loss + (l2/2)|w|^2 is least, the members' mean gradient is -l2 w: GLiR takes that for a published mean. Of the
-    trace only the header and the released model are used.
+    Where loss + (l2/2)|w|^2 is least, the members' mean gradient is -l2 w: GLiR takes that for a published mean.
+    Only the header and the released model of the trace are used.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ class Optimum(_AtOptimum):
         """With candidates in the background."""
         return self.background == "with-candidates"
 
-    def _found(self, task: Task, trace: Trace, who: Parties) -> OptimumOutcome:
+    def _found(self, task: Task, trace: Trace, who: AttackedRecords) -> OptimumOutcome:
         size, count = trace.header.dataset_size, len(who.background)
         if not count:
             raise InvalidArgument("has no records", argument="background", remedy="pass some that are not members")
@@ -307,7 +307,7 @@ class OptimumDecode(_AtOptimum):
     """Decoding of released weights, for models trained to an optimum (docs/released-models.md). Nothing is trained.
 
     Where loss + (l2/2)|w|^2 is least, the members' gradients add up to -N l2 w: decoding solves that for all candidates
-    of a list at once. Of the trace only the header and the released model are used.
+    of a list at once. Only the header and the released model of the trace are used.
 
     Parameters
     ----------
@@ -338,7 +338,7 @@ class OptimumDecode(_AtOptimum):
             check.probability("coverage", self.coverage, open_low=True)
         check.count("most_sweeps", self.most_sweeps)
 
-    def _found(self, task: Task, trace: Trace, who: Parties) -> OptimumOutcome:
+    def _found(self, task: Task, trace: Trace, who: AttackedRecords) -> OptimumOutcome:
         model = released(task, trace, l2=self.l2, device=self.device, memory_limit=self.memory_limit)
         params = model.gradients.num_params
         how: dict[str, Any] = {
@@ -582,7 +582,7 @@ class Influence(Attack):
         check.count("iterations", self.iterations)
         check.seed(self.seed)
 
-    def _score(self, task: Task, trace: Trace, who: Parties, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
         if not len(who.background):
             raise InvalidArgument("has no records", argument="background", remedy="pass some that are not members")
         order = np.argsort(who.ids)

@@ -173,14 +173,14 @@ class Estimator:
         settings = workers if isinstance(workers, Workers) else Workers(workers=workers)
         refits = _Refits(make=make, X=data.X, y=data.y, classes=data.classes, seed=check.seed(standards.seed))
         target = refits.fit(0)
-        told = _fitted_references(refits, count, settings, watch)
-        unit = _usual_error(target, told) if target.form == "errors" else 1.0
+        answered = _fitted_references(refits, count, settings, watch)
+        unit = _usual_error(target, answered) if target.form == "errors" else 1.0
         scores = prediction_scores(
             target.inside,
             form=target.form,
             values=target.values / unit,
             labels=data.places,
-            references=[(one.values / unit, one.inside) for one in told],
+            references=[(one.values / unit, one.inside) for one in answered],
             attacks=None if attacks is None else [name for name in attacks if name != _DECODE] or None,
             ids=self.ids,
             groups=self.groups,
@@ -287,28 +287,28 @@ class _Refits:
         if number and number % 2 == 0:
             inside = ~inside
         model = _new(self.make)
-        _theirs("fit", model, lambda: model.fit(_rows(self.X, inside), self.y[inside]))
+        _user_call("fit", model, lambda: model.fit(_rows(self.X, inside), self.y[inside]))
         form, values = _answers(model, self.X, self.classes, self.y)
         return _Answered(inside, form, values, model, _accuracies(self.classes, self.y, values, inside))
 
 
 def _fitted_references(refits: _Refits, count: int, settings: Workers, watch: Watch) -> list[_Answered]:
-    told: dict[int, _Answered] = {}
+    found: dict[int, _Answered] = {}
     progress = watch("shadow models")
 
     def take(job: int, answered: _Answered) -> None:
-        told[job] = answered
-        progress(len(told), count)
+        found[job] = answered
+        progress(len(found), count)
 
     if count:
         compute(refits, range(1, count + 1), settings, take)
-    return [told[job] for job in sorted(told)]
+    return [found[job] for job in sorted(found)]
 
 
-def _usual_error(target: _Answered, told: list[_Answered]) -> float:
+def _usual_error(target: _Answered, answered: list[_Answered]) -> float:
     """The root mean square of the errors that shadow models make on records that they were not fitted to, so that no
     score depends on the units of y. Without any, of all errors of the model: who was in plays no part."""
-    squares = [float(np.mean(one.values[~one.inside] ** 2)) for one in told] or [float(np.mean(target.values**2))]
+    squares = [float(np.mean(one.values[~one.inside] ** 2)) for one in answered] or [float(np.mean(target.values**2))]
     return float(np.sqrt(np.mean(squares))) or 1.0
 
 
@@ -319,19 +319,19 @@ def _new(make: Any) -> Any:
         raise InvalidArgument(
             "must be an estimator or return one", argument="make", value=make, remedy="pass lambda: YourEstimator(...)"
         )
-    model = _theirs("make", None, make)
+    model = _user_call("make", None, make)
     if not hasattr(model, "fit"):
         raise InvalidArgument(f"returned {type(model).__name__}, which has no fit", argument="make")
     return model
 
 
 def _title(model: Any) -> str:
-    """Of a Pipeline, that of its last step."""
+    """The name of the class; a Pipeline has that of its last step."""
     return type(model.steps[-1][1] if hasattr(model, "steps") else model).__name__
 
 
-def _theirs(what: str, model: Any, call: Callable[[], Any]) -> Any:
-    """An error in the user's estimator is told as theirs."""
+def _user_call(what: str, model: Any, call: Callable[[], Any]) -> Any:
+    """An error in the user's estimator is reported as theirs."""
     try:
         return call()
     except GmipError:
@@ -352,13 +352,13 @@ def _answers(model: Any, X: Any, classes: NDArray[Any] | None, y: NDArray[Any]) 
     """("probabilities" or "logits", (n, k)) of all classes, those that the model never saw included; or ("errors",
     (n,)) of predicted values."""
     if classes is None:
-        predicted = np.asarray(_theirs("predict", model, lambda: model.predict(X)), dtype=np.float64).reshape(-1)
+        predicted = np.asarray(_user_call("predict", model, lambda: model.predict(X)), dtype=np.float64).reshape(-1)
         return "errors", predicted - y
     if hasattr(model, "predict_proba"):
-        given = np.asarray(_theirs("predict_proba", model, lambda: model.predict_proba(X)), dtype=np.float64)
+        given = np.asarray(_user_call("predict_proba", model, lambda: model.predict_proba(X)), dtype=np.float64)
         return "probabilities", _placed(given, model, classes, 0.0)
     if hasattr(model, "decision_function"):
-        given = np.asarray(_theirs("decision_function", model, lambda: model.decision_function(X)), dtype=np.float64)
+        given = np.asarray(_user_call("decision_function", model, lambda: model.decision_function(X)), dtype=np.float64)
         if given.ndim == 1:
             given = np.column_stack([-given / 2.0, given / 2.0])
         return "logits", _placed(given, model, classes, float(given.min()) - 10.0)

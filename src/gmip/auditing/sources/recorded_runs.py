@@ -60,7 +60,7 @@ class AuditedRun:
         )
 
     def accuracies(self) -> dict[str, float | None]:
-        """Of the trained model; empty where the trace holds none."""
+        """The accuracies of the trained model; empty where the trace holds none."""
         if self.trace.final_state() is None:
             return {}
         model = released_model(self.task, self.trace)
@@ -162,7 +162,7 @@ def _trained(
 
 
 def repeat_seed(seed: int, number: int, repeat: int) -> int:
-    """Of the training of that number, in a repetition of it."""
+    """The seed of the training of that number, in a repetition of it."""
     state = np.random.SeedSequence([seed, number, repeat]).generate_state(1, np.uint64)[0]
     return int(state >> np.uint64(1))
 

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from gmip.attacks.counterfactual import CFD, CFDLRT, counterfactuals, distance_attacks
-from gmip.attacks.shadow import Parts, Shadows
+from gmip.attacks.shadow import ModelSignal, Shadows
 from gmip.attacks.signals import released_model
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.tasks.task import Examples, Task
@@ -129,7 +129,7 @@ class Models:
     def __iter__(self):
         for distances, inside in zip(self.distances, self.inside, strict=True):
             values = np.column_stack([distances, np.full(len(distances), self.converged)])
-            yield SimpleNamespace(inside=inside, signal=lambda key, values=values: Parts(values, None))
+            yield SimpleNamespace(inside=inside, signal=lambda key, values=values: ModelSignal(values, None))
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 from torch import nn
 
 from gmip.attacks import Decode
-from gmip.attacks.attack import Parties
+from gmip.attacks.attack import AttackedRecords
 from gmip.attacks.decode import decode
 from gmip.attacks.decode import decode_attack as listed_steps
-from gmip.attacks.decode.decode_attack import Plan, plan, published_sums
+from gmip.attacks.decode.decode_attack import DecodePlan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.work import Budget, Speed
 from gmip.errors import GmipWarning, InvalidArgument
@@ -42,7 +42,7 @@ def recorded(folder: Any, **changes: Any) -> tuple[Task, Trace]:
     return task, Trace.open(folder)
 
 
-def sized(trace: Trace, **changes: Any) -> Plan:
+def sized(trace: Trace, **changes: Any) -> DecodePlan:
     sizes = {"candidates": 80, "background": 0, "num_params": 243, "limit": 2**30, "most_work": 1e12}
     return plan(trace, list(trace), **sizes | changes)
 
@@ -100,7 +100,7 @@ def test_rows_and_inner_products_give_the_same(tmp_path):
     task, trace = recorded(tmp_path / "a", num_steps=1, clip_norm=1.0, noise_std=0.02)
     ids = np.concatenate([trace.members, trace.non_members])
     rest = np.setdiff1d(np.arange(len(task.pool)), ids)
-    who = Parties(ids, task.pool[ids], task.pool[rest])
+    who = AttackedRecords(ids, task.pool[ids], task.pool[rest])
     gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
     chosen = sized(trace)
     assert not chosen.by_rows
@@ -179,7 +179,7 @@ def test_sweeps_end_with_the_time(tmp_path):
     task, trace = recorded(tmp_path / "a", batch_size=10, sampling="poisson", clip_norm=1.0, noise_std=0.02)
     ids = np.sort(np.concatenate([trace.members, trace.non_members]))
     gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
-    who, options = Parties(ids, task.pool[ids], task.pool[[]]), {"dataset_size": MEMBERS, "coverage": 1.0}
+    who, options = AttackedRecords(ids, task.pool[ids], task.pool[[]]), {"dataset_size": MEMBERS, "coverage": 1.0}
     sums = list(published_sums(gradients, trace, who, sized(trace), lambda count: None))
     late, whole = decode(sums, budget=Budget(0.0), **options), decode(sums, **options)
     assert (late.sweeps, late.late, late.settled) == (1, True, False)
@@ -193,7 +193,7 @@ def test_gradients_are_projected_before_steps_are_left_out(tmp_path):
     chosen = sized(trace, candidates=400, num_params=10_000, most_work=half)
     assert chosen.steps == 10 and chosen.projection == 128 and chosen.by_rows and chosen.work < half
     ids = np.sort(np.concatenate([trace.members, trace.non_members]))
-    who = Parties(ids, task.pool[ids], task.pool[[]])
+    who = AttackedRecords(ids, task.pool[ids], task.pool[[]])
     gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header)
     found = decode(
         published_sums(gradients, trace, who, chosen._replace(projection=100), lambda count: None),

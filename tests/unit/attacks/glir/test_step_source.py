@@ -20,7 +20,7 @@ from torch import nn
 
 from gmip.attacks import GLiR
 from gmip.attacks.glir import Play, glir_attack
-from gmip.attacks.glir.glir_attack import Cost, DoubtNoise, Plan, cut_to_fit
+from gmip.attacks.glir.glir_attack import Cost, DoubtNoise, GlirPlan, cut_to_fit
 from gmip.errors import GmipWarning
 from gmip.stats.roc import auc
 from gmip.store import Store
@@ -175,7 +175,7 @@ def test_a_list_needs_little_background(runs: dict[str, Path]) -> None:
 
 def test_background_goes_before_dimensions() -> None:
     cost = Cost(record=1.0e-3, rate=1.0e10, params=20_000, candidates=1000, listed=False)
-    plan = Plan(8000, None)
+    plan = GlirPlan(8000, None)
     assert cut_to_fit(cost, plan, seconds=1.0e6, tuning=3, floor=1000) == plan
     some = cut_to_fit(cost, plan, seconds=300.0, tuning=3, floor=1000)
     assert 1000 < some.background < 8000 and some.projection is None
