@@ -85,7 +85,7 @@ def test_in_results_and_tables(task: Task, run: Path, tmp_path: Path) -> None:
     said = individual(one)
     assert said is not None and "exceed the guarantee by noise alone" in said
     for name in ("report.md", "report.html"):
-        assert "Own mu" in (tmp_path / "report" / name).read_text(encoding="utf-8")
+        assert "Exposure of single records by their own gradients" in (tmp_path / "report" / name).read_text("utf-8")
 
 
 def test_an_audit_does_without_gradients_that_cannot_be_computed(
