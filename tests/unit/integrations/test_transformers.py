@@ -200,7 +200,7 @@ def test_training_that_goes_on_from_a_checkpoint_goes_on_with_its_trace(tmp_path
 
 def test_lira_on_a_model_of_transformers(tmp_path):
     task = make_task(bert)
-    task = replace(task, recipe=task.recipe.replace(batch_size=4, num_steps=4))
+    task = replace(task, recipe=task.recipe.replace(batch_size=4, num_steps=10))
     trainer, _, _ = trainer_of(task, tmp_path / "run")
     trainer.train()
     shadows = Shadows(count=4, folder=tmp_path / "shadows")

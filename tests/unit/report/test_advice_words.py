@@ -13,7 +13,7 @@ from gmip import Gaussian, NoisySGD
 from gmip.accounting.alternatives import ClosedWay, ClosedWhy
 from gmip.auditing.advice import advise
 from gmip.auditing.advice_schema import Advice, AdviceKind, CommandFacts, TrainingCommand
-from gmip.auditing.schema import AttackerAnswer, RunAudit
+from gmip.auditing.schema import AttackerAnswer, AttackOutcome, RunAudit
 from gmip.auditing.verdict import verdict
 from gmip.cli import main
 from gmip.report.advice_words import closed_sentence, command, text
@@ -39,10 +39,14 @@ GOAL = Rate(0.05, 0.01)
 
 
 @cache
+def found() -> AttackOutcome:
+    return measured(0.5, 200, 1.0)
+
+
 def audited(
     *runs: NoisySGD, answer: AttackerAnswer | None = None, trained_by: TrainingCommand | None = None
 ) -> RunAudit:
-    one = measured(0.5, 200, 1.0)
+    one = found()
     judged = verdict([one], Gaussian(1.0), fpr=0.01, confidence=CONFIDENCE)
     more = {
         "goal": GOAL,
