@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -177,6 +178,27 @@ class PiecewiseLinear(TradeOff):
         `from_rdp`."""
         orders = 1.0 + np.geomspace(1.0e-3, 1.0e5, 2001)
         return cls.from_rdp(orders, check.non_negative("rho", rho) * orders)
+
+    @classmethod
+    def of_best(cls, curve: TradeOff, expected_trials: float) -> PiecewiseLinear:
+        """The curve of `TradeOff.best_of`; docs/theory/trials.md has the proof."""
+        g = 1.0 / expected_trials
+        low, high = -38.0, 38.0
+        for _ in range(6):  # the ratio of a concave and a linear function rises, then falls
+            scores = np.linspace(low, high, 401)
+            tpr, fpr = -np.expm1(curve._log_fnr(ndtr(scores))), ndtr(scores)
+            best = int(np.argmax((g + (1.0 - g) * tpr) / (g + (1.0 - g) * fpr)))
+            left, right = max(best - 1, 0), min(best + 1, 400)
+            most = (g + (1.0 - g) * float(tpr[right])) / (g + (1.0 - g) * float(fpr[left]))
+            low, high = float(scores[left]), float(scores[right])
+        deltas = np.array([curve._delta(float(e)) for e in _EPSILONS[::4] - 2.0 * math.log(most)])
+        made = cls._from_deltas(_EPSILONS[::4], np.clip(expected_trials * deltas, 0.0, 1.0))
+        drawn = (
+            f"Only the best of several runs is published, whose number was drawn from the geometric distribution with "
+            f"mean {expected_trials:g}; the runs are independent of each other."
+        )
+        made.claim = dataclasses.replace(curve.claim, assumptions=(*curve.claim.assumptions, drawn))
+        return made
 
     @classmethod
     def _from_deltas(cls, epsilons: Array, deltas: Array) -> PiecewiseLinear:

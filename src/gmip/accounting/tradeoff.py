@@ -283,6 +283,32 @@ class TradeOff(ABC):
             return NotImplemented
         return compose([(self, 1), (other, 1)])
 
+    def best_of(self, expected_trials: float) -> TradeOff:
+        """What choosing the best of several runs on the same data costs, if only the best is published.
+
+        expected_trials : m. The number of runs has to be drawn from the geometric distribution with mean m, before and
+            independently of everything else, and the runs have to be independent of each other: settings drawn at
+            random beforehand, no search that learns from earlier runs. What is adaptive, a fixed number of runs, or
+            runs that are published, too, compose (`compose`).
+
+        Guarantees
+        ----------
+        A bound for curves of differential privacy that are bounds, whatever the score by which the best is chosen
+        (docs/theory/trials.md). Membership privacy by the randomness of data is not covered: trials share the data.
+        """
+        from gmip.accounting.families import PiecewiseLinear
+
+        trials = check.number("expected_trials", expected_trials)
+        if not 1.0 <= trials < math.inf:
+            raise InvalidArgument("must be at least 1", argument="expected_trials", value=trials)
+        if self.claim.not_a_member is not None:
+            raise InvalidArgument(
+                "is known for differential privacy only",
+                argument="expected_trials",
+                remedy="account with `notion` = 'gdp'",
+            )
+        return self if trials == 1.0 else PiecewiseLinear.of_best(self.symmetrise(), trials)
+
     def compose(self, times: int) -> TradeOff:
         """f @ f @ ... @ f, `times` times."""
         from gmip.accounting.composition import compose
