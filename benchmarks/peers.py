@@ -39,7 +39,7 @@ from _harness import Row, one_blas_thread, table
 from _victims import SETTINGS, Setting
 from sklearn.model_selection import train_test_split
 
-from gmip.auditing.prediction_audit import prediction_scores
+from gmip.auditing.sources.table_sources import prediction_scores
 from gmip.errors import DataUnavailable
 from gmip.stats.roc import auc, tpr_at_fpr
 

@@ -77,7 +77,7 @@ def five(count: int, first: int = 0) -> None:
         for i in range(first, first + count):
             rng = np.random.default_rng([i, 7])
             ins, outs = ({f"a{k}": rng.normal(shift, 1.0, 80) for k in range(5)} for shift in (mu, 0.0))
-            run = gmip.audit_scores(ins, outs, claim=mu, fail_above_tpr=(tpr, 0.01), seed=i).runs[0]
+            run = gmip.audit(gmip.Scores(ins, outs), claim=mu, fail_above_tpr=(tpr, 0.01), seed=i).runs[0]
             over += max(one.mu_lower for one in run.attacks) > mu
             epsilons += max(one.epsilon_lower for one in run.attacks) > epsilon
             exposed += run.verdict.kind == "exposed"

@@ -26,10 +26,12 @@ from gmip.report import answer_words, write_report
 
 def main(folder: str) -> None:
     X, y = load_breast_cancer(return_X_y=True)
-    forest = gmip.audit_estimator(lambda: RandomForestClassifier(50, random_state=0), X, y, shadows=16)
-    linear = gmip.audit_estimator(make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), X, y, shadows=16)
-    values = gmip.audit_estimator(
-        lambda: RandomForestRegressor(20, random_state=0), *load_diabetes(return_X_y=True), shadows=16
+    forest = gmip.audit(gmip.Estimator(lambda: RandomForestClassifier(50, random_state=0), X, y, shadows=16))
+    linear = gmip.audit(
+        gmip.Estimator(make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)), X, y, shadows=16)
+    )
+    values = gmip.audit(
+        gmip.Estimator(lambda: RandomForestRegressor(20, random_state=0), *load_diabetes(return_X_y=True), shadows=16)
     )
     audits = merged(merged(forest, linear), values)
     for run in audits.runs:

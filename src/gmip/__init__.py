@@ -2,8 +2,8 @@
 
 Say what will run (`NoisySGD`), then ask how exposed it is (`account`) or how much noise a target needs (`calibrate`).
 Train a task to a target (`train`), or record your own training loop (`record`), and read what was recorded (`Trace`).
-Ask whether a model leaks who was in it (`audit`), or whether its
-predictions do (`audit_predictions`), or the scores of an attack of your own (`audit_scores`).
+Ask whether it leaks who was in it (`audit`): a recorded run, released weights, predictions, scores of any attack, or an
+estimator (`Recorded`, `Released`, `Predictions`, `Scores`, `Estimator`), or a run to train for that (`ToTrain`).
 
 Every name is imported when it is first used: NumPy and SciPy by the accountant, torch only by what trains or attacks.
 """
@@ -25,20 +25,19 @@ if TYPE_CHECKING:
     from gmip.attacks import Attack as Attack
     from gmip.attacks import ShadowAttack as ShadowAttack
     from gmip.attacks import Shadows as Shadows
-    from gmip.auditing.audits import audit as audit
-    from gmip.auditing.prediction_audit import Predictions as Predictions
-    from gmip.auditing.prediction_audit import audit_predictions as audit_predictions
+    from gmip.auditing.audit import audit as audit
     from gmip.auditing.recompute import check_run as check_run
     from gmip.auditing.schema import AuditResult as AuditResult
-    from gmip.auditing.score_audit import Scores as Scores
-    from gmip.auditing.score_audit import audit_scores as audit_scores
     from gmip.auditing.sources.estimator import Estimator as Estimator
-    from gmip.auditing.sources.estimator import audit_estimator as audit_estimator
-    from gmip.auditing.sources.task_runs import Recorded as Recorded
-    from gmip.auditing.sources.task_runs import Released as Released
+    from gmip.auditing.sources.recorded import Recorded as Recorded
+    from gmip.auditing.sources.recorded import ToTrain as ToTrain
+    from gmip.auditing.sources.released import Released as Released
+    from gmip.auditing.sources.table_sources import Predictions as Predictions
+    from gmip.auditing.sources.table_sources import Scores as Scores
     from gmip.errors import DataUnavailable as DataUnavailable
     from gmip.errors import Diverged as Diverged
     from gmip.errors import FileError as FileError
+    from gmip.errors import GateFailed as GateFailed
     from gmip.errors import GmipError as GmipError
     from gmip.errors import GmipWarning as GmipWarning
     from gmip.errors import InvalidArgument as InvalidArgument
@@ -68,16 +67,16 @@ _PUBLIC = {
     "gmip.accounting.families": ("EpsilonDelta", "Gaussian", "PiecewiseLinear"),
     "gmip.accounting.tradeoff": ("TradeOff",),
     "gmip.attacks": ("Attack", "ShadowAttack", "Shadows"),
-    "gmip.auditing.audits": ("audit",),
-    "gmip.auditing.prediction_audit": ("Predictions", "audit_predictions"),
+    "gmip.auditing.audit": ("audit",),
     "gmip.auditing.recompute": ("check_run",),
     "gmip.auditing.schema": ("AuditResult",),
-    "gmip.auditing.score_audit": ("Scores", "audit_scores"),
-    "gmip.auditing.sources.estimator": ("Estimator", "audit_estimator"),
-    "gmip.auditing.sources.task_runs": ("Recorded", "Released"),
+    "gmip.auditing.sources.estimator": ("Estimator",),
+    "gmip.auditing.sources.recorded": ("Recorded", "ToTrain"),
+    "gmip.auditing.sources.released": ("Released",),
+    "gmip.auditing.sources.table_sources": ("Predictions", "Scores"),
     "gmip.errors": (
-        *("DataUnavailable", "Diverged", "FileError", "GmipError", "GmipWarning", "InvalidArgument", "TraceError"),
-        *("UnreachableTarget", "UnsupportedModel"),
+        *("DataUnavailable", "Diverged", "FileError", "GateFailed", "GmipError", "GmipWarning", "InvalidArgument"),
+        *("TraceError", "UnreachableTarget", "UnsupportedModel"),
     ),
     "gmip.report": ("write_report",),
     "gmip.stats": ("ScoreSet",),

@@ -8,6 +8,7 @@ GmipError
 ├── DataUnavailable (also OSError)      a data set that is not here and could not be fetched: says how to get it
 ├── FileError (also OSError)            a file that cannot be read or written: names it
 │   └── TraceError                      a trace that is damaged, of another version, or in the way
+├── GateFailed                          an audit found more than the limit that `fail_above_tpr` set
 └── TraceMismatch (also ValueError)     a trace that is sound but belongs to other data, another task or another recipe
 
 GmipWarning (a UserWarning)             the work goes on, with something that the user should know
@@ -28,6 +29,7 @@ __all__ = [
     "DataUnavailable",
     "Diverged",
     "FileError",
+    "GateFailed",
     "GmipError",
     "GmipWarning",
     "InvalidArgument",
@@ -95,6 +97,10 @@ class UnsupportedModel(GmipError, ValueError):
 
 class DataUnavailable(GmipError, OSError):
     """A data set is not on this machine and could not be fetched."""
+
+
+class GateFailed(GmipError):
+    """An audit does not pass the limit that was set for it."""
 
 
 class FileError(GmipError, OSError):

@@ -92,7 +92,7 @@ def test_what_is_refused(run, released: Path, tmp_path: Path) -> None:
     def refused(*arguments: str) -> str:
         return assert_one_sentence(run("audit", TASK, *arguments, "--out", str(tmp_path / "out")))
 
-    assert "--attacks has 'glir', which needs the gradients" in refused(*options(released), "--attacks", "glir")
+    assert "--attacks has 'glir', which needs the steps" in refused(*options(released), "--attacks", "glir")
     assert "needs --members" in refused("--model", "w.pt")
     assert "--run and --model are both given" in refused(*options(released), "--run", "x")
     assert "--group-by = 'writin' is not among the groups" in refused(*options(released), "--group-by", "writin")

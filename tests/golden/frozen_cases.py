@@ -135,15 +135,16 @@ def audits(folder: Path) -> Cases:
 
     def scores(**settings: Any) -> Case:
         def run() -> dict[str, Any]:
-            return project_audit(gmip.audit_scores(score_file(folder), **settings))
+            source = gmip.Scores(score_file(folder), columns=settings.pop("columns", None))
+            return project_audit(gmip.audit(source, **settings))
 
         return run
 
     def arrays(make: Callable[[np.random.Generator], tuple[Any, Any]], **settings: Any) -> Case:
-        return lambda: project_audit(gmip.audit_scores(*make(np.random.default_rng(2)), **settings))
+        return lambda: project_audit(gmip.audit(gmip.Scores(*make(np.random.default_rng(2))), **settings))
 
     def predictions(**settings: Any) -> Case:
-        return lambda: project_audit(gmip.audit_predictions(prediction_file(folder), **settings))
+        return lambda: project_audit(gmip.audit(gmip.Predictions(prediction_file(folder)), **settings))
 
     shadows = {"count": 4, "seed": 1, "folder": str(folder / "shadows"), "workers": 1}
     return {
@@ -226,7 +227,7 @@ def audits(folder: Path) -> Cases:
             lambda rng: (rng.normal(0.2, 1.0, 1500), rng.normal(0.0, 1.0, 1400)), claim=gmip.Gaussian(1.0)
         ),
         "predictions file, reference models": predictions(fail_above_tpr="0.3@0.1"),
-        "predictions, losses alone": lambda: project_audit(gmip.audit_predictions(**losses(), claim=1.0)),
+        "predictions, losses alone": lambda: project_audit(gmip.audit(gmip.Predictions(**losses()), claim=1.0)),
         "estimator, classes": lambda: project_audit(estimator("classes")),
         "estimator, values": lambda: project_audit(estimator("values")),
         "canaries, records": lambda: project_audit(planted_records(made)),
@@ -312,10 +313,10 @@ def estimator(kind: str) -> Any:
     features = rng.normal(size=(80, 6))
     if kind == "values":
         values = features[:, 0] + 0.5 * rng.normal(size=80)
-        return gmip.audit_estimator(Ridge(alpha=0.1), features, values, shadows=0, seed=3)
+        return gmip.audit(gmip.Estimator(Ridge(alpha=0.1), features, values, shadows=0), seed=3)
     labels = (features[:, 0] + 0.5 * rng.normal(size=80) > 0.0).astype(int)
     made = LogisticRegression(C=100.0, tol=1.0e-8, max_iter=1000)
-    return gmip.audit_estimator(made, features, labels, shadows=4, seed=3, claim=0.5, fail_above_tpr="0.05@0.1")
+    return gmip.audit(gmip.Estimator(made, features, labels, shadows=4), seed=3, claim=0.5, fail_above_tpr="0.05@0.1")
 
 
 def planted_records(made: Workshop) -> Any:

@@ -1,4 +1,4 @@
-"""The one interface of all attacks: from a task and its recorded run to a score for every candidate."""
+"""The one interface of all attacks: from a task and its recorded run, or its model, to a score for every candidate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.store import NOWHERE, Store
 from gmip.tasks import Examples, Task
-from gmip.trace import Step, Trace
+from gmip.trace import ModelRecord, Step, Trace
 
 __all__ = [
     "NEEDS",
@@ -25,6 +25,7 @@ __all__ = [
     "Attacker",
     "Need",
     "RunTraits",
+    "StepAttack",
     "check_step_numbers",
     "chosen_steps",
     "parties",
@@ -67,7 +68,7 @@ class Attack(ABC):
     def run(
         self,
         task: Task,
-        trace: Trace,
+        target: ModelRecord,
         candidates: ArrayLike | None = None,
         background: Examples | None = None,
         *,
@@ -79,8 +80,9 @@ class Attack(ABC):
 
         Parameters
         ----------
-        task, trace : the run; data other than the run's are refused.
-        candidates : ids, rows of the task's pool; None: the members and non-members that the trace names.
+        task : of the run; data other than the run's are refused.
+        target : what is known of it: a `Trace`, or for attacks that need no step also a `gmip.trace.ReleasedModel`.
+        candidates : ids, rows of the task's pool; None: the members and non-members that the target names.
         background : records of the same distribution that are not in the run, for attacks that need a population; None:
             the rows of the pool that are neither members nor candidates, and the task's own background.
         progress : called with (done, total).
@@ -91,10 +93,31 @@ class Attack(ABC):
         if background is None and "population" not in self.needs:
             background = task.pool[[]]
         work = Work(progress or silent(self.name), Budget(as_seconds("budget", budget)), parts)
-        return self._score(task, trace, parties(task, trace, candidates, background), work)
+        return self._score(task, target, parties(task, target, candidates, background), work)
 
     @abstractmethod
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
+        """The scores, in the order of `who.ids`."""
+
+
+class StepAttack(Attack):
+    """An attack on what the steps of a training published: it needs a `Trace`."""
+
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
+        if not isinstance(target, Trace):
+            raise self.lacking(target)
+        return self._score_steps(task, target, who, progress)
+
+    def lacking(self, target: ModelRecord) -> InvalidArgument:
+        """The error where there are no steps."""
+        return InvalidArgument(
+            f"has {self.name!r}, which needs the steps of the training, and of {target.path} the model alone is known",
+            argument="attacks",
+            remedy="leave it out, or record the training (gmip.record)",
+        )
+
+    @abstractmethod
+    def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         """The scores, in the order of `who.ids`."""
 
 
@@ -139,23 +162,25 @@ class AttackedRecords(NamedTuple):
         return found
 
 
-def parties(task: Task, trace: Trace, candidates: ArrayLike | None, background: Examples | None) -> AttackedRecords:
-    """Candidates and background of `Attack.run`, after a check that the trace is of this task's data."""
-    trace.check_data(task.fingerprints)
-    ids = _candidates(task, trace, candidates)
+def parties(
+    task: Task, target: ModelRecord, candidates: ArrayLike | None, background: Examples | None
+) -> AttackedRecords:
+    """Candidates and background of `Attack.run`, after a check that the run is of this task's data."""
+    target.check_data(task.fingerprints)
+    ids = _candidates(task, target, candidates)
     if background is None:
-        background = _background(task, trace, ids)
+        background = _background(task, target, ids)
     elif not isinstance(background, Examples):
         raise InvalidArgument(f"must be gmip.tasks.Examples, not {type(background).__name__}", argument="background")
     return AttackedRecords(ids, task.pool[ids], background)
 
 
-def _candidates(task: Task, trace: Trace, candidates: ArrayLike | None) -> NDArray[np.int64]:
+def _candidates(task: Task, target: ModelRecord, candidates: ArrayLike | None) -> NDArray[np.int64]:
     if candidates is None:
-        named = [part for part in (trace.members, trace.non_members) if part is not None]
+        named = [part for part in (target.members, target.non_members) if part is not None]
         if not named:
             raise InvalidArgument(
-                f"{trace.path} names neither members nor non-members",
+                f"{target.path} names neither members nor non-members",
                 remedy="pass `candidates`, rows of the task's pool",
             )
         return np.sort(np.concatenate(named))
@@ -173,12 +198,12 @@ def _candidates(task: Task, trace: Trace, candidates: ArrayLike | None) -> NDArr
     return ids
 
 
-def _background(task: Task, trace: Trace, ids: NDArray[np.int64]) -> Examples:
-    if trace.members is None:
+def _background(task: Task, target: ModelRecord, ids: NDArray[np.int64]) -> Examples:
+    if target.members is None:
         raise InvalidArgument(
-            f"{trace.path} does not name its members, so no part of the pool is known to be free of them",
+            f"{target.path} does not name its members, so no part of the pool is known to be free of them",
             remedy="pass `background`",
         )
-    unused = np.setdiff1d(np.arange(len(task.pool)), np.concatenate([trace.members, ids]))
+    unused = np.setdiff1d(np.arange(len(task.pool)), np.concatenate([target.members, ids]))
     rest = task.pool[unused]
     return rest if task.background is None else rest.joined(task.background)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gmip import _validate as check
 from gmip._progress import Progress
-from gmip.attacks.attack import Attack, AttackedRecords, Need, RunTraits, check_step_numbers, chosen_steps
+from gmip.attacks.attack import AttackedRecords, Need, RunTraits, StepAttack, check_step_numbers, chosen_steps
 from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.glir.published_step import View
 from gmip.attacks.glir.scoring import glir_scores
@@ -32,7 +32,7 @@ _DIMENSIONS: Final = 2048
 
 
 @dataclass(frozen=True, kw_only=True)
-class Differences(Attack):
+class Differences(StepAttack):
     """GLiR on the differences of successive published gradients, as if they held no noise.
 
     Noise that is drawn once and reused, or drawn again from the same seed, is the same in two steps: their difference
@@ -70,14 +70,14 @@ class Differences(Attack):
         """Where a run that was not trained here has noise."""
         return any(run.noisy and run.recorded and run.published for run in runs)
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
+    def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
         steps = chosen_steps(trace, self.steps)
         steps = steps if self.steps is not None else steps[:_MOST_STEPS]
         if len(steps) < 2:
             warnings.warn(
                 f"{trace.path} gives one step, and attack 'differences' compares two: it says nothing about this run.",
                 GmipWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
             return ScoreSet(ids=who.ids, scores=np.zeros(len(who.ids)), attack=self.name)
         model = run_model(task, trace, device=self.device)

@@ -21,7 +21,7 @@ from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import masked_token_loss, next_token_loss, token_losses
-from gmip.trace import Trace, fingerprint
+from gmip.trace import ModelRecord, Trace, fingerprint
 from gmip.training.loop import initial_model
 from gmip.training.models import unwrapped
 from gmip.training.weights import load_weights, read_weights
@@ -56,8 +56,8 @@ class Loss(Attack):
         """Always."""
         return True
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
-        model = released_model(task, trace, device=self.device)
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
+        model = released_model(task, target, device=self.device)
         found = who.by_id(lambda examples: losses(task, model, examples))
         progress(len(found), len(found))
         limit = np.finfo(np.float64).max  # a score is finite, a loss need not be
@@ -97,8 +97,8 @@ class MinK(Attack):
         if self.percent > 100.0:
             raise InvalidArgument("is above 100", argument="percent", value=self.percent, remedy="pass at most 100")
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
-        model = released_model(task, trace, device=self.device)
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
+        model = released_model(task, target, device=self.device)
         found = who.by_id(lambda examples: self._least_likely(task, model, examples))
         progress(len(found), len(found))
         return ScoreSet(ids=who.ids, scores=found, attack=self.name)
@@ -178,31 +178,32 @@ class Reference(Attack):
             parts = (weights[name].detach().float().numpy() for name in sorted(weights))
             object.__setattr__(self, "base_digest", fingerprint(*parts))
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
-        tuned = released_model(task, trace, device=self.device)
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
+        tuned = released_model(task, target, device=self.device)
         after = who.by_id(lambda examples: losses(task, tuned, examples))
         progress(len(after), 2 * len(after))
-        base = self._base(task, trace, tuned)
+        base = self._base(task, target, tuned)
         before = who.by_id(lambda examples: losses(task, base, examples))
         progress(2 * len(after), 2 * len(after))
         before, after = (np.clip(found, -_LARGEST, _LARGEST) for found in (before, after))
         return ScoreSet(ids=who.ids, scores=before - after, attack=self.name)
 
-    def _base(self, task: Task, trace: Trace, tuned: nn.Module) -> nn.Module:
+    def _base(self, task: Task, target: ModelRecord, tuned: nn.Module) -> nn.Module:
         if self.base is not None:
             path = Path(self.base).expanduser()
             model = initial_model(task, 0, checked=False)
             load_weights(model, read_weights(path), path)
             return model.to(next(tuned.parameters()).device)
-        header = trace.header
-        if not len(trace) or trace.recorded[0] != 0 or header.recorded_params != header.num_params:
+        header = target.header
+        whole = header.recorded_params == header.num_params
+        if not isinstance(target, Trace) or not len(target) or target.recorded[0] != 0 or not whole:
             raise InvalidArgument(
-                f"{trace.path} does not hold the model that training began with",
+                f"{target.path} does not hold the model that training began with",
                 remedy="pass its weights as `base`, or record the first step and all parameters",
             )
         # What was not trained is as in the trained model, which is no longer needed.
         known = dict(unwrapped(tuned).named_parameters())
         with torch.no_grad():
-            for name, values in trace.named(trace[0].parameters).items():
+            for name, values in target.named(target[0].parameters).items():
                 known[name].copy_(torch.from_numpy(np.array(values)))
         return tuned

@@ -10,7 +10,7 @@ import numpy as np
 
 from gmip import _validate as check
 from gmip._progress import Progress
-from gmip.attacks.attack import Attack, AttackedRecords, Need, RunTraits
+from gmip.attacks.attack import AttackedRecords, Need, RunTraits, StepAttack
 from gmip.attacks.attack_table import ATTACKS
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -39,7 +39,7 @@ _SHOWN_EVERY: Final = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seed(Attack):
+class Seed(StepAttack):
     """Tries the seeds that people choose, and compares the initial weights that they give with the published ones.
 
     The seed of a run of `gmip train` determines its members, batches, weights and noise. The parameters before the
@@ -67,7 +67,7 @@ class Seed(Attack):
         """Where the audit did not choose the seeds itself."""
         return all(run.recorded and run.seeded for run in runs)
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
+    def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
         if trace.header.provenance.task != task.name:
             raise InvalidArgument(
                 f"{trace.path} is not a run of gmip train on task {task.name!r}, so its members do not follow from a "

@@ -29,7 +29,7 @@ from gmip.parallel import Workers, compute, one_thread
 from gmip.store import Store
 from gmip.tasks import Examples, Task, cache
 from gmip.tasks.inputs import answer
-from gmip.trace import ModelOptions, Trace, fingerprint
+from gmip.trace import ModelOptions, ModelRecord, fingerprint
 from gmip.training.loop import fit, initial_model
 from gmip.training.models import usable_device
 from gmip.training.train_result import recipe_of
@@ -322,7 +322,7 @@ _PROBED = 8  # records on which the untrained model is evaluated, to know it aga
 
 def shadow_set(
     task: Task,
-    trace: Trace,
+    target: ModelRecord,
     candidates: NDArray[np.int64],
     background: Examples,
     signals: Sequence[Signal],
@@ -335,7 +335,7 @@ def shadow_set(
 
     Parameters
     ----------
-    task, trace : the run; data or a task other than the run's are refused.
+    task, target : the run; data or a task other than the run's are refused.
     candidates : ids, rows of the task's pool, shape (c,). Each model is trained on a random half of them.
     background : further records of the same distribution. They fill models up; some are kept out of all (population).
     signals : what is computed with each model for candidates and population, and stored.
@@ -357,11 +357,11 @@ def shadow_set(
     TraceMismatch : the run is of another task, data or recipe.
     GmipError : a model could not be trained; errors of a kind of their own keep it, and the message names the model.
     """
-    trace.check_data(task.fingerprints)
+    target.check_data(task.fingerprints)
     candidates = np.asarray(candidates, dtype=np.int64)
     wanted = _signals(signals)
-    recipe = recipe_of(task, trace)
-    options = trace.header.provenance.options
+    recipe = recipe_of(task, target)
+    options = target.header.provenance.options
     options = dataclasses.replace(options, device=usable_device(options.device))
     plan = Membership(
         num_candidates=len(candidates),

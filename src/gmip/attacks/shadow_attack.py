@@ -34,7 +34,7 @@ from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.scores import Fact
 from gmip.tasks import Examples, Task
-from gmip.trace import Trace
+from gmip.trace import ModelRecord
 
 __all__ = [
     "RMIA",
@@ -91,21 +91,21 @@ class ShadowAttack(Attack):
         """What it asks of each shadow model."""
 
     def _model_answers(
-        self, task: Task, trace: Trace, who: AttackedRecords, signal: Confidence, work: Work
+        self, task: Task, target: ModelRecord, who: AttackedRecords, signal: Confidence, work: Work
     ) -> ModelAnswers:
         """The released model is evaluated first: what is wrong with it is said before anything is trained."""
         ids = np.sort(who.ids)
-        model = released_model(task, trace, device=self.device)
+        model = released_model(task, target, device=self.device)
         own = signal(task, model, task.pool[ids])
-        models = self._models(task, trace, ids, who.background, signal, work)
+        models = self._models(task, target, ids, who.background, signal, work)
         return ModelAnswers(who.ids, np.searchsorted(ids, who.ids), own, signal(task, model, models.population), models)
 
     def _models(
-        self, task: Task, trace: Trace, ids: NDArray[np.int64], background: Examples, signal: Signal, work: Work
+        self, task: Task, target: ModelRecord, ids: NDArray[np.int64], background: Examples, signal: Signal, work: Work
     ) -> ShadowSet:
         """The shadow models, or those that there was time for, with a warning."""
         models = shadow_set(
-            task, trace, ids, background, (signal,), self.shadows, progress=work.progress, budget=work.budget
+            task, target, ids, background, (signal,), self.shadows, progress=work.progress, budget=work.budget
         )
         if len(models) < self.shadows.count:
             warnings.warn(
@@ -197,9 +197,9 @@ class LiRA(ShadowAttack):
         """What it asks of each shadow model."""
         return (Confidence(self.augmentations),)
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
         signal = Confidence(self.augmentations)
-        found = self._model_answers(task, trace, who, signal, progress)
+        found = self._model_answers(task, target, who, signal, progress)
         low, high = finite_range(chain([found.candidates], (m.signal(signal.key)[0] for m in found.shadows)))
         phi = self._views(found.candidates, low, high)
         inside, outside = Moments(phi.shape), Moments(phi.shape)
@@ -297,9 +297,9 @@ class RMIA(ShadowAttack):
         """What it asks of each shadow model."""
         return (Confidence(),)
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
         signal = Confidence()
-        found = self._model_answers(task, trace, who, signal, progress)
+        found = self._model_answers(task, target, who, signal, progress)
         c, z = len(found.candidates), len(found.population)
         inside, outside, others = LogMean(c), LogMean(c), LogMean(z)
         for model in found.shadows:

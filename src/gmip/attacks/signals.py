@@ -16,7 +16,7 @@ from gmip._io import sha256
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks import Examples, Task, cross_entropy
 from gmip.tasks.inputs import answer, one_table, placed, rows_of, rows_per_pass
-from gmip.trace import Trace
+from gmip.trace import ModelRecord, Trace
 from gmip.training.loop import initial_model
 from gmip.training.models import has_classes, load_state, usable_device
 from gmip.training.recorded_vectors import with_base_weights
@@ -49,22 +49,22 @@ class Augmentation(Protocol):
     def __call__(self, inputs: Tensor) -> Tensor: ...
 
 
-def released_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Module:
+def released_model(task: Task, target: ModelRecord, *, device: str = "cpu") -> nn.Module:
     """The trained model of a run, in eval mode: what the run published last."""
-    state = trace.final_state()
+    state = target.final_state()
     if state is None:
         raise InvalidArgument(
-            f"{trace.path} holds no trained model, which attacks with query access need",
+            f"{target.path} holds no trained model, which attacks with query access need",
             remedy="let the run end, or attack its gradients (glir)",
         )
     # In eval mode BatchNorm does not mix examples, and only then is the model asked.
-    model = initial_model(task, 0, fix=trace.header.provenance.options.fix, checked=False)
+    model = initial_model(task, 0, fix=target.header.provenance.options.fix, checked=False)
     try:
-        load_state(model, with_base_weights(model, _tensors(state), trace))
+        load_state(model, with_base_weights(model, _tensors(state), target))
     except (KeyError, RuntimeError) as error:
         what = " ".join(str(error).split())
         raise TraceMismatch(
-            f"{trace.path} holds another model than task {task.name!r} makes ({what})",
+            f"{target.path} holds another model than task {task.name!r} makes ({what})",
             remedy="pass the run's own task",
         ) from error
     return model.to(usable_device(device, float64=True)).eval()

@@ -522,7 +522,7 @@ def unclipped(trace: Trace, steps: Sequence[Step], gradients: PerExampleGradient
             f"{len(factors)} of {len(steps)} recorded gradients have the same norm {limit:.4g}: they were clipped as a "
             f"whole, by factors that are estimated here ({min(factors):.3g} to {max(factors):.3g}).",
             GmipWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return found
 

@@ -10,34 +10,29 @@ from typing import TYPE_CHECKING, Any
 from gmip._lazy import lazy
 
 if TYPE_CHECKING:
-    from gmip.auditing.audits import audit as audit
+    from gmip.auditing.audit import audit as audit
+    from gmip.auditing.audit import audit_sources as audit_sources
+    from gmip.auditing.audit import run_audit as run_audit
     from gmip.auditing.judge import AttackEvidence as AttackEvidence
     from gmip.auditing.judge import Evidence as Evidence
-    from gmip.auditing.prediction_audit import audit_predictions as audit_predictions
+    from gmip.auditing.judge import JudgeSettings as JudgeSettings
     from gmip.auditing.recompute import check_run as check_run
-    from gmip.auditing.run_audits import run_audit as run_audit
     from gmip.auditing.schema import AuditResult as AuditResult
     from gmip.auditing.schema import Candidate as Candidate
     from gmip.auditing.schema import Candidates as Candidates
     from gmip.auditing.schema import merged as merged
-    from gmip.auditing.score_audit import audit_scores as audit_scores
     from gmip.auditing.score_table import read_scores as read_scores
     from gmip.auditing.settings import TEMPLATE as TEMPLATE
     from gmip.auditing.settings import AuditConfig as AuditConfig
     from gmip.auditing.settings import make_config as make_config
-    from gmip.auditing.sources.estimator import audit_estimator as audit_estimator
 
 _PUBLIC = {
-    "audits": ("audit",),
-    "judge": ("AttackEvidence", "Evidence"),
-    "prediction_audit": ("audit_predictions",),
+    "audit": ("audit", "audit_sources", "run_audit"),
+    "judge": ("AttackEvidence", "Evidence", "JudgeSettings"),
     "recompute": ("check_run",),
-    "run_audits": ("run_audit",),
     "schema": ("AuditResult", "Candidate", "Candidates", "merged"),
-    "score_audit": ("audit_scores",),
     "score_table": ("read_scores",),
     "settings": ("TEMPLATE", "AuditConfig", "make_config"),
-    "sources.estimator": ("audit_estimator",),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _PUBLIC.items() for name in names}
 

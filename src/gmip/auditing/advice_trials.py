@@ -17,8 +17,9 @@ from gmip._progress import Progress
 from gmip.accounting.alternatives import Change
 from gmip.auditing.advice import ranked
 from gmip.auditing.advice_schema import Advice, NotTried, TriedAccuracy
+from gmip.auditing.attack_runs import AuditedRun
 from gmip.auditing.schema import RunAudit
-from gmip.auditing.sources.recorded_runs import AuditedRun, repeat_seed
+from gmip.auditing.sources.recorded import repeat_seed
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
 from gmip.store import Store
 from gmip.tasks import Task
@@ -57,9 +58,9 @@ def try_advice(
     if not advice:
         return audited
     try:
-        recipe = recipe_of(run.task, run.trace)
-        assert run.trace.members is not None  # or there is no audit
-        trials = _Trials(run.task, run.trace.members, folder, seed)
+        recipe = recipe_of(run.task, run.target)
+        assert run.target.members is not None  # or there is no audit
+        trials = _Trials(run.task, run.target.members, folder, seed)
         options, left_out = _options(recipe, advice, audited.declared, trials)
         found = _rounds(trials, options, left_out, seconds, begin)
     except (InvalidArgument, TraceMismatch, UnsupportedModel) as error:

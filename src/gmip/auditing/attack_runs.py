@@ -1,4 +1,7 @@
-"""Attacks of an audit on one run, each stored the moment it is done: an interrupted audit does not repeat it."""
+"""The evidence of runs of a task: each is opened, checked and attacked.
+
+What an attack found is stored the moment it is done: an interrupted audit does not repeat it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import inspect
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -17,56 +20,228 @@ import torch
 from numpy.typing import NDArray
 
 from gmip import _validate as check
-from gmip._progress import Progress, Watch
+from gmip._progress import Progress, Watch, silent
 from gmip._random import Stream
 from gmip._tables import SUFFIXES, read_columns
 from gmip.accounting.individual import GradientNorms
 from gmip.attacks import attack_table
-from gmip.attacks.attack import NEEDS, Attack, Attacker, parties
+from gmip.attacks.attack import NEEDS, Attack, Attacker, RunTraits, StepAttack, parties
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.shadow import Shadows, Signal, shadow_set
 from gmip.attacks.shadow_attack import ShadowAttack
-from gmip.attacks.signals import run_model
+from gmip.attacks.signals import released_model, run_model
 from gmip.attacks.work import Budget
-from gmip.auditing.judge import AttackScores
+from gmip.auditing.advice_schema import TrainingCommand
+from gmip.auditing.curves import OwnNorms
+from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Labels
 from gmip.auditing.outcomes import Groups
-from gmip.auditing.recorded import AttackFindings
-from gmip.auditing.schema import LeftOut
-from gmip.auditing.settings import AttackConfig, AuditConfig
-from gmip.auditing.sources.recorded_runs import AuditedRun
+from gmip.auditing.recompute import check_run
+from gmip.auditing.schema import LeftOut, RunFacts, SourceKind, numbered
+from gmip.auditing.settings import AttackConfig, AttackSettings
+from gmip.auditing.sources import TaskSource
 from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.store import Entry, Store
-from gmip.tasks import Examples, Task
-from gmip.trace import Trace, fingerprint
+from gmip.tasks import Examples, Task, load
+from gmip.trace import ModelRecord, Trace, fingerprint
+from gmip.training import evaluate
+from gmip.training.models import has_classes
 
 __all__ = [
+    "AuditedRun",
     "RecordGroups",
+    "Workplace",
     "check_attacks",
     "choose_candidates",
     "default_attacks",
+    "evidence_of",
     "make_attacks",
     "own_norms",
     "record_groups",
     "run_attacks",
+    "run_evidence",
+    "run_facts",
     "scored_entry",
     "scored_of",
 ]
 
 _LEAST_SECONDS: Final = 10.0  # for an attack, however late it is
 _OPTIONAL: Final = ("p_values", "susceptibility")
-_OF_TRAINING: Final = frozenset({"gradients", "code"})  # what nobody knows of a released model
 
 
-def make_attacks(config: AuditConfig, wanted: Sequence[AttackConfig]) -> list[Attack]:
+@dataclass(frozen=True, kw_only=True)
+class Workplace:
+    """How runs of a task are audited, and where.
+
+    Attributes
+    ----------
+    settings : of the attacks.
+    folder : of work in progress, where an interrupted audit finds it again.
+    seed : of runs that are trained, and of candidates.
+    """
+
+    settings: AttackSettings
+    folder: Path
+    seed: int
+    watch: Watch = silent
+
+
+@dataclass(frozen=True, eq=False)
+class AuditedRun:
+    """One run of an audit, and further runs of the same recipe with other seeds.
+
+    Attributes
+    ----------
+    source : "recorded", "trained" for this audit, or "released".
+    targets : what is known of the run itself, then of each repetition of it.
+    path : where the run is from; None: it was trained here.
+    task_source : the task as the command line names it; None: it has no name there.
+    warnings : what limits the evidence.
+    """
+
+    name: str
+    task: Task
+    source: SourceKind
+    targets: tuple[ModelRecord, ...]
+    path: str | None = None
+    task_source: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> ModelRecord:
+        """What is known of the run itself."""
+        return self.targets[0]
+
+    @property
+    def trace(self) -> Trace | None:
+        """The run itself, step by step; None: no step was recorded."""
+        return self.target if isinstance(self.target, Trace) else None
+
+    def traits(self) -> RunTraits:
+        """What attacks may know to decide whether they run unasked."""
+        trace = self.trace
+        return RunTraits(
+            noisy=trace is not None and any(info.noise_std > 0.0 for info in trace.infos),
+            recorded=self.source != "trained",
+            seeded=trace is not None and trace.header.provenance.task == self.task.name,
+            published=trace is not None,
+        )
+
+    def accuracies(self) -> dict[str, float | None]:
+        """Of the trained model; empty where there is none."""
+        if self.target.final_state() is None:
+            return {}
+        model = released_model(self.task, self.target)
+        parts = {"train_accuracy": self.task.pool[self.target.members], "test_accuracy": self.task.test}
+        found = {name: evaluate(self.task, model, part)[1] if len(part) else None for name, part in parts.items()}
+        targets = parts["train_accuracy"].targets
+        return found | {"chance_accuracy": 1.0 / len(targets.unique()) if has_classes(targets) else None}
+
+
+def evidence_of(sources: Sequence[TaskSource], work: Workplace) -> Iterator[tuple[AuditedRun, Evidence]]:
+    """Each run and what is known about it: all are opened or trained first, and attacked by the same attacks."""
+    settings = work.settings
+    asked = make_attacks(settings, settings.attacks)  # what is wrong with them is said before anything is trained
+    tasks = {one.task: load(one.task) for one in sources if isinstance(one.task, str)}
+    names = numbered([one.called() for one in sources])
+    runs = []
+    for number, (name, one) in enumerate(zip(names, sources, strict=True)):
+        task = tasks[one.task] if isinstance(one.task, str) else one.task
+        runs.append(one.opened(task, name, number, work))
+    check_attacks(asked, runs, settings.attacker)
+    attacks = asked or make_attacks(settings, default_attacks(runs, settings.attacker))
+    for run in runs:
+        yield run, run_evidence(run, attacks, work)
+
+
+def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) -> Evidence:
+    """All that is known about one run: what its record says, and what attacks find."""
+    settings, trace, watch = work.settings, run.trace, work.watch
+    groups = record_groups(run.task, settings.group_by)
+    checked, said = None, list(run.warnings)
+    if trace is not None:
+        checked = check_run(
+            run.task, trace, device=settings.device, progress=watch(f"checking the record of {run.name}")
+        )
+    attacked, left_out = run_attacks(run, attacks, groups, work)
+    norms = None
+    if trace is not None:
+        try:
+            norms = _own_norms(run, trace, work)
+        except (InvalidArgument, UnsupportedModel) as error:  # of gradients, which the attacks may have done without
+            said.append(f"Own mus by noise alone are not known: {error}")
+    runs = () if trace is None else trace.runs()
+    return Evidence(
+        name=run.name,
+        source=run.source,
+        task=run.task.name,
+        path=run.path,
+        facts=run_facts(run.target, run.accuracies()),
+        attacks=tuple(attacked),
+        runs=tuple(runs),
+        grouped_by=None if groups is None else groups.name,
+        check=checked,
+        norms=norms,
+        trained_by=_training_command(run),
+        name_of=None if run.task.record_names is None else run.task.names_of,
+        left_out=tuple(left_out),
+        warnings=tuple(said),
+        fingerprints=run.task.fingerprints,
+    )
+
+
+def _training_command(run: AuditedRun) -> TrainingCommand | None:
+    """None for a tuned recipe, too: the command could not draw the same members."""
+    header = run.target.header
+    known, recipe = header.provenance, header.recipe
+    if run.trace is None or run.task_source is None or recipe is None:
+        return None
+    if known.task != run.task.name or known.split_seed is not None:
+        return None
+    return TrainingCommand(task=run.task_source, recipe=recipe, fix=known.options.fix)
+
+
+def _own_norms(run: AuditedRun, trace: Trace, work: Workplace) -> OwnNorms | None:
+    ids = choose_candidates(trace, work.settings.candidates, work.seed)
+    found = own_norms(run.task, trace, ids, work.folder / "scores", lambda: work.watch(f"own gradients in {run.name}"))
+    return None if found is None else OwnNorms(ids, found)
+
+
+def run_facts(target: ModelRecord, accuracies: Mapping[str, float | None]) -> RunFacts:
+    """What ran, as far as it was recorded; `accuracies` are train_accuracy, test_accuracy and chance_accuracy."""
+    header, recipe = target.header, target.header.recipe
+    if not isinstance(target, Trace):  # what the header says beyond this is the task's recipe, not what was run
+        return RunFacts(num_params=header.num_params).model_copy(update=dict(accuracies))
+    longest = max(target.runs(), key=lambda run: run.num_steps)
+    return RunFacts(
+        dataset_size=header.dataset_size,
+        batch_size=header.batch_size,
+        num_steps=target.num_steps,
+        num_params=header.num_params,
+        sampling=header.sampling,
+        clip_norm=header.clip_norm,
+        noise_std=longest.noise_std,
+        noise_multiplier=longest.noise_multiplier if longest.noise_std > 0.0 else None,
+        optimizer=None if recipe is None else recipe.optimizer,
+        learning_rate=None if recipe is None else recipe.learning_rate,
+        complete=target.complete,
+        recorded_params=header.recorded_params if header.recorded_params < header.num_params else None,
+        **accuracies,
+    )
+
+
+# -- which attacks ----------------------------------------------------------------------------------------------------
+
+
+def make_attacks(settings: AttackSettings, wanted: Sequence[AttackConfig]) -> list[Attack]:
     """The attacks asked for, with their options."""
     made = []
     for one in wanted:
         options: dict[str, Any] = dict(one.options)
         if issubclass(attack_table.kind(one.name), ShadowAttack):
-            options = {"shadows": Shadows(**config.shadows.model_dump())} | options
+            options = {"shadows": Shadows(**settings.shadows.model_dump())} | options
         if "device" in inspect.signature(attack_table.kind(one.name)).parameters:
-            options = {"device": config.device} | options
+            options = {"device": settings.device} | options
         made.append(attack_table.make(one.name, **options))
     return made
 
@@ -98,52 +273,43 @@ def check_attacks(attacks: Sequence[Attack], runs: Sequence[AuditedRun], attacke
 
 
 def _lacking(run: AuditedRun, attack: Attack) -> InvalidArgument | None:
-    """The error of an attack that needs what nobody knows of a released model."""
-    lacking = [words for need, words in NEEDS.items() if need in attack.needs & _OF_TRAINING]
-    if run.released is None or not lacking:
-        return None
-    return InvalidArgument(
-        f"has {attack.name!r}, which needs {lacking[0]}, and of {run.released} the model alone is known",
-        argument="attacks",
-        remedy="leave it out, or record the training (gmip.record)",
-    )
+    """The error of an attack that needs steps where none are known."""
+    return attack.lacking(run.target) if isinstance(attack, StepAttack) and run.trace is None else None
 
 
-def choose_candidates(trace: Trace, most: int, seed: int) -> NDArray[np.int64]:
+# -- attacks on one run -----------------------------------------------------------------------------------------------
+
+
+def choose_candidates(target: ModelRecord, most: int, seed: int) -> NDArray[np.int64]:
     """Ids in rising order: the members and non-members of the run, at most so many of each, drawn by the seed."""
     rng = Stream.CANDIDATES.rng(seed)
     chosen = []
-    for part in (trace.members, trace.non_members):
+    for part in (target.members, target.non_members):
         assert part is not None
         chosen.append(part if len(part) <= most else rng.choice(part, most, replace=False))
     return np.sort(np.concatenate(chosen).astype(np.int64))
 
 
 def run_attacks(
-    run: AuditedRun,
-    attacks: Sequence[Attack],
-    config: AuditConfig,
-    folder: Path,
-    seed: int,
-    watch: Watch,
-) -> tuple[list[AttackFindings], list[LeftOut]]:
-    """What each attack found in each repetition, and the attacks that could not run; what `folder` already holds is not
-    computed again. Raises the first error where no attack could run."""
-    task = run.task
+    run: AuditedRun, attacks: Sequence[Attack], groups: RecordGroups | None, work: Workplace
+) -> tuple[list[AttackEvidence], list[LeftOut]]:
+    """What each attack found in each repetition, and the attacks that could not run; what `work.folder` already holds
+    is not computed again. Raises the first error where no attack could run."""
+    task, settings, folder, watch = run.task, work.settings, work.folder / "scores", work.watch
     found: dict[str, list[AttackScores]] = {attack.name: [] for attack in attacks}
     errors: dict[str, GmipError] = {
         attack.name: error for attack in attacks if (error := _lacking(run, attack)) is not None
     }
-    for repeat, trace in enumerate(run.traces):
+    for repeat, target in enumerate(run.targets):
         attacks = [attack for attack in attacks if attack.name not in errors]
-        ids = choose_candidates(trace, config.candidates, seed)
-        about = {"trace": trace.fingerprint, "candidates": fingerprint(ids)}
+        ids = choose_candidates(target, settings.candidates, work.seed)
+        about = {"trace": target.fingerprint, "candidates": fingerprint(ids)}
         store = Store(folder, "scores", about)
-        known = {attack.name: _unless_cut(store.get(_key(attack)), config.budget) for attack in attacks}
-        budget = Budget(math.inf if config.budget is None else config.budget)
-        which = run.name if len(run.traces) == 1 else f"{run.name}, {repeat + 1} of {len(run.traces)}"
+        known = {attack.name: _unless_cut(store.get(_key(attack)), settings.budget) for attack in attacks}
+        budget = Budget(math.inf if settings.budget is None else settings.budget)
+        which = run.name if len(run.targets) == 1 else f"{run.name}, {repeat + 1} of {len(run.targets)}"
         unknown = [attack for attack in attacks if known[attack.name] is None]
-        training, failed = _train_shadows(task, trace, ids, unknown, which, watch, budget)
+        training, failed = _train_shadows(task, target, ids, unknown, which, watch, budget)
         errors |= failed
         order = sorted((a for a in attacks if a.name not in failed), key=lambda attack: attack.patient)
         for place, attack in enumerate(order):
@@ -153,47 +319,62 @@ def run_attacks(
                 share = max(budget.left() / waiting, _LEAST_SECONDS) if budget.limited else None
                 parts = Store(folder, "parts", about | _key(attack))
                 try:
-                    scored = _run(task, trace, attack, ids, watch(f"{attack.name} on {which}"), share, parts)
+                    scored = _run(task, target, attack, ids, watch(f"{attack.name} on {which}"), share, parts)
                 except (InvalidArgument, UnsupportedModel) as error:
                     errors[attack.name] = error
                     continue
                 seconds = scored.seconds + training.get(attack.name, 0.0)
-                scored = dataclasses.replace(scored, seconds=seconds, budget=config.budget)
+                scored = dataclasses.replace(scored, seconds=seconds, budget=settings.budget)
                 store.put(_key(attack), *scored_entry(scored))
                 if not scored.scores.cut_short:
                     parts.clear()
             found[attack.name].append(scored)
     if len(errors) == len(found):
         raise next(iter(errors.values()))
-    attacked = [_findings(attack, run.traces, found[attack.name]) for attack in attacks if attack.name not in errors]
+    attacked = [
+        _attack_evidence(attack, run, groups, found[attack.name]) for attack in attacks if attack.name not in errors
+    ]
     return attacked, [LeftOut.of(name, error) for name, error in errors.items()]
 
 
-def _findings(attack: Attack, traces: Sequence[Trace], found: Sequence[AttackScores]) -> AttackFindings:
-    """What an attack found in each of the traces, and what it needs, sees and knows for that."""
+def _attack_evidence(
+    attack: Attack, run: AuditedRun, groups: RecordGroups | None, found: Sequence[AttackScores]
+) -> AttackEvidence:
+    """What an attack found in each repetition of a run, what it needs, sees and knows for that, and the truth."""
     holds_list = attack.holds_list
-    return AttackFindings(
+    labels = tuple(
+        Labels(
+            inside=np.isin(one.scores.ids, _members(target)),
+            groups=None if groups is None else groups.of(one.scores.ids),
+        )
+        for target, one in zip(run.targets, found, strict=True)
+    )
+    return AttackEvidence(
         name=attack.name,
         title=attack.title,
         needs=tuple(words for need, words in NEEDS.items() if need in attack.needs or (need == "list" and holds_list)),
         found=tuple(found),
+        labels=labels,
         sees=attack.sees(),
-        knows=_listed_share(traces, found) if holds_list else 0.0,
+        knows=_listed_share(run.targets, labels) if holds_list else 0.0,
     )
 
 
-def _listed_share(traces: Sequence[Trace], found: Sequence[AttackScores]) -> float:
+def _members(target: ModelRecord) -> NDArray[np.int64]:
+    if target.members is None:
+        raise InvalidArgument(f"{target.path} does not name its members, by which an audit judges an attack")
+    return target.members
+
+
+def _listed_share(targets: Sequence[ModelRecord], labels: Sequence[Labels]) -> float:
     """The share of the members that is among the candidates; the largest, of repeated runs."""
-    shares = []
-    for trace, one in zip(traces, found, strict=True):
-        assert trace.members is not None
-        shares.append(min(1.0, float(np.isin(one.scores.ids, trace.members).sum()) / trace.header.dataset_size))
-    return max(shares)
+    pairs = zip(targets, labels, strict=True)
+    return max(min(1.0, float(known.inside.sum()) / target.header.dataset_size) for target, known in pairs)
 
 
 def _train_shadows(
     task: Task,
-    trace: Trace,
+    target: ModelRecord,
     ids: NDArray[np.int64],
     attacks: Sequence[Attack],
     which: str,
@@ -217,9 +398,9 @@ def _train_shadows(
         try:
             shadow_set(
                 task,
-                trace,
+                target,
                 ids,
-                parties(task, trace, ids, None).background,
+                parties(task, target, ids, None).background,
                 list(unique.values()),
                 settings,
                 progress=watch(f"shadow models for {which}"),
@@ -245,7 +426,7 @@ def _unless_cut(entry: Entry | None, budget: float | None) -> AttackScores | Non
 
 def _run(
     task: Task,
-    trace: Trace,
+    target: ModelRecord,
     attack: Attack,
     ids: NDArray[np.int64],
     progress: Progress,
@@ -255,8 +436,8 @@ def _run(
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GmipWarning)
-        background = _background(task, trace, attack, ids)
-        scores = attack.run(task, trace, ids, background, progress=progress, budget=seconds, parts=parts)
+        background = _background(task, target, attack, ids)
+        scores = attack.run(task, target, ids, background, progress=progress, budget=seconds, parts=parts)
     said = []
     for warning in caught:
         if issubclass(warning.category, GmipWarning):
@@ -268,12 +449,12 @@ def _run(
     return AttackScores(scores=scores, seconds=time.perf_counter() - start, warnings=tuple(said))
 
 
-def _background(task: Task, trace: Trace, attack: Attack, ids: NDArray[np.int64]) -> Examples | None:
+def _background(task: Task, target: ModelRecord, attack: Attack, ids: NDArray[np.int64]) -> Examples | None:
     """For an attacker with a list that lacks members: records that show how those vary. Others know what they need."""
-    assert trace.members is not None
-    if "list" not in attack.needs or np.isin(trace.members, ids).all():
+    assert target.members is not None
+    if "list" not in attack.needs or np.isin(target.members, ids).all():
         return None
-    return parties(task, trace, ids, None).background
+    return parties(task, target, ids, None).background
 
 
 def scored_entry(found: AttackScores) -> Entry:
@@ -332,7 +513,7 @@ def own_norms(
     noise, no clipping, or steps or parameters that were not recorded. What `folder` already holds is not computed
     again; `begin` is called if something has to be."""
     header, clip_norm = trace.header, trace.header.clip_norm
-    noisy = trace.num_steps > 0 and all(info.noise_std > 0.0 for info in trace.infos)
+    noisy = all(info.noise_std > 0.0 for info in trace.infos)
     whole = len(trace) == trace.num_steps and header.recorded_params == header.num_params
     if not noisy or not whole or clip_norm is None:
         return None

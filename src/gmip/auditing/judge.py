@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip import _validate as check
 from gmip._progress import Progress
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise, what_if
 from gmip.auditing.advice_schema import Advice, CommandFacts, TrainingCommand
-from gmip.auditing.curves import OwnMu, OwnNorms, all_claims, given_claim, listed_curve, own_mus, summarised
+from gmip.auditing.curves import (
+    OwnMu,
+    OwnNorms,
+    all_claims,
+    given_claim,
+    given_curve,
+    listed_curve,
+    own_mus,
+    summarised,
+)
 from gmip.auditing.outcomes import Groups, attack_outcome, group_outcomes
 from gmip.auditing.schema import (
     AttackerAnswer,
@@ -33,7 +43,7 @@ from gmip.auditing.schema import (
     RunCheck,
     RunFacts,
     Sees,
-    Source,
+    SourceKind,
     Verdict,
 )
 from gmip.auditing.verdict import (
@@ -46,33 +56,70 @@ from gmip.auditing.verdict import (
     verdict,
     with_groups,
 )
+from gmip.errors import InvalidArgument
 from gmip.stats import Pooled, RunScores, ScoreSet, pool
 from gmip.stats.scores import shared_scores
 from gmip.vocabulary import NoisySGD, Rate
 
-__all__ = ["AttackEvidence", "AttackScores", "Criteria", "Evidence", "Judgement", "Labels", "judge"]
+__all__ = ["GOOD_ENOUGH", "AttackEvidence", "AttackScores", "Evidence", "JudgeSettings", "Judgement", "Labels", "judge"]
 
 _MOST_EXPOSED: Final = 20
+GOOD_ENOUGH: Final = Rate(0.05, 0.01)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Criteria:
-    """By what an audit judges.
+class JudgeSettings:
+    """By what an audit judges, whatever its source; checked when it is made.
 
     Attributes
     ----------
+    claim : what is said to hold: a `TradeOff`, a mu, or (epsilon, delta). None: what the accountant says about the run;
+        where nothing is known about it, no claim is tested and what leaks is measured all the same.
     confidence, delta, fprs : of intervals and bounds; for epsilon; at which members found are reported.
-    goal : what is good enough.
-    limit : of the gate, or None.
-    seed : of resampling.
+    target_tpr : what is good enough: at most this TPR at this FPR, as "0.05@0.01", (0.05, 0.01) or a `gmip.Rate`.
+    fail_above_tpr : a limit for pipelines, such as "0.05@0.01": see `AuditResult.passed`.
+    seed : breaks ties, and draws what the bounds draw.
     """
 
-    confidence: float
-    delta: float
-    fprs: tuple[float, ...]
-    goal: Rate
-    limit: Rate | None
-    seed: int
+    claim: TradeOff | None = None
+    confidence: float = 0.95
+    delta: float = 1.0e-5
+    fprs: tuple[float, ...] = (0.001, 0.01, 0.1)
+    target_tpr: Rate = GOOD_ENOUGH
+    fail_above_tpr: Rate | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        confidence = check.probability("confidence", self.confidence, open_high=True)
+        if confidence < 0.5:
+            raise InvalidArgument("must be at least 0.5", argument="confidence", value=self.confidence)
+        if not self.fprs:
+            raise InvalidArgument("is empty", argument="fprs", remedy="pass one rate or more")
+        limit = self.fail_above_tpr
+        checked = {
+            "claim": given_curve(self.claim),
+            "confidence": confidence,
+            "delta": check.probability("delta", self.delta, open_low=True, open_high=True),
+            "fprs": tuple(check.probability("fprs", fpr, open_low=True, open_high=True) for fpr in self.fprs),
+            "target_tpr": Rate.parse("target_tpr", self.target_tpr),
+            "fail_above_tpr": None if limit is None else Rate.parse("fail_above_tpr", limit),
+            "seed": check.seed(self.seed),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> JudgeSettings:
+        """The settings of these names."""
+        known = [one.name for one in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise InvalidArgument(
+                    f"is not a setting{check.did_you_mean(name, known)}",
+                    argument=name,
+                    remedy=f"the settings are {', '.join([*known, 'title'])}",
+                )
+        return cls(**given)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,7 +190,6 @@ class Evidence:
     ----------
     source : what was audited.
     runs : what ran, phase after phase; empty: how the model was trained is not known.
-    claim : what somebody says is guaranteed; None: what the accountant says about `runs` is tested.
     path : of the trace, the weights or the file of scores.
     grouped_by : what the groups are, where labels have any.
     same_scale : whether scores of different repetitions can be compared.
@@ -153,14 +199,13 @@ class Evidence:
     name_of : what candidates with these ids are called by those who know them.
     left_out : attacks that could not run.
     warnings : what else limits the evidence as a whole.
-    fingerprint : of the scores, where there is nothing else to tell them by.
+    fingerprints : of the data or scores, by part.
     """
 
     name: str
-    source: Source
+    source: SourceKind
     attacks: tuple[AttackEvidence, ...]
     runs: tuple[NoisySGD, ...] = ()
-    claim: TradeOff | None = None
     path: str | None = None
     task: str = ""
     facts: RunFacts = field(default_factory=RunFacts)
@@ -172,7 +217,7 @@ class Evidence:
     name_of: Callable[[NDArray[Any]], list[Any]] | None = None
     left_out: tuple[LeftOut, ...] = ()
     warnings: tuple[str, ...] = ()
-    fingerprint: str = ""
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
 class Judgement(NamedTuple):
@@ -182,19 +227,19 @@ class Judgement(NamedTuple):
     candidates: Candidates
 
 
-def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgement:
+def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Judgement:
     """All about one run.
 
     Guarantees
     ----------
-    Those of `attack_outcome`, `verdict`, `attacker_answers` and `group_outcomes`, each at the confidence of `criteria`
+    Those of `attack_outcome`, `verdict`, `attacker_answers` and `group_outcomes`, each at the confidence of `settings`
     for all attacks together.
     """
-    goal = criteria.goal
+    goal = settings.target_tpr
     evidence, repeated, copied = _distinct(evidence)
     pooled = {one.name: one.pooled(evidence.same_scale) for one in evidence.attacks}
-    claims = _claims(evidence, criteria)
-    outcomes = _outcomes(evidence, claims, pooled, criteria, progress)
+    claims = _claims(evidence, settings)
+    outcomes = _outcomes(evidence, claims, pooled, settings, progress)
     doubt = suspicion(evidence.facts, outcomes, copied)
     doubted = doubt is not None and doubt.blinding
     judged = verdict(
@@ -202,15 +247,15 @@ def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgeme
         claims.claimed,
         listed=claims.listed,
         fpr=goal.fpr,
-        confidence=criteria.confidence,
+        confidence=settings.confidence,
         doubts=_doubts(evidence, doubted),
     )
     answers = attacker_answers(
         outcomes,
         claims.curves,
         goal=goal,
-        lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=criteria.confidence, seed=criteria.seed),
-        confidence=criteria.confidence,
+        lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=settings.confidence, seed=settings.seed),
+        confidence=settings.confidence,
         sound_record=evidence.check is None or evidence.check.passed,
         checked=evidence.check is None or not evidence.check.bound_unchecked,
         worst=_worst_bounds(evidence, claims, goal),
@@ -219,16 +264,16 @@ def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgeme
     # Records and groups are ranked by the attack that the answer rests on.
     first = leading_attack(outcomes, answers) or outcomes[0]
     strongest = next(one for one in evidence.attacks if one.name == first.attack)
-    limit = criteria.limit
+    limit = settings.fail_above_tpr
     groups = group_outcomes(
         [
             (found.scores.scores, known.inside, known.groups)
             for found, known in zip(strongest.found, strongest.labels, strict=True)
         ],
-        fprs=tuple(sorted({*criteria.fprs, goal.fpr, *(() if limit is None else (limit.fpr,))})),
-        confidence=criteria.confidence,
+        fprs=tuple(sorted({*settings.fprs, goal.fpr, *(() if limit is None else (limit.fpr,))})),
+        confidence=settings.confidence,
         tests=len(outcomes),
-        seed=criteria.seed,
+        seed=settings.seed,
         same_scale=evidence.same_scale,
     )
     answers = with_groups(answers, groups, first, goal)
@@ -267,8 +312,8 @@ def judge(evidence: Evidence, criteria: Criteria, progress: Progress) -> Judgeme
             pooled,
             limit=limit.tpr,
             fpr=limit.fpr,
-            confidence=criteria.confidence,
-            seed=criteria.seed,
+            confidence=settings.confidence,
+            seed=settings.seed,
             doubted=doubted,
             groups=groups,
         ),
@@ -308,21 +353,21 @@ class _Claims(NamedTuple):
     curves: tuple[ClaimedCurve, ...]
 
 
-def _claims(evidence: Evidence, criteria: Criteria) -> _Claims:
-    runs, claim = evidence.runs, evidence.claim
+def _claims(evidence: Evidence, settings: JudgeSettings) -> _Claims:
+    runs, claim = evidence.runs, settings.claim
     claimed = account(list(runs)) if claim is None and runs else claim
     knows = max((one.knows for one in evidence.attacks), default=0.0)
     listed = listed_curve(runs, knows, claim) if knows else None
     if claimed is None:
         return _Claims(None, listed, ())
     if not runs:
-        return _Claims(claimed, listed, (given_claim(claimed, criteria.fprs),))
+        return _Claims(claimed, listed, (given_claim(claimed, settings.fprs),))
     curves = all_claims(
         runs,
         claimed,
         [one.first for one in evidence.attacks],
         given=claim is not None,
-        fprs=criteria.fprs,
+        fprs=settings.fprs,
         listed=listed,
         knows=knows,
         only_listed=all(one.knows for one in evidence.attacks),
@@ -348,7 +393,7 @@ def _worst_bounds(evidence: Evidence, claims: _Claims, goal: Rate) -> dict[str, 
 
 
 def _outcomes(
-    evidence: Evidence, claims: _Claims, pooled: Mapping[str, Pooled], criteria: Criteria, progress: Progress
+    evidence: Evidence, claims: _Claims, pooled: Mapping[str, Pooled], settings: JudgeSettings, progress: Progress
 ) -> tuple[AttackOutcome, ...]:
     """What each attack found, the strongest first, those whose attacker holds a list last."""
     outcomes = []
@@ -362,16 +407,16 @@ def _outcomes(
                 claimed=claims.listed if attack.knows else claims.claimed,
                 sees=attack.sees,
                 attacker_knows=attack.knows,
-                fprs=criteria.fprs,
-                confidence=criteria.confidence,
+                fprs=settings.fprs,
+                confidence=settings.confidence,
                 tests=len(evidence.attacks),
-                delta=criteria.delta,
+                delta=settings.delta,
                 seconds=sum(one.seconds for one in attack.found),
                 facts=attack.first.facts,
                 guessed_seed=attack.first.guessed_seed,
                 cut_short=attack.first.cut_short,
                 notes=_once(words for one in attack.found for words in one.warnings),
-                seed=criteria.seed,
+                seed=settings.seed,
             )
         )
         progress(done + 1, len(evidence.attacks) + 1)

@@ -11,7 +11,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from gmip._numbers import rate_key
 from gmip.auditing.advice_schema import Advice, CommandFacts, NotTried, TriedAccuracy, WhatIf
 from gmip.auditing.frozen import Count, Frozen, Share
-from gmip.errors import GmipError, InvalidArgument
+from gmip.errors import GateFailed, GmipError, InvalidArgument
 from gmip.vocabulary import Kind, NoisySGD, Rate, SamplingFault
 
 __all__ = [
@@ -47,12 +47,14 @@ __all__ = [
     "RunFacts",
     "Sees",
     "SmallFault",
-    "Source",
+    "SourceKind",
     "Suspicion",
     "ThreatModel",
     "Verdict",
     "VerdictKind",
+    "automatic_title",
     "merged",
+    "numbered",
 ]
 
 
@@ -261,7 +263,7 @@ VERSION: Literal[1] = 1
 
 VerdictKind = Literal["consistent", "exposed", "inconclusive", "measured"]  # measured: nothing was claimed
 Doubt = Literal["noise-unchecked", "suspect", "record"]
-Source = Literal["recorded", "trained", "released", "estimator", "predictions", "scores"]  # what was audited
+SourceKind = Literal["recorded", "trained", "released", "estimator", "predictions", "scores"]  # what was audited
 ThreatModel = Literal["training", "released", "predictions", "scores"]  # what attackers are taken to see
 # What an attacker sees, the most first; "scores" where only the scores of somebody's attack are known.
 Sees = Literal["gradients", "weights", "predictions", "scores"]
@@ -653,7 +655,7 @@ class RunAudit(Frozen):
     """All about one run."""
 
     name: str
-    source: Source
+    source: SourceKind
     path: str | None  # of its trace, or of the file of scores
     task: str = ""  # empty: not known
     facts: RunFacts = RunFacts()
@@ -772,6 +774,22 @@ class AuditResult(Frozen):
         return "predictions" if sources & {"predictions", "estimator"} else "scores"
 
     @property
+    def passed(self) -> bool | None:
+        """Whether every run passes the limit `fail_above_tpr`, as the exit code of `gmip audit` says; None: no limit
+        was set, so nothing was tested."""
+        gates = [run.gate for run in self.runs if run.gate is not None]
+        return all(gate.passed for gate in gates) if gates else None
+
+    def raise_for_gate(self) -> None:
+        """Raises `gmip.GateFailed`, in one sentence, unless the audit passes the limit `fail_above_tpr`."""
+        from gmip.report.sentences import failed_gates
+
+        if self.passed is None:
+            raise InvalidArgument("No limit was set, so there is no gate", remedy="audit with `fail_above_tpr`")
+        if not self.passed:
+            raise GateFailed("; ".join(one.rstrip(".") for one in failed_gates(self)))
+
+    @property
     def candidates(self) -> Mapping[str, Sequence[Any]]:
         """Run -> all its candidates, the most exposed first; empty where the result was read from a file."""
         return self._candidates
@@ -795,6 +813,25 @@ class AuditResult(Frozen):
         return to_card(self)
 
 
+def numbered(names: Sequence[str]) -> list[str]:
+    """These names, each once: one that was there before gets a number."""
+    found: list[str] = []
+    for base in names:
+        name, count = base, 1
+        while name in found:
+            count += 1
+            name = f"{base} ({count})"
+        found.append(name)
+    return found
+
+
+def automatic_title(runs: Sequence[RunAudit], hidden: Sequence[str] = ()) -> str:
+    """The title of an audit that nobody gave one: it names the tasks, or the runs without one, but for the hidden."""
+    names = dict.fromkeys(run.task or run.name for run in runs)
+    shown = ", ".join(name for name in names if name not in hidden)
+    return f"Membership audit of {shown}" if shown else "Membership audit"
+
+
 def merged(first: AuditResult, second: AuditResult) -> AuditResult:
     """The runs of both; a name that both have gets a number. Confidence and delta must agree, or nothing compares."""
     for name in ("confidence", "delta"):
@@ -803,15 +840,9 @@ def merged(first: AuditResult, second: AuditResult) -> AuditResult:
             raise InvalidArgument(
                 f"The audits differ in {name}, {ours:g} and {theirs:g}", remedy=f"audit again with the same `{name}`"
             )
-    taken = [run.name for run in first.runs]
-    added = []
-    for run in second.runs:
-        name, count = run.name, 1
-        while name in taken:
-            count += 1
-            name = f"{run.name} ({count})"
-        taken.append(name)
-        added.append(run.model_copy(update={"name": name}))
+    every = (*first.runs, *second.runs)
+    names = numbered([run.name for run in every])
+    runs = tuple(run.model_copy(update={"name": name}) for name, run in zip(names, every, strict=True))
     provenance = first.provenance.model_copy(
         update={
             "command": f"{first.provenance.command}; {second.provenance.command}",
@@ -819,5 +850,6 @@ def merged(first: AuditResult, second: AuditResult) -> AuditResult:
             "config": {},
         }
     )
-    title = first.title if first.title == second.title else f"{first.title} and {second.title}"
-    return first.model_copy(update={"title": title, "runs": (*first.runs, *added), "provenance": provenance})
+    given = dict.fromkeys(one.title for one in (first, second) if one.title != automatic_title(one.runs))
+    title = " and ".join(given) or automatic_title(runs)
+    return first.model_copy(update={"title": title, "runs": runs, "provenance": provenance})

@@ -24,11 +24,22 @@ from gmip._validate import did_you_mean
 from gmip.attacks import attack_table
 from gmip.attacks.attack import Attacker
 from gmip.attacks.work import as_seconds
+from gmip.auditing.curves import given_curve
+from gmip.auditing.judge import GOOD_ENOUGH, JudgeSettings
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
-from gmip.vocabulary import Notion, PrivacyTarget, Rate, Recipe
+from gmip.vocabulary import EpsilonAtDelta, Notion, PrivacyTarget, Rate, Recipe
 
-__all__ = ["TEMPLATE", "AttackConfig", "AuditConfig", "RunConfig", "ShadowConfig", "make_config"]
+__all__ = [
+    "TEMPLATE",
+    "AttackConfig",
+    "AttackSettings",
+    "AuditConfig",
+    "RunConfig",
+    "ShadowConfig",
+    "make_config",
+    "recipe_problem",
+]
 
 Positive = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(ge=1)]
@@ -60,24 +71,11 @@ def _rate(given: Any) -> Rate:
 RateSetting = Annotated[Rate, BeforeValidator(_rate)]  # written 0.05@0.01
 
 
-class EpsilonConfig(_Strict):
-    """An epsilon at a delta; written 3@1e-5, or 3 for a delta of 0."""
-
-    epsilon: Annotated[float, Field(ge=0.0)]
-    delta: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read(cls, given: Any) -> Any:
-        if isinstance(given, (int, float)) and not isinstance(given, bool):
-            return {"epsilon": given}
-        if not isinstance(given, str):
-            return given
-        epsilon, at, delta = given.partition("@")
-        try:
-            return {"epsilon": float(epsilon), "delta": float(delta) if at else 0.0}
-        except ValueError:
-            raise ValueError("should be EPSILON@DELTA, such as 3@1e-5") from None
+def _epsilon(given: Any) -> EpsilonAtDelta:
+    try:
+        return EpsilonAtDelta.parse("epsilon", given)
+    except InvalidArgument as error:
+        raise ValueError(f"{error.problem}: {error.remedy}") from None
 
 
 class AttackConfig(_Strict):
@@ -126,6 +124,17 @@ class ShadowConfig(_Strict):
     scheduler_address: str | None = None
 
 
+def recipe_problem(changes: Mapping[str, Any], targeted: bool) -> str | None:
+    """What is wrong with changes to a task's recipe, of a run that is trained to a privacy target or not."""
+    names = {field.name for field in dataclasses.fields(Recipe)}
+    unknown = next((key for key in changes if key not in names), None)
+    if unknown is not None:
+        return f"has an unknown setting {unknown!r} in its recipe{did_you_mean(unknown, names)}"
+    if targeted and "noise_std" in changes:
+        return "has a target and a noise_std: the target determines the noise, leave one out"
+    return None
+
+
 class RunConfig(_Strict):
     """A run to audit: a recorded one (`path`), a released model (`model`, with files or ids of its members and of
     non-members), or one to train, with changes to the task's recipe and a target."""
@@ -164,12 +173,9 @@ class RunConfig(_Strict):
             raise ValueError("has more than one target: give one of target_mu, target_tpr, target_advantage")
         if self.notion != "gmip" and not given:
             raise ValueError("has a notion but no target: add one, or leave out notion")
-        names = {field.name for field in dataclasses.fields(Recipe)}
-        for key in self.recipe:
-            if key not in names:
-                raise ValueError(f"has an unknown setting {key!r} in its recipe{did_you_mean(key, names)}")
-        if given and "noise_std" in self.recipe:
-            raise ValueError("has a target and a noise_std: the target determines the noise, leave one out")
+        problem = recipe_problem(self.recipe, bool(given))
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
     def target(self) -> PrivacyTarget | None:
@@ -188,29 +194,34 @@ def _several(given: Any) -> Any:
     return [given] if isinstance(given, (str, Mapping)) else given
 
 
-class AuditConfig(_Strict):
-    """All settings of an audit; `gmip init` writes them with explanations."""
+class AttackSettings(_Strict):
+    """How runs of a task are attacked."""
+
+    attacks: Annotated[tuple[AttackConfig, ...], BeforeValidator(_several)] = ()
+    attacker: Attacker = "gradients"
+    candidates: Count = 2000  # as in gmip.training.batch_log.CANDIDATES
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 1
+    group_by: str | None = None
+    shadows: ShadowConfig = ShadowConfig()
+    budget: Annotated[float | None, BeforeValidator(_budget)] = 600.0
+    device: Annotated[str, AfterValidator(_device)] = "cpu"
+
+
+class AuditConfig(AttackSettings):
+    """All settings of an audit of runs of a task; `gmip init` writes them with explanations."""
 
     task: str = "digits"
     runs: Annotated[tuple[RunConfig, ...], BeforeValidator(_several), Field(min_length=1)] = (RunConfig(),)
-    attacks: Annotated[tuple[AttackConfig, ...], BeforeValidator(_several)] = ()
-    candidates: Count = 2000  # as in gmip.training.batch_log.CANDIDATES
-    repeats: Annotated[int, Field(ge=1, le=1000)] = 1
     seed: Seed | None = None
     out: str = "audit"
     confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.95
     delta: Share = 1.0e-5
     fprs: Annotated[tuple[Share, ...], Field(min_length=1)] = (0.001, 0.01, 0.1)
     claim_mu: Positive | None = None
-    claim_epsilon: EpsilonConfig | None = None
-    group_by: str | None = None
-    target_tpr: RateSetting = Rate(0.05, 0.01)
-    attacker: Attacker = "gradients"
-    try_advice: bool = False
+    claim_epsilon: Annotated[EpsilonAtDelta, BeforeValidator(_epsilon)] | None = None
+    target_tpr: RateSetting = GOOD_ENOUGH
     fail_above_tpr: RateSetting | None = None
-    shadows: ShadowConfig = ShadowConfig()
-    budget: Annotated[float | None, BeforeValidator(_budget)] = 600.0
-    device: Annotated[str, AfterValidator(_device)] = "cpu"
+    try_advice: bool = False
     title: str | None = None
 
     @model_validator(mode="after")
@@ -222,11 +233,17 @@ class AuditConfig(_Strict):
             raise ValueError("has claim_mu and claim_epsilon: give one of them")
         return self
 
-    @property
-    def claim(self) -> float | tuple[float, float] | None:
-        """The claim, as `gmip.audit_scores` takes it."""
-        claimed = self.claim_epsilon
-        return self.claim_mu if claimed is None else (claimed.epsilon, claimed.delta)
+    def judge_settings(self, seed: int) -> JudgeSettings:
+        """By what the audit judges, with the seed that was given or drawn."""
+        return JudgeSettings(
+            claim=given_curve(self.claim_mu if self.claim_epsilon is None else self.claim_epsilon),
+            confidence=self.confidence,
+            delta=self.delta,
+            fprs=self.fprs,
+            target_tpr=self.target_tpr,
+            fail_above_tpr=self.fail_above_tpr,
+            seed=seed,
+        )
 
 
 def make_config(given: Mapping[str, Any], source: str | None = None) -> AuditConfig:
@@ -277,7 +294,6 @@ def _fields(places: Sequence[str]) -> list[str]:
         "runs": RunConfig,
         "attacks": AttackConfig,
         "shadows": ShadowConfig,
-        "claim_epsilon": EpsilonConfig,
     }
     named = [place for place in places if place in rooms]
     return list((rooms[named[-1]] if named else AuditConfig).model_fields)

@@ -17,8 +17,10 @@ from gmip import _validate as check
 from gmip._random import CanaryStream
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.audit import audit_sources
+from gmip.auditing.judge import JudgeSettings
 from gmip.auditing.schema import AuditResult
-from gmip.auditing.score_audit import audit_scores
+from gmip.auditing.sources.table_sources import Scores
 from gmip.errors import FileError, GmipError, InvalidArgument
 from gmip.vocabulary import NoisySGD
 
@@ -69,24 +71,18 @@ class Coins:
         fprs: Sequence[float] = (0.01, 0.1),
         title: str | None = None,
     ) -> AuditResult:
-        """The audit of one score for each canary (higher = in): see `gmip.audit_scores`.
+        """The audit of one score for each canary (higher = in): see `gmip.Scores`.
 
         Guarantees
         ----------
-        As of `gmip.audit_scores`. Coins are fair and independent, so method "one-run" among the bounds holds for any
+        As of `gmip.Scores`. Coins are fair and independent, so method "one-run" among the bounds holds for any
         dependence between the scores, if the run is differentially private as claimed; the others take the scores to be
         independent given the run.
         """
         values = check.vector("scores", scores, length=self.count)
-        return audit_scores(
-            {"canaries": values[self.inside]},
-            {"canaries": values[~self.inside]},
-            claim=claim,
-            delta=delta,
-            confidence=confidence,
-            fprs=fprs,
-            title=title or f"Audit of {self.count} canaries",
-        )
+        scores_of_both = Scores({"canaries": values[self.inside]}, {"canaries": values[~self.inside]})
+        by = JudgeSettings.of({"claim": claim, "delta": delta, "confidence": confidence, "fprs": fprs})
+        return audit_sources([scores_of_both], by, title=title or f"Audit of {self.count} canaries")
 
 
 # -- canaries of a recorded run on disk -------------------------------------------------------------------------------
@@ -100,7 +96,7 @@ _FORMAT, _VERSION = "gmip-canaries", 1
 class PlantedRun(NamedTuple):
     """Attributes
     ----------
-    table : a file of scores, of which `gmip.audit_scores` and `gmip audit` know the columns.
+    table : a file of scores, of which `gmip.Scores` and `gmip audit` know the columns.
     planted : how many canaries, about half of them in.
     run : what was trained.
     """

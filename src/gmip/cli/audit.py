@@ -16,7 +16,7 @@ from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, needs_extra, option_name
 from gmip.cli.options import Count, NonNegative, Option, Seed, from_settings
 from gmip.cli.shared_settings import Printed, WorkerSettings
-from gmip.vocabulary import Rate
+from gmip.vocabulary import EpsilonAtDelta, Rate
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, RunCheck
@@ -38,7 +38,7 @@ _OF_TABLES: Final = frozenset(
 )
 # Fields of `gmip.auditing.AuditConfig` of the same name and type.
 _AS_IN_CONFIG: Final[tuple[str, ...]] = (
-    *("attacks", "candidates", "repeats", "budget", "seed", "out", "claim_mu", "group_by"),
+    *("attacks", "candidates", "repeats", "budget", "seed", "out", "claim_mu", "claim_epsilon", "group_by"),
     *("attacker", "try_advice", "fail_above_tpr", "device"),
 )
 
@@ -150,8 +150,8 @@ class AuditSettings(Printed, WorkerSettings):
         Field(description="The mu that is claimed (default: what gmip account says about the run)."),
     ] = None
     claim_epsilon: Annotated[
-        tuple[float, float] | None,
-        Option("EPS@DELTA", HOW, parse.epsilon_at_delta),
+        EpsilonAtDelta | None,
+        Option("EPS@DELTA", HOW),
         Field(description="The differential privacy that is claimed, instead (EPS alone: at delta 0)."),
     ] = None
     limit: Annotated[
@@ -211,8 +211,6 @@ class AuditSettings(Printed, WorkerSettings):
     def config(self) -> dict[str, Any]:
         """What was typed, as settings of `gmip.auditing.AuditConfig`; shadow models apart."""
         found: dict[str, Any] = {name: getattr(self, name) for name in _AS_IN_CONFIG if name in self.model_fields_set}
-        if self.claim_epsilon is not None:
-            found["claim_epsilon"] = dict(zip(("epsilon", "delta"), self.claim_epsilon, strict=True))
         if self.limit is not None:
             found["target_tpr"] = self.limit
         runs = self._released() or self.runs
@@ -288,23 +286,22 @@ def _audit_table(asked: AuditSettings, path: Path, planted: PlantedRun | None) -
                 "does not apply to a file of scores or predictions", argument=option_name(name), remedy=remedy
             )
     with needs_extra("audit", "gmip audit"):
-        from gmip import report
-        from gmip.auditing import score_audit
-        from gmip.auditing.score_table import read_scores
+        from gmip import auditing, report
+        from gmip.auditing.sources.table_sources import TableFile
     claim = asked.claim_epsilon if asked.claim_mu is None else asked.claim_mu
-    standards: dict[str, Any] = {
+    given: dict[str, Any] = {
         "claim": planted.claim if planted is not None and claim is None else claim,
         "fail_above_tpr": asked.fail_above_tpr,
         "target_tpr": asked.limit,
         "seed": asked.seed,
     }
-    table = read_scores(path, asked.columns or {}, asked.attacks)
+    table = auditing.read_scores(path, asked.columns or {}, asked.attacks)
     title = None if planted is None else f"Audit of {planted.planted} canaries"
     out = asked.out or "audit"
     with hold_folder(out), show.stages() as watch:
-        by = score_audit.Standards(**{name: value for name, value in standards.items() if value is not None})
-        read = score_audit.TableFile(table, path)
-        result = score_audit.audit_sources([read], by, title=title, command=asked.typed, watch=watch)
+        by = auditing.JudgeSettings.of({name: value for name, value in given.items() if value is not None})
+        read = TableFile(table, path)
+        result = auditing.audit_sources([read], by, title=title, command=asked.typed, watch=watch)
         return result, report.write_report(result, out, candidates=result.candidates)
 
 
@@ -339,7 +336,7 @@ def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, Written]:
 def _finish(result: AuditResult, written: Written, asked: AuditSettings) -> None:
     """Say what was found; exit code 1 if it is more than the gate lets through."""
     from gmip.report import write_junit
-    from gmip.report.sentences import blind_gate
+    from gmip.report.sentences import blind_gate, failed_gates
 
     if asked.junit is not None:
         write_junit(result, Path(asked.junit))
@@ -351,10 +348,9 @@ def _finish(result: AuditResult, written: Written, asked: AuditSettings) -> None
     for one in result.runs:
         if one.gate is not None and one.gate.blind:
             print(f"{one.name}: the gate passed only because {blind_gate(one, one.gate)}.", file=sys.stderr)
-    failed = [f"{one.name}: {_gate_failed(one.gate)}" for one in result.runs if one.gate and not one.gate.passed]
-    for line in failed:
+    for line in failed_gates(result):
         print(line, file=sys.stderr)
-    if failed:
+    if result.passed is False:
         raise typer.Exit(1)
 
 
@@ -365,16 +361,6 @@ def _remove_former(junit: str | None) -> None:
     with writing(Path(junit)):
         if b"gmip.audit" in Path(junit).read_bytes():
             Path(junit).unlink()
-
-
-def _gate_failed(gate: Gate) -> str:
-    if gate.doubted:
-        return "the gate cannot tell: what the attacks found is no evidence, for the reason above. It does not pass."
-    members = "the members of one group" if gate.within_group else "the members"
-    return (
-        f"{gate.attack} finds at least {_numbers.percent(gate.tpr_lower, 'down')} of {members} at "
-        f"{_numbers.rate(gate.fpr)} false alarms, more than the limit of {_numbers.rate(gate.limit)}."
-    )
 
 
 # -- what is printed for people ----------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ __all__ = [
     "MAX_COUNT",
     "count",
     "delta",
-    "epsilon_at_delta",
     "non_negative",
     "one_of",
     "optimizer",
@@ -67,15 +66,6 @@ def delta(option: str, text: str) -> float:
     if not 0.0 < value < 1.0:
         raise _refused(option, "a number between 0 and 1", text, "1e-6")
     return value
-
-
-def epsilon_at_delta(option: str, text: str) -> tuple[float, float]:
-    """EPS@DELTA, such as 3@1e-5; EPS alone has a delta of 0."""
-    left, at, right = text.partition("@")
-    epsilon, delta = _float(left), _float(right) if at else 0.0
-    if not (0.0 <= epsilon < math.inf and 0.0 <= delta <= 1.0):
-        raise _refused(option, "EPS@DELTA, an epsilon of 0 or more and a delta from 0 to 1", text, "3@1e-5")
-    return epsilon, delta
 
 
 def seed(option: str, text: str) -> int:

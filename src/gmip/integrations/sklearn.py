@@ -40,7 +40,7 @@ def privacy_scorer(
 
     Guarantees
     ----------
-    A measurement with one weak attack, to compare settings by; `gmip.audit_estimator` audits the chosen one. Records
+    A measurement with one weak attack, to compare settings by; `gmip.Estimator` audits the chosen one. Records
     that occur twice count as members where one of them was trained on.
     """
     rate = check.probability("fpr", fpr, open_low=True, open_high=True)

@@ -22,6 +22,7 @@ __all__ = [
     "comparison_title",
     "data_protection",
     "facts_title",
+    "failed_gates",
     "first_rate",
     "gate",
     "groups",
@@ -238,6 +239,22 @@ def blind_gate(run: RunAudit, found: Gate) -> str:
     return (
         "there are too few candidates for a limit of "
         f"{rate(found.limit)} at {rate(found.fpr)} false alarms, so an attack that finds every member would pass, too"
+    )
+
+
+def failed_gates(result: AuditResult) -> list[str]:
+    """A sentence for each run that does not pass its limit."""
+    failed = [(one.name, one.gate) for one in result.runs if one.gate is not None and not one.gate.passed]
+    return [f"{name}: {_failed_gate(found)}" for name, found in failed]
+
+
+def _failed_gate(found: Gate) -> str:
+    if found.doubted:
+        return "the gate cannot tell, and does not pass: the attacks may have looked at the wrong thing."
+    members = "the members of one group" if found.within_group else "the members"
+    return (
+        f"{found.attack} finds at least {percent(found.tpr_lower, 'down')} of {members} at "
+        f"{rate(found.fpr)} false alarms, more than the limit of {rate(found.limit)}."
     )
 
 

@@ -8,11 +8,10 @@ from pathlib import PurePath
 from typing import Final
 
 from gmip.auditing.advice_schema import NotTried
-from gmip.auditing.schema import AttackOutcome, AuditResult, GroupOutcome, LeftOut, RunAudit
+from gmip.auditing.schema import AttackOutcome, AuditResult, GroupOutcome, LeftOut, RunAudit, automatic_title
 
 __all__ = ["shareable", "unnamed"]
 
-_TITLE: Final = "Membership audit"
 _PRIVATE_FACTS: Final = frozenset({"folder"})
 _FEWEST: Final = 10  # members, and non-members: smaller groups are not named
 _PATH: Final = re.compile(r"""'[^']*[/\\][^']*'|"[^"]*[/\\][^"]*"|[^\s'"(,;]*[/\\][^\s'"),;]*""")
@@ -39,18 +38,19 @@ def shareable(result: AuditResult) -> AuditResult:
 
 def unnamed(result: AuditResult) -> AuditResult:
     """The result with neutral names for runs that are called like their file or folder, in the title, too."""
-    title, runs = result.title, []
+    runs = []
     for number, run in enumerate(result.runs):
         if _is_from_path(run):
-            title = title.replace(f"{_TITLE} of {run.name}", _TITLE)
             run = run.model_copy(update={"name": "the run" if len(result.runs) == 1 else f"run {number + 1}"})
         runs.append(run)
-    title = title.replace(f"{_TITLE} and {_TITLE}", f"{_TITLE}s")
+    title = result.title
+    if title == automatic_title(result.runs):
+        title = automatic_title(result.runs, [run.name for run in result.runs if not run.task and _is_from_path(run)])
     return result.model_copy(update={"title": title, "runs": tuple(runs)})
 
 
 def _is_from_path(run: RunAudit) -> bool:
-    """Whether nobody gave the name: `gmip audit` and `gmip.audit_scores` take that of a file or folder."""
+    """Whether nobody gave the name: audits take that of a file or folder."""
     if run.path is None:
         return False
     path = PurePath(run.path.replace("\\", "/"))

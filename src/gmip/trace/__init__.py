@@ -7,6 +7,7 @@ docs/trace-format.md.
 from __future__ import annotations
 
 from gmip.trace._manifest import check_indices, check_membership
+from gmip.trace.model_record import ModelRecord, ReleasedModel
 from gmip.trace.reader import Step, Trace
 from gmip.trace.schema import FORMAT_VERSION, Header, ModelOptions, ParameterSpec, Provenance, StepInfo, fingerprint
 from gmip.trace.writer import TraceWriter
@@ -15,8 +16,10 @@ __all__ = [
     "FORMAT_VERSION",
     "Header",
     "ModelOptions",
+    "ModelRecord",
     "ParameterSpec",
     "Provenance",
+    "ReleasedModel",
     "Step",
     "StepInfo",
     "Trace",

@@ -24,6 +24,7 @@ from gmip.errors import GmipWarning, InvalidArgument, TraceError, TraceMismatch
 from gmip.trace._journal import JOURNAL, Journal, check_size, read_batch, read_journal
 from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, read_membership
 from gmip.trace._shards import Layout, Shard, map_shard, rows_of_shard, shard_path
+from gmip.trace.model_record import ModelRecord
 from gmip.trace.schema import Header, StepInfo
 from gmip.vocabulary import NoisySGD
 
@@ -103,7 +104,7 @@ class Step:
         return f"<Step {self.info.index}: {self.parameters.size} parameters>"
 
 
-class Trace:
+class Trace(ModelRecord):
     """A trace on disk: the recorded steps as a sequence of `Step`, read from memory-mapped files when asked for.
 
     A trace names the members and holds the seed that undoes the noise: the folder is as sensitive as the
@@ -247,32 +248,6 @@ class Trace:
         for index in range(fresh.num_steps):
             fresh.batch_ids(index)
         fresh.final_state()
-
-    def check_data(self, fingerprints: Mapping[str, str]) -> None:
-        """Raises `TraceMismatch` unless the run saw these data; warns if the trace does not say what it saw.
-
-        `fingerprints` are those of the data at hand: name of the part -> `gmip.trace.fingerprint` of its arrays. Parts
-        that the trace does not know (the test data of a task, say, where only the records were given) are not compared.
-        """
-        ours = self.header.fingerprints
-        if not ours:
-            warnings.warn(
-                f"{self.path} carries no fingerprints: nobody checks that the run saw the data it is audited with.",
-                GmipWarning,
-                stacklevel=2,
-            )
-            return
-        for name in ours:
-            if name not in fingerprints:
-                raise TraceMismatch(
-                    f"{self.path} was recorded on data with a part {name!r} that is not given", remedy="load it"
-                )
-            if fingerprints[name] != ours[name]:
-                raise TraceMismatch(
-                    f"{self.path} was recorded on other data ({name!r} has fingerprint {fingerprints[name][:12]} and "
-                    f"not {ours[name][:12]})",
-                    remedy="audit with the data, split and seed of the run",
-                )
 
     def runs(self) -> tuple[NoisySGD, ...]:
         """The steps that were taken, for `gmip.account`: one `NoisySGD` for each kind of step, none for no steps.

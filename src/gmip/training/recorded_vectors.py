@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from gmip import _validate as check
 from gmip.errors import InvalidArgument, TraceMismatch
 from gmip.tasks.task import Examples, Task
-from gmip.trace import Trace, fingerprint
+from gmip.trace import ModelRecord, fingerprint
 from gmip.training.models import trainable_parameters, unwrapped
 from gmip.training.ranks import Ranks
 
@@ -144,17 +144,17 @@ def released_state(model: nn.Module) -> dict[str, Tensor]:
     return {name: t for name, t in state.items() if isinstance(t, Tensor) and name not in base}
 
 
-def with_base_weights(model: nn.Module, state: Mapping[str, Tensor], trace: Trace) -> dict[str, Tensor]:
-    """The state that a trace holds, completed by the base weights of the model; a TraceMismatch if the run had others.
+def with_base_weights(model: nn.Module, state: Mapping[str, Tensor], target: ModelRecord) -> dict[str, Tensor]:
+    """The state of a trained model, completed by the base weights of the model; a TraceMismatch if the run had others.
 
-    Without a trained model in the trace (`state` is empty) it is only the base weights that are compared.
+    Without a trained model (`state` is empty) it is only the base weights that are compared.
     """
-    known = trace.header.base_weights
+    known = target.header.base_weights
     if known is None:
         return dict(state)
     if base_fingerprint(model) != known:
         raise TraceMismatch(
-            f"{trace.path} was trained on other base weights than those of the model that the task makes",
+            f"{target.path} was trained on other base weights than those of the model that the task makes",
             remedy="let make_model load the weights that the run began with, or fix the seed of those that it draws",
         )
     return {**_base(model), **state}

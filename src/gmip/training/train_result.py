@@ -19,7 +19,7 @@ from gmip.accounting.account import account
 from gmip.accounting.tradeoff import DEFAULT_FPR_RANGE, TradeOff
 from gmip.errors import TraceMismatch
 from gmip.tasks.task import Split, Task
-from gmip.trace import Trace
+from gmip.trace import ModelRecord, Trace
 from gmip.vocabulary import Recipe
 
 __all__ = ["RESULT", "TrainResult", "recipe_of", "write_result"]
@@ -77,35 +77,36 @@ def write_result(folder: Path, result: TrainResult) -> Path:
     return path
 
 
-def recipe_of(task: Task, trace: Trace) -> Recipe:
-    """How the run of a trace was trained: as it was written down, else the task's recipe, if the trace agrees.
+def recipe_of(task: Task, target: ModelRecord) -> Recipe:
+    """How a model was trained: as it was written down, else the task's recipe, if its trace agrees.
 
     A loop of the user's own records sizes, sampling, clipping and noise. The task's recipe must say the same of these;
     optimizer and learning rate cannot be compared.
     """
-    trained = trace.header.provenance.task
+    trained = target.header.provenance.task
     if trained not in (None, task.name):
         raise TraceMismatch(
-            f"{trace.path} is a run of task {trained!r}, not of {task.name!r}", remedy="pass the run's own task"
+            f"{target.path} is a run of task {trained!r}, not of {task.name!r}", remedy="pass the run's own task"
         )
-    if trace.header.recipe is not None:
-        return trace.header.recipe
+    if target.header.recipe is not None:
+        return target.header.recipe
     recipe = task.recipe
     seen: dict[str, Any] = {
-        "dataset_size": trace.header.dataset_size,
-        "batch_size": trace.header.batch_size,
-        "sampling": trace.header.sampling,
-        "clip_norm": trace.header.clip_norm,
-        "num_steps": trace.num_steps,
+        "dataset_size": target.header.dataset_size,
+        "batch_size": target.header.batch_size,
+        "sampling": target.header.sampling,
+        "clip_norm": target.header.clip_norm,
     }
-    if trace.infos:
-        seen["noise_std"] = max(info.noise_std for info in trace.infos)
+    if isinstance(target, Trace):
+        seen["num_steps"] = target.num_steps
+        if target.infos:
+            seen["noise_std"] = max(info.noise_std for info in target.infos)
     for name, value in seen.items():
         ours = getattr(recipe, name)
         near = isinstance(value, float) and isinstance(ours, float) and math.isclose(value, ours, rel_tol=1.0e-6)
         if value != ours and not near:
             raise TraceMismatch(
-                f"{trace.path} was trained with `{name}` = {value!r}, and the recipe of task {task.name!r} says "
+                f"{target.path} was trained with `{name}` = {value!r}, and the recipe of task {task.name!r} says "
                 f"{ours!r}",
                 remedy="give the task the recipe of the run",
             )

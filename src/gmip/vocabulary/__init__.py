@@ -7,7 +7,7 @@ Nothing here computes privacy, trains or prints; NumPy is all that it needs.
 from __future__ import annotations
 
 from gmip.vocabulary.claims import Adjacency, Claim, Kind, weakest
-from gmip.vocabulary.rates import Rate, RateLike
+from gmip.vocabulary.rates import EpsilonAtDelta, Rate, RateLike
 from gmip.vocabulary.run import (
     RANDOM_SIZES,
     SAMPLING_FAULTS,
@@ -29,6 +29,7 @@ __all__ = [
     "Adjacency",
     "AnyRecord",
     "Claim",
+    "EpsilonAtDelta",
     "Kind",
     "NoisySGD",
     "Notion",

@@ -1,16 +1,16 @@
-"""A TPR at an FPR: what is good enough, or what a pipeline must not exceed."""
+"""Pairs that are written with an @: a TPR at an FPR, and an epsilon at a delta."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gmip import _validate as check
 from gmip._numbers import typed
 from gmip.errors import InvalidArgument
 
-__all__ = ["Rate", "RateLike"]
+__all__ = ["EpsilonAtDelta", "Rate", "RateLike"]
 
 
 @dataclass(frozen=True)
@@ -54,3 +54,28 @@ class Rate:
 
 #: What functions for users take for a rate.
 RateLike = Rate | str | Sequence[float] | Mapping[str, float]
+
+
+class EpsilonAtDelta(NamedTuple):
+    """An epsilon and a delta of differential privacy; written 3@1e-5, or 3 for a delta of 0."""
+
+    epsilon: float
+    delta: float = 0.0
+
+    @classmethod
+    def parse(cls, name: str, given: Any) -> EpsilonAtDelta:
+        """From "3@1e-5", 3, (3, 1e-5) or {"epsilon": 3, "delta": 1e-5}; complaints are about `name`."""
+        try:
+            if isinstance(given, str):
+                found = cls(*map(float, given.split("@")))
+            elif isinstance(given, Mapping):
+                found = cls(**given)
+            else:
+                found = cls(*given) if isinstance(given, Sequence) else cls(given)
+            return cls(check.non_negative("epsilon", found.epsilon), check.probability("delta", found.delta))
+        except (TypeError, ValueError):
+            raise InvalidArgument(
+                f"must be EPS@DELTA, an epsilon of 0 or more and a delta from 0 to 1, not {given!r}",
+                argument=name,
+                remedy="pass one such as 3@1e-5",
+            ) from None

@@ -12,8 +12,9 @@ import pytest
 import gmip
 from gmip.auditing import advice_trials
 from gmip.auditing.advice_schema import NotTried
+from gmip.auditing.attack_runs import AuditedRun
 from gmip.auditing.schema import RunAudit
-from gmip.auditing.sources.recorded_runs import AuditedRun, repeat_seed
+from gmip.auditing.sources.recorded import repeat_seed
 from gmip.trace import Trace
 from gmip.training import evaluate, fit, train
 from gmip.tuning import SearchRecords, search_records
@@ -51,7 +52,7 @@ class Trainings:
 
 
 def tried(audited: RunAudit, folder: Path, work: Path, seconds: float | None = None) -> RunAudit:
-    run = AuditedRun("a", TASK, (Trace.open(folder),), True)
+    run = AuditedRun("a", TASK, "recorded", (Trace.open(folder),))
     return advice_trials.try_advice(
         audited, run, folder=work, seed=5, seconds=seconds, begin=lambda: lambda done, total: None
     )
@@ -141,8 +142,8 @@ def test_divergence_is_said(audited: RunAudit, folder: Path, tmp_path: Path, mon
 
 def test_a_loop_of_ones_own_that_the_task_does_not_know(audited: RunAudit, folder: Path, tmp_path: Path) -> None:
     other = toy_task(background=100)
-    run = AuditedRun("a", other, (Trace.open(folder),), True)
-    object.__setattr__(run.trace.header, "recipe", None)  # recorded by another loop than `gmip train`
+    run = AuditedRun("a", other, "recorded", (Trace.open(folder),))
+    object.__setattr__(run.target.header, "recipe", None)  # recorded by another loop than `gmip train`
     found = advice_trials.try_advice(
         audited, run, folder=tmp_path, seed=5, seconds=None, begin=lambda: lambda done, total: None
     )

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gmip import tasks
+from gmip import EpsilonDelta, Gaussian, tasks
 from gmip._io import read_yaml
 from gmip.attacks import attack_table
-from gmip.auditing import AuditConfig, make_config
+from gmip.auditing import AuditConfig, JudgeSettings, make_config
 from gmip.auditing.settings import TEMPLATE
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
@@ -39,10 +39,14 @@ def test_short_forms() -> None:
 
 
 def test_what_was_claimed() -> None:
-    assert make_config({}).claim is None
-    assert make_config({"claim_mu": 0.5}).claim == 0.5
-    assert make_config({"claim_epsilon": "3@1e-5"}).claim == (3.0, 1e-5)
-    assert make_config({"claim_epsilon": 3}).claim == make_config({"claim_epsilon": "3"}).claim == (3.0, 0.0)
+    assert make_config({}).judge_settings(1) == JudgeSettings(seed=1)
+    mu = make_config({"claim_mu": 0.5}).judge_settings(1).claim
+    assert isinstance(mu, Gaussian) and mu.mu == 0.5
+    for given in ("3@1e-5", [3, 1e-5], {"epsilon": 3, "delta": 1e-5}):
+        assert make_config({"claim_epsilon": given}).claim_epsilon == (3.0, 1e-5)
+    assert make_config({"claim_epsilon": 3}).claim_epsilon == make_config({"claim_epsilon": "3"}).claim_epsilon
+    curve = make_config({"claim_epsilon": 3}).judge_settings(1).claim
+    assert isinstance(curve, EpsilonDelta) and curve.epsilon(0.0) == pytest.approx(3.0)
 
 
 def test_one_run_and_one_attack_need_no_list() -> None:
@@ -56,7 +60,7 @@ def test_one_run_and_one_attack_need_no_list() -> None:
     [
         (
             {"atacks": ["glir"]},
-            "atacks in audit.yaml is not a setting, did you mean 'attacks': the settings are task, ",
+            "atacks in audit.yaml is not a setting, did you mean 'attacks': the settings are attacks, ",
         ),
         ({"shadows": {"cuont": 3}}, "shadows.cuont in audit.yaml is not a setting, did you mean 'count': "),
         ({"runs": [{"paht": "x"}]}, "runs.0.paht in audit.yaml is not a setting, did you mean 'path'"),
@@ -83,6 +87,8 @@ def test_one_run_and_one_attack_need_no_list() -> None:
             {"fail_above_tpr": "0.05"},
             "fail_above_tpr in audit.yaml must be TPR@FPR, two numbers between 0 and 1",
         ),
+        ({"claim_epsilon": "3@2"}, "claim_epsilon in audit.yaml must be EPS@DELTA"),
+        ({"claim_epsilon": "3@1@1"}, "claim_epsilon in audit.yaml must be EPS@DELTA"),
         ({"fail_above_tpr": "0.05@2"}, "fail_above_tpr in audit.yaml must be TPR@FPR"),
         ({"runs": []}, "runs"),
         ({"runs": [{"path": "a", "target_mu": 1.0}]}, "has a path, so the run is trained already"),

@@ -37,7 +37,7 @@ class Constant:
 
 def test_a_model_that_memorises_is_found_out():
     labels = RNG.integers(0, 2, 200)  # nothing to learn but the records themselves
-    found = gmip.audit_estimator(lambda: KNeighborsClassifier(9, weights="distance"), X, labels, shadows=4)
+    found = gmip.audit(gmip.Estimator(lambda: KNeighborsClassifier(9, weights="distance"), X, labels, shadows=4))
     (run,) = found.runs
     assert run.answers[0].leak == "leak" and run.answers[0].target == "missed"
     assert attacks(found)["loss"].auc.value > 0.7
@@ -47,14 +47,14 @@ def test_a_model_that_memorises_is_found_out():
 
 def test_a_model_that_learns_nothing_gives_nothing_away():
     for seed in range(3):
-        found = gmip.audit_estimator(Constant, X, Y, shadows=6, seed=seed)
+        found = gmip.audit(gmip.Estimator(Constant, X, Y, shadows=6), seed=seed)
         assert all(one.mu_lower == 0.0 for one in found.runs[0].attacks)
 
 
 def test_the_seed_decides():
-    one, two = (gmip.audit_estimator(LogisticRegression(), X, Y, shadows=4, seed=3) for _ in range(2))
+    one, two = (gmip.audit(gmip.Estimator(LogisticRegression(), X, Y, shadows=4), seed=3) for _ in range(2))
     assert one.runs[0].attacks[0].roc == two.runs[0].attacks[0].roc
-    other = gmip.audit_estimator(LogisticRegression(), X, Y, shadows=4, seed=4)
+    other = gmip.audit(gmip.Estimator(LogisticRegression(), X, Y, shadows=4), seed=4)
     assert other.runs[0].attacks[0].roc != one.runs[0].attacks[0].roc
 
 
@@ -68,7 +68,7 @@ def test_linear_models_at_an_optimum_are_decoded(kind):
         "ridge": RNG.normal(size=60),
     }[kind]
     model: Any = Ridge(5.0) if kind == "ridge" else LogisticRegression(C=0.05, tol=1e-8, max_iter=5000)
-    found = gmip.audit_estimator(make_pipeline(StandardScaler(), model), x, y, shadows=0)
+    found = gmip.audit(gmip.Estimator(make_pipeline(StandardScaler(), model), x, y, shadows=0))
     decoded = attacks(found)["optimum-decode"]
     assert (decoded.sees, decoded.attacker_knows) == ("weights", 1.0)
     assert decoded.auc.value > 0.95
@@ -78,9 +78,9 @@ def test_linear_models_at_an_optimum_are_decoded(kind):
 
 def test_regression_and_decision_functions():
     values = X[:, 0] + RNG.normal(size=200)
-    found = gmip.audit_estimator(lambda: KNeighborsClassifier(1), X, Y, shadows=0, attacks=["loss"])
+    found = gmip.audit(gmip.Estimator(lambda: KNeighborsClassifier(1), X, Y, shadows=0, attacks=["loss"]))
     assert list(attacks(found)) == ["loss"]
-    regression = gmip.audit_estimator(lambda: Ridge(1.0), X, values, shadows=4)
+    regression = gmip.audit(gmip.Estimator(lambda: Ridge(1.0), X, values, shadows=4))
     assert {"loss", "lira", "rmia"} <= set(attacks(regression)) and regression.runs[0].facts.test_accuracy is None
 
 
@@ -88,7 +88,9 @@ def test_regression_in_any_units():
     """Whole numbers are values where the estimator is a regressor; metres and millimetres leak the same."""
     values = np.round(100.0 * X[:, 0] + 50.0 * np.random.default_rng(5).normal(size=200))
     found = [
-        gmip.audit_estimator(KNeighborsRegressor(2), X, scale * values, shadows=8, attacks=["loss", "lira", "rmia"])
+        gmip.audit(
+            gmip.Estimator(KNeighborsRegressor(2), X, scale * values, shadows=8, attacks=["loss", "lira", "rmia"])
+        )
         for scale in (1.0, 1000.0)
     ]
     metres, millimetres = ({name: a.auc.value for name, a in attacks(one).items()} for one in found)
@@ -106,7 +108,7 @@ class OnlyPredicts:
 
 
 def test_an_estimator_that_only_predicts():
-    found = gmip.audit_estimator(OnlyPredicts, X, np.round(10.0 * X[:, 0]), shadows=0)
+    found = gmip.audit(gmip.Estimator(OnlyPredicts, X, np.round(10.0 * X[:, 0]), shadows=0))
     assert attacks(found)["loss"].auc.value > 0.7
 
 
@@ -128,15 +130,15 @@ class Broken:
 )
 def test_mistakes_are_one_sentence(make, x, y, words):
     with pytest.raises(gmip.InvalidArgument) as caught:
-        gmip.audit_estimator(make, x, y, shadows=2)
+        gmip.audit(gmip.Estimator(make, x, y, shadows=2))
     assert words in str(caught.value)
 
 
 def test_an_optimum_that_is_not_known_is_refused():
     with pytest.raises(gmip.InvalidArgument, match="the optimum that KNeighborsClassifier is trained to is not known"):
-        gmip.audit_estimator(lambda: KNeighborsClassifier(1), X, Y, shadows=0, attacks=["optimum-decode"])
-    several = gmip.audit_estimator(
-        lambda: KNeighborsClassifier(1), X, Y, shadows=0, attacks=["optimum-decode", "lira", "loss"]
+        gmip.audit(gmip.Estimator(lambda: KNeighborsClassifier(1), X, Y, shadows=0, attacks=["optimum-decode"]))
+    several = gmip.audit(
+        gmip.Estimator(lambda: KNeighborsClassifier(1), X, Y, shadows=0, attacks=["optimum-decode", "lira", "loss"])
     )
     assert [one.attack for one in several.runs[0].attacks] == ["loss"]
     assert [one.attack for one in several.runs[0].left_out] == ["lira", "optimum-decode"]

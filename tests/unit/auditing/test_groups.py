@@ -35,14 +35,14 @@ def test_what_is_found_within_groups_is_not_hidden_by_offsets(tmp_path: Path) ->
     member, site = np.tile([True, False], 2000), np.repeat(np.arange(10), 400)
     score = rng.normal(size=4000) + 1.5 * member + 30.0 * site
     table = {"member": member, "score": score, "group": [f"site {i}" for i in site]}
-    result = gmip.audit_scores(table, fail_above_tpr=(0.05, 0.01))
+    result = gmip.audit(gmip.Scores(table), fail_above_tpr=(0.05, 0.01))
     (run,) = result.runs
     assert run.answers[0].target == "missed" and run.answers[0].why == "group" and run.answers[0].leak == "leak"
     assert run.gate is not None and not run.gate.passed and run.gate.within_group and run.gate.tpr_lower > 0.05
     said = answer_words.headline(result, run)
     assert "within the group 'site" in said and "Target missed" in said
     assert sentences.gate(run, run.gate).startswith("Failed: at 1% false alarms within the group 'site")
-    calm = gmip.audit_scores(table | {"score": rng.normal(size=4000) + 30.0 * site}, fail_above_tpr=(0.05, 0.01))
+    calm = gmip.audit(gmip.Scores(table | {"score": rng.normal(size=4000) + 30.0 * site}), fail_above_tpr=(0.05, 0.01))
     assert calm.runs[0].gate is not None and calm.runs[0].gate.passed and calm.runs[0].answers[0].why != "group"
 
 
@@ -68,7 +68,7 @@ def test_few_of_a_group_are_counted_and_not_measured() -> None:
 
 def test_groups_in_json_csv_and_report(tmp_path: Path) -> None:
     site = np.array(["=calm", "leaky", "<b>"])[CODES]
-    result = gmip.audit_scores({"member": MEMBER, "score": SCORES, "site": site}, columns={"group": "site"})
+    result = gmip.audit(gmip.Scores({"member": MEMBER, "score": SCORES, "site": site}, columns={"group": "site"}))
     written = write_report(result, tmp_path)
     assert read_result(written.json) == result and result.runs[0].grouped_by == "site"
     with (tmp_path / "groups-scores.csv").open(encoding="utf-8", newline="") as file:

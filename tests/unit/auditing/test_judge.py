@@ -10,26 +10,19 @@ import pytest
 
 from gmip import account
 from gmip.auditing import Candidates, merged
-from gmip.auditing.curves import given_curve
-from gmip.auditing.judge import AttackScores, Criteria, judge
-from gmip.auditing.recorded import AttackFindings, recorded_evidence
-from gmip.auditing.schema import RunAudit
+from gmip.auditing.attack_runs import run_facts
+from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, JudgeSettings, Labels, judge
+from gmip.auditing.schema import RunAudit, RunFacts
 from gmip.report import answer_words
 from gmip.stats import RunScores, ScoreSet, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
-from gmip.trace import Trace, TraceWriter
+from gmip.trace import ReleasedModel, Trace, TraceWriter
 from gmip.vocabulary import Rate
 from tests.unit.report import sample
 from tests.unit.trace.build import header, write_steps
 
 MEMBERS, OTHERS = np.arange(0, 60), np.arange(60, 120)
-CRITERIA: dict[str, Any] = {
-    "confidence": 0.95,
-    "delta": 1e-5,
-    "fprs": (0.01, 0.1),
-    "goal": Rate(0.05, 0.01),
-    "limit": None,
-    "seed": 0,
-}
+INSIDE = Labels(inside=np.arange(120) < 60)
+ACCURACIES = {"train_accuracy": 0.9, "test_accuracy": None}
 
 
 def trace(path: Path, *, steps: int = 2, interrupted: bool = False, noise_std: float = 0.25) -> Trace:
@@ -45,37 +38,37 @@ def trace(path: Path, *, steps: int = 2, interrupted: bool = False, noise_std: f
 
 def attacked(
     name: str, shift: float, *, warnings: tuple[str, ...] = (), knows: float = 0.0, **about: Any
-) -> AttackFindings:
+) -> AttackEvidence:
     scores = np.random.default_rng(1).normal(size=120) + shift * (np.arange(120) < 60)
     found = AttackScores(
         scores=ScoreSet(ids=np.arange(120), scores=scores, attack=name, **about), seconds=2.0, warnings=warnings
     )
-    return AttackFindings(name=name, title=name.upper(), needs=("a model",), found=(found,), knows=knows)
+    return AttackEvidence(
+        name=name, title=name.upper(), needs=("a model",), found=(found,), labels=(INSIDE,), knows=knows
+    )
 
 
 def assembled(
-    run: Trace, *attacks: AttackFindings, claim_mu: float | None = 0.5, name_of: Any = None, **changes: Any
+    run: Trace, *attacks: AttackEvidence, claim_mu: float | None = 0.5, name_of: Any = None, **changes: Any
 ) -> tuple[RunAudit, Candidates, list[tuple[int, int]]]:
     calls: list[tuple[int, int]] = []
-    evidence = recorded_evidence(
+    evidence = Evidence(
         name="run",
         source="recorded",
-        task="toy",
-        path=None,
-        traces=[run],
         attacks=attacks,
-        accuracies={"train_accuracy": 0.9, "test_accuracy": None},
-        claim=given_curve(claim_mu),
+        runs=run.runs(),
+        facts=run_facts(run, ACCURACIES),
         name_of=name_of,
     )
-    one, rows = judge(evidence, Criteria(**CRITERIA | changes), lambda done, total: calls.append((done, total)))
+    settings = JudgeSettings.of({"claim": claim_mu, "fprs": (0.01, 0.1), **changes})
+    one, rows = judge(evidence, settings, lambda done, total: calls.append((done, total)))
     return one, rows, calls
 
 
 def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) -> None:
     weak = attacked("weak", 0.0, warnings=("careful", "careful"))
     strong = attacked("strong", 3.0, calibration=(1.0, 0.0), facts={"rank": 7})
-    one, rows, calls = assembled(trace(tmp_path / "a"), weak, strong, limit=Rate(0.05, 0.1))
+    one, rows, calls = assembled(trace(tmp_path / "a"), weak, strong, fail_above_tpr=Rate(0.05, 0.1))
     assert [outcome.attack for outcome in one.attacks] == ["strong", "weak"]
     assert one.exposed_by == "strong" and one.verdict.kind == "exposed"
     assert one.gate is not None and one.gate.attack == "strong" and not one.gate.passed
@@ -90,7 +83,7 @@ def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) 
 def test_an_attacker_with_a_list_is_judged_by_the_claim_for_one(tmp_path: Path) -> None:
     """All members are listed and found; that refutes nothing that was claimed, as there is no noise."""
     run, holder = trace(tmp_path / "a", steps=150, noise_std=0.0), attacked("list", 5.0, knows=1.0)
-    one, _, _ = assembled(run, holder, attacked("weak", 0.0), limit=Rate(0.05, 0.1))
+    one, _, _ = assembled(run, holder, attacked("weak", 0.0), fail_above_tpr=Rate(0.05, 0.1))
     assert [outcome.attack for outcome in one.attacks] == ["weak", "list"]  # whom the claim is about
     assert [outcome.attacker_knows for outcome in one.attacks] == [0.0, 1.0]
     assert one.answers[0].evidence is not None and one.answers[0].evidence.attack == "list"
@@ -117,7 +110,7 @@ def test_where_only_a_list_was_tried_its_claim_comes_first(tmp_path: Path) -> No
 
 def test_an_attacker_with_a_list_stays_last_where_the_others_are_blind(tmp_path: Path) -> None:
     same = AttackScores(scores=ScoreSet(ids=np.arange(120), scores=np.zeros(120), attack="blind"))
-    blind = AttackFindings(name="blind", title="BLIND", needs=(), found=(same,))
+    blind = AttackEvidence(name="blind", title="BLIND", needs=(), found=(same,), labels=(INSIDE,))
     one, _, _ = assembled(trace(tmp_path / "a"), attacked("list", 5.0, knows=1.0), blind)
     assert [outcome.attack for outcome in one.attacks] == ["blind", "list"]
 
@@ -129,11 +122,13 @@ def test_what_was_not_recorded_is_a_fact(tmp_path: Path) -> None:
     assert not assembled(trace(tmp_path / "b", interrupted=True), attacked("one", 1.0))[0].facts.complete
 
 
-def test_a_released_model_has_no_steps_and_no_claim_of_its_own(tmp_path: Path) -> None:
-    one, _, _ = assembled(trace(tmp_path / "a", steps=0), attacked("one", 1.0))
-    assert [(claim.key, claim.standing) for claim in one.claims] == [("claimed", "given")]  # claim_mu
-    assert one.facts.num_steps is None
-    assert one.facts.batch_size is None and one.facts.num_params == 8 and one.facts.train_accuracy == 0.9
+def test_of_a_released_model_the_size_is_known_and_nothing_is_guaranteed() -> None:
+    one = ReleasedModel(Path("w.pt"), header(clip_norm=1.0), members=MEMBERS, non_members=OTHERS, state={})
+    facts = run_facts(one, ACCURACIES)
+    assert facts == RunFacts(num_params=8, train_accuracy=0.9)
+    evidence = Evidence(name="w", source="released", attacks=(attacked("one", 1.0),), facts=facts)
+    audited = judge(evidence, JudgeSettings.of({"claim": 0.5}), lambda done, total: None).run
+    assert [(claim.key, claim.standing) for claim in audited.claims] == [("claimed", "given")]
 
 
 def test_merging_needs_equal_confidence() -> None:
@@ -161,7 +156,7 @@ def test_bounds_of_a_run_hold_for_the_strongest_of_five_attacks(tmp_path: Path) 
     """Each attack gets a fifth of the error: in the bounds on mu and epsilon, in the test of the claim, in the gate."""
     names = [f"a{i}" for i in range(5)]
     attacks = [attacked(name, 1.0 + 0.1 * i) for i, name in enumerate(names)]
-    limit = {"limit": Rate(0.01, 0.1)}
+    limit = {"fail_above_tpr": Rate(0.01, 0.1)}
     one, _, _ = assembled(trace(tmp_path / "a"), *attacks, **limit)
     strongest = one.attacks[0]
     assert strongest.attack == "a4" and one.gate is not None

@@ -345,7 +345,7 @@ def test_a_recorded_run_is_a_source(task: Task, run: Path) -> None:
     (same,) = gmip.audit(task, runs=[{"path": str(run), "name": "mine"}], **how).runs
     assert (one.name, one.verdict, one.answers) == ("mine", same.verdict, same.answers) and one.source == "recorded"
     both = [gmip.Recorded(run, task), gmip.Scores([1.0, 2.0], [0.0, 0.5])]
-    with pytest.raises(InvalidArgument, match="holds a Scores beside runs of a task"):
+    with pytest.raises(InvalidArgument, match="holds a Scores beside a Recorded"):
         gmip.audit(both)
     with pytest.raises(InvalidArgument, match="named by the sources already"):
         gmip.audit(gmip.Recorded(run, task), runs=[run])

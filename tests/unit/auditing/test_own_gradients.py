@@ -94,7 +94,7 @@ def test_an_audit_does_without_gradients_that_cannot_be_computed(
     def fails(*args: object, **options: object) -> None:
         raise gmip.UnsupportedModel("No record has a gradient of its own")
 
-    monkeypatch.setattr("gmip.auditing.run_audits.own_norms", fails)
+    monkeypatch.setattr("gmip.auditing.attack_runs.own_norms", fails)
     (one,) = gmip.audit(task, runs=[run], attacks=["loss"], seed=0).runs
     assert one.individual is None and "Own mus by noise alone are not known: No record" in one.warnings[-1]
 

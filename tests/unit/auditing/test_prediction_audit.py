@@ -1,4 +1,4 @@
-"""`gmip.audit_predictions`."""
+"""`gmip.Predictions`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ def game() -> dict[str, np.ndarray]:
 
 
 def test_reference_models_help(game):
-    result = gmip.audit_predictions(
-        game["member"],
-        labels=game["labels"],
-        logits=game["logits"][0],
-        references=game["logits"][1:],
-        references_members=game["inside"],
+    result = gmip.audit(
+        gmip.Predictions(
+            game["member"],
+            labels=game["labels"],
+            logits=game["logits"][0],
+            references=game["logits"][1:],
+            references_members=game["inside"],
+        ),
         claim=0.5,
     )
     (run,) = result.runs
@@ -46,11 +48,11 @@ def test_forms_agree(game):
     own = p[np.arange(len(p)), labels]
     table = {"member": member, "label": labels} | {f"p_{k}": p[:, k] for k in range(3)}
     given = [
-        gmip.audit_predictions(member, labels=labels, logits=logits, attacks=["loss"]),
-        gmip.audit_predictions(member, labels=labels, probabilities=p, attacks=["loss"]),
-        gmip.audit_predictions(member, losses=-np.log(own)),
-        gmip.audit_predictions(table, attacks=["loss"]),
-        gmip.audit_scores(own[member], own[~member]),
+        gmip.audit(gmip.Predictions(member, labels=labels, logits=logits, attacks=["loss"])),
+        gmip.audit(gmip.Predictions(member, labels=labels, probabilities=p, attacks=["loss"])),
+        gmip.audit(gmip.Predictions(member, losses=-np.log(own))),
+        gmip.audit(gmip.Predictions(table, attacks=["loss"])),
+        gmip.audit(gmip.Scores(own[member], own[~member])),
     ]
     assert len({round(one.runs[0].attacks[0].auc.value, 9) for one in given}) == 1
     assert len({one.runs[0].attacks[0].tpr_at["0.1"].value for one in given}) == 1
@@ -60,8 +62,8 @@ def test_a_model_that_tells_nothing_is_not_accused():
     rng = np.random.default_rng(5)
     for seed in range(6):
         losses = rng.gamma(1.0, 1.0, (5, 120))
-        run = gmip.audit_predictions(
-            np.arange(120) % 2, losses=losses[0], references=losses[1:], claim=0.0, seed=seed
+        run = gmip.audit(
+            gmip.Predictions(np.arange(120) % 2, losses=losses[0], references=losses[1:]), claim=0.0, seed=seed
         ).runs[0]
         assert run.verdict.kind != "exposed" and run.attacks[0].mu_lower == 0.0
 
@@ -84,9 +86,9 @@ def test_a_model_that_tells_nothing_is_not_accused():
 )
 def test_refused(keywords, words):
     with pytest.raises(gmip.InvalidArgument, match=words):
-        gmip.audit_predictions([1, 1, 0, 0], **keywords)
+        gmip.audit(gmip.Predictions([1, 1, 0, 0], **keywords))
 
 
 def test_scores_go_elsewhere():
     with pytest.raises(gmip.InvalidArgument, match=r"gmip\.Scores"):
-        gmip.audit_predictions({"member": [1, 1, 0, 0], "score": [1, 2, 3, 4]})
+        gmip.audit(gmip.Predictions({"member": [1, 1, 0, 0], "score": [1, 2, 3, 4]}))

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from gmip import Recipe, Task
-from gmip.auditing.settings import RunConfig
-from gmip.auditing.sources.released import released_run
+from gmip.auditing.sources.released import Released, released_model_of
 from gmip.errors import InvalidArgument
 from gmip.tasks import Examples
 
@@ -29,8 +28,7 @@ def run(tmp_path: Path, members: str, others: str, header: str = "a,b,label,grou
         test=pool,
         recipe=Recipe(dataset_size=2, batch_size=2, num_steps=1, learning_rate=0.1),
     )
-    names = {name: str(tmp_path / file) for name, file in (("model", "w.pt"), ("members", "in.csv"))}
-    return released_run(task, RunConfig(**names, non_members=str(tmp_path / "out.csv")), tmp_path / "runs")
+    return released_model_of(task, Released(tmp_path / "w.pt", tmp_path / "in.csv", tmp_path / "out.csv", task))
 
 
 def lines(start: int, stop: int) -> str:
@@ -44,9 +42,9 @@ def test_the_same_records_in_both_files(tmp_path: Path, start: int, words: str) 
 
 
 def test_a_few_records_in_both_files_are_left_out(tmp_path: Path) -> None:
-    task, trace, said = run(tmp_path, lines(0, 20), lines(19, 40))
+    task, model, said = run(tmp_path, lines(0, 20), lines(19, 40))
     assert said == ("Left out, because in both files: 1 of 20 members and 1 of 21 non-members are the same records.",)
-    assert len(task.pool) == 39 and trace.members.tolist() == list(range(19))
+    assert len(task.pool) == 39 and model.members.tolist() == list(range(19))
     assert task.pool.inputs[:, 0].tolist() == [i for i in range(40) if i != 19]
     assert list(task.groups["group"]) == [f"g{i}" for i in range(40) if i != 19]
     assert run(tmp_path, lines(0, 20), lines(20, 40))[2] == ()

@@ -17,8 +17,8 @@ RNG = np.random.default_rng(0)
 INS, OUTS = RNG.normal(1.0, 1.0, 300), RNG.normal(0.0, 1.0, 300)
 
 
-def only(*given: Any, **options: Any) -> Any:
-    (run,) = gmip.audit_scores(*given, **options).runs
+def only(*given: Any, columns: Any = None, **options: Any) -> Any:
+    (run,) = gmip.audit(gmip.Scores(*given, columns=columns), **options).runs
     return run
 
 
@@ -45,7 +45,7 @@ def test_claims(claim: Any, kind: str | None) -> None:
 
 
 def test_without_a_claim_no_claim_is_tested_and_a_leak_is_measured() -> None:
-    result = gmip.audit_scores(INS, OUTS)
+    result = gmip.audit(gmip.Scores(INS, OUTS))
     (run,) = result.runs
     assert (run.verdict.kind, run.claims, run.attacks[0].claim_p_value) == ("measured", (), None)
     assert verdict_headline(run).startswith("No claim was tested: members can be distinguished from non-members")
@@ -119,10 +119,28 @@ def test_runs_that_score_high_as_a_whole_are_no_leak() -> None:
 
 def test_one_verb_for_several_sources() -> None:
     both = gmip.audit([gmip.Scores(INS, OUTS), gmip.Scores(OUTS, INS)], claim=1.0, title="Both ways")
-    alone = gmip.audit_scores(INS, OUTS, claim=1.0)
+    alone = gmip.audit(gmip.Scores(INS, OUTS), claim=1.0)
     assert both.title == "Both ways" and [run.name for run in both.runs] == ["scores", "scores (2)"]
     assert both.runs[0] == alone.runs[0]
     with pytest.raises(gmip.InvalidArgument, match="did you mean 'confidence'"):
         gmip.audit(gmip.Scores(INS, OUTS), confidense=0.9)
     with pytest.raises(gmip.InvalidArgument, match="attacks is for runs of a task"):
         gmip.audit(gmip.Scores(INS, OUTS), attacks=["loss"])
+
+
+def test_a_gate_in_python() -> None:
+    source = gmip.Scores(INS, OUTS)
+    assert gmip.audit(source).passed is None
+    with pytest.raises(InvalidArgument, match="No limit was set, so there is no gate: audit with fail_above_tpr"):
+        gmip.audit(source).raise_for_gate()
+    passes = gmip.audit(source, fail_above_tpr="0.9@0.01")
+    assert passes.passed is True
+    passes.raise_for_gate()
+    fails = gmip.audit([source, source], fail_above_tpr="0.01@0.1")
+    assert fails.passed is False
+    with pytest.raises(gmip.GateFailed, match=r"^scores: score finds at least \d.* limit of 1%; scores") as error:
+        fails.raise_for_gate()
+    assert str(error.value).endswith("more than the limit of 1%.")
+    turned = gmip.audit(gmip.Scores(OUTS, INS), fail_above_tpr="0.9@0.01")
+    with pytest.raises(gmip.GateFailed, match="the gate cannot tell"):
+        turned.raise_for_gate()

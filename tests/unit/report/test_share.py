@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gmip.auditing import audit_scores, merged
-from gmip.auditing.schema import GroupOutcome
+import gmip
+from gmip.auditing import merged
+from gmip.auditing.schema import GroupOutcome, automatic_title
 from gmip.report import read_result, write_report
 from gmip.report.share import shareable
 from tests.unit.report import sample
@@ -43,21 +44,25 @@ def test_names_of_files_are_not_shared(tmp_path: Path):
     (tmp_path / "StMary_HIV_cohort.csv").write_text(
         "\n".join(["member,score", *(f"{i % 2},{rng.normal(i % 2)}" for i in range(200))])
     )
-    result = audit_scores(tmp_path / "StMary_HIV_cohort.csv")
+    result = gmip.audit(gmip.Scores(tmp_path / "StMary_HIV_cohort.csv"))
     written = write_report(result, tmp_path / "out")
     assert "StMary" in written.html.read_text(encoding="utf-8")
     for path in (written.shared, written.summary, written.markdown):
         assert "StMary" not in path.read_text(encoding="utf-8"), path
     assert shareable(result).title == "Membership audit" and shareable(result).runs[0].name == "the run"
-    given = audit_scores(tmp_path / "StMary_HIV_cohort.csv", title="Ward 3")
+    given = gmip.audit(gmip.Scores(tmp_path / "StMary_HIV_cohort.csv"), title="Ward 3")
     assert shareable(given).title == "Ward 3"
     both = shareable(merged(result, result))
     assert both.title == "Membership audit" and [run.name for run in both.runs] == ["run 1", "run 2"]
+    assert shareable(merged(result, given)).title == "Ward 3"
+    run = result.runs[0].model_copy(update={"task": "StMary_HIV_cohort.task"})  # begins like the name of the run
+    of_task = result.model_copy(update={"runs": (run,), "title": automatic_title([run])})
+    assert shareable(of_task).title == of_task.title == "Membership audit of StMary_HIV_cohort.task"
 
 
 def test_candidates_come_with_the_result_of_an_audit(tmp_path: Path):
     """From Python as from the command line; result.json has none of them, and is otherwise the same."""
-    result = audit_scores([3.0, 2.0, 1.0, 0.5], [1.5, 0.0, -1.0, -2.0])
+    result = gmip.audit(gmip.Scores([3.0, 2.0, 1.0, 0.5], [1.5, 0.0, -1.0, -2.0]))
     written = write_report(result.model_copy(update={"title": "mine"}), tmp_path)
     assert [path.name for path in written.csv] == ["exposed-scores.csv"]
     assert len((tmp_path / "exposed-scores.csv").read_text().splitlines()) == 9

@@ -27,7 +27,7 @@ from gmip.stats import ScoreSet
 from gmip.stats.scores import Fact
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import one_table
-from gmip.trace import Trace
+from gmip.trace import ModelRecord
 from gmip.training.models import has_classes
 
 __all__ = ["CFD", "CFDLRT", "Distance"]
@@ -104,7 +104,9 @@ class _DistanceAttack(Attack):
     def _distance(self) -> Distance:
         return Distance(self.space, self.rivals, self.restarts, self.max_steps)
 
-    def _search(self, task: Task, trace: Trace, candidates: Examples, progress: Progress | None) -> Counterfactuals:
+    def _search(
+        self, task: Task, target: ModelRecord, candidates: Examples, progress: Progress | None
+    ) -> Counterfactuals:
         """The counterfactuals of the candidates under the released model."""
         targets = task.pool.targets
         if not has_classes(targets) and not bool(((targets == 0) | (targets == 1)).all()):
@@ -112,7 +114,7 @@ class _DistanceAttack(Attack):
                 f"Task {task.name!r} has targets that are not classes, and a counterfactual is a change of class",
                 remedy="use another attack, such as loss",
             )
-        found = self._distance().search(released_model(task, trace, device=self.device), candidates, progress)
+        found = self._distance().search(released_model(task, target, device=self.device), candidates, progress)
         _check_convergence(float(found.converged.mean()), "over candidates")
         return found
 
@@ -147,9 +149,9 @@ class CFD(_DistanceAttack):
     title: ClassVar[str] = ATTACKS["cfd"].title
     needs: ClassVar[frozenset[Need]] = ATTACKS["cfd"].needs
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
         order = np.argsort(who.ids)  # chunks, and so the last bits, do not depend on the order of candidates
-        found = self._search(task, trace, who.candidates[order], progress)
+        found = self._search(task, target, who.candidates[order], progress)
         return ScoreSet(
             ids=who.ids, scores=found.distances[order.argsort()], attack=self.name, facts=self._facts(found)
         )
@@ -189,11 +191,11 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
         """What it asks of each shadow model."""
         return (self._distance(),)
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
         signal, ids = self._distance(), np.sort(who.ids)
         # The released model first: what is wrong with it is said before anything is trained.
-        found = self._search(task, trace, task.pool[ids], None)
-        models = self._models(task, trace, ids, who.background, signal, progress)
+        found = self._search(task, target, task.pool[ids], None)
+        models = self._models(task, target, ids, who.background, signal, progress)
         least = _LEAST * float(np.median(found.distances))
         outside, converged = Moments((len(ids), 1)), 0.0
         for model in models:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
 from gmip._progress import Progress, silent
-from gmip.attacks.attack import Attack, AttackedRecords, Need, RunTraits, check_step_numbers, chosen_steps, parties
+from gmip.attacks.attack import AttackedRecords, Need, RunTraits, StepAttack, check_step_numbers, chosen_steps, parties
 from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.decode.decoding import MISFIT, DecodeOutcome, decode
 from gmip.attacks.decode.listed_sum import Draw, PublishedSum, from_products, from_rows
@@ -360,7 +360,7 @@ _NOTHING: Final = 0.01  # bits per candidate: less is not decoded
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decode(Attack):
+class Decode(StepAttack):
     """Decoding: who of a list was in, all candidates at once (docs/theory/attackers.md). Nothing is trained.
 
     The published sum of gradients is a sum over those of the list who were in the batch, so the attack solves for all
@@ -430,7 +430,7 @@ class Decode(Attack):
         who = AttackedRecords(who.ids[order], who.candidates[order], who.background)
         return self._decoded(task, trace, who, Work(progress or silent(self.name)))[0]
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
+    def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         order = np.argsort(who.ids)
         found, chosen = self._decoded(
             task, trace, AttackedRecords(who.ids, who.candidates[order], who.background), progress
@@ -464,7 +464,7 @@ class Decode(Attack):
                 f"decoding did not settle in {found.sweeps} sweeps: treat its probabilities as "
                 "unreliable. Raise `most_sweeps`, or list fewer candidates whose records are nearly equal.",
                 GmipWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         if found.misfit > MISFIT:
             warnings.warn(
@@ -472,14 +472,14 @@ class Decode(Attack):
                 f"{found.misfit:.3g} times what the noise and unlisted members should leave, so decoding is unreliable "
                 "here. Check that the list contains the members, or pass `coverage` and background records.",
                 GmipWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         elif found.gain < _NOTHING:
             warnings.warn(
                 "the published gradients do not tell the listed candidates apart: decoding finds less than "
                 f"{_NOTHING:g} bits per candidate.",
                 GmipWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _decoded(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> tuple[DecodeOutcome, DecodePlan]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip._random import PlayStream
-from gmip.attacks.attack import Attack, AttackedRecords, Need, RunTraits, check_step_numbers, chosen_steps
+from gmip.attacks.attack import AttackedRecords, Need, RunTraits, StepAttack, check_step_numbers, chosen_steps
 from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.glir.published_step import GramView, StepView, View, stack
 from gmip.attacks.glir.scoring import Background, GlirOutcome, grid_of, scores_by_play, scores_without_play
@@ -302,7 +302,7 @@ _METHODS: Final = ("auto", "paper", "likelihood-ratio", "mixture", "joint")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GLiR(Attack):
+class GLiR(StepAttack):
     """The gradient likelihood-ratio attack (docs/theory/glir.md): nothing is trained, one recorded run is enough.
 
     Parameters
@@ -380,7 +380,7 @@ class GLiR(Attack):
             as_bytes("memory_limit", self.memory_limit)
         check.seed(self.seed)
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
+    def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         steps = chosen_steps(trace, self.steps)
         method = self._method(trace, len(steps))
         play = self._play(trace.header.dataset_size, who)
@@ -445,13 +445,13 @@ class GLiR(Attack):
                 f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and left out {cuts}. "
                 "Raise `budget` (--budget) for more.",
                 GmipWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         elif cuts:
             warnings.warn(
                 f"attack {self.name!r} left out {cuts}: {len(who.background)} background records are too few for them.",
                 GmipWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         if found.decided:
             progress(len(steps), len(steps))

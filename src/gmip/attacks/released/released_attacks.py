@@ -35,7 +35,7 @@ from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import Inputs, arguments, logits, named, placed, rows_of
-from gmip.trace import Header, Trace
+from gmip.trace import Header, ModelRecord
 
 __all__ = [
     "AtWeights",
@@ -101,13 +101,13 @@ class ReleasedGradients(NamedTuple):
 
 
 def released(
-    task: Task, trace: Trace, *, l2: Penalty, device: str = "cpu", memory_limit: float | str | None = None
+    task: Task, target: ModelRecord, *, l2: Penalty, device: str = "cpu", memory_limit: float | str | None = None
 ) -> ReleasedGradients:
     """The model that the run released last, and its penalty; nothing else of the trace is used but its header."""
-    model = released_model(task, trace, device=device)
-    gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=memory_limit)
+    model = released_model(task, target, device=device)
+    gradients = PerExampleGradients.for_trace(model, task.loss, target.header, memory_limit=memory_limit)
     values = dict(model.named_parameters())
-    strength = _strengths(l2, trace.header, {name: values[name] for name in gradients.names})
+    strength = _strengths(l2, target.header, {name: values[name] for name in gradients.names})
     flat = torch.cat([values[name].detach().reshape(-1) for name in gradients.names]).double().cpu().numpy()
     return ReleasedGradients(gradients, strength * flat, strength)
 
@@ -170,9 +170,9 @@ class _AtOptimum(Attack):
             as_bytes("memory_limit", self.memory_limit)
         check.seed(self.seed)
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
         order = np.argsort(who.ids)
-        found = self._found(task, trace, AttackedRecords(who.ids, who.candidates[order], who.background))
+        found = self._found(task, target, AttackedRecords(who.ids, who.candidates[order], who.background))
         if not found.at_optimum:
             listed = ", or the list does not contain its members" if found.decoded is not None else ""
             limit = FAR[found.decoded is not None]
@@ -225,7 +225,7 @@ class _AtOptimum(Attack):
         progress(len(scores), len(scores))
         return ScoreSet(ids=who.ids, scores=scores, attack=self.name, calibration=(1.0, 0.0), **parts)
 
-    def _found(self, task: Task, trace: Trace, who: AttackedRecords) -> OptimumOutcome:
+    def _found(self, task: Task, target: ModelRecord, who: AttackedRecords) -> OptimumOutcome:
         raise NotImplementedError
 
 
@@ -278,8 +278,8 @@ class Optimum(_AtOptimum):
         """With candidates in the background."""
         return self.background == "with-candidates"
 
-    def _found(self, task: Task, trace: Trace, who: AttackedRecords) -> OptimumOutcome:
-        size, count = trace.header.dataset_size, len(who.background)
+    def _found(self, task: Task, target: ModelRecord, who: AttackedRecords) -> OptimumOutcome:
+        size, count = target.header.dataset_size, len(who.background)
         if not count:
             raise InvalidArgument("has no records", argument="background", remedy="pass some that are not members")
         if self.play is not None and not self.holds_list and count < background_needed(size):
@@ -289,7 +289,7 @@ class Optimum(_AtOptimum):
                 GmipWarning,
                 stacklevel=4,
             )
-        at = released(task, trace, l2=self.l2, device=self.device, memory_limit=self.memory_limit).vectors(who)
+        at = released(task, target, l2=self.l2, device=self.device, memory_limit=self.memory_limit).vectors(who)
         return optimum_scores(
             at.candidates,
             at.background,
@@ -338,11 +338,11 @@ class OptimumDecode(_AtOptimum):
             check.probability("coverage", self.coverage, open_low=True)
         check.count("most_sweeps", self.most_sweeps)
 
-    def _found(self, task: Task, trace: Trace, who: AttackedRecords) -> OptimumOutcome:
-        model = released(task, trace, l2=self.l2, device=self.device, memory_limit=self.memory_limit)
+    def _found(self, task: Task, target: ModelRecord, who: AttackedRecords) -> OptimumOutcome:
+        model = released(task, target, l2=self.l2, device=self.device, memory_limit=self.memory_limit)
         params = model.gradients.num_params
         how: dict[str, Any] = {
-            "dataset_size": trace.header.dataset_size,
+            "dataset_size": target.header.dataset_size,
             "coverage": self.coverage,
             "most_sweeps": self.most_sweeps,
             "seed": self.seed,
@@ -582,13 +582,13 @@ class Influence(Attack):
         check.count("iterations", self.iterations)
         check.seed(self.seed)
 
-    def _score(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
         if not len(who.background):
             raise InvalidArgument("has no records", argument="background", remedy="pass some that are not members")
         order = np.argsort(who.ids)
         candidates = who.candidates[order]
-        model = released_model(task, trace, device=self.device)
-        at = released(task, trace, l2=self.l2, device=self.device)
+        model = released_model(task, target, device=self.device)
+        at = released(task, target, l2=self.l2, device=self.device)
         rows = np.random.default_rng(self.seed).permutation(len(who.background))[: self.hessian_records]
         some = who.background[np.sort(rows)]
         strength = torch.from_numpy(at.l2)
@@ -617,13 +617,13 @@ class Influence(Attack):
         others = others / len(who.background) + torch.from_numpy(at.penalty).to(others)
         off = solve(solve(others[None]))[0]
         second = self._second_order(len(candidates), curvature.size, len(some), exact)
-        weights = losses(task, model, candidates) * self._loss_weight(trace)
+        weights = losses(task, model, candidates) * self._loss_weight(target)
         scores, first = np.empty(len(candidates)), 0
         for chunk in at.gradients.chunks(candidates):
             for part in chunk.double().split(_AT_A_TIME):
                 terms = 2.0 * (part @ off)
                 if second:
-                    terms += (solve(part) ** 2).sum(1) / trace.header.dataset_size
+                    terms += (solve(part) ** 2).sum(1) / target.header.dataset_size
                 scores[first : first + len(part)] = weights[first : first + len(part)] - terms.cpu().numpy()
                 first += len(part)
                 progress(first, len(candidates))
@@ -655,8 +655,8 @@ class Influence(Attack):
         )
         return False
 
-    def _loss_weight(self, trace: Trace) -> float:
-        recipe = trace.header.recipe
+    def _loss_weight(self, target: ModelRecord) -> float:
+        recipe = target.header.recipe
         momentum = 0.0 if recipe is None else recipe.optimizer_options.get("momentum", 0.0)
         rate = self.learning_rate
         if rate is None:

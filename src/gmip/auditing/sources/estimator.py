@@ -18,18 +18,15 @@ from gmip._random import Stream
 from gmip.attacks import attack_table
 from gmip.attacks.released import decode_optimum
 from gmip.auditing.judge import Evidence
-from gmip.auditing.prediction_audit import prediction_scores
-from gmip.auditing.schema import AuditResult, LeftOut, RunFacts
-from gmip.auditing.score_audit import Claim, Standards, audit_sources, table_evidence
+from gmip.auditing.schema import LeftOut, RunFacts
 from gmip.auditing.score_table import AttackInfo, ScoreTable
+from gmip.auditing.sources.table_sources import prediction_scores, table_evidence
 from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel import Workers, compute
-from gmip.vocabulary import RateLike
 
 __all__ = [
     "Estimator",
     "LinearOptimum",
-    "audit_estimator",
     "linear_optimum",
 ]
 
@@ -92,27 +89,9 @@ Array = NDArray[np.float64]
 _DECODE: Final = "optimum-decode"
 
 
-def audit_estimator(
-    make: Callable[[], Any] | Any,
-    X: Any,
-    y: ArrayLike,
-    *,
-    shadows: int = 32,
-    attacks: Sequence[str] | None = None,
-    ids: ArrayLike | None = None,
-    groups: ArrayLike | None = None,
-    workers: int | Workers | None = 1,
-    claim: Claim | None = None,
-    confidence: float = 0.95,
-    delta: float = 1.0e-5,
-    fprs: Sequence[float] = (0.001, 0.01, 0.1),
-    target_tpr: RateLike = (0.05, 0.01),
-    fail_above_tpr: RateLike | None = None,
-    seed: int = 0,
-    title: str | None = None,
-    watch: Watch | None = None,
-) -> AuditResult:
-    """Does an estimator, trained as you train it, reveal who was in its training data?
+@dataclass(frozen=True, eq=False)
+class Estimator:
+    """An estimator of scikit-learn's kind: does it, trained as you train it, reveal who was in its training data?
 
     A random half of the records trains the estimator under attack, the other half are non-members; shadow models are
     refits on other random halves. For a linear model at a known optimum (LogisticRegression, Ridge; at the end of a
@@ -127,31 +106,12 @@ def audit_estimator(
     attacks : some of lira, rmia, loss, margin, entropy, confidence, optimum-decode; None: all that is possible.
     ids, groups : array-likes of shape (n,): who the records are, and to which group they belong (by default, classes).
     workers : refits at once, or `gmip.parallel.Workers` for a cluster. The result does not depend on it.
-    claim, confidence, delta, fprs, target_tpr, fail_above_tpr, seed, title : as in `gmip.audit_scores`.
-    watch : called with the name of each stage, returns a function of (done, total).
 
     Guarantees
     ----------
-    Those of `gmip.audit_scores`, about an estimator trained on half of these records. One that is trained on all of
-    them leaks less as a rule, not always.
+    Those of `gmip.audit`, about an estimator trained on half of these records. One that is trained on all of them leaks
+    less as a rule, not always.
     """
-    standards = Standards(
-        claim=claim,
-        confidence=confidence,
-        delta=delta,
-        fprs=fprs,
-        target_tpr=target_tpr,
-        fail_above_tpr=fail_above_tpr,
-        seed=seed,
-    )
-    source = Estimator(make, X, y, shadows=shadows, attacks=attacks, ids=ids, groups=groups, workers=workers)
-    command = f"gmip.audit_estimator(..., shadows={shadows}, seed={seed})"
-    return audit_sources([source], standards, title=title, command=command, watch=watch or silent)
-
-
-@dataclass(frozen=True, eq=False)
-class Estimator:
-    """An estimator of scikit-learn's kind, to be trained on half of these records; see `gmip.audit_estimator`."""
 
     make: Any
     X: Any
@@ -163,7 +123,7 @@ class Estimator:
     groups: Any = None
     workers: int | Workers | None = 1
 
-    def evidence(self, standards: Standards, watch: Watch = silent) -> Evidence:
+    def evidence(self, seed: int = 0, watch: Watch = silent) -> Evidence:
         """The scores of attacks on the estimator, which is fitted here, as its shadow models are."""
         make, shadows, attacks, workers = self.make, self.shadows, self.attacks, self.workers
         data = _data(self.X, self.y, _new(make))
@@ -171,7 +131,7 @@ class Estimator:
         if count == 1:
             raise InvalidArgument("compares with nothing", argument="shadows", value=1, remedy="pass 0, or 2 and more")
         settings = workers if isinstance(workers, Workers) else Workers(workers=workers)
-        refits = _Refits(make=make, X=data.X, y=data.y, classes=data.classes, seed=check.seed(standards.seed))
+        refits = _Refits(make=make, X=data.X, y=data.y, classes=data.classes, seed=check.seed(seed))
         target = refits.fit(0)
         answered = _fitted_references(refits, count, settings, watch)
         unit = _usual_error(target, answered) if target.form == "errors" else 1.0

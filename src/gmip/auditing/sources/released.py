@@ -1,12 +1,12 @@
-"""A released model as a run without steps: its weights and who was in, in a trace that published no gradient."""
+"""Released weights of a model of which no training was recorded, and who was in."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
+import os
 import re
-import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,35 +14,86 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gmip._io import sha256
-from gmip.auditing.settings import RunConfig
-from gmip.errors import GmipError, InvalidArgument
+from gmip.auditing.attack_runs import AuditedRun, Workplace
+from gmip.auditing.sources import TaskSource
+from gmip.errors import InvalidArgument
 from gmip.tasks import Task
 from gmip.tasks.records import RecordTable, read_record_table
-from gmip.trace import Header, ParameterSpec, Provenance, Trace, TraceWriter
+from gmip.trace import Header, ParameterSpec, Provenance, ReleasedModel
 from gmip.training import check_model, initial_model
 from gmip.training.models import trainable_parameters
 from gmip.training.weights import load_weights, read_weights
 
-__all__ = ["released_run"]
+__all__ = ["Released", "released_model_of"]
 
 _FEWEST: Final = 2  # members, and non-members
 _MOST_TWICE: Final = 0.1  # of the smaller file: more equal records in both are no chance
 _RANGE: Final = re.compile(r"(\d{1,15}):(\d{1,15})")  # rows of the pool, the last one not among them
 
 
-def released_run(task: Task, wanted: RunConfig, folder: Path) -> tuple[Task, Trace, tuple[str, ...]]:
-    """The task with the records in question, the released model as a trace in a folder of `folder`, and warnings.
+@dataclass(frozen=True, eq=False)
+class Released(TaskSource):
+    """Released weights of a model of which no training was recorded, and who was in.
 
-    The trace has no step: attacks that need gradients have nothing to read, those that need the model do not notice.
-    Where the files hold records, not ids, those are the pool: the members first.
+    Parameters
+    ----------
+    weights : a file (.safetensors, .pt) or a folder of save_pretrained.
+    members, non_members : files with records or rows of the task's pool, rows such as "0:250", or rows. Where they are
+        files of records, those are the pool: the members first.
+    task : the task, its name, or path/to/file.py:make_task.
+    name : what reports call it; None: the name of the weights.
+
+    Guarantees
+    ----------
+    Those of `gmip.audit`. Nothing is known about the training, so nothing is guaranteed but what a claim says.
     """
-    assert wanted.model is not None
-    task, members, non_members, said = _who(task, wanted)
-    path = Path(wanted.model).expanduser()
+
+    weights: str | os.PathLike[str]
+    members: str | os.PathLike[str] | Sequence[int]
+    non_members: str | os.PathLike[str] | Sequence[int]
+    task: str | Task
+    name: str | None = None
+
+    def called(self) -> str:
+        """The name, or that of the weights."""
+        return self.name or Path(self.weights).resolve().stem or "model"
+
+    def plain(self) -> dict[str, Any]:
+        """The model as audit.yaml writes it."""
+        return {
+            "model": os.fspath(self.weights),
+            "members": _plain(self.members),
+            "non_members": _plain(self.non_members),
+            "name": self.name,
+        }
+
+    def opened(self, task: Task, name: str, number: int, work: Workplace) -> AuditedRun:
+        """The model with its weights, and the task with the records in question."""
+        if work.settings.repeats > 1:
+            raise InvalidArgument(
+                "needs runs that can be trained again, and a released model cannot",
+                argument="repeats",
+                value=work.settings.repeats,
+                remedy="leave it out",
+            )
+        own, model, said = released_model_of(task, self)
+        return AuditedRun(
+            name=name,
+            task=own,
+            source="released",
+            targets=(model,),
+            path=os.fspath(self.weights),
+            task_source=self.task_name,
+            warnings=said,
+        )
+
+
+def released_model_of(task: Task, wanted: Released) -> tuple[Task, ReleasedModel, tuple[str, ...]]:
+    """The task with the records in question, the model, and warnings."""
+    task, members, non_members, said = _who(task, _plain(wanted.members), _plain(wanted.non_members))
+    path = Path(wanted.weights).expanduser()
     model = initial_model(task, 0, checked=False)
-    weights = read_weights(path)
-    load_weights(model, weights, path)
+    load_weights(model, read_weights(path), path)
     check_model(model.eval())
     state = {name: _array(value) for name, value in model.state_dict().items()}
     parameters = [ParameterSpec(name, tuple(p.shape)) for name, p in trainable_parameters(model) if p.numel()]
@@ -61,20 +112,11 @@ def released_run(task: Task, wanted: RunConfig, folder: Path) -> tuple[Task, Tra
         recipe=recipe,
         provenance=Provenance(task=task.name),
     )
-    digest = sha256(b"".join(name.encode() + array.tobytes() for name, array in sorted(state.items())))
-    who = [members.tolist(), non_members.tolist()]
-    facts = json.dumps([digest, task.name, dataclasses.asdict(recipe), header.fingerprints, *who])
-    place = folder / f"released-{sha256(facts)[:16]}"
-    try:
-        found = Trace.open(place)
-        if found.complete:
-            return task, found, said
-    except GmipError:
-        pass  # not there, or cut short by an interruption
-    shutil.rmtree(place, ignore_errors=True)
-    with TraceWriter.create(place, header, members=members, non_members=non_members) as writer:
-        writer.close(state)
-    return task, Trace.open(place), said
+    return task, ReleasedModel(path, header, members=members, non_members=non_members, state=state), said
+
+
+def _plain(given: str | os.PathLike[str] | Sequence[int]) -> str | list[int]:
+    return os.fspath(given) if isinstance(given, (str, os.PathLike)) else [int(row) for row in given]
 
 
 def _array(value: torch.Tensor) -> NDArray[Any]:
@@ -82,12 +124,10 @@ def _array(value: torch.Tensor) -> NDArray[Any]:
     return np.array((value.float() if value.dtype == torch.bfloat16 else value).numpy())
 
 
-def _who(task: Task, wanted: RunConfig) -> tuple[Task, NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
-    assert wanted.members is not None and wanted.non_members is not None
-    tables = {
-        name: _read(name, given, task)
-        for name, given in (("members", wanted.members), ("non_members", wanted.non_members))
-    }
+def _who(
+    task: Task, members: str | list[int], non_members: str | list[int]
+) -> tuple[Task, NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
+    tables = {name: _read(name, given, task) for name, given in (("members", members), ("non_members", non_members))}
     inside, outside = tables["members"], tables["non_members"]
     for name, table in tables.items():
         if len(table) < _FEWEST:
