@@ -1,144 +1,230 @@
-"""Which planted faults `gmip check` finds, by which check, and how often it accuses sound runs.
+"""What `gmip check` says of runs with one planted fault each, and how often it accuses sound runs.
 
-    python benchmarks/check.py            the table of docs/check.md, 3 runs a cell (3 minutes)
-    python benchmarks/check.py --sound 40 sound runs instead: 40 of each of the 5 settings
+    python benchmarks/check.py [--seeds 10] [--fault TEXT] [--setting TEXT]
+    python benchmarks/check.py --sound 29     sound runs instead: so many of each setting
+    python benchmarks/check.py --show [--docs]
 
-A cell names the check that heads the answer ("The record does not match the declared run."); a number is the share
-of runs in which it fails, where that is not all. "-": the fault does not apply, "unchecked": it is not found, and the
-check that would see it says why it cannot; "beyond reach": it is not found, and the answer names it; "no": it is not
-found.
+Every run is a row of benchmarks/check.csv (--keep) the moment it is done, and is not repeated while the row is there: a
+command that was killed goes on. `--docs` writes the tables into docs/check.md.
+
+A run is "found" if a check fails; "unchecked" if none does, and something that bounds rest on could not be checked, so
+that no target is guaranteed; "beyond reach" if the answer names the fault as one that it would not see, and the least
+noise multiplier with which bounds are computed again has room for it; "harmless" if no bound is weaker for it and
+nobody says anything; "silent" otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
 import tempfile
-import time
 from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from _harness import Row, table
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from gmip.auditing import check_run
+from _games import markdown  # noqa: E402
+from _harness import one_blas_thread  # noqa: E402
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.unit.auditing.faulty_runs import FAULTS, SETTINGS, Fault, Setting, make_task, record_run
+from gmip.auditing import check_run  # noqa: E402
+from gmip.auditing.schema import RunCheck  # noqa: E402
+from tests.unit.auditing.faulty_runs import FAULTS, Fault, Setting, make_task, record_run  # noqa: E402
 
-NOISE = {"reused noise", "re-seeded noise", "noise off by n", "zero noise", "noise 24% too small"} | {
-    f"noise on the {layer} layer only" for layer in ("first", "last")
+SOUND = "sound"
+TINY = Setting(dataset_size=60, batch_size=20, noise_std=0.03)
+SETTINGS: dict[str, Setting] = {
+    "full": replace(TINY, sampling="full", batch_size=60, noise_std=0.01),
+    **{
+        f"{sampling}{'' if ids else ', no ids'}": replace(TINY, sampling=sampling, ids=ids)
+        for ids in (True, False)
+        for sampling in ("fixed", "poisson", "shuffled")
+    },
 }
-
-# Checks that would see a fault; where one of them is "unchecked", its sentence says why.
-SEEN_BY = {
-    "noise on the first layer only": ("noise-layers",),
-    "batches always the first n": ("batches",),
-    "duplicates": ("batches",),
-    "half of the member labels wrong": ("members",),
-    "wrong dataset_size": ("sizes", "batches"),
-    "clipping of each layer": ("clipping",),
-    "clipping at 1.1 C": ("clipping",),
-    "1 of 30 members replaced": ("members",),
-    "10% wrong labels": ("members",),
-    "augmentation": ("members",),
-}
+COLUMNS = ("fault", "setting", "seed", "outcome", "by", "least_noise")
 
 # What an answer lists as beyond its reach, of faults that are too small to be seen.
-HIDDEN = {
-    "noise 24% too small": "noise-size",
-    "clipping at 1.1 C": "clip-norm",
-    "batches divided by their own size": "own-size",
-    "1 of 30 members replaced": "records",
-    "10% wrong labels": "records",
-    "augmentation": "inputs",
+NAMED: dict[str, tuple[str, ...]] = {
+    "batches divided by their own size": ("own-size",),
+    "noise from seeds 0, 1, 2, ...": ("noise-seed",),
+    "one record in every batch": ("drawn-often",),
+    "half of the member labels wrong": ("records",),
+    "1 of 30 members replaced": ("records",),
+    "two others in every batch": ("records",),
+    "a member that counts five times": ("records",),
+    "10% wrong labels": ("records",),
+    "all labels wrong": ("records",),
+    "augmentation": ("inputs",),
+    "strong augmentation": ("inputs",),
+    "other normalisation": ("inputs",),
+    "ReLU for tanh": ("inputs",),
+    "smoothed labels": ("inputs",),
+    "dropout": ("inputs",),
+}
+# No bound is weaker for these: less of a record is published, or more noise.
+HARMLESS = {
+    "divided by n twice",
+    "wrong world size",
+    "clipping of each layer to its share",
+    "clip_grad_norm_",
+    "all gradients scaled to C",
+    "noise twice as large",
+    "batches half as large",
 }
 
 
-def applies(fault: str, setting: Setting) -> bool:
-    if fault in NOISE and setting.noise_std == 0.0:
-        return False
-    if "clipping" in fault and setting.clip_norm is None:
-        return False
-    if fault == "batches divided by their own size" and setting.sampling != "poisson":
-        return False
-    if fault == "batches twice as large" and setting.sampling == "full":
-        return False
-    return not (fault in ("batches always the first n",) and setting.sampling == "full")
+@dataclass(frozen=True)
+class Row:
+    fault: str
+    setting: str
+    seed: int
+    outcome: str
+    by: str
+    least_noise: float
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.fault, self.setting, self.seed
 
 
-def cell(fault: str, setting: Setting, runs: int, folder: Path) -> str:
-    if not applies(fault, setting):
+def read(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return [
+            Row(one["fault"], one["setting"], int(one["seed"]), one["outcome"], one["by"], float(one["least_noise"]))
+            for one in csv.DictReader(file)
+        ]
+
+
+def add(path: Path, row: Row) -> None:
+    new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        if new:
+            writer.writerow(COLUMNS)
+        writer.writerow([row.fault, row.setting, row.seed, row.outcome, row.by, f"{row.least_noise:.4f}"])
+
+
+def applies(name: str, fault: Fault, setting: Setting) -> bool:
+    """Whether the fault changes anything in such a run."""
+    if fault.divisor == "own":
+        return setting.sampling == "poisson"
+    if fault.batch_times != 1.0 or fault.batches not in ("as declared", "replacement"):
+        return setting.sampling not in ("full", fault.batches)
+    return True
+
+
+def share_left(fault: Fault, clip_norm: float) -> float | None:
+    """The noise multiplier that such a run has, as a share of the declared one, where a number says it."""
+    larger = fault.clip_times * (fault.scale if isinstance(fault.scale, float) else 1.0)
+    larger *= {"layers": 2.0, "first": 2.0}.get(fault.clip, 1.0)
+    if fault.clip not in ("each", "layers") or isinstance(fault.scale, str) or not isinstance(fault.noise, float):
+        return None
+    return fault.noise / larger if fault.noise != larger else None
+
+
+def judged(name: str, fault: Fault, found: RunCheck) -> tuple[str, str]:
+    """(outcome, by what)."""
+    if found.failed:
+        return "found", found.failed[0].check
+    if name == SOUND:
+        return "passed", ""
+    if found.bound_unchecked:
+        return "unchecked", found.bound_unchecked[0].check
+    hidden = {one.fault for one in found.beyond_reach}
+    named = next((one for one in NAMED.get(name, ()) if one in hidden), None)
+    if named is not None:
+        return "beyond reach", named
+    share = share_left(fault, 1.0)
+    if share is not None and found.least_noise <= share < 1.0:
+        return "beyond reach", "least_noise"
+    if name in NAMED and any(one.check == "members" for one in found.unchecked):
+        return "unchecked", "members"
+    return ("harmless", "") if name in HARMLESS else ("silent", "")
+
+
+def run(faults: dict[str, Fault], settings: dict[str, Setting], seeds: int, path: Path) -> None:
+    known, task = {row.key for row in read(path)}, make_task()
+    for seed in range(seeds):
+        for where, setting in settings.items():
+            for name, fault in faults.items():
+                if (name, where, seed) in known or not applies(name, fault, setting):
+                    continue
+                with tempfile.TemporaryDirectory(prefix="gmip-bench-") as folder:
+                    record_run(task, Path(folder) / "run", setting, fault, seed=100 + seed)
+                    found = check_run(task, Path(folder) / "run")
+                add(path, Row(name, where, seed, *judged(name, fault, found), found.least_noise))
+
+
+def cell(rows: list[Row]) -> str:
+    """ "found: scale" where all runs agree, "found 8, beyond reach 2" otherwise."""
+    if not rows:
         return "-"
-    found: Counter[str] = Counter()
-    blind = named = 0
-    task = make_task()
-    for seed in range(runs):
-        path = folder / f"{fault}-{id(setting)}-{seed}".replace(" ", "_")
-        record_run(task, path, setting, FAULTS[fault], seed=100 + seed)
-        result = check_run(task, path)
-        if result.failed:
-            found[result.failed[0].check] += 1
-        blind += any(one.check in SEEN_BY.get(fault, ()) for one in result.unchecked)
-        named += any(one.fault == HIDDEN.get(fault) for one in result.beyond_reach)
-    total = sum(found.values())
-    if total == 0:
-        return "unchecked" if blind == runs else "beyond reach" if named == runs else "no"
-    names = ", ".join(name for name, _ in found.most_common())
-    return names if total == runs else f"{names} ({total}/{runs})"
+    counts = Counter(row.outcome for row in rows)
+    if len(counts) > 1:
+        return ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())
+    checks = [by for by, _ in Counter(row.by for row in rows if row.by).most_common(2)]
+    (outcome,) = counts
+    return ", ".join(checks) if outcome == "found" else outcome
 
 
-def sound(runs: int, folder: Path) -> list[Row]:
-    rows, task = [], make_task()
-    for name, setting in SETTINGS.items():
-        accused: Counter[str] = Counter()
-        start = time.perf_counter()
-        for seed in range(runs):
-            path = folder / f"sound-{id(setting)}-{seed}"
-            record_run(task, path, setting, Fault(), seed=1000 + seed)
-            result = check_run(task, path)
-            if result.failed:
-                accused[result.failed[0].check] += 1
-        rows.append(
-            {
-                "setting": name,
-                "number": runs,
-                "accused": sum(accused.values()),
-                "by": ", ".join(accused) or "",
-                "seconds": round(time.perf_counter() - start, 1),
-            }
-        )
-    return rows
+def tables(rows: list[Row]) -> dict[str, str]:
+    """The tables of docs/check.md by name."""
+    faulty = [row for row in rows if row.fault != SOUND]
+    names = [name for name in FAULTS if any(row.fault == name for row in faulty)]
+    lines = [
+        [name, *(cell([row for row in faulty if row.fault == name and row.setting == where]) for where in SETTINGS)]
+        for name in names
+    ]
+    counts: list[list[str]] = []
+    for where in SETTINGS:
+        here = [row for row in faulty if row.setting == where]
+        sound = [row for row in rows if row.fault == SOUND and row.setting == where]
+        number = Counter(row.outcome for row in here)
+        kinds = ("found", "unchecked", "beyond reach", "harmless", "silent")
+        accused = f"{sum(row.outcome == 'found' for row in sound)} of {len(sound)}"
+        counts.append([where, str(len(here)), *(str(number[kind]) for kind in kinds), accused])
+    total = [sum(int(line[i]) for line in counts) for i in range(1, 7)]
+    everyone = [row for row in rows if row.fault == SOUND]
+    accused = f"{sum(row.outcome == 'found' for row in everyone)} of {len(everyone)}"
+    counts.append(["all", *(str(one) for one in total), accused])
+    heads = ["setting", "runs", "found", "unchecked", "beyond reach", "harmless", "silent", "sound runs accused"]
+    return {"faults": markdown(["fault", *SETTINGS], lines), "counts": markdown(heads, counts)}
+
+
+def written(text: str, found: dict[str, str]) -> str:
+    """A page with the tables between its comments `<!-- check.py: NAME -->` and `<!-- end -->`."""
+    for name, table in found.items():
+        begin, end = f"<!-- check.py: {name} -->\n", "<!-- end -->"
+        head, rest = text.split(begin, 1)
+        text = head + begin + table + end + rest.split(end, 1)[1]
+    return text
 
 
 def main() -> None:
+    one_blas_thread()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3, help="of each cell")
+    parser.add_argument("--seeds", type=int, default=10, help="runs of each cell")
     parser.add_argument("--sound", type=int, metavar="RUNS", help="sound runs of each setting, instead of faults")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="gmip-bench-") as folder:
-        if given.sound:
-            rows = sound(given.sound, Path(folder))
-            total, accused = (sum(int(row[key]) for row in rows) for key in ("number", "accused"))
-            columns = {
-                "setting": "setting|",
-                "number": "runs|d",
-                "accused": "accused|d",
-                "by": "by|",
-                "seconds": "s|.0f",
-            }
-            table("Sound runs", columns, rows)
-            print(f"\nSound runs accused: {accused} of {total}")
-            return
-        rows = []
-        for fault in FAULTS:
-            cells = {name: cell(fault, setting, given.runs, Path(folder)) for name, setting in SETTINGS.items()}
-            rows.append({"fault": fault, **cells})
-        markdown = [
-            ["fault", *SETTINGS],
-            ["---"] * (len(SETTINGS) + 1),
-            *([str(v) for v in row.values()] for row in rows),
-        ]
-        print("\n".join("| " + " | ".join(line) + " |" for line in markdown))
+    parser.add_argument("--fault", default="", help="faults whose names contain this")
+    parser.add_argument("--setting", default="", help="settings whose names contain this")
+    parser.add_argument("--keep", type=Path, default=HERE / "check.csv")
+    parser.add_argument("--show", action="store_true", help="run nothing")
+    parser.add_argument("--docs", action="store_true", help="write the tables into docs/check.md")
+    given: Any = parser.parse_args()
+    settings = {name: one for name, one in SETTINGS.items() if given.setting in name}
+    faults = {name: one for name, one in FAULTS.items() if given.fault in name}
+    if not given.show:
+        run({SOUND: Fault()} if given.sound else faults, settings, given.sound or given.seeds, given.keep)
+    found = tables(read(given.keep))
+    if given.docs:
+        page = HERE.parent / "docs" / "check.md"
+        page.write_text(written(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+    print("\n".join(found.values()))
 
 
 if __name__ == "__main__":

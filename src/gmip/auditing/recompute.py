@@ -38,7 +38,7 @@ from gmip.auditing.run_check import (
 from gmip.auditing.sampled_check import SampledStep, judge_sampled
 from gmip.auditing.schema import BeyondReach, CheckFinding, CheckOutcome, CheckStatus, RunCheck
 from gmip.errors import GmipWarning, InvalidArgument
-from gmip.stats.inclusions import contradiction
+from gmip.stats.inclusions import contradiction, most_often
 from gmip.tasks import Task, load
 from gmip.trace import Header, Step, StepInfo, Trace
 from gmip.training.models import dropouts
@@ -111,6 +111,10 @@ def check_run(
     reach = list(found.beyond_reach)
     if 0 < len(found.steps) < trace.num_steps:
         reach.append(BeyondReach(fault="steps", up_to=1.0 - len(found.steps) / trace.num_steps))
+    if outcomes[1].finding == "as-declared" and trace.header.sampling in ("fixed", "poisson"):
+        sizes = np.array([info.batch_size for info in trace.infos], dtype=np.int64)
+        often = most_often(sizes, trace.header.dataset_size, SHARE) / len(sizes)
+        reach.append(BeyondReach(fault="drawn-often", up_to=often))
     if _divisor_follows_size(trace):
         reach.append(BeyondReach(fault="divisor"))
     return RunCheck(

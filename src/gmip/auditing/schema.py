@@ -145,7 +145,17 @@ CheckFinding = (
     ]
 )
 SmallFault = Literal[
-    "noise-size", "noise-layer", "noise-seed", "scale", "clip-norm", "own-size", "divisor", "records", "inputs", "steps"
+    "noise-size",
+    "noise-layer",
+    "noise-seed",
+    "scale",
+    "clip-norm",
+    "own-size",
+    "divisor",
+    "drawn-often",
+    "records",
+    "inputs",
+    "steps",
 ]
 # A bound rests on these. Who the members are, and a clip of the whole gradient, change nothing about it.
 _BOUNDS_REST_ON: Final[frozenset[CheckKey]] = frozenset(
@@ -202,10 +212,12 @@ class BeyondReach(Frozen):
     fault : "noise-size", the noise is smaller than declared; "noise-layer", it is in one parameter of the model;
         "noise-seed", others can draw it again; "scale", the gradient is larger; "clip-norm", records are clipped to a
         larger norm; "own-size", Poisson batches are divided by their own size; "divisor", Poisson batches are divided
-        by a number that follows the number of records; "records", members were replaced, or have another label;
-        "inputs", inputs were changed, as augmentation does; "steps", a fault is in steps that were not computed again.
+        by a number that follows the number of records; "drawn-often", one record is in more batches than others;
+        "records", members were replaced, or have another label; "inputs", inputs or the model were changed, as
+        augmentation and dropout do; "steps", a fault is in steps that were not computed again.
     up_to : the largest size that the record does not exclude, relative to what is declared; of "records" a share of
-        them, of "steps" the share that was not looked at. None: of any size.
+        them, of "drawn-often" the share of the batches that one can be in, of "steps" the share that was not looked
+        at. None: of any size.
     """
 
     fault: SmallFault

@@ -238,8 +238,9 @@ def _hidden(one: BeyondReach) -> str:
         "clip-norm": f"a clip norm that is too large by {less}",
         "own-size": "batches that are divided by their own size",
         "divisor": "what the divisor, int(N rate), says about N, where N and n are not public",
+        "drawn-often": f"one record in {percent(one.up_to or 0.0, 'up')} of the batches, or in less",
         "records": f"{less} of the members replaced or with another label",
-        "inputs": "inputs that were changed a little, as augmentation does",
+        "inputs": "inputs or a model that were changed a little, as augmentation and dropout do",
         "steps": f"faults in the steps that were not computed again, {percent(one.up_to or 0.0, 'nearest')} of all",
     }[one.fault]
 

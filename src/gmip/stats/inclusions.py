@@ -18,12 +18,14 @@ __all__ = [
     "Contradiction",
     "contradiction",
     "coverage_p_value",
+    "most_often",
     "overlap_p_value",
     "poisson_sizes_p_value",
     "repeated_within",
 ]
 
 Ids = NDArray[np.int64]
+_TESTS = 4  # in which chance plays a part: of sizes, overlaps, records seen and how often each one is
 
 
 def repeated_within(batches: Sequence[Ids]) -> int:
@@ -148,6 +150,10 @@ class Contradiction(NamedTuple):
                 )
             case "twice-in-a-batch":
                 return f"Records are in a batch more than once ({counted} times in all)."
+            case "drawn-too-often":
+                return (
+                    f"A record is in {counted} batches ({self.expected:,.1f} are expected), more often than by chance."
+                )
             case "too-many-records":
                 return f"Batches hold {counted} different records, more than dataset_size ({declared})."
             case "batches-overlap":
@@ -189,10 +195,21 @@ def contradiction(
     if sizes.size == 0:
         return None
     mean = batch_size if sample_rate is None else sample_rate * dataset_size
-    found = _odd_sizes(sampling, dataset_size, batch_size, mean, sizes, share / 3)
+    found = _odd_sizes(sampling, dataset_size, batch_size, mean, sizes, share / _TESTS)
     if found is None and batches is not None:
-        found = _odd_batches(sampling, dataset_size, batch_size, batches, share / 3)
+        found = _odd_batches(sampling, dataset_size, batch_size, batches, share / _TESTS)
     return found
+
+
+def most_often(sizes: NDArray[np.int64], dataset_size: int, share: float) -> int:
+    """How many batches a single record can be in before `contradiction` says so, where batches are drawn anew.
+
+    Given the sizes a record is in a batch with the chance size/dataset_size, in each on its own; sums of such are less
+    spread than a binomial of the same mean (Hoeffding 1956)."""
+    rate = min(float(sizes.mean()) / dataset_size, 1.0) if sizes.size else 1.0
+    counts = np.arange(sizes.size + 1)
+    chances = np.append(1.0, special.bdtrc(counts[:-1], sizes.size, rate))  # of so many batches, or more
+    return int(counts[dataset_size * chances >= share / _TESTS].max())
 
 
 def _odd_sizes(
@@ -265,6 +282,10 @@ def _odd_batches(sampling: str, total: int, n: int, batches: Sequence[Ids], shar
     p, count, expected = coverage_p_value(batches, total)
     if p < share:
         return Contradiction("records-seen", count, expected, p)
+    sizes = np.array([ids.size for ids in batches], dtype=np.int64)
+    often = int(np.unique(np.concatenate(batches), return_counts=True)[1].max(initial=0))
+    if often > most_often(sizes, total, share * _TESTS):
+        return Contradiction("drawn-too-often", often, float(sizes.sum()) / total)
     return None
 
 

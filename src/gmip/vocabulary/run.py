@@ -31,6 +31,7 @@ SamplingFault = Literal[  # how batches can contradict the declared sampling
     "epoch-length",
     "poisson-sizes",
     "twice-in-a-batch",
+    "drawn-too-often",
     "too-many-records",
     "batches-overlap",
     "records-seen",
@@ -109,7 +110,7 @@ class SGDSettings:
 @dataclass(frozen=True, kw_only=True)
 class NoisySGD(SGDSettings):
     """A training run: `num_steps` steps, each of which publishes the mean gradient of a batch, clipped and noisy if
-    asked.
+    asked. N and n are taken as public: a divisor or a rate that follows N is no secret of a record.
 
     Parameters
     ----------

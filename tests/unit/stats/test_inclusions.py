@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gmip.stats.inclusions import contradiction, coverage_p_value, overlap_p_value, poisson_sizes_p_value
+from gmip.stats.inclusions import (
+    Contradiction,
+    contradiction,
+    coverage_p_value,
+    most_often,
+    overlap_p_value,
+    poisson_sizes_p_value,
+)
 
 TOTAL, SIZE, STEPS = 60, 14, 25
 Batches = list[np.ndarray]
@@ -102,3 +109,27 @@ def test_poisson_sizes_at_the_mean_vary() -> None:
     assert poisson_sizes_p_value(np.full(30, 30), 100, 30) < 1e-6
     assert poisson_sizes_p_value(np.array([30]), 100, 30) > 0.5
     assert poisson_sizes_p_value(np.array([60]), 100, 30) < 1e-6
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_a_record_that_is_in_every_batch(sampling: str) -> None:
+    """It is seen where chance does not put one of all records so often; sound runs are not accused."""
+    rng = np.random.default_rng(0)
+
+    def found(favourite: bool, steps: int) -> Contradiction | None:
+        batches = []
+        for _ in range(steps):
+            size = 10 if sampling == "fixed" else int(rng.binomial(40, 0.25))
+            ids = rng.permutation(40)[:size]
+            batches.append(np.append(ids[1:], 7) if favourite and 7 not in ids else ids)
+        sizes = np.array([ids.size for ids in batches])
+        return contradiction(
+            sampling=sampling, dataset_size=40, batch_size=10, sizes=sizes, batches=batches, share=0.001
+        )
+
+    assert sum(found(False, 30) is not None for _ in range(50)) <= 1
+    told = found(True, 30)
+    assert told is not None and told.fault == "drawn-too-often" and told.value == 30
+    assert "30 batches" in told.sentence
+    assert found(True, 6) is None and most_often(np.full(6, 10), 40, 0.001) == 6
+    assert 15 <= most_often(np.full(30, 10), 40, 0.001) <= 22
