@@ -25,7 +25,12 @@ def lazy(
 
     def find(name: str) -> Any:
         if name in homes:
-            value = getattr(import_module(homes[name]), name)
+            try:
+                value = getattr(import_module(homes[name]), name)
+            except ModuleNotFoundError as error:
+                from gmip._extras import missing
+
+                raise missing(error, f"{package}.{name}") from None
         elif name in within:
             value = import_module(f"{package}.{name}")
         else:

@@ -58,13 +58,87 @@ def test_an_audit_of_scores_loads_no_framework(tmp_path):
     assert not {"torch", "opacus", "sklearn", "typer"} & loaded
 
 
+BASE = """
+import sys
+EXTRAS = "torch safetensors opacus sklearn xxhash joblib cloudpickle threadpoolctl pooch lightning transformers flwr"
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in EXTRAS.split():
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+import numpy as np
+import gmip
+from gmip.cli import main
+"""
+
+
 def test_scores_are_audited_where_no_framework_is_installed(tmp_path):
     scores = tmp_path / "scores.csv"
     scores.write_text("member,score\n" + "".join(f"{i % 2},{i * 7 % 10}\n" for i in range(40)))
-    absent = "import sys; sys.modules |= dict.fromkeys(['torch', 'safetensors', 'opacus', 'sklearn'])"
     audit = f"main(['audit', {str(scores)!r}, '--out', {str(tmp_path / 'out')!r}])"
-    run_python("-c", f"{absent}\nfrom gmip.cli import main\nassert {audit} == 0")
+    run_python("-c", f"{BASE}\nassert {audit} == 0")
     assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_the_base_install_names_the_extra_in_one_sentence(tmp_path):
+    code = """
+for command in ("train", "tune", "check", "audit", "init", "attacks"):
+    more = {"train": ["--out", "a"], "tune": ["--target", "mu=1"], "check": ["a", "--task", "digits"]}
+    more["init"] = ["t.py", "--data", "a.csv", "--make-model", "net.py:Net"]
+    code = main([command, *more.get(command, [])])
+    print(command, code, flush=True)
+for name in ("record", "train", "tune", "Trace", "Task", "check_run", "Shadows"):
+    try:
+        getattr(gmip, name)
+    except ImportError as error:
+        print(error)
+for name in ("opacus", "transformers", "lightning", "flower", "federated"):
+    try:
+        __import__(f"gmip.integrations.{name}")
+    except ImportError as error:
+        print(error)
+try:
+    gmip.audit("digits")
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", BASE + code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    *commands, record, train, tune, trace, task, check, shadows, opacus, trainer, lightning, flower, rounds, audit = (
+        done.stdout.splitlines()
+    )
+    assert commands == [f"{name} 2" for name in ("train", "tune", "check", "audit", "init", "attacks")]
+    said = done.stderr.splitlines()
+    assert len(said) == 6 and all(" needs torch, which is not installed: pip install 'gmip[" in line for line in said)
+    sentences = [record, train, tune, trace, task, check, shadows, opacus, rounds, audit]
+    assert all(line.endswith("which is not installed: pip install 'gmip[train]'.") for line in sentences)
+    assert [line.rsplit("gmip[")[-1] for line in (trainer, lightning, flower)] == [
+        "transformers]'.",
+        "lightning]'.",
+        "flower]'.",
+    ]
+
+
+def test_the_base_install_writes_settings_and_audits_an_estimator(tmp_path):
+    code = """
+assert main(["init"]) == main(["audit", "--help"]) == main(["--help"]) == 0
+
+class Model:
+    def fit(self, X, y):
+        self.seen = {row.tobytes() for row in X}
+        return self
+
+    def predict_proba(self, X):
+        known = np.array([0.9 if row.tobytes() in self.seen else 0.6 for row in X])
+        return np.stack([known, 1.0 - known], 1)
+
+X = np.random.default_rng(0).random((60, 3))
+result = gmip.audit(gmip.Estimator(Model, X, np.zeros(60, int) + (X[:, 0] > 0.5)))
+assert result.runs[0].attacks
+"""
+    subprocess.run([sys.executable, "-c", BASE + code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (tmp_path / "audit.yaml").read_text().startswith("# Settings of a membership audit")
 
 
 def test_only_noisy_training_loads_opacus():

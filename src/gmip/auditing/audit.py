@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gmip._extras import needs
 from gmip._io import hold_folder, make_folder, read_if_there, write
 from gmip._progress import Watch, silent
 from gmip.accounting.tradeoff import TradeOff
@@ -183,6 +184,7 @@ def _version(name: str) -> str:
 def _audit_task(
     task: Any, sources: Sequence[TaskSource], claim: Any, watch: Watch | None, settings: Mapping[str, Any]
 ) -> AuditResult:
+    needs("An audit of a task", "torch")
     from gmip.auditing.settings import make_config
     from gmip.tasks import Task
 

@@ -19,10 +19,9 @@ from pydantic import (
     model_validator,
 )
 
-from gmip import tasks
 from gmip._validate import did_you_mean
 from gmip.attacks import attack_table
-from gmip.attacks.attack import Attacker
+from gmip.attacks.attack_table import Attacker
 from gmip.attacks.work import as_seconds
 from gmip.auditing.curves import given_curve
 from gmip.auditing.judge import GOOD_ENOUGH, JudgeSettings
@@ -310,7 +309,7 @@ TEMPLATE: Final = f"""\
 # Every line shows its default; remove or change what you like. Unknown settings are refused.
 
 # What is audited: a built-in task, or your own as path/to/file.py:make_task, a function that returns a gmip.Task
-# (see docs/tasks.md). Built-in tasks: {", ".join(tasks.names())}.
+# (see docs/tasks.md). Built-in tasks: digits, breast-cancer, cifar10, adult, purchase, location.
 task: digits
 
 # The runs, compared in one report. A recorded one by its folder (from gmip train or gmip.record):

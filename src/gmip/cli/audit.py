@@ -11,6 +11,7 @@ import typer
 from pydantic import Field, model_validator
 
 from gmip import _numbers
+from gmip._extras import needs
 from gmip._io import hold_folder, read_yaml, writing
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, needs_extra, option_name
@@ -313,8 +314,9 @@ def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, Written]:
     path = source if source is not None and source.lower().endswith(YAML) else None
     if source is not None and path is None:
         given["task"] = source
-    with needs_extra("audit", "gmip audit"):
-        from gmip import auditing, report
+    needs("gmip audit", "torch")
+    from gmip import auditing, report
+
     settings = {} if path is None else read_yaml(path)
     shadows = {} if asked.workers is None else asked.workers.as_keywords()
     if asked.shadows is not None:

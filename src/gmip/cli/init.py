@@ -102,8 +102,8 @@ def init(asked: InitSettings) -> None:
         unused = next((name for field, name in names_of(InitSettings).items() if field in asked.model_fields_set), None)
         if unused is not None:
             raise BadRequest("is for a task file", argument=unused, remedy="name one, such as gmip init task.py ...")
-        with needs_extra("audit", "gmip init"):
-            from gmip.auditing.settings import TEMPLATE
+        from gmip.auditing.settings import TEMPLATE
+
         _write(file, TEMPLATE)
         print(f"Wrote {asked.path}. Next: gmip audit {shlex.quote(asked.path)}")
         return

@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+from gmip._extras import needs
+
+needs("gmip.integrations.federated", "torch")
+
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

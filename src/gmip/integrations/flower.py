@@ -9,6 +9,10 @@ reply as well, against which nothing here protects.
 
 from __future__ import annotations
 
+from gmip._extras import needs
+
+needs("gmip.integrations.flower", "flwr", "torch")
+
 import os
 from collections.abc import Iterable, Mapping
 from types import TracebackType

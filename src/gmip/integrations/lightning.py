@@ -8,6 +8,10 @@ The model of the task is the LightningModule that is trained, or a part of it.
 
 from __future__ import annotations
 
+from gmip._extras import needs
+
+needs("gmip.integrations.lightning", "lightning", "torch")
+
 import contextlib
 import os
 from collections.abc import Iterator

@@ -5,6 +5,10 @@ Importing this module registers it: from then on `PrivacyEngine(accountant="gmip
 
 from __future__ import annotations
 
+from gmip._extras import needs
+
+needs("gmip.integrations.opacus", "opacus", "torch")
+
 import dataclasses
 import math
 import warnings

@@ -10,6 +10,10 @@ GPT2LMHeadModel, one that peft has wrapped.
 
 from __future__ import annotations
 
+from gmip._extras import needs
+
+needs("gmip.integrations.transformers", "transformers", "torch")
+
 import os
 import warnings
 from typing import Any, Final

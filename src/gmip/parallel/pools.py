@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 
-from joblib.externals import loky
-
 from gmip import _validate as check
+from gmip._extras import MissingExtra, needs
 from gmip.errors import InvalidArgument
 from gmip.parallel.worker import PickledWork, Work, attempt, attempt_packed, begin, pack, versions
 
@@ -123,8 +122,25 @@ def _open(work: Work[Any, Any], settings: Workers, jobs: int) -> Pool:
         kind = POOLS[settings.backend]
         made: Pool = getattr(import_module(kind.module), kind.pool)(pack(work), settings)
         return made
+    if jobs == 1 or settings.workers == 1 or not (settings.workers or _can_start()):
+        return _Here(work)
+    needs("more than one worker", *_PROCESSES)
+    from joblib.externals import loky
+
     workers = min(jobs, settings.workers or loky.cpu_count())
     return _Here(work) if workers == 1 else _Local(pack(work), workers)
+
+
+_PROCESSES: Final = ("joblib", "cloudpickle")
+
+
+def _can_start() -> bool:
+    """Whether other processes can be started: the base install has this process alone."""
+    try:
+        needs("other processes", *_PROCESSES)
+    except MissingExtra:
+        return False
+    return True
 
 
 class _Here(Pool):
@@ -176,6 +192,8 @@ class _Local(Pool):
                 self.close()
             else:
                 return future
+        from joblib.externals import loky
+
         self._executor = loky.ProcessPoolExecutor(self.slots, initializer=begin, initargs=(self._parcel,))
         future = self._executor.submit(*call)
         return future

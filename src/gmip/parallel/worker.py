@@ -22,9 +22,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-import cloudpickle
-from threadpoolctl import threadpool_limits
-
 from gmip._io import sha256
 from gmip.errors import GmipError, GmipWarning, InvalidArgument
 
@@ -75,6 +72,8 @@ def versions() -> dict[str, str]:
 
 def pack(work: Work[Any, Any]) -> PickledWork:
     """The work in a form that other processes can open, if they have gmip."""
+    import cloudpickle
+
     try:
         with _by_value():
             content: bytes = cloudpickle.dumps(work)
@@ -91,6 +90,8 @@ def pack(work: Work[Any, Any]) -> PickledWork:
 def _by_value() -> Iterator[None]:
     """Code of modules that a fresh process would not find is sent along: a task's file (file.py:make_task) and the
     files beside it, which `gmip.tasks.load` imports from a folder that is on sys.path only for that moment."""
+    import cloudpickle
+
     known = cloudpickle.list_registry_pickle_by_value()
     names = [name for name in list(sys.modules) if "." not in name and name not in known and not _found_again(name)]
     for name in names:
@@ -185,7 +186,13 @@ def _end_with_parent(parent: int) -> None:
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Sums have one order, so results have one value: torch and BLAS on one thread, and nobody else in this process."""
-    with _ONE_AT_A_TIME, threadpool_limits(1), _torch_on_one_thread():
+    try:
+        from threadpoolctl import threadpool_limits
+    except ModuleNotFoundError:  # the base install: nothing but NumPy computes
+        limits: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    else:
+        limits = threadpool_limits(1)
+    with _ONE_AT_A_TIME, limits, _torch_on_one_thread():
         yield
 
 

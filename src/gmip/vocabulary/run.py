@@ -58,6 +58,15 @@ class SGDSettings:
     clip_norm: float | None = None
     noise_std: float = 0.0
 
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        if "epochs" in named:
+            raise InvalidArgument(
+                "is not a setting here",
+                argument="epochs",
+                remedy="pass `num_steps`, which is epochs * `dataset_size` / `batch_size`, rounded up",
+            )
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for name in ("dataset_size", "batch_size", "num_steps"):
             object.__setattr__(self, name, check.count(name, getattr(self, name)))

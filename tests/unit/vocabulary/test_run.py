@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gmip.errors import GmipError, InvalidArgument
-from gmip.vocabulary import NoisySGD
+from gmip.vocabulary import NoisySGD, Recipe
 
 SIZES: dict[str, Any] = {"dataset_size": 1000, "batch_size": 100, "num_steps": 50, "num_params": 650}
 
@@ -43,6 +43,12 @@ def test_is_frozen_and_by_keyword() -> None:
     with pytest.raises(TypeError):
         NoisySGD(1000, 100, 50, 650)  # type: ignore[call-arg]
     assert run == NoisySGD(**SIZES) and hash(run) == hash(NoisySGD(**SIZES))
+
+
+@pytest.mark.parametrize("kind", [NoisySGD, Recipe])
+def test_epochs_are_said_in_steps(kind: type) -> None:
+    with pytest.raises(InvalidArgument, match="epochs is not a setting here: pass num_steps, which is epochs"):
+        kind(dataset_size=10, batch_size=5, epochs=3)
 
 
 def test_replace_checks_again() -> None:

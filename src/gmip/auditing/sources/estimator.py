@@ -201,11 +201,11 @@ def _data(X: Any, y: ArrayLike, model: Any) -> _Data:
 
 def _predicts_values(model: Any) -> bool:
     """Whether whole numbers in y are values, not names of classes."""
-    from sklearn.base import is_regressor
-
     try:
+        from sklearn.base import is_regressor
+
         return bool(is_regressor(model))
-    except Exception:  # an estimator that does not know scikit-learn's tags
+    except Exception:  # no scikit-learn, or an estimator that does not know its tags
         return not hasattr(model, "predict_proba") and not hasattr(model, "decision_function")
 
 
