@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.special import logsumexp, ndtr
 
 from gmip.accounting._loss import TAIL_SCORE, Atoms
@@ -73,6 +72,8 @@ def account_for_persons(
 
 def _step(run: NoisySGD, rows: int, shift: Callable[[NoisySGD], float]) -> TradeOff:
     """The test of one step: as many shifts as records of the person are in the batch."""
+    from scipy import stats  # not for those who ask about rows: it takes a second to import
+
     mu = shift(run)
     if run.batch_size == run.dataset_size:
         return Gaussian(rows * mu)
