@@ -21,7 +21,7 @@ class _Streams(IntEnum):
         return np.random.default_rng(self.sequence(seed, *index))
 
     def torch_seed(self, seed: int, *index: int) -> int:
-        """For torch.manual_seed, which takes 63 bits."""
+        """A seed for torch.manual_seed, which takes 63 bits."""
         return int(self.sequence(seed, *index).generate_state(1, np.uint64)[0] >> 1)
 
 

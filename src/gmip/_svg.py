@@ -133,7 +133,7 @@ class Series:
 
 
 class Axes:
-    """From rates to places in the drawing: linear, or logarithmic from `lowest`, a power of ten, to 1."""
+    """Places in the drawing by rates: linear, or logarithmic from `lowest`, a power of ten, to 1."""
 
     def __init__(self, lowest: float | None) -> None:
         self.log = lowest is not None
@@ -265,7 +265,7 @@ def swatch(series: Series) -> Html:
 
 
 def classes(series: Series) -> str:
-    """For a style sheet."""
+    """The names that a style sheet knows it by."""
     return " ".join([f"look-{series.look.split()[0]}", *(["prominent"] if series.prominent else [])])
 
 

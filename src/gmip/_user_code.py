@@ -51,7 +51,7 @@ def out_of_memory(error: BaseException) -> str | None:
 
 
 def defined_at(function: Callable[..., Any]) -> str:
-    """Such as " (file.py, line 12)" of a function or class of the user; empty where that is not known."""
+    """The place of a function or class of the user, such as " (file.py, line 12)"; empty where that is not known."""
     try:
         file = inspect.getsourcefile(function) or ""
         line = inspect.getsourcelines(function)[1]

@@ -316,7 +316,7 @@ def _small(loss: Array, mass: Array) -> bool:
 
 
 def _dot(a: Array, b: Array) -> float:
-    """Without BLAS, whose threads cost more than they save at this size."""
+    """The inner product without BLAS, whose threads cost more than they save at this size."""
     return float(np.einsum("i,i->", a, b))
 
 

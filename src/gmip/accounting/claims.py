@@ -253,7 +253,7 @@ def _several_epochs(runs: Sequence[NoisySGD]) -> bool:
 
 
 def _unproved_spread(susceptibility: Any, runs: Sequence[NoisySGD], known: float) -> bool:
-    """That the worst spread over the records is found is not proved."""
+    """The sentence that nobody has proved that the worst spread over the records is found."""
     if not isinstance(susceptibility, str):
         return False
     # One ray stands for batches of different composition (docs/theory/random-record.md).

@@ -202,7 +202,7 @@ class PiecewiseLinear(TradeOff):
 
     @classmethod
     def _from_deltas(cls, epsilons: Array, deltas: Array) -> PiecewiseLinear:
-        """From (epsilon, delta) in both directions, epsilon from 0 up: 1 - delta(-e) = e^-e (1 - delta(e))."""
+        """The curve of (epsilon, delta) in both directions, epsilon from 0 up: 1 - delta(-e) = e^-e (1 - delta(e))."""
         starts = 1.0 - np.clip(deltas, 0.0, 1.0)
         mirrored = np.exp(-epsilons[:0:-1]) * starts[:0:-1]
         return cls._from_lines(np.append(-epsilons[:0:-1], epsilons), np.append(mirrored, starts))

@@ -347,7 +347,7 @@ class TradeOff(ABC):
         return "attacker, at most" if self.kind == "bound" else "attacker, about"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the curve, and the members found at three false-alarm rates."""
+        """Notebooks show the curve, and the members found at three false-alarm rates."""
         from gmip._html import card
         from gmip._svg import Series, guessing, picture
 

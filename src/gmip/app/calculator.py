@@ -104,7 +104,7 @@ def _beside(gdp: TradeOff | None) -> str | None:
 
 
 def _no_more(question: Question, run: NoisySGD, curve: TradeOff) -> str | None:
-    """That knowing more helps the attacker no further, where the noise alone gives the answer."""
+    """Says that knowing more helps the attacker no further, where the noise alone gives the answer."""
     if run.noise_std == 0.0 or question.attacker_knows == 1.0:
         return None
     try:
@@ -304,7 +304,7 @@ class Question:
 
     @classmethod
     def read(cls, form: Mapping[str, Any]) -> Question:
-        """From the fields of the form, all of them text; `BadField` says which one is wrong."""
+        """Reads the fields of the form, all of them text; `BadField` says which one is wrong."""
         unknown = [name for name in form if name not in FIELDS]
         if unknown:
             raise BadField(None, f"The calculator has no field {str(unknown[0])[:_MOST_CHARACTERS]!r}.")

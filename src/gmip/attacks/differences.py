@@ -67,7 +67,7 @@ class Differences(StepAttack):
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
-        """Where a run that was not trained here has noise."""
+        """Runs where a run that was not trained here has noise."""
         return any(run.noisy and run.recorded and run.published for run in runs)
 
     def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:
@@ -108,7 +108,7 @@ class Differences(StepAttack):
             progress(done + 1, len(steps))
 
     def _collected(self, gradients: PerExampleGradients, who: AttackedRecords, step: Step) -> StepVectors:
-        """In the same coordinates at every step."""
+        """Gradients are collected in the same coordinates at every step."""
         projection = _DIMENSIONS if gradients.num_params > _DIMENSIONS else None
         return collect(
             gradients,

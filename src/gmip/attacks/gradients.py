@@ -282,7 +282,7 @@ class Probing:
         self.start(self.zeros)
 
     def start(self, probes: Sequence[Sequence[Tensor]]) -> None:
-        """For one pass with these probes, one list for each layer."""
+        """Begins one pass with these probes, one list for each layer."""
         self._probes = dict(zip(self._linears, probes, strict=True))
         self._seen: dict[Linear, list[Tensor]] = {spec: [] for spec in self._linears}
 
@@ -500,7 +500,7 @@ class Capture:
     def _one_by_one(
         self, plan: GradientPlan, state: Mapping[str, Tensor], inputs: Inputs, targets: Tensor
     ) -> tuple[list[Piece], list[Piece]]:
-        """By plain autograd, which takes any model: what an example's pass does may depend on the example."""
+        """Gradients by plain autograd, which takes any model: what an example's pass does may depend on the example."""
         inputs, targets = self._prepared(inputs), self._prepared(targets)
         leaves = {name: state[name].detach().requires_grad_() for name in plan.dense}
         found = {name: leaf.new_zeros(len(targets), leaf.numel()) for name, leaf in leaves.items()}
@@ -551,7 +551,7 @@ class Capture:
         )
 
     def _fresh(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """With buffers copied: a model that counts its calls must not count these."""
+        """The state with its buffers copied: a model that counts its calls must not count these."""
         return {name: t if name in self._sizes else t.clone() for name, t in state.items()}
 
     def _prepared(self, inputs: Inputs) -> Inputs:
@@ -651,7 +651,7 @@ class PerExampleGradients:
 
     @classmethod
     def for_trace(cls, model: nn.Module, loss: LossFunction, header: Header, **options: Any) -> Self:
-        """With the parameters and the clip norm of a trace; a TraceMismatch if the model is not the one it recorded."""
+        """Takes parameters and clip norm from a trace; raises TraceMismatch if the model is not the one it recorded."""
         trainable = dict(trainable_parameters(model))
         for spec in header.parameters:
             if spec.name not in trainable:
@@ -796,7 +796,7 @@ class PerExampleGradients:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is; gradients are computed there."""
+        """The device of the model; gradients are computed there."""
         return next(self._model.parameters()).device
 
 

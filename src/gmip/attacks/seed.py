@@ -64,7 +64,7 @@ class Seed(StepAttack):
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
-        """Where the audit did not choose the seeds itself."""
+        """Runs where the audit did not choose the seeds itself."""
         return all(run.recorded and run.seeded for run in runs)
 
     def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Progress) -> ScoreSet:

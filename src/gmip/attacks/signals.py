@@ -274,7 +274,7 @@ def _loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def _fine_loss(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
-    """In float64 where the loss takes it, since small losses are differences of large numbers."""
+    """The loss in float64 where it takes that, since small losses are differences of large numbers."""
     if outputs.is_floating_point():
         wide = targets.double() if targets.is_floating_point() else targets
         try:

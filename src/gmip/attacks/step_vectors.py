@@ -1,4 +1,4 @@
-"""From a recorded step (or several) to the vectors that an attack compares, by the cheapest exact way.
+"""The vectors of a recorded step (or several) that an attack compares, found by the cheapest exact way.
 
 Three routes: the gradients themselves, an isometric copy of them made of their inner products (gram), or a random
 projection to few dimensions.

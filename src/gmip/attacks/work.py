@@ -182,5 +182,5 @@ class Speed(NamedTuple):
         return cls(record, 8.0 * 512.0**3 / (time.perf_counter() - start))
 
     def seconds(self, *, records: float, work: float) -> float:
-        """For so many gradients and so many operations."""
+        """The time that so many gradients and operations take."""
         return self.record * records + work / self.rate

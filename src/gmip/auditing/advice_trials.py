@@ -121,7 +121,7 @@ class _Trials:
         return found
 
     def seconds_per_record(self, recipe: Recipe) -> float:
-        """By a few steps of a recipe: an upper end, because it counts what is done once, too."""
+        """Measures a few steps of a recipe: an upper end, because it counts what is done once, too."""
         short = recipe.replace(num_steps=min(_PROBE, recipe.num_steps))
         return self._train(short, 0).seconds / _work(short)
 

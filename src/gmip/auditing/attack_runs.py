@@ -128,7 +128,7 @@ class AuditedRun:
         )
 
     def accuracies(self) -> dict[str, float | None]:
-        """Of the trained model; empty where there is none."""
+        """The accuracies of the trained model; empty where there is none."""
         if self.target.final_state() is None:
             return {}
         model = released_model(self.task, self.target)

@@ -1,4 +1,4 @@
-"""From the scores of one attack to what it found, with intervals and bounds."""
+"""What one attack found, by its scores, with intervals and bounds."""
 
 from __future__ import annotations
 

@@ -819,7 +819,7 @@ class AuditResult(Frozen):
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        """For notebooks: the verdicts and the curves; no record and no folder is named."""
+        """Notebooks show the verdicts and the curves; no record and no folder is named."""
         from gmip.report.html import to_card
 
         return to_card(self)

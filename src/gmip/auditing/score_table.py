@@ -632,7 +632,7 @@ def _whole(text: str) -> int | None:
 def table_from_columns(
     cells: Mapping[str, Any], given: Given = None, attacks: Sequence[str] | None = None
 ) -> ScoreTable:
-    """From columns as arrays or lists, of scores or of predictions."""
+    """A table from columns as arrays or lists, of scores or of predictions."""
     named = {str(name): values for name, values in cells.items()}
     builder = builder_for(list(named), given, attacks)
     builder.add({name: one_dimensional(name, named[name]) for name in builder.columns.all()})

@@ -180,7 +180,7 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def named_model(text: str) -> ModelCode:
-    """From module:function, or file.py:Class."""
+    """The model that module:function, or file.py:Class, names."""
     match = _CODE.fullmatch(text)
     module = match[1].replace("\\", "/").strip("/").replace("/", ".") if match else ""
     if match is None or not all(part.isidentifier() for part in module.split(".")):

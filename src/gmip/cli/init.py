@@ -113,7 +113,7 @@ def init(asked: InitSettings) -> None:
 
 
 def _completed(asked: InitSettings) -> InitSettings:
-    """With answers to what a task file needs and was not given."""
+    """Completes what a task file needs and was not given."""
     data, members, non_members = asked.data, asked.members, asked.non_members
     if data is not None and (members is not None or non_members is not None):
         raise BadRequest("--data and --members are both given", remedy="pass --data, or --members and --non-members")
@@ -173,7 +173,7 @@ def _write_task(file: Path, asked: InitSettings) -> None:
 
 
 def _asked(what: str, option: str) -> str:
-    """By asking, where somebody can answer."""
+    """Asks, where somebody can answer."""
     if not sys.stdin.isatty():
         raise BadRequest(f"A task file needs {option}", remedy="pass it, or run gmip init in a terminal")
     answer: str = typer.prompt(what)

@@ -1,4 +1,4 @@
-"""From what was typed to numbers. Every complaint names the option, the value and the remedy."""
+"""Reads numbers from what was typed. Every complaint names the option, the value and the remedy."""
 
 from __future__ import annotations
 

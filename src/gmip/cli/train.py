@@ -170,7 +170,7 @@ class TrainSettings(_TraceSettings, TargetSettings, NoiseSettings, _RecipeSettin
         return self
 
     def noisy(self, recipe: Recipe) -> Recipe:
-        """With the noise that was asked for, in units of the clipping norm that the run will have."""
+        """The recipe with the noise that was asked for, in units of the clipping norm that the run will have."""
         if not self.noise_multiplier:
             return recipe if self.noise_multiplier is None else recipe.replace(noise_std=0.0)
         if recipe.clip_norm is None:

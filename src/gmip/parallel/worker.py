@@ -41,10 +41,10 @@ class Work(Protocol[Job, Result]):
 
     @property
     def name(self) -> str:
-        """For the sentence that says that it cannot travel, as in "Task 'mine'"."""
+        """Its name in the sentence that says that it cannot travel, as in "Task 'mine'"."""
 
     def title(self, job: Job) -> str:
-        """For sentences about a job, as in "shadow model 3"."""
+        """The name of a job in sentences, as in "shadow model 3"."""
 
     def compute(self, job: Job) -> Result:
         """Equal jobs must give equal results. Warnings of gmip are not passed on."""

@@ -641,7 +641,7 @@ def _breach(run: RunAudit, answer: AttackerAnswer, found: Finding) -> Finding:
 
 
 def _tried(run: RunAudit, answer: AttackerAnswer) -> str:
-    """That stronger attacks were not tried, where that is so."""
+    """Says that stronger attacks were not tried, where that is so."""
     own = {one.attack for one in run.attacks if one.sees == answer.sees}
     if answer.sees != "predictions" or not own <= _WEAK:
         return ""

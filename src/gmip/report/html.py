@@ -546,7 +546,7 @@ def _chart(run: RunAudit) -> Html | None:
 
 
 def _shortened(result: AuditResult) -> AuditResult:
-    """With strings that cannot fill the page; what was cut ends with an ellipsis."""
+    """The result with strings that cannot fill the page; what was cut ends with an ellipsis."""
 
     def run(one: RunAudit) -> RunAudit:
         return one.model_copy(
@@ -693,7 +693,7 @@ def _run(result: AuditResult, run: RunAudit, key: str, parts: Sequence[Part]) ->
 
 
 def _assumptions(result: AuditResult) -> Html:
-    """Once for all runs."""
+    """The assumptions stand once for all runs."""
     table = table_html(tables.standing_table(result), "standing", "table")
     return tag(
         "section",

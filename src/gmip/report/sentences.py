@@ -128,7 +128,7 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
 
 
 def left_out(one: LeftOut) -> str:
-    """That an attack could not run, and why."""
+    """Says that an attack could not run, and why."""
     why = GmipError(one.problem, remedy=one.remedy).sentence()
     subject = "" if one.argument is None else one.argument + ("" if one.value is None else f" = {one.value}") + " "
     return f"The attack {one.attack} could not run and was left out: {subject}{why}"

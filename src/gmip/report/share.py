@@ -99,7 +99,7 @@ def _without_paths(words: str, path: str | None) -> str:
 
 
 def _folded(groups: Sequence[GroupOutcome]) -> tuple[GroupOutcome, ...]:
-    """With the small groups, in which counts are about persons, as one row at the end."""
+    """The small groups, in which counts are about persons, become one row at the end."""
     small = [one for one in groups if min(one.members, one.non_members) < _FEWEST]
     if not small:
         return tuple(groups)

@@ -350,5 +350,5 @@ def write_junit(result: AuditResult, path: Path) -> None:
 
 
 def _clean(text: str) -> str:
-    """Without the control characters that XML does not know."""
+    """Drops the control characters that XML does not know."""
     return "".join(c for c in text if c in "\t\n" or (c.isprintable() or c == " "))

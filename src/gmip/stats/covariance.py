@@ -341,7 +341,7 @@ class Scatter:
         return cls(_stream_sums(chunks))
 
     def plus(self, chunks: Iterable[ArrayLike]) -> Scatter:
-        """With further samples."""
+        """The scatter with further samples."""
         sums = copy.copy(self._sums)
         sums.first, sums.third, sums.second = sums.first.copy(), sums.third.copy(), sums.second.copy(order="F")
         return Scatter(_stream_sums(chunks, sums))

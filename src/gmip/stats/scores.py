@@ -172,7 +172,7 @@ class ScoreSet:
         return f"<ScoreSet of {self.attack}: {len(self)} candidates>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: how many and how large the scores are; no candidate is named."""
+        """Notebooks show how many and how large the scores are; no candidate is named."""
         low, middle, high = (number(float(x), "nearest") for x in np.quantile(self.scores, (0.0, 0.5, 1.0)))
         known = {
             "p-values": self.p_values,

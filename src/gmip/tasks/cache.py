@@ -24,7 +24,7 @@ def folder() -> Path:
 
 
 def store(kind: str, facts: Mapping[str, Any], version: str) -> Store:
-    """For what a task computes from its files; `version` is that of the task's code."""
+    """The store for what a task computes from its files; `version` is that of the task's code."""
     return Store(folder(), kind, facts, version=version, shared=True)
 
 

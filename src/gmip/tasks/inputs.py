@@ -96,7 +96,7 @@ def joined(ours: Inputs, theirs: Inputs) -> Inputs:
 
 
 def placed(inputs: Inputs, device: torch.device | str, dtype: torch.dtype | None = None) -> Inputs:
-    """On that device; what is floating-point in that precision, if one is given."""
+    """Moves them to that device; what is floating-point in that precision, if one is given."""
     return mapped(lambda t: t.to(device, dtype) if t.is_floating_point() else t.to(device), inputs)
 
 

@@ -180,7 +180,7 @@ class RowMemory:
         self._memory = memory[-memory.ctypes.data % _BLOCK :]
 
     def row(self, place: int) -> NDArray[Any]:
-        """For row number `place` of a shard, shape (2, d)."""
+        """The row of number `place` in a shard, shape (2, d)."""
         start = self._layout.size(place) % _BLOCK
         return self._layout.row(self._memory[start : start + self._layout.row_bytes])
 

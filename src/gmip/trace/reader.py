@@ -131,7 +131,7 @@ class Trace(ModelRecord):
     def __init__(
         self, path: Path, manifest: Manifest, journal: Journal, membership: Mapping[str, NDArray[np.int64]]
     ) -> None:
-        """For `open`."""
+        """Only `open` calls this."""
         self.path = path
         self.header: Header = manifest.header
         self.complete: bool = manifest.complete
@@ -162,7 +162,7 @@ class Trace(ModelRecord):
         return f"<Trace {self.path}: {self.num_steps} steps, {len(self)} recorded, {state}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: what was recorded, and of how many; nobody is named."""
+        """Notebooks show what was recorded, and of how many; nobody is named."""
         header = self.header
         rows = [
             ("steps", f"{count(self.num_steps)}, {count(len(self))} recorded"),

@@ -127,7 +127,7 @@ class StepFiles:
 
     @property
     def position(self) -> Position:
-        """After the last step that is in the files; `settle` first if that must be all."""
+        """The place after the last step that is in the files; `settle` first if that must be all."""
         return self._position
 
     @property
@@ -289,7 +289,7 @@ class TraceWriter:
         journal: JournalFile,
         position: Position,
     ) -> None:
-        """For `create` and `resume`."""
+        """Only `create` and `resume` call this."""
         self._manifest = manifest
         self._files = StepFiles(folder, Layout.of(manifest.header, manifest.rows_per_shard), journal, position)
         self._folder, self._process = folder, os.getpid()

@@ -109,7 +109,7 @@ def drawing_of(loader: Any) -> Drawing:
 def rows_of(
     loader: Any, members: Ids | None, data: Task | Examples | tuple[Any, ...] | None
 ) -> Callable[[Ids], Ids] | None:
-    """From the positions that a loader draws to rows of `data`; None where that is not known.
+    """The rows of `data` that belong to the positions that a loader draws; None where that is not known.
 
     A Subset of the data says it itself. A data set of the members in their order is recognised by some of its records.
     """

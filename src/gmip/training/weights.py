@@ -106,8 +106,8 @@ def _reason(error: object) -> str:
 
 
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Into the model, names without what wrappers put before them. Weights that the file leaves out must be ones that
-    the model shares between layers, as Hugging Face's files do."""
+    """Loads them into the model, names without what wrappers put before them. Weights that the file leaves out must be
+    ones that the model shares between layers, as Hugging Face's files do."""
     own = model.state_dict()
     given = {plain_name(name): value for name, value in weights.items()}
     if given and not set(given) & set(own) and all(name.startswith(_PARALLEL) for name in given):

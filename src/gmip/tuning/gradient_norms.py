@@ -35,7 +35,7 @@ class AutoClip:
 
     @property
     def words(self) -> str:
-        """For traces and people."""
+        """What traces and people are shown."""
         return (
             f"the {_numbers.percent(self.quantile, 'nearest')} quantile of the gradient norms of {self.records} "
             "records that are no members, before training"

@@ -43,7 +43,7 @@ METRICS: Final = {"accuracy": _accuracy, "balanced-accuracy": _balanced_accuracy
 
 
 def metric_name(metric: Metric) -> str:
-    """For tables and files."""
+    """Its name in tables and files."""
     if isinstance(metric, str):
         return check.one_of("metric", metric, tuple(METRICS))
     return getattr(metric, "__name__", type(metric).__name__)

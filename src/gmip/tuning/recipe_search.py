@@ -475,7 +475,7 @@ _IRRELEVANT: Final = {"learning_rate": 1.0, "optimizer": "SGD", "optimizer_optio
 
 
 def _distinct(points: list[Point], space: SearchSpace) -> list[Point]:
-    """Without those that make the same recipe as one before."""
+    """Drops those that make the same recipe as one before."""
     seen: dict[str, Point] = {}
     for point in points:
         seen.setdefault(repr(space.recipe_at(point)), point)

@@ -346,7 +346,7 @@ class _Beliefs:
 
     @property
     def weight(self) -> tuple[bool, float]:
-        """By this one coverage is preferred to another."""
+        """The weight by which one coverage is preferred to another."""
         return self.fits, self.evidence if self.fits else -self.misfit
 
     @property

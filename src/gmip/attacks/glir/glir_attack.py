@@ -496,7 +496,7 @@ class GLiR(StepAttack):
 
     @property
     def holds_list(self) -> bool:
-        """With candidates in the background."""
+        """An attacker with candidates in the background holds a list."""
         return self.background == "with-candidates"
 
     def _scored(self, outcome: GlirOutcome, who: AttackedRecords, steps: int, cut: bool) -> ScoreSet:
@@ -569,7 +569,7 @@ class DoubtNoise(GLiR):
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
-        """Where noise is recorded."""
+        """Runs where noise is recorded."""
         return any(run.noisy for run in runs)
 
 
@@ -584,5 +584,5 @@ class DoubtClipping(GLiR):
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
-        """Where noise relies on the clipping."""
+        """Runs where noise relies on the clipping."""
         return any(run.noisy for run in runs)

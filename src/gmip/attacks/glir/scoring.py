@@ -279,7 +279,7 @@ class FittedStep:
         *,
         final: bool = False,
     ) -> FittedStep:
-        """From these rows of the background; `final` when no other setting will be asked of it."""
+        """Fits these rows of the background; `final` when no other setting will be asked of it."""
         if view.background is None:
             raise InvalidArgument(
                 "has no background",
@@ -472,7 +472,7 @@ class GlirOutcome:
 
     @cached_property
     def eigenvalues(self) -> tuple[Array, ...]:
-        """For each step the sample spectrum in falling order."""
+        """The sample spectrum of each step in falling order."""
         return tuple(s if s.ndim == 1 else np.asarray(np.linalg.eigvalsh(s, "U")[::-1]) for s in self.spectra)
 
 

@@ -106,7 +106,7 @@ class Prediction:
 
     @classmethod
     def of(cls, scores: Array, inside: NDArray[np.bool_]) -> Prediction:
-        """From scores and memberships of shape (games, P)."""
+        """Computes it from scores and memberships of shape (games, P)."""
         areas = game_aucs(scores, inside)
         error = float(areas.std(ddof=1) / np.sqrt(areas.size)) if areas.size > 1 else float("nan")
         return cls(scores[inside], scores[~inside], float(areas.mean()), error)

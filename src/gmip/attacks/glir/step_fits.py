@@ -69,7 +69,7 @@ class StepEvidence:
 
     @classmethod
     def direct(cls, a: Array, k: Array, own: Array, o: tuple[Array, Array, float]) -> StepEvidence:
-        """For records outside the fit: a = u'Wy, k = u'Wu, own = y'Wy, o = (o'Wu, o'Wy, o'Wo)."""
+        """The evidence for records outside the fit: a = u'Wy, k = u'Wu, own = y'Wy, o = (o'Wu, o'Wy, o'Wo)."""
         ou, oy, oo = o
         length = k + 2.0 * ou + oo
         cross = a + oy[:, None]
@@ -87,7 +87,7 @@ class StepEvidence:
         beta: float,
         anchor: float,
     ) -> StepEvidence:
-        """For records of the fit, each as if it had not been in it."""
+        """The evidence for records of the fit, each as if it had not been in it."""
         ou, oy, oo = o
         q = beta / _left(k, samples, beta)
         s = 1.0 / (samples - 1.0)

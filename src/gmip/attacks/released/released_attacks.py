@@ -275,7 +275,7 @@ class Optimum(_AtOptimum):
 
     @property
     def holds_list(self) -> bool:
-        """With candidates in the background."""
+        """An attacker with candidates in the background holds a list."""
         return self.background == "with-candidates"
 
     def _found(self, task: Task, target: ModelRecord, who: AttackedRecords) -> OptimumOutcome:

@@ -261,7 +261,7 @@ def _comparable(table: ScoreTable, rows: Sequence[NDArray[np.intp] | slice]) -> 
 
 
 def printable(text: str) -> str:
-    """Without halves of surrogate pairs, which names of files can hold and no file."""
+    """The text without halves of surrogate pairs, which names of files can hold and no file."""
     return text.encode("utf-8", "replace").decode()
 
 
