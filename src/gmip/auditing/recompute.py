@@ -237,33 +237,56 @@ def _recomputed(
     chosen = _chosen(trace, STEPS if most is None else most)
     batches = [_batch(trace, members, step) for step in chosen]
     ready = [(step, ids) for step, ids in zip(chosen, batches, strict=True) if ids is not None and ids.size]
-    layers = _layers(header)
-    used = tuple(step.info.index for step in chosen)
+    drops = dropouts(model)
     if not ready:
-        if members.size < header.dataset_size:
-            return _Found(_unchecked_all(trace, "members-left-out-no-ids"))
-        some = []
-        for done, step in enumerate(chosen):
-            some.append(_sampled(task, plain, clipped, trace, members, step))
-            progress(done + 1, len(chosen))
-        found, reach = judge_sampled(some, clip_norm=header.clip_norm, poisson=header.sampling in RANDOM_SIZES)
-        pairs = [(one.published, one.centre) for one in some]
-        return _Found(_allow_for_randomness(found, pairs, dropouts(model), [step.info for step in chosen]), used, reach)
-    again = []
+        sampled = partial(_sampled, task, plain, clipped, trace, members)
+        return _without_batches(sampled, trace, members, chosen, drops, progress)
+    compute = partial(_recompute, task, plain, clipped, header, _layers(header))
+    return _with_batches(compute, trace, members, ready, drops, most is None and not drops, progress)
+
+
+def _without_batches(
+    sampled: Callable[[Step], SampledStep],
+    trace: Trace,
+    members: Ids,
+    chosen: Sequence[Step],
+    drops: Sequence[str],
+    progress: Progress,
+) -> _Found:
+    """What steps say whose batches are not known."""
+    header, some = trace.header, []
+    if members.size < header.dataset_size:
+        return _Found(_unchecked_all(trace, "members-left-out-no-ids"))
+    for done, step in enumerate(chosen):
+        some.append(sampled(step))
+        progress(done + 1, len(chosen))
+    found, reach = judge_sampled(some, clip_norm=header.clip_norm, poisson=header.sampling in RANDOM_SIZES)
+    infos, pairs = [step.info for step in chosen], [(one.published, one.centre) for one in some]
+    return _Found(_allow_for_randomness(found, pairs, drops, infos), tuple(info.index for info in infos), reach)
+
+
+def _with_batches(
+    compute: Callable[..., RecomputedStep],
+    trace: Trace,
+    members: Ids,
+    ready: Sequence[tuple[Step, Ids]],
+    drops: Sequence[str],
+    further: bool,
+    progress: Progress,
+) -> _Found:
+    """What steps say whose batches are known. `further` : whether more are looked at where noise hides faults."""
+    layers, clip_norm, again = _layers(trace.header), trace.header.clip_norm, []
     for done, (step, ids) in enumerate(ready):
-        again.append(_recompute(task, plain, clipped, header, layers, step, ids))
+        again.append(compute(step, ids))
         progress(done + 1, len(ready))
     # Rounding follows the activations, not gradients that have become tiny near an optimum.
     floor = _FLOOR * max(one.contribution for one in again)
     again = [dataclasses.replace(one, tolerance=max(one.tolerance, floor)) for one in again]
-    more: list[Look] = []
-    if most is None and not dropouts(model):
-        compute = partial(_recompute, task, plain, clipped, header, layers, compare=False)
-        more = _more(compute, trace, members, layers, again, progress)
-    outcomes = judge(again, layers=layers, clip_norm=header.clip_norm, compared=len(trace), more=more)
+    more = _more(partial(compute, compare=False), trace, members, layers, again, progress) if further else []
+    outcomes = judge(again, layers=layers, clip_norm=clip_norm, compared=len(trace), more=more)
     infos, pairs = [step.info for step, _ in ready], [(one.published, one.expected) for one in again]
-    outcomes = _allow_for_randomness(outcomes, pairs, dropouts(model), infos)
-    hidden = small_faults(again, outcomes, layers=layers, clip_norm=header.clip_norm, more=more)
+    outcomes = _allow_for_randomness(outcomes, pairs, drops, infos)
+    hidden = small_faults(again, outcomes, layers=layers, clip_norm=clip_norm, more=more)
     used = tuple(sorted([*(info.index for info in infos), *(one.index for one in more)]))
     return _Found(outcomes, used, hidden.faults, hidden.least_noise)
 
