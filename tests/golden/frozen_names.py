@@ -20,7 +20,6 @@ from gmip.accounting.account import mu_per_step
 if TYPE_CHECKING:  # what is renamed or moved matters to readers and type checkers alone
     from gmip import NoisySGD, Recipe, TradeOff
     from gmip.accounting.alternatives import Ways
-    from gmip.auditing.advice_schema import TriedAccuracy, WhatIf
     from gmip.auditing.schema import (
         AttackerAnswer,
         AttackOutcome,
@@ -35,6 +34,8 @@ if TYPE_CHECKING:  # what is renamed or moved matters to readers and type checke
         RunAudit,
         RunCheck,
         RunFacts,
+        TriedAccuracy,
+        WhatIf,
     )
     from gmip.tuning.recipe_search import FrontierPoint, Quality, TuneResult
 

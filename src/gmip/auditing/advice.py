@@ -9,8 +9,7 @@ from typing import Final
 from gmip._numbers import number
 from gmip.accounting.account import account, coarse_epochs
 from gmip.accounting.alternatives import Alternative, Ways, alternatives
-from gmip.auditing.advice_schema import Advice, Way, WhatIf
-from gmip.auditing.schema import AttackerAnswer, AttackOutcome, Verdict
+from gmip.auditing.schema import Advice, AttackerAnswer, AttackOutcome, Verdict, Way, WhatIf
 from gmip.vocabulary import Claim, NoisySGD, PrivacyTarget, Rate, weakest
 
 __all__ = ["advise", "ranked", "what_if"]

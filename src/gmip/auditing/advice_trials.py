@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from gmip._progress import Progress
 from gmip.accounting.alternatives import Change
 from gmip.auditing.advice import ranked
-from gmip.auditing.advice_schema import Advice, NotTried, TriedAccuracy
 from gmip.auditing.attack_runs import AuditedRun
-from gmip.auditing.schema import RunAudit
+from gmip.auditing.schema import Advice, NotTried, RunAudit, TriedAccuracy
 from gmip.auditing.sources.recorded import repeat_seed
 from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel
 from gmip.store import Store

@@ -19,7 +19,6 @@ from gmip._progress import Progress
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise, what_if
-from gmip.auditing.advice_schema import Advice, CommandFacts, TrainingCommand
 from gmip.auditing.curves import (
     OwnMu,
     OwnNorms,
@@ -32,10 +31,12 @@ from gmip.auditing.curves import (
 )
 from gmip.auditing.outcomes import Groups, attack_outcome, group_outcomes
 from gmip.auditing.schema import (
+    Advice,
     AttackerAnswer,
     AttackOutcome,
     Candidates,
     ClaimedCurve,
+    CommandFacts,
     Doubt,
     Exposed,
     LeftOut,
@@ -44,6 +45,7 @@ from gmip.auditing.schema import (
     RunFacts,
     Sees,
     SourceKind,
+    TrainingCommand,
     Verdict,
 )
 from gmip.auditing.verdict import (

@@ -10,8 +10,7 @@ from typing import Final, assert_never
 
 from gmip._numbers import count, duration, noise, number, percent, rate, setting, typed
 from gmip.accounting.alternatives import Alternative, Change, ClosedWay, Ways
-from gmip.auditing.advice_schema import Advice, NotTried, TrainingCommand, Way
-from gmip.auditing.schema import RunAudit
+from gmip.auditing.schema import Advice, NotTried, RunAudit, TrainingCommand, Way
 from gmip.vocabulary import Kind, NoisySGD, PrivacyTarget, Rate, Recipe
 
 __all__ = [

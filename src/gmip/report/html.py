@@ -11,9 +11,8 @@ from gmip import _numbers
 from gmip._html import Html, card, embedded_json, join, tag
 from gmip._svg import Axes, chart, picture, swatch
 from gmip._validate import listed
-from gmip.auditing.advice_schema import Advice, WhatIf
 from gmip.auditing.curves import excludes_nothing
-from gmip.auditing.schema import AttackerAnswer, AttackOutcome, AuditResult, RunAudit
+from gmip.auditing.schema import Advice, AttackerAnswer, AttackOutcome, AuditResult, RunAudit, WhatIf
 from gmip.auditing.verdict import claim_of
 from gmip.report import advice_words, answer_words, check_words, sentences, tables
 from gmip.report.figures import exposure_chart, figure_html, overview_figure, run_figure

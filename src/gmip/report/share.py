@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from gmip.auditing.advice_schema import NotTried
-from gmip.auditing.schema import AttackOutcome, AuditResult, GroupOutcome, LeftOut, RunAudit, automatic_title
+from gmip.auditing.schema import AttackOutcome, AuditResult, GroupOutcome, LeftOut, NotTried, RunAudit, automatic_title
 
 __all__ = ["shareable", "unnamed"]
 

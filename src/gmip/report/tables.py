@@ -9,9 +9,18 @@ from typing import Any
 
 from gmip import _numbers
 from gmip._validate import listed
-from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way
 from gmip.auditing.curves import excludes_nothing
-from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Estimate, GroupOutcome, RunAudit
+from gmip.auditing.schema import (
+    Advice,
+    AttackOutcome,
+    AuditResult,
+    ClaimedCurve,
+    Estimate,
+    GroupOutcome,
+    RunAudit,
+    TriedAccuracy,
+    Way,
+)
 from gmip.auditing.verdict import claim_of
 from gmip.report import advice_words, answer_words, check_words, sentences
 from gmip.report.figures import Figure

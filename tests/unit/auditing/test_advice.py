@@ -4,8 +4,7 @@ from typing import Any
 
 from gmip import Gaussian, NoisySGD, account
 from gmip.auditing.advice import advise, ranked
-from gmip.auditing.advice_schema import Advice, TriedAccuracy, Way
-from gmip.auditing.schema import AttackerAnswer
+from gmip.auditing.schema import Advice, AttackerAnswer, TriedAccuracy, Way
 from gmip.auditing.verdict import verdict
 from gmip.vocabulary import Rate
 from tests.unit.auditing.scored import CONFIDENCE, measured

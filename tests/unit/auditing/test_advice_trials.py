@@ -11,9 +11,8 @@ import pytest
 
 import gmip
 from gmip.auditing import advice_trials
-from gmip.auditing.advice_schema import NotTried
 from gmip.auditing.attack_runs import AuditedRun
-from gmip.auditing.schema import RunAudit
+from gmip.auditing.schema import NotTried, RunAudit
 from gmip.auditing.sources.recorded import repeat_seed
 from gmip.trace import Trace
 from gmip.training import evaluate, fit, train

@@ -9,30 +9,28 @@ from typing import Any
 import numpy as np
 from scipy.special import betaincinv, ndtr, ndtri
 
-from gmip.auditing.advice_schema import (
-    Advice,
-    CommandFacts,
-    NotTried,
-    TrainingCommand,
-    TriedAccuracy,
-    Way,
-    WhatIf,
-)
 from gmip.auditing.schema import (
+    Advice,
     AttackerAnswer,
     AttackOutcome,
     AuditResult,
     Band,
     ClaimedCurve,
+    CommandFacts,
     Curve,
     Estimate,
     Exposed,
     Gate,
     MuBound,
+    NotTried,
     Provenance,
     RunAudit,
     RunFacts,
+    TrainingCommand,
+    TriedAccuracy,
     Verdict,
+    Way,
+    WhatIf,
 )
 from gmip.auditing.verdict import attacker_answers
 from gmip.stats.roc import auc, roc_curve, tpr_at_fpr

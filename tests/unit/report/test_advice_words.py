@@ -12,8 +12,15 @@ import pytest
 from gmip import Gaussian, NoisySGD
 from gmip.accounting.alternatives import ClosedWay, ClosedWhy
 from gmip.auditing.advice import advise
-from gmip.auditing.advice_schema import Advice, AdviceKind, CommandFacts, TrainingCommand
-from gmip.auditing.schema import AttackerAnswer, AttackOutcome, RunAudit
+from gmip.auditing.schema import (
+    Advice,
+    AdviceKind,
+    AttackerAnswer,
+    AttackOutcome,
+    CommandFacts,
+    RunAudit,
+    TrainingCommand,
+)
 from gmip.auditing.verdict import verdict
 from gmip.cli import main
 from gmip.report.advice_words import closed_sentence, command, text
