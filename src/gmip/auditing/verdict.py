@@ -451,6 +451,7 @@ def suspicion(facts: RunFacts, attacks: Sequence[AttackOutcome], copied: float =
     if not turned:
         return None
     worst = min(turned, key=lambda one: one.auc.value)
-    if any(one.mu_lower > 0.0 and one.auc.value > 1.0 - worst.auc.value for one in attacks):
+    as_good = 1.0 - worst.auc.value - 1.0e-12  # the same scores, turned round by the user, are no sign
+    if any(one.mu_lower > 0.0 and one.auc.value >= as_good for one in attacks):
         return None
     return Suspicion(kind="turned", blinding=True, attack=worst.attack)
