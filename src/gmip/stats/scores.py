@@ -481,6 +481,7 @@ def shared_scores(scores: Array, inside: NDArray[np.bool_]) -> SharedScores:
     If candidates whose scores are equal were members independently of each other (each with the share of members among
     candidates of nearly the same score), copies and repeats are each found with a chance of at most 1e-4.
     """
+    scores = scores / 2.0  # exact, and differences of the largest numbers stay finite
     spread = np.ptp(scores, axis=1, keepdims=True)
     grid = np.rint((scores - scores.min(axis=1, keepdims=True)) / np.where(spread > 0.0, spread * _SAME, 1.0))
     _, place, group = np.unique(grid.T, axis=0, return_index=True, return_inverse=True)

@@ -80,3 +80,10 @@ def test_a_strong_attack_outweighs_one_that_is_turned_a_little() -> None:
     turned = rng.normal(size=600) - 0.4 * (np.arange(600) < 300)
     both = [{"strong": strong[part], "turned": turned[part]} for part in (slice(300), slice(300, None))]
     assert gmip.audit(gmip.Scores(*both)).runs[0].suspicion is None
+
+
+def test_the_largest_scores_that_there_are_do_not_overflow() -> None:
+    limit = np.finfo(np.float64).max
+    scores = np.array([[-limit, 0.0, 1.0, limit]])
+    found = shared_scores(scores, np.array([True, False, True, False]))
+    assert not found.copies and not found.repeats
