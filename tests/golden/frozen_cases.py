@@ -148,7 +148,7 @@ def audits(folder: Path) -> Cases:
 
     shadows = {"count": 4, "seed": 1, "folder": str(folder / "shadows"), "workers": 1}
     return {
-        "recorded, fixed batches, no noise": recorded(made.fixed, attacks=_CHEAP, target_tpr="0.2@0.1"),
+        "recorded, fixed batches, no noise": recorded(made.fixed, attacks=_CHEAP, limit="0.2@0.1"),
         "recorded, fixed batches, noise": recorded(made.fixed_noise, fail_above_tpr="0.05@0.01"),
         "recorded, Poisson batches, no noise": recorded(
             lambda: made.trained("poisson", sampling="poisson"), attacks=_CHEAP
@@ -180,7 +180,7 @@ def audits(folder: Path) -> Cases:
         ),
         "recorded, full batches, no noise": recorded(made.full, attacks=_CHEAP),
         "recorded, full batches, noise that guarantees the target": recorded(
-            made.full_noise, attacks=_CHEAP, target_tpr="0.95@0.01"
+            made.full_noise, attacks=_CHEAP, limit="0.95@0.01"
         ),
         "recorded, sound loop by hand": recorded(
             lambda: made.recorded("by-hand", sampling="fixed"), attacks=["glir", "loss"]
@@ -195,7 +195,7 @@ def audits(folder: Path) -> Cases:
         ),
         "claim of a mu, refuted": recorded(made.full, attacks=["glir", "loss"], claim_mu=0.3),
         "claim of an epsilon": recorded(made.fixed_noise, attacks=["loss"], claim_epsilon="2@1e-5"),
-        "candidates list": recorded(made.fixed_noise, attacks=["decode", "glir"], candidates=30, target_tpr="0.9@0.1"),
+        "candidates list": recorded(made.fixed_noise, attacks=["decode", "glir"], candidates=30, limit="0.9@0.1"),
         "groups of the task": recorded(made.fixed, attacks=["glir"], group_by="site", fprs=[0.05, 0.2]),
         "several runs": recorded(
             made.fixed,
@@ -216,7 +216,7 @@ def audits(folder: Path) -> Cases:
             gmip.audit(made.task, runs=[released(made)], seed=5, budget="none", group_by="class")
         ),
         "scores file, groups and a claim": scores(claim=(1.0, 1.0e-5), fail_above_tpr="0.05@0.01"),
-        "scores file, one column, nothing claimed": scores(columns={"score": "weak_score"}, target_tpr=(0.5, 0.1)),
+        "scores file, one column, nothing claimed": scores(columns={"score": "weak_score"}, limit=(0.5, 0.1)),
         "scores, constant": arrays(lambda rng: (np.ones(60), np.ones(60)), claim=1.0, fail_above_tpr="0.05@0.01"),
         "scores, mostly tied": arrays(lambda rng: (rng.integers(0, 2, 90), rng.integers(0, 2, 90)), claim=0.5),
         "scores, wrong sign": arrays(

@@ -60,7 +60,7 @@ def audit(
     settings : for every source
 
         confidence, delta, fprs : of intervals and bounds; for epsilon; at which members found are reported.
-        target_tpr : what is good enough: at most this TPR at this FPR, as "0.05@0.01", (0.05, 0.01) or a `gmip.Rate`.
+        limit : what is good enough: at most this TPR at this FPR, as "0.05@0.01", (0.05, 0.01) or a `gmip.Rate`.
         fail_above_tpr : a limit for pipelines, such as "0.05@0.01": see `AuditResult.passed` and `raise_for_gate`.
         seed : of all that is drawn; by default 0, and for runs of a task a random one.
         title : of the report.

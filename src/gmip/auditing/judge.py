@@ -78,7 +78,7 @@ class JudgeSettings:
     claim : what is said to hold: a `TradeOff`, a mu, or (epsilon, delta). None: what the accountant says about the run;
         where nothing is known about it, no claim is tested and what leaks is measured all the same.
     confidence, delta, fprs : of intervals and bounds; for epsilon; at which members found are reported.
-    target_tpr : what is good enough: at most this TPR at this FPR, as "0.05@0.01", (0.05, 0.01) or a `gmip.Rate`.
+    limit : what is good enough: at most this TPR at this FPR, as "0.05@0.01", (0.05, 0.01) or a `gmip.Rate`.
     fail_above_tpr : a limit for pipelines, such as "0.05@0.01": see `AuditResult.passed`.
     seed : breaks ties, and draws what the bounds draw.
     """
@@ -87,7 +87,7 @@ class JudgeSettings:
     confidence: float = 0.95
     delta: float = 1.0e-5
     fprs: tuple[float, ...] = (0.001, 0.01, 0.1)
-    target_tpr: Rate = GOOD_ENOUGH
+    limit: Rate = GOOD_ENOUGH
     fail_above_tpr: Rate | None = None
     seed: int = 0
 
@@ -103,7 +103,7 @@ class JudgeSettings:
             "confidence": confidence,
             "delta": check.probability("delta", self.delta, open_low=True, open_high=True),
             "fprs": tuple(check.probability("fprs", fpr, open_low=True, open_high=True) for fpr in self.fprs),
-            "target_tpr": Rate.parse("target_tpr", self.target_tpr),
+            "limit": Rate.parse("limit", self.limit),
             "fail_above_tpr": None if limit is None else Rate.parse("fail_above_tpr", limit),
             "seed": check.seed(self.seed),
         }
@@ -237,7 +237,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     Those of `attack_outcome`, `verdict`, `attacker_answers` and `group_outcomes`, each at the confidence of `settings`
     for all attacks together.
     """
-    goal = settings.target_tpr
+    goal = settings.limit
     evidence, repeated, copied = _distinct(evidence)
     pooled = {one.name: one.pooled(evidence.same_scale) for one in evidence.attacks}
     claims = _claims(evidence, settings)

@@ -218,7 +218,7 @@ class AuditConfig(AttackSettings):
     fprs: Annotated[tuple[Share, ...], Field(min_length=1)] = (0.001, 0.01, 0.1)
     claim_mu: Positive | None = None
     claim_epsilon: Annotated[EpsilonAtDelta, BeforeValidator(_epsilon)] | None = None
-    target_tpr: RateSetting = GOOD_ENOUGH
+    limit: RateSetting = GOOD_ENOUGH
     fail_above_tpr: RateSetting | None = None
     try_advice: bool = False
     title: str | None = None
@@ -239,7 +239,7 @@ class AuditConfig(AttackSettings):
             confidence=self.confidence,
             delta=self.delta,
             fprs=self.fprs,
-            target_tpr=self.target_tpr,
+            limit=self.limit,
             fail_above_tpr=self.fail_above_tpr,
             seed=seed,
         )
@@ -364,7 +364,7 @@ claim_epsilon: null
 group_by: null
 
 # What is good enough: at most this TPR at this FPR. The report says whether it is kept, and the advice aims at it.
-target_tpr: 0.05@0.01
+limit: 0.05@0.01
 
 # Who is out there: gradients (sees every gradient, as in federated learning), weights (sees the released model), or
 # predictions (can only ask it). Who sees less is answered for, too.

@@ -39,7 +39,7 @@ _OF_TABLES: Final = frozenset(
 )
 # Fields of `gmip.auditing.AuditConfig` of the same name and type.
 _AS_IN_CONFIG: Final[tuple[str, ...]] = (
-    *("attacks", "candidates", "repeats", "budget", "seed", "out", "claim_mu", "claim_epsilon", "group_by"),
+    *("attacks", "candidates", "repeats", "budget", "seed", "out", "claim_mu", "claim_epsilon", "group_by", "limit"),
     *("attacker", "try_advice", "fail_above_tpr", "device"),
 )
 
@@ -212,8 +212,6 @@ class AuditSettings(Printed, WorkerSettings):
     def config(self) -> dict[str, Any]:
         """What was typed, as settings of `gmip.auditing.AuditConfig`; shadow models apart."""
         found: dict[str, Any] = {name: getattr(self, name) for name in _AS_IN_CONFIG if name in self.model_fields_set}
-        if self.limit is not None:
-            found["target_tpr"] = self.limit
         runs = self._released() or self.runs
         return found if runs is None else found | {"runs": runs}
 
@@ -293,7 +291,7 @@ def _audit_table(asked: AuditSettings, path: Path, planted: PlantedRun | None) -
     given: dict[str, Any] = {
         "claim": planted.claim if planted is not None and claim is None else claim,
         "fail_above_tpr": asked.fail_above_tpr,
-        "target_tpr": asked.limit,
+        "limit": asked.limit,
         "seed": asked.seed,
     }
     table = auditing.read_scores(path, asked.columns or {}, asked.attacks)

@@ -116,7 +116,7 @@ def test_defaults_are_those_of_what_the_command_calls():
     assert set(_AS_IN_CONFIG) <= set(AuditConfig.model_fields)
     said = {name: re.search(r"\(default ([\w.@]+)", field.description or "") for name, field in _audit_fields()}
     config, shadows = AuditConfig(), ShadowConfig()
-    known = {"budget": "10min", "shadows": str(shadows.count), "limit": str(config.target_tpr)}
+    known = {"budget": "10min", "shadows": str(shadows.count)}
     for name, default in said.items():
         if default is not None and default[1] != "account":
             assert default[1].rstrip(".") == (known.get(name) or str(getattr(config, name))), name
