@@ -28,7 +28,7 @@ from gmip.parallel import Workers, job_runner
 from gmip.tasks import Task, load
 from gmip.training import evaluate, fit
 from gmip.tuning import gradient_norms, num_params_of, tune
-from gmip.tuning.least_noise import calibrated
+from gmip.tuning.search_space import calibrated
 from gmip.tuning.trials import Training, TrialRunner, TrialWork
 from gmip.vocabulary import PrivacyTarget, Recipe
 

@@ -28,7 +28,7 @@ from gmip.report.tables import Table
 from gmip.tasks.task import Task
 from gmip.training import evaluate, fit, initial_model
 from gmip.tuning import num_params_of
-from gmip.tuning.least_noise import calibrated, exposure
+from gmip.tuning.search_space import calibrated, exposure
 from gmip.vocabulary import PrivacyTarget, Recipe
 from reproduction import figures
 from reproduction.experiment import Cell, Drawing, Experiment, Row, Study

@@ -22,7 +22,7 @@ from gmip._random import Stream
 from gmip.accounting.calibrate import calibrate
 from gmip.tasks.task import Examples, Task
 from gmip.tuning import SearchRecords
-from gmip.tuning.least_noise import calibrated
+from gmip.tuning.search_space import calibrated
 from gmip.vocabulary import NoisySGD, PrivacyTarget, Recipe, Sampling
 from reproduction.linear_heads import Ladder, contrasts, rungs, train_heads, train_ladder
 

@@ -30,9 +30,8 @@ from gmip.store import Store
 from gmip.tasks import Examples, Task, cache
 from gmip.tasks.inputs import answer
 from gmip.trace import ModelOptions, ModelRecord, fingerprint
-from gmip.training.loop import fit, initial_model
+from gmip.training.loop import fit, initial_model, recipe_of
 from gmip.training.models import usable_device
-from gmip.training.train_result import recipe_of
 from gmip.vocabulary import Recipe
 
 __all__ = ["ShadowModel", "ShadowSet", "Shadows", "Signal", "shadow_set"]

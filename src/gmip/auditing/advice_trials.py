@@ -24,7 +24,7 @@ from gmip.store import Store
 from gmip.tasks import Task
 from gmip.training import recipe_of
 from gmip.tuning import search_records, train_once
-from gmip.tuning.search_records import outsider_fingerprints
+from gmip.tuning.trials import outsider_fingerprints
 from gmip.vocabulary import NoisySGD, Recipe
 
 __all__ = ["try_advice"]

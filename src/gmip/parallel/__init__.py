@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gmip.parallel.pools import BACKENDS, Workers
-from gmip.parallel.scheduling import JobRunner, compute, job_runner
+from gmip.parallel.pools import BACKENDS, JobRunner, Workers, compute, job_runner
 from gmip.parallel.worker import Work, one_thread
 
 __all__ = ["BACKENDS", "JobRunner", "Work", "Workers", "compute", "job_runner", "one_thread"]

@@ -12,8 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, logit
-from scipy.stats import binom
+from scipy.special import bdtrc, expit, logit
 
 from gmip import _validate as check
 from gmip._curves import corners, read_steps, thin_steps
@@ -482,8 +481,10 @@ def shared_scores(scores: Array, inside: NDArray[np.bool_]) -> SharedScores:
     candidates of nearly the same score), copies and repeats are each found with a chance of at most 1e-4.
     """
     scores = scores / 2.0  # exact, and differences of the largest numbers stay finite
-    spread = np.ptp(scores, axis=1, keepdims=True)
-    grid = np.rint((scores - scores.min(axis=1, keepdims=True)) / np.where(spread > 0.0, spread * _SAME, 1.0))
+    low, middle, high = np.quantile(scores, (0.1, 0.5, 0.9), axis=1, keepdims=True)
+    spread = np.where(high > low, high - low, np.ptp(scores, axis=1, keepdims=True))  # outliers do not make it large
+    with np.errstate(over="ignore"):
+        grid = np.rint((scores - middle) / np.where(spread > 0.0, spread * _SAME, 1.0))
     _, place, group = np.unique(grid.T, axis=0, return_index=True, return_inverse=True)
     group = group.reshape(-1)
     ins = np.bincount(group, weights=inside, minlength=place.size)
@@ -513,7 +514,7 @@ def shared_scores(scores: Array, inside: NDArray[np.bool_]) -> SharedScores:
 
 def _no_chance(seen: int, of: int, probability: float) -> bool:
     """Whether so many successes are too many (Hoeffding 1956: unequal probabilities spread less than their mean)."""
-    return seen > of * probability + 1.0 and bool(binom.sf(seen - 1, of, probability) < _NO_CHANCE)
+    return seen > of * probability + 1.0 and bool(bdtrc(seen - 1, of, probability) < _NO_CHANCE)
 
 
 def _smooth(flags: Array) -> Array:

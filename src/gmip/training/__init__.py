@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gmip.training.loop import BatchScores, fit, initial_model, make_optimizer, train
+from gmip.training.loop import BatchScores, TrainResult, fit, initial_model, make_optimizer, recipe_of, train
 from gmip.training.models import check_model, count_params, evaluate, fix_model
 from gmip.training.recorder import Recorder, record
 from gmip.training.samplers import BallsInBins, FixedSize, FullBatch, Poisson, Sampler, Shuffled, make_sampler
 from gmip.training.steppers import PlainStepper, Stepper, noise_generator
-from gmip.training.train_result import TrainResult, recipe_of
 
 if TYPE_CHECKING:
     from gmip.training.noisy_stepper import NoisyStepper

@@ -10,7 +10,7 @@ from typing import Any
 from gmip import _validate as check
 from gmip._io import read_yaml
 from gmip.errors import InvalidArgument
-from gmip.tuning.least_noise import calibrated, exposure
+from gmip.tuning.search_space import calibrated, exposure
 from gmip.vocabulary import PrivacyTarget, Recipe
 
 __all__ = ["RecipeFile", "read_recipe_file"]

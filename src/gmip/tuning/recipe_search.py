@@ -34,13 +34,21 @@ from gmip.parallel import Workers, job_runner
 from gmip.store import Store
 from gmip.tasks.catalog import load
 from gmip.tasks.task import Task
-from gmip.tuning.gradient_norms import gradient_norms
-from gmip.tuning.least_noise import curve_of, noise_at
-from gmip.tuning.least_noise import exposure as claimed_exposure
-from gmip.tuning.model_metrics import Metric, metric_name
-from gmip.tuning.search_records import outsider_fingerprints, search_records
-from gmip.tuning.search_space import Point, SearchSpace
-from gmip.tuning.trials import Calibration, Outcome, Training, TrialRunner, TrialWork, num_params_of
+from gmip.tuning.search_space import Point, SearchSpace, curve_of, noise_at
+from gmip.tuning.search_space import exposure as claimed_exposure
+from gmip.tuning.trials import (
+    Calibration,
+    Metric,
+    Outcome,
+    Training,
+    TrialRunner,
+    TrialWork,
+    gradient_norms,
+    metric_name,
+    num_params_of,
+    outsider_fingerprints,
+    search_records,
+)
 from gmip.vocabulary import Kind, PrivacyTarget, Recipe
 
 __all__ = [

@@ -1,41 +1,207 @@
-"""One trial: calibrate a recipe to the target, train it, measure how good the model is."""
+"""One trial: the records to search with, a clipping norm from their gradients, training, and how good the model is."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from gmip import _numbers
+from gmip import _validate as check
 from gmip._progress import Watch, silent
-from gmip.attacks.gradients import evaluating
-from gmip.errors import Diverged, UnreachableTarget
+from gmip._random import TuningStream
+from gmip.attacks.gradients import PerExampleGradients, evaluating
+from gmip.errors import Diverged, GmipWarning, InvalidArgument, UnreachableTarget
 from gmip.parallel import JobRunner
 from gmip.store import Store
-from gmip.tasks.task import Task
+from gmip.tasks.inputs import answer, rows_per_pass
+from gmip.tasks.task import Examples, Task
 from gmip.training.loop import fit, initial_model
-from gmip.training.models import count_params
-from gmip.tuning.least_noise import calibrated, exposure
-from gmip.tuning.model_metrics import Metric, measure
-from gmip.tuning.search_records import On, SearchRecords, search_records
+from gmip.training.models import count_params, evaluate, has_classes
+from gmip.tuning.search_space import calibrated, exposure
 from gmip.vocabulary import PrivacyTarget, Recipe
 
 __all__ = [
+    "METRICS",
+    "ON",
+    "AutoClip",
     "Calibration",
+    "Metric",
+    "On",
     "Outcome",
     "Piece",
+    "SearchRecords",
     "Training",
     "Trial",
     "TrialRunner",
     "TrialWork",
+    "auto_clip",
+    "consider_clipping",
+    "gradient_norms",
+    "measure",
+    "metric_name",
     "num_params_of",
+    "outsider_fingerprints",
+    "search_records",
     "train_once",
     "trial",
 ]
+
+
+# -- on which records a search trains and measures --------------------------------------------------------------------
+
+
+On = Literal["outsiders", "members"]
+ON: Final[tuple[On, ...]] = ("outsiders", "members")
+_LEAST: Final = 40  # outsiders: fewer say nothing about a recipe
+_VALIDATION: Final = 0.25  # share of the outsiders that are measured on, at least
+_MOST_VALIDATION: Final = 5_000
+
+
+@dataclass(frozen=True, eq=False)
+class SearchRecords:
+    """Records to train on, and others to measure the metric on."""
+
+    train: Examples
+    validation: Examples
+    on: On
+
+    def __repr__(self) -> str:
+        return f"<SearchRecords: {len(self.train)} {self.on} to train on, {len(self.validation)} to measure on>"
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """The recipe for these records, which may be fewer than the members: noise on the MEAN and steps stay."""
+        size = len(self.train)
+        if size == recipe.dataset_size:
+            return recipe
+        return recipe.replace(dataset_size=size, batch_size=min(recipe.batch_size, size))
+
+
+def outsider_fingerprints(task: Task, members: NDArray[np.int64]) -> dict[str, str]:
+    """Fingerprints of the data that a search may look at: no member's record has any influence on them."""
+    others = task.pool[np.setdiff1d(np.arange(len(task.pool)), members)]
+    return {name: print_ for name, print_ in task.fingerprints.items() if name != "pool"} | {
+        "others": others.fingerprint
+    }
+
+
+def search_records(
+    task: Task,
+    dataset_size: int,
+    *,
+    seed: int,
+    split_seed: int = 0,
+    on: On = "outsiders",
+    members: NDArray[np.int64] | None = None,
+) -> SearchRecords:
+    """Who is trained on in a search.
+
+    Parameters
+    ----------
+    dataset_size : members of the run to come.
+    seed : of the trial: outsiders are divided anew for each, so that all of them are measured on in some.
+    split_seed : of `task.split`: who will be a member.
+    on : "outsiders": all records of the pool that will not be members, and the task's background. The trials train
+        on as many as there will be members, or fewer where there are not as many; at least a quarter is measured on.
+        "members": the members themselves, measured on the outsiders.
+    members : rows of the pool, where it is known who they are, whatever `split_seed` says.
+
+    Raises
+    ------
+    InvalidArgument : there are almost no outsiders.
+    """
+    check.one_of("on", on, ON)
+    if members is None:
+        split = task.split(dataset_size, split_seed)
+        inside, outside = split.members, np.concatenate([split.non_members, split.unused])
+    else:
+        inside, outside = members, np.setdiff1d(np.arange(len(task.pool)), members)
+    others = task.pool[outside]
+    if task.background is not None:
+        others = others.joined(task.background)
+    if len(others) < _LEAST:
+        raise InvalidArgument(
+            f"Task {task.name} has {len(others)} records that will not be members at `dataset_size` = {dataset_size}, "
+            f"and a search needs {_LEAST} to train and measure on",
+            remedy="lower `dataset_size`, or give the task a `background` of records that no run trains on",
+        )
+    order = TuningStream.RECORDS.rng(check.seed(seed)).permutation(len(others))
+    if on == "members":
+        return SearchRecords(task.pool[inside], others[order[:_MOST_VALIDATION]], on)
+    trained = min(dataset_size, len(others) - int(np.ceil(_VALIDATION * len(others))))
+    measured = order[trained : trained + _MOST_VALIDATION]
+    return SearchRecords(others[order[:trained]], others[measured], on)
+
+
+# -- how good a model is ----------------------------------------------------------------------------------------------
+
+
+Metric = str | Callable[[Task, nn.Module, Examples], float]
+_ROWS: Final = 4096
+
+
+def _accuracy(task: Task, model: nn.Module, examples: Examples) -> float:
+    accuracy = evaluate(task, model, examples)[1]
+    return math.nan if accuracy is None else accuracy
+
+
+def _balanced_accuracy(task: Task, model: nn.Module, examples: Examples) -> float:
+    """The mean over classes of the share that is recognised."""
+    size = rows_per_pass(examples.inputs, _ROWS)
+    with torch.no_grad():
+        parts = [answer(model, examples[i : i + size].inputs).argmax(-1) for i in range(0, len(examples), size)]
+    hits, targets = torch.cat(parts) == examples.targets, examples.targets
+    return float(torch.stack([hits[targets == k].double().mean() for k in targets.unique()]).mean())
+
+
+def _loss(task: Task, model: nn.Module, examples: Examples) -> float:
+    return -evaluate(task, model, examples)[0]
+
+
+METRICS: Final = {"accuracy": _accuracy, "balanced-accuracy": _balanced_accuracy, "loss": _loss}
+
+
+def metric_name(metric: Metric) -> str:
+    """Its name in tables and files."""
+    if isinstance(metric, str):
+        return check.one_of("metric", metric, tuple(METRICS))
+    return getattr(metric, "__name__", type(metric).__name__)
+
+
+def measure(metric: Metric, task: Task, model: nn.Module, examples: Examples) -> float:
+    """The metric of a model in eval mode on these records; "loss" is its negative, so that more is better.
+
+    metric : a name in `METRICS`, or a function of task, model and records.
+    """
+    name = metric_name(metric)
+    if isinstance(metric, str):
+        if metric != "loss" and not has_classes(examples.targets):
+            raise InvalidArgument(
+                "needs classes, and the targets of this task are not",
+                argument="metric",
+                value=metric,
+                remedy="use 'loss'",
+            )
+        return METRICS[metric](task, model, examples)
+    value = metric(task, model, examples)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise InvalidArgument(
+            f"returned {type(value).__name__}, not a number", argument="metric", value=name, remedy="return a float"
+        ) from None
+
+
+# -- one trial --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,3 +422,86 @@ class TrialRunner:
 
 def _key(piece: Piece) -> dict[str, Any]:
     return {"kind": type(piece).__name__, "piece": dataclasses.asdict(piece)}
+
+
+# -- how long gradients are -------------------------------------------------------------------------------------------
+
+
+_MOST_RECORDS: Final = 1_000
+_LOOSE: Final = 3.0  # times the median: beyond it, if also nothing is clipped, noise is wasted
+
+
+@dataclass(frozen=True)
+class AutoClip:
+    """A clipping norm and where it is from: a quantile of the norms of so many gradients before training."""
+
+    clip_norm: float
+    quantile: float
+    records: int
+
+    @property
+    def words(self) -> str:
+        """What traces and people are shown."""
+        return (
+            f"the {_numbers.percent(self.quantile, 'nearest')} quantile of the gradient norms of {self.records} "
+            "records that are no members, before training"
+        )
+
+
+def gradient_norms(task: Task, dataset_size: int, *, split_seed: int = 0, fix: bool = False) -> NDArray[np.float64]:
+    """Norms of the gradients of up to 1,000 outsiders at initial weights, shape (n,): see `search_records`.
+
+    fix : replace layers that mix examples, as in `gmip.train`.
+
+    Raises
+    ------
+    InvalidArgument : there are almost no records that will not be members.
+    """
+    records = search_records(task, dataset_size, seed=0, split_seed=split_seed)
+    return _norms(task, records.train[: min(len(records.train), _MOST_RECORDS)], fix)
+
+
+def _norms(task: Task, examples: Examples, fix: bool) -> NDArray[np.float64]:
+    gradients = PerExampleGradients(initial_model(task, 0, fix=fix), task.loss)
+    found = [
+        torch.stack([piece.squared_norms() for piece in pieces]).sum(0).sqrt()
+        for _, pieces in gradients.pieces(examples)
+    ]
+    norms: NDArray[np.float64] = torch.cat(found).cpu().numpy()
+    return norms
+
+
+def auto_clip(
+    task: Task, dataset_size: int, *, split_seed: int = 0, quantile: float = 0.5, fix: bool = False
+) -> AutoClip:
+    """A clipping norm from records that are no members, so that it gives nothing away about those.
+
+    Guarantees
+    ----------
+    No member of `task.split(dataset_size, split_seed)` has any influence on it.
+    """
+    share = check.probability("quantile", quantile, open_low=True)
+    norms = gradient_norms(task, dataset_size, split_seed=split_seed, fix=fix)
+    return AutoClip(float(f"{np.quantile(norms, share):.3g}"), share, norms.size)
+
+
+def consider_clipping(task: Task, recipe: Recipe, *, fix: bool = False) -> None:
+    """A GmipWarning if a recipe with noise clips almost no gradient: noise grows with C, and bias does not fall.
+
+    Judged by records of the task's background, or else of its test: never by members.
+    """
+    if recipe.clip_norm is None or recipe.noise_std == 0.0:
+        return
+    others = task.test if task.background is None else task.background
+    try:
+        norms = _norms(task, others[: min(len(others), _MOST_RECORDS)], fix)
+    except InvalidArgument:  # layers that do not run on one example alone: no reason not to train
+        return
+    times = recipe.clip_norm / float(np.median(norms))
+    if times > _LOOSE and float(np.mean(norms > recipe.clip_norm)) < 0.01:
+        warnings.warn(
+            f"The clipping norm C = {recipe.clip_norm:g} is {_numbers.setting(float(f'{times:.2g}'))} times the median "
+            "norm of a gradient, so that almost nothing is clipped, and noise grows with C: a smaller C needs less.",
+            GmipWarning,
+            stacklevel=2,
+        )

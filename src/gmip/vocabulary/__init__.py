@@ -7,7 +7,6 @@ Nothing here computes privacy, trains or prints; NumPy is all that it needs.
 from __future__ import annotations
 
 from gmip.vocabulary.claims import Adjacency, Claim, Kind, weakest
-from gmip.vocabulary.rates import EpsilonAtDelta, Rate, RateLike
 from gmip.vocabulary.run import (
     RANDOM_SIZES,
     SAMPLING_FAULTS,
@@ -18,7 +17,17 @@ from gmip.vocabulary.run import (
     SamplingFault,
     SGDSettings,
 )
-from gmip.vocabulary.targets import ANY, NOTIONS, AnyRecord, Notion, PrivacyTarget, Susceptibility
+from gmip.vocabulary.targets import (
+    ANY,
+    NOTIONS,
+    AnyRecord,
+    EpsilonAtDelta,
+    Notion,
+    PrivacyTarget,
+    Rate,
+    RateLike,
+    Susceptibility,
+)
 
 __all__ = [
     "ANY",

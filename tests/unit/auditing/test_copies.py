@@ -33,6 +33,11 @@ def test_one_tenth_of_copies_is_seen_despite_rounding() -> None:
     assert run.suspicion is not None and run.suspicion.copied == pytest.approx(0.1)
 
 
+def test_an_outlier_does_not_make_all_others_equal() -> None:
+    scores = np.random.default_rng(4).normal(size=400)
+    assert shared_scores(np.append(scores[:-1], 1.0e308)[None], INSIDE).repeated == 0
+
+
 def test_repeated_records_are_judged_once() -> None:
     accused = 0
     for seed in range(20):

@@ -14,7 +14,8 @@ pytest.importorskip("torch", reason="parallel work needs the extra gmip[train]")
 import torch
 
 from gmip.errors import GmipError, GmipWarning, UnreachableTarget
-from gmip.parallel import Workers, compute, scheduling
+from gmip.parallel import Workers, compute
+from gmip.parallel import pools as scheduling
 from gmip.parallel.pools import Pool
 from gmip.parallel.worker import attempt
 from tests.unit.parallel.works import Draws

@@ -8,7 +8,7 @@ import pytest
 from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
 from gmip.errors import InvalidArgument
-from gmip.tuning.least_noise import calibrated, exposure
+from gmip.tuning.search_space import calibrated, exposure
 from gmip.vocabulary import PrivacyTarget, Recipe
 
 RECIPE = Recipe(dataset_size=600, batch_size=100, num_steps=50, learning_rate=1.0, clip_norm=3.0)
@@ -37,7 +37,7 @@ def test_noise_scales_with_the_clip_norm_and_keeps_the_target(name: str, clip_no
 
 
 def test_equal_sizes_are_calibrated_once(monkeypatch):
-    from gmip.tuning import least_noise
+    from gmip.tuning import search_space as least_noise
 
     calls = []
 

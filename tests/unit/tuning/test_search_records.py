@@ -9,7 +9,7 @@ import torch
 from gmip.errors import InvalidArgument
 from gmip.tasks import Task
 from gmip.tuning import search_records
-from gmip.tuning.search_records import outsider_fingerprints
+from gmip.tuning.trials import outsider_fingerprints
 from tests.unit.tuning.toy import toy_task
 
 

@@ -18,7 +18,8 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 import torch
 from torch import nn
 
-from gmip.attacks.counterfactual import CFD, CFDLRT, counterfactuals, distance_attacks
+from gmip.attacks import counterfactual as distance_attacks
+from gmip.attacks.counterfactual import CFD, CFDLRT, counterfactuals
 from gmip.attacks.shadow import ModelSignal, Shadows
 from gmip.attacks.signals import released_model
 from gmip.errors import GmipWarning, InvalidArgument
