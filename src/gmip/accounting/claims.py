@@ -223,10 +223,11 @@ def _caveat(runs: Sequence[NoisySGD], noise_only: bool) -> str | None:
 def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibility: float | None, known: float) -> Claim:
     """What the curve for a person with several records claims."""
     person = f"a person with at most {rows} records"
+    fixed = any(run.sampling == "fixed" for run in runs)
     sentences = [
         f"The unit is {person}, who is left out with all of them otherwise. Each record is clipped on its own; N and n "
         "are public.",
-        "Fixed batches: others are drawn in the place of the person's records.",
+        *(["Fixed batches: others are drawn in the place of the person's records."] if fixed else []),
         *_common(runs, "exact"),
     ]
     if notion == "gdp":

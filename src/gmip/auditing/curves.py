@@ -18,7 +18,7 @@ from gmip.accounting.claims import ADJACENCY
 from gmip.accounting.families import EpsilonDelta, Gaussian
 from gmip.accounting.individual import NEIGHBOURS, GradientNorms, mu_by_noise, mu_by_susceptibility
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.schema import ClaimedCurve, Curve, GivenClaim, IndividualMus, Origin
+from gmip.auditing.schema import ClaimedCurve, Curve, GivenClaim, IndividualMus, Origin, Standing
 from gmip.errors import InvalidArgument
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.vocabulary import Claim, Kind, NoisySGD
@@ -83,7 +83,9 @@ def all_claims(
         made.append(claimed_curve("susceptibility", curve, standing="approximation", fprs=fprs))
     if listed is not None:
         origin: Origin = "given" if given and listed is claimed else "accountant"
-        to_list = claimed_curve("list", listed, origin=origin, standing="approximation", fprs=fprs, knows=knows)
+        proved = listed.kind == "bound" and knows == 1.0  # by noise alone: no sum is taken to be Gaussian
+        standing: Standing = "proved" if proved and origin == "accountant" else "approximation"
+        to_list = claimed_curve("list", listed, origin=origin, standing=standing, fprs=fprs, knows=knows)
         made.insert(0 if only_listed else len(made), to_list)
     if any(run.noise_std > 0.0 for run in runs) and len({ADJACENCY[run.sampling] for run in runs}) == 1:
         curve = account(list(runs), notion="gdp")

@@ -316,7 +316,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
             fpr=limit.fpr,
             confidence=settings.confidence,
             seed=settings.seed,
-            doubted=doubted,
+            doubted=doubted or (evidence.check is not None and not evidence.check.passed),
             groups=groups,
         ),
         suspicion=doubt,

@@ -787,7 +787,7 @@ class Gate(Frozen):
     within_group: bool = False  # `tpr_lower` is that of the most exposed group, which alone is above the limit
     blind: bool = False  # it could not fail: too few candidates, or every attack scored all of them alike
     noticeable_tpr: Share | None = None  # about the least TPR with which it fails with a chance of 80%
-    doubted: bool = False  # the attacks looked at the wrong thing (`RunAudit.suspicion`): not passed, nothing found
+    doubted: bool = False  # nothing found, and no evidence: of a suspicion, or a record that is not that of the run
 
 
 class RunFacts(Frozen):

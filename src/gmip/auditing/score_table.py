@@ -298,7 +298,11 @@ class TableBuilder:
         except (TypeError, ValueError, OverflowError):
             row = next(i for i, cell in enumerate(cells) if not _is_number(cell))
             raise self._refused(
-                name, row, cells[row], "which is not a number", "write a number in each record, such as 0.25"
+                name,
+                row,
+                cells[row],
+                "which is not a number",
+                "write a number in each record, with a decimal point, such as 0.25",
             ) from None
         wrong = ~np.isfinite(found)
         if wrong.any():

@@ -62,6 +62,12 @@ def text(advice: Advice, run: RunAudit) -> str:
         case "guaranteed-already":
             return f"Nothing to do for the target: {goal} is guaranteed."
         case "bound-already":
+            if run.check is not None and 0.0 < run.check.least_noise < 1.0:
+                share, more = percent(run.check.least_noise, "down"), number(1.0 / run.check.least_noise, "up")
+                return (
+                    f"{goal[0].upper()}{goal[1:]} is guaranteed if the training is as declared. The record excludes "
+                    f"noise below {share} of that, not above: train with {more} times the noise, or record more steps."
+                )
             return f"No more noise is needed: {goal} is guaranteed if the training is as declared."
         case "forecast-already":
             share = percent(1.0 if advice.tpr is None else advice.tpr, "up")

@@ -117,8 +117,8 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     "clipped-wider": "The gradients of single records were clipped to a norm larger than {norm}, the declared one.",
     "members-differ": (
         "At step {at} the recorded gradient differs from the members' mean gradient by {value} times the largest "
-        "contribution of one record. The records, the model or the data are others, the model is random, or its "
-        "precision was reduced."
+        "contribution of one record. The records, the model or the data are others, noise or clipping was not "
+        "declared (noise_std, clip_norm), the model is random, or its precision was reduced."
     ),
     "others-left": (
         "Gradients of other records remain when the listed members are taken away ({value} times the noise in their "

@@ -212,8 +212,7 @@ def attack_title(run: RunAudit, name: str) -> str:
 
 def gate(run: RunAudit, found: Gate) -> str:
     if found.doubted:
-        why = None if run.suspicion is None else answer_words.suspicion(run, run.suspicion)
-        return f"Cannot tell, which is not passed: {why or 'what the attacks found is no evidence.'}"
+        return f"Cannot tell, which is not passed: {_doubt(run)}"
     if found.blind:
         return f"Passed only because it could not fail: {blind_gate(run, found)}."
     if found.within_group:
@@ -230,6 +229,13 @@ def gate(run: RunAudit, found: Gate) -> str:
     return f"{text} With these candidates it fails (with a chance of 80%) where {least} or more can be found."
 
 
+def _doubt(run: RunAudit) -> str:
+    """Why finding nothing is no evidence."""
+    if run.check is not None and not run.check.passed:
+        return "The record does not match the run, so what the attacks did not find in it is no evidence."
+    return "" if run.suspicion is None else answer_words.suspicion(run, run.suspicion)
+
+
 def blind_gate(run: RunAudit, found: Gate) -> str:
     """Why a gate could not fail."""
     if all(one.blind for one in run.attacks):
@@ -244,13 +250,13 @@ def blind_gate(run: RunAudit, found: Gate) -> str:
 
 def failed_gates(result: AuditResult) -> list[str]:
     """A sentence for each run that does not pass its limit."""
-    failed = [(one.name, one.gate) for one in result.runs if one.gate is not None and not one.gate.passed]
-    return [f"{name}: {_failed_gate(found)}" for name, found in failed]
+    failed = [(one, one.gate) for one in result.runs if one.gate is not None and not one.gate.passed]
+    return [f"{run.name}: {_failed_gate(run, found)}" for run, found in failed]
 
 
-def _failed_gate(found: Gate) -> str:
+def _failed_gate(run: RunAudit, found: Gate) -> str:
     if found.doubted:
-        return "the gate cannot tell, and does not pass: the attacks may have looked at the wrong thing."
+        return f"the gate cannot tell, and does not pass. {_doubt(run)}"
     members = "the members of one group" if found.within_group else "the members"
     return (
         f"{found.attack} finds at least {percent(found.tpr_lower, 'down')} of {members} at "

@@ -12,8 +12,8 @@ from gmip import account
 from gmip.auditing import Candidates, merged
 from gmip.auditing.attack_runs import run_facts
 from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, JudgeSettings, Labels, judge
-from gmip.auditing.schema import RunAudit, RunFacts
-from gmip.report import answer_words
+from gmip.auditing.schema import CheckOutcome, RunAudit, RunCheck, RunFacts
+from gmip.report import answer_words, sentences
 from gmip.stats import RunScores, ScoreSet, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
 from gmip.trace import ReleasedModel, Trace, TraceWriter
 from gmip.vocabulary import Rate
@@ -49,7 +49,12 @@ def attacked(
 
 
 def assembled(
-    run: Trace, *attacks: AttackEvidence, claim_mu: float | None = 0.5, name_of: Any = None, **changes: Any
+    run: Trace,
+    *attacks: AttackEvidence,
+    claim_mu: float | None = 0.5,
+    name_of: Any = None,
+    check: RunCheck | None = None,
+    **changes: Any,
 ) -> tuple[RunAudit, Candidates, list[tuple[int, int]]]:
     calls: list[tuple[int, int]] = []
     evidence = Evidence(
@@ -59,6 +64,7 @@ def assembled(
         runs=run.runs(),
         facts=run_facts(run, ACCURACIES),
         name_of=name_of,
+        check=check,
     )
     settings = JudgeSettings.of({"claim": claim_mu, "fprs": (0.01, 0.1), **changes})
     one, rows = judge(evidence, settings, lambda done, total: calls.append((done, total)))
@@ -78,6 +84,14 @@ def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) 
     assert [record.id for record in one.exposed] == [row.id for row in rows if row.member][:20]
     assert one.exposed[0].posterior is not None and one.exposed[0].p_value is None
     assert calls == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_record_that_is_not_of_the_run_passes_no_gate(tmp_path: Path) -> None:
+    """The attacks find nothing in it, and that says nothing about the run."""
+    failed = RunCheck(outcomes=(CheckOutcome(check="scale", status="failed", finding="sum-not-mean"),))
+    one, _, _ = assembled(trace(tmp_path / "a"), attacked("weak", 0.0), check=failed, fail_above_tpr=Rate(0.9, 0.1))
+    assert one.gate is not None and one.gate.doubted and not one.gate.passed
+    assert "The record does not match the run" in sentences.gate(one, one.gate)
 
 
 def test_an_attacker_with_a_list_is_judged_by_the_claim_for_one(tmp_path: Path) -> None:
