@@ -154,7 +154,7 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
         "any attacker who sees every published mean gradient.",
         *_common(runs, composition),
     ]
-    kind: Kind = "forecast" if composition == "clt" else "bound"
+    kind: Kind = "forecast" if composition == "clt" or _cut_epochs(runs) else "bound"
     caveat = None
     if shuffled:
         kind = "forecast"
@@ -184,6 +184,7 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     # Some of the unknown others are given away to save time, and K is not against those who are left (attackers.md).
     subset = 0.0 < known < 1.0 and "fixed" in samplings
     unproved = epochs or (mixed and not noise_only) or (known > 0.0 and "shuffled" in samplings) or subset
+    unproved = unproved or _cut_epochs(runs)
     forecast = typical or approximate or unproved or _unproved_spread(susceptibility, runs, known)
     games = list(dict.fromkeys(_GAME[s] for s in samplings))
     sentences = [
@@ -245,6 +246,11 @@ def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibilit
         list_caveat(runs),
         not_a_member="the person is left out with all records",
     )
+
+
+def _cut_epochs(runs: Sequence[NoisySGD]) -> bool:
+    """A phase of balls in bins ends within an epoch, with which the next may go on: an epoch is accounted whole."""
+    return any(r.sampling == "balls-in-bins" and r.num_steps % r.steps_per_epoch for r in runs[:-1])
 
 
 def _several_epochs(runs: Sequence[NoisySGD]) -> bool:

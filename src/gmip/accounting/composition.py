@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -209,10 +210,23 @@ class Maximum(TradeOff):
 def compose(curves: Sequence[tuple[TradeOff, int]]) -> TradeOff:
     """All of (curve, times) together: in closed form for Gaussian tests, else through their loss distributions.
 
-    A bound only if all curves are bounds.
+    A bound only if all curves are bounds, and not of membership, nor of differential privacy of different neighbours:
+    runs on the same data are told apart by more than their curves (`account` takes several runs).
     """
     together = _composed(curves)
-    together.claim = Claim.of_all([curve.claim for curve, _ in curves])
+    claims = [curve.claim for curve, _ in curves]
+    together.claim = Claim.of_all(claims)
+    several = sum(times for _, times in curves) > 1
+    membership = any(claim.not_a_member is not None for claim in claims)
+    if several and (membership or len({claim.adjacency for claim in claims} - {None}) > 1):
+        together.claim = replace(
+            together.claim,
+            kind="forecast",
+            assumptions=(
+                *together.claim.assumptions,
+                "The runs are independent of each other, given their curves: account([run, run]) says what is proved.",
+            ),
+        )
     return together
 
 

@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 Fact: TypeAlias = str | int | float | bool
 Scope = Literal["step", "run"]
 _KEPT: Final = 2000  # points of a curve that is stored
-_SAME: Final = 1.0e-6  # of the spread: scores that differ by less are equal but for rounding
+_CLOSE: Final = 50  # times closer than candidates are on average: scores that are equal but for rounding
 _NEAR: Final = 20  # distinct scores on each side, at most, that tell the share of members around one
 _NO_CHANCE: Final = 1.0e-4
 
@@ -457,7 +457,7 @@ class SharedScores:
     Attributes
     ----------
     first : array of shape (c,), whether a candidate is the first of its side with its scores.
-    copied : non-members whose scores are those of one member and of nobody else.
+    copied : how many of a side share their scores with the other side, at most one for each of the other.
     repeated : candidates that are not the first of their side with their scores.
     copies, repeats : whether so many are no chance: scores that are coarse, or that saturate, are shared within the
         sides and across them alike; copies in both sides are shared across, repeated records within.
@@ -473,48 +473,54 @@ class SharedScores:
 def shared_scores(scores: Array, inside: NDArray[np.bool_]) -> SharedScores:
     """Whether candidates share their scores because records are copies of each other.
 
-    scores : array of shape (k, c), of k attacks. inside : array of shape (c,), who was a member.
+    scores : array of shape (k, c), of k attacks. inside : array of shape (c,), who was a member. The scores of all
+    attacks are compared, and those of each alone: one of them may draw.
 
     Guarantees
     ----------
     If candidates whose scores are equal were members independently of each other (each with the share of members among
-    candidates of nearly the same score), copies and repeats are each found with a chance of at most 1e-4.
+    candidates of nearly the same score), copies and repeats are each found with a chance of at most 1e-4 a comparison.
     """
+    ways = [scores, *(scores[:, None] if len(scores) > 1 else ())]
+    found = [_shared(one, inside) for one in ways]
+    repeats = next((one for one in found if one.repeats), found[0])
+    copied = [one.copied for one in found if one.copies]
+    return dataclasses.replace(repeats, copied=max(copied, default=0), copies=bool(copied))
+
+
+def _shared(scores: Array, inside: NDArray[np.bool_]) -> SharedScores:
     scores = scores / 2.0  # exact, and differences of the largest numbers stay finite
-    low, middle, high = np.quantile(scores, (0.1, 0.5, 0.9), axis=1, keepdims=True)
+    low, high = np.quantile(scores, (0.1, 0.9), axis=1, keepdims=True)
     spread = np.where(high > low, high - low, np.ptp(scores, axis=1, keepdims=True))  # outliers do not make it large
-    with np.errstate(over="ignore"):
-        grid = np.rint((scores - middle) / np.where(spread > 0.0, spread * _SAME, 1.0))
-    _, place, group = np.unique(grid.T, axis=0, return_index=True, return_inverse=True)
-    group = group.reshape(-1)
-    ins = np.bincount(group, weights=inside, minlength=place.size)
-    outs = np.bincount(group, minlength=place.size) - ins
+    finest = np.argsort([np.unique(row).size for row in scores])
+    order = np.lexsort(scores[finest])  # by the attack with most distinct scores
+    equal = np.abs(np.diff(scores[:, order])) <= spread / (_CLOSE * inside.size)
+    group = np.empty(inside.size, dtype=np.intp)
+    group[order] = np.cumsum(np.append(True, ~equal.all(axis=0))) - 1
+    ins = np.bincount(group, weights=inside)
+    outs = np.bincount(group) - ins
     # The share of members near each distinct score: a leak gathers members, and they may share scores for it.
-    order = np.argsort(scores[0][place], kind="stable")
-    share = np.empty(place.size)
-    share[order] = _smooth((ins > outs)[order] + 0.5 * (ins == outs)[order])
+    share = _smooth((ins > outs) + 0.5 * (ins == outs))
     several = ins + outs > 1
-    pure = several & ((ins == 0) | (outs == 0))
     count = (ins + outs)[several]
-    expected = float(np.sum(share[several] ** count + (1.0 - share[several]) ** count))
-    two = ins + outs == 2
-    mixed = int(np.sum(two & (ins == 1)))
-    sides = group * 2 + inside
-    _, firsts = np.unique(sides, return_index=True)
+    mixed = several & (ins > 0) & (outs > 0)
+    all_alike = float(np.sum(share[several] ** count + (1.0 - share[several]) ** count))
+    not_alike = float(np.sum(1.0 - 2.0 * 0.5**count))  # at most, whatever the share
+    _, firsts = np.unique(group * 2 + inside, return_index=True)
     first = np.zeros(inside.size, dtype=bool)
     first[firsts] = True
     return SharedScores(
         first=first,
-        copied=mixed,
+        copied=int(np.sum(np.minimum(ins, outs)[mixed])),
         repeated=int(inside.size - firsts.size),
-        copies=_no_chance(mixed, int(two.sum()), 0.5),
-        repeats=_no_chance(int(pure.sum()), count.size, expected / max(count.size, 1)),
+        copies=_no_chance(int(mixed.sum()), count.size, not_alike / max(count.size, 1)),
+        repeats=_no_chance(int((several & ~mixed).sum()), count.size, all_alike / max(count.size, 1)),
     )
 
 
 def _no_chance(seen: int, of: int, probability: float) -> bool:
     """Whether so many successes are too many (Hoeffding 1956: unequal probabilities spread less than their mean)."""
-    return seen > of * probability + 1.0 and bool(bdtrc(seen - 1, of, probability) < _NO_CHANCE)
+    return seen >= of * probability + 1.0 and bool(bdtrc(seen - 1, of, probability) < _NO_CHANCE)
 
 
 def _smooth(flags: Array) -> Array:

@@ -153,5 +153,35 @@ def test_what_is_made_from_a_forecast_is_a_forecast() -> None:
     assert [curve.kind for curve in made] == ["forecast"] * len(made)
     both = bound @ forecast
     assert both.for_whom == f"{bound.for_whom}; and {forecast.for_whom}"
-    assert set(both.assumptions) == {*bound.assumptions, *forecast.assumptions}
-    assert (bound @ bound).claim == bound.claim and bound.symmetrise().kind == "bound"
+    assert set(both.assumptions) > {*bound.assumptions, *forecast.assumptions}
+    assert bound.compose(1).claim == bound.claim and bound.symmetrise().kind == "bound"
+
+
+def test_membership_by_hand_composes_to_a_forecast() -> None:
+    """Two runs on the same data: gradients x and x + e of a record that stands alone tell it for certain."""
+    run = NoisySGD(dataset_size=200, batch_size=200, num_steps=1, num_params=20, sampling="full")
+    one = account(run, susceptibility=20.0)
+    assert one.kind == "bound" and one.compose(1).kind == "bound"
+    assert one.compose(2).kind == (one @ one).kind == account([run, run], susceptibility=20.0).kind == "forecast"
+
+
+def test_differential_privacy_of_different_neighbours_does_not_compose() -> None:
+    run = NoisySGD(dataset_size=200, batch_size=20, num_steps=5, num_params=9, clip_norm=1.0, noise_std=0.1)
+    fixed = account(run, notion="gdp")
+    poisson = account(run.replace(sampling="poisson"), notion="gdp")
+    assert (fixed @ fixed).kind == "bound" and (fixed @ poisson).kind == "forecast"
+
+
+def test_an_epoch_of_bins_that_is_cut_in_two_is_a_forecast() -> None:
+    run = NoisySGD(
+        dataset_size=100,
+        batch_size=10,
+        num_steps=10,
+        num_params=9,
+        clip_norm=1.0,
+        noise_std=0.1,
+        sampling="balls-in-bins",
+    )
+    half = run.replace(num_steps=5)
+    assert account([run, half], notion="gdp").kind == "bound"
+    assert account([half, half], notion="gdp").kind == account([half, half]).kind == "forecast"

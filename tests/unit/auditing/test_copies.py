@@ -30,12 +30,48 @@ def test_one_tenth_of_copies_is_seen_despite_rounding() -> None:
     ours = rng.normal(size=300) + 0.5
     theirs = np.r_[ours[:30] * (1.0 + 1.0e-9), rng.normal(size=270)]
     run = judged(ours, theirs)
-    assert run.suspicion is not None and run.suspicion.copied == pytest.approx(0.1)
+    assert run.suspicion is not None and run.suspicion.copied == pytest.approx(0.1, abs=0.03)
 
 
 def test_an_outlier_does_not_make_all_others_equal() -> None:
     scores = np.random.default_rng(4).normal(size=400)
-    assert shared_scores(np.append(scores[:-1], 1.0e308)[None], INSIDE).repeated == 0
+    found = shared_scores(np.append(scores[:-1], 1.0e308)[None], INSIDE)
+    assert found.repeated < 20 and not found.copies and not found.repeats
+
+
+RNG = np.random.default_rng(5)
+SOME = RNG.normal(size=200)
+
+
+@pytest.mark.parametrize(
+    ("members", "others"),
+    [
+        (SOME, np.repeat(SOME, 2)),
+        (np.repeat(SOME, 2), SOME),
+        (np.repeat(SOME, 2), np.repeat(SOME, 2)),
+        (np.append(SOME, 1.0e8), SOME),
+        (SOME, SOME + 1.0e-4 * RNG.normal(size=200)),
+        (np.stack([SOME, RNG.normal(size=200)]), np.stack([SOME, RNG.normal(size=200)])),
+    ],
+    ids=[
+        "twice outside",
+        "twice inside",
+        "twice in both",
+        "an outlier",
+        "not quite equal",
+        "beside an attack that draws",
+    ],
+)
+def test_copies_in_disguise_are_seen(members: np.ndarray, others: np.ndarray) -> None:
+    parts = [np.atleast_2d(part) for part in (members, others)]
+    scores = np.concatenate(parts, axis=1)
+    assert shared_scores(scores, np.arange(scores.shape[1]) < parts[0].shape[1]).copies
+
+
+def test_repeats_that_are_not_quite_equal_are_seen() -> None:
+    scores = np.repeat(RNG.normal(size=40), 10) + 1.0e-5 * RNG.normal(size=400)
+    found = shared_scores(scores[None], INSIDE)
+    assert found.repeats and found.first.sum() <= 44
 
 
 def test_repeated_records_are_judged_once() -> None:
@@ -43,7 +79,7 @@ def test_repeated_records_are_judged_once() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         run = judged(np.repeat(rng.normal(size=30), 20), np.repeat(rng.normal(size=30), 20))
-        assert run.repeated == 2 * 30 * 19 and run.attacks[0].members == run.attacks[0].non_members == 30
+        assert run.repeated >= 2 * 30 * 19 and min(run.attacks[0].members, run.attacks[0].non_members) >= 28
         accused += run.attacks[0].mu_lower > 0.0
     assert accused <= 4  # 5% of 20 is 1; 14 without
     assert any("each distinct record was judged once" in said for said in sentences.cautions(run))
