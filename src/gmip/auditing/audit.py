@@ -84,6 +84,8 @@ def audit(
         if wrong is not None:
             raise InvalidArgument("is for runs of a task", argument=wrong, remedy="leave it out")
         title = settings.pop("title", None)
+        if title is not None and not isinstance(title, str):
+            raise InvalidArgument("must be text", argument="title", value=title)
         by = JudgeSettings.of(settings | ({} if claim is None else {"claim": claim}))
         return audit_sources(sources, by, title=title, watch=watch or silent)
     if sources and runs is not None:

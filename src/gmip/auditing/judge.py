@@ -95,7 +95,9 @@ class JudgeSettings:
         confidence = check.probability("confidence", self.confidence, open_high=True)
         if confidence < 0.5:
             raise InvalidArgument("must be at least 0.5", argument="confidence", value=self.confidence)
-        if not self.fprs:
+        if np.ndim(self.fprs) != 1:
+            raise InvalidArgument("must be a list of rates", argument="fprs", value=self.fprs)
+        if np.size(self.fprs) == 0:
             raise InvalidArgument("is empty", argument="fprs", remedy="pass one rate or more")
         limit = self.fail_above_tpr
         checked = {

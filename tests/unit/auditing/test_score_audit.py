@@ -86,6 +86,8 @@ def test_tables_and_arrays_agree() -> None:
         ((INS, OUTS), {"confidence": 0.2}, "at least 0.5"),
         ((INS, OUTS), {"fail_above_tpr": "5%"}, "must be TPR@FPR"),
         ((INS, OUTS), {"fprs": ()}, "fprs is empty"),
+        ((INS, OUTS), {"fprs": 0.1}, "fprs = 0.1 must be a list of rates"),
+        ((INS, OUTS), {"title": 5}, "title = 5 must be text"),
     ],
 )
 def test_what_is_refused(given: Any, options: dict[str, Any], words: str) -> None:
