@@ -166,14 +166,15 @@ def look(step: RecomputedStep, layers: Sequence[Layer], clip_norm: float | None)
 class Limits:
     """What steps with noise do not exclude, each with a chance of error of LEVEL/3: how much larger than declared the
     scale and the clip norm may be, and both together (`gain`: of a record's part of the gradient); how much smaller the
-    noise, in all and in one layer; inf: nothing is known. `own_size` : whether Poisson batches may have been divided by
-    their own size, so that a record moves the mean of the others, too: by at most as much again."""
+    noise, in all, in one layer and at one step; inf: nothing is known. `own_size` : whether Poisson batches may have
+    been divided by their own size, so that a record moves the mean of the others, too: by at most as much again."""
 
     scale: float
     clip_norm: float
     gain: float
     noise: float
     noise_layer: float
+    noise_step: float
     own_size: bool
 
     @property
@@ -212,15 +213,14 @@ def limits(looks: Sequence[Look], *, clip_norm: float | None, expected: bool = F
     divided = any(one.own_size for one in looks) and (0.0 if expected else own) > length * (length - LIMIT)
     if divided:
         gain = max(gain, 2.0 * (1.0 + max(one.own_size for one in looks)) - 1.0)
-    lefts, sizes = (np.sum([one.by_layer[i] for one in looks], axis=0) for i in range(2))
-    if expected:
-        lefts = sizes
+    noise, noise_layer, noise_step = _noise_limits(looks, expected)
     return Limits(
         scale=float(share[0]),
         clip_norm=wide,
         gain=gain,
-        noise=_noise_limit(float(lefts.sum()), float(sizes.sum())),
-        noise_layer=max(_noise_limit(float(left), float(size)) for left, size in zip(lefts, sizes, strict=True)),
+        noise=noise,
+        noise_layer=noise_layer,
+        noise_step=noise_step,
         own_size=divided,
     )
 
@@ -240,9 +240,24 @@ def _joint_gain(toward: Array, gram: Array, times: float, place: int) -> float:
     return most
 
 
-def _noise_limit(squares: float, dof: float) -> float:
-    """By how much the noise may be smaller than declared: sums of squares have a chi-squared distribution."""
-    return max(1.0 - math.sqrt(squares / float(special.chdtri(dof, LEVEL / 3.0))), 0.0)
+def _noise_limits(looks: Sequence[Look], expected: bool) -> tuple[float, float, float]:
+    """By how much the noise may be smaller than declared: in all, in one layer, at one step."""
+    lefts, sizes = (np.stack([one.by_layer[i] for one in looks]) for i in range(2))
+    if expected:
+        lefts = sizes
+    layers = zip(lefts.sum(axis=0).tolist(), sizes.sum(axis=0).tolist(), strict=True)
+    steps = zip(lefts.sum(axis=1).tolist(), sizes.sum(axis=1).tolist(), strict=True)
+    return (
+        _noise_limit(float(lefts.sum()), float(sizes.sum())),
+        max(_noise_limit(*one) for one in layers),
+        max(_noise_limit(*one, len(looks)) for one in steps),
+    )
+
+
+def _noise_limit(squares: float, dof: float, limits: int = 1) -> float:
+    """By how much the noise may be smaller than declared: sums of squares have a chi-squared distribution. `limits` :
+    that hold together with the chance of error of one."""
+    return max(1.0 - math.sqrt(squares / float(special.chdtri(dof, LEVEL / 3.0 / limits))), 0.0)
 
 
 def gradient_checks(clip_norm: float | None) -> tuple[CheckKey, ...]:
@@ -298,25 +313,40 @@ def judge_noise(
     none = all(np.linalg.norm(s.published - v) <= 3.0 * s.tolerance for s, v in pairs)
     if none:
         others: tuple[CheckKey, ...] = ("noise-steps", "noise-layers", "noise-rows")
-        return [_noise_size(z, steps, none, ()), *(unchecked(key, "no-noise") for key in others)]
+        return [_noise_size(z, steps, none, (), compared), *(unchecked(key, "no-noise") for key in others)]
     between = between_steps(z, steps, layers, compared)
     if between.status == "failed":
         z, more = z[:1], ()  # the others are no news
-    size = _noise_size(z, steps, none, more)
+    size = _noise_size(z, steps, none, more, compared)
+    if size.at_steps:  # the other steps may still be as declared
+        left = [i for i, step in enumerate(steps) if step.index not in size.at_steps]
+        z, more = z[left or [0]], [one for one in more if one.index not in size.at_steps]
+    squares, entries = _squares(z, more)
+    ratio = math.sqrt(float(squares.sum() / entries.sum()))
     return [
         between,
         size,
-        _noise_layers(z, layers, size, more),
-        _noise_rows(z / max(size.value or 0.0, 1.0e-300), layers),
+        _noise_layers(z, layers, size.status == "failed", ratio, more),
+        _noise_rows(z / max(ratio, 1.0e-300), layers),
     ]
 
 
-def _noise_size(z: Array, steps: Sequence[RecomputedStep], none: bool, more: Sequence[Look]) -> CheckOutcome:
-    squares = float(np.sum(z**2)) + sum(float(one.by_layer[0].sum()) for one in more)
-    entries = z.size + sum(float(one.by_layer[1].sum()) for one in more)
+def _squares(z: Array, more: Sequence[Look]) -> tuple[Array, Array]:
+    """Sums of squares of what is left at each step, and the numbers of entries."""
+    squares = [*np.sum(z**2, axis=1).tolist(), *(float(one.by_layer[0].sum()) for one in more)]
+    return np.array(squares), np.array([*[z.shape[1]] * len(z), *(float(one.by_layer[1].sum()) for one in more)])
+
+
+def _noise_size(
+    z: Array, steps: Sequence[RecomputedStep], none: bool, more: Sequence[Look], compared: int
+) -> CheckOutcome:
+    each, sizes = _squares(z, more)
+    squares, entries = float(each.sum()), float(sizes.sum())
     ratio = math.sqrt(squares / entries)
     p = float(size_p_value(squares, entries))
     bad = p < SHARE and abs(ratio - 1.0) > LEAST
+    if not bad and (odd_steps := _odd_steps(each, sizes, [*steps[: len(z)], *more], compared)) is not None:
+        return odd_steps
     tails = float(np.mean(z**4)) / max(float(np.mean(z**2)), 1.0e-300) ** 2
     odd = (tails - 3.0) / math.sqrt(24.0 / z.size)
     if not bad and z.size >= _MANY and abs(odd) > _ODD_TAILS:
@@ -340,6 +370,28 @@ def _noise_size(z: Array, steps: Sequence[RecomputedStep], none: bool, more: Seq
     )
 
 
+def _odd_steps(
+    squares: Array, entries: Array, steps: Sequence[RecomputedStep | Look], compared: int
+) -> CheckOutcome | None:
+    """Steps whose own noise is not of the declared size; None where there are none. `compared` : steps among which
+    these may have been chosen for their norms."""
+    p = np.minimum(1.0, size_p_value(squares, entries) * max(len(steps), compared))
+    ratios = np.sqrt(squares / entries)
+    odd = np.flatnonzero((p < SHARE) & (np.abs(ratios - 1.0) > LEAST)).tolist()
+    if not odd:
+        return None
+    worst = min(odd, key=lambda i: float(ratios[i]))
+    return CheckOutcome(
+        check="noise-size",
+        status="failed",
+        finding="noise-size",
+        at_steps=(steps[worst].index, *sorted(steps[i].index for i in odd if i != worst)),
+        value=float(ratios[worst]),
+        expected=1.0,
+        p_value=float(p[worst]),
+    )
+
+
 def _noise_finding(ratio: float, steps: Sequence[RecomputedStep]) -> CheckFinding:
     sizes = {step.size for step in steps}
     if len(sizes) == 1 and (n := sizes.pop()) > 1:
@@ -354,8 +406,8 @@ def _noise_finding(ratio: float, steps: Sequence[RecomputedStep]) -> CheckFindin
     return "noise-size"
 
 
-def _noise_layers(z: Array, layers: Sequence[Layer], size: CheckOutcome, more: Sequence[Look]) -> CheckOutcome:
-    bad, ratio = size.status == "failed", size.value or 1.0
+def _noise_layers(z: Array, layers: Sequence[Layer], bad: bool, ratio: float, more: Sequence[Look]) -> CheckOutcome:
+    """`bad` : whether the size of the noise, `ratio` times the declared one, is a fault already."""
     if len(layers) < 2:
         return CheckOutcome(check="noise-layers", status="passed", finding="one-layer")
     squares = np.array([float(np.sum(z[:, layer.place] ** 2)) for layer in layers])
@@ -458,7 +510,7 @@ def between_steps(
     sums = np.array([float(np.mean(z[:, layer.place] ** 2)) for layer in layers])
     sizes = np.array([layer.place.stop - layer.place.start for layer in layers])
     d = int(float(sizes @ sums) ** 2 / max(float(sizes @ sums**2), 1.0e-300) + 0.5)
-    unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+    unit = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1.0e-300)
     cosines = (unit @ unit.T)[np.triu_indices(len(steps), 1)]
     tests = cosines.size + 1
     p_pair = float(np.min(cosine_p_value(cosines, d)))
@@ -551,6 +603,8 @@ def small_faults(
         found.append(BeyondReach(fault="noise-size", up_to=known.noise))
     if "noise-layers" in right and len(layers) > 1:
         found.append(BeyondReach(fault="noise-layer", up_to=known.noise_layer))
+    if "noise-size" in right and len(looks) > 1:
+        found.append(BeyondReach(fault="noise-step", up_to=known.noise_step))
     if "noise-size" in right:
         found.append(BeyondReach(fault="noise-seed"))
     if "scale" in right:

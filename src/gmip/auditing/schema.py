@@ -311,6 +311,7 @@ CheckFinding = (
 SmallFault = Literal[
     "noise-size",
     "noise-layer",
+    "noise-step",
     "noise-seed",
     "scale",
     "clip-norm",
@@ -374,9 +375,10 @@ class BeyondReach(Frozen):
     Attributes
     ----------
     fault : "noise-size", the noise is smaller than declared; "noise-layer", it is in one parameter of the model;
-        "noise-seed", others can draw it again; "scale", the gradient is larger; "clip-norm", records are clipped to a
-        larger norm; "own-size", Poisson batches are divided by their own size; "divisor", Poisson batches are divided
-        by a number that follows the number of records; "drawn-often", one record is in more batches than others;
+        "noise-step", it is at one step; "noise-seed", others can draw it again; "scale", the gradient is larger;
+        "clip-norm", records are clipped to a larger norm; "own-size", Poisson batches are divided by their own size;
+        "divisor", Poisson batches are divided by a number that follows the number of records; "drawn-often", one record
+        is in more batches than others;
         "records", members were replaced, or have another label; "inputs", inputs or the model were changed, as
         augmentation and dropout do; "steps", a fault is in steps that were not computed again.
     up_to : the largest size that the record does not exclude, relative to what is declared; of "records" a share of

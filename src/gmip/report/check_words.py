@@ -124,7 +124,7 @@ _WORDS: Final[dict[CheckFinding, str]] = {
         "Gradients of other records remain when the listed members are taken away ({value} times the noise in their "
         "directions; chance: {chance}). Others were in, the model or the data changed, or the model is random."
     ),
-    "noise-size": "The noise is {value} times as large as declared{error}.",
+    "noise-size": "The noise{of_step} is {value} times as large as declared{error}.",
     "noise-divided-twice": (
         "The noise is {value} times as large as declared. It looks as if divided by the batch size once more."
     ),
@@ -233,6 +233,7 @@ def _hidden(one: BeyondReach) -> str:
     return {
         "noise-size": f"noise that is too small by {less}",
         "noise-layer": f"noise that is too small in one parameter by {less}",
+        "noise-step": f"noise that is too small at one step by {less}",
         "noise-seed": "noise from a seed that others can guess",
         "scale": f"a gradient that is too large by {less}",
         "clip-norm": f"a clip norm that is too large by {less}",
@@ -319,9 +320,18 @@ def _parts(outcome: CheckOutcome) -> dict[str, str]:
         "doubt": doubt,
         "factors": f"by a factor of {low}" if low == high else f"by factors from {low} to {high}",
         "copies": copies,
+        "of_step": _of_step(outcome),
         "before": before,
         "outside": _outside(outcome),
     }
+
+
+def _of_step(outcome: CheckOutcome) -> str:
+    """The worst of the steps whose noise is not as declared."""
+    if not outcome.at_steps:
+        return ""
+    odd = len(outcome.at_steps)
+    return f" of step {count(outcome.at_steps[0])}" + (f", one of {count(odd)} such steps," if odd > 1 else "")
 
 
 def _outside(outcome: CheckOutcome) -> str:

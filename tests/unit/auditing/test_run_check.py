@@ -9,6 +9,7 @@ import pytest
 
 from gmip.auditing.run_check import WIDER, Layer, RecomputedStep, judge_noise, limits, look
 from gmip.auditing.schema import CheckOutcome
+from gmip.report.check_words import sentence
 
 LAYERS = [
     Layer(name="0.weight", place=slice(0, 200), shape=(10, 20)),
@@ -58,6 +59,16 @@ def test_a_column_without_noise():
     noise[:, :200].reshape(6, 10, 20)[:, :, 7] = 0.0
     found = failed(noise)["noise-rows"]
     assert (found.finding, found.line, found.layers, found.value) == ("odd-column", 7, ("0.weight",), 0.0)
+
+
+@pytest.mark.parametrize("times", [0.0, 0.5])
+def test_one_step_of_many_with_less_noise(times):
+    """The steps together would not show it: a fiftieth of the squares."""
+    noise = drawn(3, 50)
+    noise[17] *= times
+    found = failed(noise, compared=400)
+    assert set(found) == {"noise-size"} and found["noise-size"].at_steps == (17,)
+    assert "The noise of step 17 is 0" in sentence(found["noise-size"])
 
 
 def test_layers_drawn_from_one_seed():
