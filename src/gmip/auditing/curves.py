@@ -82,19 +82,22 @@ def all_claims(
         curve = account(steps, susceptibility=measured.susceptibility)
         made.append(claimed_curve("susceptibility", curve, standing="approximation", fprs=fprs))
     if listed is not None:
-        origin: Origin = "given" if given and listed is claimed else "accountant"
-        proved = listed.kind == "bound" and knows == 1.0  # by noise alone: no sum is taken to be Gaussian
-        standing: Standing = "proved" if proved and origin == "accountant" else "approximation"
-        to_list = claimed_curve("list", listed, origin=origin, standing=standing, fprs=fprs, knows=knows)
+        to_list = _to_list(listed, knows, "given" if given and listed is claimed else "accountant", fprs)
         made.insert(0 if only_listed else len(made), to_list)
     if any(run.noise_std > 0.0 for run in runs) and len({ADJACENCY[run.sampling] for run in runs}) == 1:
         curve = account(list(runs), notion="gdp")
-        standing = "proved" if curve.kind == "bound" else "approximation"
+        standing: Standing = "proved" if curve.kind == "bound" else "approximation"
         made.append(claimed_curve("gdp", curve, standing=standing, fprs=fprs))
     expected = next((one.prediction for one in scores if one.prediction is not None), None)
     if expected is not None:
         made.append(predicted(expected, fprs))
     return tuple(made)
+
+
+def _to_list(listed: TradeOff, knows: float, origin: Origin, fprs: Sequence[float]) -> ClaimedCurve:
+    proved = listed.kind == "bound" and knows == 1.0  # by noise alone: no sum is taken to be Gaussian
+    standing: Standing = "proved" if proved and origin == "accountant" else "approximation"
+    return claimed_curve("list", listed, origin=origin, standing=standing, fprs=fprs, knows=knows)
 
 
 def given_curve(claim: Any) -> TradeOff | None:

@@ -62,13 +62,7 @@ def text(advice: Advice, run: RunAudit) -> str:
         case "guaranteed-already":
             return f"Nothing to do for the target: {goal} is guaranteed."
         case "bound-already":
-            if run.check is not None and 0.0 < run.check.least_noise < 1.0:
-                share, more = percent(run.check.least_noise, "down"), number(1.0 / run.check.least_noise, "up")
-                return (
-                    f"{goal[0].upper()}{goal[1:]} is guaranteed if the training is as declared. The record excludes "
-                    f"noise below {share} of that, not above: train with {more} times the noise, or record more steps."
-                )
-            return f"No more noise is needed: {goal} is guaranteed if the training is as declared."
+            return _bound_already(run, goal)
         case "forecast-already":
             share = percent(1.0 if advice.tpr is None else advice.tpr, "up")
             return f"The target is forecast, not guaranteed: about {share} for {advice.for_whom}."
@@ -129,6 +123,16 @@ def _refuted(run: RunAudit) -> str:
     return (
         "Do not rely on the guarantee. Check that members and non-members differ in nothing but their membership. If "
         "so, the training does not do what was claimed: find out why, then train and audit again."
+    )
+
+
+def _bound_already(run: RunAudit, goal: str) -> str:
+    if run.check is None or not 0.0 < run.check.least_noise < 1.0:
+        return f"No more noise is needed: {goal} is guaranteed if the training is as declared."
+    share, more = percent(run.check.least_noise, "down"), number(1.0 / run.check.least_noise, "up")
+    return (
+        f"{goal[0].upper()}{goal[1:]} is guaranteed if the training is as declared. The record excludes noise below "
+        f"{share} of that, not above: train with {more} times the noise, or record more steps."
     )
 
 
