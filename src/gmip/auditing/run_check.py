@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from scipy import special
 
 from gmip.auditing.schema import CHECKS, BeyondReach, CheckFinding, CheckKey, CheckOutcome
-from gmip.stats.residuals import cosine_p_value, normal_p_value, quadratic_form_p_value, shared_noise, size_p_value
+from gmip.stats.residuals import (
+    cancelled_noise,
+    cosine_p_value,
+    normal_p_value,
+    quadratic_form_p_value,
+    shared_noise,
+    size_p_value,
+)
 
 __all__ = [
     "LEAST",
@@ -291,6 +298,7 @@ _ROW_FAULTS: Final[tuple[CheckFinding, ...]] = (  # of equal p-values the first 
     "columns-share-noise",
     "odd-row",
     "rows-share-noise",
+    "noise-cancels",
 )
 
 
@@ -442,9 +450,11 @@ class _RowTest(NamedTuple):
 
 
 def _noise_rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
-    """Rows and columns of weight matrices: their noise is shared by none, and missing in none. z : unit variance."""
+    """Rows and columns of weight matrices: their noise is shared by none, and missing in none; nor does that of a
+    parameter add up to nothing, as if centred. z : unit variance."""
     tests: list[_RowTest] = []
     for layer in layers:
+        tests.append(_cancels(z[:, layer.place].T, (layer.name,)))
         if len(layer.shape) < 2 or layer.shape[0] < 2:
             continue
         name = (layer.name,)
@@ -452,17 +462,20 @@ def _noise_rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
         rows = block.transpose(1, 0, 2).reshape(layer.shape[0], -1)
         p, strength = shared_noise(rows)
         tests += [_RowTest(p, "rows-share-noise", name, strength), _odd_line(rows, "odd-row", name)]
+        tests.append(_cancels(rows, name))
         if block.shape[2] > 1:
             columns = block.transpose(2, 0, 1).reshape(block.shape[2], -1)
             p, strength = shared_noise(columns)
             tests += [_RowTest(p, "columns-share-noise", name, strength), _odd_line(columns, "odd-column", name)]
+            tests.append(_cancels(columns, name))
     tests += _same_seed(z, layers)
-    if not tests:
-        return CheckOutcome(check="noise-rows", status="passed", finding="no-matrix")
     worst = min(tests, key=lambda one: (one.p_value, _ROW_FAULTS.index(one.finding)))
     p = min(1.0, worst.p_value * len(tests))
     if p >= SHARE:
-        return CheckOutcome(check="noise-rows", status="passed", finding="as-declared", p_value=p)
+        matrix = len(tests) > len(layers)
+        return CheckOutcome(
+            check="noise-rows", status="passed", finding="as-declared" if matrix else "no-matrix", p_value=p
+        )
     return CheckOutcome(
         check="noise-rows",
         status="failed",
@@ -472,6 +485,12 @@ def _noise_rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
         value=worst.value,
         p_value=p,
     )
+
+
+def _cancels(lines: Array, layer: tuple[str, ...]) -> _RowTest:
+    """Whether lines of a parameter add up to less noise than they must."""
+    size = math.sqrt(float(np.mean(lines.sum(axis=0) ** 2)) / len(lines))
+    return _RowTest(cancelled_noise(lines), "noise-cancels", layer, size)
 
 
 def _odd_line(lines: Array, finding: CheckFinding, layer: tuple[str, ...]) -> _RowTest:

@@ -282,6 +282,7 @@ CheckFinding = (
         "noise-not-normal",
         "noise-repeats",
         "noise-layers-differ",
+        "noise-cancels",
         "rows-share-noise",
         "columns-share-noise",
         "layers-share-noise",

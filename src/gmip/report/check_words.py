@@ -146,6 +146,10 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     "rows-share-noise": f"Rows of {{layers}} share their noise (correlation {{value}}). {_REMOVABLE}",
     "columns-share-noise": f"Columns of {{layers}} share their noise (correlation {{value}}). {_REMOVABLE}",
     "layers-share-noise": f"The parameters {{layers}} share their noise (correlation {{value}}). {_REMOVABLE}",
+    "noise-cancels": (
+        "The noise of {layers} cancels: its entries add up to {value} times what they should, as if it was centred. "
+        "Whoever adds them up sees the gradient without noise."
+    ),
     "odd-row": "Row {line} of {layers} has {value} times the noise of the others.",
     "odd-column": "Column {line} of {layers} has {value} times the noise of the others.",
     # unchecked

@@ -13,6 +13,7 @@ from scipy import special
 
 __all__ = [
     "bernstein_p_value",
+    "cancelled_noise",
     "cosine_p_value",
     "normal_p_value",
     "quadratic_form_p_value",
@@ -67,6 +68,13 @@ def shared_noise(matrix: Array) -> tuple[float, float]:
         return 1.0, 0.0
     squares = float(np.sum(matrix.sum(axis=0) ** 2)) / rows
     return float(special.chdtrc(columns, squares)), (squares / columns - 1.0) / (rows - 1)
+
+
+def cancelled_noise(matrix: Array) -> float:
+    """P-value of noise that cancels when the rows of a matrix are summed, as centring makes it; entries standard normal
+    if it does not. The squares of that sum are chi-squared, and too small."""
+    rows, columns = matrix.shape
+    return float(special.chdtr(columns, float(np.sum(matrix.sum(axis=0) ** 2)) / rows))
 
 
 def quadratic_form_p_value(value: float, weights: Array) -> float:

@@ -71,6 +71,18 @@ def test_one_step_of_many_with_less_noise(times):
     assert "The noise of step 17 is 0" in sentence(found["noise-size"])
 
 
+@pytest.mark.parametrize("standardised", [False, True])
+def test_noise_that_is_centred(standardised):
+    noise = drawn(4)
+    noise[:, 200:210] -= noise[:, 200:210].mean(axis=1, keepdims=True)
+    if standardised:
+        noise[:, 200:210] /= noise[:, 200:210].std(axis=1, keepdims=True)
+    found = failed(noise)
+    assert set(found) == {"noise-rows"} and found["noise-rows"].finding == "noise-cancels"
+    assert found["noise-rows"].layers == ("0.bias",) and found["noise-rows"].value == pytest.approx(0.0, abs=1e-6)
+    assert "The noise of 0.bias cancels" in sentence(found["noise-rows"])
+
+
 def test_layers_drawn_from_one_seed():
     noise = drawn(1)
     noise[:, 210:410] = noise[:, :200]
