@@ -636,6 +636,7 @@ def small_faults(
         test = _members_test(noisy, 1.0)
         found.append(BeyondReach(fault="records", up_to=None if test is None else test.seen))
         found.append(BeyondReach(fault="inputs"))
+    found.append(BeyondReach(fault="counted"))
     return Hidden(tuple(found), known.least_noise)
 
 

@@ -321,6 +321,7 @@ SmallFault = Literal[
     "drawn-often",
     "records",
     "inputs",
+    "counted",
     "steps",
 ]
 # A bound rests on these. Who the members are, and a clip of the whole gradient, change nothing about it.
@@ -379,9 +380,9 @@ class BeyondReach(Frozen):
         "noise-step", it is at one step; "noise-seed", others can draw it again; "scale", the gradient is larger;
         "clip-norm", records are clipped to a larger norm; "own-size", Poisson batches are divided by their own size;
         "divisor", Poisson batches are divided by a number that follows the number of records; "drawn-often", one record
-        is in more batches than others;
-        "records", members were replaced, or have another label; "inputs", inputs or the model were changed, as
-        augmentation and dropout do; "steps", a fault is in steps that were not computed again.
+        is in more batches than others; "records", members were replaced, or have another label; "inputs", inputs or the
+        model were changed, as augmentation and dropout do; "counted", a record counts more than once, or nobody lists
+        it; "steps", a fault is in steps that were not computed again.
     up_to : the largest size that the record does not exclude, relative to what is declared; of "records" a share of
         them, of "drawn-often" the share of the batches that one can be in, of "steps" the share that was not looked
         at. None: of any size.
@@ -699,7 +700,7 @@ class AttackerAnswer(Frozen):
         the record does not match the run ("record"), or the noise, scale, clipping or sampling that a bound rests on
         could not be checked ("unchecked") or not precisely enough ("imprecise").
     claimed : the TPR at the goal's FPR that the claim about such an attacker allows; None: there is none.
-    worst : the same in the worst run that the record does not exclude, where a bound keeps the goal.
+    worst : the same with the least noise multiplier that the record does not exclude, where a bound keeps the goal.
     tpr_lower : the largest lower bound of any of its attacks on the TPR at the goal's FPR.
     """
 

@@ -656,7 +656,7 @@ def target_sentence(run: RunAudit, answer: AttackerAnswer) -> str:
     why = {
         "measured": f"an attack finds {percent(_at_least(run, answer), 'down')} or more",
         "group": within_group(run, goal.fpr),
-        "bound": f"the guarantee for such an attacker is at most {claimed}{_worst(answer)}",
+        "bound": f"the guarantee for such an attacker is at most {claimed}{_worst(answer)}{_whose(run)}",
         "imprecise": f"a bound says at most {claimed}, but the record is not precise enough{_worst(answer)}",
         "exceeds": _exceeds(run, answer, claimed),
         "forecast": f"about {claimed} is expected (forecast)",
@@ -678,10 +678,16 @@ def _exceeds(run: RunAudit, answer: AttackerAnswer, share: str) -> str:
 
 
 def _worst(answer: AttackerAnswer) -> str:
-    """The bound in the worst run that the record does not exclude, in parentheses."""
+    """The bound with the least noise multiplier that the record does not exclude, in parentheses."""
     if answer.worst is None:
         return ""
-    return f" ({percent(answer.worst, 'up')} in the worst run that the record does not exclude)"
+    return f" ({percent(answer.worst, 'up')} if noise, scale and clipping are as bad as the record allows)"
+
+
+def _whose(run: RunAudit) -> str:
+    """Whom a guarantee is about, where noise hides who else was in."""
+    hidden = run.check is not None and any(one.fault == "counted" for one in run.check.beyond_reach)
+    return ", for whoever is listed and counts once: noise hides others" if hidden else ""
 
 
 def _open(run: RunAudit) -> str:

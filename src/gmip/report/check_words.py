@@ -246,6 +246,7 @@ def _hidden(one: BeyondReach) -> str:
         "drawn-often": f"one record in {percent(one.up_to or 0.0, 'up')} of the batches, or in less",
         "records": f"{less} of the members replaced or with another label",
         "inputs": "inputs or a model that were changed a little, as augmentation and dropout do",
+        "counted": "a record that counts more than once, or that nobody lists",
         "steps": f"faults in the steps that were not computed again, {percent(one.up_to or 0.0, 'nearest')} of all",
     }[one.fault]
 

@@ -121,6 +121,7 @@ def test_noise_that_hides_who_was_in_is_said(task: Task, tmp_path: Path) -> None
     [
         ("clipping at 1.1 C", NOISY, "clip-norm"),
         ("augmentation", NOISY, "inputs"),
+        ("a member that counts five times", dataclasses.replace(NOISY, noise_std=0.2), "counted"),
         ("batches divided by their own size", BLIND, "own-size"),
     ],
 )
@@ -143,7 +144,17 @@ def test_how_small_a_fault_is_not_seen(task: Task, tmp_path: Path) -> None:
     exact = checked(task, tmp_path / "exact", SETTINGS["full"], Fault())
     assert exact.beyond_reach == () and exact.least_noise == 1.0
     sound = checked(task, tmp_path / "sound", NOISY, Fault())
-    hidden = {"noise-size", "noise-layer", "noise-step", "noise-seed", "scale", "clip-norm", "records", "inputs"}
+    hidden = {
+        "noise-size",
+        "noise-layer",
+        "noise-step",
+        "noise-seed",
+        "scale",
+        "clip-norm",
+        "records",
+        "inputs",
+        "counted",
+    }
     assert {one.fault for one in sound.beyond_reach} == hidden
     limits = {one.fault: one.up_to for one in sound.beyond_reach if one.up_to is not None}
     assert "inputs" not in limits and 0.0 < limits["noise-size"] < 0.03

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gmip.auditing.schema import AttackerAnswer, AuditResult, Estimate, Finding, Verdict
+from gmip.auditing.schema import AttackerAnswer, AuditResult, BeyondReach, Estimate, Finding, RunCheck, Verdict
 from gmip.report import answer_words
 from gmip.vocabulary import Rate
 from tests.unit.report import sample
@@ -32,6 +32,15 @@ def test_a_leak_is_said_with_its_interval_and_what_was_claimed():
     assert answer_words.target_sentence(run(one), one) == (
         "The target is at most 5% of the members at 1% false alarms: the guarantee for such an attacker is at most 34%."
     )
+
+
+def test_a_guarantee_says_whom_it_is_about_where_noise_hides_others():
+    one = made(target="guaranteed", why="bound", claimed=0.038, worst=0.046)
+    said = answer_words.target_sentence(run(one, check=None), one)
+    assert said.endswith("is at most 3.8% (4.6% if noise, scale and clipping are as bad as the record allows).")
+    hidden = RunCheck(outcomes=(), beyond_reach=(BeyondReach(fault="counted"),))
+    said = answer_words.target_sentence(run(one, check=hidden), one)
+    assert said.endswith("as the record allows), for whoever is listed and counts once: noise hides others.")
 
 
 @pytest.mark.parametrize(
