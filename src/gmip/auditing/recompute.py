@@ -41,6 +41,7 @@ from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats.inclusions import contradiction, most_often
 from gmip.tasks import Task, load
 from gmip.trace import Header, Step, StepInfo, Trace
+from gmip.training.loop import initial_model
 from gmip.training.models import dropouts
 from gmip.vocabulary import RANDOM_SIZES
 
@@ -117,6 +118,8 @@ def check_run(
         reach.append(BeyondReach(fault="drawn-often", up_to=often))
     if _divisor_follows_size(trace):
         reach.append(BeyondReach(fault="divisor"))
+    if _buffers_differ(task, trace):
+        reach.append(BeyondReach(fault="buffers"))
     return RunCheck(
         outcomes=tuple(outcomes),
         beyond_reach=() if any(one.status == "failed" for one in outcomes) else tuple(reach),
@@ -157,6 +160,16 @@ def _divisor_follows_size(trace: Trace) -> bool:
         return False
     follows = float(int(header.dataset_size * rate + 1.0e-9))
     return all(info.divisor == follows for info in trace.infos)
+
+
+def _buffers_differ(task: Task, trace: Trace) -> bool:
+    """Whether the trained model has buffers other than those that `make_model` gives."""
+    final = trace.final_state() or {}
+    fresh = initial_model(task, 0, fix=trace.header.provenance.options.fix, checked=False)
+    return any(
+        name in final and not np.array_equal(final[name], buffer.detach().cpu().numpy())
+        for name, buffer in fresh.named_buffers()
+    )
 
 
 def _copies(task: Task, members: Ids) -> int:

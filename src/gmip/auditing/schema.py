@@ -322,6 +322,7 @@ SmallFault = Literal[
     "records",
     "inputs",
     "counted",
+    "buffers",
     "steps",
 ]
 # A bound rests on these. Who the members are, and a clip of the whole gradient, change nothing about it.
@@ -382,7 +383,8 @@ class BeyondReach(Frozen):
         "divisor", Poisson batches are divided by a number that follows the number of records; "drawn-often", one record
         is in more batches than others; "records", members were replaced, or have another label; "inputs", inputs or the
         model were changed, as augmentation and dropout do; "counted", a record counts more than once, or nobody lists
-        it; "steps", a fault is in steps that were not computed again.
+        it; "buffers", the released model holds others than it began with; "steps", a fault is in steps that were not
+        computed again.
     up_to : the largest size that the record does not exclude, relative to what is declared; of "records" a share of
         them, of "drawn-often" the share of the batches that one can be in, of "steps" the share that was not looked
         at. None: of any size.

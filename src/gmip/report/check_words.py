@@ -247,6 +247,7 @@ def _hidden(one: BeyondReach) -> str:
         "records": f"{less} of the members replaced or with another label",
         "inputs": "inputs or a model that were changed a little, as augmentation and dropout do",
         "counted": "a record that counts more than once, or that nobody lists",
+        "buffers": "what the buffers of the model, which are not compared, say about the members",
         "steps": f"faults in the steps that were not computed again, {percent(one.up_to or 0.0, 'nearest')} of all",
     }[one.fault]
 

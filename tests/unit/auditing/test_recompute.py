@@ -231,6 +231,23 @@ def test_members_and_parameters_that_were_not_recorded(task: Task, tmp_path: Pat
     assert outcome(found, "sizes").status == outcome(found, "scale").status == "unchecked"
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_buffers_that_hold_members_are_named(task: Task, tmp_path: Path, kept: bool) -> None:
+    class Keeps(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(64, 10)
+            self.register_buffer("seen", torch.zeros(60, 64))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            if kept and len(inputs) == 60:
+                self.get_buffer("seen").copy_(inputs.detach())
+            return super().forward(inputs)
+
+    keeping = dataclasses.replace(task, make_model=Keeps)
+    record(keeping, tmp_path / "run", keeping.make_model())
+    assert (BeyondReach(fault="buffers") in check_run(keeping, tmp_path / "run").beyond_reach) == kept
+
+
 @pytest.mark.filterwarnings("ignore:The model drops units at random")
 def test_dropout_is_said_and_a_sum_seen_all_the_same(task: Task, tmp_path: Path) -> None:
     def dropping() -> nn.Module:
