@@ -294,7 +294,7 @@ def _print(asked: TrainSettings, plan: _PlannedRun, answer: dict[str, Any]) -> N
     else:
         name = f"mu of differential privacy, at every FPR ({gdp['adjacency']})"
         rows.append((name, _numbers.number(gdp["gdp_mu"], "up")))
-    rows.append(("seed", "drawn, and kept in the trace" if asked.seed is None else str(asked.seed)))
+    rows.append(("seed", "in the trace" if asked.seed is None else str(asked.seed)))
     done, standing = f"Trained {plan.task.name} in {recipe.num_steps} steps. ", plan.standing
     if standing is not None:
         keeps = "Keeps" if standing["kind"] == "bound" else "Expected to keep"
