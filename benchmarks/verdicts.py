@@ -16,9 +16,8 @@ import numpy as np
 
 from gmip.accounting.families import Gaussian
 from gmip.auditing.curves import claimed_curve
-from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.schema import AttackerAnswer, Verdict
-from gmip.auditing.verdict import attacker_answers, tpr_lower_bounds, verdict
+from gmip.auditing.verdict import attack_outcome, attacker_answers, tpr_lower_bounds, verdict
 from gmip.stats import RunScores
 from gmip.vocabulary import Claim, Rate
 

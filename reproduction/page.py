@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from gmip import _numbers
 from gmip._html import Html, tag
 from gmip.report import sentences
+from gmip.report.html import asset, page, table_html
 from gmip.report.markdown import bullets, fenced, plain, table_markdown
-from gmip.report.page import asset, page, table_html
 from gmip.report.tables import Cell, Table
 from reproduction.experiment import Claim, Experiment, Outcome, Study
 

@@ -33,11 +33,11 @@ from gmip.attacks.signals import released_model, run_model
 from gmip.attacks.work import Budget
 from gmip.auditing.curves import OwnNorms
 from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Labels
-from gmip.auditing.outcomes import Groups
 from gmip.auditing.recompute import check_run
 from gmip.auditing.schema import LeftOut, RunFacts, SourceKind, TrainingCommand, numbered
 from gmip.auditing.settings import AttackConfig, AttackSettings
 from gmip.auditing.sources import TaskSource
+from gmip.auditing.verdict import Groups
 from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.store import Entry, Store

@@ -29,7 +29,6 @@ from gmip.auditing.curves import (
     own_mus,
     summarised,
 )
-from gmip.auditing.outcomes import Groups, attack_outcome, group_outcomes
 from gmip.auditing.schema import (
     Advice,
     AttackerAnswer,
@@ -49,8 +48,11 @@ from gmip.auditing.schema import (
     Verdict,
 )
 from gmip.auditing.verdict import (
+    Groups,
+    attack_outcome,
     attacker_answers,
     gate,
+    group_outcomes,
     is_own_bound,
     leading_attack,
     suspicion,

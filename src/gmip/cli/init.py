@@ -133,7 +133,7 @@ def _completed(asked: InitSettings) -> InitSettings:
 
 def _write_task(file: Path, asked: InitSettings) -> None:
     with needs_extra("audit", "gmip init"):
-        from gmip.auditing import task_file
+        from gmip.cli import task_file
         from gmip.errors import GmipError
         from gmip.tasks import load
     if asked.make_model is not None:

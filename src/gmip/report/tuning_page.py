@@ -17,7 +17,7 @@ import numpy as np
 from gmip import _numbers
 from gmip._html import Html, tag
 from gmip._io import make_folder, write
-from gmip.report.page import asset, bullets, page, table_html
+from gmip.report.html import asset, bullets, page, table_html
 from gmip.report.tables import Cell, Table
 from gmip.vocabulary import RANDOM_SIZES
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from gmip import Gaussian
-from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.schema import AttackOutcome
-from gmip.auditing.verdict import verdict
+from gmip.auditing.verdict import attack_outcome, verdict
 from gmip.stats.intervals import RunScores
 
 __all__ = ["CONFIDENCE", "judge", "measured", "scores"]

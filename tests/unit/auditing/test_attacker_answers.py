@@ -9,9 +9,8 @@ import pytest
 
 from gmip.accounting.families import Gaussian
 from gmip.auditing.curves import claimed_curve
-from gmip.auditing.outcomes import attack_outcome
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, ClaimedCurve
-from gmip.auditing.verdict import attacker_answers, gate, leading_attack, tpr_lower_bounds, verdict
+from gmip.auditing.verdict import attack_outcome, attacker_answers, gate, leading_attack, tpr_lower_bounds, verdict
 from gmip.stats import RunScores, mu_lower_bound, noticeable_mu, tie_blocks
 from gmip.vocabulary import Claim, Rate
 

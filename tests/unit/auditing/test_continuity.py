@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from gmip.auditing.continuity import continuity
+from gmip.auditing.recompute import continuity
 from gmip.errors import GmipWarning
 from gmip.tasks import Task
 from gmip.trace import Trace

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import gmip
-from gmip.auditing.outcomes import Groups, group_outcomes
+from gmip.auditing.verdict import Groups, group_outcomes
 from gmip.report import answer_words, read_result, sentences, to_html, to_markdown, write_report
 
 RNG = np.random.default_rng(3)
