@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from gmip.attacks.released import decode_optimum
 from gmip.auditing.sources.estimator import linear_optimum
-from gmip.tasks.adult import FILES as ADULT
-from gmip.tasks.adult import encode, parse_rows
-from gmip.tasks.cifar10 import FILES as CIFAR10
-from gmip.tasks.cifar10 import parse_images
-from gmip.tasks.sources import read
+from gmip.tasks.builtin import ADULT_FILES as ADULT
+from gmip.tasks.builtin import CIFAR10_FILES as CIFAR10
+from gmip.tasks.builtin import encode_adult, parse_adult, parse_images
+from gmip.tasks.data_files import read_files
 
 __all__ = ["SETTINGS", "Setting"]
 
@@ -45,7 +44,7 @@ class Setting:
 
 @cache
 def people() -> Records:
-    table, labels = encode([row for content in read(*ADULT) for row in parse_rows(content)])
+    table, labels = encode_adult([row for content in read_files(*ADULT) for row in parse_adult(content)])
     return table, labels
 
 
@@ -76,7 +75,7 @@ def decoded(model: Any, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
 
 @cache
 def pictures() -> Records:
-    images, labels = parse_images(next(iter(read(CIFAR10[0]))))
+    images, labels = parse_images(next(iter(read_files(CIFAR10[0]))))
     return (images[:2_000].reshape(2_000, -1) / 255.0 - 0.47).astype(np.float32) / 0.25, labels[:2_000]
 
 

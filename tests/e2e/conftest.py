@@ -68,19 +68,19 @@ def cifar10() -> Any:
     import torch
 
     from gmip.tasks import Examples, Task
-    from gmip.tasks import cifar10 as module
-    from gmip.tasks.sources import read
+    from gmip.tasks import builtin as module
+    from gmip.tasks.data_files import read_files
     from gmip.vocabulary import Recipe
 
     try:
-        (content,), model = read(module.FILES[0]), module.pretrained_resnet56()
+        (content,), model = read_files(module.CIFAR10_FILES[0]), module.pretrained_resnet56()
     except DataUnavailable as missing:
         pytest.skip(str(missing))
     images, labels = (part[:6_000] for part in module.parse_images(content))
-    pool = Examples(module.features(model, images), torch.from_numpy(labels))
+    pool = Examples(module.resnet56_features(model, images), torch.from_numpy(labels))
     return Task(
         name="part of cifar10",
-        make_model=partial(torch.nn.Linear, module.FEATURES, 10),
+        make_model=partial(torch.nn.Linear, module.RESNET56_FEATURES, 10),
         pool=pool,
         test=pool[range(10)],
         recipe=Recipe(
@@ -92,7 +92,7 @@ def cifar10() -> Any:
 @pytest.fixture(scope="session")
 def whole_cifar10() -> None:
     """CIFAR-10 where GMIP_CACHE has the features of all its images, as after `make reproduce`."""
-    from gmip.tasks import cifar10 as module
+    from gmip.tasks import builtin as module
     from gmip.tasks import load
 
     def missing() -> None:

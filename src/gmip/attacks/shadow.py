@@ -27,7 +27,8 @@ from gmip.attacks.work import Budget
 from gmip.errors import DataUnavailable, InvalidArgument
 from gmip.parallel import Workers, compute, one_thread
 from gmip.store import Store
-from gmip.tasks import Examples, Task, cache
+from gmip.tasks import Examples, Task
+from gmip.tasks.data_files import cache_folder
 from gmip.tasks.inputs import answer
 from gmip.trace import ModelOptions, ModelRecord, fingerprint
 from gmip.training.loop import fit, initial_model, recipe_of
@@ -89,7 +90,7 @@ class Shadows(Workers):
     @property
     def parent(self) -> Path:
         """The folder that holds the shadow sets."""
-        return cache.folder() / "shadows" if self.folder is None else Path(self.folder).expanduser()
+        return cache_folder() / "shadows" if self.folder is None else Path(self.folder).expanduser()
 
 
 class ModelSignal(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import inspect
 import sys
@@ -11,26 +10,30 @@ from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
-from typing import Any
+from typing import Any, Final
 
 from gmip import _validate as check
 from gmip._io import sha256
 from gmip._user_code import defined_at, ran, said_by, where
 from gmip.errors import GmipError, InvalidArgument
+from gmip.tasks import builtin
 from gmip.tasks.task import Task, check_task
 
 __all__ = ["load", "names"]
 
-# Name -> module with a function of the module's own name: imported when it is asked for.
-_MODULES = {
-    name: f"gmip.tasks.{name.replace('-', '_')}"
-    for name in ("digits", "breast-cancer", "cifar10", "adult", "purchase", "location")
+_BUILT_IN: Final = {
+    "digits": builtin.digits,
+    "breast-cancer": builtin.breast_cancer,
+    "cifar10": builtin.cifar10,
+    "adult": builtin.adult,
+    "purchase": builtin.purchase,
+    "location": builtin.location,
 }
 
 
 def names() -> tuple[str, ...]:
     """The built-in tasks."""
-    return tuple(_MODULES)
+    return tuple(_BUILT_IN)
 
 
 def load(spec: str) -> Task:
@@ -45,10 +48,8 @@ def load(spec: str) -> Task:
         `gmip.tasks.task`. The sentence names the line in the user's file.
     DataUnavailable : the data are not on this machine and could not be fetched.
     """
-    if spec in _MODULES:
-        module = _MODULES[spec]
-        task: Task = getattr(importlib.import_module(module), module.rpartition(".")[2])()
-        return task
+    if spec in _BUILT_IN:
+        return _BUILT_IN[spec]()
     path, colon, function = spec.rpartition(":")
     if colon and path and function.isidentifier():
         return _from_file(spec, Path(path).expanduser(), function)
@@ -56,8 +57,8 @@ def load(spec: str) -> Task:
         raise _unusable(spec, "names no function", f"write {spec.rstrip(':')}:make_task")
     raise _unusable(
         spec,
-        f"is not known{check.did_you_mean(spec, _MODULES)}",
-        f"pass one of {', '.join(_MODULES)}, or path/to/file.py:function",
+        f"is not known{check.did_you_mean(spec, _BUILT_IN)}",
+        f"pass one of {', '.join(_BUILT_IN)}, or path/to/file.py:function",
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gmip.tasks.sources import DataFile
+from gmip.tasks.data_files import DataFile
 
 # As the session was started: the fixtures change the environment.
 DATA = os.environ.get("GMIP_DATA")

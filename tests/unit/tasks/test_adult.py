@@ -11,10 +11,9 @@ import torch
 from torch import nn
 
 from gmip.errors import DataUnavailable
-from gmip.tasks import adult as module
-from gmip.tasks.adult import FILES, adult, encode, parse_rows, random_features
-from gmip.tasks.records import scaling
-from gmip.tasks.sources import DataFile, checksum, read
+from gmip.tasks import builtin as module
+from gmip.tasks.builtin import ADULT_FILES, adult, encode_adult, parse_adult, random_features, scaling
+from gmip.tasks.data_files import DataFile, checksum, read_files
 from tests.unit.tasks.real import need
 
 TEST = b"""|1x3 Cross validator
@@ -27,18 +26,18 @@ DATA = b"""39, State-gov, 77516, Bachelors, 13, Never-married, Sales, Husband, W
 
 
 def test_rows_of_both_files() -> None:
-    rows = parse_rows(TEST)
-    assert len(rows) == 2 and len(parse_rows(DATA)) == 1
+    rows = parse_adult(TEST)
+    assert len(rows) == 2 and len(parse_adult(DATA)) == 1
     assert rows[1][:3] == ("38", "?", "89814") and rows[1][-1] == ">50K."
 
 
 def test_a_broken_row_is_named() -> None:
     with pytest.raises(DataUnavailable, match="A row of Adult has 3 fields, not 15: '1,2,3'"):
-        parse_rows(b"1, 2, 3\n")
+        parse_adult(b"1, 2, 3\n")
 
 
 def test_coding() -> None:
-    table, labels = encode(parse_rows(TEST) + parse_rows(DATA))
+    table, labels = encode_adult(parse_adult(TEST) + parse_adult(DATA))
     # age, workclass, education-num, marital status, occupation, relationship, race, sex, gain, loss, hours, country;
     # "?" comes first in the alphabet.
     assert table.tolist() == [
@@ -69,8 +68,8 @@ def test_rows_of_adult_test_come_first_and_scaling_ignores_the_test(
     for name, content in (("adult.test", TEST), ("adult.data", DATA)):
         (data_folder / "adult" / name).write_bytes(content)
         files.append(DataFile(title="Toy", path=f"adult/{name}", checksum=checksum(content, "md5"), url=""))
-    monkeypatch.setattr(module, "FILES", tuple(files))
-    monkeypatch.setattr(module, "_TEST_ROWS", 1)
+    monkeypatch.setattr(module, "ADULT_FILES", tuple(files))
+    monkeypatch.setattr(module, "_ADULT_TEST_ROWS", 1)
     monkeypatch.setattr(module, "random_features", lambda table, seed: table)
     task = adult()
     assert task.test.targets.tolist() == [0] and task.pool.targets.tolist() == [1, 1]
@@ -84,10 +83,10 @@ def test_rows_of_adult_test_come_first_and_scaling_ignores_the_test(
 
 def test_real_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """UCI counts 48,842 people, 23.93% of them with more than 50,000 dollars; a plain logistic fit gets about 83%."""
-    need(monkeypatch, *FILES)
+    need(monkeypatch, *ADULT_FILES)
     from sklearn.linear_model import LogisticRegression
 
-    table, labels = encode([row for content in read(*FILES) for row in parse_rows(content)])
+    table, labels = encode_adult([row for content in read_files(*ADULT_FILES) for row in parse_adult(content)])
     assert table.shape == (48_842, 12) and labels.sum() == 11_687
     assert np.isfinite(table).all()
     assert table.max(axis=0)[[1, 3, 4, 5, 6, 7, 11]].tolist() == [8, 6, 14, 5, 4, 1, 41]  # number of categories less 1
@@ -98,7 +97,7 @@ def test_real_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_real_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    need(monkeypatch, *FILES)
+    need(monkeypatch, *ADULT_FILES)
     task = adult()
     assert task.pool.inputs.shape == (43_842, 512) and task.test.inputs.shape == (5_000, 512)
     assert float(task.pool.inputs.abs().max()) <= 1.0

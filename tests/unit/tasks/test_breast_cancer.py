@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gmip.tasks.breast_cancer import breast_cancer
+from gmip.tasks.builtin import breast_cancer
 
 
 def test_data() -> None:

@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 
 from gmip.errors import DataUnavailable
-from gmip.tasks import cache
+from gmip.tasks.data_files import cache_folder, write_cached
 
 
 def test_the_folder_is_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GMIP_CACHE", str(tmp_path / "here"))
-    assert cache.folder() == tmp_path / "here"
+    assert cache_folder() == tmp_path / "here"
     monkeypatch.delenv("GMIP_CACHE")
-    assert cache.folder().name == "gmip"
+    assert cache_folder().name == "gmip"
 
 
 def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x"
-    cache.write_bytes(path, b"old")
+    write_cached(path, b"old")
 
     def stop(self: Path, target: Path) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", stop)
     with pytest.raises(KeyboardInterrupt):
-        cache.write_bytes(path, b"new")
+        write_cached(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -34,4 +34,4 @@ def test_an_interrupted_write_leaves_what_was_there(tmp_path: Path, monkeypatch:
 def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(DataUnavailable, match=r"file cannot be written \(.*\): set GMIP_CACHE"):
-        cache.write_bytes(tmp_path / "file" / "x", b"")
+        write_cached(tmp_path / "file" / "x", b"")

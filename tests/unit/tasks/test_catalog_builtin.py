@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import lru_cache
 
 import numpy as np
 import pytest
 import torch
 
-from gmip.tasks import Task, load, names
-from gmip.tasks.sources import DataFile
+from gmip.tasks import Task, builtin, load, names
 from tests.unit.tasks.real import CACHE, need
 
 # Sizes of pool and test, d and classes. Of Purchase, which few machines have, only the last two are known for sure.
@@ -22,22 +20,26 @@ EXPECTED = {
     "purchase": (None, 10_000, 2_580, 20),
     "location": (4_010, 1_000, 30_558, 30),
 }
+FILES = {
+    "cifar10": builtin.CIFAR10_FILES,
+    "adult": builtin.ADULT_FILES,
+    "purchase": (builtin.PURCHASE_FILE,),
+    "location": (builtin.LOCATION_FILE,),
+}
 # The paper's table of the utility experiment: N, n, T (its epochs times N/n), C.
 PAPER = {"cifar10": (48_000, 400, 1_200, 500.0), "adult": (43_000, 1_000, 860, 800.0)}
 
 
 def real_task(name: str, monkeypatch: pytest.MonkeyPatch) -> Task:
     """The task, or a skipped test where its data (for CIFAR-10: its features) are not on this machine."""
-    module = importlib.import_module(f"gmip.tasks.{name.replace('-', '_')}")
-    files: tuple[DataFile, ...] = getattr(module, "FILES", (module.FILE,) if hasattr(module, "FILE") else ())
-    if files:
-        need(monkeypatch, *files)
+    if name in FILES:
+        need(monkeypatch, *FILES[name])
     if name == "cifar10":
         if CACHE is None:
             pytest.skip("GMIP_CACHE is not set: the features of CIFAR-10 would take minutes")
         monkeypatch.setenv("GMIP_CACHE", CACHE)
         monkeypatch.setattr(
-            module, "pretrained_resnet56", lambda: pytest.skip(f"GMIP_CACHE = {CACHE} lacks the features of CIFAR-10")
+            builtin, "pretrained_resnet56", lambda: pytest.skip(f"GMIP_CACHE = {CACHE} lacks the features of CIFAR-10")
         )
     return _first_load(name)
 

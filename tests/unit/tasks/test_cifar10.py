@@ -10,9 +10,16 @@ import pytest
 import torch
 
 from gmip.errors import DataUnavailable, GmipWarning
-from gmip.tasks import cifar10 as module
-from gmip.tasks.cifar10 import FILES, WEIGHTS, ResNet56, features, parse_images, pretrained_resnet56
-from gmip.tasks.sources import DataFile, checksum, read
+from gmip.tasks import builtin as module
+from gmip.tasks.builtin import (
+    CIFAR10_FILES,
+    RESNET56_WEIGHTS,
+    ResNet56,
+    parse_images,
+    pretrained_resnet56,
+    resnet56_features,
+)
+from gmip.tasks.data_files import DataFile, checksum, read_files
 from tests.unit.tasks.real import need
 
 
@@ -39,7 +46,7 @@ def small(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         (data_folder / path).parent.mkdir(exist_ok=True)
         (data_folder / path).write_bytes(data)
         files.append(DataFile(title="Toy", path=path, checksum=checksum(data, "md5"), url="http://127.0.0.1:9/x"))
-    monkeypatch.setattr(module, "FILES", tuple(files))
+    monkeypatch.setattr(module, "CIFAR10_FILES", tuple(files))
     monkeypatch.setattr(module, "_PER_FILE", 4)
     monkeypatch.setattr(module, "_PER_PART", 2)
     monkeypatch.setattr(module, "pretrained_resnet56", ResNet56)
@@ -49,7 +56,7 @@ def small(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         computed.append(int(images[0, 0, 0, 0]))
         return torch.from_numpy(images[:, 0, :2].reshape(len(images), 64).astype(np.float32))
 
-    monkeypatch.setattr(module, "features", cheap)
+    monkeypatch.setattr(module, "resnet56_features", cheap)
     return computed
 
 
@@ -61,17 +68,17 @@ def expected() -> tuple[torch.Tensor, list[int]]:
 
 def test_features_are_computed_once(small: list[int], data_folder: Path) -> None:
     inputs, labels = expected()
-    records = module._examples()
+    records = module._cifar10_examples()
     assert torch.equal(records.inputs, inputs) and records.targets.tolist() == labels
     assert len(small) == 4
     for path in (data_folder / "cifar-10-batches-bin").iterdir():
         path.unlink()
-    again = module._examples()
+    again = module._cifar10_examples()
     assert len(small) == 4 and again.fingerprint == records.fingerprint
 
 
 def test_an_interruption_loses_one_part(small: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    whole: Any = vars(module)["features"]
+    whole: Any = vars(module)["resnet56_features"]
 
     def interrupted(*args: Any, **kwargs: Any) -> torch.Tensor:
         if len(small) == 3:
@@ -79,20 +86,20 @@ def test_an_interruption_loses_one_part(small: list[int], monkeypatch: pytest.Mo
         return whole(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "features", interrupted)
+        patch.setattr(module, "resnet56_features", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            module._examples()
-    records = module._examples()
+            module._cifar10_examples()
+    records = module._cifar10_examples()
     assert len(small) == 4
     assert torch.equal(records.inputs, expected()[0])
 
 
 def test_a_damaged_part_is_computed_again(small: list[int], cache_folder: Path) -> None:
-    module._examples()
+    module._cifar10_examples()
     part = sorted(cache_folder.rglob("*.entry"))[2]
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.warns(GmipWarning, match="damaged"):
-        records = module._examples()
+        records = module._cifar10_examples()
     assert len(small) == 5
     assert torch.equal(records.inputs, expected()[0])
 
@@ -100,9 +107,9 @@ def test_a_damaged_part_is_computed_again(small: list[int], cache_folder: Path) 
 def test_files_in_another_order_keep_their_features(
     small: list[int], data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module._examples()
-    monkeypatch.setattr(module, "FILES", module.FILES[::-1])
-    records = module._examples()
+    module._cifar10_examples()
+    monkeypatch.setattr(module, "CIFAR10_FILES", module.CIFAR10_FILES[::-1])
+    records = module._cifar10_examples()
     assert len(small) == 4
     assert torch.equal(records.inputs, torch.cat([expected()[0][4:], expected()[0][:4]]))
 
@@ -113,7 +120,7 @@ def test_without_images_there_is_a_sentence(
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     (data_folder / "cifar-10-batches-bin" / "two.bin").unlink()
     with pytest.raises(DataUnavailable, match=r"two\.bin"):
-        module._examples()
+        module._cifar10_examples()
 
 
 # Labels of CIFAR-100, in alphabetical order of its classes: bicycle, bus, lawn mower, motorcycle, pickup truck, rocket,
@@ -124,12 +131,12 @@ VEHICLES = [8, 13, 41, 48, 58, 69, 81, 85, 89, 90]
 @pytest.mark.slow
 def test_real_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Good only if pixels, layers and weights all fit: turned images lose 14 points, a random network 40."""
-    need(monkeypatch, WEIGHTS, FILES[0], FILES[-1])
+    need(monkeypatch, RESNET56_WEIGHTS, CIFAR10_FILES[0], CIFAR10_FILES[-1])
     from sklearn.linear_model import LogisticRegression
 
-    train, test = (parse_images(data) for data in read(FILES[0], FILES[-1]))
+    train, test = (parse_images(data) for data in read_files(CIFAR10_FILES[0], CIFAR10_FILES[-1]))
     model = pretrained_resnet56()
-    inputs, test_inputs = features(model, train[0][:1000]).numpy(), features(model, test[0][:600])
+    inputs, test_inputs = resnet56_features(model, train[0][:1000]).numpy(), resnet56_features(model, test[0][:600])
     labels, test_labels = train[1][:1000], test[1][:600]
 
     mean, std = inputs.mean(axis=0), inputs.std(axis=0)

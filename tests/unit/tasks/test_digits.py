@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gmip.tasks.digits import digits
+from gmip.tasks.builtin import digits
 
 
 def test_data() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from gmip.tasks import location as module
-from gmip.tasks.location import FILE, location
-from gmip.tasks.sources import DataFile, checksum
+from gmip.tasks import builtin as module
+from gmip.tasks.builtin import LOCATION_FILE, location
+from gmip.tasks.data_files import DataFile, checksum
 from tests.unit.tasks.real import need
 
 
@@ -27,7 +27,7 @@ def test_labels_stay_with_their_rows(data_folder: Path, monkeypatch: pytest.Monk
         stream.addfile(entry, io.BytesIO(text.encode()))
     (data_folder / "made_up.tgz").write_bytes(buffer.getvalue())
     made_up = DataFile(title="Made up", path="made_up.tgz", checksum=checksum(buffer.getvalue(), "sha256"), url="")
-    monkeypatch.setattr(module, "FILE", made_up)
+    monkeypatch.setattr(module, "LOCATION_FILE", made_up)
     task = location()
     assert len(task.pool) == 60 and len(task.test) == 1_000
     for part in (task.pool, task.test):
@@ -35,7 +35,7 @@ def test_labels_stay_with_their_rows(data_folder: Path, monkeypatch: pytest.Monk
 
 
 def test_real(monkeypatch: pytest.MonkeyPatch) -> None:
-    need(monkeypatch, FILE)
+    need(monkeypatch, LOCATION_FILE)
     task = location()
     assert task.pool.inputs.shape == (4_010, 446) and task.test.inputs.shape == (1_000, 446)
     assert torch.equal(task.pool.inputs.unique(), torch.tensor([0.0, 1.0]))

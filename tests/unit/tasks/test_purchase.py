@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from gmip.errors import DataUnavailable
-from gmip.tasks import purchase as module
-from gmip.tasks.purchase import FILE, build, divide, pretrain, purchase
-from gmip.tasks.sources import DataFile, checksum
+from gmip.tasks import builtin as module
+from gmip.tasks.builtin import PURCHASE_FILE, build_purchase, divide_classes, pretrain, purchase
+from gmip.tasks.data_files import DataFile, checksum
 from tests.unit.tasks.real import need
 
 COLUMNS = 40
@@ -47,7 +47,7 @@ def made_up(data_folder: Path) -> DataFile:
 
 def test_the_most_frequent_classes_are_kept() -> None:
     labels = np.array([*range(30, 0, -1), *range(11, 31), 5])
-    private, public = divide(labels)
+    private, public = divide_classes(labels)
     # Twice: 11 to 30, and 5; of these 21 the smaller labels win.
     assert set(labels[private]) == {5, *range(11, 30)}
     assert set(labels[public]) == set(range(1, 31)) - {5, *range(11, 30)}
@@ -56,7 +56,7 @@ def test_the_most_frequent_classes_are_kept() -> None:
 
 
 def test_the_whole_way(made_up: DataFile) -> None:
-    task = build(made_up, test_rows=200)
+    task = build_purchase(made_up, test_rows=200)
     kept = LABELS[LABELS > 5]
     assert task.name == "purchase"
     assert len(task.test) == 200 and len(task.pool) == len(kept) - 200
@@ -78,13 +78,13 @@ def test_computed_once_and_the_same_again(
     made_up: DataFile, data_folder: Path, cache_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = torch.get_rng_state()
-    first = build(made_up, test_rows=200).fingerprints
+    first = build_purchase(made_up, test_rows=200).fingerprints
     assert torch.equal(before, torch.get_rng_state())
     (stored,) = cache_folder.rglob("*.entry")
     stored.unlink()
-    assert build(made_up, test_rows=200).fingerprints == first
+    assert build_purchase(made_up, test_rows=200).fingerprints == first
     (data_folder / "made_up.tgz").unlink()
-    assert build(made_up, test_rows=200).fingerprints == first
+    assert build_purchase(made_up, test_rows=200).fingerprints == first
 
 
 def test_pool_and_test_have_no_part_in_the_features(made_up: DataFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_pool_and_test_have_no_part_in_the_features(made_up: DataFile, monkeypat
         return pretrain(inputs, targets, seed=seed)
 
     monkeypatch.setattr(module, "pretrain", watched)
-    build(made_up, test_rows=200)
+    build_purchase(made_up, test_rows=200)
     assert seen == [130]
 
 
@@ -113,7 +113,9 @@ def test_pretraining_learns_and_follows_its_seed() -> None:
 
 
 def test_where_it_is_missing(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FILE", DataFile(**{**vars(FILE), "url": "http://127.0.0.1:9/dataset_purchase.tgz"}))
+    monkeypatch.setattr(
+        module, "PURCHASE_FILE", DataFile(**{**vars(PURCHASE_FILE), "url": "http://127.0.0.1:9/dataset_purchase.tgz"})
+    )
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     place = data_folder / "purchase" / "dataset_purchase.tgz"
     with pytest.raises(DataUnavailable, match=f"Purchase-100 is not on this machine.*put it at {place}"):
@@ -122,7 +124,7 @@ def test_where_it_is_missing(data_folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.slow
 def test_real(monkeypatch: pytest.MonkeyPatch) -> None:
-    need(monkeypatch, FILE)
+    need(monkeypatch, PURCHASE_FILE)
     task = purchase()
     assert len(task.test) == 10_000 and len(task.pool) > 54_000
     assert int(torch.bincount(task.pool.targets).numel()) == 20

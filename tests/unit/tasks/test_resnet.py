@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (as everybody calls it)
 
-from gmip.tasks.cifar10 import WEIGHTS, ResNet56, features, pretrained_resnet56
+from gmip.tasks.builtin import RESNET56_WEIGHTS, ResNet56, pretrained_resnet56, resnet56_features
 from tests.unit.tasks.real import need
 
 
@@ -64,11 +64,11 @@ def test_features_are_those_of_each_image_alone() -> None:
     model = random_model()
     images = np.random.default_rng(0).integers(0, 256, (103, 3, 32, 32), dtype=np.uint8)
     done: list[tuple[int, int]] = []
-    together = features(model, images, progress=lambda now, total: done.append((now, total)))
+    together = resnet56_features(model, images, progress=lambda now, total: done.append((now, total)))
     assert together.shape == (103, 64) and done == [(100, 103), (103, 103)]
-    assert torch.allclose(features(model, images[101:102])[0], together[101], rtol=1e-4, atol=1e-5)
+    assert torch.allclose(resnet56_features(model, images[101:102])[0], together[101], rtol=1e-4, atol=1e-5)
     assert not together.requires_grad and not together.is_inference()
-    assert features(model, images[:0]).shape == (0, 64)
+    assert resnet56_features(model, images[:0]).shape == (0, 64)
 
 
 def test_pixels_are_normalised_by_channel() -> None:
@@ -77,13 +77,13 @@ def test_pixels_are_normalised_by_channel() -> None:
             return x.mean(dim=(2, 3))
 
     images = np.stack([np.zeros((3, 32, 32), np.uint8), np.full((3, 32, 32), 255, np.uint8)])
-    black, white = features(Passing(), images).tolist()
+    black, white = resnet56_features(Passing(), images).tolist()
     assert black == pytest.approx([-0.5070 / 0.2673, -0.4865 / 0.2564, -0.4409 / 0.2761], rel=1e-5)
     assert white == pytest.approx([0.4930 / 0.2673, 0.5135 / 0.2564, 0.5591 / 0.2761], rel=1e-5)
 
 
 def test_the_published_weights_load_and_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    need(monkeypatch, WEIGHTS)
+    need(monkeypatch, RESNET56_WEIGHTS)
     model = pretrained_resnet56()
     assert not any(module.training for module in model.modules())
     assert not any(p.requires_grad for p in model.parameters())

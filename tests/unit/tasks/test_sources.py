@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gmip.errors import DataUnavailable
-from gmip.tasks.sources import DataFile, checksum, only_member, read
+from gmip.tasks.data_files import DataFile, checksum, only_member, read_files
 from tests.unit.tasks.server import Server
 
 CONTENT = b"1,2,3\n"
@@ -57,14 +57,14 @@ def test_a_local_file_is_read_without_pooch(data_folder: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "pooch", None)
     (data_folder / "toy").mkdir()
     (data_folder / "toy" / "toy.csv").write_bytes(CONTENT)
-    assert read(FILE) == [CONTENT]
+    assert read_files(FILE) == [CONTENT]
 
 
 def test_a_wrong_local_file_is_not_used(data_folder: Path, server: Server) -> None:
     (data_folder / "toy").mkdir()
     (data_folder / "toy" / "toy.csv").write_bytes(b"other")
     with pytest.raises(DataUnavailable) as caught:
-        read(served(server))
+        read_files(served(server))
     place = data_folder / "toy" / "toy.csv"
     assert str(caught.value) == (
         f"{place} is not the published file of Toy set (its checksum is {checksum(b'other', 'sha256')}, not "
@@ -80,7 +80,7 @@ def test_a_missing_file_is_fetched_once(
     if not local:
         monkeypatch.delenv("GMIP_DATA")
     file = served(server)
-    assert read(file) == [CONTENT] and read(file) == [CONTENT]
+    assert read_files(file) == [CONTENT] and read_files(file) == [CONTENT]
     assert server.asked == ["toy.csv"]
     assert [path.name for path in (cache_folder / "downloads").iterdir()] == ["toy.csv"]
     assert list(data_folder.iterdir()) == []
@@ -88,9 +88,9 @@ def test_a_missing_file_is_fetched_once(
 
 def test_a_damaged_download_is_fetched_again(server: Server, data_folder: Path, cache_folder: Path) -> None:
     file = served(server)
-    read(file)
+    read_files(file)
     (cache_folder / "downloads" / "toy.csv").write_bytes(CONTENT[:-1])
-    assert read(file) == [CONTENT]
+    assert read_files(file) == [CONTENT]
     assert server.asked == ["toy.csv"] * 2
 
 
@@ -98,14 +98,14 @@ def test_a_server_with_another_file(server: Server, data_folder: Path, cache_fol
     with pytest.raises(
         DataUnavailable, match=r"toy\.csv serves another file than that of Toy set \(its checksum is sha256:"
     ):
-        read(served(server, b"other"))
+        read_files(served(server, b"other"))
     assert not cache_folder.exists()
 
 
 def test_a_server_without_the_file(server: Server, data_folder: Path) -> None:
     url = server.url("gone.csv")
     with pytest.raises(DataUnavailable, match=f"could not be fetched from {url} .HTTPError.: download"):
-        read(dataclasses.replace(FILE, url=url))
+        read_files(dataclasses.replace(FILE, url=url))
 
 
 def test_no_network(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,11 +115,11 @@ def test_no_network(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "it by hand and put it at "
     )
     with pytest.raises(DataUnavailable) as caught:
-        read(FILE)
+        read_files(FILE)
     assert str(caught.value) == f"{start}{data_folder / 'toy' / 'toy.csv'}."
     monkeypatch.delenv("GMIP_DATA")
     with pytest.raises(DataUnavailable) as caught:
-        read(FILE)
+        read_files(FILE)
     assert str(caught.value) == f"{start}toy/toy.csv in a folder of your choice and set GMIP_DATA to that folder."
 
 
@@ -139,7 +139,7 @@ def test_members_of_an_archive_that_is_fetched_once(server: Server, data_folder:
     ]
     (data_folder / "toy").mkdir()
     (data_folder / "toy" / "b.bin").write_bytes(b"bb")
-    assert read(*files) == [b"aaa", b"bb", b"c"]
+    assert read_files(*files) == [b"aaa", b"bb", b"c"]
     assert server.asked == ["toy.tgz"]
     assert sorted(path.name for path in data_folder.parent.rglob("*") if path.is_file()) == ["b.bin", "toy.tgz"]
 
@@ -150,7 +150,7 @@ def test_members_of_an_archive_that_is_fetched_once(server: Server, data_folder:
         with pytest.raises(
             DataUnavailable, match=f"{wrong.path} in .*toy.tgz is not the published one.*: download http.* unpack it in"
         ):
-            read(wrong)
+            read_files(wrong)
 
 
 def test_the_only_member() -> None:

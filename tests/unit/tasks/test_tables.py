@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gmip.errors import DataUnavailable
-from gmip.tasks.records import examples, labelled_bits, random_split, scaling
+from gmip.tasks.builtin import examples, labelled_bits, random_split, scaling
 
 
 @pytest.mark.parametrize("content", [b'"13",0,1,1\n"2",1,0,0\n', b"13,0,1,1\r\n2,1,0,0", b"13,0,1,1\n2,1,0,0\n"])

@@ -1,4 +1,7 @@
-"""Files of data sets: found in the folder that GMIP_DATA names, else downloaded, and always checked by checksum."""
+"""Files of data sets: found in the folder that GMIP_DATA names, else downloaded, and always checked by checksum.
+
+Downloads, and what is computed from them, are kept between runs in the folder that GMIP_CACHE names.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,54 @@ import hashlib
 import io
 import os
 import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from gmip import _io
 from gmip._progress import Progress, bars
-from gmip.errors import DataUnavailable
-from gmip.tasks import cache
+from gmip.errors import DataUnavailable, FileError
+from gmip.store import Store
 
-__all__ = ["DataFile", "checksum", "only_member", "read"]
+__all__ = [
+    "DataFile",
+    "cache_folder",
+    "cache_store",
+    "checksum",
+    "only_member",
+    "read_files",
+    "write_cached",
+]
+
+
+# -- what is kept between runs ----------------------------------------------------------------------------------------
+
+
+def cache_folder() -> Path:
+    """GMIP_CACHE where it is set, else the operating system's folder for caches. Not created here."""
+    if named := os.environ.get("GMIP_CACHE"):
+        return Path(named).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("gmip"))
+
+
+def cache_store(kind: str, facts: Mapping[str, Any], version: str) -> Store:
+    """The store for what a task computes from its files; `version` is that of the task's code."""
+    return Store(cache_folder(), kind, facts, version=version, shared=True)
+
+
+def write_cached(path: Path, content: bytes) -> None:
+    """Write the file whole or not at all: readers never see a part of it, even if the writer is interrupted."""
+    try:
+        _io.make_folder(path.parent, shared=True)
+        _io.write(path, content, shared=True)
+    except FileError as error:
+        raise DataUnavailable(error.problem, remedy="set GMIP_CACHE to a folder that can be written") from error
+
+
+# -- files of data sets -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +90,7 @@ def checksum(content: bytes, kind: str) -> str:
     return f"{kind}:{digest.hexdigest()}"
 
 
-def read(*files: DataFile) -> list[bytes]:
+def read_files(*files: DataFile) -> list[bytes]:
     """Contents of the files, in order. A file that GMIP_DATA lacks is downloaded, an archive of several only once.
 
     Raises
@@ -122,7 +165,7 @@ def _remedy(file: DataFile, what: str | None = None) -> str:
 def _fetch(file: DataFile) -> bytes:
     """What `url` serves, from the cache if it is there; into the cache if not, once its checksum agrees."""
     expected = file.archive_checksum or file.checksum
-    place = cache.folder() / "downloads" / PurePosixPath(file.url).name
+    place = cache_folder() / "downloads" / PurePosixPath(file.url).name
     if place.is_file():
         content = place.read_bytes()
         if _problem(content, expected) is None:
@@ -138,7 +181,7 @@ def _fetch(file: DataFile) -> bytes:
         raise DataUnavailable(
             f"{file.url} serves another file than that of {file.title} ({problem})", remedy=_remedy(file)
         )
-    cache.write_bytes(place, content)
+    write_cached(place, content)
     return content
 
 
