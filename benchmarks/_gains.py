@@ -22,8 +22,7 @@ from torch import nn
 
 from gmip.attacks import CFD, CFDLRT, RMIA, Attack, Decode, Differences, GLiR, LiRA, Loss, Seed, Shadows
 from gmip.attacks.arrays import Moments
-from gmip.attacks.shadow import shadow_set
-from gmip.attacks.shadow_attack import Variance
+from gmip.attacks.shadow import Variance, shadow_set
 from gmip.attacks.signals import Confidence, released_model
 from gmip.stats import ScoreSet
 from gmip.tasks import Split, Task, load

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from gmip.attacks.released import decode_optimum
+from gmip.attacks.optimality import decode_optimum
 from gmip.auditing.sources.estimator import linear_optimum
 from gmip.tasks.builtin import ADULT_FILES as ADULT
 from gmip.tasks.builtin import CIFAR10_FILES as CIFAR10

@@ -23,9 +23,9 @@ from torch import nn
 
 from gmip.attacks import Attack, Decode, GLiR, Loss
 from gmip.attacks.glir import Play
-from gmip.attacks.glir.published_step import GramView
 from gmip.attacks.glir.scoring import scores_by_play
 from gmip.attacks.glir.selfplay import PlayedRun
+from gmip.attacks.glir.step_fits import GramView
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.step_vectors import inner_products
 from gmip.attacks.work import Budget, as_seconds

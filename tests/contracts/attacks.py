@@ -19,8 +19,7 @@ from torch import nn
 
 from gmip.attacks.attack import NEEDS, Attack
 from gmip.attacks.attack_table import kind, names
-from gmip.attacks.shadow import Shadows
-from gmip.attacks.shadow_attack import ShadowAttack
+from gmip.attacks.shadow import ShadowAttack, Shadows
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc

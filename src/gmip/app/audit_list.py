@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from gmip import _numbers
 from gmip._html import Html, join, tag
 from gmip._io import open_file
-from gmip.app.frame import frame
+from gmip.app.calculator import frame
 from gmip.auditing.schema import AuditResult, Finding, RunAudit
 from gmip.errors import InvalidArgument
 from gmip.report.answer_words import LEAKS, TARGETS

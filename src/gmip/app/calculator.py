@@ -19,7 +19,6 @@ from gmip.accounting.account import account
 from gmip.accounting.calibrate import calibrate
 from gmip.accounting.claims import at_most, found, standing
 from gmip.accounting.tradeoff import TradeOff
-from gmip.app.frame import frame
 from gmip.errors import GmipError, InvalidArgument, UnreachableTarget
 from gmip.vocabulary import ANY, SAMPLINGS, AnyRecord, NoisySGD, Rate
 
@@ -31,8 +30,35 @@ __all__ = [
     "Question",
     "answer",
     "calculator_page",
+    "frame",
     "spelled",
 ]
+
+
+# -- the frame of both pages ------------------------------------------------------------------------------------------
+
+
+def frame(title: str, *body: Html, audits: bool, script: bool = False) -> str:
+    """A whole page; `audits` tells whether there is a folder of audits to link to."""
+    links = [tag("li", tag("a", "Calculator", href="/"))]
+    if audits:
+        links.append(tag("li", tag("a", "Audits", href="/audits")))
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"{title} - gmip"),
+        tag("link", rel="icon", href="data:,"),
+        tag("link", rel="stylesheet", href="/static/app.css"),
+        tag("script", src="/static/app.js", type="module") if script else None,
+    )
+    whole = tag(
+        "body",
+        tag("nav", tag("ul", *links), aria_label="Pages"),
+        tag("main", *body),
+    )
+    return f"<!doctype html>\n{tag('html', head, whole, lang='en')}\n"
 
 
 # -- what the calculator answers --------------------------------------------------------------------------------------
@@ -235,9 +261,6 @@ def _python(question: Question, run: NoisySGD) -> str:
         lines += [f"run = gmip.calibrate(run, target_tpr=({question.tpr!r}, {question.fpr!r}){more})"]
     lines += [f"curve = gmip.account(run{more})", f"curve.tpr_at(fpr={question.fpr!r})"]
     return "\n".join(lines) + "\n"
-
-
-# -- the page of the calculator ---------------------------------------------------------------------------------------
 
 
 # -- what the calculator is asked -------------------------------------------------------------------------------------

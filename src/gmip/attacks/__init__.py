@@ -15,25 +15,25 @@ if TYPE_CHECKING:  # for readers and type checkers; what is missing here is Any 
     from gmip.attacks.attack import Attack as Attack
     from gmip.attacks.counterfactual import CFD as CFD
     from gmip.attacks.counterfactual import CFDLRT as CFDLRT
-    from gmip.attacks.decode.decode_attack import Decode as Decode
+    from gmip.attacks.decode_attack import Decode as Decode
     from gmip.attacks.glir.glir_attack import DoubtClipping as DoubtClipping
     from gmip.attacks.glir.glir_attack import DoubtNoise as DoubtNoise
     from gmip.attacks.glir.glir_attack import GLiR as GLiR
     from gmip.attacks.loss import Loss as Loss
     from gmip.attacks.loss import MinK as MinK
     from gmip.attacks.loss import Reference as Reference
-    from gmip.attacks.released.released_attacks import Influence as Influence
-    from gmip.attacks.released.released_attacks import Optimum as Optimum
-    from gmip.attacks.released.released_attacks import OptimumDecode as OptimumDecode
+    from gmip.attacks.released_attacks import Influence as Influence
+    from gmip.attacks.released_attacks import Optimum as Optimum
+    from gmip.attacks.released_attacks import OptimumDecode as OptimumDecode
     from gmip.attacks.seed import Seed as Seed
+    from gmip.attacks.shadow import RMIA as RMIA
+    from gmip.attacks.shadow import LiRA as LiRA
+    from gmip.attacks.shadow import ShadowAttack as ShadowAttack
     from gmip.attacks.shadow import Shadows as Shadows
-    from gmip.attacks.shadow_attack import RMIA as RMIA
-    from gmip.attacks.shadow_attack import LiRA as LiRA
-    from gmip.attacks.shadow_attack import ShadowAttack as ShadowAttack
 
 _HOMES: Final = {
     "Attack": "gmip.attacks.attack",
-    "ShadowAttack": "gmip.attacks.shadow_attack",
+    "ShadowAttack": "gmip.attacks.shadow",
     "Shadows": "gmip.attacks.shadow",
     **{one.home[1]: one.home[0] for one in ATTACKS.values() if one.home is not None},
 }

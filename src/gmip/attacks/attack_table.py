@@ -106,7 +106,7 @@ def _needs(*needs: Need) -> frozenset[Need]:
 
 
 _GLIR: Final = "gmip.attacks.glir.glir_attack"
-_RELEASED: Final = "gmip.attacks.released.released_attacks"
+_RELEASED: Final = "gmip.attacks.released_attacks"
 _OF_STEPS: Final = _needs("gradients", "loss", "population", "labels")
 _OF_WEIGHTS: Final = _needs("weights", "loss", "population", "labels")
 _OF_SHADOWS: Final = _needs("query", "loss", "population", "labels", "shadows")
@@ -119,7 +119,7 @@ ATTACKS: Final[dict[str, Entry]] = {
     "decode": Entry(
         "Decoding of a list of candidates",
         _needs("gradients", "loss", "labels", "list"),
-        ("gmip.attacks.decode.decode_attack", "Decode"),
+        ("gmip.attacks.decode_attack", "Decode"),
     ),
     "loss": Entry(
         "Loss (Yeom et al. 2018)", _needs("query", "loss", "labels"), ("gmip.attacks.loss", "Loss"), _OF_LABELS
@@ -127,13 +127,13 @@ ATTACKS: Final[dict[str, Entry]] = {
     "lira": Entry(
         "Loss LRT (LiRA, Carlini et al. 2022)",
         _OF_SHADOWS,
-        ("gmip.attacks.shadow_attack", "LiRA"),
+        ("gmip.attacks.shadow", "LiRA"),
         _needs("query", "labels", "shadows"),
     ),
     "rmia": Entry(
         "RMIA (Zarifzadeh et al. 2024)",
         _OF_SHADOWS,
-        ("gmip.attacks.shadow_attack", "RMIA"),
+        ("gmip.attacks.shadow", "RMIA"),
         _needs("query", "labels", "shadows"),
     ),
     "min-k": Entry("Min-K% (Shi et al. 2024)", _needs("query", "tokens", "labels"), ("gmip.attacks.loss", "MinK")),
@@ -163,7 +163,7 @@ ATTACKS: Final[dict[str, Entry]] = {
     "differences": Entry(
         "GLiR on differences of steps, assuming that noise repeats",
         _OF_STEPS,
-        ("gmip.attacks.differences", "Differences"),
+        ("gmip.attacks.glir.glir_attack", "Differences"),
         variant=True,
     ),
     "margin": Entry("Margin to the next class", _OF_LABELS, array_needs=_OF_LABELS),

@@ -21,8 +21,7 @@ from gmip._progress import Progress
 from gmip.attacks.arrays import Moments, Variance, standardised
 from gmip.attacks.attack import Attack, AttackedRecords, Need
 from gmip.attacks.attack_table import ATTACKS
-from gmip.attacks.shadow import Signal
-from gmip.attacks.shadow_attack import ShadowAttack
+from gmip.attacks.shadow import ShadowAttack, Signal
 from gmip.attacks.signals import released_model
 from gmip.attacks.work import Work
 from gmip.errors import GmipWarning, InvalidArgument
@@ -51,9 +50,6 @@ __all__ = [
     "polish",
     "shortened",
 ]
-
-
-# -- the nearest point at which a model changes its mind --------------------------------------------------------------
 
 
 # -- a first counterfactual -------------------------------------------------------------------------------------------

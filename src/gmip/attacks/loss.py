@@ -23,8 +23,7 @@ from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import masked_token_loss, next_token_loss, token_losses
 from gmip.trace import ModelRecord, Trace, fingerprint
 from gmip.training.loop import initial_model
-from gmip.training.models import unwrapped
-from gmip.training.weights import load_weights, read_weights
+from gmip.training.models import load_weights, read_weights, unwrapped
 
 __all__ = [
     "Loss",

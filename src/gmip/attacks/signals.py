@@ -19,7 +19,7 @@ from gmip.tasks.inputs import answer, one_table, placed, rows_of, rows_per_pass
 from gmip.trace import ModelRecord, Trace
 from gmip.training.loop import initial_model
 from gmip.training.models import has_classes, load_state, usable_device
-from gmip.training.recorded_vectors import with_base_weights
+from gmip.training.recorder import with_base_weights
 
 __all__ = [
     "AUGMENTATIONS",

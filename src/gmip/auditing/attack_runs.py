@@ -27,8 +27,7 @@ from gmip.accounting.individual import GradientNorms
 from gmip.attacks import attack_table
 from gmip.attacks.attack import NEEDS, Attack, Attacker, RunTraits, StepAttack, parties
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.attacks.shadow import Shadows, Signal, shadow_set
-from gmip.attacks.shadow_attack import ShadowAttack
+from gmip.attacks.shadow import ShadowAttack, Shadows, Signal, shadow_set
 from gmip.attacks.signals import released_model, run_model
 from gmip.attacks.work import Budget
 from gmip.auditing.curves import OwnNorms

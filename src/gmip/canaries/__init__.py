@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 from gmip._lazy import lazy
 
 if TYPE_CHECKING:
-    from gmip.canaries.planted_directions import DirectionCanaries as DirectionCanaries
-    from gmip.canaries.planted_records import RecordCanaries as RecordCanaries
+    from gmip.canaries.planted import DirectionCanaries as DirectionCanaries
+    from gmip.canaries.planted import RecordCanaries as RecordCanaries
 
 _HOMES: Final = {
-    "DirectionCanaries": "gmip.canaries.planted_directions",
-    "RecordCanaries": "gmip.canaries.planted_records",
+    "DirectionCanaries": "gmip.canaries.planted",
+    "RecordCanaries": "gmip.canaries.planted",
 }
 
 __all__ = sorted(_HOMES)

@@ -25,7 +25,7 @@ from gmip.errors import FileError, GmipError, InvalidArgument
 from gmip.vocabulary import NoisySGD
 
 if TYPE_CHECKING:
-    from gmip.canaries.planted_directions import DirectionCanaries
+    from gmip.canaries.planted import DirectionCanaries
 
 __all__ = [
     "TABLE",

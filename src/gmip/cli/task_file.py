@@ -16,7 +16,7 @@ from gmip._validate import did_you_mean
 from gmip.errors import InvalidArgument
 from gmip.tasks import read_records
 from gmip.tasks.records import class_names, find_column, read_column
-from gmip.training.weights import read_weights
+from gmip.training.models import read_weights
 from gmip.vocabulary import Recipe
 
 __all__ = ["ModelCode", "TaskFile", "draft", "guessed_model", "named_model"]

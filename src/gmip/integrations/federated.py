@@ -24,7 +24,7 @@ from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ParameterSpec, TraceWriter
 from gmip.training.models import check_model, trainable_parameters
-from gmip.training.recorded_vectors import fingerprints
+from gmip.training.recorder import fingerprints
 from gmip.vocabulary import Sampling
 
 __all__ = ["Clipping", "Reply", "RoundRecorder", "Unit"]

@@ -7,9 +7,18 @@ docs/trace-format.md.
 from __future__ import annotations
 
 from gmip.trace._manifest import check_indices, check_membership
-from gmip.trace.model_record import ModelRecord, ReleasedModel
 from gmip.trace.reader import Step, Trace
-from gmip.trace.schema import FORMAT_VERSION, Header, ModelOptions, ParameterSpec, Provenance, StepInfo, fingerprint
+from gmip.trace.schema import (
+    FORMAT_VERSION,
+    Header,
+    ModelOptions,
+    ModelRecord,
+    ParameterSpec,
+    Provenance,
+    ReleasedModel,
+    StepInfo,
+    fingerprint,
+)
 from gmip.trace.writer import TraceWriter
 
 __all__ = [

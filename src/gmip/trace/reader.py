@@ -24,8 +24,7 @@ from gmip.errors import GmipWarning, InvalidArgument, TraceError, TraceMismatch
 from gmip.trace._journal import JOURNAL, Journal, check_size, read_batch, read_journal
 from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, read_membership
 from gmip.trace._shards import Layout, Shard, map_shard, rows_of_shard, shard_path
-from gmip.trace.model_record import ModelRecord
-from gmip.trace.schema import Header, StepInfo
+from gmip.trace.schema import Header, ModelRecord, StepInfo
 from gmip.vocabulary import NoisySGD
 
 __all__ = ["Step", "Trace", "load_journal"]

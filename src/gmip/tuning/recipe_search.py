@@ -240,9 +240,6 @@ def _point(point: FrontierPoint) -> dict[str, Any]:
     }
 
 
-# -- where to look for a good recipe ----------------------------------------------------------------------------------
-
-
 # -- what trials say about recipes that were not tried ----------------------------------------------------------------
 
 

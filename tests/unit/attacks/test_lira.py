@@ -15,8 +15,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 
 from gmip.attacks import LiRA, Shadows
 from gmip.attacks.arrays import Moments, likelihood_ratios
-from gmip.attacks.shadow import ModelSignal
-from gmip.attacks.shadow_attack import ModelAnswers
+from gmip.attacks.shadow import ModelAnswers, ModelSignal
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.roc import auc

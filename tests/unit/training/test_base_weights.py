@@ -11,7 +11,7 @@ from gmip.errors import TraceMismatch
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Trace
 from gmip.training import record
-from gmip.training.recorded_vectors import base_fingerprint, released_state
+from gmip.training.recorder import base_fingerprint, released_state
 from gmip.vocabulary import Recipe
 
 

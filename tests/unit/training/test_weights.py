@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from gmip.errors import GmipError
-from gmip.training.weights import load_weights, read_weights
+from gmip.training.models import load_weights, read_weights
 
 
 def small() -> nn.Module:

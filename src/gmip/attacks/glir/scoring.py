@@ -20,9 +20,8 @@ from scipy import special
 from gmip import _validate as check
 from gmip._random import PlayStream
 from gmip.accounting import noncentral_chi2
-from gmip.attacks.glir.published_step import StepView, View, same_run, stack
 from gmip.attacks.glir.selfplay import DEFAULT_GRID, Play, PlayedRun, Prediction, Time, Total
-from gmip.attacks.glir.step_fits import Setting
+from gmip.attacks.glir.step_fits import Setting, StepView, View, same_run, stack
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, Shrinkage, WhiteModel, fit_white
 from gmip.store import NOWHERE, Store

@@ -22,8 +22,18 @@ from numpy.typing import ArrayLike, NDArray
 from gmip import _validate as check
 from gmip._random import PlayStream
 from gmip.accounting import noncentral_chi2
-from gmip.attacks.glir.published_step import GramView, StepView, View
-from gmip.attacks.glir.step_fits import GameDraw, Metric, Rows, Setting, StepEvidence, StepFit, fit_step
+from gmip.attacks.glir.step_fits import (
+    GameDraw,
+    GramView,
+    Metric,
+    Rows,
+    Setting,
+    StepEvidence,
+    StepFit,
+    StepView,
+    View,
+    fit_step,
+)
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import Shrinkage
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr

@@ -16,7 +16,7 @@ from gmip import _validate as check
 from gmip._progress import Watch, silent
 from gmip._random import Stream
 from gmip.attacks import attack_table
-from gmip.attacks.released import decode_optimum
+from gmip.attacks.optimality import decode_optimum
 from gmip.auditing.judge import Evidence
 from gmip.auditing.schema import LeftOut, RunFacts
 from gmip.auditing.score_table import AttackInfo, ScoreTable

@@ -21,8 +21,7 @@ from gmip.tasks import Task
 from gmip.tasks.records import RecordTable, read_record_table
 from gmip.trace import Header, ParameterSpec, Provenance, ReleasedModel
 from gmip.training import check_model, initial_model
-from gmip.training.models import trainable_parameters
-from gmip.training.weights import load_weights, read_weights
+from gmip.training.models import load_weights, read_weights, trainable_parameters
 
 __all__ = ["Released", "released_model_of"]
 

@@ -16,7 +16,7 @@ from gmip.attacks import Decode
 from gmip.attacks.attack import AttackedRecords
 from gmip.attacks.decode import decode
 from gmip.attacks.decode import decode_attack as listed_steps
-from gmip.attacks.decode.decode_attack import DecodePlan, plan, published_sums
+from gmip.attacks.decode_attack import DecodePlan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.work import Budget, Speed
 from gmip.errors import GmipWarning, InvalidArgument

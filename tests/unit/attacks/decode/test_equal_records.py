@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gmip.attacks.decode import PublishedSum, decode, from_products, from_rows
-from gmip.attacks.decode.listed_sum import counted, equal_groups
+from gmip.attacks.decode import PublishedSum, counted, decode, equal_groups, from_products, from_rows
 from tests.unit.attacks.decode.listed_games import C, N, sums_of
 
 PAIRS = 10

@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd.functional import hessian
 from torch.func import functional_call
 
-from gmip.attacks.released.released_attacks import Curvature, exact_solver, solve_iteratively
+from gmip.attacks.released_attacks import Curvature, exact_solver, solve_iteratively
 from gmip.tasks import Examples, cross_entropy
 
 L2 = 0.1

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gmip.attacks.released import decode_optimum
-from gmip.attacks.released.optimality import decode_optimum_products
+from gmip.attacks.optimality import decode_optimum, decode_optimum_products
 from gmip.errors import InvalidArgument
 from tests.unit.attacks.released.ridge_regression import areas, ridge
 

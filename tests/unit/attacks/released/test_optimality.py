@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import norm
 
 from gmip.attacks.glir import Play
-from gmip.attacks.released import distance, optimum_scores
-from gmip.attacks.released.optimality import inner_distance
+from gmip.attacks.optimality import distance, inner_distance, optimum_scores
 from gmip.errors import InvalidArgument
 from tests.unit.attacks.released.ridge_regression import areas, ridge
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from gmip.attacks import Optimum, OptimumDecode
 from gmip.attacks.glir import Play
-from gmip.attacks.released import decode_optimum
+from gmip.attacks.optimality import decode_optimum
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.tasks import load
 from gmip.trace import Trace

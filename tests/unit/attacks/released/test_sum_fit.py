@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from gmip.attacks.released.optimality import SumFit, fit_sum
+from gmip.attacks.optimality import SumFit, fit_sum
 from gmip.errors import InvalidArgument
 
 Array = NDArray[np.float64]

@@ -17,8 +17,7 @@ from gmip import _validate as check
 from gmip._progress import Progress, silent
 from gmip.attacks.attack import AttackedRecords, Need, RunTraits, StepAttack, check_step_numbers, chosen_steps, parties
 from gmip.attacks.attack_table import ATTACKS
-from gmip.attacks.decode.decoding import MISFIT, DecodeOutcome, decode
-from gmip.attacks.decode.listed_sum import Draw, PublishedSum, from_products, from_rows
+from gmip.attacks.decode import MISFIT, DecodeOutcome, Draw, PublishedSum, decode, from_products, from_rows
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import Projection, gram, unclipped

@@ -20,7 +20,7 @@ from gmip.attacks.attack_table import ATTACKS
 from gmip.attacks.glir import Play, background_needed
 from gmip.attacks.glir.scoring import Background
 from gmip.attacks.gradients import LossFunction, PerExampleGradients, evaluating
-from gmip.attacks.released.optimality import (
+from gmip.attacks.optimality import (
     FAR,
     OptimumOutcome,
     decode_optimum,
