@@ -13,9 +13,9 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 from torch import nn
 
 from gmip.attacks import Decode
+from gmip.attacks import decode_attack as listed_steps
 from gmip.attacks.attack import AttackedRecords
 from gmip.attacks.decode import decode
-from gmip.attacks.decode import decode_attack as listed_steps
 from gmip.attacks.decode_attack import DecodePlan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.work import Budget, Speed

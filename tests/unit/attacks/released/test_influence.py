@@ -7,8 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
-from gmip.attacks import Influence
-from gmip.attacks.optimality import released_attacks
+from gmip.attacks import Influence, released_attacks
 from gmip.errors import GmipWarning, InvalidArgument
 from tests.unit.attacks.released.logistic import L2, MEMBERS, area, gradients, make_released_task, released_trace, train
 

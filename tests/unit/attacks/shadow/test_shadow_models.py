@@ -4,14 +4,8 @@ from pathlib import Path
 
 import pytest
 
-import gmip.attacks.shadow as package
 from gmip.attacks.shadow import Shadows
 from gmip.errors import InvalidArgument
-
-
-def test_public_names():
-    assert package.__all__ == ["ShadowModel", "ShadowSet", "Shadows", "Signal", "shadow_set"]
-    assert all(hasattr(package, name) for name in package.__all__)
 
 
 def test_defaults(monkeypatch, tmp_path):
