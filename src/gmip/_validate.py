@@ -106,6 +106,24 @@ def batch_within(batch_size: int, dataset_size: int) -> None:
         )
 
 
+def largest_batch(max_batch_size: int, batch_size: int, sampling: str) -> None:
+    """A size to which larger Poisson batches are cut."""
+    if sampling != "poisson":
+        raise InvalidArgument(
+            f"cuts Poisson batches, and `sampling` is {sampling!r}",
+            argument="max_batch_size",
+            value=max_batch_size,
+            remedy="leave it out, or draw 'poisson'",
+        )
+    if max_batch_size < batch_size:
+        raise InvalidArgument(
+            f"is below `batch_size` = {batch_size}, the mean",
+            argument="max_batch_size",
+            value=max_batch_size,
+            remedy="raise it: batches should almost never reach it",
+        )
+
+
 def seed(value: Any) -> int:
     """A whole number from 0 up, of any size."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:

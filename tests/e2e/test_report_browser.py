@@ -316,7 +316,7 @@ def test_tooltip_says_what_the_nearest_curve_says(opened, shoot):
         shoot(page, "tooltip")
         page.mouse.move(*place_of(page, LOG, 3, 0.1))
         assert tooltip.inner_text().startswith(
-            "Guarantee by the accountant (GMIP)\n"
+            "Bound by the accountant (GMIP)\n"
             "An attacker who accepts 10% false alarms finds at most 21.8% of the members."
         )
         on_linear_axes(page)

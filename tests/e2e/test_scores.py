@@ -97,8 +97,8 @@ def test_an_epsilon_and_other_columns(run, scores: Path, tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
     done = run(*arguments, "--column", "member=in_train", "--column", "score=likelihood")
     assert done.code == 0 and "Leak detected. Target" in done.out and "More exposed than claimed" in done.out
-    (given, *_) = read_result(tmp_path / "out").runs[0].claims
-    assert curve_name(given) == "Claimed: epsilon = 0.1 at delta = 1e-05"
+    (one,) = read_result(tmp_path / "out").runs
+    assert curve_name(one, one.claims[0]) == "Claimed: epsilon = 0.1 at delta = 1e-05"
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from scipy.special import bdtrc
+
 from gmip import _validate as check
 from gmip.accounting._epoch import coarse_epochs, epoch_atoms
 from gmip.accounting._loss import Atoms
-from gmip.accounting.claims import gdp_claim, gmip_claim
+from gmip.accounting.claims import gdp_claim, gmip_claim, with_cut_batches
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, group_susceptibilities
-from gmip.accounting.families import Discrete, Gaussian
+from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear
 from gmip.accounting.persons import account_for_persons
 from gmip.accounting.random_record import random_record
 from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step, unknown_others
@@ -82,6 +84,17 @@ def account(
     and attacker. composition="clt" and bound="paper" approximate.
     """
     runs = as_runs(run)
+    if any(r.max_batch_size is not None for r in runs):
+        whole = account(
+            [r.replace(max_batch_size=None) for r in runs],
+            susceptibility=susceptibility,
+            attacker_knows=attacker_knows,
+            bound=bound,
+            composition=composition,
+            notion=notion,
+            rows_per_person=rows_per_person,
+        )
+        return _with_cut_batches(whole, runs, rows_per_person)
     check.one_of("bound", bound, BOUNDS)
     check.one_of("composition", composition, COMPOSITIONS)
     check.one_of("notion", notion, NOTIONS)
@@ -121,6 +134,23 @@ def account(
         else:
             curve = Composed([(float(w), c._parts()) for w, c in zip(weights, curves, strict=True)])
     curve.claim = gmip_claim(runs, susceptibility, known, bound, composition)
+    return curve
+
+
+def _with_cut_batches(whole: TradeOff, runs: Sequence[NoisySGD], rows: int) -> TradeOff:
+    """The curve of runs that cut large batches, which differ from runs that do not by the chance that one is large.
+
+    Neighbours have up to `rows` records more than declared, each drawn with the declared probability.
+    """
+    chance = 0.0
+    for run in runs:
+        if run.max_batch_size is not None and run.max_batch_size < run.dataset_size + rows:
+            chance += run.num_steps * float(bdtrc(run.max_batch_size, run.dataset_size + rows, run.sample_rate))
+    chance = min(chance * (1.0 + 1.0e-6), 1.0)
+    curve = PiecewiseLinear.near(whole, chance)
+    curve.claim = with_cut_batches(whole.claim, chance)
+    if whole._added is not None:
+        curve._added = PiecewiseLinear.near(whole._added, chance)
     return curve
 
 

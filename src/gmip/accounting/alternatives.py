@@ -250,7 +250,8 @@ class _Search:
         def at(size: int, *, epochs: bool) -> Schedule:
             made = []
             for run in self.runs:
-                n = min(run.dataset_size, math.ceil(run.batch_size * size / first.batch_size))
+                most = min(run.max_batch_size or run.dataset_size, run.dataset_size)
+                n = min(most, math.ceil(run.batch_size * size / first.batch_size))
                 steps = max(1, math.ceil(run.num_steps * run.batch_size / n)) if epochs else run.num_steps
                 made.append(run.replace(batch_size=n, num_steps=steps))
             return tuple(made)

@@ -124,9 +124,14 @@ def _least_noise(
 
     def rough(candidate: list[NoisySGD]) -> float:
         """A cheap stand-in to start from: the CLT with a single susceptibility."""
-        drawn = [r.replace(sampling="fixed") if r.in_epochs else r for r in candidate]
+        drawn = [r.replace(max_batch_size=None, sampling="fixed" if r.in_epochs else r.sampling) for r in candidate]
         return account(drawn, bound=bound, composition="clt", notion=target.notion).equivalent_mu()
 
+    if any(r.max_batch_size is not None for r in runs) and measured(with_noise(_FARTHEST)) > target.value:
+        raise UnreachableTarget(
+            f"{target} is missed by the chance alone that a batch is cut to `max_batch_size`",
+            remedy="raise `max_batch_size`",
+        )
     if not all(scales) and measured(with_noise(_FARTHEST)) > target.value:
         raise UnreachableTarget(
             f"{target} is missed by the phases without noise alone, however much the others have",
@@ -267,7 +272,10 @@ def _smallest_batch(
         return run.replace(batch_size=size, num_steps=steps)
 
     size, best, least = smallest_that_meets(
-        lambda size: measured(at(size)), target.value, lowest=1, highest=run.dataset_size
+        lambda size: measured(at(size)),
+        target.value,
+        lowest=1,
+        highest=min(run.max_batch_size or run.dataset_size, run.dataset_size),
     )
     if size is None:
         raise UnreachableTarget(

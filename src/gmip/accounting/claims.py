@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -24,6 +25,7 @@ __all__ = [
     "outlook",
     "person_claim",
     "standing",
+    "with_cut_batches",
 ]
 
 
@@ -246,6 +248,15 @@ def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibilit
         list_caveat(runs),
         not_a_member="the person is left out with all records",
     )
+
+
+def with_cut_batches(claim: Claim, chance: float) -> Claim:
+    """The same where batches that were drawn too large are cut, which happens with this chance at most."""
+    cut = (
+        "Batches that were drawn larger than max_batch_size are cut to it: the chance that any batch of the run is, "
+        f"{chance:.2g}, is added to both kinds of error."
+    )
+    return dataclasses.replace(claim, assumptions=(*claim.assumptions, cut))
 
 
 def _cut_epochs(runs: Sequence[NoisySGD]) -> bool:

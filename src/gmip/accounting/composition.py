@@ -150,7 +150,7 @@ class Composed(TradeOff):
 
     def inverse(self) -> TradeOff:
         mirrored = Composed([(w, [(atoms.mirrored(), n) for atoms, n in parts]) for w, parts in self._components])
-        mirrored.claim = self.claim
+        mirrored.claim = self.claim.mirrored
         return mirrored
 
     def auc(self) -> float:

@@ -91,7 +91,11 @@ class Gaussian(TradeOff):
         return float(ndtr(self.mu / math.sqrt(2.0)))
 
     def inverse(self) -> TradeOff:
-        return self
+        if self.claim.not_a_member is None:
+            return self
+        mirrored = Gaussian(self.mu)
+        mirrored.claim = self.claim.mirrored
+        return mirrored
 
     def symmetrise(self) -> TradeOff:
         return self
@@ -178,6 +182,20 @@ class PiecewiseLinear(TradeOff):
         `from_rdp`."""
         orders = 1.0 + np.geomspace(1.0e-3, 1.0e5, 2001)
         return cls.from_rdp(orders, check.non_negative("rho", rho) * orders)
+
+    @classmethod
+    def near(cls, curve: TradeOff, distance: float) -> PiecewiseLinear:
+        """f(a + distance) - distance: the curve of two laws that are each within this total variation distance of
+        those behind `curve` (docs/theory/composition.md, "Cut batches")."""
+        polygon = Discrete(curve._atoms())
+        x, y = polygon._fpr_vertices, np.exp(polygon._log_fnr_vertices)
+        start, end = float(np.exp(polygon._log_fnr(np.array(distance)))), float(np.interp(-distance, -y, x))
+        if start <= distance:
+            return cls([0.0], [0.0])
+        inside = (x > distance) & (y > distance) & (x < end)
+        x, y = np.concatenate([[distance], x[inside], [end]]), np.concatenate([[start], y[inside], [distance]])
+        with np.errstate(divide="ignore"):
+            return cls._from_vertices(x - distance, np.log(np.maximum(y - distance, 0.0)))
 
     @classmethod
     def of_best(cls, curve: TradeOff, expected_trials: float) -> PiecewiseLinear:
@@ -299,7 +317,7 @@ class PiecewiseLinear(TradeOff):
         fnr = np.exp(self._log_fnr_vertices)
         with np.errstate(divide="ignore"):
             mirrored = PiecewiseLinear._from_vertices(fnr[::-1].copy(), np.log(self._fpr_vertices[::-1]))
-        mirrored.claim = self.claim
+        mirrored.claim = self.claim.mirrored
         return mirrored
 
     def symmetrise(self) -> TradeOff:

@@ -254,7 +254,7 @@ class TradeOff(ABC):
     # -- operations -----------------------------------------------------------------------------------------------
 
     def inverse(self) -> TradeOff:
-        """The curve with the two kinds of error swapped, f^-1."""
+        """The curve with the two kinds of error swapped, f^-1; of a curve about members, it claims nothing."""
         return Inverse(self)
 
     def symmetrise(self) -> TradeOff:
@@ -374,7 +374,7 @@ class Inverse(TradeOff):
 
     def __init__(self, curve: TradeOff) -> None:
         self._curve = curve
-        self.claim = curve.claim
+        self.claim = curve.claim.mirrored
 
     def __repr__(self) -> str:
         return f"{self._curve!r}.inverse()"
@@ -477,6 +477,7 @@ class Symmetrised(TradeOff):
     mirror image (Dong et al. 2022, Def. F.1)."""
 
     def __init__(self, curve: TradeOff) -> None:
+        self.claim = curve.claim
         # The lower of the two where false positives are rare; they cross once, on the diagonal.
         epsilon, mirror = 2.0 * curve._delta(0.0), curve.inverse()
         if mirror._delta(epsilon) > curve._delta(epsilon):
@@ -491,7 +492,6 @@ class Symmetrised(TradeOff):
                 low, high = (balance, high) if above else (low, balance)
             balance = fnr = high
         self._curve, self._mirror, self._low, self._high = curve, mirror, balance, fnr
-        self.claim = curve.claim
 
     def __repr__(self) -> str:
         return f"{self._curve!r}.symmetrise()"

@@ -311,6 +311,7 @@ def _batches(trace: Trace) -> CheckOutcome:
         batches=known if len(known) == len(drawn) else None,
         share=SHARE,
         sample_rate=header.sample_rate,
+        max_batch_size=header.max_batch_size,
     )
     if found is not None:
         return CheckOutcome(

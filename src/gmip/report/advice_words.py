@@ -323,7 +323,7 @@ def _calculator_command(
 
 def _run_options(runs: Sequence[NoisySGD]) -> str | None:
     """A run as options of `gmip account`; None where it has none, as a schedule."""
-    if len(runs) > 1 or runs[0].drop_last or runs[0].rank is not None:
+    if len(runs) > 1 or runs[0].drop_last or runs[0].rank is not None or runs[0].max_batch_size is not None:
         return None
     run = runs[0]
     known = {

@@ -407,12 +407,14 @@ def _uncapitalised(words: str) -> str:
     return words[:1].lower() + words[1:]
 
 
-def curve_name(claim: ClaimedCurve) -> str:
-    """What a guarantee or a forecast is called, in tables and beside its curve."""
-    worth = "Guarantee" if claim.is_bound else "Forecast"
+def curve_name(run: RunAudit, claim: ClaimedCurve) -> str:
+    """What a curve is called, in tables and beside it; a guarantee only if the run was checked and nothing is
+    approximate."""
+    worth = claim_word(run, claim).capitalize()
+    if worth == "Guarantee" and claim.standing == "approximation":
+        worth = "Bound"
     if claim.key == "list":
         share = percent(1.0 if claim.knows is None else claim.knows, "nearest")
-        worth = "Claim" if claim.origin == "given" else worth
         return f"{worth} against an attacker with a list of {share} of the members"
     if claim.origin == "given":
         numbers = given_words(claim)

@@ -83,7 +83,7 @@ def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
         for i, attack in enumerate(run.attacks)
     ]
     claims = [
-        _claimed(claim, curve_name(claim), _CLAIM_LOOKS[claim.key], prominent=claim.key == "claimed")
+        _claimed(claim, curve_name(run, claim), _CLAIM_LOOKS[claim.key], prominent=claim.key == "claimed")
         for claim in run.claims
     ]
     return Figure(key, (*attacks, *claims, guessing()), lowest, max(rate, lowest), _goal(run))

@@ -220,7 +220,7 @@ def comparison_table(run: RunAudit) -> Table:
     first = run.attacks[0] if run.attacks else None
     mixed = len({one.attacker_knows > 0.0 for one in run.attacks}) == 2
     measured = [f"Measured{' without a list' if mixed else ''}: {first.title}"] if first else []
-    columns = ["Quantity", *(answer_words.curve_name(p) for p in run.claims), *measured]
+    columns = ["Quantity", *(answer_words.curve_name(run, p) for p in run.claims), *measured]
     compared = bool(first and run.claims)
     if compared:
         columns.append("Compared with the claim")
@@ -359,7 +359,7 @@ def standing_table(result: AuditResult) -> Table:
     shared: dict[tuple[str, str, Cell], list[str]] = {}
     for run in result.runs:
         for p in run.claims:
-            shared.setdefault((answer_words.curve_name(p), p.standing, _grounds(p)), []).append(run.name)
+            shared.setdefault((answer_words.curve_name(run, p), p.standing, _grounds(p)), []).append(run.name)
     for run in result.runs:
         for a in run.attacks:
             shared.setdefault((f"ROC of {a.title}", "measured", Cell(_SAMPLING)), []).append(run.name)

@@ -182,6 +182,7 @@ def contradiction(
     batches: Sequence[Ids] | None,
     share: float,
     sample_rate: float | None = None,
+    max_batch_size: int | None = None,
 ) -> Contradiction | None:
     """What speaks against the declared sampling and sizes, if anything does.
 
@@ -191,10 +192,18 @@ def contradiction(
     batches : who was in each step, all of them in their order; None: not known, and only sizes are judged.
     share : the chance that a sound run is accused.
     sample_rate : under "poisson", if it is not batch_size/dataset_size.
+    max_batch_size : under "poisson", to which larger batches are cut.
     """
     if sizes.size == 0:
         return None
     mean = batch_size if sample_rate is None else sample_rate * dataset_size
+    if max_batch_size is not None:
+        if sizes.max() > max_batch_size:
+            return Contradiction("batch-too-large", float(sizes.max()), max_batch_size)
+        # Sizes, and who is in a batch, are those of Poisson batches but for the chance that one was cut.
+        share -= sizes.size * float(special.bdtrc(max_batch_size, dataset_size, mean / dataset_size))
+        if share <= 0.0:
+            return None
     found = _odd_sizes(sampling, dataset_size, batch_size, mean, sizes, share / _TESTS)
     if found is None and batches is not None:
         found = _odd_batches(sampling, dataset_size, batch_size, batches, share / _TESTS)

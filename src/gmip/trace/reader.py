@@ -308,6 +308,7 @@ def runs_of(header: Header, infos: Sequence[StepInfo]) -> tuple[NoisySGD, ...]:
             clip_norm=header.clip_norm,
             noise_std=tau,
             sampling=header.sampling,
+            max_batch_size=header.max_batch_size,
         )
         for (n, tau), num_steps in groups.items()
     )
@@ -321,6 +322,12 @@ def _check_sizes(header: Header, infos: Sequence[StepInfo]) -> None:
         raise TraceMismatch(
             f"Step {largest.index} averaged {largest.batch_size} examples, and the data set has {total}",
             remedy="record the run again with the right `dataset_size`",
+        )
+    if header.max_batch_size is not None and largest.batch_size > header.max_batch_size:
+        raise TraceMismatch(
+            f"Step {largest.index} averaged {largest.batch_size} examples, and `max_batch_size` is "
+            f"{header.max_batch_size}",
+            remedy="record the run again with the right one",
         )
     if header.sampling == "balls-in-bins":
         bins = -(-total // header.batch_size)

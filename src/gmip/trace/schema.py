@@ -124,6 +124,7 @@ class Header:
     sampling : how batches were drawn, as in `gmip.NoisySGD`.
     sample_rate : under "poisson", the chance of a record to be in a batch where it is not batch_size/dataset_size:
         Opacus' is one over the number of batches in an epoch.
+    max_batch_size : under "poisson", the most examples that a batch was allowed to hold; None: no limit.
     clip_norm : bound on the norm of a per-example gradient; None when gradients were not clipped.
     dtype : of the recorded vectors.
     fingerprints : SHA-256 of each part of the data (see `gmip.trace.fingerprint`), by the name of the part.
@@ -141,6 +142,7 @@ class Header:
     batch_size: int
     sampling: Sampling = "fixed"
     sample_rate: float | None = None
+    max_batch_size: int | None = None
     clip_norm: float | None = None
     dtype: Dtype = "float32"
     fingerprints: Mapping[str, str] = field(default_factory=dict)
@@ -181,6 +183,11 @@ class Header:
                     value=self.sample_rate,
                     remedy="leave it out",
                 )
+        if self.max_batch_size is not None:
+            object.__setattr__(self, "max_batch_size", check.count("max_batch_size", self.max_batch_size))
+            check.largest_batch(self.max_batch_size, self.batch_size, self.sampling)
+            if self.sample_rate is not None:
+                raise InvalidArgument("goes with no `sample_rate`", argument="max_batch_size", remedy="leave that out")
         object.__setattr__(self, "fingerprints", _fingerprints(self.fingerprints))
         object.__setattr__(self, "recipe", self._checked_recipe(self.recipe))
         check.instance("provenance", self.provenance, Provenance)
@@ -200,7 +207,7 @@ class Header:
                 argument="recipe",
                 remedy="pass what else is worth remembering as `notes`",
             )
-        for name in ("dataset_size", "batch_size", "sampling"):
+        for name in ("dataset_size", "batch_size", "sampling", "max_batch_size"):
             if getattr(given, name) != getattr(self, name):
                 raise InvalidArgument(
                     f"says `{name}` = {getattr(given, name)!r}, and the run has {getattr(self, name)!r}",

@@ -55,19 +55,22 @@ _OURS: dict[type[Sampler], Sampling] = {
 
 
 class Drawing(NamedTuple):
-    """How batches are drawn, and the nominal sizes; `sample_rate` where these do not say it exactly."""
+    """How batches are drawn, and the nominal sizes; `sample_rate` where these do not say it exactly, `max_batch_size`
+    where batches that were drawn larger are cut to it."""
 
     sampling: Sampling
     dataset_size: int
     batch_size: int
     sample_rate: float | None = None
+    max_batch_size: int | None = None
 
 
 def drawing_of(loader: Any) -> Drawing:
     """What a DataLoader of torch or Opacus, or a sampler of gmip, does; an InvalidArgument if no `sampling` is that."""
     sampler = loader if isinstance(loader, Sampler) else _batch_sampler(loader)
     if isinstance(sampler, Sampler):
-        return Drawing(_OURS[type(sampler)], sampler.dataset_size, sampler.batch_size)
+        most = sampler.max_batch_size if isinstance(sampler, Poisson) else None
+        return Drawing(_OURS[type(sampler)], sampler.dataset_size, sampler.batch_size, max_batch_size=most)
     rate = getattr(sampler, "sample_rate", None)
     if rate is not None:  # Opacus' samplers: each record on its own
         total = int(getattr(sampler, "total_size", None) or sampler.num_samples)
@@ -345,6 +348,7 @@ class BatchLog:
             batches=self._batches if len(self._batches) == len(self._sizes) else None,
             share=_ACCUSED,
             sample_rate=header.sample_rate,
+            max_batch_size=header.max_batch_size,
         )
         if found is None:
             return None
@@ -391,7 +395,16 @@ def declared(loader: Any, dataset_size: Any, batch_size: Any, sampling: Any) -> 
         _check_declared(name, value, known)
     final: dict[str, Any] = {name: known[name] if value is None else value for name, value in given.items()}
     same = final["batch_size"] == known.get("batch_size")
-    return Drawing(**final, sample_rate=known.get("sample_rate") if same else None)
+    most = known.get("max_batch_size")
+    if most is not None and not same:
+        raise InvalidArgument(
+            f"is not {known['batch_size']}, as the loader's, whose batches are cut to {most}: no accounting here "
+            "covers several of them taken together",
+            argument="batch_size",
+            value=final["batch_size"],
+            remedy="draw whole batches, or leave out `max_batch_size`",
+        )
+    return Drawing(**final, sample_rate=known.get("sample_rate") if same else None, max_batch_size=most)
 
 
 def _check_declared(name: str, value: Any, known: Mapping[str, Any]) -> None:

@@ -149,6 +149,7 @@ def recipe_of(task: Task, target: ModelRecord) -> Recipe:
         "dataset_size": target.header.dataset_size,
         "batch_size": target.header.batch_size,
         "sampling": target.header.sampling,
+        "max_batch_size": target.header.max_batch_size,
         "clip_norm": target.header.clip_norm,
     }
     if isinstance(target, Trace):
@@ -352,6 +353,7 @@ def train(
                     dataset_size=recipe.dataset_size,
                     batch_size=recipe.batch_size,
                     sampling=recipe.sampling,
+                    max_batch_size=recipe.max_batch_size,
                     every=every,
                     members=split.members,
                     non_members=split.non_members,
@@ -522,7 +524,7 @@ def _run(
 ) -> None:
     inputs, targets = placed(members.inputs, device), members.targets.to(device)
     sizes = {"dataset_size": recipe.dataset_size, "batch_size": recipe.batch_size, "num_steps": recipe.num_steps}
-    sampler = make_sampler(recipe.sampling, **sizes, seed=seed)
+    sampler = make_sampler(recipe.sampling, **sizes, seed=seed, max_batch_size=recipe.max_batch_size)
     shown = 0.0
     for step in range(start, recipe.num_steps):
         ids = sampler[step]

@@ -353,6 +353,7 @@ def record(
         batch_size=drawing.batch_size,
         sampling=drawing.sampling,
         sample_rate=drawing.sample_rate,
+        max_batch_size=drawing.max_batch_size,
         loader=loader,
         clip_norm=None if clip_norm is None else check.positive("clip_norm", clip_norm),
         noise_std=None if noise_std is None else check.non_negative("noise_std", noise_std),
@@ -384,6 +385,7 @@ class Recorder:
         batch_size: int,
         sampling: str,
         sample_rate: float | None = None,
+        max_batch_size: int | None = None,
         loader: Any = None,
         clip_norm: float | None = None,
         noise_std: float | None = None,
@@ -433,6 +435,7 @@ class Recorder:
             batch_size=batch_size,
             sampling=sampling,  # type: ignore[arg-type]
             sample_rate=sample_rate,
+            max_batch_size=max_batch_size,
             clip_norm=clip_norm if self._private is None else float(self._private.max_grad_norm),
             dtype="float64" if any(p.dtype == torch.float64 for p in self._parameters) else "float32",
             fingerprints=fingerprints(data),

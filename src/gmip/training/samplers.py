@@ -1,7 +1,8 @@
 """Which examples are in the batch of each step.
 
 A sampler is a sequence: `sampler[t]` is the batch of step t, a function of (seed, t) alone, so that a run can go on
-after an interruption without any state. It is also a `batch_sampler` for torch's DataLoader.
+after an interruption without any state. It is also a `batch_sampler` for torch's DataLoader: each pass goes on where
+the one before ended, so that no draw is used twice.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Sampler(Sequence[Ids]):
         self.batch_size = check.count("batch_size", batch_size)
         self.num_steps = check.count("num_steps", num_steps)
         self.seed = check.seed(seed)
+        self._passed = 0  # steps of earlier passes
         if self.batch_size > self.dataset_size:
             raise InvalidArgument(
                 f"exceeds `dataset_size` = {dataset_size}", argument="batch_size", value=batch_size, remedy="lower it"
@@ -47,7 +49,8 @@ class Sampler(Sequence[Ids]):
         return self._batch(step)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._batch(step) for step in range(self.num_steps))
+        first, self._passed = self._passed, self._passed + self.num_steps
+        return (self._batch(step) for step in range(first, first + self.num_steps))
 
     def divisor(self, batch: Ids) -> int:
         """What the sum of a batch's gradients is divided by: its size."""
@@ -72,12 +75,24 @@ class Poisson(Sampler):
     fails on one: pass a DataLoader a collate_fn that does not).
 
     The divisor is the expected size, whatever the batch's own: dividing by the latter would publish it.
+
+    max_batch_size : of a batch that was drawn larger, a random part is left out, which the accountant has to know.
     """
+
+    def __init__(
+        self, *, dataset_size: int, batch_size: int, num_steps: int, seed: int, max_batch_size: int | None = None
+    ) -> None:
+        super().__init__(dataset_size=dataset_size, batch_size=batch_size, num_steps=num_steps, seed=seed)
+        if max_batch_size is not None:
+            check.largest_batch(check.count("max_batch_size", max_batch_size), self.batch_size, "poisson")
+        self.max_batch_size = max_batch_size
 
     def _batch(self, step: int) -> Ids:
         rng = self._rng(step)
         # A binomial number of examples, then a uniform subset of that size: the same law as one coin per example.
         size = rng.binomial(self.dataset_size, self.batch_size / self.dataset_size)
+        if self.max_batch_size is not None:
+            size = min(size, self.max_batch_size)
         return rng.choice(self.dataset_size, size, replace=False, shuffle=False)
 
     def divisor(self, batch: Ids) -> int:
@@ -150,7 +165,13 @@ _KINDS: Final[dict[str, Any]] = {
 }
 
 
-def make_sampler(sampling: str, *, dataset_size: int, batch_size: int, num_steps: int, seed: int) -> Sampler:
+def make_sampler(
+    sampling: str, *, dataset_size: int, batch_size: int, num_steps: int, seed: int, max_batch_size: int | None = None
+) -> Sampler:
     """The sampler of that name: see `gmip.NoisySGD`."""
     kind: type[Sampler] = _KINDS[check.one_of("sampling", sampling, tuple(_KINDS))]
-    return kind(dataset_size=dataset_size, batch_size=batch_size, num_steps=num_steps, seed=seed)
+    more: dict[str, Any] = {}
+    if max_batch_size is not None:
+        check.largest_batch(max_batch_size, batch_size, sampling)
+        more = {"max_batch_size": max_batch_size}
+    return kind(dataset_size=dataset_size, batch_size=batch_size, num_steps=num_steps, seed=seed, **more)

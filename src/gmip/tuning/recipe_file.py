@@ -59,7 +59,8 @@ class RecipeFile:
 def _accounted(recipe: Recipe) -> tuple[Any, ...]:
     """What the accountant looks at."""
     run = recipe.run(1)
-    return run.dataset_size, run.batch_size, run.num_steps, run.sampling, run.clip_norm, run.noise_std
+    sizes = run.dataset_size, run.batch_size, run.num_steps, run.sampling, run.max_batch_size
+    return *sizes, run.clip_norm, run.noise_std
 
 
 def read_recipe_file(path: str | Path) -> RecipeFile:

@@ -101,6 +101,8 @@ class SearchSpace:
         samplings = {"fixed", "poisson"}
         if target.notion == "gdp":
             samplings = {name for name in {own, *samplings} if _NEIGHBOURS[name] == _NEIGHBOURS[own]}
+        if recipe.max_batch_size is not None:  # made for this size of Poisson batches
+            samplings, sizes = {own}, set()
         reach = _pace(recipe, typical_norm, num_params)
         made: dict[str, Any] = {
             "clip_norm": (0.03 * typical_norm, 1.5 * typical_norm),

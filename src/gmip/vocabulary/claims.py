@@ -39,6 +39,13 @@ class Claim:
     adjacency: Adjacency | None = None
     not_a_member: str | None = None
 
+    @property
+    def mirrored(self) -> Claim:
+        """What the curve with the two kinds of error swapped claims: nothing about members, if this one does."""
+        if self.not_a_member is None:
+            return self
+        return Claim("forecast", "nobody, because the two kinds of error are swapped")
+
     @classmethod
     def of_all(cls, claims: Sequence[Claim]) -> Claim:
         """What a curve claims that is made from several: a bound only if all of them are."""

@@ -57,6 +57,7 @@ class SGDSettings:
     sampling: Sampling = "fixed"
     clip_norm: float | None = None
     noise_std: float = 0.0
+    max_batch_size: int | None = None
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
         if "epochs" in named:
@@ -89,6 +90,9 @@ class SGDSettings:
                 value=self.sampling,
                 remedy="set `batch_size` to it, or `sampling` to 'fixed' or 'poisson'",
             )
+        if self.max_batch_size is not None:
+            object.__setattr__(self, "max_batch_size", check.count("max_batch_size", self.max_batch_size))
+            check.largest_batch(self.max_batch_size, self.batch_size, self.sampling)
         if self.noise_std > 0.0 and self.clip_norm is None:
             raise InvalidArgument(
                 "without `clip_norm` does not protect, because a gradient may be of any norm",
@@ -135,6 +139,8 @@ class NoisySGD(SGDSettings):
         example on its own with probability n/N; "full", every example in every step (then batch_size = dataset_size);
         "shuffled", each example once in every epoch, in random order (DataLoader(shuffle=True)); "balls-in-bins", each
         example once in every epoch, in one of its ceil(N/n) batches, which it picks on its own.
+    max_batch_size : under "poisson", the most examples that a batch holds: of one that was drawn larger, a random part
+        is left out. None: no limit.
     drop_last : under "shuffled", whether an epoch leaves out its incomplete last batch. If it does not, the noise on
         the SUM of that batch is as large as on the others.
     rank : r, effective rank of the gradient covariance if it is known to be below num_params; it enters only the small
@@ -221,6 +227,7 @@ class Recipe(SGDSettings):
         epochs by "balls-in-bins": see `NoisySGD`.
     clip_norm : C, bound on the norm of a per-example gradient; None: not clipped.
     noise_std : tau, standard deviation of the noise on every entry of the batch MEAN.
+    max_batch_size : under "poisson", the most examples that a batch holds; None: no limit.
     """
 
     learning_rate: float

@@ -306,3 +306,19 @@ class TestFoundByTryingToBreakIt:
     def test_any_record_is_not_found_for_certain_where_nobody_is(self) -> None:
         run = NoisySGD(dataset_size=1000, batch_size=100, num_steps=5, num_params=5)
         assert account(run, susceptibility="any").tpr_at(0.01) < account(run, attacker_knows=1.0).tpr_at(0.01) < 0.42
+
+
+def test_the_mirror_image_of_a_curve_about_members_claims_nothing():
+    full = NoisySGD(dataset_size=50, batch_size=50, num_steps=1, num_params=5, clip_norm=1.0, noise_std=1.0)
+    some = full.replace(batch_size=5, num_steps=9)
+    for run, options in (
+        (full, {"attacker_knows": 1.0}),
+        (full, {"susceptibility": 5.0}),
+        (some, {"susceptibility": 5.0}),
+    ):
+        curve = account(run, **options)
+        assert curve.kind == "bound"
+        assert curve.inverse().kind == "forecast" and "nobody" in curve.inverse().for_whom
+        assert curve.symmetrise().kind == "bound"
+    both = account(some, notion="gdp")
+    assert both.inverse().claim == both.claim

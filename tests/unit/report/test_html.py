@@ -192,7 +192,7 @@ def test_table_of_attacks(exposed):
 
 def test_claim_against_measurement(exposed):
     rows = table(exposed, "Found at 1%: the share")
-    assert rows[0][1] == "Guarantee by the accountant (GMIP)" and rows[0][-2:] == [
+    assert rows[0][1] == "Bound by the accountant (GMIP)" and rows[0][-2:] == [
         "Measured: GLiR",
         "Compared with the claim",
     ]

@@ -77,8 +77,15 @@ class TestEverySampler:
         data = TensorDataset(torch.arange(100, 110))
         seen = [ids for (ids,) in DataLoader(data, batch_sampler=sampler)]
         assert len(seen) == 7
-        for ids, batch in zip(seen, sampler, strict=True):
+        for ids, batch in zip(seen, (sampler[step] for step in range(7)), strict=True):
             np.testing.assert_array_equal(ids.numpy() - 100, batch)
+
+    def test_a_second_pass_goes_on_with_other_draws(self, kind):
+        sampler, longer = sampler_of(kind), sampler_of(kind, num_steps=14)
+        twice = [*sampler, *sampler]
+        for batch, wanted in zip(twice, longer, strict=True):
+            np.testing.assert_array_equal(batch, wanted)
+        np.testing.assert_array_equal(sampler[0], longer[0])
 
 
 @pytest.mark.parametrize("kind", ["fixed", "poisson", "shuffled", "balls-in-bins"])

@@ -106,6 +106,7 @@ def released_model_of(task: Task, wanted: Released) -> tuple[Task, ReleasedModel
         dataset_size=recipe.dataset_size,
         batch_size=min(recipe.batch_size, recipe.dataset_size),
         sampling=recipe.sampling,
+        max_batch_size=recipe.max_batch_size,
         clip_norm=recipe.clip_norm,
         fingerprints=task.fingerprints,
         recipe=recipe,
