@@ -21,6 +21,25 @@ __all__ = ["SUFFIXES", "in_file", "is_parquet", "pieces", "read_columns"]
 
 _CSV, _JSON, _PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson"), (".parquet", ".pq")
 SUFFIXES: Final = (".csv", ".tsv", *_JSON, *_PARQUET)
+_CSV_BY_PANDAS: Final = "save it as CSV, in Python with pandas.{}(...).to_csv('scores.csv', index=False)"
+_WAYS_OUT: Final = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods", ".numbers"), "save the sheet as CSV (UTF-8)"),
+    **dict.fromkeys((".sav", ".zsav"), _CSV_BY_PANDAS.format("read_spss")),
+    ".dta": _CSV_BY_PANDAS.format("read_stata"),
+    ".sas7bdat": _CSV_BY_PANDAS.format("read_sas"),
+    ".feather": _CSV_BY_PANDAS.format("read_feather"),
+    ".rds": "save it as CSV, in R with write.csv(readRDS('scores.rds'), 'scores.csv', row.names = FALSE)",
+    **dict.fromkeys((".rdata", ".rda"), "save it as CSV, in R with write.csv(scores, 'scores.csv', row.names = FALSE)"),
+    **dict.fromkeys(
+        (".pkl", ".pickle", ".joblib"),
+        "load it yourself (gmip runs no code from files), and write what it answers to predictions.csv, or pass the "
+        "estimator to gmip.Estimator",
+    ),
+    **dict.fromkeys(
+        (".pt", ".pth", ".bin", ".safetensors"),
+        "weights go with a task: gmip audit my_project.py:make_task --model FILE --members FILE --non-members FILE",
+    ),
+}
 _MOST_BYTES: Final = 2 * 2**30  # of a file: tables are held in memory
 _LONGEST_LINE: Final = 2**20  # characters of text that are read at once; what a line has beyond begins another
 _CHUNK: Final = 65_536  # records that are held as text
@@ -65,7 +84,10 @@ def in_file(path: Path) -> Iterator[None]:
     """What is wrong with a file is one sentence that names it."""
     with reading(path):
         if path.suffix.lower() not in (*_CSV, *_JSON, *_PARQUET):
-            raise InvalidArgument(f"{path} is not a known kind of file", remedy=f"pass one of {', '.join(SUFFIXES)}")
+            raise InvalidArgument(
+                f"{path} is not a known kind of table",
+                remedy=_WAYS_OUT.get(path.suffix.lower(), f"pass one of {', '.join(SUFFIXES)}"),
+            )
         if not path.is_file() and path.exists():
             raise FileError(f"{path} is not a file", remedy=f"pass a table ({', '.join(SUFFIXES)})")
         size = path.stat().st_size

@@ -39,6 +39,7 @@ from gmip.auditing.schema import (
     Doubt,
     Exposed,
     LeftOut,
+    Persons,
     RunAudit,
     RunCheck,
     RunFacts,
@@ -204,6 +205,7 @@ class Evidence:
     trained_by : the command that trained the run; None: it was not `gmip train`.
     name_of : what candidates with these ids are called by those who know them.
     left_out : attacks that could not run.
+    persons : where candidates are persons with several rows.
     warnings : what else limits the evidence as a whole.
     fingerprints : of the data or scores, by part.
     """
@@ -222,6 +224,7 @@ class Evidence:
     trained_by: TrainingCommand | None = None
     name_of: Callable[[NDArray[Any]], list[Any]] | None = None
     left_out: tuple[LeftOut, ...] = ()
+    persons: Persons | None = None
     warnings: tuple[str, ...] = ()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
@@ -325,6 +328,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         ),
         suspicion=doubt,
         repeated=repeated,
+        persons=evidence.persons,
         warnings=_once(
             [*(words for one in evidence.attacks for found in one.found for words in found.warnings)], evidence.warnings
         ),

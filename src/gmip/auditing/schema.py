@@ -47,6 +47,7 @@ __all__ = [
     "MuBound",
     "NotTried",
     "Origin",
+    "Persons",
     "Provenance",
     "RunAudit",
     "RunCheck",
@@ -670,6 +671,22 @@ class Suspicion(Frozen):
     copied: Share | None = None
 
 
+class Persons(Frozen):
+    """Persons with several rows, who were judged by one score each.
+
+    Attributes
+    ----------
+    on_both_sides : persons with rows among members and among non-members, who were left out.
+    uneven : whether members have more rows than non-members, or fewer, beyond chance.
+    """
+
+    rows: Count
+    persons: Count
+    most_rows: Count
+    on_both_sides: Count = 0
+    uneven: bool = False
+
+
 class Finding(Frozen):
     """The measurement that says most about a leak, and what the claim allows there."""
 
@@ -862,6 +879,7 @@ class RunAudit(Frozen):
     check: RunCheck | None = None  # of the record; None: there was none to check
     suspicion: Suspicion | None = None  # that the attacks looked at the wrong thing
     repeated: int = 0  # candidates that were left out because their scores repeat those of another of their side
+    persons: Persons | None = None  # None: each candidate is a record
     warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
 
     @property

@@ -42,9 +42,14 @@ __all__ = [
     "usual_columns",
 ]
 
-ROLES: Final = ("member", "score", "id", "group", "run")
+ROLES: Final = ("member", "score", "id", "person", "group", "run")
 _USUAL: Final = {
-    "member": ("member", "is_member", "membership"),
+    "member": ("member", "is_member", "membership", "split"),
+    "person": tuple(
+        who + end
+        for who in ("person", "patient", "subject", "participant", "user", "customer", "client")
+        for end in (("", "_id", "id") if who in ("person", "patient") else ("_id", "id"))
+    ),
     "id": ("id", "record", "record_id"),
     "group": ("group",),
     "run": ("run",),
@@ -52,12 +57,16 @@ _USUAL: Final = {
 }
 _SEVERAL: Final = ("score", "probability", "logit")  # roles that may have several columns
 GIVEN: Final = "score"  # what an attack is called whose scores have no name
+_NAMED: Final = ("member", "probability", "logit")  # roles that may say of which value or class, as member:train
+_LIKE_ID: Final = re.compile(r"(?:.*[_ .-])?(?:id|nr|mrn|uuid|key)|.*[a-z](?:ID|Id)")
+_FEWEST_IDS: Final = 10  # different ids, at most 100 rows of each, that look like those of persons
 _LONGEST: Final = 200  # characters of a name
 _MOST_NAMES: Final = 1000  # groups, and runs
 _MOST_CLASSES: Final = 100_000
 _WORDS: Final = {
-    **dict.fromkeys(("1", "1.0", "true", "t", "yes", "y", "member", "in"), True),
+    **dict.fromkeys(("1", "1.0", "true", "t", "yes", "y", "member", "in", "train", "training", "ja", "oui"), True),
     **dict.fromkeys(("0", "0.0", "false", "f", "no", "n", "non-member", "non_member", "nonmember", "out"), False),
+    **dict.fromkeys(("test", "testing", "holdout", "hold-out", "nein", "non"), False),
 }
 
 
@@ -65,7 +74,8 @@ _WORDS: Final = {
 class Columns:
     """Names of columns; `scores` has attack -> column, and of predictions every column of numbers -> itself.
 
-    `flags` : those among them that say 1 or 0. `what` : the table holds "scores" or "predictions".
+    `flags` : those among them that say 1 or 0. `what` : the table holds "scores" or "predictions". `in_means` : what
+    the column of members says of members, where that was given. `unused` : a column that looks like ids.
     """
 
     member: str
@@ -76,14 +86,19 @@ class Columns:
     label: str | None = None
     flags: tuple[str, ...] = ()
     what: str = "scores"
+    person: str | None = None
+    in_means: str | None = None
+    unused: str | None = None
 
     def all(self) -> list[str]:
         """Every column that is read."""
-        return [
-            name
-            for name in (self.member, *self.scores.values(), self.id, self.group, self.run, self.label)
-            if name is not None
-        ]
+        return [name for name in (self.member, *self.scores.values(), self.id, *self.coded) if name is not None]
+
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """Columns of names that repeat."""
+        several = (self.group, self.run, self.label, self.person, self.unused)
+        return tuple(dict.fromkeys(name for name in several if name is not None))
 
 
 class AttackInfo(NamedTuple):
@@ -108,6 +123,8 @@ class ScoreTable:
     groups, grouped_by : the group of each candidate, and what the groups are.
     runs : the run of each candidate; None: one run.
     labels : the true class of each candidate, of predictions.
+    persons : whose row each candidate is; None: each is a person of its own.
+    warnings : what was not used, and might have been meant to be.
     about : attack -> what is known about it, of attacks that were computed here.
     left_out : attacks that were asked for and could not run.
     """
@@ -119,6 +136,8 @@ class ScoreTable:
     grouped_by: str | None = None
     runs: Groups | None = None
     labels: Groups | None = None
+    persons: Groups | None = None
+    warnings: tuple[str, ...] = ()
     about: Mapping[str, AttackInfo] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
 
@@ -132,8 +151,24 @@ def find_columns(names: Sequence[str], given: Mapping[str, str | Sequence[str]] 
     found = usual_columns(names, asked, "scores")
     scores = {name: name for name in asked["score"]} if asked.get("score") else _usual_scores(names)
     if not scores:
+        _check_answers(names)
         raise missing_column("score", "the scores (higher: more likely a member)", names, "scores")
-    return Columns(str(found["member"]), scores, found["id"], found["group"], found["run"])
+    return _with_roles(Columns(str(found["member"]), scores), found, names, given)
+
+
+def _with_roles(columns: Columns, found: Mapping[str, str | None], names: Sequence[str], given: Given) -> Columns:
+    """The columns with those of the roles that every table has."""
+    known = dataclasses.replace(
+        columns,
+        id=found["id"],
+        person=found["person"],
+        group=found["group"],
+        run=found["run"],
+        in_means=next((key.partition(":")[2] for key in given or {} if key.startswith("member:")), None),
+    )
+    used = known.all()
+    free = (name for name in names if name not in used and _LIKE_ID.fullmatch(name.strip()))
+    return known if known.person else dataclasses.replace(known, unused=next(free, None))
 
 
 def asked_columns(
@@ -144,10 +179,16 @@ def asked_columns(
     if repeated is not None:
         raise InvalidArgument(f"The {what} have two columns {repeated!r}", remedy="rename one of them")
     asked: dict[str, list[str]] = {}
-    for role, wanted in (given or {}).items():
+    for key, wanted in (given or {}).items():
+        role, _, value = key.partition(":")
         check.one_of("columns", role, roles)
-        asked[role] = [wanted] if isinstance(wanted, str) else list(wanted)
-        for name in asked[role]:
+        if value and role not in _NAMED:
+            raise InvalidArgument(
+                f"has {key!r}", argument="columns", remedy=f"only {check.listed(_NAMED)} may name a value"
+            )
+        several = [wanted] if isinstance(wanted, str) else list(wanted)
+        asked[role] = [*asked.get(role, ()), *several]
+        for name in several:
             if name not in names:
                 raise InvalidArgument(
                     f"The {what} have no column {name!r}{check.did_you_mean(name, names)}",
@@ -221,16 +262,15 @@ class TableBuilder:
                 f"The {self.columns.what} have {first} cells in column {one!r} and {second} in {other!r}",
                 remedy="fill all columns",
             )
-        self._member.append(self._flags(columns.member, cells[columns.member]))
+        self._member.append(self._members(cells[columns.member]))
         for attack, name in columns.scores.items():
             flag = name in columns.flags
             read = self._flags(name, cells[name]).astype(np.float64) if flag else self._floats(name, cells[name])
             self._scores.setdefault(attack, []).append(read)
         if columns.id is not None:
-            self._ids.append(_plain_ids(self._texts(columns.id, cells[columns.id])))
-        for coded in dict.fromkeys((columns.group, columns.run, columns.label)):
-            if coded is not None:
-                self._codes.setdefault(coded, []).append(self._coded(coded, cells[coded]))
+            self._ids.append(plain_ids(self._texts(columns.id, cells[columns.id])))
+        for coded in columns.coded:
+            self._codes.setdefault(coded, []).append(self._coded(coded, cells[coded]))
         self._count += sizes[columns.member]
 
     def table(self) -> ScoreTable:
@@ -247,9 +287,10 @@ class TableBuilder:
                     remedy="pass at least 2 members and 2 non-members",
                 )
         columns = self.columns
-        runs = self._groups(columns.run)
+        runs, persons = self._groups(columns.run), self._persons()
         ids = np.arange(1, self._count + 1) if columns.id is None else _joined_ids(self._ids)
-        _check_runs(runs, member, ids, columns)
+        if persons is None or columns.id != columns.person:
+            _check_runs(runs, member, ids, columns)
         return ScoreTable(
             member=member,
             scores={attack: np.concatenate(parts) for attack, parts in self._scores.items()},
@@ -258,6 +299,36 @@ class TableBuilder:
             grouped_by=columns.group,
             runs=runs,
             labels=self._groups(columns.label),
+            persons=persons,
+            warnings=self._not_used(),
+        )
+
+    def _persons(self) -> Groups | None:
+        """Whose rows they are; None where each row is of another person, or of another run."""
+        persons, runs = self._groups(self.columns.person), self._groups(self.columns.run)
+        if persons is None:
+            return None
+        column = str(self.columns.person)
+        if "" in self._names[column]:
+            row = int(np.argmax(persons.codes == self._names[column][""]))
+            raise InvalidArgument(
+                f"The {self.columns.what} have no person in column {column!r} of record {row + 1}",
+                remedy="name a person in each record",
+            )
+        pairs = persons.codes if runs is None else persons.codes * len(runs.names) + runs.codes
+        return None if np.unique(pairs).size == self._count else persons
+
+    def _not_used(self) -> tuple[str, ...]:
+        """Says that a column looks like the ids of persons who have several rows, and was not used."""
+        column = self.columns.unused
+        if column is None:
+            return ()
+        different = len(self._names[column])
+        if not (_FEWEST_IDS <= different < self._count <= 100 * different):
+            return ()
+        return (
+            f"Column {column!r} has {different:,} values for {self._count:,} rows and was not used: each row was taken "
+            f"for another person. If it says whose rows they are, name it as the person (--column person={column}).",
         )
 
     def _groups(self, name: str | None) -> Groups | None:
@@ -272,6 +343,13 @@ class TableBuilder:
             remedy=remedy,
         )
 
+    def _members(self, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.bool_]:
+        """Who was in: as the column says it in known words, or where it says what was named."""
+        name, wanted = self.columns.member, self.columns.in_means
+        if wanted is None:
+            return self._flags(name, cells)
+        return np.array([text.strip() == wanted.strip() for text in self._texts(name, cells)], dtype=np.bool_)
+
     def _flags(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.bool_]:
         if isinstance(cells, np.ndarray) and cells.dtype == np.bool_:
             return cells
@@ -284,7 +362,10 @@ class TableBuilder:
         if None in found:
             row = found.index(None)
             problem = "which does not say whether it is a member"
-            raise self._refused(name, row, cells[row], problem, "write 1 for members and 0 for others")
+            remedy = "write 1 for members and 0 for others"
+            if name == self.columns.member:
+                remedy += f", or say what it says of members: `columns` member:VALUE={name}"
+            raise self._refused(name, row, cells[row], problem, remedy)
         return np.array(found, dtype=np.bool_)
 
     def _floats(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.float64]:
@@ -294,7 +375,7 @@ class TableBuilder:
             else:
                 if isinstance(cells, np.ndarray) and cells.dtype.kind == "c":
                     raise TypeError  # NumPy would drop half of each
-                found = np.fromiter(map(float, cells), np.float64, len(cells))
+                found = np.fromiter(map(float, _with_points(cells)), np.float64, len(cells))
         except (TypeError, ValueError, OverflowError):
             row = next(i for i, cell in enumerate(cells) if not _is_number(cell))
             raise self._refused(
@@ -302,7 +383,7 @@ class TableBuilder:
                 row,
                 cells[row],
                 "which is not a number",
-                "write a number in each record, with a decimal point, such as 0.25",
+                "write a number in each record, such as 0.25",
             ) from None
         wrong = ~np.isfinite(found)
         if wrong.any():
@@ -312,7 +393,7 @@ class TableBuilder:
         return found
 
     def _texts(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> list[str]:
-        texts = [cell if type(cell) is str else "" if cell is None else str(cell) for cell in cells]
+        texts = [cell if type(cell) is str else "" if cell is None or cell != cell else str(cell) for cell in cells]
         if texts and max(map(len, texts)) > _LONGEST:
             row = next(i for i, text in enumerate(texts) if len(text) > _LONGEST)
             problem = f"which is longer than {_LONGEST} characters"
@@ -326,12 +407,26 @@ class TableBuilder:
         texts = self._texts(name, cells)
         codes = np.fromiter((book.setdefault(text, len(book)) for text in texts), np.intp, len(texts))
         limit = _MOST_CLASSES if name == self.columns.label else _MOST_NAMES
-        if len(book) > limit:
+        if len(book) > limit and name not in (self.columns.person, self.columns.unused):
             raise InvalidArgument(
                 f"The {self.columns.what} have more than {limit:,} different names in column {name!r}",
                 remedy="name a column of groups, runs or classes, not of records",
             )
         return codes
+
+
+_COMMA: Final = re.compile(r"\s*[-+]?\d+,\d+(?:[eE][-+]?\d+)?\s*")
+_THOUSANDS: Final = re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:,\d{3})+\s*")
+
+
+def _with_points(cells: Sequence[Any] | NDArray[Any]) -> Sequence[Any] | NDArray[Any]:
+    """Decimal commas as points, where no cell has a point and the commas cannot separate thousands."""
+    texts = [cell for cell in cells if isinstance(cell, str) and "," in cell]
+    if not texts or any(isinstance(cell, str) and "." in cell for cell in cells):
+        return cells
+    if not all(map(_COMMA.fullmatch, texts)) or all(map(_THOUSANDS.fullmatch, texts)):
+        return cells
+    return [cell.replace(",", ".") if isinstance(cell, str) else cell for cell in cells]
 
 
 def _is_number(cell: Any) -> bool:
@@ -344,7 +439,7 @@ def _is_number(cell: Any) -> bool:
     return True
 
 
-def _plain_ids(texts: Sequence[str]) -> NDArray[Any]:
+def plain_ids(texts: Sequence[str]) -> NDArray[Any]:
     """Ids become whole numbers where all are written like one."""
     try:
         numbers = list(map(int, texts))
@@ -377,7 +472,9 @@ def _check_runs(runs: Groups | None, member: NDArray[np.bool_], ids: NDArray[Any
         if repeated:
             raise InvalidArgument(
                 f"The {columns.what}{of} have {repeated:,} repeated entries in column {columns.id!r}",
-                remedy="name each record once" if code is not None else "name each record once, or add a column 'run'",
+                remedy="name each record once; or, if they are one person's, name the column as the person: `columns` "
+                + f"person={columns.id}"
+                + ("" if code is not None else "; or add a column 'run'"),
             )
 
 
@@ -396,9 +493,10 @@ def one_dimensional(name: str, values: Any) -> NDArray[Any]:
 
 
 Given = Mapping[str, str | Sequence[str]] | None
-PREDICTION_ROLES: Final = ("member", "label", "probability", "logit", "loss", "id", "group", "run")
+PREDICTION_ROLES: Final = ("member", "label", "probability", "logit", "loss", "id", "person", "group", "run")
 _OWN: Final = ("label", "probability", "logit", "loss")  # roles of predictions alone
 _ANSWER: Final = re.compile(r"(loss|p|prob|proba|probability|logit)(?:_(.+))?", re.IGNORECASE)
+_PREDICTED: Final = re.compile(r"pred|predicted|prediction|y_?pred|y_?hat|yhat|risk|risk_score|forecast", re.IGNORECASE)
 _REFERENCE: Final = re.compile(r"(?:ref|reference)_?([a-z0-9]+)_(.+)", re.IGNORECASE)
 _MOST_GROUPS: Final = 1000
 
@@ -411,6 +509,11 @@ class AnswerColumns:
     columns: tuple[str, ...]
     classes: tuple[str, ...] = ()
     inside: str | None = None
+
+    @property
+    def one_of_two(self) -> bool:
+        """Whether there is a probability of one class, and the other has the rest."""
+        return self.form == "probabilities" and len(self.columns) == 1
 
 
 @dataclass(frozen=True)
@@ -428,7 +531,7 @@ def builder_for(names: Sequence[str], given: Given = None, attacks: Sequence[str
     Predictions are known by roles in `given` that only they have; else, where no column is named as scores are, by
     columns named as predictions are. `attacks` : those to try on predictions; None: all that they allow.
     """
-    roles = set(given or {})
+    roles = {key.partition(":")[0] for key in given or {}}
     if not roles & {*_OWN} or "score" in roles:
         try:
             scores = TableBuilder(find_columns(names, {k: v for k, v in (given or {}).items() if k != "label"}))
@@ -444,6 +547,17 @@ def builder_for(names: Sequence[str], given: Given = None, attacks: Sequence[str
     return PredictionBuilder(_prediction_columns(names, given), attacks)
 
 
+def _check_answers(names: Sequence[str]) -> None:
+    """Says what is lacking beside an answer that is one value or class."""
+    answer = next((name for name in names if _PREDICTED.fullmatch(name.strip())), None)
+    if answer is not None:
+        raise InvalidArgument(
+            f"Column {answer!r} has what the model answers, and an audit needs how well that fits each record",
+            remedy=f"for values, write a column loss, such as ({answer} - label)**2; for classes, one p_CLASS for "
+            f"each, or if it is the probability of one class, name that: `columns` probability:CLASS={answer}",
+        )
+
+
 def _prediction_columns(names: Sequence[str], given: Given) -> PredictionColumns:
     asked = asked_columns(names, given, "predictions", PREDICTION_ROLES)
     found = usual_columns(names, asked, "predictions")
@@ -455,7 +569,7 @@ def _prediction_columns(names: Sequence[str], given: Given) -> PredictionColumns
             others.setdefault(reference[1].lower(), {})[reference[2]] = name
         else:
             own[name.strip()] = name
-    model = _asked_answers(asked) or _answers(own)
+    model = _asked_answers(asked, given) or _answers(own)
     if model is None:
         raise InvalidArgument(
             "The predictions have no columns of losses, probabilities or logits",
@@ -470,34 +584,39 @@ def _prediction_columns(names: Sequence[str], given: Given) -> PredictionColumns
                 f"Reference model {who!r} has no columns of losses, probabilities or logits",
                 remedy=f"name them ref_{who}_loss, ref_{who}_p_CLASS or ref_{who}_logit_CLASS",
             )
+        if model.one_of_two and answers.form == "label probabilities":
+            answers = dataclasses.replace(answers, form=model.form, classes=model.classes)
         references.append(dataclasses.replace(answers, inside=inside))
     numbers = [name for one in (model, *references) for name in (*one.columns, *([one.inside] if one.inside else []))]
     label = found["label"]
     if label is not None and model.form == "label probabilities":
         raise InvalidArgument(
-            f"Column {model.columns[0]!r} is one probability beside a label: of class 1, or of the true label?",
-            remedy="pass one column for each class, p_0 and p_1; or leave out the labels if it is of the true one",
+            f"Column {model.columns[0]!r} is one probability beside a label and does not say of which class it is",
+            remedy=f"name the class: `columns` probability:CLASS={model.columns[0]}; or leave out the labels if it is "
+            "of the true one",
         )
     table = Columns(
         member=str(found["member"]),
         scores={name: name for name in numbers},
-        id=found["id"],
-        group=found["group"],
-        run=found["run"],
         label=label,
         flags=tuple(one.inside for one in references if one.inside is not None),
         what="predictions",
     )
-    return PredictionColumns(table, model, tuple(references))
+    return PredictionColumns(_with_roles(table, found, names, given), model, tuple(references))
 
 
-def _asked_answers(asked: Mapping[str, Sequence[str]]) -> AnswerColumns | None:
+def _asked_answers(asked: Mapping[str, Sequence[str]], given: Given) -> AnswerColumns | None:
     forms: dict[str, Form] = {"logit": "logits", "probability": "probabilities", "loss": "losses"}
     role = next((role for role in forms if asked.get(role)), None)
     if role is None:
         return None
     columns = tuple(asked[role])
-    if role == "probability" and len(columns) == 1:
+    named: dict[str, str] = {}
+    for key, wanted in (given or {}).items():
+        kind, _, of = key.partition(":")
+        if kind == role and of:
+            named |= dict.fromkeys([wanted] if isinstance(wanted, str) else wanted, of)
+    if role == "probability" and len(columns) == 1 and not named:
         return AnswerColumns("label probabilities", columns)
     if role == "loss":
         return AnswerColumns("losses", columns)
@@ -505,7 +624,7 @@ def _asked_answers(asked: Mapping[str, Sequence[str]]) -> AnswerColumns | None:
     return AnswerColumns(
         forms[role],
         columns,
-        tuple(m[2] if m and m[2] else name for m, name in zip(matched, columns, strict=True)),
+        tuple(named.get(name) or (m[2] if m and m[2] else name) for m, name in zip(matched, columns, strict=True)),
     )
 
 
@@ -551,7 +670,12 @@ class PredictionBuilder:
             answers = read_answers(one.form, *_values(raw, one))
             references.append(Reference(answers, None if one.inside is None else raw.scores[one.inside] == 1.0))
         groups, by = raw.groups, raw.grouped_by
-        if groups is None and raw.labels is not None and 2 <= len(raw.labels.names) <= _MOST_GROUPS:
+        if (
+            groups is None
+            and raw.persons is None
+            and raw.labels is not None
+            and 2 <= len(raw.labels.names) <= _MOST_GROUPS
+        ):
             groups, by = raw.labels, "class"
         return scores_of(
             dataclasses.replace(raw, groups=groups, grouped_by=by), *signals(model, references, self.attacks)
@@ -600,10 +724,14 @@ def _values(raw: ScoreTable, which: AnswerColumns) -> tuple[NDArray[np.float64],
     """The numbers of a model, and the label of each record as a place among its classes."""
     if not which.classes:
         return raw.scores[which.columns[0]], None
-    values = np.column_stack([raw.scores[name] for name in which.columns])
+    values, classes = np.column_stack([raw.scores[name] for name in which.columns]), which.classes
+    if which.one_of_two:
+        names = () if raw.labels is None else raw.labels.names
+        other = next((name for name in names if name.strip() != classes[0]), f"not {classes[0]}")
+        values, classes = np.column_stack([values, 1.0 - values]), (classes[0], other)
     if raw.labels is None:
         return values, None
-    return values, _places(raw.labels, which.classes)
+    return values, _places(raw.labels, classes)
 
 
 def _places(labels: Groups, classes: Sequence[str]) -> NDArray[np.intp]:

@@ -200,6 +200,11 @@ class Groups:
         """The names of the groups of some candidates."""
         return [self.names[code] for code in self.codes[rows].tolist()]
 
+    def used(self) -> Groups:
+        """The same without groups that nobody is in."""
+        there, codes = np.unique(self.codes, return_inverse=True)
+        return Groups(codes.astype(np.intp), tuple(self.names[code] for code in there.tolist()))
+
 
 def group_outcomes(
     runs: Sequence[tuple[NDArray[np.float64], NDArray[np.bool_], Groups | None]],

@@ -29,7 +29,7 @@ __all__ = ["audit", "print_audit"]
 WHAT, HOW, SHADOWS, OUTPUT = "What to audit", "How to audit", "Shadow models (for attacks that need them)", "Output"
 YAML: Final = (".yaml", ".yml")
 TABLES: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")  # `gmip._tables.SUFFIXES`, not imported
-ROLES: Final = ("member", "score", "label", "probability", "logit", "loss", "id", "group", "run")
+ROLES: Final = ("member", "score", "label", "probability", "logit", "loss", "id", "person", "group", "run")
 # What an audit of a file of scores or predictions can be asked.
 _OF_TABLES: Final = frozenset(
     {
@@ -58,13 +58,14 @@ def _runs(option: str, texts: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _columns(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
-    """ROLE=NAME, for scores also several."""
+    """ROLE=NAME, for scores also several; ROLE may say of which value or class, as member:train."""
     found: dict[str, list[str]] = {}
     for text in texts:
         role, equals, name = text.partition("=")
         if not (equals and name):
             raise BadRequest(f"must be ROLE=NAME, not {text!r}", argument=option, remedy="pass one such as score=loss")
-        found.setdefault(parse.one_of(option, role, ROLES), []).append(name)
+        role, colon, value = role.partition(":")
+        found.setdefault(parse.one_of(option, role, ROLES) + colon + value, []).append(name)
     return found
 
 
@@ -115,7 +116,8 @@ class AuditSettings(Printed, WorkerSettings):
         Option("ROLE=NAME", WHAT, _columns, repeated=True),
         Field(
             description="Column of a file of scores or predictions; ROLE is member, score, label, probability, logit, "
-            "loss, id, group or run; repeat for several."
+            "loss, id, person, group or run; repeat for several. member:train: members are those of which it says "
+            "train; probability:ill: of the class ill."
         ),
     ] = None
     group_by: Annotated[
@@ -263,11 +265,17 @@ def audit(asked: AuditSettings) -> None:
     _remove_former(asked.junit)
     planted = None if asked.canaries is None else _planted(asked.canaries)
     source = asked.source if planted is None else str(planted.table)
-    if source is not None and Path(source).suffix.lower() in TABLES:
+    if source is not None and _is_table(Path(source)):
         result, written = _audit_table(asked, Path(source), planted)
     else:
         result, written = _audit_runs(asked)
     _finish(result, written, asked)
+
+
+def _is_table(path: Path) -> bool:
+    """Whether it is a file of scores or predictions, or one that is refused with a way to make one of it."""
+    suffix = path.suffix.lower()
+    return suffix in TABLES or (suffix not in ("", ".py", *YAML) and path.is_file())
 
 
 def _planted(folder: str) -> PlantedRun:

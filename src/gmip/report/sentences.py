@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from gmip._numbers import count, is_rate, number, percent, rate
 from gmip._validate import listed
-from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, LeftOut, RunAudit
+from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, LeftOut, Persons, RunAudit
 from gmip.auditing.verdict import leading_attack
 from gmip.errors import GmipError
 from gmip.report import answer_words, check_words
@@ -111,6 +111,7 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
             f"{count(run.repeated)} candidates have the same scores as another of their side, as repeated records do: "
             "each distinct record was judged once."
         )
+    said += [] if run.persons is None else _persons(run.persons)
     if run.source == "estimator":
         half = "" if run.facts.dataset_size is None else f" ({run.facts.dataset_size})"
         said.insert(
@@ -125,6 +126,25 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
         said.append("Only some of the parameters were recorded: an attacker who sees all of them may find more.")
     said += check_words.unchecked(run.check)
     return tuple(dict.fromkeys(said))
+
+
+def _persons(found: Persons) -> list[str]:
+    """Says that rows were judged together, and what limits that."""
+    said = [
+        f"{count(found.rows)} rows belong to {count(found.persons)} persons (at most {count(found.most_rows)} each): "
+        "every person was judged once, by all rows together."
+    ]
+    if found.on_both_sides:
+        said.append(
+            f"{count(found.on_both_sides)} persons have rows among members and among non-members and were left out: "
+            "split by person, not by row."
+        )
+    if found.uneven:
+        said.append(
+            "Members and non-members differ in their number of rows, which can look like a leak: compare persons with "
+            "as many rows."
+        )
+    return said
 
 
 def left_out(one: LeftOut) -> str:

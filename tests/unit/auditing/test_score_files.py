@@ -57,7 +57,17 @@ def test_json_lines(tmp_path: Path) -> None:
         ("a.jsonl", "[1]\n", "Line 1 is not a JSON object"),
         ("a.jsonl", '{"member": 1, "score": 1}\n{"member": 1}\n', "Line 2 has no 'score'"),
         ("a.jsonl", '{"member": 1, "score": null}\n' * 2, "None in column 'score' of record 1"),
-        ("a.xlsx", "x", "not a known kind of file: pass one of .csv"),
+        ("a.docx", "x", "not a known kind of table: pass one of .csv"),
+        ("a.xlsx", "x", r"save the sheet as CSV"),
+        ("a.sav", "x", r"pandas.read_spss\(...\).to_csv"),
+        ("a.DTA", "x", r"pandas.read_stata"),
+        ("a.rds", "x", r"write.csv\(readRDS"),
+        ("a.pkl", "x", r"gmip.Estimator"),
+        ("a.pt", "x", r"--model FILE --members"),
+        ("a.csv", "member,label,y_pred\n1,2.5,2.4\n", r"for values, write a column loss, such as \(y_pred - label\)"),
+        ("a.csv", "member,label,p\n1,1,0.4\n", r"name the class: columns probability:CLASS=p"),
+        ("a.csv", 'member,score\n1,"1,234"\n0,"2,345"\n', "which is not a number"),
+        ("a.csv", "member,score\nalt,1\nneu,2\n", "say what it says of members: columns member:VALUE=member"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
@@ -121,3 +131,32 @@ def test_a_huge_file_is_refused_at_once(tmp_path: Path) -> None:
 def test_endless_lines_are_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidArgument, match=r"is too long|is not CSV|cells where"):
         read_scores(written(tmp_path / "a.csv", text))
+
+
+@pytest.mark.parametrize(
+    ("header", "words", "columns"),
+    [
+        ("member", ("ja", "nein"), {}),
+        ("split", ("train", "test"), {}),
+        ("cohort", ("old", "new"), {"member:old": "cohort"}),
+        ("member", ("1", "2"), {"member:1": "member"}),
+    ],
+)
+def test_two_values_say_who_was_in(
+    tmp_path: Path, header: str, words: tuple[str, str], columns: dict[str, str]
+) -> None:
+    text = f"{header};score\n" + "".join(f"{words[1 - m]};{s:.4f}\n".replace(".", ",") for m, s in ROWS)
+    table = read_scores(written(tmp_path / "a.csv", text), columns)
+    assert table.member.tolist() == [True, True, False, False] and table.scores["score"].tolist() == SCORES
+
+
+def test_the_probability_of_one_class_is_enough(tmp_path: Path) -> None:
+    rows = [("1", "ill", 0.9), ("1", "well", 0.2), ("0", "ill", 0.4), ("0", "well", 0.7)]
+    lines = "".join(f"{m},{y},{p},{p}\n" for m, y, p in rows)
+    path = written(tmp_path / "a.csv", "member,label,risk,ref_a_p\n" + lines)
+    found = read_scores(path, {"probability:ill": "risk"}, ["loss"])
+    assert np.argsort(found.scores["loss"]).tolist() == [3, 2, 1, 0]  # .3, .4, .8 and .9 of the true class
+    with pytest.raises(InvalidArgument, match="the label 'well', which is none of their classes"):
+        read_scores(path, {"probability:sick": "risk"})
+    with pytest.raises(InvalidArgument, match="only member, probability and logit may name a value"):
+        read_scores(path, {"id:3": "risk"})

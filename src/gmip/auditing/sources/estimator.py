@@ -19,7 +19,7 @@ from gmip.attacks import attack_table
 from gmip.attacks.optimality import decode_optimum
 from gmip.auditing.judge import Evidence
 from gmip.auditing.schema import LeftOut, RunFacts
-from gmip.auditing.score_table import AttackInfo, ScoreTable
+from gmip.auditing.score_table import AttackInfo, ScoreTable, one_dimensional
 from gmip.auditing.sources.table_sources import prediction_scores, table_evidence
 from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel import Workers, compute
@@ -104,7 +104,8 @@ class Estimator:
     X, y : records, of shape (n, ...) (array, data frame, sparse matrix), and labels or values of shape (n,).
     shadows : how many shadow models LiRA and RMIA compare with (16 or more are worth it); 0: attacks without any.
     attacks : some of lira, rmia, loss, margin, entropy, confidence, optimum-decode; None: all that is possible.
-    ids, groups : array-likes of shape (n,): who the records are, and to which group they belong (by default, classes).
+    ids, groups, persons : array-likes of shape (n,): who the records are, to which group they belong (by default,
+        classes), and whose they are: halves are of persons then, who are judged by all their records.
     workers : refits at once, or `gmip.parallel.Workers` for a cluster. The result does not depend on it.
 
     Guarantees
@@ -121,6 +122,7 @@ class Estimator:
     attacks: Sequence[str] | None = None
     ids: Any = None
     groups: Any = None
+    persons: Any = None
     workers: int | Workers | None = 1
 
     def evidence(self, seed: int = 0, watch: Watch = silent) -> Evidence:
@@ -131,7 +133,14 @@ class Estimator:
         if count == 1:
             raise InvalidArgument("compares with nothing", argument="shadows", value=1, remedy="pass 0, or 2 and more")
         settings = workers if isinstance(workers, Workers) else Workers(workers=workers)
-        refits = _Refits(make=make, X=data.X, y=data.y, classes=data.classes, seed=check.seed(seed))
+        refits = _Refits(
+            make=make,
+            X=data.X,
+            y=data.y,
+            classes=data.classes,
+            seed=check.seed(seed),
+            owner=_owners(self.persons, data),
+        )
         target = refits.fit(0)
         answered = _fitted_references(refits, count, settings, watch)
         unit = _usual_error(target, answered) if target.form == "errors" else 1.0
@@ -144,6 +153,7 @@ class Estimator:
             attacks=None if attacks is None else [name for name in attacks if name != _DECODE] or None,
             ids=self.ids,
             groups=self.groups,
+            persons=self.persons,
         )
         known = linear_optimum(target.model, data.X, data.y, int(target.inside.sum()))
         alone = attacks is not None and set(attacks) == {_DECODE}
@@ -199,6 +209,19 @@ def _data(X: Any, y: ArrayLike, model: Any) -> _Data:
     return _Data(X, targets, classes, places.reshape(-1).astype(np.intp))
 
 
+def _owners(persons: Any, data: _Data) -> NDArray[np.intp]:
+    """The number of the person of each record."""
+    if persons is None:
+        return np.arange(len(data.y))
+    given = one_dimensional("persons", persons)
+    if len(given) != len(data.y):
+        raise InvalidArgument(f"has {len(given)} entries for {len(data.y)} records", argument="persons")
+    owners = np.unique(given.astype(np.str_), return_inverse=True)[1].reshape(-1).astype(np.intp)
+    if owners.max() < 3:
+        raise InvalidArgument(f"names {owners.max() + 1} persons", argument="persons", remedy="pass at least 4")
+    return owners
+
+
 def _predicts_values(model: Any) -> bool:
     """Whether whole numbers in y are values, not names of classes."""
     try:
@@ -228,6 +251,7 @@ class _Refits:
     y: NDArray[Any]
     classes: NDArray[Any] | None
     seed: int
+    owner: NDArray[np.intp]  # whose each record is
 
     @property
     def name(self) -> str:
@@ -242,8 +266,10 @@ class _Refits:
     def fit(self, number: int) -> _Answered:
         # Shadow models come in pairs, one on the records that the other leaves out: each record is in half of them.
         rng = Stream.MEMBERS.rng(self.seed, (number + 1) // 2)
-        inside = np.zeros(len(self.y), dtype=np.bool_)
-        inside[rng.permutation(len(self.y))[: len(self.y) // 2]] = True
+        persons = int(self.owner.max()) + 1
+        drawn = np.zeros(persons, dtype=np.bool_)
+        drawn[rng.permutation(persons)[: persons // 2]] = True
+        inside = drawn[self.owner]
         if number and number % 2 == 0:
             inside = ~inside
         model = _new(self.make)

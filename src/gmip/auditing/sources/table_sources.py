@@ -16,6 +16,7 @@ from gmip import _validate as check
 from gmip._io import sha256, sha256_of_file
 from gmip._progress import Watch, silent
 from gmip.attacks.arrays import Answers, Form, Reference, read_answers
+from gmip.auditing.by_person import by_person
 from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Labels
 from gmip.auditing.schema import RunFacts, SourceKind
 from gmip.auditing.score_table import (
@@ -49,8 +50,9 @@ class Scores:
     members, non_members : array-like of shape (n,) and (m,), scores of an attack (higher = member); or mappings of the
         names of attacks to such arrays. Without `non_members`, a table as the first argument: a file (CSV, JSON lines,
         Parquet), a data frame, or a mapping of names to columns.
-    columns : of a table: which column is "member" (1 or 0), "score" (one or several), "id", "group", "run". By default
-        columns of these names, and as scores also score_NAME and NAME_score.
+    columns : of a table: which column is "member" (1 or 0), "score" (one or several), "id", "person", "group", "run".
+        By default columns of these names, and as scores also score_NAME and NAME_score. "member:train": members are
+        those of which the column says "train". A person with several rows is judged by their sum (docs/audit.md).
 
     Guarantees
     ----------
@@ -86,12 +88,13 @@ class Predictions:
         the same form. They should be trained as the model was, on records of the same distribution.
     references_members : array-like of shape (r, c), which records were in which of them; None: none in any. Where each
         record was in some and not in others, LiRA and RMIA are the stronger online attacks.
-    ids, groups : array-likes of shape (c,): who the records are, and to which group they belong (by default, their
-        label).
+    ids, groups, persons : array-likes of shape (c,): who the records are, to which group they belong (by default, their
+        label), and whose they are: a person with several records is judged by all of them.
     attacks : some of lira, rmia, loss, margin, entropy, confidence; None: all that is possible.
     columns : of a table: which column is "member", "label", "probability" (one for each class), "logit", "loss", "id",
-        "group", "run". By default columns of these names, p_CLASS, logit_CLASS, and of reference models ref_NAME_loss,
-        ref_NAME_p_CLASS, ref_NAME_logit_CLASS and ref_NAME_in.
+        "person", "group", "run"; "probability:ill" is that of the class "ill". By default columns of these names,
+        p_CLASS, logit_CLASS, and of reference models ref_NAME_loss, ref_NAME_p_CLASS, ref_NAME_logit_CLASS,
+        ref_NAME_in.
 
     Guarantees
     ----------
@@ -109,6 +112,7 @@ class Predictions:
     references_members: Any = None
     ids: Any = None
     groups: Any = None
+    persons: Any = None
     attacks: Sequence[str] | None = None
     columns: Mapping[str, str | Sequence[str]] | None = None
 
@@ -122,6 +126,7 @@ class Predictions:
             "references_members": self.references_members,
             "ids": self.ids,
             "groups": self.groups,
+            "persons": self.persons,
         }
         if given:
             named = [*given, *(["columns"] if self.columns else [])]
@@ -161,6 +166,7 @@ def table_evidence(
     source: SourceKind | None = None,
 ) -> Evidence:
     """The evidence in a table, from the file `path` if any, else called `name`; `facts` about the model, if known."""
+    table, persons = by_person(table)
     rows = _runs(table)
     return Evidence(
         name=name if path is None else printable(path.stem),
@@ -171,6 +177,8 @@ def table_evidence(
         grouped_by=table.grouped_by,
         same_scale=_comparable(table, rows),
         left_out=table.left_out,
+        persons=persons,
+        warnings=table.warnings,
         fingerprints={"scores": _fingerprint(table) if path is None else sha256_of_file(path)},
     )
 
@@ -284,6 +292,7 @@ def _prediction_table(
     references_members: Any,
     ids: Any,
     groups: Any,
+    persons: Any,
 ) -> ScoreTable:
     others = None if references is None else _numbers("references", references, (None, *np.shape(values)))
     if others is None and references_members is not None:
@@ -297,7 +306,15 @@ def _prediction_table(
         (one, None if inside is None else inside[i] == 1.0) for i, one in enumerate(() if others is None else others)
     ]
     return prediction_scores(
-        members, form=form, values=values, labels=labels, references=pairs, attacks=attacks, ids=ids, groups=groups
+        members,
+        form=form,
+        values=values,
+        labels=labels,
+        references=pairs,
+        attacks=attacks,
+        ids=ids,
+        groups=groups,
+        persons=persons,
     )
 
 
@@ -311,12 +328,14 @@ def prediction_scores(
     attacks: Sequence[str] | None,
     ids: Any = None,
     groups: Any = None,
+    persons: Any = None,
 ) -> ScoreTable:
     """Scores of the attacks on predictions: `form` and `values` as in `Predictions` (or "errors" of predicted
     values in units of their usual size), reference models one by one, each with who was in it (None: nobody)."""
-    raw = _records(members, ids, labels if groups is None else groups)
+    raw = _records(members, ids, labels if groups is None else groups, persons)
     if groups is None and raw.groups is not None:
-        raw = dataclasses.replace(raw, grouped_by="class")
+        by_class = raw.persons is None
+        raw = dataclasses.replace(raw, groups=raw.groups if by_class else None, grouped_by="class")
     single = form in ("losses", "errors")
     own = _numbers(form, values, (len(raw),) if single else (len(raw), None))
     found = None if labels is None or single else _places(labels, len(raw), own.shape[1])
@@ -324,12 +343,12 @@ def prediction_scores(
     return scores_of(raw, *signals(_answers(form, own, found), models, attacks))
 
 
-def _records(members: Any, ids: Any, groups: Any) -> ScoreTable:
+def _records(members: Any, ids: Any, groups: Any, persons: Any) -> ScoreTable:
     """Who was in, ids and groups of records that nobody has scored yet."""
-    cells = {"member": members, "id": ids, "group": groups}
+    cells = {"member": members, "id": ids, "group": groups, "person": persons}
     given = {name: one_dimensional(name, values) for name, values in cells.items() if values is not None}
-    id_, group = (name if name in given else None for name in ("id", "group"))
-    builder = TableBuilder(Columns("member", {}, id_, group, what="predictions"))
+    id_, group, person = (name if name in given else None for name in ("id", "group", "person"))
+    builder = TableBuilder(Columns("member", {}, id_, group, what="predictions", person=person))
     builder.add(given)
     return builder.table()
 

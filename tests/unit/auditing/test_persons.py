@@ -1,0 +1,156 @@
+"""Persons with several rows: judged once each, by all their rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gmip
+from gmip.auditing import read_scores
+from gmip.auditing.schema import RunAudit
+from gmip.errors import InvalidArgument
+from gmip.report import sentences
+
+
+def rows(seed: int, leak: float = 0.0, persons: int = 80) -> dict[str, np.ndarray]:
+    """1 to 20 rows of each person, whose scores have a correlation of .8; `leak` moves those of members."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 21, persons)
+    person = np.repeat(np.arange(persons), sizes)
+    member = np.arange(persons) < persons // 2
+    own = rng.normal(size=persons) + leak * member
+    return {
+        "member": member[person],
+        "score": 2.0 * own[person] + rng.normal(size=person.size) + 5.0,
+        "person": person,
+    }
+
+
+def judged(table: dict[str, np.ndarray], **settings: object) -> RunAudit:
+    return gmip.audit(gmip.Scores(table), claim=0.0, fail_above_tpr="0.01@0.01", **settings).runs[0]
+
+
+def test_rows_of_one_person_accuse_nobody() -> None:
+    """Taken for persons of their own, they accuse 13 of these 20."""
+    runs = [judged(rows(seed)) for seed in range(20)]
+    accused = [run.verdict.kind == "exposed" or run.attacks[0].mu_lower > 0.0 for run in runs]
+    assert sum(accused) <= 3
+    assert sum(run.gate is not None and not run.gate.passed for run in runs) <= 3
+    assert runs[0].attacks[0].members == 40 and runs[0].persons is not None and runs[0].persons.persons == 80
+
+
+def test_a_leak_is_found_and_those_with_many_rows_are_more_exposed() -> None:
+    rng = np.random.default_rng(0)
+    sizes = np.tile([1, 20], 200)
+    person = np.repeat(np.arange(400), sizes)
+    member = person % 4 < 2
+    scores = rng.normal(size=person.size) + 0.5 * member
+    run = judged({"member": member, "score": scores, "patient_id": person})
+    assert run.verdict.kind == "exposed" and run.grouped_by == "rows of a person"
+    many, one = run.groups
+    assert (many.group, one.group) == ("10 rows or more", "1 row")
+    assert many.auc is not None and one.auc is not None and many.auc.value > 0.9 > 0.75 > one.auc.value
+    assert "4,200 rows belong to 400 persons (at most 20 each)" in " ".join(sentences.cautions(run))
+
+
+def test_one_row_each_is_the_audit_of_records() -> None:
+    rng = np.random.default_rng(3)
+    table = {"member": np.arange(100) < 50, "score": rng.normal(size=100)}
+    alone = judged(table | {"person": np.arange(100)})
+    assert alone.persons is None and alone.attacks == judged(table).attacks
+
+
+def test_persons_on_both_sides_are_left_out() -> None:
+    table = rows(0)
+    table["member"][0] = not table["member"][0]
+    assert np.count_nonzero(table["person"] == 0) > 1
+    run = judged(table)
+    assert run.persons is not None and run.persons.on_both_sides == 1
+    assert run.attacks[0].members + run.attacks[0].non_members == 79
+    table["member"] = np.arange(table["member"].size) % 2 == 0
+    table["person"] = np.arange(table["member"].size) // 4
+    with pytest.raises(InvalidArgument, match="rows among members and among non-members: pass at least 2 persons"):
+        judged(table)
+
+
+def test_other_numbers_of_rows_are_said() -> None:
+    person = np.repeat(np.arange(80), np.where(np.arange(80) < 40, 9, 2))
+    scores = np.random.default_rng(0).normal(size=person.size)
+    run = judged({"member": person < 40, "score": scores, "person": person})
+    assert "differ in their number of rows" in " ".join(sentences.cautions(run))
+
+
+def test_groups_and_ids_are_those_of_persons() -> None:
+    table = rows(1)
+    sex = np.where(table["person"] % 2, "f", "m")
+    sex[0] = "f"
+    names = np.array([f"P{i}" for i in table["person"]])
+    result = gmip.audit(gmip.Scores(table | {"group": sex, "person": names}))
+    assert {one.group for one in result.runs[0].groups} == {"f", "m", "several groups"}
+    assert {one.id for one in result.runs[0].exposed} <= set(names)
+
+
+def test_runs_have_persons_of_their_own() -> None:
+    one, two = rows(1), rows(2)
+    both = {name: np.concatenate([one[name], two[name]]) for name in one}
+    run = judged(both | {"run": np.repeat(["a", "b"], [one["member"].size, two["member"].size])})
+    assert run.attacks[0].repeats == 2 and run.attacks[0].members == 80
+
+
+@pytest.mark.parametrize("name", ["patient_id", "PatientID", "User_ID"])
+def test_the_usual_names_of_persons(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"member,score,{name}\n" + "".join(f"{i % 2},{i},p{i % 8}\n" for i in range(40)))
+    table = read_scores(path)
+    assert table.persons is not None and not table.warnings
+
+
+def test_a_column_that_looks_like_persons_is_not_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("member,score,case_id\n" + "".join(f"{i % 2},{i},p{i % 12}\n" for i in range(48)))
+    assert "name it as the person (--column person=case_id)" in read_scores(path).warnings[0]
+    run = gmip.audit(gmip.Scores(path)).runs[0]
+    assert "each row was taken for another person" in " ".join(sentences.cautions(run))
+    assert not read_scores(path, {"person": "case_id"}).warnings
+
+
+def test_repeated_ids_ask_for_the_person() -> None:
+    table = {"member": [1, 1, 0, 0], "score": [1.0, 2.0, 3.0, 4.0], "id": ["a", "a", "b", "c"]}
+    with pytest.raises(InvalidArgument, match="name the column as the person: columns person=id"):
+        gmip.audit(gmip.Scores(table))
+    table["person"] = ["a", "", "b", "c"]
+    with pytest.raises(InvalidArgument, match="no person in column 'person' of record 2"):
+        gmip.audit(gmip.Scores(table, columns={"id": "score"}))
+
+
+def test_predictions_of_persons() -> None:
+    rng = np.random.default_rng(0)
+    member = np.arange(120) < 60
+    chances = np.clip(rng.uniform(0.3, 0.7, 120) + 0.2 * member, 0.0, 1.0)
+    run = gmip.audit(
+        gmip.Predictions(
+            member,
+            labels=np.zeros(120, dtype=int),
+            probabilities=np.column_stack([chances, 1.0 - chances]),
+            persons=np.arange(120) // 3,
+        )
+    ).runs[0]
+    assert run.persons is not None and run.persons.persons == 40 and run.attacks[0].members == 20
+
+
+def test_estimators_are_fitted_to_persons() -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.neighbors import KNeighborsClassifier
+
+    rng = np.random.default_rng(0)
+    person = np.repeat(np.arange(30), rng.integers(1, 5, 30))
+    centre = rng.normal(size=(30, 3))
+    X = centre[person] + 0.1 * rng.normal(size=(person.size, 3))
+    y = rng.integers(0, 2, 30)[person]
+    source = gmip.Estimator(KNeighborsClassifier(1), X, y, shadows=2, persons=person)
+    run = gmip.audit(source).runs[0]
+    assert run.persons is not None and run.persons.on_both_sides == 0 and run.attacks[0].members == 15
+    with pytest.raises(InvalidArgument, match="persons has 3 entries"):
+        gmip.audit(gmip.Estimator(KNeighborsClassifier(1), X, y, persons=[1, 2, 3]))
