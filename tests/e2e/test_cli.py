@@ -183,7 +183,7 @@ def test_without_a_command_the_help(run):
 
 RUN_OPTIONS = (
     "--dataset-size --batch-size --steps --epochs --params --sampling --clip --noise-multiplier --susceptibility "
-    "--attacker-knows --notion --explain --json "
+    "--attacker-knows --rows-per-person --notion --explain --json "
 )
 OPTIONS = {
     "account": RUN_OPTIONS + "--fpr --delta",
@@ -338,6 +338,7 @@ def test_the_caveat_is_always_shown(run):
         (["--sampling", "poisson"], {"sampling": "poisson"}, {}),
         (["--sampling", "shuffled"], {"sampling": "shuffled"}, {}),
         (["--attacker-knows", "0.5"], {}, {"attacker_knows": 0.5}),
+        (["--sampling", "poisson", "--rows-per-person", "3"], {"sampling": "poisson"}, {"rows_per_person": 3}),
         (["--sampling", "full", "--batch-size", "48000", "--steps", "7"], None, {}),
     ],
 )
@@ -348,7 +349,7 @@ def test_account_takes_every_option(answer, options, changed, how):
     curve = gmip.account(described, **how)
     assert got["mu"] == curve.equivalent_mu()
     assert got["assumptions"] == list(curve.assumptions)
-    assert got["mu_step"] == mu_per_step(described, **how)
+    assert got["mu_step"] == (None if "rows_per_person" in how else mu_per_step(described, **how))
 
 
 def test_gdp_mu_beside_noise(answer):
@@ -491,6 +492,7 @@ def test_calibrate_json(answer, options, keywords, target, measure, notion):
     [
         (["--susceptibility", "400"], {"susceptibility": 400.0}),
         (["--attacker-knows", "1", "--susceptibility", "any"], {"attacker_knows": 1.0, "susceptibility": "any"}),
+        (["--attacker-knows", "1", "--rows-per-person", "2"], {"attacker_knows": 1.0, "rows_per_person": 2}),
     ],
 )
 def test_calibrate_takes_the_accounting_options(answer, options, how):

@@ -9,9 +9,11 @@ import pytest
 from scipy import stats
 
 from gmip import InvalidArgument, NoisySGD, PrivacyTarget, account, calibrate
+from gmip.accounting.alternatives import alternatives
 from gmip.accounting.composition import compose
 from gmip.accounting.families import Discrete, Gaussian
 from gmip.accounting.persons import mixture_atoms
+from gmip.report.advice_words import alternative_command
 
 RATES = (0.001, 0.01, 0.1)
 RUN = NoisySGD(dataset_size=10_000, batch_size=100, num_steps=1000, num_params=10, clip_norm=1.0)
@@ -94,3 +96,11 @@ def test_calibration_and_refusals():
     ):
         with pytest.raises(InvalidArgument, match=words):
             account(changed, rows_per_person=4, **options)
+
+
+def test_targets_and_commands_say_whom_they_are_about():
+    target = PrivacyTarget(target_mu=1.0, rows_per_person=5)
+    assert str(target) == "mu = 1 for persons with up to 5 records"
+    way = alternatives(RUN.replace(sampling="poisson", num_steps=100), PrivacyTarget(target_mu=0.3, rows_per_person=2))
+    commands = [alternative_command(one, way) for one in way.open]
+    assert commands and all("--rows-per-person 2" in command for command in commands if command)

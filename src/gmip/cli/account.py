@@ -74,20 +74,22 @@ def account(asked: AccountSettings) -> None:
     of Gaussian differential privacy, at every FPR; null without noise) and
     gdp (differential privacy of the same run, with its adjacency).
     """
-    run, record, known = asked.run(), asked.susceptibility, asked.attacker_knows
+    run, record, known, most = asked.run(), asked.susceptibility, asked.attacker_knows, asked.rows_per_person
     rates = asked.fprs or {text: float(text) for text in ("0.001", "0.01", "0.1")}
     with show.patience(slow_because(run, record)):
-        curve = account_run(run, susceptibility=record, attacker_knows=known, notion=asked.notion)
-    mu_step = None
-    if asked.notion == "gmip" and not isinstance(record, str):
+        curve = account_run(run, susceptibility=record, attacker_knows=known, notion=asked.notion, rows_per_person=most)
+    mu_step, gdp = None, curve if asked.notion == "gdp" else None
+    if asked.notion == "gmip" and not isinstance(record, str) and most == 1:
         mu_step = mu_per_step(run, susceptibility=record, attacker_knows=known)
-    gdp = curve if asked.notion == "gdp" else None if run.noise_std == 0.0 else account_run(run, notion="gdp")
+    if asked.notion == "gmip" and run.noise_std > 0.0:
+        gdp = account_run(run, notion="gdp", rows_per_person=most)
     answer: dict[str, Any] = {
         "gmip": gmip.__version__,
         "run": as_understood(run),
         "notion": asked.notion,
         "susceptibility": record if record is None or isinstance(record, str) else [record],
         "attacker_knows": known,
+        "rows_per_person": most,
         "bound": "tight",
         "composition": "exact",
         "mu_step": mu_step,

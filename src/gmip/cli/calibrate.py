@@ -96,7 +96,11 @@ def calibrate(asked: CalibrateSettings) -> None:
     alternatives (null without --alternatives; open: change, run, value, kind,
     for_whom, command; closed: change, why, size, value).
     """
-    target = asked.wanted(susceptibility=asked.susceptibility, attacker_knows=asked.attacker_knows)
+    target = asked.wanted(
+        susceptibility=asked.susceptibility,
+        attacker_knows=asked.attacker_knows,
+        rows_per_person=asked.rows_per_person,
+    )
     run, ways = asked.run(), None
     with show.patience(slow_because(run, asked.susceptibility)):
         found = calibrate_run(run, target, solve_for=asked.solved)
@@ -127,6 +131,7 @@ def _as_json(
         "notion": asked.notion,
         "susceptibility": record if record is None or isinstance(record, str) else [record],
         "attacker_knows": target.attacker_knows,
+        "rows_per_person": target.rows_per_person,
         "bound": "tight",
         "composition": "exact",
         **{name: getattr(found, name) for name in ("noise_std", "noise_multiplier", "batch_size", "num_steps")},

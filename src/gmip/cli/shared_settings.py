@@ -216,6 +216,14 @@ class WhoseSettings(NotionSettings):
             "noise protects. He is not told who is in which batch."
         ),
     ] = 0.0
+    rows_per_person: Annotated[
+        Count,
+        Option("K", ACCOUNTING),
+        Field(
+            description="Protect persons with up to K examples each, who come and go with all of them, not single "
+            "examples (default 1; not for epochs)."
+        ),
+    ] = 1
 
 
 def _target(option: str, texts: Sequence[str]) -> PrivacyTarget:

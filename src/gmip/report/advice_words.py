@@ -312,7 +312,7 @@ def _calculator_command(
         sizes = _run_options([run.replace(noise_std=0.0) for run in before])
         if sizes is None:
             return None
-        about = " --notion gdp" if alone else whom
+        about = f" --notion gdp{_unit(target)}" if alone else whom
         return f"gmip calibrate {sizes}{about} --target {target.text}"
     sizes = _run_options(runs)
     if sizes is None or alone:
@@ -352,4 +352,8 @@ def _whom(target: PrivacyTarget) -> str | None:
         said += f" --susceptibility {whom if isinstance(whom, str) else typed(whom)}"
     if target.attacker_knows:
         said += f" --attacker-knows {typed(target.attacker_knows)}"
-    return said
+    return said + _unit(target)
+
+
+def _unit(target: PrivacyTarget) -> str:
+    return "" if target.rows_per_person == 1 else f" --rows-per-person {target.rows_per_person}"

@@ -196,11 +196,12 @@ class PrivacyTarget:
         return {"target_tpr": wanted}
 
     def __str__(self) -> str:
+        whose = "" if self.rows_per_person == 1 else f" for persons with up to {self.rows_per_person} records"
         if self.rate is not None:
-            return f"TPR = {self.rate.tpr:g} at FPR = {self.rate.fpr:g}"
+            return f"TPR = {self.rate.tpr:g} at FPR = {self.rate.fpr:g}{whose}"
         if self.target_epsilon is not None:
-            return f"epsilon = {self.target_epsilon:g} at delta = {self.delta:g}"
-        return f"{self.measure} = {self.value:g}"
+            return f"epsilon = {self.target_epsilon:g} at delta = {self.delta:g}{whose}"
+        return f"{self.measure} = {self.value:g}{whose}"
 
     @property
     def rate(self) -> Rate | None:
