@@ -130,9 +130,9 @@ def run(task: Task, epsilon: float, share: float, count: int, seed: int) -> Row:
     row: Row = {
         "multiplier": noise,
         "accuracy": trained.test_accuracy,
-        "here": as_epsilon(mu_lower_bound(groups).mu),
-        "no_shape": epsilon_lower_bound(groups, delta=DELTA).epsilon,
-        "one_run": as_epsilon(mu_lower_bound(groups, method="one-run").mu),
+        "here": as_epsilon(mu_lower_bound(groups)),
+        "no_shape": epsilon_lower_bound(groups, delta=DELTA),
+        "one_run": as_epsilon(mu_lower_bound(groups, method="one-run")),
         "steinke": by_epsilon(scores, inside),
         "andrew": as_epsilon(max(0.0, float(scores[inside].mean() - scores[~inside].mean()) / spread)),
         "accused": float(canaries.audit(claim=curve).runs[0].verdict.kind == "exposed"),
@@ -142,7 +142,7 @@ def run(task: Task, epsilon: float, share: float, count: int, seed: int) -> Row:
     planted = records.planted(dataclasses.replace(task, recipe=recipe.replace(dataset_size=SIZE - 200)))
     model = train(planted, planted.recipe.replace(dataset_size=SIZE - 200 + int(records.inside.sum())), seed=seed).model
     found = records.scores(model)
-    row["records"] = as_epsilon(mu_lower_bound(RunScores(found[records.inside], found[~records.inside])).mu)
+    row["records"] = as_epsilon(mu_lower_bound(RunScores(found[records.inside], found[~records.inside])))
     return row
 
 

@@ -16,7 +16,7 @@ from scipy.special import ndtr, ndtri
 from gmip.accounting.families import Gaussian
 from gmip.stats import noticeable_tpr
 from gmip.stats.bounds import METHODS, candidates_needed, claim_p_value, mu_lower_bound, tpr_lower_bound
-from gmip.stats.intervals import RunScores, roc_band, summary
+from gmip.stats.intervals import RunScores, summary
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def gaussian(rng, mu, members, non_members):
 
 def mu_bounds(make, simulations, seed=0, **options):
     rng = np.random.default_rng(seed)
-    return np.array([mu_lower_bound(make(rng), **options).mu for _ in range(simulations)])
+    return np.array([mu_lower_bound(make(rng), **options) for _ in range(simulations)])
 
 
 # -- noise ----------------------------------------------------------------------------------------------------------
@@ -271,17 +271,6 @@ def test_intervals_cover_for_dependent_members():
     assert missed <= 60 * limit(60)
 
 
-def test_simultaneous_band_covers_the_whole_curve():
-    rng, missed_below, missed_above = np.random.default_rng(22), 0, 0
-    grid = np.geomspace(0.002, 0.98, 40)
-    truth = ndtr(ndtri(grid) + 1.0)
-    for _ in range(40):
-        band = roc_band(gaussian(rng, 1.0, 400, 400), grid, simultaneous=True)
-        missed_below += bool(np.any(band.lower > truth))
-        missed_above += bool(np.any(band.upper < truth))
-    assert missed_below + missed_above <= 40 * limit(40)
-
-
 # -- how many candidates --------------------------------------------------------------------------------------------
 
 
@@ -289,11 +278,6 @@ def test_the_power_that_was_planned():
     size = candidates_needed(claimed=0.5, actual=1.0)
     found = mu_bounds(lambda rng: gaussian(rng, 1.0, size, size), 400, seed=23)
     assert 0.72 < np.mean(found > 0.5) < 0.88
-    size = candidates_needed(claimed=0.05, actual=0.3, fpr=0.01)
-    mu = float(ndtri(0.3) - ndtri(0.01))
-    rng = np.random.default_rng(24)
-    rates = np.array([tpr_lower_bound(gaussian(rng, mu, size, size), 0.01) for _ in range(300)])
-    assert 0.7 < np.mean(rates > 0.05) < 0.9
 
 
 def test_what_a_limit_notices():

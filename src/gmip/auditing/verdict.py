@@ -115,10 +115,9 @@ def attack_outcome(
     grid = GRID[(GRID > 0.0) & (GRID < 1.0)]
     band = intervals.roc_band(pooled, grid, confidence=confidence)
     shared = 1.0 - (1.0 - confidence) / tests
-    all_bounds = [
-        bounds.mu_lower_bound(pooled, confidence=shared, method=method, seed=seed) for method in bounds.METHODS
-    ]
-    epsilon = bounds.epsilon_lower_bound(pooled, delta=delta, confidence=shared, seed=seed)
+    mus = {
+        method: bounds.mu_lower_bound(pooled, confidence=shared, method=method, seed=seed) for method in bounds.METHODS
+    }
     p_value = None if claimed is None else bounds.claim_p_value(pooled, claimed, seed=seed)
     shown = pooled.comparable(seed)
     return AttackOutcome(
@@ -139,9 +138,9 @@ def attack_outcome(
         tpr_at={rate_key(fpr): estimate(found.tpr[fpr]) for fpr in fprs},
         balanced_accuracy=estimate(found.balanced_accuracy),
         advantage=estimate(found.advantage),
-        mu_lower=all_bounds[0].mu,
-        mu_bounds=tuple(MuBound(method=bound.method, mu=bound.mu) for bound in all_bounds),
-        epsilon_lower=epsilon.epsilon,
+        mu_lower=mus[bounds.METHODS[0]],
+        mu_bounds=tuple(MuBound(method=method, mu=mu) for method, mu in mus.items()),
+        epsilon_lower=bounds.epsilon_lower_bound(pooled, delta=delta, confidence=shared, seed=seed),
         sees=sees,
         attacker_knows=attacker_knows,
         claim_p_value=p_value,
@@ -178,9 +177,9 @@ def measured_curve(members: Array, non_members: Array) -> Curve:
     return roc_points(fpr, tpr)
 
 
-def estimate(found: intervals.Estimate) -> Estimate:
-    """Converts an estimate to the schema of result.json."""
-    return Estimate(value=found.value, lower=found.lower, upper=found.upper)
+def estimate(found: intervals.Interval) -> Estimate:
+    """Converts an interval to the schema of result.json."""
+    return Estimate(**found._asdict())
 
 
 # -- who is exposed ---------------------------------------------------------------------------------------------------
@@ -273,7 +272,7 @@ def _outcome(
         non_members=non_members,
         auc=estimate(found.auc),
         tpr_at={rate_key(fpr): estimate(found.tpr[fpr]) for fpr in fprs},
-        mu_lower=bounds.mu_lower_bound(pooled, confidence=confidence, seed=seed).mu,
+        mu_lower=bounds.mu_lower_bound(pooled, confidence=confidence, seed=seed),
     )
 
 
@@ -651,7 +650,7 @@ def is_turned(scores: Pooled, *, confidence: float, seed: int) -> bool:
     of at most a fifth of 1 - confidence, because a sound audit that is called blind is a nuisance."""
     confidence = 1.0 - (1.0 - confidence) / 5.0
     turned = dataclasses.replace(scores, members=-scores.members, non_members=-scores.non_members)
-    return bounds.mu_lower_bound(turned, confidence=confidence, method="gaussian-sum", seed=seed).mu > 0.0
+    return bounds.mu_lower_bound(turned, confidence=confidence, method="gaussian-sum", seed=seed) > 0.0
 
 
 def suspicion(facts: RunFacts, attacks: Sequence[AttackOutcome], copied: float = 0.0) -> Suspicion | None:

@@ -13,7 +13,7 @@ from gmip.stats.bounds import (
     tpr_lower_bound,
 )
 from gmip.stats.covariance import GaussianModel
-from gmip.stats.intervals import RunScores, clopper_pearson, roc_band, summary
+from gmip.stats.intervals import RunScores, roc_band, summary
 from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
 from gmip.stats.scores import ExpectedRoc, Pooled, ScoreSet, logistic_calibration, pool
 
@@ -27,7 +27,6 @@ __all__ = [
     "auc",
     "candidates_needed",
     "claim_p_value",
-    "clopper_pearson",
     "epsilon_lower_bound",
     "logistic_calibration",
     "mu_lower_bound",

@@ -354,10 +354,9 @@ class ThresholdBounds(NamedTuple):
     fpr_upper: float
 
 
-def threshold_bound(scores: Pooled, family: Family, alpha: float, seed: int) -> tuple[float, str]:
-    """The bound and what it rests on."""
-    split = split_threshold(scores.comparable(seed), family, alpha, np.random.default_rng(seed))
-    return split.parameter, f"a threshold with TPR >= {split.tpr_lower:.4g} and FPR <= {split.fpr_upper:.4g}"
+def threshold_bound(scores: Pooled, family: Family, alpha: float, seed: int) -> float:
+    """The parameter of the curve through the bounds of `split_threshold`."""
+    return split_threshold(scores.comparable(seed), family, alpha, np.random.default_rng(seed)).parameter
 
 
 def split_threshold(scores: Pooled, family: Family, alpha: float, rng: np.random.Generator) -> ThresholdBounds:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -43,9 +42,7 @@ from gmip.stats.scores import Pooled, RunScores, checked_seed, pool
 
 __all__ = [
     "METHODS",
-    "EpsilonBound",
     "Guesses",
-    "MuBound",
     "Ties",
     "candidates_needed",
     "claim_p_value",
@@ -97,11 +94,10 @@ def guess(untied: Pooled, rng: np.random.Generator) -> Guesses:
     return Guesses(max(correct - 1, 0), 2 * side, 2 * half)
 
 
-def one_run_bound(scores: Pooled, family: Family, alpha: float, seed: int) -> tuple[float, str]:
-    """The bound and what it rests on."""
+def one_run_bound(scores: Pooled, family: Family, alpha: float, seed: int) -> float:
+    """The largest parameter that guesses about these scores refute."""
     guesses = guess(scores.comparable(seed).untied(seed), np.random.default_rng(seed))
-    evidence = f"{guesses.correct} of {guesses.made} guesses right, {guesses.candidates} candidates"
-    return refuted_parameter(guesses, family, alpha), evidence
+    return refuted_parameter(guesses, family, alpha)
 
 
 def refuted_parameter(guesses: Guesses, family: Family, alpha: float) -> float:
@@ -163,29 +159,17 @@ def tie_blocks(members: ArrayLike, non_members: ArrayLike) -> tuple[tuple[float,
 
 
 def candidates_needed(
-    *,
-    claimed: float,
-    actual: float,
-    fpr: float | None = None,
-    confidence: float = 0.95,
-    power: float = 0.8,
-    ties: Ties = (),
+    *, claimed: float, actual: float, confidence: float = 0.95, power: float = 0.8, ties: Ties = ()
 ) -> int:
     """About how many members (and as many non-members) let the bound exceed `claimed` with probability `power`.
 
-    Without `fpr`, `claimed` and `actual` are values of mu, and the bound is `mu_lower_bound`, by its sum;
-    with it, they are TPRs at that false-positive rate, and the bound is `tpr_lower_bound`. The true curve is taken to
+    `claimed` and `actual` are values of mu, and the bound is `mu_lower_bound`, by its sum. The true curve is taken to
     be Gaussian, scores to be independent: a plan, not a guarantee. `ties` : blocks of equal scores (`tie_blocks`), in
     which members cannot be distinguished from non-members.
     """
     error = 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
     power = check.probability("power", power, open_low=True, open_high=True)
-    if fpr is not None:
-        fpr = check.probability("fpr", fpr, open_low=True, open_high=True)
-        claimed = check.probability("claimed", claimed, open_low=True, open_high=True)
-        actual = check.probability("actual", actual, open_low=True, open_high=True)
-    else:
-        claimed, actual = check.non_negative("claimed", claimed), check.non_negative("actual", actual)
+    claimed, actual = check.non_negative("claimed", claimed), check.non_negative("actual", actual)
     if actual <= claimed:
         raise InvalidArgument(
             f"must exceed `claimed` = {claimed}",
@@ -193,12 +177,14 @@ def candidates_needed(
             value=actual,
             remedy="an audit cannot refute a claim that holds",
         )
-    if fpr is None:
-        enough = _sum_power(claimed, actual, error, power, ties)
-    else:
-        truth = _tied(max(float(ndtri(actual) - ndtri(fpr)), 0.0), ties)
-        enough = _rate_power(chord(claimed, fpr), truth, fpr, error, power)
-    return _smallest(enough)
+    enough, size = _sum_power(claimed, actual, error, power, ties), 2
+    while not enough(size):
+        size *= 2
+        if size > _MOST_CANDIDATES:
+            raise UnreachableTarget(
+                f"More than {_MOST_CANDIDATES} candidates would be needed, because the claim is too close to the truth"
+            )
+    return _bisect(enough, size // 2, size)  # rounding makes `enough` flicker, which "about" covers
 
 
 def noticeable_mu(size: int, *, confidence: float = 0.95, power: float = 0.8, ties: Ties = ()) -> float:
@@ -298,33 +284,6 @@ def _sum_power(claimed: float, actual: float, error: float, power: float, ties: 
     return enough
 
 
-def _rate_power(claim: Fnr, truth: Fnr, fpr: float, error: float, power: float) -> Callable[[int], bool]:
-    def enough(size: int) -> bool:
-        rank = best_rank(size, fpr)
-
-        def refuted(above: int) -> bool:
-            return crossing_probability(above, size, rank, size, claim) <= error
-
-        if not refuted(size):
-            return False
-        critical = _bisect(refuted, 0, size)
-        return crossing_probability(critical, size, rank, size, truth) >= power
-
-    return enough
-
-
-def _smallest(enough: Callable[[int], bool]) -> int:
-    """Double, then bisect; a rounded binomial makes `enough` flicker, which "about" covers."""
-    size = 2
-    while not enough(size):
-        size *= 2
-        if size > _MOST_CANDIDATES:
-            raise UnreachableTarget(
-                f"More than {_MOST_CANDIDATES} candidates would be needed, because the claim is too close to the truth"
-            )
-    return _bisect(enough, size // 2, size)
-
-
 def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
     """The smallest number above `low` that holds, given that `high` does."""
     while high - low > 1:
@@ -337,41 +296,16 @@ def _bisect(holds: Callable[[int], bool], low: int, high: int) -> int:
 
 
 Runs = RunScores | Sequence[RunScores] | Pooled
-# From all scores, a family of curves, the error and a seed: a lower bound on the parameter, and a sentence on what it
-# rests on.
-Bound = Callable[[Pooled, Family, float, int], tuple[float, str]]
+# From all scores, a family of curves, the error and a seed: a lower bound on the parameter.
+Bound = Callable[[Pooled, Family, float, int], float]
 
 # False-positive rates at which "levels" looks: those that reports quote.
 _RATES = (0.001, 0.01, 0.1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MuBound:
-    """With probability `confidence`, no mu below this bounds the attack: some point of its curve is below g_mu.
-
-    evidence : the observation that the bound rests on, as a sentence.
-    """
-
-    mu: float
-    method: str
-    confidence: float
-    evidence: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpsilonBound:
-    """With probability `confidence`, the attack refutes (e, delta) for every e below `epsilon`."""
-
-    epsilon: float
-    delta: float
-    method: str
-    confidence: float
-    evidence: str
-
-
 def mu_lower_bound(
     runs: Runs, *, confidence: float = 0.95, method: str = "auto", same_scale: bool = True, seed: int = 0
-) -> MuBound:
+) -> float:
     """Lower confidence bound on the mu of the attack that gave these scores, at least 0.
 
     Parameters
@@ -401,8 +335,7 @@ def mu_lower_bound(
     With fewer than 5 runs the statement is about the runs at hand. From 5 on, "gaussian-sum" and "levels" measure how
     much runs differ, and the statement is about the procedure that made them.
     """
-    value, evidence = _bound(runs, GaussianFamily(), confidence, method, same_scale=same_scale, seed=seed)
-    return MuBound(mu=value, method=method, confidence=float(confidence), evidence=evidence)
+    return _bound(runs, GaussianFamily(), confidence, method, same_scale=same_scale, seed=seed)
 
 
 def epsilon_lower_bound(
@@ -413,7 +346,7 @@ def epsilon_lower_bound(
     method: str = "auto",
     same_scale: bool = True,
     seed: int = 0,
-) -> EpsilonBound:
+) -> float:
     """Lower confidence bound on the epsilon that goes with `delta`, at least 0; arguments as in `mu_lower_bound`.
 
     No shape is assumed: the bound says that (epsilon, delta) is refuted, which needs more candidates than refuting a
@@ -426,10 +359,7 @@ def epsilon_lower_bound(
     """
     family = EpsilonFamily(check.probability("delta", delta, open_high=True))
     used = "levels" if method == "auto" else method
-    value, evidence = _bound(runs, family, confidence, used, same_scale=same_scale, seed=seed)
-    return EpsilonBound(
-        epsilon=value, delta=family.delta, method=method, confidence=float(confidence), evidence=evidence
-    )
+    return _bound(runs, family, confidence, used, same_scale=same_scale, seed=seed)
 
 
 def tpr_lower_bound(
@@ -466,25 +396,21 @@ def _error(confidence: float) -> float:
     return 1.0 - check.probability("confidence", confidence, open_low=True, open_high=True)
 
 
-def _bound(
-    runs: Runs, family: Family, confidence: float, method: str, *, same_scale: bool, seed: int
-) -> tuple[float, str]:
+def _bound(runs: Runs, family: Family, confidence: float, method: str, *, same_scale: bool, seed: int) -> float:
     check.one_of("method", method, METHODS)
     alpha, seed = _error(confidence), checked_seed(seed)
     return _BOUNDS[method](pool(runs, same_scale=same_scale), family, alpha, seed)
 
 
-def _rank_bound(method: str, scores: Pooled, family: Family, alpha: float, seed: int) -> tuple[float, str]:
-    best, evidence = 0.0, ""
+def _rank_bound(method: str, scores: Pooled, family: Family, alpha: float, seed: int) -> float:
+    best = 0.0
     for test, share in _rank_tests(scores, method, seed):
 
         def p_value(parameter: float, test: RankSum | Level = test) -> float:
             return test.p_value(lambda rates: family.fnr(parameter, rates))
 
-        value = largest_rejected(p_value, alpha * share, start=best)
-        if value > best or not evidence:
-            best, evidence = value, _describe(test)
-    return best, evidence
+        best = largest_rejected(p_value, alpha * share, start=best)
+    return best
 
 
 def _rank_tests(scores: Pooled, method: str, seed: int) -> list[tuple[RankSum | Level, float]]:
@@ -499,12 +425,6 @@ def _rank_tests(scores: Pooled, method: str, seed: int) -> list[tuple[RankSum | 
         ranks = sorted({max(1, round(rate * (size + 1))) for rate in _RATES})
         tests += [(level_at(untied, rank), (1.0 - sum_share) / len(ranks)) for rank in ranks]
     return tests
-
-
-def _describe(test: RankSum | Level) -> str:
-    if isinstance(test, RankSum):
-        return f"AUC {1.0 - test.losses:.4g} of {test.members} members against {test.non_members} non-members"
-    return f"{test.above} of {test.members} members score above number {test.rank} of {test.non_members} non-members"
 
 
 # A new bound is a line here: audits compute it, and reports list it.

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -178,10 +177,9 @@ def test_chord_and_upper_bound_of_the_tpr():
 )
 def test_bounds_on_mu_of_gaussian_scores(method, low):
     bound = mu_lower_bound(gaussian_run(1.0, 2000, 2000), method=method)
-    assert low < bound.mu < 1.0
-    assert (bound.method, bound.confidence) == (method, 0.95) and bound.evidence
+    assert low < bound < 1.0
     stricter = mu_lower_bound(gaussian_run(1.0, 2000, 2000), method=method, confidence=0.999)
-    assert 0.0 < stricter.mu < bound.mu
+    assert 0.0 < stricter < bound
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -198,8 +196,8 @@ def test_only_the_order_of_the_scores_counts(method):
 def test_the_p_value_at_the_bound_is_the_error():
     run = gaussian_run(1.0, 300, 300)
     bound = mu_lower_bound(run, confidence=0.9)
-    assert claim_p_value(run, Gaussian(bound.mu)) == pytest.approx(0.1, rel=1e-4)
-    assert claim_p_value(run, Gaussian(bound.mu + 0.1)) > 0.1 > claim_p_value(run, Gaussian(bound.mu - 0.1))
+    assert claim_p_value(run, Gaussian(bound)) == pytest.approx(0.1, rel=1e-4)
+    assert claim_p_value(run, Gaussian(bound + 0.1)) > 0.1 > claim_p_value(run, Gaussian(bound - 0.1))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -207,8 +205,7 @@ def test_epsilon_falls_with_delta(method):
     """The scores are 2-Gaussian; their epsilon at these deltas is the most that an honest bound can say."""
     run = gaussian_run(2.0, 1000, 1000)
     low, high = (epsilon_lower_bound(run, delta=delta, method=method) for delta in (1e-3, 0.0))
-    assert 0.0 < low.epsilon < high.epsilon and low.epsilon < Gaussian(2.0).epsilon(1e-3)
-    assert (low.delta, low.method, low.confidence) == (1e-3, method, 0.95)
+    assert 0.0 < low < high and low < Gaussian(2.0).epsilon(1e-3)
 
 
 def test_claims_that_have_no_mu():
@@ -223,10 +220,10 @@ def test_epsilon_bound_is_shape_free():
     """Randomised response: members answer 1 with probability 0.9, others with 0.1. epsilon is log 9, at delta = 0."""
     members, others = np.repeat([1.0, 0.0], [1800, 200]), np.repeat([1.0, 0.0], [200, 1800])
     bound = epsilon_lower_bound(RunScores(members, others), delta=0.0)
-    assert 0.8 * math.log(9.0) < bound.epsilon < math.log(9.0)
+    assert 0.8 * math.log(9.0) < bound < math.log(9.0)
     split = epsilon_lower_bound(RunScores(members, others), delta=0.0, method="threshold")
-    assert 0.8 * math.log(9.0) < split.epsilon < math.log(9.0)
-    assert epsilon_lower_bound(RunScores(members, others), delta=0.85).epsilon == 0.0
+    assert 0.8 * math.log(9.0) < split < math.log(9.0)
+    assert epsilon_lower_bound(RunScores(members, others), delta=0.85) == 0.0
 
 
 def test_few_records_that_leak_much():
@@ -234,34 +231,34 @@ def test_few_records_that_leak_much():
     members = rng.normal(0.0, 1.0, 2000)
     members[:100] += 6.0
     run = RunScores(members, rng.normal(0.0, 1.0, 2000))
-    assert mu_lower_bound(run, method="gaussian-sum").mu < 0.2
+    assert mu_lower_bound(run, method="gaussian-sum") < 0.2
     best = mu_lower_bound(run)
-    assert best.mu > 0.9 and "score above number 2 of 2000" in best.evidence
+    assert best > 0.9
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("sizes", [(2, 2), (20, 20), (2, 500), (500, 2), (20, 3000)])
 def test_few_or_uneven_candidates(method, sizes):
     bound = mu_lower_bound(gaussian_run(1.0, *sizes), method=method)
-    assert 0.0 <= bound.mu < 1.0
+    assert 0.0 <= bound < 1.0
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_perfect_constant_and_reversed_scores(method):
-    perfect = mu_lower_bound(RunScores(np.ones(200), np.zeros(200)), method=method).mu
+    perfect = mu_lower_bound(RunScores(np.ones(200), np.zeros(200)), method=method)
     assert (0.5 if method == "one-run" else 1.5) < perfect < 7.0
-    assert mu_lower_bound(RunScores(np.zeros(200), np.zeros(200)), method=method).mu == 0.0
-    assert mu_lower_bound(RunScores(np.zeros(200), np.ones(200)), method=method).mu == 0.0
+    assert mu_lower_bound(RunScores(np.zeros(200), np.zeros(200)), method=method) == 0.0
+    assert mu_lower_bound(RunScores(np.zeros(200), np.ones(200)), method=method) == 0.0
 
 
 def test_more_runs_say_more_and_runs_that_differ_say_less():
     runs = [gaussian_run(1.0, 200, 200, seed=k) for k in range(8)]
-    one, all_runs = mu_lower_bound(runs[0]).mu, mu_lower_bound(runs).mu
+    one, all_runs = mu_lower_bound(runs[0]), mu_lower_bound(runs)
     assert one < all_runs < 1.0
     rng = np.random.default_rng(1)
     uneven = [gaussian_run(shift, 200, 200, seed=k) for k, shift in enumerate(rng.normal(1.0, 0.8, 8))]
     merged = RunScores(np.concatenate([r.members for r in uneven]), np.concatenate([r.non_members for r in uneven]))
-    assert mu_lower_bound(uneven).mu < mu_lower_bound(merged).mu - 0.2
+    assert mu_lower_bound(uneven) < mu_lower_bound(merged) - 0.2
     assert tpr_lower_bound(uneven, 0.1) < tpr_lower_bound(merged, 0.1) - 0.03
 
 
@@ -276,13 +273,13 @@ def test_runs_on_their_own_scales(method):
     rng = np.random.default_rng(2)
     low = RunScores(rng.normal(0.0, 1.0, 100), rng.normal(0.0, 1.0, 900))
     high = RunScores(rng.normal(9.0, 1.0, 900), rng.normal(9.0, 1.0, 100))
-    assert mu_lower_bound([low, high], method=method).mu > 0.5
-    assert mu_lower_bound([low, high], method=method, same_scale=False).mu == 0.0
+    assert mu_lower_bound([low, high], method=method) > 0.5
+    assert mu_lower_bound([low, high], method=method, same_scale=False) == 0.0
     runs = [gaussian_run(1.0, 300, 300, seed=k) for k in range(4)]
     moved = [RunScores(np.exp(k * r.members), np.exp(k * r.non_members)) for k, r in enumerate(runs, start=1)]
     apart = mu_lower_bound(moved, method=method, same_scale=False)
     assert apart == mu_lower_bound(runs, method=method, same_scale=False)
-    assert 0.0 < apart.mu < 1.0
+    assert 0.0 < apart < 1.0
 
 
 def test_tpr_lower_bound():
@@ -310,13 +307,6 @@ def test_candidates_needed_for_mu():
     assert candidates_needed(claimed=0.0, actual=5.0) <= 6
 
 
-def test_candidates_needed_for_a_rate():
-    few, many = (candidates_needed(claimed=0.05, actual=tpr, fpr=0.01) for tpr in (0.5, 0.08))
-    assert 2 < few < many < 100_000
-    stricter = candidates_needed(claimed=0.05, actual=0.5, fpr=0.01, confidence=0.999)
-    assert few < stricter < 10 * few
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -332,7 +322,6 @@ def test_candidates_needed_for_a_rate():
         (lambda run: tpr_lower_bound(run, 0.01, confidence=1.5), "confidence = 1.5"),
         (lambda run: claim_p_value(run, 1.0), "curve must be a TradeOff"),
         (lambda run: candidates_needed(claimed=1.0, actual=1.0), "actual = 1.0 must exceed"),
-        (lambda run: candidates_needed(claimed=0.0, actual=0.5, fpr=0.01), "claimed = 0.0"),
         (lambda run: candidates_needed(claimed=0.1, actual=0.5, power=1.0), "power = 1.0"),
     ],
 )
@@ -345,9 +334,3 @@ def test_bad_input(call, words):
 def test_a_claim_too_close_to_the_truth():
     with pytest.raises(UnreachableTarget, match="too close"):
         candidates_needed(claimed=1.0, actual=1.00001)
-
-
-def test_results_are_frozen():
-    bound = mu_lower_bound(gaussian_run(0.0, 10, 10))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        bound.mu = 1.0  # type: ignore[misc]
