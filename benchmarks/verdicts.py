@@ -16,9 +16,10 @@ import numpy as np
 
 from gmip.accounting.families import Gaussian
 from gmip.auditing.curves import claimed_curve
+from gmip.auditing.judge import AttackEvidence, AttackScores, JudgeSettings, Labels, attack_outcome
 from gmip.auditing.schema import AttackerAnswer, Verdict
-from gmip.auditing.verdict import attack_outcome, attacker_answers, tpr_lower_bounds, verdict
-from gmip.stats import RunScores
+from gmip.auditing.verdict import attacker_answers, tpr_lower_bounds, verdict
+from gmip.stats import RunScores, ScoreSet
 from gmip.vocabulary import Claim, Rate
 
 TRUTHS = {  # mu
@@ -40,21 +41,15 @@ def audit(mu: float, size: int, claimed: tuple[float, str], sound: bool, seed: i
     runs = [RunScores(rng.normal(mu, 1.0, size), rng.normal(0.0, 1.0, size))]
     curve = Gaussian(claimed[0])
     curve.claim = Claim(claimed[1], "somebody")  # type: ignore[arg-type]
-    outcome = attack_outcome(
-        attack="attack",
+    values = np.concatenate([runs[0].members, runs[0].non_members])
+    attack = AttackEvidence(
+        name="attack",
         title="attack",
         needs=(),
-        runs=runs,
-        claimed=curve,
-        fprs=(0.01, 0.1),
-        confidence=0.95,
-        tests=1,
-        delta=1e-5,
-        seconds=0.0,
-        facts={},
-        notes=(),
-        seed=0,
+        found=(AttackScores(scores=ScoreSet(ids=np.arange(values.size), scores=values, attack="attack")),),
+        labels=(Labels(inside=np.arange(values.size) < size),),
     )
+    outcome = attack_outcome(attack, attack.pooled(True), curve, JudgeSettings(fprs=(0.01, 0.1)), 1)
     (answer,) = attacker_answers(
         [outcome],
         (claimed_curve("claimed", curve, standing="approximation", fprs=(0.01, 0.1)),),

@@ -35,7 +35,7 @@ def main(folder: str) -> None:
     )
     audits = merged(merged(forest, linear), values)
     for run in audits.runs:
-        print(f"{run.name}: {answer_words.headline(audits, run)}")
+        print(f"{run.name}: {answer_words.headline(run)}")
     print(f"Report: {write_report(audits, folder).html}")
 
     depths = {"max_depth": [2, 4, None]}

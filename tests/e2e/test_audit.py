@@ -63,7 +63,7 @@ def test_an_audit_writes_a_report_and_says_where(run: Path, tmp_path: Path, caps
         ".lock",
     }
     result = read_result(out)
-    assert answer_words.headline(result, result.runs[0]) in said.out.replace("\n", " ")
+    assert answer_words.headline(result.runs[0]) in said.out.replace("\n", " ")
     assert "--seed" in result.provenance.command  # repeated, it gives the same numbers
     assert result.provenance.command.startswith(f"gmip audit digits --run deployed={run} --out {out}")
     with (out / "exposed-deployed.csv").open(encoding="utf-8", newline="") as file:

@@ -140,7 +140,7 @@ def _rows(audit: FoundAudit) -> list[Html]:
         return [tag("tr", first, tag("td", "result.json cannot be read", colspan=7))]
     rows = []
     for run in audit.result.runs:
-        answer = next(iter(run.answers), None)  # about the strongest attacker
+        answer = run.answer
         found = None if answer is None else answer.evidence
         accuracy = run.facts.test_accuracy
         cells = (

@@ -31,12 +31,11 @@ from gmip.attacks.shadow import ShadowAttack, Shadows, Signal, shadow_set
 from gmip.attacks.signals import released_model, run_model
 from gmip.attacks.work import Budget
 from gmip.auditing.curves import OwnNorms
-from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Labels
+from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Groups, Labels
 from gmip.auditing.recompute import check_run
 from gmip.auditing.schema import LeftOut, RunFacts, SourceKind, TrainingCommand, numbered
 from gmip.auditing.settings import AttackConfig, AttackSettings
 from gmip.auditing.sources import TaskSource
-from gmip.auditing.verdict import Groups
 from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.store import Entry, Store
@@ -44,24 +43,6 @@ from gmip.tasks import Examples, Task, load
 from gmip.trace import ModelRecord, Trace, fingerprint
 from gmip.training import evaluate
 from gmip.training.models import has_classes
-
-__all__ = [
-    "AuditedRun",
-    "RecordGroups",
-    "Workplace",
-    "check_attacks",
-    "choose_candidates",
-    "default_attacks",
-    "evidence_of",
-    "make_attacks",
-    "own_norms",
-    "record_groups",
-    "run_attacks",
-    "run_evidence",
-    "run_facts",
-    "scored_entry",
-    "scored_of",
-]
 
 _LEAST_SECONDS: Final = 10.0  # for an attack, however late it is
 _OPTIONAL: Final = ("p_values", "susceptibility")

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gmip.auditing.judge import Groups
 from gmip.auditing.schema import Persons
 from gmip.auditing.score_table import ScoreTable, plain_ids
-from gmip.auditing.verdict import Groups
 from gmip.errors import InvalidArgument
 from gmip.stats import auc
 

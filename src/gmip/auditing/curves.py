@@ -23,23 +23,6 @@ from gmip.errors import InvalidArgument
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.vocabulary import Claim, Kind, NoisySGD
 
-__all__ = [
-    "GRID",
-    "OwnMu",
-    "OwnNorms",
-    "all_claims",
-    "claimed_curve",
-    "excludes_nothing",
-    "given_claim",
-    "given_curve",
-    "listed_curve",
-    "own_mus",
-    "predicted",
-    "roc_points",
-    "stacked_run",
-    "summarised",
-]
-
 Array = NDArray[np.float64]
 GRID: Final[Array] = np.unique(
     np.concatenate([[0.0], np.geomspace(1.0e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)])

@@ -15,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip import _validate as check
+from gmip._numbers import rate_key
 from gmip._progress import Progress
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.advice import advise, what_if
 from gmip.auditing.curves import (
+    GRID,
     OwnMu,
     OwnNorms,
     all_claims,
@@ -27,18 +29,24 @@ from gmip.auditing.curves import (
     given_curve,
     listed_curve,
     own_mus,
+    roc_points,
     summarised,
 )
 from gmip.auditing.schema import (
     Advice,
     AttackerAnswer,
     AttackOutcome,
+    Band,
     Candidates,
     ClaimedCurve,
     CommandFacts,
+    Curve,
     Doubt,
+    Estimate,
     Exposed,
+    GroupOutcome,
     LeftOut,
+    MuBound,
     Persons,
     RunAudit,
     RunCheck,
@@ -49,12 +57,10 @@ from gmip.auditing.schema import (
     Verdict,
 )
 from gmip.auditing.verdict import (
-    Groups,
-    attack_outcome,
     attacker_answers,
     gate,
-    group_outcomes,
     is_own_bound,
+    is_turned,
     leading_attack,
     suspicion,
     tpr_lower_bounds,
@@ -62,12 +68,16 @@ from gmip.auditing.verdict import (
     with_groups,
 )
 from gmip.errors import InvalidArgument
-from gmip.stats import Pooled, RunScores, ScoreSet, pool
+from gmip.stats import Pooled, RunScores, ScoreSet, bounds, intervals, pool, roc_curve, tie_blocks
 from gmip.stats.scores import shared_scores
 from gmip.vocabulary import NoisySGD, Rate
 
-__all__ = ["GOOD_ENOUGH", "AttackEvidence", "AttackScores", "Evidence", "JudgeSettings", "Judgement", "Labels", "judge"]
-
+Array = NDArray[np.float64]
+# Where a straight piece of an ROC is read.
+_ON_LINES: Final[Array] = np.unique(
+    np.round(np.concatenate([np.geomspace(1.0e-5, 1.0, 151), np.linspace(0.0, 1.0, 101)]), 12)
+)[1:-1]
+_FEWEST: Final = 2  # members, and non-members, in all runs together
 _MOST_EXPOSED: Final = 20
 GOOD_ENOUGH: Final = Rate(0.05, 0.01)
 
@@ -137,6 +147,23 @@ class AttackScores:
     seconds: float = 0.0
     budget: float | None = None
     warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """codes : array of shape (c,), the group of each candidate as a place in `names`."""
+
+    codes: NDArray[np.intp]
+    names: tuple[str, ...]
+
+    def of(self, rows: NDArray[np.intp]) -> list[str]:
+        """The names of the groups of some candidates."""
+        return [self.names[code] for code in self.codes[rows].tolist()]
+
+    def used(self) -> Groups:
+        """The same without groups that nobody is in."""
+        there, codes = np.unique(self.codes, return_inverse=True)
+        return Groups(codes.astype(np.intp), tuple(self.names[code] for code in there.tolist()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -229,6 +256,161 @@ class Evidence:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
+# -- what one attack found --------------------------------------------------------------------------------------------
+
+
+def attack_outcome(
+    attack: AttackEvidence, pooled: Pooled, claimed: TradeOff | None, settings: JudgeSettings, tests: int
+) -> AttackOutcome:
+    """What an attack found in the runs of one recipe.
+
+    Parameters
+    ----------
+    claimed : the curve for this attacker, who holds a list with a share `attack.knows` of the members; None: there is
+        none.
+    tests : the number of attacks that are tried. Each gets its share of the error in the test of the claim and in the
+        bounds on mu and epsilon: a sound run is called exposed with a chance of at most 1 - confidence, and the largest
+        bound exceeds the truth with no more than that, however many attacks are tried. Intervals (AUC, TPR, band) are
+        each for itself.
+    """
+    fprs, confidence, seed, first = settings.fprs, settings.confidence, settings.seed, attack.first
+    found = intervals.summary(pooled, confidence=confidence, fprs=fprs, seed=seed)
+    grid = GRID[(GRID > 0.0) & (GRID < 1.0)]
+    band = intervals.roc_band(pooled, grid, confidence=confidence)
+    shared = 1.0 - (1.0 - confidence) / tests
+    mus = {
+        method: bounds.mu_lower_bound(pooled, confidence=shared, method=method, seed=seed) for method in bounds.METHODS
+    }
+    p_value = None if claimed is None else bounds.claim_p_value(pooled, claimed, seed=seed)
+    shown = pooled.comparable(seed)
+    return AttackOutcome(
+        attack=attack.name,
+        title=attack.title,
+        needs=attack.needs,
+        members=pooled.members.size,
+        non_members=pooled.non_members.size,
+        repeats=pooled.num_runs,
+        seconds=sum(one.seconds for one in attack.found),
+        roc=measured_curve(shown.members, shown.non_members),
+        band=Band(
+            fpr=tuple(map(float, grid)),
+            lower=tuple(map(float, np.clip(band.lower, 0.0, 1.0))),
+            upper=tuple(map(float, np.clip(band.upper, 0.0, 1.0))),
+        ),
+        auc=_estimate(found.auc),
+        tpr_at={rate_key(fpr): _estimate(found.tpr[fpr]) for fpr in fprs},
+        balanced_accuracy=_estimate(found.balanced_accuracy),
+        advantage=_estimate(found.advantage),
+        mu_lower=mus[bounds.METHODS[0]],
+        mu_bounds=tuple(MuBound(method=method, mu=mu) for method, mu in mus.items()),
+        epsilon_lower=bounds.epsilon_lower_bound(pooled, delta=settings.delta, confidence=shared, seed=seed),
+        sees=attack.sees,
+        attacker_knows=attack.knows,
+        claim_p_value=p_value,
+        turned=found.auc.upper < 0.5 and is_turned(pooled, confidence=shared, seed=seed),
+        exceeds_claim=p_value is not None and p_value < 1.0 - shared,
+        ties=tie_blocks(shown.members, shown.non_members),
+        guessed_seed=first.guessed_seed,
+        cut_short=first.cut_short,
+        facts=dict(first.facts),
+        notes=_once(words for one in attack.found for words in one.warnings),
+    )
+
+
+def measured_curve(members: Array, non_members: Array) -> Curve:
+    """The ROC over every distinct score: its corners, which are all of it, or as many as a report can use.
+
+    Where members and non-members share a score the ROC is a straight line, on which a coin gets: such lines have points
+    of their own, because a curve is read as steps. Only scores that are all the same stay two points.
+    """
+    roc = roc_curve(members, non_members)
+    fpr, tpr = roc.fpr, roc.tpr
+    inner = np.ones(fpr.size, dtype=bool)
+    inner[1:-1] = ~(
+        ((fpr[:-2] == fpr[1:-1]) & (fpr[1:-1] == fpr[2:])) | ((tpr[:-2] == tpr[1:-1]) & (tpr[1:-1] == tpr[2:]))
+    )
+    fpr, tpr = fpr[inner], tpr[inner]
+    if fpr.size > 2:
+        piece = np.searchsorted(fpr, _ON_LINES, side="right") - 1
+        straight = (fpr[piece] < _ON_LINES) & (tpr[piece] < tpr[piece + 1])
+        between = _ON_LINES[straight]
+        places = np.searchsorted(fpr, between)
+        found = np.interp(between, fpr, tpr)
+        fpr, tpr = np.insert(fpr, places, between), np.insert(tpr, places, found)
+    return roc_points(fpr, tpr)
+
+
+def _estimate(found: intervals.Interval) -> Estimate:
+    """Converts an interval to the schema of result.json."""
+    return Estimate(**found._asdict())
+
+
+def group_outcomes(
+    attack: AttackEvidence, settings: JudgeSettings, *, fprs: Sequence[float], tests: int, same_scale: bool = True
+) -> tuple[GroupOutcome, ...]:
+    """What an attack finds in each group, the most exposed first; empty without groups.
+
+    Each group is judged by itself: its members against its non-members, and false alarms are counted in the group. So a
+    group that scores high as a whole, members and non-members alike, does not look exposed.
+
+    `tests` : how many attacks there are, of which this one was chosen.
+
+    Guarantees
+    ----------
+    The error 1 - confidence is divided among groups and attacks (Bonferroni): all intervals of TPRs at one rate cover
+    together, and so do all bounds on mu, whichever group and attack is looked at. Intervals of TPRs are exact for
+    independent scores, those of the AUC approximate.
+    """
+    parts: dict[str, list[tuple[Array, Array]]] = {}
+    for found, known in zip(attack.found, attack.labels, strict=True):
+        scores, groups = found.scores.scores, known.groups
+        if groups is None:
+            return ()
+        order = np.argsort(groups.codes, kind="stable")
+        ends = np.searchsorted(groups.codes[order], np.arange(len(groups.names) + 1))
+        for name, low, high in zip(groups.names, ends[:-1], ends[1:], strict=True):
+            rows = order[low:high]
+            here = known.inside[rows]
+            parts.setdefault(name, []).append((scores[rows[here]], scores[rows[~here]]))
+    if not parts:
+        return ()
+    shared = 1.0 - (1.0 - settings.confidence) / (len(parts) * tests)
+    outcomes = [_outcome(name, pairs, fprs, shared, settings.seed, same_scale) for name, pairs in parts.items()]
+    return tuple(sorted(outcomes, key=_rank))
+
+
+def _rank(one: GroupOutcome) -> tuple[float, float, str]:
+    return (-1.0 if one.mu_lower is None else -one.mu_lower - 1.0, -one.auc.value if one.auc else 0.0, one.group)
+
+
+def _outcome(
+    name: str,
+    pairs: Sequence[tuple[Array, Array]],
+    fprs: Sequence[float],
+    confidence: float,
+    seed: int,
+    same_scale: bool,
+) -> GroupOutcome:
+    members, non_members = (sum(pair[side].size for pair in pairs) for side in (0, 1))
+    both = [RunScores(*pair) for pair in pairs if pair[0].size and pair[1].size]
+    # A run in which the group has members only, or non-members only, has nothing to compare them with.
+    if any(sum(getattr(run, side).size for run in both) < _FEWEST for side in ("members", "non_members")):
+        return GroupOutcome(group=name, members=members, non_members=non_members)
+    pooled = pool(both, same_scale=same_scale)
+    found = intervals.summary(pooled, confidence=confidence, fprs=tuple(fprs), seed=seed)
+    return GroupOutcome(
+        group=name,
+        members=members,
+        non_members=non_members,
+        auc=_estimate(found.auc),
+        tpr_at={rate_key(fpr): _estimate(found.tpr[fpr]) for fpr in fprs},
+        mu_lower=bounds.mu_lower_bound(pooled, confidence=confidence, seed=seed),
+    )
+
+
+# -- all about one run ------------------------------------------------------------------------------------------------
+
+
 class Judgement(NamedTuple):
     """The audit of a run, and its candidates by the attack that the first answer rests on, the most exposed first."""
 
@@ -274,17 +456,8 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     first = leading_attack(outcomes, answers) or outcomes[0]
     strongest = next(one for one in evidence.attacks if one.name == first.attack)
     limit = settings.fail_above_tpr
-    groups = group_outcomes(
-        [
-            (found.scores.scores, known.inside, known.groups)
-            for found, known in zip(strongest.found, strongest.labels, strict=True)
-        ],
-        fprs=tuple(sorted({*settings.fprs, goal.fpr, *(() if limit is None else (limit.fpr,))})),
-        confidence=settings.confidence,
-        tests=len(outcomes),
-        seed=settings.seed,
-        same_scale=evidence.same_scale,
-    )
+    rates = tuple(sorted({*settings.fprs, goal.fpr, *(() if limit is None else (limit.fpr,))}))
+    groups = group_outcomes(strongest, settings, fprs=rates, tests=len(outcomes), same_scale=evidence.same_scale)
     answers = with_groups(answers, groups, first, goal)
     own = own_mus(evidence.runs, [one.first for one in evidence.attacks], evidence.norms)
     candidates = _candidates(strongest, own, evidence)
@@ -406,30 +579,11 @@ def _outcomes(
     evidence: Evidence, claims: _Claims, pooled: Mapping[str, Pooled], settings: JudgeSettings, progress: Progress
 ) -> tuple[AttackOutcome, ...]:
     """What each attack found, the strongest first, those whose attacker holds a list last."""
-    outcomes = []
+    outcomes, tests = [], len(evidence.attacks)
     for done, attack in enumerate(evidence.attacks):
-        outcomes.append(
-            attack_outcome(
-                attack=attack.name,
-                title=attack.title,
-                needs=attack.needs,
-                runs=pooled[attack.name],
-                claimed=claims.listed if attack.knows else claims.claimed,
-                sees=attack.sees,
-                attacker_knows=attack.knows,
-                fprs=settings.fprs,
-                confidence=settings.confidence,
-                tests=len(evidence.attacks),
-                delta=settings.delta,
-                seconds=sum(one.seconds for one in attack.found),
-                facts=attack.first.facts,
-                guessed_seed=attack.first.guessed_seed,
-                cut_short=attack.first.cut_short,
-                notes=_once(words for one in attack.found for words in one.warnings),
-                seed=settings.seed,
-            )
-        )
-        progress(done + 1, len(evidence.attacks) + 1)
+        claimed = claims.listed if attack.knows else claims.claimed
+        outcomes.append(attack_outcome(attack, pooled[attack.name], claimed, settings, tests))
+        progress(done + 1, tests + 1)
     outcomes.sort(key=lambda one: (one.attacker_knows > 0.0, one.blind, -one.mu_lower, -one.auc.value, one.attack))
     return tuple(outcomes)
 
@@ -490,16 +644,9 @@ def _candidates(attack: AttackEvidence, own: OwnMu | None, evidence: Evidence) -
 
 
 def _exposed(candidates: Candidates) -> tuple[Exposed, ...]:
-    some = [candidates[int(i)] for i in np.flatnonzero(candidates.columns["member"] or [])[:_MOST_EXPOSED]]
-    return tuple(
-        Exposed(
-            id=one.id,
-            score=one.score,
-            p_value=one.p_value,
-            posterior=one.posterior,
-            susceptibility=one.susceptibility,
-            group=one.group,
-            own_mu=one.own_mu if one.own_mu is not None and math.isfinite(one.own_mu) else None,
-        )
-        for one in some
-    )
+    some = [candidates[int(i)]._asdict() for i in np.flatnonzero(candidates.columns["member"] or [])[:_MOST_EXPOSED]]
+    for one in some:
+        del one["member"]
+        if one["own_mu"] is not None and not math.isfinite(one["own_mu"]):
+            one["own_mu"] = None
+    return tuple(map(Exposed.model_validate, some))

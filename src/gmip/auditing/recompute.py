@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -27,30 +28,28 @@ from gmip.auditing.run_check import (
     Look,
     MemberProducts,
     RecomputedStep,
+    failed,
     gradient_checks,
     judge,
     limits,
     look,
+    passed,
     small_faults,
     unchecked,
 )
 from gmip.auditing.sampled_check import SampledStep, judge_sampled
-from gmip.auditing.schema import BeyondReach, CheckFinding, CheckOutcome, CheckStatus, RunCheck
+from gmip.auditing.schema import BeyondReach, CheckFinding, CheckOutcome, RunCheck
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import auc
 from gmip.stats.inclusions import contradiction, most_often
 from gmip.stats.residuals import normal_p_value
 from gmip.tasks import Task, load
-from gmip.trace import Header, Step, StepInfo, Trace
+from gmip.trace import Step, StepInfo, Trace
 from gmip.training.loop import initial_model
 from gmip.training.models import dropouts
 from gmip.vocabulary import RANDOM_SIZES
 
-__all__ = [
-    "STEPS",
-    "check_run",
-    "continuity",
-]
+__all__ = ["STEPS", "check_run", "continuity"]
 
 
 # -- whether the recorded steps are all of the training ---------------------------------------------------------------
@@ -71,10 +70,9 @@ def continuity(task: Task, trace: Trace, *, device: str = "cpu") -> CheckOutcome
     moved = [info.index for info in trace.infos if info.outside]
     ended = trace.changed_at_end or ()
     if moved or ended:
-        return CheckOutcome(
-            check="continuity",
-            status="failed",
-            finding="changed-outside",
+        return failed(
+            "continuity",
+            "changed-outside",
             at_steps=tuple(moved),
             layers=tuple(ended),
             value=float(len(moved) + bool(ended)),
@@ -94,11 +92,11 @@ def _started(task: Task, trace: Trace, device: str, finding: CheckFinding) -> Ch
     """The outcome where the steps are all of the training since the recording began, by the loss before the first."""
     found = _told_apart(task, trace, device)
     if found is None:
-        return CheckOutcome(check="continuity", status="passed", finding=finding)
+        return passed("continuity", finding)
     value, p = found
     if value > 0.5 and p < SHARE:
-        return CheckOutcome(check="continuity", status="unchecked", finding="distinct-before", auc=value)
-    return CheckOutcome(check="continuity", status="passed", finding=finding, auc=value)
+        return unchecked("continuity", "distinct-before", auc=value)
+    return passed("continuity", finding, auc=value)
 
 
 def _told_apart(task: Task, trace: Trace, device: str) -> tuple[float, float] | None:
@@ -243,20 +241,13 @@ def _sizes(task: Task, trace: Trace) -> CheckOutcome:
     header, members = trace.header, trace.members
     if members is None:
         return unchecked("sizes", "no-members")
-    status: CheckStatus = "passed"
-    finding: CheckFinding = "as-declared" if header.fingerprints else "data-unknown"
+    sizes = {"value": float(members.size), "expected": float(header.dataset_size)}
     if members.size > header.dataset_size:
-        status, finding = "failed", "too-many-members"
-    elif members.size < header.dataset_size:
-        status, finding = "unchecked", "members-left-out"
-    return CheckOutcome(
-        check="sizes",
-        status=status,
-        finding=finding,
-        records=_copies(task, members) if status == "passed" else None,
-        value=float(members.size),
-        expected=float(header.dataset_size),
-    )
+        return failed("sizes", "too-many-members", **sizes)
+    if members.size < header.dataset_size:
+        return unchecked("sizes", "members-left-out", **sizes)
+    finding: CheckFinding = "as-declared" if header.fingerprints else "data-unknown"
+    return passed("sizes", finding, records=_copies(task, members), **sizes)
 
 
 def _divisor_follows_size(trace: Trace) -> bool:
@@ -296,13 +287,7 @@ def _batches(trace: Trace) -> CheckOutcome:
         everyone = np.unique(np.concatenate(known))
         strangers = np.setdiff1d(everyone, trace.members)
         if strangers.size and trace.members.size == header.dataset_size:
-            return CheckOutcome(
-                check="batches",
-                status="failed",
-                finding="strangers",
-                value=float(strangers.size),
-                expected=0.0,
-            )
+            return failed("batches", "strangers", value=float(strangers.size), expected=0.0)
     found = contradiction(
         sampling=header.sampling,
         dataset_size=header.dataset_size,
@@ -314,19 +299,18 @@ def _batches(trace: Trace) -> CheckOutcome:
         max_batch_size=header.max_batch_size,
     )
     if found is not None:
-        return CheckOutcome(
-            check="batches",
-            status="failed",
-            finding=found.fault,
+        return failed(
+            "batches",
+            found.fault,
             value=found.value,
             error=found.spread,
             expected=found.expected,
             p_value=found.p_value,
         )
     if header.sampling == "full":
-        return CheckOutcome(check="batches", status="passed", finding="every-record", steps=len(drawn))
+        return passed("batches", "every-record", steps=len(drawn))
     if len(known) == len(drawn):
-        return CheckOutcome(check="batches", status="passed", finding="as-declared", steps=len(drawn))
+        return passed("batches", steps=len(drawn))
     return unchecked("batches", "no-ids")
 
 
@@ -351,97 +335,222 @@ def _recomputed(
     if header.recorded_params < header.num_params:
         return _Found(_unchecked_all(trace, "some-parameters"))
     model = run_model(task, trace, device=device)
-    plain = PerExampleGradients.for_trace(
-        model, task.loss, dataclasses.replace(header, clip_norm=None), memory_limit=memory_limit
+    unclipped = dataclasses.replace(header, clip_norm=None)
+    plain, clipped = (
+        PerExampleGradients.for_trace(model, task.loss, one, memory_limit=memory_limit) for one in (unclipped, header)
     )
-    clipped = PerExampleGradients.for_trace(model, task.loss, header, memory_limit=memory_limit)
+    gradients = _MemberGradients(task, trace, members, plain, clipped, tuple(dropouts(model)), progress)
     chosen = _chosen(trace, STEPS if most is None else most)
-    batches = [_batch(trace, members, step) for step in chosen]
-    ready = [(step, ids) for step, ids in zip(chosen, batches, strict=True) if ids is not None and ids.size]
-    drops = dropouts(model)
-    if not ready:
-        sampled = partial(_sampled, task, plain, clipped, trace, members)
-        return _without_batches(sampled, trace, members, chosen, drops, progress)
-    compute = partial(_recompute, task, plain, clipped, header, _layers(header))
-    return _with_batches(compute, trace, members, ready, drops, most is None and not drops, progress)
+    ready = [(step, ids) for step in chosen if (ids := gradients.batch(step)) is not None and ids.size]
+    return gradients.with_batches(ready, most is None) if ready else gradients.without_batches(chosen)
 
 
-def _without_batches(
-    sampled: Callable[[Step], SampledStep],
-    trace: Trace,
-    members: Ids,
-    chosen: Sequence[Step],
-    drops: Sequence[str],
-    progress: Progress,
-) -> _Found:
-    """What steps say whose batches are not known."""
-    header, some = trace.header, []
-    if members.size < header.dataset_size:
-        return _Found(_unchecked_all(trace, "members-left-out-no-ids"))
-    for done, step in enumerate(chosen):
-        some.append(sampled(step))
-        progress(done + 1, len(chosen))
-    found, reach = judge_sampled(some, clip_norm=header.clip_norm, poisson=header.sampling in RANDOM_SIZES)
-    infos, pairs = [step.info for step in chosen], [(one.published, one.centre) for one in some]
-    return _Found(_allow_for_randomness(found, pairs, drops, infos), tuple(info.index for info in infos), reach)
+@dataclass(frozen=True, eq=False)
+class _MemberGradients:
+    """The members' gradients at the recorded parameters, as the loss gives them and clipped as declared. `drops` :
+    layers that drop units at random."""
 
+    task: Task
+    trace: Trace
+    members: Ids
+    plain: PerExampleGradients
+    clipped: PerExampleGradients
+    drops: tuple[str, ...]
+    progress: Progress
 
-def _with_batches(
-    compute: Callable[..., RecomputedStep],
-    trace: Trace,
-    members: Ids,
-    ready: Sequence[tuple[Step, Ids]],
-    drops: Sequence[str],
-    further: bool,
-    progress: Progress,
-) -> _Found:
-    """What steps say whose batches are known. `further` : whether more are looked at where noise hides faults."""
-    layers, clip_norm, again = _layers(trace.header), trace.header.clip_norm, []
-    for done, (step, ids) in enumerate(ready):
-        again.append(compute(step, ids))
-        progress(done + 1, len(ready))
-    # Rounding follows the activations, not gradients that have become tiny near an optimum.
-    floor = _FLOOR * max(one.contribution for one in again)
-    again = [dataclasses.replace(one, tolerance=max(one.tolerance, floor)) for one in again]
-    more = _more(partial(compute, compare=False), trace, members, layers, again, progress) if further else []
-    outcomes = judge(again, layers=layers, clip_norm=clip_norm, compared=len(trace), more=more)
-    infos, pairs = [step.info for step, _ in ready], [(one.published, one.expected) for one in again]
-    outcomes = _allow_for_randomness(outcomes, pairs, drops, infos)
-    hidden = small_faults(again, outcomes, layers=layers, clip_norm=clip_norm, more=more)
-    used = tuple(sorted([*(info.index for info in infos), *(one.index for one in more)]))
-    return _Found(outcomes, used, hidden.faults, hidden.least_noise)
+    @cached_property
+    def layers(self) -> list[Layer]:
+        found, start = [], 0
+        for spec in self.trace.header.parameters:
+            found.append(Layer(name=spec.name, place=slice(start, start + spec.size), shape=spec.shape))
+            start += spec.size
+        return [layer for layer in found if layer.place.stop > layer.place.start]
 
+    def batch(self, step: Step) -> Ids | None:
+        """Who was in the batch of a step; None: not known."""
+        ids, header, members = self.trace.batch_ids(step.info.index), self.trace.header, self.members
+        if ids is not None:
+            return ids
+        whole = header.sampling == "full" and members.size == header.dataset_size
+        return members if whole and step.info.batch_size == members.size else None
 
-def _more(
-    compute: Callable[[Step, Ids], RecomputedStep],
-    trace: Trace,
-    members: Ids,
-    layers: Sequence[Layer],
-    again: Sequence[RecomputedStep],
-    progress: Progress,
-) -> list[Look]:
-    """Looks at more steps, twice as many each time, until the limits of scale, clipping and noise are precise.
+    def without_batches(self, chosen: Sequence[Step]) -> _Found:
+        """What steps say whose batches are not known."""
+        header, some = self.trace.header, []
+        if self.members.size < header.dataset_size:
+            return _Found(_unchecked_all(self.trace, "members-left-out-no-ids"))
+        for done, step in enumerate(chosen):
+            some.append(self.sampled(step))
+            self.progress(done + 1, len(chosen))
+        found, reach = judge_sampled(some, clip_norm=header.clip_norm, poisson=header.sampling in RANDOM_SIZES)
+        infos, pairs = [step.info for step in chosen], [(one.published, one.centre) for one in some]
+        kept = _allow_for_randomness(found, pairs, self.drops, infos)
+        return _Found(kept, tuple(info.index for info in infos), reach)
 
-    How precise they are is known from the gradients alone, so that a run is still judged once.
-    """
-    clip_norm = trace.header.clip_norm
-    looks = [look(step, layers, clip_norm) for step in again if step.noise_std > 0.0]
-    if not looks:
-        return []
-    seen = {step.index for step in again}
-    order = Stream.CANDIDATES.rng(0).permutation(len(trace)).tolist()
-    rest = [place for place in order if int(trace.recorded[place]) not in seen]
-    most = int(_MORE_WORK / max(trace.header.batch_size * trace.header.recorded_params, 1))
-    rest, first = rest[:most], len(looks)
-    while rest and not limits(looks, clip_norm=clip_norm, expected=True).precise:
-        now, rest = rest[: len(looks)], rest[len(looks) :]
-        for place in now:
-            step = trace[place]
-            ids = _batch(trace, members, step)
-            if step.info.noise_std > 0.0 and ids is not None and ids.size:
-                looks.append(look(compute(step, ids), layers, clip_norm))
-        progress(len(looks), len(looks) + len(rest))
-    return looks[first:]
+    def with_batches(self, ready: Sequence[tuple[Step, Ids]], further: bool) -> _Found:
+        """What steps say whose batches are known. `further` : whether more are looked at where noise hides faults."""
+        layers, clip_norm, again = self.layers, self.trace.header.clip_norm, []
+        for done, (step, ids) in enumerate(ready):
+            again.append(self.recomputed(step, ids))
+            self.progress(done + 1, len(ready))
+        # Rounding follows the activations, not gradients that have become tiny near an optimum.
+        floor = _FLOOR * max(one.contribution for one in again)
+        again = [dataclasses.replace(one, tolerance=max(one.tolerance, floor)) for one in again]
+        more = self.further_looks(again) if further and not self.drops else []
+        outcomes = judge(again, layers=layers, clip_norm=clip_norm, compared=len(self.trace), more=more)
+        infos, pairs = [step.info for step, _ in ready], [(one.published, one.expected) for one in again]
+        outcomes = _allow_for_randomness(outcomes, pairs, self.drops, infos)
+        hidden = small_faults(again, outcomes, layers=layers, clip_norm=clip_norm, more=more)
+        used = tuple(sorted([*(info.index for info in infos), *(one.index for one in more)]))
+        return _Found(outcomes, used, hidden.faults, hidden.least_noise)
+
+    def further_looks(self, again: Sequence[RecomputedStep]) -> list[Look]:
+        """Looks at more steps, twice as many each time, until the limits of scale, clipping and noise are precise.
+
+        How precise they are is known from the gradients alone, so that a run is still judged once.
+        """
+        trace, clip_norm = self.trace, self.trace.header.clip_norm
+        looks = [look(step, self.layers, clip_norm) for step in again if step.noise_std > 0.0]
+        if not looks:
+            return []
+        seen = {step.index for step in again}
+        order = Stream.CANDIDATES.rng(0).permutation(len(trace)).tolist()
+        rest = [place for place in order if int(trace.recorded[place]) not in seen]
+        most = int(_MORE_WORK / max(trace.header.batch_size * trace.header.recorded_params, 1))
+        rest, first = rest[:most], len(looks)
+        while rest and not limits(looks, clip_norm=clip_norm, expected=True).precise:
+            now, rest = rest[: len(looks)], rest[len(looks) :]
+            for place in now:
+                step = trace[place]
+                ids = self.batch(step)
+                if step.info.noise_std > 0.0 and ids is not None and ids.size:
+                    looks.append(look(self.recomputed(step, ids, compare=False), self.layers, clip_norm))
+            self.progress(len(looks), len(looks) + len(rest))
+        return looks[first:]
+
+    def recomputed(self, step: Step, ids: Ids, *, compare: bool = True) -> RecomputedStep:
+        """`compare` : some members' gradients with what is left, too."""
+        here, limit, info = self.plain.at(step.parameters), self.trace.header.clip_norm, step.info
+        expected = torch.zeros(self.plain.num_params, dtype=torch.float64)
+        unclipped, by_layer = torch.zeros_like(expected), torch.zeros_like(expected)
+        wider = torch.zeros(0 if limit is None else len(WIDER), self.plain.num_params, dtype=torch.float64)
+        total, largest = 0.0, 0.0
+        examples = self.task.pool[ids]
+        for rows in here.chunks(examples):
+            norms = torch.linalg.vector_norm(rows, dim=1)
+            factor = torch.ones_like(norms) if limit is None else (limit / norms).clamp(max=1.0)
+            expected += (factor @ rows).cpu()
+            unclipped += rows.sum(0).cpu()
+            total += float((factor * norms).sum())
+            largest = max(largest, float((factor * norms).max()))
+            if limit is None:
+                continue
+            wider += (torch.stack([(times * limit / norms).clamp(max=1.0) for times in WIDER]) @ rows).cpu()
+            for layer in self.layers:
+                own = torch.linalg.vector_norm(rows[:, layer.place], dim=1)
+                by_layer[layer.place] += ((limit / own).clamp(max=1.0) @ rows[:, layer.place]).cpu()
+        published = _published(step)
+        mean = (expected / info.divisor).numpy()
+        among = None
+        if compare and info.noise_std > 0.0:
+            some = ids[Stream.CANDIDATES.rng(0).permutation(ids.size)[:_COMPARED]]
+            products = gram(self.clipped.at(step.parameters), self.task.pool[some], np.stack([published - mean, mean]))
+            products /= info.noise_std**2
+            centring = np.eye(some.size) - 1.0 / some.size
+            among = MemberProducts(
+                ids=some,
+                inner=centring @ products[:-2, :-2] @ centring,
+                against=centring @ products[:-2, -2],
+                toward=centring @ products[:-2, -1],
+                batch_size=info.batch_size,
+            )
+        contribution = total / info.divisor
+        rounding = _ROUNDING if info.precision is None else 2.0 * torch.finfo(getattr(torch, info.precision)).eps
+        rounding += 1.0e-6 / limit if limit is not None else 0.0  # Opacus clips to C/(norm + 1e-6)
+        return RecomputedStep(
+            index=info.index,
+            published=published,
+            expected=mean,
+            unclipped=(unclipped / info.divisor).numpy(),
+            by_layer=mean if limit is None else (by_layer / info.divisor).numpy(),
+            wider=(wider / info.divisor).numpy(),
+            noise_std=info.noise_std,
+            size=info.batch_size,
+            divisor=info.divisor,
+            contribution=contribution,
+            largest=largest / info.divisor,
+            tolerance=max(rounding * contribution + 1.0e-6 * float(np.linalg.norm(published)), 1.0e-30),
+            products=among,
+        )
+
+    def sampled(self, step: Step) -> SampledStep:
+        """Where batches are not known: moments of the members' gradients at a step, for a batch of its size."""
+        trace, header, members, info = self.trace, self.trace.header, self.members, step.info
+        rng = Stream.CANDIDATES.rng(info.index)  # errors of a part of the members differ from step to step
+        total = members.size
+        some = members if total <= _MOST_MEMBERS else rng.choice(members, _MOST_MEMBERS, replace=False)
+        here = self.clipped.at(step.parameters)
+        sums, squares, fourth = torch.zeros(self.plain.num_params, dtype=torch.float64), 0.0, 0.0
+        for rows in here.chunks(self.task.pool[some]):
+            sums += rows.sum(0).cpu()
+            lengths = rows.square().sum(1)
+            squares += float(lengths.sum())
+            fourth += float(lengths.square().sum())
+        mean, published = (sums / some.size).numpy(), _published(step)
+        # A Poisson batch of known size is a subset of that size; where sizes are not known either, it scatters more.
+        sizes = {one.batch_size for one in trace.infos}
+        loose = header.sampling in RANDOM_SIZES and sizes == {header.batch_size} and len(trace) > 1
+        drawn, divisor, length = float(info.batch_size), float(info.divisor), float(mean @ mean)
+        rate = min(drawn / total, 1.0)
+        centre = mean * (drawn / divisor)
+        share = drawn / divisor**2 * (1.0 - rate) * (1.0 if loose or total == 1 else total / (total - 1.0))
+        if some.size < total:
+            share += (drawn / divisor) ** 2 / some.size
+        few = some if some.size <= _WHOLE else some[rng.permutation(some.size)[:_COMPARED]]
+        products = gram(here, self.task.pool[few], np.stack([mean, published - centre]))
+        inner, toward, against = products[:-2, :-2], products[:-2, -2], products[:-2, -1]
+        if not loose:
+            centring = np.eye(few.size) - 1.0 / few.size
+            inner, toward, against = centring @ inner @ centring, toward - toward.mean(), against - against.mean()
+        spread = share * (squares / some.size - (0.0 if loose else length))
+        whole = few.size == total
+        # A variance that few members tell may be larger: four of its standard errors.
+        along = (
+            share
+            * float(np.mean(toward**2))
+            / max(length, 1.0e-300)
+            * (1.0 if whole else 1.0 + 4.0 * (2.0 / few.size) ** 0.5)
+        )
+        tau2 = info.noise_std**2
+        excess = max(rate * (1.0 - rate) * (1.0 - 6.0 * rate * (1.0 - rate)), 0.0) / divisor**4
+        variances, left, peaks = np.zeros(0), np.zeros(0), 0.0
+        if tau2 > 0.0 and whole:
+            spectrum, axes = np.linalg.eigh(inner)
+            keep = spectrum > 1.0e-9 * max(float(spectrum[-1]), 1.0e-300)
+            spectrum, axes = spectrum[keep], axes[:, keep]
+            variances, left = share * spectrum / total, (axes.T @ against) / np.sqrt(spectrum)
+            weighed = (axes**2 * spectrum) @ (tau2 / (variances + tau2) ** 2)
+            peaks = excess * float(weighed @ weighed)
+        elif tau2 > 0.0:
+            each = spread / mean.size + tau2
+            peaks = (tau2 / each**2) ** 2 * excess * total * fourth / some.size
+            if some.size < total:  # the spread is an estimate, too
+                peaks += (share * tau2 / each**2) ** 2 * fourth / some.size**2
+        return SampledStep(
+            index=info.index,
+            published=published,
+            centre=centre,
+            mean=mean,
+            along=along,
+            largest=float(np.abs(toward).max()) / max(length, 1.0e-300) ** 0.5 / divisor,
+            spread=spread,
+            spread_squares=share**2 * float(np.sum(inner**2)) / few.size**2,
+            variances=variances,
+            left=left,
+            peaks=peaks,
+            noise_std=info.noise_std,
+            size=info.batch_size,
+        )
 
 
 def _unchecked_all(trace: Trace, why: CheckFinding) -> list[CheckOutcome]:
@@ -472,15 +581,7 @@ def _allow_for_randomness(
     length = sum(float(expected @ expected) for _, expected in pairs)
     factor = sum(float(published @ expected) for published, expected in pairs) / max(length, 1.0e-300)
     if not 1.0 / most <= factor <= most:
-        gross = CheckOutcome(
-            check="scale",
-            status="failed",
-            finding="scale-factor",
-            layers=why.layers,
-            precision=why.precision,
-            value=factor,
-            expected=1.0,
-        )
+        gross = failed("scale", "scale-factor", layers=why.layers, precision=why.precision, value=factor, expected=1.0)
         kept = [gross if one.check == "scale" else one for one in kept]
     return kept
 
@@ -524,159 +625,5 @@ def _odd_steps(trace: Trace) -> list[int]:
     return [int(places[place]) for place in dict.fromkeys(chosen)]
 
 
-def _batch(trace: Trace, members: Ids, step: Step) -> Ids | None:
-    ids = trace.batch_ids(step.info.index)
-    if ids is not None:
-        return ids
-    whole = trace.header.sampling == "full" and members.size == trace.header.dataset_size
-    return members if whole and step.info.batch_size == members.size else None
-
-
-def _layers(header: Header) -> list[Layer]:
-    found, start = [], 0
-    for spec in header.parameters:
-        found.append(Layer(name=spec.name, place=slice(start, start + spec.size), shape=spec.shape))
-        start += spec.size
-    return [layer for layer in found if layer.place.stop > layer.place.start]
-
-
 def _published(step: Step) -> NDArray[np.float64]:
     return np.asarray(step.gradient, dtype=np.float64) / (step.info.clip_factor or 1.0)
-
-
-def _recompute(
-    task: Task,
-    plain: PerExampleGradients,
-    clipped: PerExampleGradients,
-    header: Header,
-    layers: Sequence[Layer],
-    step: Step,
-    ids: Ids,
-    *,
-    compare: bool = True,
-) -> RecomputedStep:
-    """`compare` : some members' gradients with what is left, too."""
-    here, limit, info = plain.at(step.parameters), header.clip_norm, step.info
-    expected = torch.zeros(plain.num_params, dtype=torch.float64)
-    unclipped, by_layer = torch.zeros_like(expected), torch.zeros_like(expected)
-    wider = torch.zeros(0 if limit is None else len(WIDER), plain.num_params, dtype=torch.float64)
-    total, largest = 0.0, 0.0
-    examples = task.pool[ids]
-    for rows in here.chunks(examples):
-        norms = torch.linalg.vector_norm(rows, dim=1)
-        factor = torch.ones_like(norms) if limit is None else (limit / norms).clamp(max=1.0)
-        expected += (factor @ rows).cpu()
-        unclipped += rows.sum(0).cpu()
-        total += float((factor * norms).sum())
-        largest = max(largest, float((factor * norms).max()))
-        if limit is None:
-            continue
-        wider += (torch.stack([(times * limit / norms).clamp(max=1.0) for times in WIDER]) @ rows).cpu()
-        for layer in layers:
-            own = torch.linalg.vector_norm(rows[:, layer.place], dim=1)
-            by_layer[layer.place] += ((limit / own).clamp(max=1.0) @ rows[:, layer.place]).cpu()
-    published = _published(step)
-    mean = (expected / info.divisor).numpy()
-    among = None
-    if compare and info.noise_std > 0.0:
-        some = ids[Stream.CANDIDATES.rng(0).permutation(ids.size)[:_COMPARED]]
-        products = gram(clipped.at(step.parameters), task.pool[some], np.stack([published - mean, mean]))
-        products /= info.noise_std**2
-        centring = np.eye(some.size) - 1.0 / some.size
-        among = MemberProducts(
-            ids=some,
-            inner=centring @ products[:-2, :-2] @ centring,
-            against=centring @ products[:-2, -2],
-            toward=centring @ products[:-2, -1],
-            batch_size=info.batch_size,
-        )
-    contribution = total / info.divisor
-    rounding = _ROUNDING if info.precision is None else 2.0 * torch.finfo(getattr(torch, info.precision)).eps
-    rounding += 1.0e-6 / limit if limit is not None else 0.0  # Opacus clips to C/(norm + 1e-6)
-    return RecomputedStep(
-        index=info.index,
-        published=published,
-        expected=mean,
-        unclipped=(unclipped / info.divisor).numpy(),
-        by_layer=mean if limit is None else (by_layer / info.divisor).numpy(),
-        wider=(wider / info.divisor).numpy(),
-        noise_std=info.noise_std,
-        size=info.batch_size,
-        divisor=info.divisor,
-        contribution=contribution,
-        largest=largest / info.divisor,
-        tolerance=max(rounding * contribution + 1.0e-6 * float(np.linalg.norm(published)), 1.0e-30),
-        products=among,
-    )
-
-
-def _sampled(
-    task: Task, plain: PerExampleGradients, clipped: PerExampleGradients, trace: Trace, members: Ids, step: Step
-) -> SampledStep:
-    """Where batches are not known: moments of the members' gradients at a step, for a batch of its size."""
-    header, info = trace.header, step.info
-    rng = Stream.CANDIDATES.rng(info.index)  # errors of a part of the members differ from step to step
-    total = members.size
-    some = members if total <= _MOST_MEMBERS else rng.choice(members, _MOST_MEMBERS, replace=False)
-    here = clipped.at(step.parameters)
-    sums, squares, fourth = torch.zeros(plain.num_params, dtype=torch.float64), 0.0, 0.0
-    for rows in here.chunks(task.pool[some]):
-        sums += rows.sum(0).cpu()
-        lengths = rows.square().sum(1)
-        squares += float(lengths.sum())
-        fourth += float(lengths.square().sum())
-    mean, published = (sums / some.size).numpy(), _published(step)
-    # A Poisson batch of known size is a subset of that size; where sizes are not known either, it scatters more.
-    sizes = {one.batch_size for one in trace.infos}
-    loose = header.sampling in RANDOM_SIZES and sizes == {header.batch_size} and len(trace) > 1
-    drawn, divisor, length = float(info.batch_size), float(info.divisor), float(mean @ mean)
-    rate = min(drawn / total, 1.0)
-    centre = mean * (drawn / divisor)
-    share = drawn / divisor**2 * (1.0 - rate) * (1.0 if loose or total == 1 else total / (total - 1.0))
-    if some.size < total:
-        share += (drawn / divisor) ** 2 / some.size
-    few = some if some.size <= _WHOLE else some[rng.permutation(some.size)[:_COMPARED]]
-    products = gram(here, task.pool[few], np.stack([mean, published - centre]))
-    inner, toward, against = products[:-2, :-2], products[:-2, -2], products[:-2, -1]
-    if not loose:
-        centring = np.eye(few.size) - 1.0 / few.size
-        inner, toward, against = centring @ inner @ centring, toward - toward.mean(), against - against.mean()
-    spread = share * (squares / some.size - (0.0 if loose else length))
-    whole = few.size == total
-    # A variance that few members tell may be larger: four of its standard errors.
-    along = (
-        share
-        * float(np.mean(toward**2))
-        / max(length, 1.0e-300)
-        * (1.0 if whole else 1.0 + 4.0 * (2.0 / few.size) ** 0.5)
-    )
-    tau2 = info.noise_std**2
-    excess = max(rate * (1.0 - rate) * (1.0 - 6.0 * rate * (1.0 - rate)), 0.0) / divisor**4
-    variances, left, peaks = np.zeros(0), np.zeros(0), 0.0
-    if tau2 > 0.0 and whole:
-        spectrum, axes = np.linalg.eigh(inner)
-        keep = spectrum > 1.0e-9 * max(float(spectrum[-1]), 1.0e-300)
-        spectrum, axes = spectrum[keep], axes[:, keep]
-        variances, left = share * spectrum / total, (axes.T @ against) / np.sqrt(spectrum)
-        weighed = (axes**2 * spectrum) @ (tau2 / (variances + tau2) ** 2)
-        peaks = excess * float(weighed @ weighed)
-    elif tau2 > 0.0:
-        each = spread / mean.size + tau2
-        peaks = (tau2 / each**2) ** 2 * excess * total * fourth / some.size
-        if some.size < total:  # the spread is an estimate, too
-            peaks += (share * tau2 / each**2) ** 2 * fourth / some.size**2
-    return SampledStep(
-        index=info.index,
-        published=published,
-        centre=centre,
-        mean=mean,
-        along=along,
-        largest=float(np.abs(toward).max()) / max(length, 1.0e-300) ** 0.5 / divisor,
-        spread=spread,
-        spread_squares=share**2 * float(np.sum(inner**2)) / few.size**2,
-        variances=variances,
-        left=left,
-        peaks=peaks,
-        noise_std=info.noise_std,
-        size=info.batch_size,
-    )

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,33 +26,6 @@ from gmip.stats.residuals import (
     shared_noise,
     size_p_value,
 )
-
-__all__ = [
-    "LEAST",
-    "LEVEL",
-    "LIMIT",
-    "SAME",
-    "SHARE",
-    "SURE",
-    "WIDER",
-    "Layer",
-    "Limits",
-    "Look",
-    "MemberProducts",
-    "RecomputedStep",
-    "between_steps",
-    "factor_finding",
-    "gradient_checks",
-    "judge",
-    "judge_noise",
-    "left_over",
-    "limits",
-    "look",
-    "not_judged",
-    "small_faults",
-    "unchecked",
-]
-
 
 # -- what the run check goes by ---------------------------------------------------------------------------------------
 
@@ -274,14 +247,22 @@ def gradient_checks(clip_norm: float | None) -> tuple[CheckKey, ...]:
     return ("scale", "whole-clip", "clipping", "members")
 
 
-def unchecked(check: CheckKey, finding: CheckFinding) -> CheckOutcome:
+def passed(check: CheckKey, finding: CheckFinding = "as-declared", /, **numbers: Any) -> CheckOutcome:
+    return CheckOutcome(check=check, status="passed", finding=finding, **numbers)
+
+
+def failed(check: CheckKey, finding: CheckFinding, /, **numbers: Any) -> CheckOutcome:
+    return CheckOutcome(check=check, status="failed", finding=finding, **numbers)
+
+
+def unchecked(check: CheckKey, finding: CheckFinding, /, **numbers: Any) -> CheckOutcome:
     """A check that could not be made."""
-    return CheckOutcome(check=check, status="unchecked", finding=finding)
+    return CheckOutcome(check=check, status="unchecked", finding=finding, **numbers)
 
 
 def not_judged(check: CheckKey, other: CheckKey) -> CheckOutcome:
     """A check that means nothing while another one fails."""
-    return CheckOutcome(check=check, status="unchecked", finding="other-check-failed", other=other)
+    return unchecked(check, "other-check-failed", other=other)
 
 
 # -- what is left of recorded gradients without the members' own ------------------------------------------------------
@@ -358,24 +339,13 @@ def _noise_size(
     tails = float(np.mean(z**4)) / max(float(np.mean(z**2)), 1.0e-300) ** 2
     odd = (tails - 3.0) / math.sqrt(24.0 / z.size)
     if not bad and z.size >= _MANY and abs(odd) > _ODD_TAILS:
-        return CheckOutcome(
-            check="noise-size",
-            status="failed",
-            finding="noise-not-normal",
-            value=tails,
-            expected=3.0,
-            p_value=normal_p_value(odd),
-        )
-    if not bad and _noise_limit(squares, entries) > _HALF:
+        return failed("noise-size", "noise-not-normal", value=tails, expected=3.0, p_value=normal_p_value(odd))
+    if bad:
+        finding = "no-noise" if none else _noise_finding(ratio, steps)
+        return failed("noise-size", finding, value=ratio, expected=1.0, p_value=p)
+    if _noise_limit(squares, entries) > _HALF:
         return unchecked("noise-size", "few-entries")
-    return CheckOutcome(
-        check="noise-size",
-        status="failed" if bad else "passed",
-        finding="no-noise" if none else _noise_finding(ratio, steps) if bad else "as-declared",
-        value=ratio,
-        expected=1.0,
-        p_value=p,
-    )
+    return passed("noise-size", "no-noise" if none else "as-declared", value=ratio, expected=1.0, p_value=p)
 
 
 def _odd_steps(
@@ -389,10 +359,9 @@ def _odd_steps(
     if not odd:
         return None
     worst = min(odd, key=lambda i: float(ratios[i]))
-    return CheckOutcome(
-        check="noise-size",
-        status="failed",
-        finding="noise-size",
+    return failed(
+        "noise-size",
+        "noise-size",
         at_steps=(steps[worst].index, *sorted(steps[i].index for i in odd if i != worst)),
         value=float(ratios[worst]),
         expected=1.0,
@@ -417,7 +386,7 @@ def _noise_finding(ratio: float, steps: Sequence[RecomputedStep]) -> CheckFindin
 def _noise_layers(z: Array, layers: Sequence[Layer], bad: bool, ratio: float, more: Sequence[Look]) -> CheckOutcome:
     """`bad` : whether the size of the noise, `ratio` times the declared one, is a fault already."""
     if len(layers) < 2:
-        return CheckOutcome(check="noise-layers", status="passed", finding="one-layer")
+        return passed("noise-layers", "one-layer")
     squares = np.array([float(np.sum(z[:, layer.place] ** 2)) for layer in layers])
     dofs = np.array([float(z[:, layer.place].size) for layer in layers])
     squares, dofs = (np.sum([own, *(one.by_layer[i] for one in more)], axis=0) for i, own in enumerate((squares, dofs)))
@@ -425,18 +394,12 @@ def _noise_layers(z: Array, layers: Sequence[Layer], bad: bool, ratio: float, mo
     p = np.minimum(1.0, size_p_value(squares, dofs) * len(layers))
     odd = [i for i in range(len(layers)) if p[i] < SHARE and abs(ratios[i] - 1.0) > LEAST]
     alike = bad and bool(np.all(np.abs(ratios / ratio - 1.0) < 0.2))
-    failed = bool(odd) and not alike
-    if not bad and not failed and max(map(_noise_limit, squares.tolist(), dofs.tolist())) > _HALF:
+    numbers = {"value": float(ratios[int(np.argmin(p))]), "expected": 1.0, "p_value": float(p.min())}
+    if odd and not alike:
+        return failed("noise-layers", "noise-layers-differ", layers=tuple(layers[i].name for i in odd), **numbers)
+    if not bad and max(map(_noise_limit, squares.tolist(), dofs.tolist())) > _HALF:
         return unchecked("noise-layers", "few-entries")
-    return CheckOutcome(
-        check="noise-layers",
-        status="failed" if failed else "passed",
-        finding="noise-layers-differ" if failed else "same-in-every-layer" if bad else "as-declared",
-        layers=tuple(layers[i].name for i in odd) if failed else (),
-        value=float(ratios[int(np.argmin(p))]),
-        expected=1.0,
-        p_value=float(p.min()),
-    )
+    return passed("noise-layers", "same-in-every-layer" if bad else "as-declared", **numbers)
 
 
 class _RowTest(NamedTuple):
@@ -473,13 +436,10 @@ def _noise_rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
     p = min(1.0, worst.p_value * len(tests))
     if p >= SHARE:
         matrix = len(tests) > len(layers)
-        return CheckOutcome(
-            check="noise-rows", status="passed", finding="as-declared" if matrix else "no-matrix", p_value=p
-        )
-    return CheckOutcome(
-        check="noise-rows",
-        status="failed",
-        finding=worst.finding,
+        return passed("noise-rows", "as-declared" if matrix else "no-matrix", p_value=p)
+    return failed(
+        "noise-rows",
+        worst.finding,
         layers=worst.layers,
         line=worst.line if worst.finding in ("odd-row", "odd-column") else None,
         value=worst.value,
@@ -513,11 +473,6 @@ def _same_seed(z: Array, layers: Sequence[Layer]) -> list[_RowTest]:
     return found
 
 
-def _looks(chosen: int, compared: int) -> float:
-    """How many pairs of steps stand behind each of those that are tested."""
-    return max(1.0, compared * (compared - 1.0) / max(chosen * (chosen - 1.0), 1.0))
-
-
 def between_steps(
     z: Array, steps: Sequence[RecomputedStep], layers: Sequence[Layer], compared: int = 0
 ) -> CheckOutcome:
@@ -535,21 +490,15 @@ def between_steps(
     p_pair = float(np.min(cosine_p_value(cosines, d)))
     # Noise that is a little alike everywhere: all pairs together, nearly normal with variance 1/d each.
     p_all = normal_p_value(float(cosines.sum()) * math.sqrt(d / cosines.size))
-    p = min(1.0, min(p_pair * _looks(len(steps), compared), p_all) * tests)
+    chosen, among = len(steps) * (len(steps) - 1.0), compared * (compared - 1.0)
+    p = min(1.0, min(p_pair * max(1.0, among / chosen), p_all) * tests)  # the pairs that each one stands for
     i = int(np.argmax(np.abs(cosines)))
     first, second = (int(axis[i]) for axis in np.triu_indices(len(steps), 1))
-    repeats = p < SHARE
-    return CheckOutcome(
-        check="noise-steps",
-        status="failed" if repeats else "passed",
-        finding="noise-repeats" if repeats else "as-declared",
-        at_steps=(steps[first].index, steps[second].index) if repeats else (),
-        steps=len(steps),
-        of_steps=max(len(steps), compared),
-        value=float(cosines[i]),
-        expected=0.0,
-        p_value=p,
-    )
+    seen = {"steps": len(steps), "of_steps": max(len(steps), compared), "value": float(cosines[i]), "expected": 0.0}
+    if p < SHARE:
+        at = (steps[first].index, steps[second].index)
+        return failed("noise-steps", "noise-repeats", at_steps=at, **seen, p_value=p)
+    return passed("noise-steps", **seen, p_value=p)
 
 
 # -- does a record look as the declared run must look? the recorded gradients against the members' own ----------------
@@ -562,11 +511,10 @@ _TRIES: Final = 400  # of simulated faults, to tell whether they would be seen
 _SHARES: Final = tuple(0.5 / 2 ** (i / 2) for i in range(15))  # of members who are replaced in such faults
 _REPLACED: Final = 0.5  # share of the members whose replacement must be seen, or who was in is not checked
 _TWICE: Final = 2.0  # times the declared scale or clip norm: where that is not excluded, it was not checked
-_OWN_SIZE: Final = CheckOutcome(check="scale", status="failed", finding="own-size")
+_OWN_SIZE: Final = failed("scale", "own-size")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Explanation:
+class Explanation(NamedTuple):
     """What the published gradients are instead of `expected`: the check that fails, and the vectors."""
 
     outcome: CheckOutcome
@@ -685,15 +633,8 @@ def _plain_fault(steps: Sequence[RecomputedStep], clip_norm: float | None) -> Ex
         return _scaled(steps, factors, scaled)
     worst = max(steps, key=lambda step: float(np.linalg.norm(step.residual)) / max(step.largest, 1.0e-300))
     excess = float(np.linalg.norm(worst.residual)) / max(worst.largest, 1.0e-300)
-    outcome = CheckOutcome(
-        check="members",
-        status="failed",
-        finding="members-differ",
-        at_steps=(worst.index,),
-        value=excess,
-        expected=0.0,
-    )
-    return Explanation(outcome=outcome, vectors=tuple(step.expected for step in steps))
+    outcome = failed("members", "members-differ", at_steps=(worst.index,), value=excess, expected=0.0)
+    return Explanation(outcome, tuple(step.expected for step in steps))
 
 
 def _noisy_fault(steps: Sequence[RecomputedStep], looks: Sequence[Look], clip_norm: float | None) -> Explanation | None:
@@ -732,9 +673,9 @@ def _noisy_fault(steps: Sequence[RecomputedStep], looks: Sequence[Look], clip_no
         if slope < 1.0 and held.sum() > 1:  # with noise on them, norms agree by clipping only
             return _clipped_whole(norms.max(), int(held.sum()), [slope], scaled, p)
         if (other := _members_test(steps, slope)) is not None and other.p_value < SHARE:
-            return Explanation(outcome=_others_left(other), vectors=tuple(step.expected for step in steps))
+            return Explanation(_others_left(other), tuple(step.expected for step in steps))
     outcome = option.outcome.model_copy(update={"p_value": min(1.0, p * len(options))})
-    return Explanation(outcome=outcome, vectors=option.vectors)
+    return Explanation(outcome, option.vectors)
 
 
 def _clipped_otherwise(step: RecomputedStep, clip_norm: float | None) -> list[tuple[CheckFinding, Array]]:
@@ -756,8 +697,8 @@ def _clipping_faults(steps: Sequence[RecomputedStep], clip_norm: float | None) -
     found = []
     for same in zip(*(_clipped_otherwise(step, clip_norm) for step in steps), strict=True):
         finding: CheckFinding = "unclipped-or-mean" if short and same[0][0] == "unclipped" else same[0][0]
-        outcome = CheckOutcome(check="clipping", status="failed", finding=finding, norm=clip_norm)
-        found.append(Explanation(outcome=outcome, vectors=tuple(vector for _, vector in same)))
+        outcome = failed("clipping", finding, norm=clip_norm)
+        found.append(Explanation(outcome, tuple(vector for _, vector in same)))
     return found
 
 
@@ -766,7 +707,7 @@ def _own_size(steps: Sequence[RecomputedStep]) -> Explanation | None:
     if all(step.size in (0, step.divisor) for step in steps):
         return None
     vectors = tuple(step.expected * (step.divisor / max(step.size, 1)) for step in steps)
-    return Explanation(outcome=_OWN_SIZE, vectors=vectors)
+    return Explanation(_OWN_SIZE, vectors)
 
 
 def _own_size_part(looks: Sequence[Look]) -> tuple[float, float]:
@@ -782,30 +723,28 @@ def _scaled(steps: Sequence[RecomputedStep], factors: Array, vectors: Sequence[A
         return _constant_factor(steps, float(factors.mean()), SAME * abs(high), tuple(vectors))
     own = np.array([step.divisor / step.size if step.size else 1.0 for step in steps])
     if np.allclose(factors, own, rtol=SAME):
-        return Explanation(outcome=_OWN_SIZE, vectors=tuple(vectors))
+        return Explanation(_OWN_SIZE, tuple(vectors))
     norms = np.array([float(np.linalg.norm(step.published)) for step in steps])
     cut = factors < 1.0 - SAME
     if high <= 1.0 + SAME and np.ptp(norms[cut]) <= SAME * norms[cut].max():
         return _clipped_whole(float(norms[cut].max()), int(cut.sum()), factors[cut].tolist(), tuple(vectors), None)
-    outcome = CheckOutcome(
-        check="scale",
-        status="failed",
-        finding="factors-vary",
+    outcome = failed(
+        "scale",
+        "factors-vary",
         factor_low=low,
         factor_high=high,
         value=high if abs(math.log(max(high, 1e-300))) > abs(math.log(max(low, 1e-300))) else low,
         expected=1.0,
     )
-    return Explanation(outcome=outcome, vectors=tuple(vectors))
+    return Explanation(outcome, tuple(vectors))
 
 
 def _clipped_whole(
     norm: float, clipped: int, factors: Sequence[float], vectors: tuple[Array, ...], p: float | None
 ) -> Explanation:
-    outcome = CheckOutcome(
-        check="whole-clip",
-        status="failed",
-        finding="whole-clip",
+    outcome = failed(
+        "whole-clip",
+        "whole-clip",
         norm=norm,
         steps=clipped,
         of_steps=len(vectors),
@@ -815,7 +754,7 @@ def _clipped_whole(
         expected=1.0,
         p_value=p,
     )
-    return Explanation(outcome=outcome, vectors=vectors)
+    return Explanation(outcome, vectors)
 
 
 def _constant_factor(
@@ -823,8 +762,8 @@ def _constant_factor(
 ) -> Explanation:
     sizes = {step.size for step in steps}
     finding, size = factor_finding(factor, error, sizes.pop() if len(sizes) == 1 else None)
-    outcome = CheckOutcome(check="scale", status="failed", finding=finding, size=size, value=factor, expected=1.0)
-    return Explanation(outcome=outcome, vectors=vectors)
+    outcome = failed("scale", finding, size=size, value=factor, expected=1.0)
+    return Explanation(outcome, vectors)
 
 
 def factor_finding(factor: float, error: float, size: int | None) -> tuple[CheckFinding, int | None]:
@@ -870,26 +809,23 @@ def _direct(
 def _scale(steps: Sequence[RecomputedStep], looks: Sequence[Look]) -> CheckOutcome:
     if not looks:
         worst = max(abs(_factor(step.published, step.expected) - 1.0) for step in steps)
-        return CheckOutcome(check="scale", status="passed", finding="as-declared", value=1.0 + worst, expected=1.0)
+        return passed("scale", value=1.0 + worst, expected=1.0)
     slope, error = _pooled_factor(looks)
     p = normal_p_value((slope - 1.0) / error)
     if slope + LIMIT * error > _TWICE:
         known = math.isfinite(error)
-        return CheckOutcome(
-            check="scale",
-            status="unchecked",
-            finding="hidden-by-noise",
+        return unchecked(
+            "scale",
+            "hidden-by-noise",
             factor_low=slope - error if known else None,
             factor_high=slope + error if known else None,
         )
-    return CheckOutcome(
-        check="scale", status="passed", finding="as-declared", value=slope, error=error, expected=1.0, p_value=p
-    )
+    return passed("scale", value=slope, error=error, expected=1.0, p_value=p)
 
 
 def _whole_clip(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
     if not noisy:
-        return CheckOutcome(check="whole-clip", status="passed", finding="as-declared")
+        return passed("whole-clip")
     # Factors of single steps that differ: chi-squared around the pooled one.
     slopes = np.array([_factor(step.published, step.expected) for step in steps])
     errors = np.array([step.noise_std / max(float(np.linalg.norm(step.expected)), 1.0e-300) for step in steps])
@@ -898,55 +834,41 @@ def _whole_clip(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
     squares = float(np.sum(((slopes - 1.0) / errors) ** 2))
     p = float(size_p_value(squares, len(steps)))
     if p < SHARE and squares > len(steps):
-        return CheckOutcome(
-            check="whole-clip",
-            status="failed",
-            finding="steps-scaled",
+        return failed(
+            "whole-clip",
+            "steps-scaled",
             factor_low=float(slopes.min()),
             factor_high=float(slopes.max()),
             value=float(slopes.min()),
             expected=1.0,
             p_value=p,
         )
-    return CheckOutcome(check="whole-clip", status="passed", finding="as-declared", p_value=p)
+    return passed("whole-clip", p_value=p)
 
 
 def _clipping(steps: Sequence[RecomputedStep], looks: Sequence[Look], clip_norm: float) -> CheckOutcome:
     moved = any(float(np.linalg.norm(step.unclipped - step.expected)) > step.tolerance for step in steps)
     if not moved and not any(one.moved for one in looks):
-        return CheckOutcome(check="clipping", status="unchecked", finding="none-to-clip", norm=clip_norm)
+        return unchecked("clipping", "none-to-clip", norm=clip_norm)
     if looks and 1.0 + limits(looks, clip_norm=clip_norm).clip_norm > _TWICE:
         seen = math.sqrt(float(np.sum([one.squares[1:] for one in looks], axis=0).min()))
         more = math.ceil(len(looks) * (SURE / max(seen, 1.0e-3)) ** 2)
-        return CheckOutcome(
-            check="clipping",
-            status="unchecked",
-            finding="hidden-by-noise",
-            steps=len(looks),
-            of_steps=max(more, len(looks) + 1),
-        )
-    return CheckOutcome(check="clipping", status="passed", finding="as-declared", norm=clip_norm)
+        return unchecked("clipping", "hidden-by-noise", steps=len(looks), of_steps=max(more, len(looks) + 1))
+    return passed("clipping", norm=clip_norm)
 
 
 def _members(steps: Sequence[RecomputedStep], noisy: bool) -> CheckOutcome:
     if not noisy:
         worst = max(float(np.linalg.norm(s.residual)) / max(s.largest, 1.0e-300) for s in steps)
-        return CheckOutcome(check="members", status="passed", finding="as-declared", value=worst, expected=0.0)
+        return passed("members", value=worst, expected=0.0)
     found = _members_test(steps, 1.0)
     if found is None:
         return unchecked("members", "not-compared")
     if found.p_value < SHARE:
         return _others_left(found)
     if found.seen > _REPLACED:
-        return CheckOutcome(check="members", status="unchecked", finding="hidden-by-noise", steps=len(steps))
-    return CheckOutcome(
-        check="members",
-        status="passed",
-        finding="as-declared",
-        value=found.ratio,
-        expected=1.0,
-        p_value=found.p_value,
-    )
+        return unchecked("members", "hidden-by-noise", steps=len(steps))
+    return passed("members", value=found.ratio, expected=1.0, p_value=found.p_value)
 
 
 class _MembersTest(NamedTuple):
@@ -992,14 +914,7 @@ def _members_test(steps: Sequence[RecomputedStep], slope: float) -> _MembersTest
 
 
 def _others_left(test: _MembersTest) -> CheckOutcome:
-    return CheckOutcome(
-        check="members",
-        status="failed",
-        finding="others-left",
-        value=test.ratio,
-        expected=1.0,
-        p_value=test.p_value,
-    )
+    return failed("members", "others-left", value=test.ratio, expected=1.0, p_value=test.p_value)
 
 
 # -- arithmetic -------------------------------------------------------------------------------------------------------

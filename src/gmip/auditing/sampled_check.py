@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.auditing.run_check import LEAST, SURE, factor_finding, gradient_checks, not_judged, unchecked
+from gmip.auditing.run_check import LEAST, SURE, factor_finding, failed, gradient_checks, not_judged, passed, unchecked
 from gmip.auditing.schema import BeyondReach, CheckOutcome
 from gmip.stats.residuals import bernstein_p_value, size_p_value
 
@@ -66,14 +66,14 @@ def judge_sampled(
     scale, reach = _scale(steps, poisson)
     found = [scale, *(unchecked(key, "no-ids") for key in gradient_checks(clip_norm) if key != "scale")]
     if noisy:
-        failed = scale.status == "failed"
+        wrong = scale.status == "failed"
         size, hidden = _size(noisy)
-        reach += [] if failed else hidden
+        reach += [] if wrong else hidden
         found += [
-            not_judged("noise-size", "scale") if failed else size,
+            not_judged("noise-size", "scale") if wrong else size,
             unchecked("noise-layers", "no-ids"),
             unchecked("noise-rows", "no-ids"),
-            not_judged("noise-steps", "scale") if failed else _between(noisy),
+            not_judged("noise-steps", "scale") if wrong else _between(noisy),
         ]
     return found, reach
 
@@ -87,40 +87,18 @@ def _scale(steps: Sequence[SampledStep], poisson: bool) -> tuple[CheckOutcome, l
         sizes = {step.size for step in steps}
         size = sizes.pop() if len(sizes) == 1 else None
         finding, number = factor_finding(slope, max(3.0 * error, 0.1 * abs(slope)), size)
-        outcome = CheckOutcome(
-            check="scale",
-            status="failed",
-            finding=finding,
-            size=number,
-            value=slope,
-            error=error,
-            expected=1.0,
-            p_value=p,
-        )
-        return outcome, []
+        return failed("scale", finding, size=number, value=slope, error=error, expected=1.0, p_value=p), []
     reach = []
     if poisson:  # what division by a batch's own size adds, all of it or nothing
         added, off, p_own = _along(steps, [step.mean - step.centre for step in steps])
         if p_own < _ACCUSED and added > 0.0:
-            outcome = CheckOutcome(
-                check="scale", status="failed", finding="own-size", value=added, expected=0.0, p_value=p_own
-            )
-            return outcome, []
+            return failed("scale", "own-size", value=added, expected=0.0, p_value=p_own), []
         reach = [BeyondReach(fault="own-size")] if off > 1.0 / SURE else []
     if error > 1.0 / SURE:
-        outcome = CheckOutcome(
-            check="scale",
-            status="unchecked",
-            finding="hidden-by-batches",
-            factor_low=slope - error,
-            factor_high=slope + error,
-        )
-        return outcome, reach
+        between = {"factor_low": slope - error, "factor_high": slope + error}
+        return unchecked("scale", "hidden-by-batches", **between), reach
     reach.append(BeyondReach(fault="scale", up_to=SURE * error))
-    outcome = CheckOutcome(
-        check="scale", status="passed", finding="as-declared", value=slope, error=error, expected=1.0, p_value=p
-    )
-    return outcome, reach
+    return passed("scale", value=slope, error=error, expected=1.0, p_value=p), reach
 
 
 def _along(steps: Sequence[SampledStep], vectors: Sequence[Array]) -> tuple[float, float, float]:
@@ -163,19 +141,12 @@ def _size(steps: Sequence[SampledStep]) -> tuple[CheckOutcome, list[BeyondReach]
     error = 0.5 * math.sqrt(variance) / information
     dof = 2.0 * mean**2 / variance
     p = float(size_p_value(found * dof / mean, dof))
-    failed = p < _ACCUSED and abs(ratio - 1.0) > LEAST
-    if not failed and SURE * error > _HALF:
+    numbers = {"value": ratio, "error": error, "expected": 1.0, "p_value": p}
+    if p < _ACCUSED and abs(ratio - 1.0) > LEAST:
+        return failed("noise-size", "noise-size", **numbers), []
+    if SURE * error > _HALF:
         return unchecked("noise-size", "hidden-by-batches"), []
-    outcome = CheckOutcome(
-        check="noise-size",
-        status="failed" if failed else "passed",
-        finding="noise-size" if failed else "as-declared",
-        value=ratio,
-        error=error,
-        expected=1.0,
-        p_value=p,
-    )
-    return outcome, [] if failed else [BeyondReach(fault="noise-size", up_to=max(SURE * error, LEAST))]
+    return passed("noise-size", **numbers), [BeyondReach(fault="noise-size", up_to=max(SURE * error, LEAST))]
 
 
 def _between(steps: Sequence[SampledStep]) -> CheckOutcome:
@@ -201,15 +172,7 @@ def _between(steps: Sequence[SampledStep]) -> CheckOutcome:
         return unchecked("noise-steps", "hidden-by-batches")
     p, strength, one, other = worst
     p = min(1.0, p * pairs)
-    repeats = p < _ACCUSED and strength > _AGREES
-    return CheckOutcome(
-        check="noise-steps",
-        status="failed" if repeats else "passed",
-        finding="noise-repeats" if repeats else "as-declared",
-        at_steps=(one, other) if repeats else (),
-        steps=len(steps),
-        of_steps=len(steps),
-        value=strength,
-        expected=0.0,
-        p_value=p,
-    )
+    seen = {"steps": len(steps), "of_steps": len(steps), "value": strength, "expected": 0.0, "p_value": p}
+    if p < _ACCUSED and strength > _AGREES:
+        return failed("noise-steps", "noise-repeats", at_steps=(one, other), **seen)
+    return passed("noise-steps", **seen)

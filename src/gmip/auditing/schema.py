@@ -14,62 +14,6 @@ from gmip.accounting.alternatives import Change, ClosedWay
 from gmip.errors import GateFailed, GmipError, InvalidArgument
 from gmip.vocabulary import Kind, NoisySGD, Rate, Recipe, SamplingFault
 
-__all__ = [
-    "CHECKS",
-    "FORMAT",
-    "VERSION",
-    "Advice",
-    "AdviceKind",
-    "AttackOutcome",
-    "AttackerAnswer",
-    "AuditResult",
-    "Band",
-    "BeyondReach",
-    "Candidate",
-    "Candidates",
-    "CheckFinding",
-    "CheckKey",
-    "CheckOutcome",
-    "CheckStatus",
-    "ClaimedCurve",
-    "CommandFacts",
-    "Count",
-    "Curve",
-    "Estimate",
-    "Exposed",
-    "Finding",
-    "Frozen",
-    "Gate",
-    "GivenClaim",
-    "GroupOutcome",
-    "IndividualMus",
-    "LeftOut",
-    "MuBound",
-    "NotTried",
-    "Origin",
-    "Persons",
-    "Provenance",
-    "RunAudit",
-    "RunCheck",
-    "RunFacts",
-    "Sees",
-    "Share",
-    "SmallFault",
-    "SourceKind",
-    "Suspicion",
-    "ThreatModel",
-    "TrainingCommand",
-    "TriedAccuracy",
-    "Verdict",
-    "VerdictKind",
-    "Way",
-    "WhatIf",
-    "automatic_title",
-    "merged",
-    "numbered",
-]
-
-
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -881,6 +825,11 @@ class RunAudit(Frozen):
     repeated: int = 0  # candidates that were left out because their scores repeat those of another of their side
     persons: Persons | None = None  # None: each candidate is a record
     warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
+
+    @property
+    def answer(self) -> AttackerAnswer | None:
+        """The answer about the strongest attacker that was tried."""
+        return next(iter(self.answers), None)
 
     @property
     def suspect(self) -> bool:

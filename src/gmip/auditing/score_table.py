@@ -16,8 +16,8 @@ from gmip import _validate as check
 from gmip._tables import in_file, is_parquet, pieces, read_columns
 from gmip.attacks.arrays import Answers, Form, Reference, Signal, array_attacks, read_answers
 from gmip.attacks.attack_table import ATTACKS, array_names
+from gmip.auditing.judge import Groups
 from gmip.auditing.schema import LeftOut
-from gmip.auditing.verdict import Groups
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
 

@@ -441,7 +441,7 @@ def print_audit(result: AuditResult, written: Written) -> None:
         whose = f"{one.name}: " if len(result.runs) > 1 else ""
         hidden = check_words.beyond_reach(one.check)
         said = cautions(one) if hidden is None else (*cautions(one), hidden)
-        show.print_people(rows, f"{whose}{answer_words.headline(result, one)}", said)
+        show.print_people(rows, f"{whose}{answer_words.headline(one)}", said)
     for one in result.runs:
         if one.tried is not None or one.tried_left_out:
             _print_tried(one)

@@ -11,18 +11,8 @@ from typing import Final, assert_never
 from gmip._numbers import count, duration, noise, number, percent, rate, setting, typed
 from gmip.accounting.alternatives import Alternative, Change, ClosedWay, Ways
 from gmip.auditing.schema import Advice, NotTried, RunAudit, TrainingCommand, Way
-from gmip.vocabulary import Kind, NoisySGD, PrivacyTarget, Rate, Recipe
-
-__all__ = [
-    "NAMES",
-    "alternative_command",
-    "closed_sentence",
-    "command",
-    "not_tried",
-    "reached",
-    "setting_words",
-    "text",
-]
+from gmip.report.answer_words import goal_words
+from gmip.vocabulary import Kind, NoisySGD, PrivacyTarget, Recipe
 
 NAMES: Final[dict[Change, str]] = {
     "noise": "More noise",
@@ -41,7 +31,7 @@ _TRAINED: Final = ("noise_std", "clip_norm", "batch_size", "num_steps")  # what 
 
 def text(advice: Advice, run: RunAudit) -> str:
     """One or a few sentences."""
-    goal = _goal(run.goal)
+    goal = goal_words(run.goal)
     match advice.kind:
         case "fix-record":
             return (
@@ -150,14 +140,9 @@ def _way(way: Way, run: RunAudit) -> str:
     return f"{NAMES[way.change]}: {what}. {then.capitalize()}."
 
 
-def _goal(goal: Rate) -> str:
-    return f"at most {rate(goal.tpr)} of the members at {rate(goal.fpr)} false alarms"
-
-
 def _target(run: RunAudit) -> PrivacyTarget:
     """What the ways are to reach."""
-    knows = next((one.knows for one in run.answers), 0.0)
-    return PrivacyTarget(target_tpr=run.goal, attacker_knows=knows)
+    return PrivacyTarget(target_tpr=run.goal, attacker_knows=0.0 if run.answer is None else run.answer.knows)
 
 
 def _train_command(train: TrainingCommand, way: Way, declared: Sequence[NoisySGD]) -> str:

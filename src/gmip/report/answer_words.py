@@ -23,39 +23,7 @@ from gmip.auditing.schema import (
 )
 from gmip.auditing.verdict import claim_of, exposed_group, leading_attack
 from gmip.report import check_words
-from gmip.vocabulary import Rate
-
-__all__ = [
-    "LABELS",
-    "LEAKS",
-    "TARGETS",
-    "THREAT_MODELS",
-    "Badge",
-    "Recommendation",
-    "all_badges",
-    "allowed_words",
-    "badges",
-    "both_claims",
-    "claim_word",
-    "curve_name",
-    "exposure",
-    "front",
-    "given_words",
-    "goal_words",
-    "headline",
-    "leak_sentence",
-    "measured_at",
-    "says",
-    "ship",
-    "suspicion",
-    "target_sentence",
-    "turned_scores",
-    "verdict_headline",
-    "verdict_label",
-    "verdict_reasons",
-    "who",
-]
-
+from gmip.vocabulary import Kind, Rate
 
 # -- the verdict on what was claimed in words -------------------------------------------------------------------------
 
@@ -221,15 +189,15 @@ def _tested(run: RunAudit) -> str:
     found, at = percent(attack.tpr(goal.fpr), "nearest"), f"{rate(goal.fpr)} false alarms"
     if verdict.reason == "no-claim":
         return f"No claim was tested: {_measured(run)}."
-    most, allowed = _most(run), percent(verdict.allowed or 0.0, "up")
+    begins, allowed = _most(run), percent(verdict.allowed or 0.0, "up")
     limit = f"{allowed} of the members at {at}"
     if verdict.reason == "refuted":
         excess = []
         if attack.tpr(goal.fpr) > (verdict.allowed or 0.0):
-            excess.append(f"it finds {found} of the members at {at} ({most} {allowed})")
+            excess.append(f"it finds {found} of the members at {at} ({begins} {allowed})")
         if attack.auc.value > (verdict.allowed_auc or 0.0):
             auc, allowed_auc = number(attack.auc.value, "nearest"), number(verdict.allowed_auc or 0.0, "up")
-            excess.append(f"its AUC is {auc} ({most} {allowed_auc})")
+            excess.append(f"its AUC is {auc} ({begins} {allowed_auc})")
         shown = ", and ".join(excess) or "all rates together show it, no single one"
         return (
             f"More exposed than claimed: {attack.title} separates members from non-members better than the claim "
@@ -237,7 +205,7 @@ def _tested(run: RunAudit) -> str:
         )
     if verdict.reason == "blind":
         return (
-            f"Inconclusive: no attack could test the claim ({most} {limit}), because each gave all candidates the "
+            f"Inconclusive: no attack could test the claim ({begins} {limit}), because each gave all candidates the "
             "same score."
         )
     if verdict.reason == "weak-claim":
@@ -248,7 +216,7 @@ def _tested(run: RunAudit) -> str:
     if verdict.reason == "enough":
         said = _consistent(run)
         return f"Consistent with the claim: {said}"
-    nothing = f"Inconclusive: no attack found significantly more than claimed ({most} {limit}), but "
+    nothing = f"Inconclusive: no attack found significantly more than claimed ({begins} {limit}), but "
     if verdict.reason == "ties":
         return (
             f"{nothing}{percent(attack.largest_tie, 'nearest')} of the candidates have the same score "
@@ -371,7 +339,12 @@ def _found(one: AttackOutcome) -> str:
 
 def allowed_words(run: RunAudit, claim: ClaimedCurve, share: str) -> str:
     """What a curve allows: "guarantee: at most 5%", "forecast: about 5%", or "claim: at most 5%" where it was given."""
-    return f"{claim_word(run, claim)}: {'at most' if claim.is_bound else 'about'} {share}"
+    return f"{claim_word(run, claim)}: {most(claim.kind)} {share}"
+
+
+def most(kind: Kind) -> str:
+    """How a number of a bound, or of a forecast, begins."""
+    return "at most" if kind == "bound" else "about"
 
 
 def claim_word(run: RunAudit, claim: ClaimedCurve) -> str:
@@ -394,9 +367,9 @@ def says(run: RunAudit, claim: ClaimedCurve) -> str:
 
 def _most(run: RunAudit) -> str:
     """The beginning of what the tested curve allows."""
-    most = "at most" if run.verdict.allowed_kind == "bound" else "about"
+    begins = most(run.verdict.allowed_kind or "forecast")
     tested = next((one for one in run.claims if one.key == run.verdict.judged_by), None)
-    return most if tested is None else f"{claim_word(run, tested)}: {most}"
+    return begins if tested is None else f"{claim_word(run, tested)}: {begins}"
 
 
 def _attack(run: RunAudit, name: str | None) -> AttackOutcome:
@@ -480,9 +453,9 @@ def badges(answer: AttackerAnswer) -> tuple[Badge, Badge]:
     return leak, Badge(TARGETS[answer.target], _TARGET_TONES[answer.target])
 
 
-def all_badges(run: RunAudit, answer: AttackerAnswer | None) -> list[Badge]:
-    """The badges of the answer, of a record that does not match, of a refuted claim and of the gate."""
-    shown = [] if answer is None else list(badges(answer))
+def all_badges(run: RunAudit) -> list[Badge]:
+    """The badges of the first answer, of a record that does not match, of a refuted claim and of the gate."""
+    shown = [] if run.answer is None else list(badges(run.answer))
     if run.check is not None and not run.check.passed:
         shown.insert(0, Badge("The record does not match the run", "bad"))
     if run.verdict.kind == "exposed":
@@ -494,11 +467,6 @@ def all_badges(run: RunAudit, answer: AttackerAnswer | None) -> list[Badge]:
     elif run.gate is not None:
         shown.append(Badge("Gate passed", "plain") if run.gate.passed else Badge("Gate failed", "bad"))
     return shown
-
-
-def front(result: AuditResult, run: RunAudit) -> AttackerAnswer | None:
-    """The answer about the strongest attacker that was tried."""
-    return next(iter(run.answers), None)
 
 
 def who(answer: AttackerAnswer) -> str:
@@ -675,8 +643,7 @@ def _exceeds(run: RunAudit, answer: AttackerAnswer, share: str) -> str:
     claim = claim_of(run, answer)
     if claim is None:
         return ""
-    most = "at most" if claim.is_bound else "about"
-    return f"the {claim_word(run, claim)} for such an attacker is {most} {share}"
+    return f"the {claim_word(run, claim)} for such an attacker is {most(claim.kind)} {share}"
 
 
 def _worst(answer: AttackerAnswer) -> str:
@@ -694,7 +661,7 @@ def _whose(run: RunAudit) -> str:
 
 def _open(run: RunAudit) -> str:
     """What a bound rests on and nobody could check, in parentheses."""
-    titles = [] if run.check is None else [_after(check_words.title(one)) for one in run.check.bound_unchecked]
+    titles = [] if run.check is None else [_uncapitalised(check_words.title(one)) for one in run.check.bound_unchecked]
     return f" ({listed(titles)})" if titles else ""
 
 
@@ -706,21 +673,16 @@ def _at_least(run: RunAudit, answer: AttackerAnswer) -> float:
     return found.tpr.lower if found is not None and own else answer.tpr_lower
 
 
-def headline(result: AuditResult, run: RunAudit) -> str:
+def headline(run: RunAudit) -> str:
     """The answer in two sentences: does it leak to the strongest attacker, and is it good enough? A record that does
     not match the declared run comes first, and that the attacks may have looked at the wrong thing."""
-    answer = front(result, run)
+    answer = run.answer
     if answer is None:
         return "No attack was run: nothing was measured."
     unlike = "" if run.check is None or run.check.passed else f"{check_words.headline(run.check)} "
     doubt = "" if not run.suspect or run.suspicion is None else f"{suspicion(run, run.suspicion)} "
-    return (
-        f"{unlike}{doubt}{leak_sentence(run, answer)} {badges(answer)[1].text}: {_after(target_sentence(run, answer))}"
-    )
-
-
-def _after(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
+    target = _uncapitalised(target_sentence(run, answer))
+    return f"{unlike}{doubt}{leak_sentence(run, answer)} {badges(answer)[1].text}: {target}"
 
 
 def exposure(run: RunAudit, answer: AttackerAnswer) -> tuple[float | None, float | None]:
@@ -749,7 +711,7 @@ def ship(result: AuditResult) -> Recommendation:
     """The most accurate run whose target is guaranteed against the strongest attacker that was tried."""
     kept, possible = [], []
     for run in result.runs:
-        answer = front(result, run)
+        answer = run.answer
         if answer is None:
             continue
         if answer.target == "guaranteed":

@@ -22,13 +22,7 @@ from gmip.auditing.verdict import claim_of, leading_attack
 from gmip.report import answer_words
 from gmip.report.answer_words import curve_name
 
-__all__ = [
-    "Figure",
-    "exposure_chart",
-    "figure_html",
-    "overview_figure",
-    "run_figure",
-]
+__all__ = ["Box", "Figure", "exposure_chart", "figure_html", "overview_figure", "run_figure", "scatter", "tick"]
 
 
 # -- which curves of an audit are drawn on the same axes --------------------------------------------------------------
@@ -99,8 +93,7 @@ def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
         first = leading_attack(run.attacks, run.answers)
         if first is not None:
             series.append(_measured(first, f"{run.name}: measured", f"{colour} solid", marker, banded=False))
-        answer = next(iter(run.answers), None)
-        claim = next(iter(run.claims), None) if answer is None else claim_of(run, answer)
+        claim = next(iter(run.claims), None) if run.answer is None else claim_of(run, run.answer)
         if claim is not None:
             series.append(_claimed(claim, f"{run.name}: claimed", f"{colour} dash"))
     return Figure(key, (*series, guessing()), lowest, max(rate, lowest), _goal(result.runs[0]))
@@ -267,7 +260,7 @@ def _notes(figure: Figure, confidence: float) -> list[Html]:
         tag(
             "p",
             tag("span", class_=f"swatch-band {classes(series)}", aria_hidden="true"),
-            f"{_numbers.rate(f'{confidence:.6g}')} interval of {series.name}",
+            f"{_numbers.rate(confidence)} interval of {series.name}",
             class_="note",
         )
         for series in figure.series
@@ -331,7 +324,7 @@ def _interval_texts(band: Array, stops: Array, confidence: float) -> list[str]:
     last = len(band[0]) - 1
     lower = band[1, np.clip(np.searchsorted(band[0], stops, side="right") - 1, 0, last)]
     upper = band[2, np.clip(np.searchsorted(band[0], stops, side="left"), 0, last)]
-    name = f"{_numbers.rate(f'{confidence:.6g}')} interval"
+    name = f"{_numbers.rate(confidence)} interval"
     return [
         "" if stop < band[0, 0] * (1 - 1.0e-9) else f" ({name} {_numbers.interval(low, high, share=True)})"
         for stop, low, high in zip(stops.tolist(), lower.tolist(), upper.tolist(), strict=True)
@@ -341,12 +334,30 @@ def _interval_texts(band: Array, stops: Array, confidence: float) -> list[str]:
 # -- several runs as dots ---------------------------------------------------------------------------------------------
 
 
-_WIDTH, _HEIGHT = 520, 330
-_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 26, 34, 62
+class Box(NamedTuple):
+    """The size of a drawing and the margins around its axes, in pixels."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+    @property
+    def across(self) -> int:
+        return self.width - self.left - self.right
+
+    @property
+    def up(self) -> int:
+        return self.height - self.top - self.bottom
+
+
+_BOX: Final = Box(520, 330, left=78, right=26, top=34, bottom=62)
+_AXIS: Final[dict[str, str]] = {"class_": "axis-title", "text_anchor": "middle", "fill": "currentColor"}
 _LINE: Final = 18.0  # height of a name
 _LEAST_EXPOSURE: Final = 1.0e-3
 _LONGEST_NAME: Final = 28
-_HUES: Final = ("blue", "vermillion", "green", "purple", "orange", "wine", "olive", "ink")
 
 
 class _Dot(NamedTuple):
@@ -362,21 +373,18 @@ def exposure_chart(result: AuditResult, key: str) -> Html | None:
     goal = result.runs[0].goal
     dots = []
     for i, run in enumerate(result.runs):
-        answer = answer_words.front(result, run)
-        if answer is not None and run.facts.test_accuracy is not None:
-            found = answer_words.exposure(run, answer)
-            dots.append(_Dot(run.name, _HUES[i % len(_HUES)], run.facts.test_accuracy, *found))
+        if run.answer is not None and run.facts.test_accuracy is not None:
+            found = answer_words.exposure(run, run.answer)
+            dots.append(_Dot(run.name, _RUN_COLOURS[i % len(_RUN_COLOURS)], run.facts.test_accuracy, *found))
     if len(dots) < 2:
         return None
     low, high = _range([dot.accuracy for dot in dots])
 
     def x(share: float) -> float:
-        return _LEFT + (1 - math.log10(max(share, _LEAST_EXPOSURE)) / math.log10(_LEAST_EXPOSURE)) * (
-            _WIDTH - _LEFT - _RIGHT
-        )
+        return _BOX.left + (1 - math.log10(max(share, _LEAST_EXPOSURE)) / math.log10(_LEAST_EXPOSURE)) * _BOX.across
 
     def y(accuracy: float) -> float:
-        return _TOP + (high - accuracy) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+        return _BOX.top + (high - accuracy) / (high - low) * _BOX.up
 
     values = "; ".join(
         f"{dot.name}: accuracy {_numbers.percent(dot.accuracy, 'nearest')}, measured {_share(dot.measured)}, claimed "
@@ -385,34 +393,41 @@ def exposure_chart(result: AuditResult, key: str) -> Html | None:
     )
     at = _numbers.rate(goal.fpr)
     target = x(goal.tpr)
-    drawing = tag(
-        "svg",
-        tag("rect", x=_LEFT, y=_TOP, width=_WIDTH - _LEFT - _RIGHT, height=_HEIGHT - _TOP - _BOTTOM, class_="frame"),
-        *(_tick(x(share), _HEIGHT - _BOTTOM + 21, "middle", _numbers.rate(share)) for share in (0.001, 0.01, 0.1, 1.0)),
-        *(_tick(_LEFT - 7, y(value) + 4, "end", _numbers.rate(f"{value:.6g}")) for value in _round_numbers(low, high)),
-        tag("path", d=f"M{target:.1f} {_TOP}V{_HEIGHT - _BOTTOM}", stroke="currentColor", stroke_dasharray="5 4"),
-        _tick(target, _TOP - 8, "middle", f"target {_numbers.rate(goal.tpr)}"),
+    floor = _BOX.height - _BOX.bottom
+    return scatter(
+        _BOX,
+        *(tick(x(share), floor + 21, "middle", _numbers.rate(share)) for share in (0.001, 0.01, 0.1, 1.0)),
+        *(tick(_BOX.left - 7, y(value) + 4, "end", _numbers.rate(value)) for value in _round_numbers(low, high)),
+        tag("path", d=f"M{target:.1f} {_BOX.top}V{floor}", stroke="currentColor", stroke_dasharray="5 4"),
+        tick(target, _BOX.top - 8, "middle", f"target {_numbers.rate(goal.tpr)}"),
         *(_drawn(dot, x, y, at_height) for dot, at_height in zip(dots, _name_heights(dots, y), strict=True)),
-        tag("text", f"Members found at {at} false alarms", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 10, **_AXIS),
-        tag(
-            "text", "Test accuracy", transform=f"translate(15 {(_TOP + _HEIGHT - _BOTTOM) / 2:g}) rotate(-90)", **_AXIS
-        ),
-        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
-        class_="chart",
-        role="img",
+        across=f"Members found at {at} false alarms",
+        up="Test accuracy",
+        label=f"Accuracy against members found at {at} false alarms. {values}.",
+        note="Full dots are measured, rings are guaranteed, forecast or claimed. Up and to the left is better.",
         id=key,
         font_size=13.5,
-        aria_label=f"Accuracy against members found at {at} false alarms. {values}.",
     )
-    note = tag(
-        "p",
-        "Full dots are measured, rings are guaranteed, forecast or claimed. Up and to the left is better.",
-        class_="note",
-    )
-    return tag("figure", tag("div", drawing, class_="chart-box"), note, class_="drawing")
 
 
-_AXIS: Final[dict[str, str]] = {"class_": "axis-title", "text_anchor": "middle", "fill": "currentColor"}
+def scatter(
+    box: Box, *parts: Html, across: str, up: str, label: str, note: str, **attributes: str | float | bool | None
+) -> Html:
+    """A figure of dots in a frame, with the titles of its axes and a note."""
+    middle = (box.left + box.width - box.right) / 2, (box.top + box.height - box.bottom) / 2
+    drawing = tag(
+        "svg",
+        tag("rect", x=box.left, y=box.top, width=box.across, height=box.up, class_="frame"),
+        *parts,
+        tag("text", across, x=middle[0], y=box.height - 10, **_AXIS),
+        tag("text", up, transform=f"translate(15 {middle[1]:g}) rotate(-90)", **_AXIS),
+        viewBox=f"0 0 {box.width} {box.height}",
+        class_="chart",
+        role="img",
+        **attributes,
+        aria_label=label,
+    )
+    return tag("figure", tag("div", drawing, class_="chart-box"), tag("p", note, class_="note"), class_="drawing")
 
 
 def _range(values: list[float]) -> tuple[float, float]:
@@ -430,7 +445,7 @@ def _share(value: float | None) -> str:
     return "not known" if value is None else _numbers.percent(min(max(value, 0.0), 1.0), "nearest")
 
 
-def _tick(x: float, y: float, anchor: str, text: str, class_: str | None = None) -> Html:
+def tick(x: float, y: float, anchor: str, text: str, class_: str | None = None) -> Html:
     return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, fill="currentColor", class_=class_)
 
 
@@ -453,9 +468,9 @@ def _drawn(dot: _Dot, x: Callable[[float], float], y: Callable[[float], float], 
     if dot.measured is not None:
         parts.append(tag("circle", cx=f"{x(dot.measured):.1f}", cy=height, r=5, class_="dot"))
     if places:
-        left = sum(places) / len(places) < (_LEFT + _WIDTH - _RIGHT) / 2
+        left = sum(places) / len(places) < (_BOX.left + _BOX.width - _BOX.right) / 2
         place, anchor = (min(places) - 5, "start") if left else (max(places) + 5, "end")
-        parts.append(_tick(place, name_at, anchor, _shortened(dot.name), class_="name"))
+        parts.append(tick(place, name_at, anchor, _shortened(dot.name), class_="name"))
     return tag("g", *parts, class_=f"look-{dot.hue}")
 
 

@@ -10,38 +10,18 @@ from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from gmip import _numbers
 from gmip._html import Html, card, embedded_json, join, tag, theme
+from gmip._numbers import count, number, percent, rate, setting
 from gmip._svg import Axes, chart, picture, swatch
 from gmip._validate import listed
 from gmip.auditing.curves import excludes_nothing
-from gmip.auditing.schema import Advice, AttackerAnswer, AttackOutcome, AuditResult, RunAudit, WhatIf
+from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, RunAudit, WhatIf
 from gmip.auditing.verdict import claim_of
 from gmip.report import advice_words, answer_words, check_words, sentences, tables
 from gmip.report.figures import exposure_chart, figure_html, overview_figure, run_figure
 from gmip.report.share import shareable
 from gmip.report.tables import Cell, Table, plain_advice, price_notes, ways_table
 from gmip.vocabulary import Rate
-
-__all__ = [
-    "PARTS",
-    "Part",
-    "asset",
-    "bullets",
-    "command",
-    "digest",
-    "folded",
-    "page",
-    "script_digest",
-    "scroll",
-    "summary_section",
-    "table_html",
-    "to_card",
-    "to_html",
-    "to_summary",
-    "what_if_part",
-]
-
 
 # -- what our pages share ---------------------------------------------------------------------------------------------
 
@@ -171,13 +151,13 @@ _ICONS: Final = {
 }
 
 
-def answer_box(result: AuditResult, run: RunAudit, key: str, *more: Html | None) -> Html:
+def answer_box(run: RunAudit, key: str, *more: Html | None) -> Html:
     """Does it leak to the strongest attacker, and is it good enough? `more` is what else stands in the box."""
-    first = answer_words.front(result, run)
+    first = run.answer
     found = "No attack was run." if first is None else answer_words.leak_sentence(run, first)
     return tag(
         "div",
-        tag("p", *map(badge, answer_words.all_badges(run, first)), class_="badges"),
+        tag("p", *map(badge, answer_words.all_badges(run)), class_="badges"),
         None if run.check is None or run.check.passed else tag("p", check_words.headline(run.check), class_="headline"),
         tag("p", answer_words.suspicion(run, run.suspicion), class_="headline")
         if run.suspect and run.suspicion is not None
@@ -186,7 +166,7 @@ def answer_box(result: AuditResult, run: RunAudit, key: str, *more: Html | None)
         None if first is None else tag("p", answer_words.target_sentence(run, first), class_="target"),
         *more,
         id=f"{key}-verdict",
-        class_=f"verdict tone-{_tone(run, first)}",
+        class_=f"verdict tone-{_tone(run)}",
     )
 
 
@@ -207,7 +187,7 @@ def reasons(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     if said := sentences.cautions(run):
         notes = tag("div", tag("p", tag("strong", "Warnings")), bullets(said), class_="warnings")
     return [
-        tiles(result, run),
+        tiles(run),
         tag("dl", *definitions, class_="answers"),
         tag("div", tag("p", tag("strong", "Other attackers")), tag("ul", *others), class_="others") if others else None,
         notes,
@@ -231,37 +211,35 @@ def icon(kind: str) -> Html:
     )
 
 
-def tiles(result: AuditResult, run: RunAudit) -> Html | None:
+def tiles(run: RunAudit) -> Html | None:
     """Measured, claimed, wished for at the rate of the target; and what the model is good for."""
-    answer = answer_words.front(result, run)
+    answer = run.answer
     shown: list[tuple[str, str]] = []
     if answer is not None:
         goal = run.goal
         measured, claimed = answer_words.exposure(run, answer)
-        at = f"at {_numbers.rate(goal.fpr)} false alarms"
+        at = f"at {rate(goal.fpr)} false alarms"
         if measured is not None:
-            shown.append((_numbers.percent(min(max(measured, 0.0), 1.0), "nearest"), f"of the members found {at}"))
+            shown.append((percent(min(max(measured, 0.0), 1.0), "nearest"), f"of the members found {at}"))
         if claimed is not None:
             curve = claim_of(run, answer)
             says = "" if curve is None else answer_words.says(run, curve)
             shown.append(
-                ("No limit", "for such an attacker")
-                if excludes_nothing(claimed)
-                else (_numbers.percent(claimed, "up"), says)
+                ("No limit", "for such an attacker") if excludes_nothing(claimed) else (percent(claimed, "up"), says)
             )
-        shown.append((_numbers.rate(goal.tpr), f"is the target (guessing: {_numbers.rate(goal.fpr)})"))
+        shown.append((rate(goal.tpr), f"is the target (guessing: {rate(goal.fpr)})"))
     if run.facts.test_accuracy is not None:
-        shown.append((_numbers.percent(run.facts.test_accuracy, "nearest"), "accuracy of the model on test data"))
+        shown.append((percent(run.facts.test_accuracy, "nearest"), "accuracy of the model on test data"))
     if not shown:
         return None
     items = [tag("li", tag("span", value, class_="figure"), tag("span", text, class_="unit")) for value, text in shown]
     return tag("ul", *items, class_="tiles")
 
 
-def _tone(run: RunAudit, answer: AttackerAnswer | None) -> str:
+def _tone(run: RunAudit) -> str:
     """Green only where a target is guaranteed and nothing speaks against it."""
-    tones = {one.tone for one in answer_words.all_badges(run, answer)}
-    return next((tone for tone in ("bad", "open", "good") if tone in tones), "plain") if answer else "open"
+    tones = {one.tone for one in answer_words.all_badges(run)}
+    return next((tone for tone in ("bad", "open", "good") if tone in tones), "plain") if run.answers else "open"
 
 
 def _first_advice(run: RunAudit, key: str) -> Html:
@@ -316,11 +294,11 @@ def what_if_part(result: AuditResult, run: RunAudit, key: str) -> list[Html | No
     if grid is None or (len(grid.noise_std), len(grid.batch_size)) == (1, 1):
         return []
     goal = run.goal
-    most, kind = ("at most", "a bound") if grid.kind == "bound" else ("about", "a forecast, not a bound")
+    kind = "a bound" if grid.kind == "bound" else "a forecast, not a bound"
     about = (
-        f"Members found at {_numbers.rate(goal.fpr)} false alarms if only noise or batch size changes: "
-        f"{most} what the table says ({kind}, for {grid.for_whom}). {_colour(grid)} the target, "
-        f"{_numbers.rate(goal.tpr)}; the framed cell is this run."
+        f"Members found at {rate(goal.fpr)} false alarms if only noise or batch size changes: "
+        f"{answer_words.most(grid.kind)} what the table says ({kind}, for {grid.for_whom}). {_colour(grid)} the "
+        f"target, {rate(goal.tpr)}; the framed cell is this run."
     )
     row, column = grid.own
     return [
@@ -371,12 +349,12 @@ def _table(grid: WhatIf, goal: Rate, key: str) -> Html:
     head = tag(
         "tr",
         tag("th", "Noise / batch size", scope="col"),
-        *(_heading(_numbers.count(n), "col") for n in grid.batch_size),
+        *(_heading(count(n), "col") for n in grid.batch_size),
     )
     rows = [
         tag(
             "tr",
-            _heading(_numbers.setting(tau), "row"),
+            _heading(setting(tau), "row"),
             *(_cell(grid, goal, i, j) for j in range(len(grid.batch_size))),
         )
         for i, tau in enumerate(grid.noise_std)
@@ -402,7 +380,7 @@ def _cell(grid: WhatIf, goal: Rate, i: int, j: int) -> Html:
     mark = tag("span", "\u2713", aria_hidden="true") if kept else None
     said = [text for text, holds in ((f"{_verb(grid, kept)} the target", kept), ("this run", own)) if holds]
     heard = tag("span", f" ({', '.join(said)})", class_="only-heard") if said else None
-    shown = join(_numbers.percent(grid.tpr[i][j], "up"), mark, heard)
+    shown = join(percent(grid.tpr[i][j], "up"), mark, heard)
     return tag("td", shown, class_=" ".join([*classes, *(["own"] if own else [])]))
 
 
@@ -417,14 +395,13 @@ def _verb(grid: WhatIf, kept: bool) -> str:
 
 
 def _sentence(grid: WhatIf, goal: Rate, i: int, j: int) -> str:
-    noise = f"noise of std {_numbers.setting(grid.noise_std[i])}" if grid.noise_std[i] else "no noise"
-    most = "at most" if grid.kind == "bound" else "about"
+    added = f"noise of std {setting(grid.noise_std[i])}" if grid.noise_std[i] else "no noise"
     kept = _verb(grid, _kept(grid, goal, i, j))
     this = " This is the run as it is." if (i, j) == grid.own else ""
     return (
-        f"With {noise} and batches of {_numbers.count(grid.batch_size[j])}: {most} "
-        f"{_numbers.percent(grid.tpr[i][j], 'up')} at {_numbers.rate(goal.fpr)} false alarms, "
-        f"which {kept} the target of {_numbers.rate(goal.tpr)}.{this}"
+        f"With {added} and batches of {count(grid.batch_size[j])}: {answer_words.most(grid.kind)} "
+        f"{percent(grid.tpr[i][j], 'up')} at {rate(goal.fpr)} false alarms, "
+        f"which {kept} the target of {rate(goal.tpr)}.{this}"
     )
 
 
@@ -432,8 +409,8 @@ def _data(grid: WhatIf, goal: Rate) -> dict[str, object]:
     """What the script looks up: the words of each cell, and of each stop of the sliders."""
     columns = range(len(grid.batch_size))
     return {
-        "noise": [_numbers.setting(tau) for tau in grid.noise_std],
-        "batch": [_numbers.count(n) for n in grid.batch_size],
+        "noise": [setting(tau) for tau in grid.noise_std],
+        "batch": [count(n) for n in grid.batch_size],
         "sentences": [[_sentence(grid, goal, i, j) for j in columns] for i in range(len(grid.noise_std))],
         "own": list(grid.own),
     }
@@ -495,7 +472,7 @@ def _attacks(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
 
 def _attack_notes(attack: AttackOutcome) -> Html:
     needs = listed(attack.needs) if attack.needs else "nothing beyond the model"
-    bounds = [f"{_numbers.number(b.mu, 'down')} ({b.method})" for b in attack.mu_bounds]
+    bounds = [f"{number(b.mu, 'down')} ({b.method})" for b in attack.mu_bounds]
     said = [
         f"The attacker needs {needs}.",
         f"Lower bounds on μ by method: {listed(bounds)}." if bounds else None,
@@ -520,7 +497,7 @@ def _exposed(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
         tag(
             "p",
             "The members that are easiest to recognise as training data. Only identifiers are shown, never what a "
-            "record contains." + (f" {_numbers.count(left)} more are in result.json." if left > 0 else ""),
+            "record contains." + (f" {count(left)} more are in result.json." if left > 0 else ""),
         ),
         None if (own := sentences.individual(run)) is None else tag("p", own),
         folded(f"The {shown} most exposed", table_html(tables.exposed_table(run), key, "exposed-table")),
@@ -594,7 +571,7 @@ def summary_section(result: AuditResult) -> Html:
 
 def _content(result: AuditResult) -> list[Html | None]:
     when = f"{sentences.moment(result.created)}, " if result.created else ""
-    sure = f"{_numbers.rate(f'{result.confidence:.6g}')} confidence"
+    sure = f"{rate(result.confidence)} confidence"
     return [
         tag("p", f"Summary of a membership-inference audit, {when}{sure}", class_="kicker"),
         tag("h1", result.title, id="summary-title"),
@@ -620,15 +597,13 @@ def _one(result: AuditResult, run: RunAudit) -> list[Html | None]:
     ]
     words = [tag("div", tag("p", tag("strong", name)), text) for name, text in said if text is not None]
     return [
-        answer_box(result, run, "summary"),
-        tiles(result, run),
+        answer_box(run, "summary"),
+        tiles(run),
         tag("div", _chart(run), tag("div", *words, class_="words"), class_="halves"),
     ]
 
 
 def _several(result: AuditResult) -> list[Html | None]:
-    shipped = answer_words.ship(result)
-    tone = "bad" if shipped.run is None else "good"
     left = len(result.runs) - _RUNS
     table = tables.overview_table(result)
     table = dataclasses.replace(table, rows=table.rows[:_RUNS])
@@ -636,22 +611,28 @@ def _several(result: AuditResult) -> list[Html | None]:
     items = [
         tag(
             "li",
-            tag("p", tag("strong", run.name), *map(badge, answer_words.all_badges(run, found)), class_="badges"),
-            tag("p", answer_words.headline(result, run)),
+            tag("p", tag("strong", run.name), *map(badge, answer_words.all_badges(run)), class_="badges"),
+            tag("p", answer_words.headline(run)),
             tag("p", tag("strong", "What to do: "), _advice(run, run.advice[0])) if run.advice and advised else None,
         )
         for run in result.runs
-        for found in [answer_words.front(result, run)]
     ]
     warned = _warnings(*result.runs)
     return [
-        tag("div", tag("p", icon(tone), shipped.words, class_="headline ship"), class_=f"verdict tone-{tone}"),
+        _shipped(result),
         exposure_chart(result, "summary-exposure"),
         table_html(table, "summary", "table", marks=marks(result), cards=True),
         tag("p", f"{left} more runs are in the report.") if left > 0 else None,
         tag("ul", *items, class_="told") if len(items) <= _DETAILED_RUNS else None,
         warned and tag("div", tag("p", tag("strong", "Warnings")), warned, class_="words"),
     ]
+
+
+def _shipped(result: AuditResult) -> Html:
+    """Which of several runs to ship."""
+    shipped = answer_words.ship(result)
+    tone = "bad" if shipped.run is None else "good"
+    return tag("div", tag("p", icon(tone), shipped.words, class_="headline ship"), class_=f"verdict tone-{tone}")
 
 
 def _advice(run: RunAudit, advice: Advice) -> str:
@@ -758,7 +739,7 @@ def _header(result: AuditResult) -> Html:
     version = result.provenance.versions.get("gmip")
     parts = [
         tag("time", sentences.moment(result.created), datetime=result.created) if result.created else None,
-        tag("span", f"{_numbers.rate(f'{result.confidence:.6g}')} confidence"),
+        tag("span", f"{rate(result.confidence)} confidence"),
         tag("span", f"{len(result.runs)} run{'s' if len(result.runs) > 1 else ''}"),
         tag("span", f"gmip {version}") if version else None,
     ]
@@ -790,12 +771,10 @@ def _overview(result: AuditResult) -> Html | None:
     if len(result.runs) < 2:
         return None
     figure = overview_figure(result, "overview-figure", sentences.first_rate(result.runs[0]))
-    shipped = answer_words.ship(result)
-    tone = "bad" if shipped.run is None else "good"
     return tag(
         "section",
         tag("h2", "Which run to ship", id="overview-title"),
-        tag("div", tag("p", icon(tone), shipped.words, class_="headline ship"), class_=f"verdict tone-{tone}"),
+        _shipped(result),
         exposure_chart(result, "overview-exposure"),
         table_html(tables.overview_table(result), "overview", "table", marks=marks(result), cards=True),
         figure_html(figure, title="All runs: members found against false alarms", confidence=result.confidence),
@@ -819,7 +798,7 @@ def _run(result: AuditResult, run: RunAudit, key: str, parts: Sequence[Part]) ->
     return tag(
         "section",
         tag("h2", run.name if several else "The answer", id=f"{key}-title"),
-        answer_box(result, run, key, *([] if several else behind)),
+        answer_box(run, key, *([] if several else behind)),
         *below,
         id=key,
         class_="run",

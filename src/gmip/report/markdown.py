@@ -26,7 +26,7 @@ def to_markdown(result: AuditResult) -> str:
     parts = [
         f"# {plain(result.title.strip() or 'Membership audit')}",
         f"Membership-inference audit by gmip{f' {plain(version)}' if version else ''}, "
-        f"{plain(sentences.moment(result.created))}, {_numbers.rate(f'{result.confidence:.6g}')} confidence.",
+        f"{plain(sentences.moment(result.created))}, {_numbers.rate(result.confidence)} confidence.",
     ]
     if several:
         parts += ["## Which run to ship", plain(answer_words.ship(result).words)]

@@ -11,31 +11,6 @@ from gmip.auditing.verdict import leading_attack
 from gmip.errors import GmipError
 from gmip.report import answer_words, check_words
 
-__all__ = [
-    "STANDINGS",
-    "attack_notes",
-    "attack_title",
-    "blind_gate",
-    "cautions",
-    "certainty",
-    "claim",
-    "comparison_title",
-    "data_protection",
-    "facts_title",
-    "failed_gates",
-    "first_rate",
-    "gate",
-    "groups",
-    "headline_rate",
-    "individual",
-    "meaning",
-    "moment",
-    "not_shown",
-    "rates",
-    "rests_on",
-    "verdict_sentences",
-]
-
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
@@ -213,7 +188,7 @@ def data_protection(result: AuditResult) -> tuple[str, ...]:
     return (
         "Risk examined: that somebody finds out whether a given person's record was used for training (membership "
         f"inference).{trained} Attacks tried: {listed(tried) if tried else 'none'}.",
-        *(f"{run.name or 'The run'}: {answer_words.headline(result, run)}" for run in result.runs),
+        *(f"{run.name or 'The run'}: {answer_words.headline(run)}" for run in result.runs),
         not_shown(),
     )
 
@@ -294,7 +269,7 @@ def groups(result: AuditResult, run: RunAudit) -> str:
     several = number_of_groups > 1
     text = (
         f"By {run.grouped_by or 'group'}: the members of each group against its non-members, by {attack}. Intervals "
-        f"hold with {rate(f'{result.confidence:.6g}')} confidence for {'all groups' if several else 'the group'} and "
+        f"hold with {rate(result.confidence)} confidence for {'all groups' if several else 'the group'} and "
         f"attacks together. Leak detected in {found} of {number_of_groups} {'groups' if several else 'group'}."
     )
     folded = sum(one.folded for one in run.groups)
@@ -359,7 +334,7 @@ def certainty(result: AuditResult, run: RunAudit) -> str:
     repeats = max(a.repeats for a in run.attacks)
     over = f" over {count(repeats)} repeated runs" if repeats > 1 else ""
     tested = f"{count(members)} members and {count(others)} non-members were tested{over}."
-    chance = rate(f"{1 - result.confidence:.6g}")
+    chance = rate(1 - result.confidence)
     if run.check is not None and not run.check.passed and run.verdict.kind != "exposed":
         return f"The record is not that of the declared run, by which the attacks go: they may miss a leak. {tested}"
     if run.suspect and run.verdict.kind != "exposed":
@@ -367,7 +342,7 @@ def certainty(result: AuditResult, run: RunAudit) -> str:
     if run.verdict.kind == "exposed":
         return f"If the claim held, at most {chance} of audits would reach this verdict by chance. {tested}"
     if run.verdict.kind == "measured":
-        bound = f"{rate(f'{result.confidence:.6g}')} confidence for all attacks together"
+        bound = f"{rate(result.confidence)} confidence for all attacks together"
         return f"{tested} Lower bounds hold with {bound}. Another attack could find more."
     if run.verdict.kind == "inconclusive":
         needed = run.verdict.candidates_needed
@@ -376,6 +351,6 @@ def certainty(result: AuditResult, run: RunAudit) -> str:
         more = f"About {count(needed)} candidates, half of them members, would be enough."
         return f"No attack exceeded the claim, but this audit is too small to detect every broken one. {tested} {more}"
     return (
-        f"{tested} No attack exceeded the claim by more than chance explains ({rate(f'{result.confidence:.6g}')} "
+        f"{tested} No attack exceeded the claim by more than chance explains ({rate(result.confidence)} "
         "confidence). An audit can show a leak, never that there is none: another attack could find more."
     )

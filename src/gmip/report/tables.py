@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gmip import _numbers
+from gmip._numbers import chance, count, duration, interval, noise, number, percent, rate, setting
 from gmip._validate import listed
 from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import (
@@ -23,26 +23,8 @@ from gmip.auditing.schema import (
 )
 from gmip.auditing.verdict import claim_of
 from gmip.report import advice_words, answer_words, check_words, sentences
+from gmip.report.answer_words import most
 from gmip.report.figures import Figure
-
-__all__ = [
-    "Cell",
-    "Table",
-    "accuracy_words",
-    "attack_table",
-    "check_table",
-    "comparison_table",
-    "curve_table",
-    "exposed_table",
-    "fact_table",
-    "group_table",
-    "overview_table",
-    "plain_advice",
-    "price_notes",
-    "standing_table",
-    "version_table",
-    "ways_table",
-]
 
 SHOWN_RECORDS = 50
 CHECKED = {"failed": "does not match", "unchecked": "not checked", "passed": "matches"}
@@ -81,40 +63,38 @@ def _table(
 def _estimate(estimate: Estimate | None, *, share: bool) -> Cell:
     if estimate is None:
         return Cell(_NONE)
-    value = _numbers.percent(estimate.value, "nearest") if share else _numbers.number(estimate.value, "nearest")
-    return Cell(value, (_numbers.interval(estimate.lower, estimate.upper, share=share),))
+    value = percent(estimate.value, "nearest") if share else number(estimate.value, "nearest")
+    return Cell(value, (interval(estimate.lower, estimate.upper, share=share),))
 
 
 def overview_table(result: AuditResult) -> Table:
     """One line for every run."""
     rows: list[list[Cell | str]] = []
     for run in result.runs:
-        answer = answer_words.front(result, run)
+        answer = run.answer
         measured, claimed = (None, None) if answer is None else answer_words.exposure(run, answer)
-        most = None if answer is None else claim_of(run, answer)
+        claim = None if answer is None else claim_of(run, answer)
         leak, target = (_NONE, _NONE) if answer is None else (b.text for b in answer_words.badges(answer))
         rows.append(
             [
                 run.name,
                 _noise(run),
-                _NONE if run.facts.test_accuracy is None else _numbers.percent(run.facts.test_accuracy, "nearest"),
+                _NONE if run.facts.test_accuracy is None else percent(run.facts.test_accuracy, "nearest"),
                 leak,
                 target,
                 _NONE
-                if claimed is None or most is None
+                if claimed is None or claim is None
                 else "no limit"
                 if excludes_nothing(claimed)
-                else f"{_most(most)} {_numbers.percent(claimed, 'up')}",
-                _NONE if measured is None else _numbers.percent(min(max(measured, 0.0), 1.0), "nearest"),
+                else f"{most(claim.kind)} {percent(claimed, 'up')}",
+                _NONE if measured is None else percent(min(max(measured, 0.0), 1.0), "nearest"),
                 answer_words.verdict_label(run.verdict),
             ]
         )
-    at = f"found at {_numbers.rate(result.runs[0].goal.fpr)}"
+    at = f"found at {rate(result.runs[0].goal.fpr)}"
     columns = ("Run", "Noise", "Test accuracy", "Leak", "Target", f"Claimed: {at}", f"Measured: {at}", "Claim test")
-    caption = (
-        "All runs, against the strongest attacker that was tried. Found at 1%: the share of members found at a 1% "
-    )
-    return _table(f"{caption}false-alarm rate", columns, rows, texts=(1, 3, 4, 7))
+    caption = f"All runs, against the strongest attacker that was tried. {_FOUND}"
+    return _table(caption, columns, rows, texts=(1, 3, 4, 7))
 
 
 def _noise(run: RunAudit) -> Cell:
@@ -124,8 +104,8 @@ def _noise(run: RunAudit) -> Cell:
     if facts.noise_std == 0:
         return Cell("none")
     multiplier = facts.noise_multiplier
-    details = () if multiplier is None else (f"multiplier {_numbers.noise(multiplier)}",)
-    return Cell(f"std {_numbers.noise(facts.noise_std)} on the mean", details)
+    details = () if multiplier is None else (f"multiplier {noise(multiplier)}",)
+    return Cell(f"std {noise(facts.noise_std)} on the mean", details)
 
 
 def attack_table(result: AuditResult, run: RunAudit) -> Table:
@@ -134,7 +114,7 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
     columns = [
         "Attack",
         "AUC",
-        *(f"Found at {_numbers.rate(key)}" for key in keys),
+        *(f"Found at {rate(key)}" for key in keys),
         "Balanced accuracy",
         "Advantage",
         "μ at least",
@@ -148,8 +128,8 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
             *(_found(a, key) for key in keys),
             _estimate(a.balanced_accuracy, share=True),
             _estimate(a.advantage, share=True),
-            _numbers.number(a.mu_lower, "down"),
-            _numbers.number(a.epsilon_lower, "down"),
+            number(a.mu_lower, "down"),
+            number(a.epsilon_lower, "down"),
             *([] if a.claim_p_value is None else [_refutation(a, a.claim_p_value)]),
         ]
         for a in run.attacks
@@ -157,8 +137,8 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
     caption = (
         "Attacks by their lower bound on \u03bc, those with a list last. Below each name: members + non-members "
         "tested, computing time. Below each "
-        f"estimate: its {_numbers.rate(f'{result.confidence:.6g}')} interval. {_FOUND}. "
-        f"ε is for δ = {_numbers.setting(result.delta)}"
+        f"estimate: its {rate(result.confidence)} interval. {_FOUND}. "
+        f"ε is for δ = {setting(result.delta)}"
     )
     if len(run.attacks) > 1:
         caption += ". Lower bounds on μ and ε hold for all attacks together, each interval for itself"
@@ -166,7 +146,7 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
 
 
 def _refutation(attack: AttackOutcome, p_value: float) -> Cell:
-    return Cell(_numbers.chance(p_value), ("refuted" if attack.exceeds_claim else "not refuted", *_list(attack)))
+    return Cell(chance(p_value), ("refuted" if attack.exceeds_claim else "not refuted", *_list(attack)))
 
 
 def group_table(run: RunAudit) -> Table:
@@ -175,20 +155,20 @@ def group_table(run: RunAudit) -> Table:
     rows: list[list[Cell | str]] = [
         [
             one.group,
-            f"{_numbers.count(one.members)} + {_numbers.count(one.non_members)}",
+            f"{count(one.members)} + {count(one.non_members)}",
             _estimate(one.auc, share=False),
             *(_found(one, key) for key in keys),
-            _NONE if one.mu_lower is None else _numbers.number(one.mu_lower, "down"),
+            _NONE if one.mu_lower is None else number(one.mu_lower, "down"),
         ]
         for one in run.groups[:SHOWN_RECORDS]
     ]
     left = len(run.groups) - SHOWN_RECORDS
-    more = f" {_numbers.count(left)} more are in the CSV file" if left > 0 else ""
+    more = f" {count(left)} more are in the CSV file" if left > 0 else ""
     columns = (
         "Group",
         "Members + non-members",
         "AUC",
-        *(f"Found at {_numbers.rate(key)}" for key in keys),
+        *(f"Found at {rate(key)}" for key in keys),
         "μ at least",
     )
     return _table(f"Groups, the most exposed first. False alarms are counted in the group.{more}", columns, rows)
@@ -198,20 +178,20 @@ def _list(attack: AttackOutcome) -> tuple[str, ...]:
     """The list that the claim is about which an attack was tested against."""
     if not attack.attacker_knows:
         return ()
-    return (f"claim for a list of {_numbers.percent(attack.attacker_knows, 'nearest')} of the members",)
+    return (f"claim for a list of {percent(attack.attacker_knows, 'nearest')} of the members",)
 
 
 def _effort(attack: AttackOutcome) -> tuple[str, ...]:
-    candidates = f"{_numbers.count(attack.members)} + {_numbers.count(attack.non_members)}"
-    over = (f"in {_numbers.count(attack.repeats)} runs",) if attack.repeats > 1 else ()
-    return (candidates, *over, _numbers.duration(attack.seconds))
+    candidates = f"{count(attack.members)} + {count(attack.non_members)}"
+    over = (f"in {count(attack.repeats)} runs",) if attack.repeats > 1 else ()
+    return (candidates, *over, duration(attack.seconds))
 
 
 def _found(one: AttackOutcome | GroupOutcome, key: str) -> Cell:
     """The TPR at a rate, where the non-members are enough for one false alarm."""
     found = answer_words.measured_at(one, key)
     if found is None and key in one.tpr_at:
-        return Cell("not measured", (f"{_numbers.rate(key)} of {_numbers.count(one.non_members)} is none",))
+        return Cell("not measured", (f"{rate(key)} of {count(one.non_members)} is none",))
     return _estimate(found, share=True)
 
 
@@ -226,7 +206,7 @@ def comparison_table(run: RunAudit) -> Table:
         columns.append("Compared with the claim")
     rows: list[list[Cell | str]] = []
     for key in sentences.rates(run):
-        row: list[Cell | str] = [f"Found at {_numbers.rate(key)}"]
+        row: list[Cell | str] = [f"Found at {rate(key)}"]
         row += [_claimed(p.tpr_at.get(key), p) for p in run.claims]
         if first:
             row.append(_found(first, key))
@@ -239,18 +219,13 @@ def comparison_table(run: RunAudit) -> Table:
     return _table(caption, columns, rows, texts=(len(columns) - 1,) if compared else ())
 
 
-def _claimed(share: float | None, claim: ClaimedCurve) -> str:
-    if share is None:
+def _claimed(value: float | None, claim: ClaimedCurve, write: Callable[..., str] = percent) -> str:
+    """What a curve says, rounded up; what an attack expects of itself is an estimate."""
+    if value is None:
         return _NONE
     return (
-        f"about {_numbers.percent(share, 'nearest')}"
-        if claim.key == "prediction"
-        else f"{_most(claim)} {_numbers.percent(share, 'up')}"
+        f"about {write(value, 'nearest')}" if claim.key == "prediction" else f"{most(claim.kind)} {write(value, 'up')}"
     )
-
-
-def _most(claim: ClaimedCurve) -> str:
-    return "at most" if claim.is_bound else "about"
 
 
 def _compared(measured: Estimate | None, claimed: float | None) -> str:
@@ -260,13 +235,7 @@ def _compared(measured: Estimate | None, claimed: float | None) -> str:
 
 
 def _area_row(first: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> list[Cell | str]:
-    row: list[Cell | str] = ["AUC"]
-    row += [
-        f"about {_numbers.number(p.auc, 'nearest')}"
-        if p.key == "prediction"
-        else f"{_most(p)} {_numbers.number(p.auc, 'up')}"
-        for p in claims
-    ]
+    row: list[Cell | str] = ["AUC", *(_claimed(p.auc, p, number) for p in claims)]
     if first:
         row.append(_estimate(first.auc, share=False))
         if claims:
@@ -275,18 +244,9 @@ def _area_row(first: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> li
 
 
 def _mu_row(first: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> list[Cell | str]:
-    row: list[Cell | str] = ["μ"]
-    for p in claims:
-        if p.mu is None:
-            row.append(_NONE)
-        else:
-            row.append(
-                f"about {_numbers.number(p.mu, 'nearest')}"
-                if p.key == "prediction"
-                else f"{_most(p)} {_numbers.number(p.mu, 'up')}"
-            )
+    row: list[Cell | str] = ["μ", *(_claimed(p.mu, p, number) for p in claims)]
     if first:
-        row.append(f"at least {_numbers.number(first.mu_lower, 'down')}")
+        row.append(f"at least {number(first.mu_lower, 'down')}")
         if claims:
             claimed = claims[0].mu
             row.append(_NONE if claimed is None else ABOVE if first.mu_lower > claimed else "not above")
@@ -297,10 +257,10 @@ def exposed_table(run: RunAudit) -> Table:
     """Who is found most easily; a column that no record has is left out."""
     shown = run.exposed[:SHOWN_RECORDS]
     optional: list[tuple[str, str, Callable[[Any], str]]] = [
-        ("Probability that a non-member scores as high", "p_value", _numbers.chance),
-        ("Probability of membership (prior 50%)", "posterior", partial(_numbers.percent, rounding="nearest")),
-        ("Susceptibility", "susceptibility", partial(_numbers.number, rounding="nearest")),
-        ("Own mu", "own_mu", partial(_numbers.number, rounding="up")),
+        ("Probability that a non-member scores as high", "p_value", chance),
+        ("Probability of membership (prior 50%)", "posterior", partial(percent, rounding="nearest")),
+        ("Susceptibility", "susceptibility", partial(number, rounding="nearest")),
+        ("Own mu", "own_mu", partial(number, rounding="up")),
         ("Group", "group", str),
     ]
     used = [(title, name, write) for title, name, write in optional if any(getattr(e, name) is not None for e in shown)]
@@ -310,7 +270,7 @@ def exposed_table(run: RunAudit) -> Table:
         rows.append(
             [
                 str(record.id),
-                _numbers.number(record.score, "nearest", 4),
+                number(record.score, "nearest", 4),
                 *(_NONE if value is None else write(value) for value, write in values),
             ]
         )
@@ -323,9 +283,9 @@ def exposed_table(run: RunAudit) -> Table:
 def fact_table(run: RunAudit) -> Table:
     """What ran."""
     f = run.facts
-    clip = None if f.noise_std is None else "none" if f.clip_norm is None else _numbers.setting(f.clip_norm)
-    noise = None if f.noise_std is None else "none" if f.noise_std == 0 else _numbers.noise(f.noise_std)
-    batches = None if f.batch_size is None else f"{_numbers.count(f.batch_size)}, {f.sampling or 'unknown sampling'}"
+    clip = None if f.noise_std is None else "none" if f.clip_norm is None else setting(f.clip_norm)
+    size = None if f.noise_std is None else "none" if f.noise_std == 0 else noise(f.noise_std)
+    batches = None if f.batch_size is None else f"{count(f.batch_size)}, {f.sampling or 'unknown sampling'}"
     known: list[tuple[str, str | None]] = [
         ("Task", run.task or None),
         ("Scores" if f.num_steps is None else "Trace", run.path),
@@ -334,15 +294,15 @@ def fact_table(run: RunAudit) -> Table:
         ("Steps", _count(f.num_steps)),
         ("Parameters", _count(f.num_params)),
         ("Optimizer", f.optimizer),
-        ("Learning rate", None if f.learning_rate is None else _numbers.setting(f.learning_rate)),
+        ("Learning rate", None if f.learning_rate is None else setting(f.learning_rate)),
         ("Clipping norm", clip),
-        ("Noise on the batch mean (std)", noise),
-        ("Noise multiplier", None if f.noise_multiplier is None else _numbers.noise(f.noise_multiplier)),
+        ("Noise on the batch mean (std)", size),
+        ("Noise multiplier", None if f.noise_multiplier is None else noise(f.noise_multiplier)),
         (
             "Accuracy on training data",
-            None if f.train_accuracy is None else _numbers.percent(f.train_accuracy, "nearest"),
+            None if f.train_accuracy is None else percent(f.train_accuracy, "nearest"),
         ),
-        ("Accuracy on test data", None if f.test_accuracy is None else _numbers.percent(f.test_accuracy, "nearest")),
+        ("Accuracy on test data", None if f.test_accuracy is None else percent(f.test_accuracy, "nearest")),
     ]
     return _table(
         "What ran", ("Fact", "Value"), [[name, value] for name, value in known if value is not None], texts=(1,)
@@ -350,7 +310,7 @@ def fact_table(run: RunAudit) -> Table:
 
 
 def _count(value: int | None) -> str | None:
-    return None if value is None else _numbers.count(value)
+    return None if value is None else count(value)
 
 
 def standing_table(result: AuditResult) -> Table:
@@ -409,18 +369,12 @@ def version_table(result: AuditResult) -> Table:
 
 def curve_table(figure: Figure) -> Table:
     """The curves in numbers, at rates from the lowest to 1."""
-    steps, rate = (1.0, 2.0, 5.0), figure.lowest
-    grid = []
-    while rate < 0.1:
-        grid += [float(f"{rate * step:.3g}") for step in steps]
-        rate = float(f"{rate * 10:.0e}")
+    decade, grid = figure.lowest, []
+    while decade < 0.1:
+        grid += [float(f"{decade * step:.3g}") for step in (1.0, 2.0, 5.0)]
+        decade = float(f"{decade * 10:.0e}")
     grid += [k / 10 for k in range(1, 11)]
-    rows = []
-    for x in grid:
-        row = [_numbers.rate(x)]
-        for series in figure.series:
-            row.append(series.text(series.at(x)))
-        rows.append(row)
+    rows = [[rate(x), *(series.text(series.at(x)) for series in figure.series)] for x in grid]
     return _table("Members found, by false alarms", ("False alarms", *(s.name for s in figure.series)), rows)
 
 
@@ -442,15 +396,15 @@ def ways_table(run: RunAudit) -> Table:
     rows = [_way_row(run, one.way) for one in run.advice if one.way is not None]
     tried = run.tried is not None
     if rows and tried:
-        key = "list" if any(one.knows for one in run.answers[:1]) else "claimed"  # of whom the ways are about, too
+        key = "list" if run.answer is not None and run.answer.knows else "claimed"  # of whom the ways are about, too
         claim = next((p for p in run.claims if p.key == key), None)
         now = None if claim is None else claim.tpr_at.get(f"{goal.fpr:g}")
-        found = "\u2013" if now is None or claim is None else f"{_most(claim)} {_numbers.percent(now, 'up')}"
+        found = "\u2013" if now is None or claim is None else f"{most(claim.kind)} {percent(now, 'up')}"
         rows.insert(0, (Cell("As it is"), Cell("\u2013"), Cell(found), _accuracy(run.tried)))
     return Table(
-        f"Ways to at most {_numbers.rate(goal.tpr)} at {_numbers.rate(goal.fpr)} false alarms, "
+        f"Ways to at most {rate(goal.tpr)} at {rate(goal.fpr)} false alarms, "
         + ("the most accurate first" if tried else "each alone"),
-        ("Way", "What to set", f"Then found at {_numbers.rate(goal.fpr)}", "Accuracy"),
+        ("Way", "What to set", f"Then found at {rate(goal.fpr)}", "Accuracy"),
         tuple(rows),
         frozenset({0, 1}),
     )
@@ -459,7 +413,7 @@ def ways_table(run: RunAudit) -> Table:
 def _way_row(run: RunAudit, way: Way) -> tuple[Cell, ...]:
     bound = way.kind == "bound"
     found = Cell(
-        f"{'at most' if bound else 'about'} {_numbers.percent(way.tpr, 'up')}",
+        f"{most(way.kind)} {percent(way.tpr, 'up')}",
         ("proved, any record" if bound else "a forecast",),
     )
     what = advice_words.setting_words(way.change, way.runs, run.declared)
@@ -472,8 +426,8 @@ def _accuracy(tried: TriedAccuracy | None) -> Cell:
 
 def accuracy_words(tried: TriedAccuracy) -> str:
     """Mean and standard error."""
-    error = "" if tried.seeds == 1 else f" \u00b1 {_numbers.percent(tried.error, 'up')}"
-    return f"{_numbers.percent(tried.mean, 'nearest')}{error}"
+    error = "" if tried.seeds == 1 else f" \u00b1 {percent(tried.error, 'up')}"
+    return f"{percent(tried.mean, 'nearest')}{error}"
 
 
 def price_notes(run: RunAudit) -> list[str]:
@@ -487,6 +441,6 @@ def price_notes(run: RunAudit) -> list[str]:
             "What each way costs in accuracy was not measured: gmip audit --try-advice trains each a few times."
         ]
     size = run.facts.dataset_size
-    fewer = "" if size is None or size == run.tried.trained_on else f" (the run had {_numbers.count(size)})"
-    records = f"{_numbers.count(run.tried.trained_on)} records that are not members{fewer}"
+    fewer = "" if size is None or size == run.tried.trained_on else f" (the run had {count(size)})"
+    records = f"{count(run.tried.trained_on)} records that are not members{fewer}"
     return [f"Accuracy: mean and standard error of trainings on {records}.", *left_out]

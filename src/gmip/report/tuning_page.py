@@ -14,25 +14,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gmip import _numbers
 from gmip._html import Html, tag
 from gmip._io import make_folder, write
+from gmip._numbers import count, duration, noise, number, percent, rate, setting
+from gmip.report.figures import Box, scatter, tick
 from gmip.report.html import asset, bullets, page, table_html
 from gmip.report.tables import Cell, Table
 from gmip.vocabulary import RANDOM_SIZES
 
 if TYPE_CHECKING:
     from gmip.tuning import FrontierPoint, TuneResult
-    from gmip.vocabulary import Recipe
 
 __all__ = ["PAGE", "SETTINGS", "exposure_notes", "tuning_html", "tuning_sentences", "write_tuning"]
 
 RECIPE, PAGE, RESULT, TRIALS = "recipe.yaml", "tuning.html", "tuning.json", "trials.csv"
-_WIDTH, _HEIGHT = 640, 340
-_LEFT, _RIGHT, _TOP, _BOTTOM = 74, 40, 18, 58
+_BOX: Final = Box(640, 340, left=74, right=40, top=18, bottom=58)
 SETTINGS: Final = ("batch_size", "num_steps", "sampling", "optimizer", "learning_rate", "clip_norm", "noise_std")
 _SHOWN_TRIALS: Final = 20
-_AXIS: Final[dict[str, str]] = {"class_": "axis-title", "text_anchor": "middle", "fill": "currentColor"}
 
 
 def write_tuning(result: TuneResult, folder: str | PathLike[str]) -> Path:
@@ -94,16 +92,16 @@ def _error(result: TuneResult, error: float) -> str:
     if math.isnan(error):
         return ""
     share = result.metric.endswith("accuracy")
-    return f" ± {100 * error:.1f} points" if share else f" ± {_numbers.number(error, 'up')}"
+    return f" ± {100 * error:.1f} points" if share else f" ± {number(error, 'up')}"
 
 
 def _exposure(result: TuneResult, value: float) -> str:
     target = result.target
     if target.rate is not None:
-        return f"{_numbers.percent(min(value, 1.0), 'up')} at {_numbers.rate(target.rate.fpr)} false alarms"
+        return f"{percent(min(value, 1.0), 'up')} at {rate(target.rate.fpr)} false alarms"
     if target.is_share:
-        return f"{target.measure} {_numbers.percent(min(value, 1.0), 'up')}"
-    return f"{target.measure} {'without limit' if math.isinf(value) else _numbers.number(value, 'up')}"
+        return f"{target.measure} {percent(min(value, 1.0), 'up')}"
+    return f"{target.measure} {'without limit' if math.isinf(value) else number(value, 'up')}"
 
 
 def tuning_html(result: TuneResult) -> str:
@@ -112,11 +110,11 @@ def tuning_html(result: TuneResult) -> str:
     facts = [
         *exposure_notes(result),
         f"What the search gives away: {result.leakage}",
-        f"Each model was trained on {_numbers.count(result.trained_on)} records; the run to come has "
-        f"{_numbers.count(result.recipe.dataset_size)} members."
+        f"Each model was trained on {count(result.trained_on)} records; the run to come has "
+        f"{count(result.recipe.dataset_size)} members."
         + ("" if result.trained_on >= result.recipe.dataset_size else " With more records it should do better."),
-        f"{_numbers.count(result.trainings)} trainings, of which {_numbers.count(len(result.tried))} are trials of the "
-        f"search and the others measure what it found; {_numbers.duration(result.seconds)} of computing for the "
+        f"{count(result.trainings)} trainings, of which {count(len(result.tried))} are trials of the "
+        f"search and the others measure what it found; {duration(result.seconds)} of computing for the "
         f"search; {sum(one.outcome.stopped for one in result.tried)} of them ended early.",
     ]
     frontier = Table(
@@ -127,7 +125,7 @@ def tuning_html(result: TuneResult) -> str:
                 Cell(point.name),
                 Cell(_exposure(result, point.exposure)),
                 Cell(result.shown(point.quality.mean) + _error(result, point.quality.error)),
-                Cell(_numbers.noise(point.recipe.noise_std)),
+                Cell(noise(point.recipe.noise_std)),
             )
             for point in result.frontier
         ),
@@ -164,23 +162,25 @@ def frontier_chart(result: TuneResult) -> Html:
     first, last = math.log(min(exposures) / 1.3), math.log(max(exposures) * 1.3)
 
     def place(point: FrontierPoint) -> tuple[float, float]:
-        x = _LEFT + (math.log(max(point.exposure, 1.0e-9)) - first) / (last - first) * (_WIDTH - _LEFT - _RIGHT)
-        y = _TOP + (high - _value(result, point)) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
-        return round(x, 1), round(y, 1)
+        x = _BOX.left + (math.log(max(point.exposure, 1.0e-9)) - first) / (last - first) * _BOX.across
+        return round(x, 1), round(height(_value(result, point)), 1)
+
+    def height(value: float) -> float:
+        return _BOX.top + (high - value) / (high - low) * _BOX.up
 
     places = [place(point) for point in points]
     dots = "; ".join(
         f"{point.name}: {_exposure(result, point.exposure)}, {result.shown(point.quality.mean)}" for point in points
     )
-    up = _HEIGHT - _TOP - _BOTTOM
-    heights = [(value, _TOP + (high - value) / (high - low) * up + 4) for value in np.linspace(low, high, 4).tolist()]
     line = "M" + "L".join(f"{x} {y}" for x, y in places)
-    drawing = tag(
-        "svg",
-        tag("rect", x=_LEFT, y=_TOP, width=_WIDTH - _LEFT - _RIGHT, height=up, class_="frame"),
-        *(_text(_LEFT - 7, y, "end", _tick(result, value)) for value, y in heights),
+    return scatter(
+        _BOX,
         *(
-            _text(x, _HEIGHT - _BOTTOM + 20, "middle", _short(result, point.exposure))
+            tick(_BOX.left - 7, height(value) + 4, "end", _tick(result, value))
+            for value in np.linspace(low, high, 4).tolist()
+        ),
+        *(
+            tick(x, _BOX.height - _BOX.bottom + 20, "middle", _short(result, point.exposure))
             for (x, _), point in zip(places, points, strict=True)
         ),
         tag(
@@ -190,20 +190,11 @@ def frontier_chart(result: TuneResult) -> Html:
             class_="look-blue",
         ),
         *(tag("g", _dot(one.name, place(one), own=True), class_="look-vermillion") for one in others),
-        tag("text", f"Exposure ({_unit(result)})", x=(_LEFT + _WIDTH - _RIGHT) / 2, y=_HEIGHT - 10, **_AXIS),
-        tag(
-            "text",
-            f"{result.metric.capitalize()} on test records",
-            transform=f"translate(15 {(_TOP + _HEIGHT - _BOTTOM) / 2:g}) rotate(-90)",
-            **_AXIS,
-        ),
-        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
-        class_="chart",
-        role="img",
-        aria_label=f"{result.metric.capitalize()} against exposure. {dots}.",
+        across=f"Exposure ({_unit(result)})",
+        up=f"{result.metric.capitalize()} on test records",
+        label=f"{result.metric.capitalize()} against exposure. {dots}.",
+        note="Up and to the left is better. The large dot is the target.",
     )
-    note = tag("p", "Up and to the left is better. The large dot is the target.", class_="note")
-    return tag("figure", tag("div", drawing, class_="chart-box"), note, class_="drawing")
 
 
 def _dot(name: str, where: tuple[float, float], *, own: bool) -> Html:
@@ -212,7 +203,7 @@ def _dot(name: str, where: tuple[float, float], *, own: bool) -> Html:
     if not own:
         return tag("circle", tag("title", name), cx=x, cy=y, r=7 if name == "the target" else 4.5, class_="dot")
     ring = tag("circle", cx=x, cy=y, r=6, class_="curve", fill="none")
-    return tag("g", ring, _text(x + 10, y + 4, "start", name))
+    return tag("g", ring, tick(x + 10, y + 4, "start", name))
 
 
 def _value(result: TuneResult, point: FrontierPoint) -> float:
@@ -232,16 +223,12 @@ def _tick(result: TuneResult, value: float) -> str:
 def _unit(result: TuneResult) -> str:
     target = result.target
     if target.rate is not None:
-        return f"members found at {_numbers.rate(target.rate.fpr)} false alarms"
+        return f"members found at {rate(target.rate.fpr)} false alarms"
     return "mu of the run" if target.measure == "mu" else target.measure
 
 
 def _short(result: TuneResult, value: float) -> str:
-    return _numbers.percent(min(value, 1.0), "up") if result.target.is_share else _numbers.number(value, "up")
-
-
-def _text(x: float, y: float, anchor: str, text: str) -> Html:
-    return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, fill="currentColor")
+    return percent(min(value, 1.0), "up") if result.target.is_share else number(value, "up")
 
 
 def _recipe(result: TuneResult) -> Table:
@@ -276,8 +263,8 @@ def _mean(several: Sequence[Any]) -> float:
 def _plain(name: str, value: Any) -> str:
     """Noise is rounded up: who copies it keeps the target."""
     if name == "noise_std":
-        return _numbers.noise(value)
-    return _numbers.setting(value) if isinstance(value, float) else str(value)
+        return noise(value)
+    return setting(value) if isinstance(value, float) else str(value)
 
 
 def _csv(result: TuneResult) -> str:
@@ -286,9 +273,5 @@ def _csv(result: TuneResult) -> str:
     writer.writerow(["seed", "metric", "ended_early", "exposure", "seconds", *SETTINGS])
     for one in result.tried:
         facts = (one.seed, one.outcome.metric, one.outcome.stopped, one.exposure, f"{one.outcome.seconds:.3f}")
-        writer.writerow([*facts, *(_setting(one.recipe, name) for name in SETTINGS)])
+        writer.writerow([*facts, *(getattr(one.recipe, name) for name in SETTINGS)])
     return text.getvalue()
-
-
-def _setting(recipe: Recipe, name: str) -> Any:
-    return getattr(recipe, name)

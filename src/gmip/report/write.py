@@ -9,7 +9,7 @@ import json
 import re
 import unicodedata
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -26,13 +26,7 @@ from gmip.report.html import to_html, to_summary
 from gmip.report.markdown import to_markdown
 from gmip.report.share import shareable, unnamed
 
-__all__ = [
-    "Written",
-    "parsed_result",
-    "read_result",
-    "write_junit",
-    "write_report",
-]
+__all__ = ["Written", "parsed_result", "read_result", "write_junit", "write_report"]
 
 RESULT = "result.json"
 SHARED = "report-to-share.html"
@@ -147,9 +141,8 @@ def _group_rows(run: RunAudit) -> list[dict[str, Any]]:
     for one in run.groups:
         row: dict[str, Any] = {"group": one.group, "members": one.members, "non_members": one.non_members}
         for name, found in (("auc", one.auc), *((f"tpr_at_{key}", one.tpr_at.get(key)) for key in keys)):
-            row[name] = None if found is None else found.value
-            row[f"{name}_lower"] = None if found is None else found.lower
-            row[f"{name}_upper"] = None if found is None else found.upper
+            for end, of in (("value", name), ("lower", f"{name}_lower"), ("upper", f"{name}_upper")):
+                row[of] = None if found is None else getattr(found, end)
         rows.append(row | {"mu_lower": one.mu_lower})
     return rows
 
@@ -312,41 +305,38 @@ def write_junit(result: AuditResult, path: Path) -> None:
     not passed), one for the check of its record (what could not be checked: skipped), one for each gate (that could not
     fail: skipped; that passed: with what it would have noticed). The folder is made if it is not there."""
     suite = ElementTree.Element("testsuite", name=_clean(result.title))
-    counts = {"tests": 0, "failures": 0, "skipped": 0}
+    counts = {"tests": 0, "failure": 0, "skipped": 0}
     for run in result.runs:
-        case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: verdict"))
-        counts["tests"] += 1
-        if run.verdict.kind == "exposed":
-            ElementTree.SubElement(case, "failure", message=_clean(answer_words.verdict_headline(run)))
-            counts["failures"] += 1
-        elif run.verdict.kind in ("inconclusive", "measured") or run.verdict.list_leak is not None:
-            ElementTree.SubElement(case, "skipped", message=_clean(answer_words.verdict_headline(run)))
-            counts["skipped"] += 1
-        if run.check is not None:
-            case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: record"))
+        for name, kind, words in _cases(run):
+            case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: {name}"))
             counts["tests"] += 1
-            if not run.check.passed:
-                ElementTree.SubElement(case, "failure", message=_clean(check_words.headline(run.check)))
-                counts["failures"] += 1
-            elif run.check.unchecked:
-                ElementTree.SubElement(case, "skipped", message=_clean(" ".join(check_words.unchecked(run.check))))
-                counts["skipped"] += 1
-        if run.gate is None:
-            continue
-        case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: gate"))
-        counts["tests"] += 1
-        if not run.gate.passed:
-            ElementTree.SubElement(case, "failure", message=_clean(sentences.gate(run, run.gate)))
-            counts["failures"] += 1
-        elif run.gate.blind:
-            ElementTree.SubElement(case, "skipped", message=_clean(sentences.gate(run, run.gate)))
-            counts["skipped"] += 1
-        else:
-            ElementTree.SubElement(case, "system-out").text = _clean(sentences.gate(run, run.gate))
+            if kind in ("failure", "skipped"):
+                ElementTree.SubElement(case, kind, message=_clean(words))
+                counts[kind] += 1
+            elif words:
+                ElementTree.SubElement(case, "system-out").text = _clean(words)
     for name, count in counts.items():
-        suite.set(name, str(count))
+        suite.set("failures" if name == "failure" else name, str(count))
     make_folder(path.parent, shared=True)
     write(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True), shared=True)
+
+
+def _cases(run: RunAudit) -> Iterator[tuple[str, str, str]]:
+    """The tests of a run: name, "failure", "skipped" or "passed", and what is said of it."""
+    verdict, check, gate = run.verdict, run.check, run.gate
+    if verdict.kind == "exposed":
+        yield "verdict", "failure", answer_words.verdict_headline(run)
+    elif verdict.kind in ("inconclusive", "measured") or verdict.list_leak is not None:
+        yield "verdict", "skipped", answer_words.verdict_headline(run)
+    else:
+        yield "verdict", "passed", ""
+    if check is not None and not check.passed:
+        yield "record", "failure", check_words.headline(check)
+    elif check is not None:
+        yield "record", "skipped" if check.unchecked else "passed", " ".join(check_words.unchecked(check))
+    if gate is not None:
+        kind = "failure" if not gate.passed else "skipped" if gate.blind else "passed"
+        yield "gate", kind, sentences.gate(run, gate)
 
 
 def _clean(text: str) -> str:

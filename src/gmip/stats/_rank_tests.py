@@ -21,36 +21,6 @@ from scipy.special import betainc, betaincinv, ndtr, ndtri, stdtr, stdtrit
 from gmip.stats.roc import tpr_at_fpr
 from gmip.stats.scores import Pooled
 
-__all__ = [
-    "SUM_SHARE",
-    "CrossFit",
-    "EpsilonFamily",
-    "Family",
-    "Fnr",
-    "GaussianFamily",
-    "Level",
-    "RankSum",
-    "ThresholdBounds",
-    "best_rank",
-    "binomial_lower",
-    "binomial_upper",
-    "chord",
-    "cross_fit",
-    "crossing_probability",
-    "expected_losses",
-    "jackknife_variances",
-    "largest_rejected",
-    "level_at",
-    "members_above",
-    "one_run_design",
-    "rank_sum",
-    "split_threshold",
-    "threshold_bound",
-    "tpr_lower",
-    "tpr_spread",
-    "tpr_upper",
-]
-
 Array = NDArray[np.float64]
 Fnr = Callable[[Array], Array]
 

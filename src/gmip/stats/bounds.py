@@ -40,24 +40,6 @@ from gmip.stats._rank_tests import (
 )
 from gmip.stats.scores import Pooled, RunScores, checked_seed, pool
 
-__all__ = [
-    "METHODS",
-    "Guesses",
-    "Ties",
-    "candidates_needed",
-    "claim_p_value",
-    "epsilon_lower_bound",
-    "guess",
-    "mu_lower_bound",
-    "noticeable_mu",
-    "noticeable_tpr",
-    "one_run_bound",
-    "refuted_parameter",
-    "tie_blocks",
-    "tpr_lower_bound",
-]
-
-
 # -- guesses about one run's candidates -------------------------------------------------------------------------------
 
 

@@ -14,16 +14,6 @@ from scipy import special
 
 from gmip.vocabulary import SamplingFault
 
-__all__ = [
-    "Contradiction",
-    "contradiction",
-    "coverage_p_value",
-    "most_often",
-    "overlap_p_value",
-    "poisson_sizes_p_value",
-    "repeated_within",
-]
-
 Ids = NDArray[np.int64]
 _TESTS = 4  # in which chance plays a part: of sizes, overlaps, records seen and how often each one is
 

@@ -11,16 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-__all__ = [
-    "bernstein_p_value",
-    "cancelled_noise",
-    "cosine_p_value",
-    "normal_p_value",
-    "quadratic_form_p_value",
-    "shared_noise",
-    "size_p_value",
-]
-
 Array = NDArray[np.float64]
 _TURNS = 200
 

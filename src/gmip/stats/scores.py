@@ -20,21 +20,6 @@ from gmip._html import card
 from gmip._numbers import count, number
 from gmip.errors import InvalidArgument
 
-__all__ = [
-    "MIN_RUNS",
-    "ExpectedRoc",
-    "Fact",
-    "Pooled",
-    "RunScores",
-    "Scope",
-    "ScoreSet",
-    "SharedScores",
-    "checked_seed",
-    "logistic_calibration",
-    "pool",
-    "shared_scores",
-]
-
 Array = NDArray[np.float64]
 Fact: TypeAlias = str | int | float | bool
 Scope = Literal["step", "run"]

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from gmip import Gaussian
+from gmip.accounting.tradeoff import TradeOff
+from gmip.auditing.judge import AttackEvidence, AttackScores, Groups, JudgeSettings, Labels, attack_outcome
 from gmip.auditing.schema import AttackOutcome
-from gmip.auditing.verdict import attack_outcome, verdict
-from gmip.stats.intervals import RunScores
+from gmip.auditing.verdict import verdict
+from gmip.stats import RunScores, ScoreSet
 
-__all__ = ["CONFIDENCE", "judge", "measured", "scores"]
+__all__ = ["CONFIDENCE", "evidence", "judge", "measured", "outcome", "scores"]
 
 CONFIDENCE = 0.95
 
@@ -21,25 +23,31 @@ def scores(mu: float, count: int, seed: int = 0) -> RunScores:
     return RunScores(rng.normal(mu, 1.0, count), rng.normal(0.0, 1.0, count))
 
 
-def measured(mu: float, count: int, claim: float, *, tests: int = 1, seed: int = 0, **changes: Any) -> AttackOutcome:
-    return attack_outcome(
-        **{
-            "attack": "glir",
-            "title": "GLiR",
-            "needs": ["gradients"],
-            "runs": [scores(mu, count, seed)],
-            "claimed": Gaussian(claim),
-            "fprs": (0.01, 0.1),
-            "confidence": CONFIDENCE,
-            "tests": tests,
-            "delta": 1e-5,
-            "seconds": 1.0,
-            "facts": {},
-            "notes": (),
-            "seed": 0,
-        }
-        | changes
-    )
+def evidence(run: RunScores, name: str = "glir", groups: Groups | None = None, **changes: Any) -> AttackEvidence:
+    """An attack that gave these scores."""
+    values = np.concatenate([run.members, run.non_members])
+    inside = np.arange(values.size) < run.members.size
+    found = AttackScores(scores=ScoreSet(ids=np.arange(values.size), scores=values, attack=name))
+    known: dict[str, Any] = {"title": "GLiR", "needs": ("gradients",)} | changes
+    return AttackEvidence(name=name, found=(found,), labels=(Labels(inside=inside, groups=groups),), **known)
+
+
+def outcome(
+    run: RunScores,
+    claimed: TradeOff | None,
+    *,
+    tests: int = 1,
+    fprs: tuple[float, ...] = (0.01, 0.1),
+    guessed_seed: int | None = None,
+    **changes: Any,
+) -> AttackOutcome:
+    attack, settings = evidence(run, **changes), JudgeSettings(fprs=fprs, confidence=CONFIDENCE)
+    found = attack_outcome(attack, attack.pooled(True), claimed, settings, tests)
+    return found.model_copy(update={"guessed_seed": guessed_seed})
+
+
+def measured(mu: float, count: int, claim: float, *, seed: int = 0, **changes: Any) -> AttackOutcome:
+    return outcome(scores(mu, count, seed), Gaussian(claim), **changes)
 
 
 def judge(mu: float, count: int, claim: float, seed: int = 0) -> Any:

@@ -81,7 +81,7 @@ def test_the_best_model_comes_first_and_what_was_not_measured_last() -> None:
 
 def test_where_the_training_is_not_known_the_first_word_is_to_find_less() -> None:
     """Also where only an attacker with a list finds anybody, who stands last among the attacks."""
-    nothing, listed = measured(0.0, 300, 1.0), measured(2.0, 300, 1.0, attacker_knows=1.0)
+    nothing, listed = measured(0.0, 300, 1.0), measured(2.0, 300, 1.0, knows=1.0)
     judged = verdict([nothing, listed], None, fpr=0.01, confidence=CONFIDENCE)
     said = advise((), judged, [nothing, listed], goal=GOAL)
     assert [one.kind for one in said] == ["find-less", "say-claim"]

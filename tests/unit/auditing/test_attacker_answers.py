@@ -10,9 +10,10 @@ import pytest
 from gmip.accounting.families import Gaussian
 from gmip.auditing.curves import claimed_curve
 from gmip.auditing.schema import AttackerAnswer, AttackOutcome, ClaimedCurve
-from gmip.auditing.verdict import attack_outcome, attacker_answers, gate, leading_attack, tpr_lower_bounds, verdict
+from gmip.auditing.verdict import attacker_answers, gate, leading_attack, tpr_lower_bounds, verdict
 from gmip.stats import RunScores, mu_lower_bound, noticeable_mu, tie_blocks
 from gmip.vocabulary import Claim, Rate
+from tests.unit.auditing import scored
 
 RATES = (0.001, 0.01, 0.1)
 GOAL = Rate(0.05, 0.01)  # 5% at 1%: mu = 0.68
@@ -24,22 +25,7 @@ def scores(mu: float, size: int, seed: int) -> RunScores:
 
 
 def outcome(runs: RunScores, claimed: Gaussian | None, **more: Any) -> AttackOutcome:
-    return attack_outcome(
-        attack=more.pop("name", "glir"),
-        title="GLiR",
-        needs=(),
-        runs=[runs],
-        claimed=claimed,
-        fprs=RATES,
-        confidence=0.95,
-        tests=1,
-        delta=1e-5,
-        seconds=0.0,
-        facts={},
-        notes=(),
-        seed=0,
-        **more,
-    )
+    return scored.outcome(runs, claimed, fprs=RATES, **more)
 
 
 def claimed(mu: float, kind: Any = "bound", key: str = "claimed") -> ClaimedCurve:
@@ -122,7 +108,7 @@ def test_one_answer_for_each_attacker_the_strongest_first():
     seen = [
         outcome(scores(0.0, 300, 1), None, name="loss", sees="predictions"),
         outcome(scores(2.0, 300, 2), None, name="glir"),
-        outcome(scores(9.0, 300, 3), None, name="decode", attacker_knows=1.0),
+        outcome(scores(9.0, 300, 3), None, name="decode", knows=1.0),
         outcome(scores(0.0, 300, 4), None, name="influence", sees="weights"),
     ]
     claims = (claimed(0.5), claimed(9.0, key="list"))
@@ -152,7 +138,7 @@ def test_who_sees_more_can_do_what_others_do():
     """An attack on predictions that finds members is a leak to who sees the gradients, too: he has the model."""
     silent = outcome(scores(0.0, 800, 1), None, name="glir", sees="gradients")
     found = outcome(scores(1.5, 800, 2), None, name="lira", sees="predictions")
-    listed = outcome(scores(0.0, 800, 3), None, name="decode", sees="gradients", attacker_knows=1.0)
+    listed = outcome(scores(0.0, 800, 3), None, name="decode", sees="gradients", knows=1.0)
     answers = attacker_answers([silent, found, listed], (), goal=GOAL, lower={"lira": 0.2}, confidence=0.95)
     assert [(one.sees, one.knows > 0) for one in answers] == [
         *[("gradients", True), ("gradients", False), ("predictions", False)]
@@ -169,7 +155,7 @@ def test_who_sees_more_can_do_what_others_do():
 
 def test_the_attack_that_the_answer_rests_on():
     weak = outcome(scores(0.0, 800, 1), None, name="glir", sees="gradients")
-    listed = outcome(scores(2.0, 800, 3), None, name="decode", sees="gradients", attacker_knows=1.0)
+    listed = outcome(scores(2.0, 800, 3), None, name="decode", sees="gradients", knows=1.0)
     answers = attacker_answers([weak, listed], (), goal=GOAL, lower={}, confidence=0.95)
     assert leading_attack([weak, listed], answers) is listed
     assert leading_attack([weak, listed], ()) is weak and leading_attack([], ()) is None

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 import gmip
-from gmip.auditing.verdict import Groups, group_outcomes
+from gmip.auditing.judge import AttackEvidence, AttackScores, Groups, JudgeSettings, Labels, group_outcomes
 from gmip.report import answer_words, read_result, sentences, to_html, to_markdown, write_report
+from gmip.stats import ScoreSet
 
 RNG = np.random.default_rng(3)
 SIZE = 200
@@ -17,8 +18,19 @@ SCORES = RNG.normal(size=SIZE * 3) + 1.5 * (MEMBER & (CODES == 1)) + 4.0 * (CODE
 NAMES = ("calm", "leaky", "high")
 
 
+def found_in(scores, member, groups: Groups, tests: int = 1):
+    attack = AttackEvidence(
+        name="attack",
+        title="Attack",
+        needs=(),
+        found=(AttackScores(scores=ScoreSet(ids=np.arange(scores.size), scores=scores, attack="attack")),),
+        labels=(Labels(inside=member, groups=groups),),
+    )
+    return group_outcomes(attack, JudgeSettings(), fprs=(0.1,), tests=tests)
+
+
 def outcomes(tests: int = 1, names: tuple[str, ...] = NAMES):
-    return group_outcomes([(SCORES, MEMBER, Groups(CODES, names))], fprs=(0.1,), confidence=0.95, tests=tests, seed=0)
+    return found_in(SCORES, MEMBER, Groups(CODES, names), tests)
 
 
 def test_each_group_is_judged_by_itself() -> None:
@@ -39,7 +51,7 @@ def test_what_is_found_within_groups_is_not_hidden_by_offsets(tmp_path: Path) ->
     (run,) = result.runs
     assert run.answers[0].target == "missed" and run.answers[0].why == "group" and run.answers[0].leak == "leak"
     assert run.gate is not None and not run.gate.passed and run.gate.within_group and run.gate.tpr_lower > 0.05
-    said = answer_words.headline(result, run)
+    said = answer_words.headline(run)
     assert "within the group 'site" in said and "Target missed" in said
     assert sentences.gate(run, run.gate).startswith("Failed: at 1% false alarms within the group 'site")
     calm = gmip.audit(gmip.Scores(table | {"score": rng.normal(size=4000) + 30.0 * site}), fail_above_tpr=(0.05, 0.01))
@@ -47,22 +59,14 @@ def test_what_is_found_within_groups_is_not_hidden_by_offsets(tmp_path: Path) ->
 
 
 def test_intervals_grow_with_the_number_of_groups_and_attacks() -> None:
-    alone = group_outcomes(
-        [(SCORES[CODES == 1], MEMBER[CODES == 1], Groups(CODES[CODES == 1] - 1, ("leaky",)))],
-        fprs=(0.1,),
-        confidence=0.95,
-        tests=1,
-        seed=0,
-    )[0]
+    alone = found_in(SCORES[CODES == 1], MEMBER[CODES == 1], Groups(CODES[CODES == 1] - 1, ("leaky",)))[0]
     widths = [one.tpr_at["0.1"].upper - one.tpr_at["0.1"].lower for one in (alone, outcomes()[0], outcomes(5)[0])]
     assert widths[0] < widths[1] < widths[2]
 
 
 def test_few_of_a_group_are_counted_and_not_measured() -> None:
     codes = np.where(np.arange(CODES.size) == 0, 3, CODES)
-    *_, last = group_outcomes(
-        [(SCORES, MEMBER, Groups(codes, (*NAMES, "rare")))], fprs=(0.1,), confidence=0.95, tests=1, seed=0
-    )
+    *_, last = found_in(SCORES, MEMBER, Groups(codes, (*NAMES, "rare")))
     assert (last.group, last.members, last.non_members, last.auc, last.mu_lower) == ("rare", 1, 0, None, None)
 
 

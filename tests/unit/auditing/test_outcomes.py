@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from gmip._curves import corners, read_steps
-from gmip.auditing.verdict import measured_curve
+from gmip.auditing.judge import measured_curve
 from gmip.stats import tpr_at_fpr
 from gmip.stats.bounds import METHODS
 from tests.unit.auditing.scored import measured, scores

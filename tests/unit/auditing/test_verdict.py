@@ -7,7 +7,7 @@ from scipy.stats import norm
 from gmip import Gaussian, NoisySGD, account
 from gmip.auditing.verdict import gate, verdict
 from gmip.stats.intervals import RunScores
-from tests.unit.auditing.scored import CONFIDENCE, judge, measured, scores
+from tests.unit.auditing.scored import CONFIDENCE, judge, measured, outcome, scores
 
 
 def test_more_than_claimed_is_exposed() -> None:
@@ -50,11 +50,11 @@ def test_a_claim_that_excludes_nothing_says_so() -> None:
 
 def test_one_score_for_all_is_no_evidence() -> None:
     same = RunScores(np.zeros(1000), np.zeros(1000))
-    blind = measured(0.0, 1000, 0.5, title="Blind", runs=[same])
+    blind = outcome(same, Gaussian(0.5), title="Blind")
     assert blind.blind and not measured(0.0, 1000, 0.5).blind
     alone = verdict([blind], Gaussian(0.5), fpr=0.01, confidence=CONFIDENCE)
     assert (alone.kind, alone.reason) == ("inconclusive", "blind")
-    sighted = measured(0.0, 1000, 0.5, attack="sighted")
+    sighted = measured(0.0, 1000, 0.5, name="sighted")
     both = verdict([sighted, blind], Gaussian(0.5), fpr=0.01, confidence=CONFIDENCE)
     assert (both.kind, both.reason, both.attack) == ("consistent", "enough", "sighted")
 
@@ -69,7 +69,7 @@ def test_the_measured_rate_is_that_of_the_table() -> None:
 def test_a_list_is_judged_by_its_own_claim(listed: float, kind: str) -> None:
     """mu = 3 is more than 0.5 and less than 6, whatever is claimed about those who hold no list."""
     others = measured(0.5, 1000, 0.5)
-    holder = measured(3.0, 1000, listed, attack="decode", title="Decoding", attacker_knows=0.9, tests=2)
+    holder = measured(3.0, 1000, listed, name="decode", title="Decoding", knows=0.9, tests=2)
     found = verdict([others, holder], Gaussian(0.5), listed=Gaussian(listed), fpr=0.01, confidence=CONFIDENCE)
     assert found.kind == kind
     assert (found.attack, found.judged_by) == (("decode", "list") if kind == "exposed" else ("glir", "claimed"))
@@ -79,14 +79,14 @@ def test_a_list_is_judged_by_its_own_claim(listed: float, kind: str) -> None:
 @pytest.mark.parametrize("shift", [0.0, 0.3])
 def test_a_list_that_finds_no_more_than_claimed_to_others_is_no_headline(shift: float) -> None:
     """At mu = 0 it guesses; at mu = 0.3 it does better than guessing, but less than the claim, 1, allows everybody."""
-    holder = measured(shift, 1000, 6.0, attack="decode", title="Decoding", attacker_knows=0.9, tests=2)
+    holder = measured(shift, 1000, 6.0, name="decode", title="Decoding", knows=0.9, tests=2)
     assert (holder.mu_lower > 0.0) == (shift > 0.0)
     found = verdict([measured(0.9, 1000, 1.0), holder], Gaussian(1.0), listed=Gaussian(6.0), fpr=0.01, confidence=0.95)
     assert found.kind == "consistent" and found.list_leak is None
 
 
 def test_a_list_alone_is_held_against_the_claim_in_the_headline() -> None:
-    holder = measured(2.0, 1000, 2.2, attack="decode", title="Decoding", attacker_knows=0.9)
+    holder = measured(2.0, 1000, 2.2, name="decode", title="Decoding", knows=0.9)
     found = verdict([holder], Gaussian(0.5), listed=Gaussian(2.2), fpr=0.01, confidence=CONFIDENCE)
     assert (found.kind, found.list_leak, found.judged_by) == ("consistent", "decode", "list")
 
@@ -94,7 +94,7 @@ def test_a_list_alone_is_held_against_the_claim_in_the_headline() -> None:
 def test_nothing_is_claimed_against_a_whole_list_without_noise() -> None:
     run = NoisySGD(dataset_size=300, batch_size=300, num_steps=1, num_params=50, sampling="full")
     nothing = account(run, attacker_knows=1.0)
-    holder = measured(8.0, 300, 0.0, claimed=nothing, attacker_knows=1.0)
+    holder = outcome(scores(8.0, 300), nothing, knows=1.0)
     assert holder.claim_p_value == 1.0 and not holder.exceeds_claim
     found = verdict([measured(0.3, 300, 0.3), holder], Gaussian(0.3), listed=nothing, fpr=0.01, confidence=CONFIDENCE)
     assert found.kind != "exposed"

@@ -29,7 +29,7 @@ def test_the_answer_comes_first(capsys):
     result = sample.exposed()
     print_audit(result, WRITTEN)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == answer_words.headline(result, result.runs[0])
+    assert lines[0] == answer_words.headline(result.runs[0])
     assert lines[0].startswith("An attacker who sees every gradient finds") and "Target missed" in lines[0]
     assert lines[-3].strip() == "- The run has 500 records: intervals are wide."
     assert lines[-2:] == ["Report: audit/report.html", "To share: audit/report-to-share.html"]
@@ -40,7 +40,7 @@ def test_of_several_runs_the_one_to_ship_comes_first_and_each_answer_names_its_r
     print_audit(result, WRITTEN)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == answer_words.ship(result).words
-    headlines = [f"{run.name}: {answer_words.headline(result, run)}" for run in result.runs]
+    headlines = [f"{run.name}: {answer_words.headline(run)}" for run in result.runs]
     assert [line for line in lines if line in headlines] == headlines
 
 

@@ -188,7 +188,7 @@ def test_the_headline_speaks_of_the_rate_of_the_breach():
     """The finding is clearest at 10%, the target is missed at 1%: the answer is about 1%."""
     missed = made(target="missed", why="measured", tpr_lower=0.2)
     one = run(missed, attacks=(sample.attack(2.0, seed=3),))
-    said = answer_words.headline(sample.result(one), one)
+    said = answer_words.headline(one)
     assert said.count("1% false alarms") == 2 and "10% false alarms" not in said
 
 

@@ -17,7 +17,7 @@ from gmip._io import sha256, sha256_of_file
 from gmip._progress import Watch, silent
 from gmip.attacks.arrays import Answers, Form, Reference, read_answers
 from gmip.auditing.by_person import by_person
-from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Labels
+from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Groups, Labels
 from gmip.auditing.schema import RunFacts, SourceKind
 from gmip.auditing.score_table import (
     GIVEN,
@@ -31,7 +31,6 @@ from gmip.auditing.score_table import (
     signals,
     table_from_columns,
 )
-from gmip.auditing.verdict import Groups
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 
