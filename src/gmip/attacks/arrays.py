@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from gmip.attacks.attack_table import ATTACKS, PLAIN_ENTROPY, Entry, need_words
+from gmip.attacks.attack_table import ATTACKS, PLAIN_ENTROPY, Row, need_words
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
 
@@ -22,11 +22,11 @@ __all__ = [
     "LEAST_LOG",
     "OFFLINE_SCALE",
     "Answers",
+    "ArrayScores",
     "Form",
     "LogMean",
     "Moments",
-    "Reference",
-    "Signal",
+    "ReferenceAnswers",
     "Variance",
     "array_attacks",
     "blended",
@@ -215,7 +215,7 @@ class Answers:
     densities: bool = False
 
 
-class Reference(NamedTuple):
+class ReferenceAnswers(NamedTuple):
     """A reference model, and which of the records were in its training data, shape (c,); None: none of them."""
 
     answers: Answers
@@ -223,7 +223,7 @@ class Reference(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Signal:
+class ArrayScores:
     """An attack's score for each record, shape (c,), and what to say about it."""
 
     name: str
@@ -289,7 +289,7 @@ def _logit_scaled(log_p: Array) -> Array:
         return np.asarray(log_p - np.log(-np.expm1(log_p)))
 
 
-def array_attacks(model: Answers, references: Sequence[Reference] = ()) -> dict[str, Signal]:
+def array_attacks(model: Answers, references: Sequence[ReferenceAnswers] = ()) -> dict[str, ArrayScores]:
     """Name -> each attack that what is there allows; those come first that use most of it.
 
     With two classes the margin and the modified entropy have the order of the loss, and are not among them.
@@ -301,15 +301,15 @@ def _signal(
     name: str,
     scores: Array,
     facts: dict[str, Fact] | None = None,
-    entry: Entry | None = None,
-) -> Signal:
+    entry: Row | None = None,
+) -> ArrayScores:
     entry = entry or ATTACKS[name]
     limit = np.finfo(np.float64).max  # a score is finite
     needs = need_words(entry.array_needs or ())
-    return Signal(name, entry.title, needs, np.clip(scores, -limit, limit), facts or {})
+    return ArrayScores(name, entry.title, needs, np.clip(scores, -limit, limit), facts or {})
 
 
-def _alone(model: Answers) -> list[Signal]:
+def _alone(model: Answers) -> list[ArrayScores]:
     """Attacks without reference models."""
     found = []
     if model.phi is not None:
@@ -343,7 +343,7 @@ def _modified_entropy(log_p: Array, p: Array, own: tuple[NDArray[np.intp], NDArr
     return np.asarray(-(1.0 - p[own]) * log_p - rest.sum(axis=1))
 
 
-def _with_references(model: Answers, references: Sequence[Reference]) -> list[Signal]:
+def _with_references(model: Answers, references: Sequence[ReferenceAnswers]) -> list[ArrayScores]:
     if not references:
         return []
     if model.phi is None or model.log_p is None or any(one.answers.phi is None for one in references):
@@ -372,7 +372,7 @@ def _with_references(model: Answers, references: Sequence[Reference]) -> list[Si
     return found
 
 
-def _with_and_without(references: Sequence[Reference], size: int) -> bool:
+def _with_and_without(references: Sequence[ReferenceAnswers], size: int) -> bool:
     """Whether every record was in the training data of some model; raises where a record was in that of all models."""
     known = [one.inside for one in references]
     outside_count = sum(np.ones(size) if inside is None else (~inside).astype(float) for inside in known)

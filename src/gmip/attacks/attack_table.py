@@ -19,8 +19,8 @@ __all__ = [
     "PLAIN_ENTROPY",
     "Assumption",
     "Attacker",
-    "Entry",
     "Need",
+    "Row",
     "array_names",
     "default_names",
     "kind",
@@ -72,7 +72,7 @@ NOTE: Final = (
 )
 
 
-class Entry(NamedTuple):
+class Row(NamedTuple):
     """An attack.
 
     Attributes
@@ -114,64 +114,64 @@ _OF_LABELS: Final = _needs("query", "labels")
 
 # A line here makes an attack known to `gmip audit`, to `gmip attacks` and, by the name of its class, to `gmip` and
 # `gmip.attacks`.
-ATTACKS: Final[dict[str, Entry]] = {
-    "glir": Entry("Gradient LRT (GLiR, Leemann et al. 2023)", _OF_STEPS, (_GLIR, "GLiR")),
-    "decode": Entry(
+ATTACKS: Final[dict[str, Row]] = {
+    "glir": Row("Gradient LRT (GLiR, Leemann et al. 2023)", _OF_STEPS, (_GLIR, "GLiR")),
+    "decode": Row(
         "Decoding of a list of candidates",
         _needs("gradients", "loss", "labels", "list"),
         ("gmip.attacks.decode_attack", "Decode"),
     ),
-    "loss": Entry(
+    "loss": Row(
         "Loss (Yeom et al. 2018)", _needs("query", "loss", "labels"), ("gmip.attacks.loss", "Loss"), _OF_LABELS
     ),
-    "lira": Entry(
+    "lira": Row(
         "Loss LRT (LiRA, Carlini et al. 2022)",
         _OF_SHADOWS,
         ("gmip.attacks.shadow", "LiRA"),
         _needs("query", "labels", "shadows"),
     ),
-    "rmia": Entry(
+    "rmia": Row(
         "RMIA (Zarifzadeh et al. 2024)",
         _OF_SHADOWS,
         ("gmip.attacks.shadow", "RMIA"),
         _needs("query", "labels", "shadows"),
     ),
-    "min-k": Entry("Min-K% (Shi et al. 2024)", _needs("query", "tokens", "labels"), ("gmip.attacks.loss", "MinK")),
-    "reference": Entry(
+    "min-k": Row("Min-K% (Shi et al. 2024)", _needs("query", "tokens", "labels"), ("gmip.attacks.loss", "MinK")),
+    "reference": Row(
         "Ratio to the base model (Mireshghallah et al. 2022)",
         _needs("query", "base", "loss", "labels"),
         ("gmip.attacks.loss", "Reference"),
     ),
-    "cfd": Entry("CFD (Pawelczyk et al. 2023)", _needs("recourse"), ("gmip.attacks.counterfactual", "CFD")),
-    "cfd-lrt": Entry(
+    "cfd": Row("CFD (Pawelczyk et al. 2023)", _needs("recourse"), ("gmip.attacks.counterfactual", "CFD")),
+    "cfd-lrt": Row(
         "CFD LRT (Pawelczyk et al. 2023)",
         _needs("recourse", "population", "shadows"),
         ("gmip.attacks.counterfactual", "CFDLRT"),
     ),
-    "influence": Entry("Inverse-Hessian attack (IHA, Suri et al. 2024)", _OF_WEIGHTS, (_RELEASED, "Influence")),
-    "optimum": Entry("GLiR on released weights at an optimum", _OF_WEIGHTS, (_RELEASED, "Optimum")),
-    "optimum-decode": Entry(
+    "influence": Row("Inverse-Hessian attack (IHA, Suri et al. 2024)", _OF_WEIGHTS, (_RELEASED, "Influence")),
+    "optimum": Row("GLiR on released weights at an optimum", _OF_WEIGHTS, (_RELEASED, "Optimum")),
+    "optimum-decode": Row(
         "Decoding of released weights at an optimum",
         _needs("weights", "loss", "labels", "list"),
         (_RELEASED, "OptimumDecode"),
     ),
-    "seed": Entry("Guessed seed", _needs("gradients", "code"), ("gmip.attacks.seed", "Seed")),
-    "glir-no-noise": Entry("GLiR, assuming that no noise was added", _OF_STEPS, (_GLIR, "DoubtNoise"), variant=True),
-    "glir-no-clip": Entry(
+    "seed": Row("Guessed seed", _needs("gradients", "code"), ("gmip.attacks.seed", "Seed")),
+    "glir-no-noise": Row("GLiR, assuming that no noise was added", _OF_STEPS, (_GLIR, "DoubtNoise"), variant=True),
+    "glir-no-clip": Row(
         "GLiR, assuming that gradients were not clipped", _OF_STEPS, (_GLIR, "DoubtClipping"), variant=True
     ),
-    "differences": Entry(
+    "differences": Row(
         "GLiR on differences of steps, assuming that noise repeats",
         _OF_STEPS,
         ("gmip.attacks.glir.glir_attack", "Differences"),
         variant=True,
     ),
-    "margin": Entry("Margin to the next class", _OF_LABELS, array_needs=_OF_LABELS),
-    "entropy": Entry("Modified entropy (Song and Mittal 2021)", _OF_LABELS, array_needs=_OF_LABELS),
-    "confidence": Entry("Confidence in any class (Salem et al. 2019)", _needs("query"), array_needs=_needs("query")),
+    "margin": Row("Margin to the next class", _OF_LABELS, array_needs=_OF_LABELS),
+    "entropy": Row("Modified entropy (Song and Mittal 2021)", _OF_LABELS, array_needs=_OF_LABELS),
+    "confidence": Row("Confidence in any class (Salem et al. 2019)", _needs("query"), array_needs=_needs("query")),
 }
 # What "entropy" is where labels are not known.
-PLAIN_ENTROPY: Final = Entry("Entropy (Salem et al. 2019)", _needs("query"), array_needs=_needs("query"))
+PLAIN_ENTROPY: Final = Row("Entropy (Salem et al. 2019)", _needs("query"), array_needs=_needs("query"))
 
 _HOMES: Final = {name: one.home for name, one in ATTACKS.items() if one.home is not None}
 

@@ -8,11 +8,11 @@ from typing import Final
 
 from gmip._numbers import number
 from gmip.accounting.account import account, coarse_epochs
-from gmip.accounting.alternatives import Alternative, Ways, alternatives
+from gmip.accounting.alternatives import alternatives
 from gmip.auditing.schema import Advice, AttackerAnswer, AttackOutcome, Verdict, Way, WhatIf
 from gmip.vocabulary import Claim, NoisySGD, PrivacyTarget, Rate, weakest
 
-__all__ = ["advise", "ranked", "what_if"]
+__all__ = ["advise", "what_if"]
 
 _SECONDS: Final = 20.0  # for all ways to the target: shuffled epochs of long runs are left out one by one
 _GRID_SECONDS: Final = 10.0
@@ -45,7 +45,10 @@ def advise(
     if any(one.guessed_seed is not None for one in attacks):
         said.append(Advice(kind="seed-guessed"))
     if not runs:
-        said += _unknown_training(verdict, attacks)
+        if any(one.mu_lower > 0.0 for one in attacks):  # an attacker with a list comes last, and counts, too
+            said.append(Advice(kind="find-less"))
+        if verdict.kind == "measured":
+            said.append(Advice(kind="say-claim"))
     elif answer is not None and answer.target == "guaranteed":
         said.append(Advice(kind="guaranteed-already"))
     else:
@@ -55,24 +58,22 @@ def advise(
     return tuple(said)
 
 
-def _unknown_training(verdict: Verdict, attacks: Sequence[AttackOutcome]) -> list[Advice]:
-    said = []
-    if any(one.mu_lower > 0.0 for one in attacks):  # an attacker with a list comes last, and counts, too
-        said.append(Advice(kind="find-less"))
-    if verdict.kind == "measured":
-        said.append(Advice(kind="say-claim"))
-    return said
-
-
 def _towards(runs: Sequence[NoisySGD], goal: Rate, trained: bool, answer: AttackerAnswer | None) -> list[Advice]:
     """The ways to the goal, by the accountant: those that prove it first."""
     target = PrivacyTarget(target_tpr=goal, attacker_knows=0.0 if answer is None else answer.knows)
     ways = alternatives(runs, target, seconds=_SECONDS)
     found = sorted(ways.open, key=lambda way: way.curve.kind != "bound")
-    said = _as_it_is(ways)
-    if not (ways.met and ways.curve.kind == "bound") and found:
+    proved, said = ways.curve.kind == "bound", []
+    if ways.met and proved:
+        said.append(Advice(kind="bound-already"))
+    elif ways.met:
+        said.append(Advice(kind="forecast-already", tpr=ways.now, for_whom=ways.curve.for_whom))
+    if not (ways.met and proved) and found:
         said.append(Advice(kind="to-guarantee" if found[0].curve.kind == "bound" else "only-forecasts"))
-    said += [Advice(kind="way", way=_way(one)) for one in found]
+    for one in found:
+        kind, whom = one.curve.kind, one.curve.for_whom
+        way = Way(change=one.change, runs=one.runs, tpr=one.value, kind=kind, for_whom=whom)
+        said.append(Advice(kind="way", way=way))
     if any(one.change == "noise" for one in ways.closed) and any(run.clip_norm is None for run in runs):
         said.append(Advice(kind="clip-first"))
     if ways.closed:
@@ -80,32 +81,6 @@ def _towards(runs: Sequence[NoisySGD], goal: Rate, trained: bool, answer: Attack
     if trained and not ways.met:
         said.append(Advice(kind="tune"))
     return said
-
-
-def _as_it_is(ways: Ways) -> list[Advice]:
-    """That the accountant's answer keeps the goal already, where it does, and what that is worth."""
-    if not ways.met:
-        return []
-    if ways.curve.kind == "bound":
-        return [Advice(kind="bound-already")]
-    return [Advice(kind="forecast-already", tpr=ways.now, for_whom=ways.curve.for_whom)]
-
-
-def _way(way: Alternative) -> Way:
-    return Way(change=way.change, runs=way.runs, tpr=way.value, kind=way.curve.kind, for_whom=way.curve.for_whom)
-
-
-def ranked(advice: Sequence[Advice]) -> tuple[Advice, ...]:
-    """The ways to the goal by their measured accuracy, the best first, then those that were not measured; other advice
-    keeps its place around them."""
-    ways = [one for one in advice if one.way is not None]
-    best = iter(sorted(ways, key=_loss))
-    return tuple(one if one.way is None else next(best) for one in advice)
-
-
-def _loss(advice: Advice) -> float:
-    tried = None if advice.way is None else advice.way.accuracy
-    return 2.0 if tried is None else 1.0 - tried.mean  # what was not measured comes last
 
 
 def what_if(
@@ -181,13 +156,7 @@ def _changed(runs: Sequence[NoisySGD], level: float, size: int) -> list[NoisySGD
     def scaled(run: NoisySGD) -> float:
         if first.noise_std > 0.0:
             return run.noise_std * (level / first.noise_std)
-        return level if run.clip_norm is None or first.clip_norm is None else _in_units(run, first, level)
+        multiplier = first.replace(noise_std=level).noise_multiplier  # where no phase had noise, the same in each
+        return level if run.clip_norm is None or multiplier is None else run.with_noise_multiplier(multiplier).noise_std
 
     return [run.replace(noise_std=scaled(run)) for run in runs]
-
-
-def _in_units(run: NoisySGD, first: NoisySGD, level: float) -> float:
-    """The same noise multiplier in each phase, where none had noise."""
-    multiplier = first.replace(noise_std=level).noise_multiplier
-    assert multiplier is not None  # gradients are clipped
-    return run.with_noise_multiplier(multiplier).noise_std

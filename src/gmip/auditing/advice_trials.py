@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from gmip._progress import Progress
 from gmip.accounting.alternatives import Change
-from gmip.auditing.advice import ranked
 from gmip.auditing.attack_runs import AuditedRun
 from gmip.auditing.schema import Advice, NotTried, RunAudit, TriedAccuracy
 from gmip.auditing.sources.recorded import repeat_seed
@@ -27,7 +26,7 @@ from gmip.tuning import search_records, train_once
 from gmip.tuning.trials import outsider_fingerprints
 from gmip.vocabulary import NoisySGD, Recipe
 
-__all__ = ["try_advice"]
+__all__ = ["ranked", "try_advice"]
 
 _Option = Change | None  # None: the run as it is
 
@@ -67,20 +66,21 @@ def try_advice(
             update={"tried_left_out": (NotTried(change=None, why="refused", problem=str(error)),)}
         )
     tried = {name: _summary(values, trials.size(options[name])) for name, values in found.items() if values}
+    measured = []
+    for one in audited.advice:
+        if one.way is not None and one.way.change in tried:
+            one = one.model_copy(update={"way": one.way.model_copy(update={"accuracy": tried[one.way.change]})})
+        measured.append(one)
     return audited.model_copy(
-        update={
-            "advice": ranked([_with(one, tried) for one in audited.advice]),
-            "tried": tried.get(None),
-            "tried_left_out": tuple(left_out.values()),
-        }
+        update={"advice": ranked(measured), "tried": tried.get(None), "tried_left_out": tuple(left_out.values())}
     )
 
 
-def _with(advice: Advice, tried: dict[_Option, TriedAccuracy]) -> Advice:
-    if advice.way is None or advice.way.change not in tried:
-        return advice
-    way = advice.way.model_copy(update={"accuracy": tried[advice.way.change]})
-    return advice.model_copy(update={"way": way})
+def ranked(advice: Sequence[Advice]) -> tuple[Advice, ...]:
+    """The ways by their accuracy, those that were not measured last; other advice keeps its place around them."""
+    ways = [one for one in advice if one.way is not None]
+    best = iter(sorted(ways, key=lambda one: -one.way.accuracy.mean if one.way and one.way.accuracy else 1.0))
+    return tuple(one if one.way is None else next(best) for one in advice)
 
 
 def _summary(values: list[float], trained_on: int) -> TriedAccuracy:

@@ -146,7 +146,11 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
     norms = None
     if trace is not None:
         try:
-            norms = _own_norms(run, trace, work)
+            ids = choose_candidates(trace, settings.candidates, work.seed)
+            found = own_norms(
+                run.task, trace, ids, work.folder / "scores", lambda: watch(f"own gradients in {run.name}")
+            )
+            norms = None if found is None else OwnNorms(ids, found)
         except (InvalidArgument, UnsupportedModel) as error:  # of gradients, which the attacks may have done without
             said.append(f"Own mus by noise alone are not known: {error}")
     runs = () if trace is None else trace.runs()
@@ -178,12 +182,6 @@ def _training_command(run: AuditedRun) -> TrainingCommand | None:
     if known.task != run.task.name or known.split_seed is not None:
         return None
     return TrainingCommand(task=run.task_source, recipe=recipe, fix=known.options.fix)
-
-
-def _own_norms(run: AuditedRun, trace: Trace, work: Workplace) -> OwnNorms | None:
-    ids = choose_candidates(trace, work.settings.candidates, work.seed)
-    found = own_norms(run.task, trace, ids, work.folder / "scores", lambda: work.watch(f"own gradients in {run.name}"))
-    return None if found is None else OwnNorms(ids, found)
 
 
 def run_facts(target: ModelRecord, accuracies: Mapping[str, float | None]) -> RunFacts:
@@ -335,7 +333,13 @@ def _attack_evidence(
         found=tuple(found),
         labels=labels,
         sees=attack.sees(),
-        knows=_listed_share(run.targets, labels) if holds_list else 0.0,
+        # The share of the members that is among the candidates; the largest, of repeated runs.
+        knows=max(
+            min(1.0, float(known.inside.sum()) / target.header.dataset_size)
+            for target, known in zip(run.targets, labels, strict=True)
+        )
+        if holds_list
+        else 0.0,
     )
 
 
@@ -343,12 +347,6 @@ def _members(target: ModelRecord) -> NDArray[np.int64]:
     if target.members is None:
         raise InvalidArgument(f"{target.path} does not name its members, by which an audit judges an attack")
     return target.members
-
-
-def _listed_share(targets: Sequence[ModelRecord], labels: Sequence[Labels]) -> float:
-    """The share of the members that is among the candidates; the largest, of repeated runs."""
-    pairs = zip(targets, labels, strict=True)
-    return max(min(1.0, float(known.inside.sum()) / target.header.dataset_size) for target, known in pairs)
 
 
 def _train_shadows(

@@ -20,7 +20,7 @@ from gmip._progress import Watch, silent
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.curves import given_curve
 from gmip.auditing.judge import Evidence, JudgeSettings, judge
-from gmip.auditing.schema import AuditResult, Provenance, RunAudit, automatic_title, numbered
+from gmip.auditing.schema import AuditProvenance, AuditResult, RunAudit, automatic_title, numbered
 from gmip.auditing.sources import Source, TaskSource
 from gmip.errors import FileError, InvalidArgument
 
@@ -153,7 +153,7 @@ def _judged(
         confidence=settings.confidence,
         delta=settings.delta,
         runs=tuple(runs),
-        provenance=Provenance(
+        provenance=AuditProvenance(
             command=command.encode("utf-8", "replace").decode(),  # names of files can hold halves of surrogate pairs
             seed=settings.seed,
             versions={name: _version(name) for name in versions},

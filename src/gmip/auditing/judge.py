@@ -201,6 +201,11 @@ class AttackEvidence:
         """The scores of the run itself, not of its repetitions."""
         return self.found[0].scores
 
+    @property
+    def members(self) -> NDArray[Any]:
+        """The ids of the run's own members among the candidates."""
+        return self.first.ids[self.labels[0].inside]
+
     def only(self, run: int, chosen: NDArray[np.bool_]) -> AttackEvidence:
         """The same with some of the candidates of one repetition."""
         found, labels = list(self.found), list(self.labels)
@@ -313,7 +318,7 @@ def attack_outcome(
         guessed_seed=first.guessed_seed,
         cut_short=first.cut_short,
         facts=dict(first.facts),
-        notes=_once(words for one in attack.found for words in one.warnings),
+        notes=_once(*(one.warnings for one in attack.found)),
     )
 
 
@@ -376,11 +381,8 @@ def group_outcomes(
         return ()
     shared = 1.0 - (1.0 - settings.confidence) / (len(parts) * tests)
     outcomes = [_outcome(name, pairs, fprs, shared, settings.seed, same_scale) for name, pairs in parts.items()]
-    return tuple(sorted(outcomes, key=_rank))
-
-
-def _rank(one: GroupOutcome) -> tuple[float, float, str]:
-    return (-1.0 if one.mu_lower is None else -one.mu_lower - 1.0, -one.auc.value if one.auc else 0.0, one.group)
+    outcomes.sort(key=lambda one: (-(one.mu_lower or 0.0), -one.auc.value if one.auc else 0.0, one.group))
+    return tuple(outcomes)
 
 
 def _outcome(
@@ -432,14 +434,20 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     claims = _claims(evidence, settings)
     outcomes = _outcomes(evidence, claims, pooled, settings, progress)
     doubt = suspicion(evidence.facts, outcomes, copied)
-    doubted = doubt is not None and doubt.blinding
+    doubted, checked = doubt is not None and doubt.blinding, evidence.check
+    sound = checked is None or checked.passed
+    doubts: dict[Doubt, bool] = {
+        "record": not sound,
+        "suspect": doubted,
+        "noise-unchecked": checked is not None and checked.noise_unchecked,
+    }
     judged = verdict(
         outcomes,
         claims.claimed,
         listed=claims.listed,
         fpr=goal.fpr,
         confidence=settings.confidence,
-        doubts=_doubts(evidence, doubted),
+        doubts=tuple(one for one, there in doubts.items() if there),
     )
     answers = attacker_answers(
         outcomes,
@@ -447,8 +455,8 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         goal=goal,
         lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=settings.confidence, seed=settings.seed),
         confidence=settings.confidence,
-        sound_record=evidence.check is None or evidence.check.passed,
-        checked=evidence.check is None or not evidence.check.bound_unchecked,
+        sound_record=sound,
+        checked=checked is None or not checked.bound_unchecked,
         worst=_worst_bounds(evidence, claims, goal),
         doubted=doubted,
     )
@@ -485,9 +493,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         groups=groups,
         grouped_by=evidence.grouped_by,
         check=evidence.check,
-        individual=None
-        if own is None
-        else summarised(own, strongest.first.ids[strongest.labels[0].inside], claims.curves),
+        individual=None if own is None else summarised(own, strongest.members, claims.curves),
         gate=None
         if limit is None
         else gate(
@@ -496,15 +502,13 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
             fpr=limit.fpr,
             confidence=settings.confidence,
             seed=settings.seed,
-            doubted=doubted or (evidence.check is not None and not evidence.check.passed),
+            doubted=doubted or not sound,
             groups=groups,
         ),
         suspicion=doubt,
         repeated=repeated,
         persons=evidence.persons,
-        warnings=_once(
-            [*(words for one in evidence.attacks for found in one.found for words in found.warnings)], evidence.warnings
-        ),
+        warnings=_once(*(found.warnings for one in evidence.attacks for found in one.found), evidence.warnings),
     )
     progress(len(outcomes) + 1, len(outcomes) + 1)
     return Judgement(audited, candidates)
@@ -559,7 +563,7 @@ def _claims(evidence: Evidence, settings: JudgeSettings) -> _Claims:
 
 
 def _worst_bounds(evidence: Evidence, claims: _Claims, goal: Rate) -> dict[str, float]:
-    """The bounds that keep the goal, with the least noise multiplier that the record does not exclude: key -> TPR."""
+    """The bounds that keep the goal, with the least noise that the check leaves possible: key -> TPR."""
     check = evidence.check
     if check is None or not check.passed or check.bound_unchecked or check.least_noise >= 1.0:
         return {}
@@ -588,21 +592,8 @@ def _outcomes(
     return tuple(outcomes)
 
 
-def _doubts(evidence: Evidence, doubted: bool) -> tuple[Doubt, ...]:
-    known: dict[Doubt, bool] = {
-        "record": evidence.check is not None and not evidence.check.passed,
-        "suspect": doubted,
-        "noise-unchecked": evidence.check is not None and evidence.check.noise_unchecked,
-    }
-    return tuple(doubt for doubt, there in known.items() if there)
-
-
 def _advice(
-    evidence: Evidence,
-    judged: Verdict,
-    outcomes: Sequence[AttackOutcome],
-    goal: Rate,
-    answer: AttackerAnswer | None,
+    evidence: Evidence, judged: Verdict, outcomes: Sequence[AttackOutcome], goal: Rate, answer: AttackerAnswer | None
 ) -> tuple[Advice, ...]:
     mend = (Advice(kind="fix-record"),) if judged.unmatched else ()
     if judged.unmatched and judged.kind != "exposed":

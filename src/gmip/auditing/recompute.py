@@ -572,22 +572,23 @@ def _allow_for_randomness(
         return outcomes
     reduced = next((info.precision for info in steps if info.precision is not None), None)
     if drops:
-        most, why = _RANDOM_FACTOR, unchecked("scale", "random-model").model_copy(update={"layers": tuple(drops[:1])})
+        most, why = _RANDOM_FACTOR, unchecked("scale", "random-model", layers=tuple(drops[:1]))
     elif reduced is not None:
-        most, why = _REDUCED_FACTOR, unchecked("scale", "reduced-precision").model_copy(update={"precision": reduced})
+        most, why = _REDUCED_FACTOR, unchecked("scale", "reduced-precision", precision=reduced)
     else:
         return outcomes
-    kept = [one if _repeats(one) else why.model_copy(update={"check": one.check}) for one in outcomes]
+    kept = [
+        one
+        if (one.check, one.status) == ("noise-steps", "failed") and abs(one.value or 0.0) >= _REPEATED
+        else why.model_copy(update={"check": one.check})
+        for one in outcomes
+    ]
     length = sum(float(expected @ expected) for _, expected in pairs)
     factor = sum(float(published @ expected) for published, expected in pairs) / max(length, 1.0e-300)
     if not 1.0 / most <= factor <= most:
         gross = failed("scale", "scale-factor", layers=why.layers, precision=why.precision, value=factor, expected=1.0)
         kept = [gross if one.check == "scale" else one for one in kept]
     return kept
-
-
-def _repeats(one: CheckOutcome) -> bool:
-    return one.check == "noise-steps" and one.status == "failed" and abs(one.value or 0.0) >= _REPEATED
 
 
 def _chosen(trace: Trace, most: int) -> list[Step]:

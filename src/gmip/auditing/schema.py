@@ -25,21 +25,17 @@ class Frozen(BaseModel):
 # -- what to do about a run -------------------------------------------------------------------------------------------
 
 
-#: What to do: "fix-record" (its check failed), "claim-refuted" (do not rely on it), "seed-guessed" (train with a secret
-#: one), "find-less" and "say-claim" (how the model was trained is not known), "guaranteed-already" and "bound-already"
-#: (the target is kept, whatever ran or if it ran as declared), "forecast-already", "to-guarantee" (the first way that
-#: proves the target), "only-forecasts" (no way does), "way", "clip-first", "closed-ways", "tune", "more-candidates".
 AdviceKind = Literal[
-    "fix-record",
-    "claim-refuted",
-    "seed-guessed",
-    "find-less",
-    "say-claim",
-    "guaranteed-already",
-    "bound-already",
+    "fix-record",  # its check failed
+    "claim-refuted",  # do not rely on it
+    "seed-guessed",  # train with a secret one
+    "find-less",  # how the model was trained is not known, and it leaks
+    "say-claim",  # so that it can be tested
+    "guaranteed-already",  # the target is kept, whatever ran
+    "bound-already",  # it is if the run was as declared
     "forecast-already",
-    "to-guarantee",
-    "only-forecasts",
+    "to-guarantee",  # the first way that proves the target
+    "only-forecasts",  # no way does
     "way",
     "clip-first",
     "closed-ways",
@@ -255,20 +251,20 @@ CheckFinding = (
     ]
 )
 SmallFault = Literal[
-    "noise-size",
-    "noise-layer",
-    "noise-step",
-    "noise-seed",
-    "scale",
-    "clip-norm",
-    "own-size",
-    "divisor",
-    "drawn-often",
-    "records",
-    "inputs",
-    "counted",
-    "buffers",
-    "steps",
+    "noise-size",  # the noise is smaller than declared
+    "noise-layer",  # it is in one parameter of the model
+    "noise-step",  # it is at one step
+    "noise-seed",  # others can draw it again
+    "scale",  # the gradient is larger
+    "clip-norm",  # records are clipped to a larger norm
+    "own-size",  # Poisson batches are divided by their own size
+    "divisor",  # Poisson batches are divided by a number that follows the number of records
+    "drawn-often",  # one record is in more batches than others
+    "records",  # members were replaced, or have another label
+    "inputs",  # inputs or the model were changed, as augmentation and dropout do
+    "counted",  # a record counts more than once, or nobody lists it
+    "buffers",  # the released model holds others than it began with
+    "steps",  # a fault is in steps that were not computed again
 ]
 # A bound rests on these. Who the members are, and a clip of the whole gradient, change nothing about it.
 _BOUNDS_REST_ON: Final[frozenset[CheckKey]] = frozenset(
@@ -320,16 +316,6 @@ class CheckOutcome(Frozen):
 class BeyondReach(Frozen):
     """A fault that the record of a run would not show, although the check that looks for it passed.
 
-    Attributes
-    ----------
-    fault : "noise-size", the noise is smaller than declared; "noise-layer", it is in one parameter of the model;
-        "noise-step", it is at one step; "noise-seed", others can draw it again; "scale", the gradient is larger;
-        "clip-norm", records are clipped to a larger norm; "own-size", Poisson batches are divided by their own size;
-        "divisor", Poisson batches are divided by a number that follows the number of records; "drawn-often", one record
-        is in more batches than others; "records", members were replaced, or have another label; "inputs", inputs or the
-        model were changed, as augmentation and dropout do; "counted", a record counts more than once, or nobody lists
-        it; "buffers", the released model holds others than it began with; "steps", a fault is in steps that were not
-        computed again.
     up_to : the largest size that the record does not exclude, relative to what is declared; of "records" a share of
         them, of "drawn-often" the share of the batches that one can be in, of "steps" the share that was not looked
         at. None: of any size.
@@ -657,13 +643,8 @@ class AttackerAnswer(Frozen):
     target : "missed", an attack finds more than the goal allows, at the audit's confidence; "guaranteed", a bound of
         the accountant for such an attacker keeps it, and nothing speaks against that bound; else "not-guaranteed".
     within_groups : no attack does better than guessing on all candidates, but one does within a group ("leak").
-    why : of the target. "measured" or, within a group alone, "group" (missed), "bound" (guaranteed); not
-        guaranteed, because the bound "exceeds" the
-        goal, the curve is only a "forecast", it was "given" by whoever asked, there is "no-claim", it was "refuted",
-        the record does not match the run ("record"), or the noise, scale, clipping or sampling that a bound rests on
-        could not be checked ("unchecked") or not precisely enough ("imprecise").
     claimed : the TPR at the goal's FPR that the claim about such an attacker allows; None: there is none.
-    worst : the same with the least noise multiplier that the record does not exclude, where a bound keeps the goal.
+    worst : the same with the least noise multiplier that the check leaves possible, where a bound keeps the goal.
     tpr_lower : the largest lower bound of any of its attacks on the TPR at the goal's FPR.
     """
 
@@ -674,18 +655,18 @@ class AttackerAnswer(Frozen):
     noticed: Share | None = None
     needed: Count | None = None
     target: Literal["guaranteed", "not-guaranteed", "missed"]
-    why: Literal[
-        "measured",
-        "group",
-        "bound",
-        "exceeds",
-        "forecast",
-        "given",
-        "no-claim",
-        "refuted",
-        "record",
-        "unchecked",
-        "imprecise",
+    why: Literal[  # of the target
+        "measured",  # missed: an attack finds more
+        "group",  # missed within a group alone
+        "bound",  # guaranteed by it
+        "exceeds",  # not guaranteed: the bound exceeds the goal,
+        "forecast",  # the curve is only a forecast,
+        "given",  # it was given by whoever asked,
+        "no-claim",  # there is none,
+        "refuted",  # an attack refuted it,
+        "record",  # the record does not match the run,
+        "unchecked",  # the noise, scale, clipping or sampling that a bound rests on could not be checked,
+        "imprecise",  # or not precisely enough
     ]
     within_groups: bool = False
     claimed: Share | None = None
@@ -844,7 +825,7 @@ class RunAudit(Frozen):
     __str__ = __repr__
 
 
-class Provenance(Frozen):
+class AuditProvenance(Frozen):
     """How to repeat the audit."""
 
     command: str
@@ -910,7 +891,7 @@ class AuditResult(Frozen):
     confidence: Share
     delta: Share
     runs: Annotated[tuple[RunAudit, ...], Field(min_length=1)]
-    provenance: Provenance
+    provenance: AuditProvenance
 
     @property
     def threat_model(self) -> ThreatModel:

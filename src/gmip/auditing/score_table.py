@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from gmip import _validate as check
 from gmip._tables import in_file, is_parquet, pieces, read_columns
-from gmip.attacks.arrays import Answers, Form, Reference, Signal, array_attacks, read_answers
+from gmip.attacks.arrays import Answers, ArrayScores, Form, ReferenceAnswers, array_attacks, read_answers
 from gmip.attacks.attack_table import ATTACKS, array_names
 from gmip.auditing.judge import Groups
 from gmip.auditing.schema import LeftOut
@@ -668,7 +668,7 @@ class PredictionBuilder:
         references = []
         for one in self.found.references:
             answers = read_answers(one.form, *_values(raw, one))
-            references.append(Reference(answers, None if one.inside is None else raw.scores[one.inside] == 1.0))
+            references.append(ReferenceAnswers(answers, None if one.inside is None else raw.scores[one.inside] == 1.0))
         groups, by = raw.groups, raw.grouped_by
         if (
             groups is None
@@ -683,8 +683,8 @@ class PredictionBuilder:
 
 
 def signals(
-    model: Answers, references: Sequence[Reference] = (), attacks: Sequence[str] | None = None
-) -> tuple[list[Signal], tuple[LeftOut, ...]]:
+    model: Answers, references: Sequence[ReferenceAnswers] = (), attacks: Sequence[str] | None = None
+) -> tuple[list[ArrayScores], tuple[LeftOut, ...]]:
     """The attacks that what is there allows, the first ones those that use most of it; or those of `attacks`, and which
     of these it does not allow. Raises where it allows none of them.
 
@@ -710,7 +710,7 @@ def signals(
     return [found[name] for name in dict.fromkeys(attacks) if name in found], left_out
 
 
-def scores_of(raw: ScoreTable, found: Sequence[Signal], left_out: tuple[LeftOut, ...]) -> ScoreTable:
+def scores_of(raw: ScoreTable, found: Sequence[ArrayScores], left_out: tuple[LeftOut, ...]) -> ScoreTable:
     """The table with the scores of these attacks instead of its numbers, and the attacks that it does not allow."""
     return dataclasses.replace(
         raw,

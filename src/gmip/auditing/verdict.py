@@ -46,7 +46,7 @@ from gmip.vocabulary import Rate
 
 _HOPELESS: Final = 100  # where ties ask for this many times the candidates, the score measures nothing
 _FALSE_ALARMS: Final = 5  # fewer make a rate that a sentence should not rest on
-_SLACK: Final = 0.1  # of the goal, by which the worst run that a record does not exclude may exceed it
+_SLACK: Final = 0.1  # of the goal, by which a bound may exceed it if the run is as bad as its check leaves possible
 _ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
 
 
@@ -72,15 +72,15 @@ def attacker_answers(
     lower : attack -> lower bound on its TPR at the goal's FPR, at `confidence` for all attacks together.
     sound_record : whether the record of the run is that of the declared run, as far as it was checked.
     checked : whether all that bounds rest on (noise, scale, clipping, sampling, no other training) was checked.
-    worst : key of a bound -> its TPR at the goal's FPR in the worst run that the record does not exclude, where that is
-        more than its own.
+    worst : key of a bound -> its TPR at the goal's FPR if noise, scale and clipping are as bad as the check of the
+        record leaves possible, where that is more than its own.
     doubted : whether the attacks looked at the wrong thing, so that finding nothing is no evidence.
 
     Guarantees
     ----------
     "leak" where there is none, and "missed" where the goal is kept, have each a chance of at most 1 - confidence for
     all attacks together, as far as scores are independent given the run. "guaranteed" is the accountant's bound, with
-    its assumptions; in the worst run that the record does not exclude it exceeds the goal by at most a tenth.
+    its assumptions; if the run is as bad as its check leaves possible, it exceeds the goal by at most a tenth.
     """
     shared = 1.0 - (1.0 - confidence) / max(len(attacks), 1)
     made = []
@@ -294,7 +294,12 @@ def verdict(
         strongest = max(attacks, key=lambda one: one.mu_lower)  # the first of those that find nothing
         return Verdict(kind="measured", reason="no-claim", attack=strongest.attack, doubts=tuple(doubts))
     found = _tested(attacks, claimed, listed, fpr=fpr, confidence=confidence)
-    leaks = [one for one in attacks if one.attacker_knows and one.mu_lower > 0.0 and _beyond(one, claimed, fpr)]
+    allowed, area = claimed.tpr_at(fpr), claimed.auc()
+    leaks = [
+        one
+        for one in attacks
+        if one.attacker_knows and one.mu_lower > 0.0 and (one.tpr(fpr) > allowed or one.auc.value > area)
+    ]
     worst = max(leaks, key=lambda one: (one.tpr(fpr), one.auc.value), default=None)
     refuted = found.kind == "exposed"
     return found.model_copy(
@@ -305,10 +310,6 @@ def verdict(
             "doubts": tuple(one for one in doubts if one == "record" or not refuted),
         }
     )
-
-
-def _beyond(attack: AttackOutcome, claimed: TradeOff, fpr: float) -> bool:
-    return attack.tpr(fpr) > claimed.tpr_at(fpr) or attack.auc.value > claimed.auc()
 
 
 def _tested(

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from gmip.parallel.pools import BACKENDS, JobRunner, Workers, compute, job_runner
-from gmip.parallel.worker import Work, one_thread
+from gmip.parallel.worker import SharedWork, one_thread
 
-__all__ = ["BACKENDS", "JobRunner", "Work", "Workers", "compute", "job_runner", "one_thread"]
+__all__ = ["BACKENDS", "JobRunner", "SharedWork", "Workers", "compute", "job_runner", "one_thread"]

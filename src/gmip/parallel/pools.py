@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 from gmip import _validate as check
 from gmip._extras import MissingExtra, needs
 from gmip.errors import GmipError, GmipWarning, InvalidArgument
-from gmip.parallel.worker import Failure, PickledWork, Work, attempt, attempt_packed, begin, pack, versions
+from gmip.parallel.worker import Failure, PickledWork, SharedWork, attempt, attempt_packed, begin, pack, versions
 
 __all__ = [
     "BACKENDS",
@@ -114,7 +114,7 @@ class Pool(ABC):
 
 
 @contextmanager
-def open_pool(work: Work[Any, Any], settings: Workers, jobs: int) -> Iterator[Pool]:
+def open_pool(work: SharedWork[Any, Any], settings: Workers, jobs: int) -> Iterator[Pool]:
     """Workers for that many jobs; they are stopped at the end, also after an error or Ctrl-C."""
     pool = _open(work, settings, jobs)
     try:
@@ -126,7 +126,7 @@ def open_pool(work: Work[Any, Any], settings: Workers, jobs: int) -> Iterator[Po
         pool.close()
 
 
-def _open(work: Work[Any, Any], settings: Workers, jobs: int) -> Pool:
+def _open(work: SharedWork[Any, Any], settings: Workers, jobs: int) -> Pool:
     if settings.backend in POOLS:
         kind = POOLS[settings.backend]
         made: Pool = getattr(import_module(kind.module), kind.pool)(pack(work), settings)
@@ -157,7 +157,7 @@ class _Here(Pool):
 
     slots = 1
 
-    def __init__(self, work: Work[Any, Any]) -> None:
+    def __init__(self, work: SharedWork[Any, Any]) -> None:
         self._work = work
 
     def submit(self, job: Any) -> Future[Any]:
@@ -217,7 +217,7 @@ Result = TypeVar("Result")
 
 
 def compute(
-    work: Work[Job, Result],
+    work: SharedWork[Job, Result],
     jobs: Sequence[Job],
     settings: Workers,
     take: Callable[[Job, Result], None],
@@ -243,7 +243,7 @@ def compute(
 
 
 @contextmanager
-def job_runner(work: Work[Job, Result], settings: Workers, most: int) -> Iterator[JobRunner[Job, Result]]:
+def job_runner(work: SharedWork[Job, Result], settings: Workers, most: int) -> Iterator[JobRunner[Job, Result]]:
     """Workers that stay for several rounds of at most so many jobs; they are stopped at the end."""
     with open_pool(work, settings, most) as pool:
         yield JobRunner(work, settings, pool)
@@ -252,7 +252,7 @@ def job_runner(work: Work[Job, Result], settings: Workers, most: int) -> Iterato
 class JobRunner(Generic[Job, Result]):
     """Runs jobs on the workers of a pool."""
 
-    def __init__(self, work: Work[Job, Result], settings: Workers, pool: Pool) -> None:
+    def __init__(self, work: SharedWork[Job, Result], settings: Workers, pool: Pool) -> None:
         self._work, self._settings, self._pool = work, settings, pool
 
     @property

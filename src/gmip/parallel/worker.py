@@ -25,7 +25,17 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from gmip._io import sha256
 from gmip.errors import GmipError, GmipWarning, InvalidArgument
 
-__all__ = ["Failure", "PickledWork", "Work", "attempt", "attempt_packed", "begin", "one_thread", "pack", "versions"]
+__all__ = [
+    "Failure",
+    "PickledWork",
+    "SharedWork",
+    "attempt",
+    "attempt_packed",
+    "begin",
+    "one_thread",
+    "pack",
+    "versions",
+]
 
 # Training seeds torch's global generator: two models in one process (a Dask worker with threads) would share it.
 _ONE_AT_A_TIME: Final = threading.RLock()
@@ -36,7 +46,7 @@ Job = TypeVar("Job", contravariant=True)
 Result = TypeVar("Result", covariant=True)
 
 
-class Work(Protocol[Job, Result]):
+class SharedWork(Protocol[Job, Result]):
     """What is the same for all jobs, data included: it travels once to each worker, and jobs are small."""
 
     @property
@@ -54,7 +64,7 @@ class Work(Protocol[Job, Result]):
 
 
 class PickledWork(NamedTuple):
-    """A pickled `Work`, and a name for it."""
+    """A pickled `SharedWork`, and a name for it."""
 
     digest: str
     content: bytes
@@ -70,7 +80,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def pack(work: Work[Any, Any]) -> PickledWork:
+def pack(work: SharedWork[Any, Any]) -> PickledWork:
     """The work in a form that other processes can open, if they have gmip."""
     import cloudpickle
 
@@ -131,7 +141,7 @@ class Failure(NamedTuple):
     details: str  # the traceback
 
 
-def attempt(work: Work[Any, Any], job: Any) -> Any:
+def attempt(work: SharedWork[Any, Any], job: Any) -> Any:
     """The result of a job, or a `Failure`."""
     try:
         with one_thread(), warnings.catch_warnings():

@@ -282,12 +282,7 @@ def alternative_command(way: Alternative, ways: Ways) -> str | None:
 
 
 def _calculator_command(
-    change: Change,
-    runs: Sequence[NoisySGD],
-    before: Sequence[NoisySGD],
-    target: PrivacyTarget,
-    *,
-    alone: bool,
+    change: Change, runs: Sequence[NoisySGD], before: Sequence[NoisySGD], target: PrivacyTarget, *, alone: bool
 ) -> str | None:
     """`gmip calibrate` for noise, else `gmip account`. `alone`: by noise alone (differential privacy)."""
     whom = _whom(target)

@@ -214,21 +214,16 @@ def _tested(run: RunAudit) -> str:
             f"{limit}. {_best(run)}"
         )
     if verdict.reason == "enough":
-        said = _consistent(run)
-        return f"Consistent with the claim: {said}"
+        return f"Consistent with the claim: {_consistent(run)}"
     nothing = f"Inconclusive: no attack found significantly more than claimed ({begins} {limit}), but "
     if verdict.reason == "ties":
         return (
             f"{nothing}{percent(attack.largest_tie, 'nearest')} of the candidates have the same score "
             f"({attack.title}), so it could hardly have found more."
         )
-    needed = _needed(verdict)
+    enough = verdict.candidates_needed
+    needed = "" if enough is None else f"; about {count(enough // 2)} are needed"
     return f"{nothing}{count(verdict.candidates or 0)} candidates of each kind are too few to be sure{needed}."
-
-
-def _needed(verdict: Verdict) -> str:
-    needed = verdict.candidates_needed
-    return "" if needed is None else f"; about {count(needed // 2)} are needed"
 
 
 def _consistent(run: RunAudit) -> str:
@@ -256,7 +251,9 @@ def _measured(run: RunAudit) -> str:
     )
     fpr = _shown_rate(attack, run.goal.fpr, run.goal.fpr if evidence is None else evidence.fpr)
     if attack.mu_lower > 0.0:
-        finds = f"finds {_share_found(attack, fpr)}" if fpr is not None else f"has an AUC of {_area(attack)}"
+        between = interval(attack.auc.lower, attack.auc.upper, share=False)
+        area = f"has an AUC of {number(attack.auc.value, 'nearest')} ({between}; guessing: 0.5)"
+        finds = area if fpr is None else f"finds {_share_found(attack, fpr)}"
         least = number(attack.mu_lower, "down")
         return f"members can be distinguished from non-members: {attack.title} {finds}, mu is at least {least}"
     where = "guessing"
@@ -275,11 +272,6 @@ def _shown_rate(attack: AttackOutcome, *rates: float) -> float | None:
 def _share_found(attack: AttackOutcome, fpr: float) -> str:
     found = percent(attack.tpr(fpr), "nearest")
     return f"{found} of the members at {rate(fpr)} false alarms (guessing: {rate(fpr)})"
-
-
-def _area(attack: AttackOutcome) -> str:
-    between = interval(attack.auc.lower, attack.auc.upper, share=False)
-    return f"{number(attack.auc.value, 'nearest')} ({between}; guessing: 0.5)"
 
 
 def _power(run: RunAudit) -> list[str]:

@@ -37,10 +37,7 @@ _OF_CHECK: Final[dict[tuple[CheckKey, CheckFinding], str]] = {
     ("continuity", "as-declared"): "Only the recorded steps changed the parameters. {before}",
     ("whole-clip", "as-declared"): "No step was clipped as a whole, except where the record says so.",
     ("clipping", "as-declared"): "Each record's gradient was clipped to norm {norm}.",
-    (
-        "noise-steps",
-        "as-declared",
-    ): "The noise of {steps} does not repeat (largest correlation {size_of}){among}.",
+    ("noise-steps", "as-declared"): "The noise of {steps} does not repeat (largest correlation {size_of}){among}.",
     ("noise-layers", "as-declared"): "The noise is as large as declared in every parameter.",
     ("noise-size", "as-declared"): "The noise is {value} times as large as declared{error}.",
     ("noise-rows", "as-declared"): "Rows and columns of the weight matrices have independent noise.",

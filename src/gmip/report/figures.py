@@ -22,9 +22,6 @@ from gmip.auditing.verdict import claim_of, leading_attack
 from gmip.report import answer_words
 from gmip.report.answer_words import curve_name
 
-__all__ = ["Box", "Figure", "exposure_chart", "figure_html", "overview_figure", "run_figure", "scatter", "tick"]
-
-
 # -- which curves of an audit are drawn on the same axes --------------------------------------------------------------
 
 
@@ -174,13 +171,7 @@ def figure_html(figure: Figure, *, title: str, confidence: float) -> Html:
         "div",
         tag("label", "False-alarm rate", for_=f"{key}-rate"),
         tag(
-            "input",
-            type="range",
-            id=f"{key}-rate",
-            min=0,
-            max=len(stops) - 1,
-            value=first,
-            aria_describedby=legend_id,
+            "input", type="range", id=f"{key}-rate", min=0, max=len(stops) - 1, value=first, aria_describedby=legend_id
         ),
         class_="slider needs-script",
     )
@@ -470,9 +461,10 @@ def _drawn(dot: _Dot, x: Callable[[float], float], y: Callable[[float], float], 
     if places:
         left = sum(places) / len(places) < (_BOX.left + _BOX.width - _BOX.right) / 2
         place, anchor = (min(places) - 5, "start") if left else (max(places) + 5, "end")
-        parts.append(tick(place, name_at, anchor, _shortened(dot.name), class_="name"))
+        parts.append(tick(place, name_at, anchor, shortened(dot.name, _LONGEST_NAME), class_="name"))
     return tag("g", *parts, class_=f"look-{dot.hue}")
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}\u2026"
+def shortened(text: str, most: int) -> str:
+    """The text; what was cut ends with an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"

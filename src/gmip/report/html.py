@@ -18,7 +18,7 @@ from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, RunAudit, WhatIf
 from gmip.auditing.verdict import claim_of
 from gmip.report import advice_words, answer_words, check_words, sentences, tables
-from gmip.report.figures import exposure_chart, figure_html, overview_figure, run_figure
+from gmip.report.figures import exposure_chart, figure_html, overview_figure, run_figure, shortened
 from gmip.report.share import shareable
 from gmip.report.tables import Cell, Table, plain_advice, price_notes, ways_table
 from gmip.vocabulary import Rate
@@ -347,16 +347,10 @@ def _slider(identifier: str, label: str, stops: int, value: int, axis: str) -> H
 def _table(grid: WhatIf, goal: Rate, key: str) -> Html:
     caption = tag("caption", tag("span", "What the accountant would say"), id=f"{key}-what-if-caption")
     head = tag(
-        "tr",
-        tag("th", "Noise / batch size", scope="col"),
-        *(_heading(count(n), "col") for n in grid.batch_size),
+        "tr", tag("th", "Noise / batch size", scope="col"), *(_heading(count(n), "col") for n in grid.batch_size)
     )
     rows = [
-        tag(
-            "tr",
-            _heading(setting(tau), "row"),
-            *(_cell(grid, goal, i, j) for j in range(len(grid.batch_size))),
-        )
+        tag("tr", _heading(setting(tau), "row"), *(_cell(grid, goal, i, j) for j in range(len(grid.batch_size))))
         for i, tau in enumerate(grid.noise_std)
     ]
     whole = tag("table", caption, tag("thead", head), tag("tbody", *rows))
@@ -636,7 +630,7 @@ def _shipped(result: AuditResult) -> Html:
 
 
 def _advice(run: RunAudit, advice: Advice) -> str:
-    return _cut(advice_words.text(advice, run), _SENTENCE)
+    return shortened(advice_words.text(advice, run), _SENTENCE)
 
 
 def _warnings(*runs: RunAudit) -> Html | None:
@@ -667,18 +661,14 @@ def _shortened(result: AuditResult) -> AuditResult:
     def run(one: RunAudit) -> RunAudit:
         return one.model_copy(
             update={
-                "name": _cut(one.name, _NAME),
-                "warnings": tuple(_cut(words, _SENTENCE) for words in one.warnings),
-                "attacks": tuple(a.model_copy(update={"title": _cut(a.title, _NAME)}) for a in one.attacks),
+                "name": shortened(one.name, _NAME),
+                "warnings": tuple(shortened(words, _SENTENCE) for words in one.warnings),
+                "attacks": tuple(a.model_copy(update={"title": shortened(a.title, _NAME)}) for a in one.attacks),
             }
         )
 
-    title = _cut(result.title.strip() or "Membership audit", _TITLE)
+    title = shortened(result.title.strip() or "Membership audit", _TITLE)
     return result.model_copy(update={"title": title, "runs": tuple(map(run, result.runs))})
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
 
 
 # -- the report as one self-contained page ----------------------------------------------------------------------------

@@ -50,10 +50,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
             f"**{leak.text}.** {plain(answer_words.leak_sentence(run, answer))}\n"
             f"**{target.text}.** {plain(answer_words.target_sentence(run, answer))}"
         )
-    parts += [
-        f"The claim: {plain(sentences.claim(run))}",
-        f"How sure: {plain(sentences.certainty(result, run))}",
-    ]
+    parts += [f"The claim: {plain(sentences.claim(run))}", f"How sure: {plain(sentences.certainty(result, run))}"]
     if run.gate:
         parts.append(f"Pipeline limit: {plain(sentences.gate(run, run.gate))}")
     if said := sentences.cautions(run):

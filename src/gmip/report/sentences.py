@@ -16,12 +16,7 @@ _MONTHS = (
     *("July", "August", "September", "October", "November", "December"),
 )
 
-STANDINGS = {
-    "proved": "Proved",
-    "approximation": "Approximation",
-    "given": "Given",
-    "measured": "Measured",
-}
+STANDINGS = {"proved": "Proved", "approximation": "Approximation", "given": "Given", "measured": "Measured"}
 
 
 # Facts that attacks tell about themselves, by name; others are shown as "Name: value."

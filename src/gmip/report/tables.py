@@ -53,7 +53,7 @@ class Table:
     texts: frozenset[int] = frozenset({0})
 
 
-def _table(
+def table_of(
     caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell | str]], texts: Sequence[int] = ()
 ) -> Table:
     cells = tuple(tuple(c if isinstance(c, Cell) else Cell(c) for c in row) for row in rows)
@@ -94,7 +94,7 @@ def overview_table(result: AuditResult) -> Table:
     at = f"found at {rate(result.runs[0].goal.fpr)}"
     columns = ("Run", "Noise", "Test accuracy", "Leak", "Target", f"Claimed: {at}", f"Measured: {at}", "Claim test")
     caption = f"All runs, against the strongest attacker that was tried. {_FOUND}"
-    return _table(caption, columns, rows, texts=(1, 3, 4, 7))
+    return table_of(caption, columns, rows, texts=(1, 3, 4, 7))
 
 
 def _noise(run: RunAudit) -> Cell:
@@ -142,7 +142,7 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
     )
     if len(run.attacks) > 1:
         caption += ". Lower bounds on μ and ε hold for all attacks together, each interval for itself"
-    return _table(caption, columns, rows)
+    return table_of(caption, columns, rows)
 
 
 def _refutation(attack: AttackOutcome, p_value: float) -> Cell:
@@ -164,14 +164,8 @@ def group_table(run: RunAudit) -> Table:
     ]
     left = len(run.groups) - SHOWN_RECORDS
     more = f" {count(left)} more are in the CSV file" if left > 0 else ""
-    columns = (
-        "Group",
-        "Members + non-members",
-        "AUC",
-        *(f"Found at {rate(key)}" for key in keys),
-        "μ at least",
-    )
-    return _table(f"Groups, the most exposed first. False alarms are counted in the group.{more}", columns, rows)
+    columns = ("Group", "Members + non-members", "AUC", *(f"Found at {rate(key)}" for key in keys), "μ at least")
+    return table_of(f"Groups, the most exposed first. False alarms are counted in the group.{more}", columns, rows)
 
 
 def _list(attack: AttackOutcome) -> tuple[str, ...]:
@@ -216,7 +210,7 @@ def comparison_table(run: RunAudit) -> Table:
     rows.append(_area_row(first, run.claims))
     rows.append(_mu_row(first, run.claims))
     caption = f"{_FOUND}. Each interval is for one rate; the verdict tests all rates together" if compared else _FOUND
-    return _table(caption, columns, rows, texts=(len(columns) - 1,) if compared else ())
+    return table_of(caption, columns, rows, texts=(len(columns) - 1,) if compared else ())
 
 
 def _claimed(value: float | None, claim: ClaimedCurve, write: Callable[..., str] = percent) -> str:
@@ -277,7 +271,7 @@ def exposed_table(run: RunAudit) -> Table:
     by = f" by {sentences.attack_title(run, run.exposed_by)}" if run.exposed_by else ""
     if any(one.attack == run.exposed_by and one.attacker_knows for one in run.attacks):
         by += ", whose attacker holds a list"
-    return _table(f"The members found most easily{by}", ("Record", "Score", *(title for title, _, _ in used)), rows)
+    return table_of(f"The members found most easily{by}", ("Record", "Score", *(title for title, _, _ in used)), rows)
 
 
 def fact_table(run: RunAudit) -> Table:
@@ -298,13 +292,10 @@ def fact_table(run: RunAudit) -> Table:
         ("Clipping norm", clip),
         ("Noise on the batch mean (std)", size),
         ("Noise multiplier", None if f.noise_multiplier is None else noise(f.noise_multiplier)),
-        (
-            "Accuracy on training data",
-            None if f.train_accuracy is None else percent(f.train_accuracy, "nearest"),
-        ),
+        ("Accuracy on training data", None if f.train_accuracy is None else percent(f.train_accuracy, "nearest")),
         ("Accuracy on test data", None if f.test_accuracy is None else percent(f.test_accuracy, "nearest")),
     ]
-    return _table(
+    return table_of(
         "What ran", ("Fact", "Value"), [[name, value] for name, value in known if value is not None], texts=(1,)
     )
 
@@ -328,7 +319,7 @@ def standing_table(result: AuditResult) -> Table:
         for (name, standing, grounds), named in sorted(shared.items(), key=lambda item: order.index(item[0][1]))
     ]
     columns = ("Curve", "Status", "Assumptions", *(["Runs"] if len(result.runs) > 1 else []))
-    return _table("What is proved, approximate or measured", columns, rows, texts=(1, 2, 3))
+    return table_of("What is proved, approximate or measured", columns, rows, texts=(1, 2, 3))
 
 
 def _runs(names: Sequence[str], result: AuditResult) -> str:
@@ -352,7 +343,7 @@ def check_table(run: RunAudit) -> Table:
         [check_words.title(one), CHECKED[one.status], check_words.sentence(one)]
         for one in sorted(outcomes, key=lambda one: order.index(one.status))
     ]
-    return _table("The record against the declared run", ("Check", "Result", "What was found"), rows, texts=(1, 2))
+    return table_of("The record against the declared run", ("Check", "Result", "What was found"), rows, texts=(1, 2))
 
 
 def version_table(result: AuditResult) -> Table:
@@ -364,7 +355,7 @@ def version_table(result: AuditResult) -> Table:
         *([f"Version of {name}", version] for name, version in sorted(p.versions.items())),
         *([f"Fingerprint of {part}", print_] for part, print_ in sorted(p.fingerprints.items())),
     ]
-    return _table("What the audit ran on", ("Fact", "Value"), rows, texts=(1,))
+    return table_of("What the audit ran on", ("Fact", "Value"), rows, texts=(1,))
 
 
 def curve_table(figure: Figure) -> Table:
@@ -375,7 +366,7 @@ def curve_table(figure: Figure) -> Table:
         decade = float(f"{decade * 10:.0e}")
     grid += [k / 10 for k in range(1, 11)]
     rows = [[rate(x), *(series.text(series.at(x)) for series in figure.series)] for x in grid]
-    return _table("Members found, by false alarms", ("False alarms", *(s.name for s in figure.series)), rows)
+    return table_of("Members found, by false alarms", ("False alarms", *(s.name for s in figure.series)), rows)
 
 
 # -- ways to the target ------------------------------------------------------------------------------------------------
@@ -412,10 +403,7 @@ def ways_table(run: RunAudit) -> Table:
 
 def _way_row(run: RunAudit, way: Way) -> tuple[Cell, ...]:
     bound = way.kind == "bound"
-    found = Cell(
-        f"{most(way.kind)} {percent(way.tpr, 'up')}",
-        ("proved, any record" if bound else "a forecast",),
-    )
+    found = Cell(f"{most(way.kind)} {percent(way.tpr, 'up')}", ("proved, any record" if bound else "a forecast",))
     what = advice_words.setting_words(way.change, way.runs, run.declared)
     return Cell(advice_words.NAMES[way.change]), Cell(what), found, _accuracy(way.accuracy)
 

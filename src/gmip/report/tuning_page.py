@@ -19,7 +19,7 @@ from gmip._io import make_folder, write
 from gmip._numbers import count, duration, noise, number, percent, rate, setting
 from gmip.report.figures import Box, scatter, tick
 from gmip.report.html import asset, bullets, page, table_html
-from gmip.report.tables import Cell, Table
+from gmip.report.tables import Table, table_of
 from gmip.vocabulary import RANDOM_SIZES
 
 if TYPE_CHECKING:
@@ -117,33 +117,31 @@ def tuning_html(result: TuneResult) -> str:
         f"search and the others measure what it found; {duration(result.seconds)} of computing for the "
         f"search; {sum(one.outcome.stopped for one in result.tried)} of them ended early.",
     ]
-    frontier = Table(
+    frontier = table_of(
         "The best recipe at other targets, with more or less noise",
         ("Target", "Exposure", f"{result.metric.capitalize()} on test records", "Noise std on the mean"),
-        tuple(
+        [
             (
-                Cell(point.name),
-                Cell(_exposure(result, point.exposure)),
-                Cell(result.shown(point.quality.mean) + _error(result, point.quality.error)),
-                Cell(noise(point.recipe.noise_std)),
+                point.name,
+                _exposure(result, point.exposure),
+                result.shown(point.quality.mean) + _error(result, point.quality.error),
+                noise(point.recipe.noise_std),
             )
             for point in result.frontier
-        ),
-        frozenset({0, 1}),
+        ],
+        texts=(1,),
     )
+    settings = [(name.replace("_", " "), _plain(name, value)) for name, value in asdict(result.recipe).items()]
+    recipe = table_of("As in recipe.yaml", ("Setting", "Value"), settings)
     return page(
         f"Tuning of {result.task}",
-        tag(
-            "header",
-            tag("p", "gmip tune", class_="kicker"),
-            tag("h1", f"Tuning of {result.task}"),
-        ),
+        tag("header", tag("p", "gmip tune", class_="kicker"), tag("h1", f"Tuning of {result.task}")),
         tag(
             "main",
             tag("section", tag("h2", answer, id="answer-title"), *(tag("p", line) for line in more), bullets(facts)),
             tag("section", tag("h2", "The price of privacy", id="frontier-title"), frontier_chart(result)),
             tag("section", table_html(frontier, "frontier", "table")),
-            tag("section", tag("h2", "The recipe", id="recipe-title"), table_html(_recipe(result), "recipe", "table")),
+            tag("section", tag("h2", "The recipe", id="recipe-title"), table_html(recipe, "recipe", "table")),
             tag("section", tag("h2", "What was tried", id="tried-title"), table_html(_tried(result), "tried", "table")),
             tag("div", tag("code", f"gmip train --recipe {RECIPE} --out runs/tuned"), class_="command"),
         ),
@@ -156,14 +154,18 @@ def frontier_chart(result: TuneResult) -> Html:
     """The metric against the exposure: one dot for each point of the frontier, a ring for the task's own recipe."""
     points = [point for point in result.frontier if math.isfinite(point.exposure)]
     others = [] if result.own is None else [result.own]
-    values = [_value(result, point) for point in (*points, *others)]
+    sign = -1.0 if result.metric == "loss" else 1.0  # higher is better
+    values = [sign * point.quality.mean for point in (*points, *others)]
     low, high = _limits(values, share=result.metric.endswith("accuracy"))
     exposures = [max(point.exposure, 1.0e-9) for point in (*points, *others)]
     first, last = math.log(min(exposures) / 1.3), math.log(max(exposures) * 1.3)
 
     def place(point: FrontierPoint) -> tuple[float, float]:
         x = _BOX.left + (math.log(max(point.exposure, 1.0e-9)) - first) / (last - first) * _BOX.across
-        return round(x, 1), round(height(_value(result, point)), 1)
+        return round(x, 1), round(height(sign * point.quality.mean), 1)
+
+    def short(value: float) -> str:
+        return percent(min(value, 1.0), "up") if result.target.is_share else number(value, "up")
 
     def height(value: float) -> float:
         return _BOX.top + (high - value) / (high - low) * _BOX.up
@@ -176,11 +178,11 @@ def frontier_chart(result: TuneResult) -> Html:
     return scatter(
         _BOX,
         *(
-            tick(_BOX.left - 7, height(value) + 4, "end", _tick(result, value))
+            tick(_BOX.left - 7, height(value) + 4, "end", result.shown(sign * value))
             for value in np.linspace(low, high, 4).tolist()
         ),
         *(
-            tick(x, _BOX.height - _BOX.bottom + 20, "middle", _short(result, point.exposure))
+            tick(x, _BOX.height - _BOX.bottom + 20, "middle", short(point.exposure))
             for (x, _), point in zip(places, points, strict=True)
         ),
         tag(
@@ -206,18 +208,10 @@ def _dot(name: str, where: tuple[float, float], *, own: bool) -> Html:
     return tag("g", ring, tick(x + 10, y + 4, "start", name))
 
 
-def _value(result: TuneResult, point: FrontierPoint) -> float:
-    return -point.quality.mean if result.metric == "loss" else point.quality.mean
-
-
 def _limits(values: Sequence[float], *, share: bool) -> tuple[float, float]:
     spread = max(max(values) - min(values), 0.04)
     low, high = min(values) - 0.1 * spread, max(values) + 0.1 * spread
     return (max(0.0, low), min(1.0, high)) if share else (low, high)
-
-
-def _tick(result: TuneResult, value: float) -> str:
-    return result.shown(-value if result.metric == "loss" else value)
 
 
 def _unit(result: TuneResult) -> str:
@@ -225,15 +219,6 @@ def _unit(result: TuneResult) -> str:
     if target.rate is not None:
         return f"members found at {rate(target.rate.fpr)} false alarms"
     return "mu of the run" if target.measure == "mu" else target.measure
-
-
-def _short(result: TuneResult, value: float) -> str:
-    return percent(min(value, 1.0), "up") if result.target.is_share else number(value, "up")
-
-
-def _recipe(result: TuneResult) -> Table:
-    rows = [(Cell(name.replace("_", " ")), Cell(_plain(name, value))) for name, value in asdict(result.recipe).items()]
-    return Table("As in recipe.yaml", ("Setting", "Value"), tuple(rows), frozenset({0}))
 
 
 def _tried(result: TuneResult) -> Table:
@@ -244,15 +229,15 @@ def _tried(result: TuneResult) -> Table:
     ranked = sorted(groups.values(), key=lambda several: -_mean(several))
     rows = [
         (
-            Cell(result.shown(_mean(several)) if math.isfinite(_mean(several)) else "no finite number"),
-            Cell(str(len(several))),
-            *(Cell(_plain(name, getattr(several[0].recipe, name))) for name in SETTINGS),
+            result.shown(_mean(several)) if math.isfinite(_mean(several)) else "no finite number",
+            str(len(several)),
+            *(_plain(name, getattr(several[0].recipe, name)) for name in SETTINGS),
         )
         for several in ranked[:_SHOWN_TRIALS]
     ]
     caption = f"The best {len(rows)} of {len(ranked)} recipes, by the mean {result.metric} of their trials"
     columns = (result.metric.capitalize(), "Trials", *(name.replace("_", " ") for name in SETTINGS))
-    return Table(caption, columns, tuple(rows), frozenset({0, 4, 5}))
+    return table_of(caption, columns, rows, texts=(4, 5))
 
 
 def _mean(several: Sequence[Any]) -> float:

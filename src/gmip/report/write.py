@@ -54,10 +54,7 @@ class Written:
 
 
 def write_report(
-    result: AuditResult,
-    folder: str | PathLike[str],
-    *,
-    candidates: Mapping[str, Sequence[Candidate]] | None = None,
+    result: AuditResult, folder: str | PathLike[str], *, candidates: Mapping[str, Sequence[Candidate]] | None = None
 ) -> Written:
     """Writes report.html and result.json; report-to-share.html, report.md and summary.html, which name no record and no
     file; for each run with groups groups-<run>.csv, and for each run in `candidates` exposed-<run>.csv.

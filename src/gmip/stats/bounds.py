@@ -321,13 +321,7 @@ def mu_lower_bound(
 
 
 def epsilon_lower_bound(
-    runs: Runs,
-    *,
-    delta: float,
-    confidence: float = 0.95,
-    method: str = "auto",
-    same_scale: bool = True,
-    seed: int = 0,
+    runs: Runs, *, delta: float, confidence: float = 0.95, method: str = "auto", same_scale: bool = True, seed: int = 0
 ) -> float:
     """Lower confidence bound on the epsilon that goes with `delta`, at least 0; arguments as in `mu_lower_bound`.
 

@@ -158,11 +158,7 @@ class ScoreSet:
     def _repr_html_(self) -> str:
         """Notebooks show how many and how large the scores are; no candidate is named."""
         low, middle, high = (number(float(x), "nearest") for x in np.quantile(self.scores, (0.0, 0.5, 1.0)))
-        known = {
-            "p-values": self.p_values,
-            "susceptibilities": self.susceptibility,
-            "calibration": self.calibration,
-        }
+        known = {"p-values": self.p_values, "susceptibilities": self.susceptibility, "calibration": self.calibration}
         rows = [
             ("candidates", count(len(self))),
             ("scores (higher: more likely a member)", f"{low} to {high}, median {middle}"),

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from gmip import Gaussian, NoisySGD, account
-from gmip.auditing.advice import advise, ranked
+from gmip.auditing.advice import advise
+from gmip.auditing.advice_trials import ranked
 from gmip.auditing.schema import Advice, AttackerAnswer, TriedAccuracy, Way
 from gmip.auditing.verdict import verdict
 from gmip.vocabulary import Rate

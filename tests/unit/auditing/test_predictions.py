@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from gmip.attacks.arrays import Answers, Moments, Reference, likelihood_ratios, read_answers
+from gmip.attacks.arrays import Answers, Moments, ReferenceAnswers, likelihood_ratios, read_answers
 from gmip.auditing.score_table import signals
 from gmip.errors import InvalidArgument
 from gmip.stats.roc import auc
@@ -67,7 +67,7 @@ def test_losses_and_probabilities_of_the_label_agree(drawn):
 def test_certain_models_have_finite_scores():
     p = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0 - 1e-17, 1e-20, 0.0]])
     answers = read_answers("probabilities", p, np.array([0, 0, 0]))
-    for name, scores in found(answers, [Reference(answers), Reference(answers)]).items():
+    for name, scores in found(answers, [ReferenceAnswers(answers), ReferenceAnswers(answers)]).items():
         assert np.isfinite(scores).all(), name
     assert found(answers)["loss"][0] > found(answers)["loss"][2] > found(answers)["loss"][1]
 
@@ -82,7 +82,7 @@ def test_lira_on_shares_of_votes():
     shares = np.array([rng.binomial(votes, chance[who.astype(int), np.arange(size)]) / votes for who in inside])
     assert np.mean(shares == 1.0) > 0.1
     answers = [read_answers("probabilities", np.column_stack([1.0 - p, p]), np.ones(size, dtype=int)) for p in shares]
-    lira = found(answers[0], [Reference(a, who) for a, who in zip(answers[1:], inside[1:], strict=True)])["lira"]
+    lira = found(answers[0], [ReferenceAnswers(a, who) for a, who in zip(answers[1:], inside[1:], strict=True)])["lira"]
     with np.errstate(divide="ignore"):
         best = votes * (
             shares[0] * np.log(chance[1] / chance[0]) + (1 - shares[0]) * np.log((1 - chance[1]) / (1 - chance[0]))
@@ -107,7 +107,7 @@ def test_lira_and_rmia_record_by_record(online):
     losses, inside = references(rng, 12, 6)
     own = rng.gamma(1.0, 1.0, 12)
     models = [
-        Reference(read_answers("losses", row, None), was if online else None)
+        ReferenceAnswers(read_answers("losses", row, None), was if online else None)
         for row, was in zip(losses, inside, strict=True)
     ]
     scores = found(read_answers("losses", own, None), models)
@@ -143,7 +143,7 @@ def test_lira_and_rmia_record_by_record(online):
 def test_one_reference_is_enough_for_rmia_alone():
     rng = np.random.default_rng(2)
     loss = read_answers("losses", rng.gamma(1.0, 1.0, 9), None)
-    assert set(found(loss, [Reference(loss)])) == {"rmia", "loss"}
+    assert set(found(loss, [ReferenceAnswers(loss)])) == {"rmia", "loss"}
 
 
 def test_what_cannot_be_used(drawn):
@@ -160,6 +160,6 @@ def test_what_cannot_be_used(drawn):
     with pytest.raises(InvalidArgument, match="attacks"):
         signals(model, attacks=["lir"])
     with pytest.raises(InvalidArgument, match="every reference model"):
-        signals(model, [Reference(model, np.ones(40, dtype=bool))])
+        signals(model, [ReferenceAnswers(model, np.ones(40, dtype=bool))])
     with pytest.raises(InvalidArgument, match="true labels"):
-        signals(read_answers("logits", logits, None), [Reference(model)])
+        signals(read_answers("logits", logits, None), [ReferenceAnswers(model)])

@@ -13,6 +13,7 @@ from gmip.auditing.schema import (
     Advice,
     AttackerAnswer,
     AttackOutcome,
+    AuditProvenance,
     AuditResult,
     Band,
     ClaimedCurve,
@@ -23,7 +24,6 @@ from gmip.auditing.schema import (
     Gate,
     MuBound,
     NotTried,
-    Provenance,
     RunAudit,
     RunFacts,
     TrainingCommand,
@@ -227,7 +227,7 @@ def result(*runs: RunAudit, **more: Any) -> AuditResult:
         "confidence": 0.95,
         "delta": 1e-5,
         "runs": runs,
-        "provenance": Provenance(
+        "provenance": AuditProvenance(
             command="gmip audit cifar10 --run runs/cifar10-head --attacks glir,lira,loss --seed 7",
             seed=7,
             versions={"gmip": "0.1.0", "python": "3.11.9", "torch": "2.13.0", "numpy": "2.3.1"},
@@ -340,7 +340,7 @@ def bare() -> AuditResult:
         goal=GOAL,
         verdict=Verdict(kind="inconclusive", reason="blind", attack=None),
     )
-    provenance = Provenance(command="", seed=0, versions={}, platform="", fingerprints={})
+    provenance = AuditProvenance(command="", seed=0, versions={}, platform="", fingerprints={})
     return AuditResult(title=" ", created="", confidence=0.95, delta=1e-5, runs=(empty,), provenance=provenance)
 
 
@@ -392,7 +392,7 @@ def hostile() -> AuditResult:
         warnings=(HOSTILE,),
     )
     other = run("consistent", claimed=0.4, found=0.1, name=long, attacks=(), claims=())
-    provenance = Provenance(
+    provenance = AuditProvenance(
         command=HOSTILE,
         seed=-1,
         versions={HOSTILE: HOSTILE},

@@ -244,7 +244,7 @@ class _Answered(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Refits:
-    """Model `number` of an audit: 0 is attacked, the others are its shadows. A `gmip.parallel.Work`."""
+    """Model `number` of an audit: 0 is attacked, the others are its shadows. A `gmip.parallel.SharedWork`."""
 
     make: Any
     X: Any

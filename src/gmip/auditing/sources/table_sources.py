@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip._io import sha256, sha256_of_file
 from gmip._progress import Watch, silent
-from gmip.attacks.arrays import Answers, Form, Reference, read_answers
+from gmip.attacks.arrays import Answers, Form, ReferenceAnswers, read_answers
 from gmip.auditing.by_person import by_person
 from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Groups, Labels
 from gmip.auditing.schema import RunFacts, SourceKind
@@ -338,7 +338,7 @@ def prediction_scores(
     single = form in ("losses", "errors")
     own = _numbers(form, values, (len(raw),) if single else (len(raw), None))
     found = None if labels is None or single else _places(labels, len(raw), own.shape[1])
-    models = [Reference(_answers(form, one, found), inside) for one, inside in references]
+    models = [ReferenceAnswers(_answers(form, one, found), inside) for one, inside in references]
     return scores_of(raw, *signals(_answers(form, own, found), models, attacks))
 
 
