@@ -18,7 +18,7 @@ from torch import nn
 from gmip.attacks import Attack
 from gmip.errors import GmipWarning
 from gmip.stats import ScoreSet
-from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import auc, tpr_at_fpr
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 

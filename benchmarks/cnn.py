@@ -29,7 +29,7 @@ from gmip.attacks.glir.step_fits import GramView
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.step_vectors import inner_products
 from gmip.attacks.work import Budget, as_seconds
-from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import auc, tpr_at_fpr
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 from gmip.training import train

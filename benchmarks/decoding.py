@@ -25,7 +25,7 @@ from torch import nn
 
 from gmip.attacks import Attack, Decode, OptimumDecode
 from gmip.errors import GmipWarning
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 from gmip.training import train

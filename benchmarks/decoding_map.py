@@ -23,7 +23,7 @@ from _harness import Row, one_blas_thread, table
 
 from gmip import NoisySGD, account
 from gmip.attacks.decode import decode, from_products, from_rows
-from gmip.stats.roc import tpr_at_fpr
+from gmip.stats.scores import tpr_at_fpr
 from reproduction.figures import panels, style, to_svg
 from reproduction.results import read_csv, to_csv
 

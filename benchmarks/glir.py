@@ -30,7 +30,7 @@ from scipy.stats import ncx2, norm, spearmanr
 
 from gmip.attacks.glir import Play, View, glir_scores
 from gmip.stats.covariance import GaussianModel
-from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import auc, tpr_at_fpr
 
 Array = NDArray[np.float64]
 
@@ -312,7 +312,7 @@ def attacked(*, widths: Sequence[int], steps: int, folder: str, projection: int 
     import torch
 
     from gmip.attacks import GLiR
-    from gmip.stats.roc import auc
+    from gmip.stats.scores import auc
     from gmip.trace import Trace
 
     torch.ones(8, 8, dtype=torch.float64) @ torch.ones(8, 8, dtype=torch.float64)  # loads what torch loads late

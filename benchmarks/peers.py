@@ -41,7 +41,7 @@ from sklearn.model_selection import train_test_split
 
 from gmip.auditing.sources.table_sources import prediction_scores
 from gmip.errors import DataUnavailable
-from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import auc, tpr_at_fpr
 
 Scores = dict[str, np.ndarray]
 _WHITE_BOX = ("gmip optimum-decode",)

@@ -19,7 +19,7 @@ from _harness import Row, table
 
 from gmip.attacks import GLiR
 from gmip.errors import DataUnavailable
-from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import auc, tpr_at_fpr
 from gmip.tasks import load
 from gmip.trace import Trace
 from gmip.training import train

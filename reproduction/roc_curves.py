@@ -13,7 +13,7 @@ from gmip.accounting.composition import group_susceptibilities, stochastic_compo
 from gmip.accounting.gaussian_pair import ChiSquared
 from gmip.accounting.tradeoff import TradeOff
 from gmip.report.tables import Cell, Table
-from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import auc, tpr_at_fpr
 from reproduction import figures
 from reproduction.experiment import Row
 

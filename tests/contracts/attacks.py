@@ -22,7 +22,7 @@ from gmip.attacks.attack_table import kind, names
 from gmip.attacks.shadow import ShadowAttack, Shadows
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import next_token_loss
 from gmip.trace import Trace

@@ -15,7 +15,7 @@ import gmip
 from gmip.attacks import GLiR
 from gmip.attacks.glir import Play
 from gmip.errors import DataUnavailable
-from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import auc, tpr_at_fpr
 from gmip.tasks import Task, load
 from gmip.trace import Trace
 from gmip.training import train

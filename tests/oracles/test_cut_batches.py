@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from gmip import InvalidArgument, NoisySGD, Recipe, UnreachableTarget, account, calibrate
-from gmip.stats.inclusions import contradiction
+from gmip.stats.record_tests import contradiction
 from gmip.training import Poisson
 from gmip.training.batch_log import drawing_of
 

@@ -7,7 +7,7 @@ import pytest
 
 from gmip import Gaussian
 from gmip.accounting.gaussian_pair import ChiSquared
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from reproduction import figures, roc_curves
 from reproduction.roc_curves import RATES, column
 

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from gmip.attacks import CFD, CFDLRT, RMIA, Attack, GLiR, LiRA, Loss, Shadows
-from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import auc, tpr_at_fpr
 from gmip.tasks import Examples, Task, load
 from gmip.trace import Trace
 from gmip.training import initial_model, make_optimizer, record, train

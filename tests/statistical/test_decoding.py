@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gmip import NoisySGD, account
-from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import auc, tpr_at_fpr
 from tests.unit.attacks.decode.listed_games import C, N, play
 
 SAMPLINGS: dict[str, tuple[int, int]] = {"full": (N, 1), "fixed": (10, 4), "poisson": (10, 4), "shuffled": (10, 5)}

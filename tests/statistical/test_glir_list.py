@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gmip.attacks.glir import Play, View, glir_scores
 from gmip.errors import InvalidArgument
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 
 Array = NDArray[np.float64]
 PLAY = Play(games=10, tuning_games=4, grid=((1.0e-12, 1.0e-4), (1.0e-12, 1.0e-2), (1.0e-12, 1.0e-1)))

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from gmip._curves import corners, read_bound, read_steps, thin_steps
-from gmip.stats.roc import roc_curve, tpr_at_fpr
+from gmip.stats.scores import roc_curve, tpr_at_fpr
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -41,8 +41,7 @@ from gmip.auditing.sampled_check import SampledStep, judge_sampled
 from gmip.auditing.schema import BeyondReach, CheckFinding, CheckOutcome, RunCheck
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import auc
-from gmip.stats.inclusions import contradiction, most_often
-from gmip.stats.residuals import normal_p_value
+from gmip.stats.record_tests import contradiction, most_often, normal_p_value
 from gmip.tasks import Task, load
 from gmip.trace import Step, StepInfo, Trace
 from gmip.training.loop import initial_model
@@ -194,7 +193,7 @@ def check_run(
     Guarantees
     ----------
     A sound run fails with a probability of at most 1% for all checks together, where batches are known: the tests are
-    exact for normal noise, up to the approximations of `gmip.stats.inclusions`. What cannot be checked is "unchecked"
+    exact for normal noise, up to the approximations of `gmip.stats.record_tests`. What cannot be checked is "unchecked"
     and says why. A record that passes is not proved sound: docs/check.md has a table of faults that are found, and of
     those that cannot be.
     """

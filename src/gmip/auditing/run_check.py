@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from gmip.auditing.schema import CHECKS, BeyondReach, CheckFinding, CheckKey, CheckOutcome
-from gmip.stats.residuals import (
+from gmip.stats.record_tests import (
     cancelled_noise,
     cosine_p_value,
     normal_p_value,
@@ -417,20 +417,20 @@ def _noise_rows(z: Array, layers: Sequence[Layer]) -> CheckOutcome:
     parameter add up to nothing, as if centred. z : unit variance."""
     tests: list[_RowTest] = []
     for layer in layers:
-        tests.append(_cancels(z[:, layer.place].T, (layer.name,)))
+        name = (layer.name,)
+        tests.append(_cancels(z[:, layer.place].T, name))
         if len(layer.shape) < 2 or layer.shape[0] < 2:
             continue
-        name = (layer.name,)
         block = z[:, layer.place].reshape(len(z), layer.shape[0], -1)
-        rows = block.transpose(1, 0, 2).reshape(layer.shape[0], -1)
-        p, strength = shared_noise(rows)
-        tests += [_RowTest(p, "rows-share-noise", name, strength), _odd_line(rows, "odd-row", name)]
-        tests.append(_cancels(rows, name))
-        if block.shape[2] > 1:
-            columns = block.transpose(2, 0, 1).reshape(block.shape[2], -1)
-            p, strength = shared_noise(columns)
-            tests += [_RowTest(p, "columns-share-noise", name, strength), _odd_line(columns, "odd-column", name)]
-            tests.append(_cancels(columns, name))
+        kinds: tuple[tuple[Array, CheckFinding, CheckFinding], ...] = (
+            (block.transpose(1, 0, 2), "rows-share-noise", "odd-row"),
+            (block.transpose(2, 0, 1), "columns-share-noise", "odd-column"),
+        )
+        for lines, shared, odd in kinds:
+            if len(lines) > 1:
+                lines = lines.reshape(len(lines), -1)
+                p, strength = shared_noise(lines)
+                tests += [_RowTest(p, shared, name, strength), _odd_line(lines, odd, name), _cancels(lines, name)]
     tests += _same_seed(z, layers)
     worst = min(tests, key=lambda one: (one.p_value, _ROW_FAULTS.index(one.finding)))
     p = min(1.0, worst.p_value * len(tests))

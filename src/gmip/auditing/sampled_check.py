@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from gmip.auditing.run_check import LEAST, SURE, factor_finding, failed, gradient_checks, not_judged, passed, unchecked
 from gmip.auditing.schema import BeyondReach, CheckOutcome
-from gmip.stats.residuals import bernstein_p_value, size_p_value
+from gmip.stats.record_tests import bernstein_p_value, size_p_value
 
 __all__ = ["SampledStep", "judge_sampled"]
 

@@ -377,7 +377,7 @@ def gate(
     within = 0.0 if most is None else most.tpr_at[rate_key(fpr)].lower
     in_group = worst <= limit < within
     worst = within if in_group else worst
-    pooled = {attack: runs if isinstance(runs, Pooled) else pool(runs) for attack, runs in scores.items()}
+    pooled = {attack: pool(runs) for attack, runs in scores.items()}
     noticeable = [
         noticeable_tpr(
             runs.members.size,

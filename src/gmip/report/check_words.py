@@ -7,7 +7,7 @@ from typing import Final
 from gmip._numbers import chance, count, number, percent
 from gmip._validate import listed
 from gmip.auditing.schema import BeyondReach, CheckFinding, CheckKey, CheckOutcome, RunCheck
-from gmip.stats.inclusions import Contradiction
+from gmip.stats.record_tests import Contradiction
 from gmip.vocabulary import SAMPLING_FAULTS
 
 __all__ = ["beyond_reach", "headline", "sentence", "title", "unchecked"]

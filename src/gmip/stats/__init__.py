@@ -14,8 +14,17 @@ from gmip.stats.bounds import (
 )
 from gmip.stats.covariance import GaussianModel
 from gmip.stats.intervals import RunScores, roc_band, summary
-from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
-from gmip.stats.scores import ExpectedRoc, Pooled, ScoreSet, logistic_calibration, pool
+from gmip.stats.scores import (
+    ExpectedRoc,
+    Pooled,
+    RocCurve,
+    ScoreSet,
+    auc,
+    logistic_calibration,
+    pool,
+    roc_curve,
+    tpr_at_fpr,
+)
 
 __all__ = [
     "ExpectedRoc",

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import betainc, betaincinv, ndtr, ndtri, stdtr, stdtrit
 
-from gmip.stats.roc import tpr_at_fpr
-from gmip.stats.scores import Pooled
+from gmip.stats.scores import Pooled, tpr_at_fpr
 
 Array = NDArray[np.float64]
 Fnr = Callable[[Array], Array]

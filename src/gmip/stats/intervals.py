@@ -28,8 +28,7 @@ from gmip.stats._rank_tests import (
     tpr_spread,
     tpr_upper,
 )
-from gmip.stats.roc import tpr_at_fpr
-from gmip.stats.scores import Pooled, RunScores, checked_seed, pool
+from gmip.stats.scores import Pooled, RunScores, checked_seed, pool, tpr_at_fpr
 
 __all__ = ["Interval", "Metrics", "RocBand", "RunScores", "roc_band", "summary"]
 

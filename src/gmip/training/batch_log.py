@@ -24,7 +24,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 from gmip import _validate as check
 from gmip.errors import GmipWarning, InvalidArgument
-from gmip.stats.inclusions import contradiction
+from gmip.stats.record_tests import contradiction
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, check_indices, check_membership
 from gmip.training.samplers import BallsInBins, FixedSize, FullBatch, Poisson, Sampler, Shuffled

@@ -10,7 +10,7 @@ import pytest
 from gmip.attacks import Differences
 from gmip.attacks.attack import RunTraits
 from gmip.errors import GmipWarning
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from gmip.tasks import Task
 from gmip.trace import Trace
 from tests.unit.auditing.faulty_runs import FAULTS, SETTINGS, Fault, make_task, record_run

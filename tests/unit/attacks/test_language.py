@@ -18,7 +18,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 
 from gmip.attacks import Decode, Loss, MinK, Reference, loss
 from gmip.errors import GmipError, InvalidArgument
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task, cross_entropy
 from gmip.tasks.inputs import answer, masked_token_loss, next_token_loss
 from gmip.trace import Trace

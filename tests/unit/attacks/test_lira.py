@@ -18,7 +18,7 @@ from gmip.attacks.arrays import Moments, likelihood_ratios
 from gmip.attacks.shadow import ModelAnswers, ModelSignal
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 
 VARIANCES = ("auto", "per-example", "pooled")
 

@@ -15,7 +15,7 @@ import gmip
 from gmip.attacks import GLiR
 from gmip.attacks.step_vectors import estimated_growth, unclipped
 from gmip.errors import GmipWarning
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from gmip.tasks import Task, load
 from gmip.trace import Trace
 

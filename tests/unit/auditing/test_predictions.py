@@ -10,7 +10,7 @@ import pytest
 from gmip.attacks.arrays import Answers, Moments, ReferenceAnswers, likelihood_ratios, read_answers
 from gmip.auditing.score_table import signals
 from gmip.errors import InvalidArgument
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 
 
 @pytest.fixture

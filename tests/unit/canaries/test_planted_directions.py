@@ -14,7 +14,7 @@ from torch import nn
 import gmip
 from gmip.canaries import DirectionCanaries
 from gmip.errors import InvalidArgument, UnsupportedModel
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from gmip.training.noisy_stepper import NoisyStepper
 from gmip.training.steppers import noise_generator
 

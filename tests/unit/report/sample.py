@@ -33,7 +33,7 @@ from gmip.auditing.schema import (
     WhatIf,
 )
 from gmip.auditing.verdict import attacker_answers
-from gmip.stats.roc import auc, roc_curve, tpr_at_fpr
+from gmip.stats.scores import auc, roc_curve, tpr_at_fpr
 from gmip.vocabulary import NoisySGD, Rate, Recipe
 
 RATES = ("0.001", "0.01", "0.1")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gmip.stats.inclusions import (
+from gmip.stats.record_tests import (
     Contradiction,
     contradiction,
     coverage_p_value,

@@ -8,8 +8,7 @@ from gmip.errors import InvalidArgument
 from gmip.stats import intervals
 from gmip.stats._rank_tests import binomial_lower, binomial_upper, rank_sum
 from gmip.stats.intervals import Interval, RunScores, roc_band, summary
-from gmip.stats.roc import auc, tpr_at_fpr
-from gmip.stats.scores import pool
+from gmip.stats.scores import auc, pool, tpr_at_fpr
 
 
 def gaussian_run(mu, members, non_members, seed=0):

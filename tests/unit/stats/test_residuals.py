@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gmip.stats.residuals import cosine_p_value, normal_p_value, quadratic_form_p_value, shared_noise, size_p_value
+from gmip.stats.record_tests import cosine_p_value, normal_p_value, quadratic_form_p_value, shared_noise, size_p_value
 
 
 def test_normal_and_size() -> None:

@@ -36,8 +36,7 @@ from gmip.attacks.glir.step_fits import (
 )
 from gmip.errors import InvalidArgument
 from gmip.stats.covariance import Shrinkage
-from gmip.stats.roc import RocCurve, auc, roc_curve, tpr_at_fpr
-from gmip.stats.scores import ExpectedRoc, logistic_calibration
+from gmip.stats.scores import ExpectedRoc, RocCurve, auc, logistic_calibration, roc_curve, tpr_at_fpr
 from gmip.store import NOWHERE, Store
 
 __all__ = [

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip.attacks.decode import DecodeOutcome, PublishedSum, decode, from_products, from_rows
-from gmip.stats.roc import auc, tpr_at_fpr
+from gmip.stats.scores import auc, tpr_at_fpr
 
 __all__ = ["C", "Game", "N", "play", "sums_of"]
 

@@ -21,7 +21,7 @@ from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.work import Budget, Speed
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from gmip.store import Store
 from gmip.tasks import Task
 from gmip.trace import Trace, TraceWriter

@@ -19,7 +19,7 @@ from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.step_vectors import collect
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task
 from gmip.trace import Trace
 from gmip.training import record, train

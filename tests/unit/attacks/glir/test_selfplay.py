@@ -16,7 +16,7 @@ from gmip.attacks.glir.selfplay import Games, StepScale, split
 from gmip.attacks.glir.step_fits import fit_step
 from gmip.errors import InvalidArgument
 from gmip.stats import GaussianModel
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from tests.unit.attacks.views import QUICK, view
 
 

@@ -22,7 +22,7 @@ from gmip.attacks import GLiR
 from gmip.attacks.glir import Play, glir_attack
 from gmip.attacks.glir.glir_attack import Cost, DoubtNoise, GlirPlan, cut_to_fit
 from gmip.errors import GmipWarning
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from gmip.store import Store
 from gmip.tasks import Examples, Task, load
 from gmip.trace import Trace

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task
 from gmip.trace import Header, ParameterSpec, Trace, TraceWriter
 from gmip.vocabulary import Recipe

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.stats.roc import auc
+from gmip.stats.scores import auc
 
 Array = NDArray[np.float64]
 
