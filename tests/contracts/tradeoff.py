@@ -281,9 +281,10 @@ class TradeOffContract:
             if mu == math.inf:
                 assert np.any(log_fnr == -math.inf)
             elif mu > 0.0:  # no smaller one will do
-                fine = ndtr(np.linspace(float(ndtri(fpr_range[0])), float(ndtri(fpr_range[1])), 4001))
-                assert np.any(curve.log_fnr(fine) < Gaussian(mu * (1.0 - 1.0e-3)).log_fnr(fine))
-        between = ndtr(np.linspace(-4.2, 4.2, 1000))
+                smaller = Gaussian(mu * (1.0 - 1.0e-3))
+                fine = ndtr(np.linspace(float(ndtri(fpr_range[0])), float(ndtri(fpr_range[1])), 4001))  # for corners
+                assert np.any(log_fnr < smaller.log_fnr(rates)) or np.any(curve.log_fnr(fine) < smaller.log_fnr(fine))
+        between = ndtr(np.linspace(-4.2, 4.2, self.area_points))
         mu = curve.equivalent_mu()
         assert np.all(curve.fnr_at(between) >= Gaussian(mu).fnr_at(between) - 1.0e-5)  # corners between rates, too
 

@@ -491,7 +491,6 @@ def test_calibrate_json(answer, options, keywords, target, measure, notion):
     ("options", "how"),
     [
         (["--susceptibility", "400"], {"susceptibility": 400.0}),
-        (["--attacker-knows", "1", "--susceptibility", "any"], {"attacker_knows": 1.0, "susceptibility": "any"}),
         (["--attacker-knows", "1", "--rows-per-person", "2"], {"attacker_knows": 1.0, "rows_per_person": 2}),
     ],
 )

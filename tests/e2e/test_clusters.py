@@ -1,5 +1,4 @@
-"""Shadow models on real clusters of this machine: the bits of local training, also when a worker is killed; and cells
-of an experiment, by the same engine.
+"""Shadow models on real clusters of this machine: the bits of local training, also when a worker is killed.
 
 Each cluster is of processes of its own, on ports that the system chooses, and is ended with the test.
 """
@@ -26,7 +25,6 @@ pytest.importorskip("torch", reason="training needs the extra gmip[train]")
 
 from gmip.attacks.attack import parties
 from gmip.attacks.shadow import Shadows, shadow_set
-from gmip.parallel import Workers
 from gmip.trace import Trace
 from gmip.training import train
 from tests.unit.attacks.shadow.helpers import Outputs, Troubled, bits, load_own_task, times
@@ -50,23 +48,6 @@ def shadows(tmp_path):
         return bits(shadow_set(task, trace, who.ids, who.background, (signal,), given))
 
     return call
-
-
-@pytest.fixture
-def cells(tmp_path):
-    """Cells of an experiment by these workers: the rows are those of one process."""
-
-    def compare(name: str, **settings: Any) -> None:
-        pytest.importorskip("matplotlib", reason="the extra gmip[reproduce] is not installed")
-        from reproduction.computation import reproduce
-        from reproduction.experiments import PAPER
-
-        for where, given in (("here", {"workers": 1}), (name, settings)):
-            reproduce(PAPER, ["assumptions"], tmp_path / "results" / where, workers=Workers(**given))
-        found = [(tmp_path / "results" / where / "assumptions.csv").read_bytes() for where in ("here", name)]
-        assert found[0] == found[1]
-
-    return compare
 
 
 @contextlib.contextmanager
@@ -101,7 +82,7 @@ def until(found: Callable[[], Any], process: subprocess.Popen[bytes], log: Path,
 
 
 @pytest.mark.filterwarnings("ignore:Computed again")  # by us, or by Dask itself: it depends on the moment
-def test_dask(tmp_path, shadows, cells):
+def test_dask(tmp_path, shadows):
     distributed = pytest.importorskip("distributed", reason="the extra gmip[dask] is not installed")
     where, log = tmp_path / "scheduler.json", tmp_path / "scheduler.log"
     scheduler = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(where)]
@@ -128,7 +109,6 @@ def test_dask(tmp_path, shadows, cells):
             assert shadows("dask", Outputs(), backend="dask", scheduler_address=address) == expected
             who_did = client.run(lambda: "gmip.parallel.worker" in sys.modules)
             assert list(who_did.values()) == [True, True]  # both workers took part
-            cells("dask", backend="dask", scheduler_address=address)
             assert client.run_on_scheduler(lambda: "torch" in sys.modules) is False
         troubled = Troubled(folder=str(tmp_path), after=3)
         assert shadows("killed", troubled, backend="dask", scheduler_address=address) == expected

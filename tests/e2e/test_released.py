@@ -42,7 +42,7 @@ def options(folder: Path, **other: str) -> list[str]:
 def test_the_example_ends_in_the_same_report(run, released: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = ["audit", TASK, *options(released), "--group-by", "writing", "--out", str(out)]
-    done = run(*arguments, "--fail-above-tpr", "0.05@0.1", "--candidates", "200")
+    done = run(*arguments, "--fail-above-tpr", "0.05@0.1", "--candidates", "60")
     assert done.code == 1, done
     (one,) = read_result(out).runs
     attacks = {attack.attack: attack.auc.value for attack in one.attacks}
@@ -50,7 +50,7 @@ def test_the_example_ends_in_the_same_report(run, released: Path, tmp_path: Path
     assert one.verdict.kind == "measured" and one.claims == () and one.facts.num_steps is None
     assert one.facts.train_accuracy == 1.0 and 0.8 < (one.facts.test_accuracy or 0) < 1.0
     assert one.grouped_by == "writing" and {group.group for group in one.groups} == {"thick", "thin"}
-    assert one.path == str(released / "weights.safetensors") and one.attacks[0].members == 200
+    assert one.path == str(released / "weights.safetensors") and one.attacks[0].members == 60
     assert {"report.html", "report.md", "groups-weights.csv", "exposed-weights.csv"} <= {f.name for f in out.iterdir()}
     page = (out / "report.md").read_text(encoding="utf-8")
     assert "Batch size" not in page and "neither list are taken to be non-members" in page

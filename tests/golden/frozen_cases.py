@@ -510,13 +510,23 @@ def _clock_stands_still() -> Iterator[None]:
         yield
 
 
-def computed(kind: str, only: str = "") -> dict[str, dict[str, Any]]:
-    """Case -> name -> value, of the cases whose name contains `only`; how long each takes goes to stderr."""
+_COSTLY: Final = (  # seconds each, and much like others
+    "recorded, fixed batches, no noise",
+    "recorded, shuffled batches, noise",
+    "advice tried",
+    "candidates list",
+    "doubted noise, clipping and seed",
+    "several runs",
+)
+
+
+def computed(kind: str, asked: Callable[[str], bool]) -> dict[str, dict[str, Any]]:
+    """Case -> name -> value, of the cases asked for by name; how long each takes goes to stderr."""
     found = {}
     with tempfile.TemporaryDirectory(prefix="gmip-frozen-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name, case in KINDS[kind](Path(folder)).items():
-            if only not in name:
+            if not asked(name):
                 continue
             start = time.process_time()
             with _clock_stands_still():
@@ -570,21 +580,26 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.golden.frozen_cases")
     parser.add_argument("kinds", nargs="*", help="of " + ", ".join(KINDS))
     parser.add_argument("--write", action="store_true", help="freeze what comes out")
+    parser.add_argument("--quick", action="store_true", help="leave out the cases that take longest: for every build")
     parser.add_argument("--only", default="", help="compare only cases whose name contains this")
     given = parser.parse_args(arguments)
     if unknown := set(given.kinds) - KINDS.keys():
         parser.error(f"{', '.join(sorted(unknown))}: not one of {', '.join(KINDS)}")
-    if given.write and given.only:
-        parser.error("--write freezes all cases of a kind: leave out --only")
+    if given.write and (given.only or given.quick):
+        parser.error("--write freezes all cases of a kind: leave out --only and --quick")
+
+    def asked(case: str) -> bool:
+        return given.only in case and not (given.quick and case in _COSTLY)
+
     status = 0
     for kind in given.kinds or KINDS:
-        now = computed(kind, given.only)
+        now = computed(kind, asked)
         if given.write:
             FOLDER.mkdir(exist_ok=True)
             file_of(kind).write_text(as_text(now), encoding="utf-8")
             continue
         frozen = json.loads(file_of(kind).read_text(encoding="utf-8"))
-        found = differences({case: named for case, named in frozen.items() if given.only in case}, now)
+        found = differences({case: named for case, named in frozen.items() if asked(case)}, now)
         if found:
             print(report(kind, found))
             status = 1

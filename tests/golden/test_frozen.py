@@ -27,7 +27,7 @@ from tests.golden.frozen_cases import KINDS, PINNED, ROOT, differences, file_of,
 def test_the_same_bits_come_out(kind: str) -> None:
     # In a process of its own: libraries choose threads and instructions when they are loaded.
     done = subprocess.run(
-        [sys.executable, "-m", "tests.golden.frozen_cases", kind],
+        [sys.executable, "-m", "tests.golden.frozen_cases", kind, "--quick"],
         cwd=ROOT,
         env={**os.environ, **PINNED},
         capture_output=True,

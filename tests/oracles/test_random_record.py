@@ -118,7 +118,7 @@ def test_no_records_are_worse(noise_alone: bool, record: str, fpr: float) -> Non
     top = 2.0 if noise_alone else 48.0  # clipping allows no more; beyond, a record gives itself away
     curve = account(run, susceptibility=record, attacker_knows=known)
     assert curve.kind == ("bound" if record == "any-constant" else "forecast")
-    worst = worst_found(run, fpr, steady=record == "any-constant", noise_alone=noise_alone, top=top, tries=8)
+    worst = worst_found(run, fpr, steady=record == "any-constant", noise_alone=noise_alone, top=top, tries=4)
     typical = tpr_of(run, ([((1.0, run.num_steps),)], np.ones(1)), noise_alone, fpr)
     assert typical <= worst <= curve.tpr_at(fpr)
     # The search comes near: the bound is not high for nothing. (Over time shares of the steps are rounded up, which

@@ -148,12 +148,12 @@ def composed(runs: Runs, *, dimension: int, batch_size: int) -> gmip.TradeOff:
 def test_known_parameters_of_the_papers_size() -> None:
     """d = 650, n = 500: AUC Phi(mu/sqrt 2) = .790, and nominal false-positive rates."""
     draw, model = gaussian(650)
-    found = simulate(draw, size=500, runs=30, seed=1, models=[model], methods=("likelihood-ratio", "paper"))
+    found = simulate(draw, size=500, runs=16, seed=1, models=[model], methods=("likelihood-ratio", "paper"))
     mu = math.sqrt(2 * 650 / (2 * 500 + 1))
     for runs in found.values():
         area, error = runs.area()
         assert area == pytest.approx(ndtr(mu / math.sqrt(2.0)), abs=2.0 * error)
-        assert error < 0.0025
+        assert error < 0.0035
         runs.nominal(0.05)
         runs.nominal(0.01)
 
@@ -161,7 +161,7 @@ def test_known_parameters_of_the_papers_size() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("width", "n", "noise_std", "runs"),
-    [(100, 5, 0.0, 300), (100, 5, 0.3, 100), (2, 100, 0.0, 100), (2, 5, 0.0, 250), (60, 50, 0.05, 60)],
+    [(100, 5, 0.0, 150), (100, 5, 0.3, 60), (2, 100, 0.0, 50), (2, 5, 0.0, 120), (60, 50, 0.05, 40)],
 )
 def test_ablations_with_gaussian_gradients(width: int, n: int, noise_std: float, runs: int) -> None:
     """Small batches, few dimensions, noise: nominal rates, and without noise the area that composition predicts."""
@@ -212,7 +212,7 @@ def test_heavy_tails_need_one_global_threshold() -> None:
 
     model = GaussianModel.known(np.zeros(100), np.ones(100))
     methods = ("likelihood-ratio", "paper")
-    found = simulate(draw, size=100, runs=400, seed=5, models=[model], methods=methods)
+    found = simulate(draw, size=100, runs=200, seed=5, models=[model], methods=methods)
     ratio, paper = found["likelihood-ratio"], found["paper"]
     assert ratio.tpr(1.0e-3) >= 3.0 * paper.tpr(1.0e-3)
     assert ratio.pooled_auc == pytest.approx(0.665, abs=0.01)
@@ -222,7 +222,7 @@ def test_heavy_tails_need_one_global_threshold() -> None:
         tpr = float(curve.tpr_at(fpr))
         # members, and the threshold that the non-members set
         slope = float(curve.tpr_at(1.5 * fpr) - tpr) / (0.5 * fpr)
-        error = math.sqrt((tpr + slope**2 * fpr) / 40_000)
+        error = math.sqrt((tpr + slope**2 * fpr) / 20_000)
         assert ratio.tpr(fpr) == pytest.approx(tpr, abs=3.0 * error)
 
 
@@ -238,7 +238,7 @@ class TestEstimated:
         found = simulate(
             draw,
             size=40,
-            runs=120,
+            runs=70,
             seed=6,
             background=count,
             noise_std=noise_std,
@@ -355,7 +355,7 @@ class TestPoisson:
             draw,
             size=100,
             batch_size=25,
-            runs=120,
+            runs=60,
             seed=13,
             sampling="poisson",
             noise_std=noise_std,
@@ -370,7 +370,7 @@ class TestPoisson:
         assert means.mean() == pytest.approx(1.0, abs=3.0 * means.std() / math.sqrt(means.size) + 0.01)
         slope, error = runs["mixture"].calibration_slope()
         assert slope == pytest.approx(1.0, abs=3.0 * error)
-        assert error < 0.1
+        assert error < 0.15
 
 
 class TestSelfPlay:
@@ -429,7 +429,7 @@ def test_noise_weakens_the_attack_as_the_accountant_says() -> None:
     draw, model = gaussian(40, smallest=0.05)
     values, n, last = np.geomspace(1.0, 0.05, 40), 40, 1.0
     for noise_std in (0.0, 0.05, 0.2):
-        runs = simulate(draw, size=n, runs=120, seed=16, noise_std=noise_std, models=[model])["likelihood-ratio"]
+        runs = simulate(draw, size=n, runs=60, seed=16, noise_std=noise_std, models=[model])["likelihood-ratio"]
         # The squared length of a candidate's shift is a weighted sum of chi-squared variables: to two moments
         # chi-squared itself. Ten of its quantiles stand for all candidates.
         weights = values / (n * values + n**2 * noise_std**2)

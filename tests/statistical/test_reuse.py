@@ -19,8 +19,8 @@ from tests.statistical.games import assert_bound, measured
 
 Array = NDArray[np.float64]
 
-POOL = 60_000
-GAMES = 60_000
+POOL = 30_000
+GAMES = 30_000
 
 
 def standardised(rng: np.random.Generator, count: int, d: int) -> Array:

@@ -37,7 +37,7 @@ def noise(rng: np.random.Generator, kind: str) -> tuple[np.ndarray, np.ndarray]:
 
 def test_noise_is_not_accused():
     kinds = ("normal", "ties", "constant", "heavy tails", "10 against 1,000")
-    count = int(MANY or 60)
+    count = int(MANY or 40)
     accused = gates = 0
     for i in range(count):
         scores = noise(np.random.default_rng(i), kinds[i % len(kinds)])
@@ -50,7 +50,7 @@ def test_noise_is_not_accused():
 @pytest.mark.parametrize("mu", [0.0, 0.5])
 def test_the_strongest_of_five_attacks(mu):
     """Without sharing the error, 18% of these audits have a bound above the truth."""
-    count = int(MANY or 16)
+    count = int(MANY or 10)
     tpr = float(norm.sf(norm.isf(0.01) - mu))
     over = exposed = gates = 0
     for i in range(count):

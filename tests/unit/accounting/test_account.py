@@ -296,9 +296,9 @@ class TestFoundByTryingToBreakIt:
         assert account([epoch, RUN], susceptibility=5.0).kind == "forecast"
 
     def test_splitting_a_run_into_phases_changes_nothing_for_any_record(self) -> None:
-        run = NoisySGD(dataset_size=100, batch_size=30, num_steps=4, num_params=5)
+        run = NoisySGD(dataset_size=100, batch_size=30, num_steps=2, num_params=5)
         whole = account(run, susceptibility="any")
-        phases = account([run.replace(num_steps=1)] * 4, susceptibility="any")
+        phases = account([run.replace(num_steps=1)] * 2, susceptibility="any")
         np.testing.assert_array_equal(whole(RATES), phases(RATES))
         two = [run, run.replace(batch_size=20)]
         assert account(two, susceptibility="any").kind == "forecast"

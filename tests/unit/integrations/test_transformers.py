@@ -203,7 +203,7 @@ def test_lira_on_a_model_of_transformers(tmp_path):
     task = replace(task, recipe=task.recipe.replace(batch_size=4, num_steps=10))
     trainer, _, _ = trainer_of(task, tmp_path / "run")
     trainer.train()
-    shadows = Shadows(count=4, folder=tmp_path / "shadows")
+    shadows = Shadows(count=4, folder=tmp_path / "shadows", workers=1)
     scores = LiRA(shadows=shadows, online=False).run(task, Trace.open(tmp_path / "run"))
     assert len(scores.scores) == 2 * MEMBERS and np.isfinite(scores.scores).all()
 
