@@ -54,7 +54,7 @@ def nulls(count: int, first: int = 0) -> None:
             with path.open("w", newline="") as file:
                 csv.writer(file).writerows([("member", "score"), *rows])
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                limit = ["--claim-epsilon", "0@0", "--fail-above-tpr", "0.01@0.01"]
+                limit = ["--claim", "epsilon=0@0", "--gate", "--target", "tpr=0.0101@0.01"]
                 code = command_line(["audit", str(path), "--out", str(out), "--seed", str(i), *limit])
             assert code in (0, 1)
             run = read_result(out).runs[0]
@@ -77,7 +77,7 @@ def five(count: int, first: int = 0) -> None:
         for i in range(first, first + count):
             rng = np.random.default_rng([i, 7])
             ins, outs = ({f"a{k}": rng.normal(shift, 1.0, 80) for k in range(5)} for shift in (mu, 0.0))
-            run = gmip.audit(gmip.Scores(ins, outs), claim=mu, fail_above_tpr=(tpr, 0.01), seed=i).runs[0]
+            run = gmip.audit(gmip.Scores(ins, outs), claim=mu, target=(tpr, 0.01), gate=True, seed=i).runs[0]
             over += max(one.mu_lower for one in run.attacks) > mu
             epsilons += max(one.epsilon_lower for one in run.attacks) > epsilon
             exposed += run.verdict.kind == "exposed"
@@ -104,7 +104,7 @@ def million() -> None:
         assert np.isfinite(total)
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         wall = time.perf_counter()
-        command = [sys.executable, "-m", "gmip", "audit", str(path), "--claim-mu", "1", "--out", f"{folder}/out"]
+        command = [sys.executable, "-m", "gmip", "audit", str(path), "--claim", "mu=1", "--out", f"{folder}/out"]
         subprocess.run(command, check=True, capture_output=True)
         wall = time.perf_counter() - wall
         used = resource.getrusage(resource.RUSAGE_CHILDREN)

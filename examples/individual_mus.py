@@ -17,7 +17,7 @@ from gmip.report import sentences, write_report
 RECIPE = {"dataset_size": 100, "num_steps": 2, "learning_rate": 0.5, "sampling": "full"}
 RUNS = [
     {"name": "plain", "recipe": RECIPE},
-    {"name": "noisy", "recipe": RECIPE | {"clip_norm": 8.0}, "target_mu": 0.5, "notion": "gdp"},
+    {"name": "noisy", "recipe": RECIPE | {"clip_norm": 8.0}, "target": "mu=0.5", "notion": "gdp"},
 ]
 
 

@@ -1,7 +1,7 @@
 """Audit a model by its predictions alone: class probabilities, labels, who was in, and a few reference models.
 
     python examples/predictions.py predictions.csv
-    gmip audit predictions.csv --fail-above-tpr 0.3@0.1
+    gmip audit predictions.csv --target tpr=0.3@0.1 --gate
 
 A small neural network of scikit-learn is trained on half of the digits. Eight reference models are trained as it was,
 in pairs on the two halves of a random split, and the file says who was in which (ref_NAME_in): so LiRA and RMIA can

@@ -2,11 +2,11 @@
 
     python examples/released_model.py released
     gmip audit examples/released_model.py:make_task --model released/weights.safetensors \
-        --members released/members.csv --non-members released/others.csv --group-by writing
+        --members released/members.csv --non-members released/others.csv
 
 The training could have been anywhere, in any loop; here it is a small network on 250 digits. `make_task` says what the
 model and the records are. Rows of its pool that are in neither file are taken to be outside and serve attacks that need
-records of the same distribution. The recipe is for shadow models alone: --attacks loss,lira --shadows 16.
+records of the same distribution. The recipe is for shadow models alone: --attacks loss,lira.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make_model() -> nn.Module:
 
 
 def make_task() -> Task:
-    """The released model and all records that may be asked about; the writing is thick or thin, for --group-by."""
+    """The released model and all records that may be asked about; the groups are thick and thin writing."""
     pixels, labels = load_digits(return_X_y=True)
     inputs, targets = torch.tensor(pixels / 16.0, dtype=torch.float32), torch.tensor(labels)
     pool = Examples(inputs[:1500], targets[:1500])

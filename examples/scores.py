@@ -1,7 +1,7 @@
 """Audit an attack of your own: scores of a scikit-learn model, in a file that gmip reads.
 
     python examples/scores.py scores.csv
-    gmip audit scores.csv --claim-mu 0.5 --fail-above-tpr 0.2@0.1
+    gmip audit scores.csv --claim mu=0.5 --target tpr=0.2@0.1 --gate
 
 A random forest is trained on half of the digits. Two attacks, the simplest there are: the probability that the model
 gives to the true class, and by how much that exceeds the next one; both are high for records that it was trained on.

@@ -8,7 +8,7 @@ GmipError
 ├── DataUnavailable (also OSError)      a data set that is not here and could not be fetched: says how to get it
 ├── FileError (also OSError)            a file that cannot be read or written: names it
 │   └── TraceError                      a trace that is damaged, of another version, or in the way
-├── GateFailed                          an audit found more than the limit that `fail_above_tpr` set
+├── GateFailed                          an audit found more than its target, beyond doubt
 └── TraceMismatch (also ValueError)     a trace that is sound but belongs to other data, another task or another recipe
 
 GmipWarning (a UserWarning)             the work goes on, with something that the user should know
@@ -100,7 +100,7 @@ class DataUnavailable(GmipError, OSError):
 
 
 class GateFailed(GmipError):
-    """An audit does not pass the limit that was set for it."""
+    """An audit does not pass its gate."""
 
 
 class FileError(GmipError, OSError):

@@ -20,7 +20,7 @@ from gmip.report import answer_words, read_result
 from gmip.trace import Trace
 
 ROOT = Path(__file__).parents[2]
-QUICK = ["--candidates", "60", "--attacks", "loss", "--seed", "1"]
+QUICK = ["--attacks", "loss", "--seed", "1"]
 
 
 def gmip(*arguments: object) -> int:
@@ -69,7 +69,7 @@ def test_an_audit_writes_a_report_and_says_where(run: Path, tmp_path: Path, caps
     with (out / "exposed-deployed.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     members = set(map(str, Trace.open(run).members.tolist()))  # type: ignore[union-attr]
-    assert len(rows) == 120
+    assert len(rows) >= 120
     assert all((row["id"] in members) == (row["member"].lower() == "true") for row in rows)
 
 
@@ -82,7 +82,7 @@ def test_json(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_who_is_out_there(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["audit", "--run", run, "--out", tmp_path / "a", "--attacker", "predictions", "--seed", "1"]
-    assert gmip(*arguments, "--limit", "0.3@0.1") == 0
+    assert gmip(*arguments, "--target", "tpr=0.3@0.1") == 0
     result = read_result(tmp_path / "a")
     (audited,) = result.runs
     assert [one.attack for one in audited.attacks] == ["loss"]
@@ -94,13 +94,13 @@ def test_who_is_out_there(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "--attacks has 'glir', whose attacker sees gradients, more than" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("limit", "code"), [("0.999@0.5", 0), ("0.0001@0.2", 1)])
-def test_the_gate(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: str, code: int) -> None:
+@pytest.mark.parametrize(("target", "code"), [("tpr=0.999@0.5", 0), ("tpr=0.21@0.2", 1)])
+def test_the_gate(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, code: int) -> None:
     seed = ["--attacks", "seed", "--seed", "1"]  # seed 3 is guessed at once: every member is found
-    arguments = ["audit", "--run", run, "--out", tmp_path / "a", "--fail-above-tpr", limit, *seed]
+    arguments = ["audit", "--run", run, "--out", tmp_path / "a", "--gate", "--target", target, *seed]
     assert gmip(*arguments, "--junit", tmp_path / "j.xml") == code
     said = capsys.readouterr()
-    assert ("more than the limit" in said.err) == (code == 1)
+    assert ("more than the target" in said.err) == (code == 1)
     assert ("gate" in (tmp_path / "j.xml").read_text()) and (tmp_path / "a" / "report.html").exists()
 
 
@@ -113,9 +113,9 @@ def test_settings_from_a_file_with_changes(
     assert gmip("init") == 2
     assert "already exists" in capsys.readouterr().err
     Path("other.yaml").write_text(
-        f"task: digits\nruns: ['{run}']\nattacks: [loss]\nout: here\ncandidates: 50\nseed: 4\n"
+        f"task: digits\nruns: ['{run}']\nattacks: [loss]\nout: here\ncandidates: 50\nseed: 4\nshadows: {{count: 8}}\n"
     )
-    assert gmip("audit", "other.yaml", "--shadows", 8, "--workers", "ray://auto") == 0
+    assert gmip("audit", "other.yaml", "--workers", "ray://auto") == 0
     result = read_result("here")
     assert result.provenance.seed == 4
     shadows = result.provenance.config["shadows"]
@@ -166,10 +166,12 @@ def test_the_example_project_is_audited_by_its_path(tmp_path: Path, capsys: pyte
         (["--run", "nowhere"], "nowhere"),
         (["--attacks", "gilr"], "did you mean 'glir'"),
         (["--attacks", "loss,loss"], "names 'loss' twice"),
-        (["--repeats", "0"], "--repeats must be"),
-        (["--repeats", "5000"], "repeats"),
-        (["--fail-above-tpr", "0.05"], "--fail-above-tpr must be TPR@FPR"),
-        (["--target", "mu=1"], "--target is not an option of gmip audit"),
+        (["--target", "tpr=0.05"], "--target must be like tpr=0.05@0.01"),
+        (["--target", "mu=1"], "--target must be like tpr=0.05@0.01 for an audit"),
+        (["--target", "tpr=0.01@0.05"], "guessing alone finds 0.05"),
+        (["--claim", "mu=-1"], "--claim must be like mu=0.5 or epsilon=3@1e-5"),
+        (["--device", "tpu"], "--device is not a device"),
+        (["--budget", "soon"], "--budget should be a length of time"),
         (["--attacker", "everybody"], "attacker"),
         (["--workers", "spark://a"], "--workers must be a number of processes, dask://HOST:PORT"),
         (["--seed", "-1"], "--seed must be"),

@@ -1,4 +1,4 @@
-"""`gmip train --canaries` and `gmip audit --canaries` from the outside: a sound run, one without noise, mistakes."""
+"""`gmip train --canaries` and `gmip audit canaries.csv` from the outside: a sound run, one without noise, mistakes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def coins(monkeypatch):
 def sound(run, tmp_path):
     found = run(*NOISY, "--sampling", "poisson", "--out", str(tmp_path / "a"))
     assert found.code == 0, found.err
-    assert f"gmip audit --canaries {tmp_path / 'a'}" in found.out
-    return tmp_path / "a"
+    assert f"gmip audit {tmp_path / 'a' / 'canaries.csv'}" in found.out
+    return tmp_path / "a" / "canaries.csv"
 
 
 def test_a_sound_run_keeps_its_claim(run, tmp_path, sound):
-    found = run("audit", "--canaries", str(sound), "--out", str(tmp_path / "audit"), "--json")
+    found = run("audit", str(sound), "--out", str(tmp_path / "audit"), "--json")
     assert found.code == 0, found.err
     result = json.loads(found.out)
     assert result["title"] == "Audit of 300 canaries"
@@ -42,7 +42,7 @@ def test_a_sound_run_keeps_its_claim(run, tmp_path, sound):
     assert 0.2 < found_run["attacks"][0]["mu_lower"] < 3.0  # canaries find much of what there is
     page = (tmp_path / "audit" / "report.html").read_text(encoding="utf-8")
     assert "one record is added or removed" in page
-    gate = run("audit", "--canaries", str(sound), "--out", str(tmp_path / "gate"), "--fail-above-tpr", "0.02@0.1")
+    gate = run("audit", str(sound), "--out", str(tmp_path / "gate"), "--gate", "--target", "tpr=0.101@0.1")
     assert gate.code == 1 and "canaries finds at least" in gate.err
 
 
@@ -56,7 +56,7 @@ def test_noise_that_is_missing_is_found(run, tmp_path, monkeypatch):
     )
     done = run(*NOISY, "--sampling", "poisson", "--out", str(tmp_path / "b"))
     assert done.code == 0, done.err
-    found = run("audit", "--canaries", str(tmp_path / "b"), "--out", str(tmp_path / "audit"), "--json")
+    found = run("audit", str(tmp_path / "b" / "canaries.csv"), "--out", str(tmp_path / "audit"), "--json")
     assert json.loads(found.out)["runs"][0]["verdict"]["kind"] == "exposed"
 
 
@@ -66,8 +66,7 @@ def test_mistakes_are_one_sentence(run, tmp_path, sound):
         [*NOISY, "--resume", "--out", str(tmp_path / "c")],
         [*TRAIN, "--clip", "1", "--canaries", "5", "--out", str(tmp_path / "c")],
         [*TRAIN, "--clip", "1", "--canaries", "3000", "--out", str(tmp_path / "c")],
-        ["audit", "--canaries", str(tmp_path / "nowhere")],
-        ["audit", "digits", "--canaries", str(sound)],
-        ["audit", "--canaries", str(sound), "--attacker", "weights"],
+        ["audit", str(tmp_path / "nowhere" / "canaries.csv")],
+        ["audit", str(sound), "--attacker", "weights"],
     ):
         assert_one_sentence(run(*request))

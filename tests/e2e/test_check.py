@@ -56,7 +56,7 @@ def test_training_outside_the_record_guarantees_nothing(tmp_path: Path, capsys: 
         ("trained before", Fault(before=300)),
     ):
         record_run(task, tmp_path / name, noisy, fault, seed=3)
-        (run,) = gmip.audit(task, runs=[tmp_path / name], attacks=["loss"], limit="0.9@0.01", seed=1).runs
+        (run,) = gmip.audit(task, runs=[tmp_path / name], attacks=["loss"], target="tpr=0.9@0.01", seed=1).runs
         targets[name] = run.answers[0].target
         assert run.verdict.unmatched is (name == "trained on")
     assert targets["sound"] == "guaranteed"
@@ -121,7 +121,7 @@ def test_what_could_not_be_checked_guarantees_nothing(
     tmp_path: Path, setting: Setting, target: str, open_: set[str]
 ) -> None:
     record_run(make_task(), tmp_path / "run", setting, seed=3)
-    (run,) = gmip.audit(make_task(), runs=[tmp_path / "run"], attacks=["loss"], limit="0.9@0.01", seed=1).runs
+    (run,) = gmip.audit(make_task(), runs=[tmp_path / "run"], attacks=["loss"], target="tpr=0.9@0.01", seed=1).runs
     assert run.check is not None and run.check.passed
     assert {one.check for one in run.check.bound_unchecked} >= open_
     assert {one.target for one in run.answers} == {target}

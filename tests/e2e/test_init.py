@@ -69,7 +69,7 @@ def test_names_and_groups_of_records_come_with_them(run) -> None:
     assert done.code == 0 and "alphabetical order (cat, dog), which is a guess" in done.out, done.err
     assert "CLASSES = ['cat', 'dog']" in Path("task.py").read_text()
     command = shlex.split(done.out.strip().split("Next: ")[1])
-    assert run(*command[1:], "--attacks", "loss", "--out", "out", "--group-by", "group").code == 0
+    assert run(*command[1:], "--attacks", "loss", "--out", "out").code == 0
     (one,) = read_result("out").runs
     assert str(one.exposed[0].id).startswith("p-") and {each.group for each in one.groups} == {"north", "south"}
 
@@ -82,7 +82,7 @@ def test_a_wrong_order_of_classes_is_no_clearance(run) -> None:
         Path(f"{name}.csv").write_text("\n".join(["a,b,kind", *rows]) + "\n")
     save_file({"weight": torch.tensor([[-3.0, 0.0], [3.0, 0.0]]), "bias": torch.zeros(2)}, "one.safetensors")
     command = shlex.split(run("init", "task.py", "--model", "one.safetensors", *TWO).out.strip().split("Next: ")[1])
-    done = run(*command[1:], "--attacks", "loss", "--out", "out", "--fail-above-tpr", "0.05@0.01")
+    done = run(*command[1:], "--attacks", "loss", "--out", "out", "--gate", "--target", "tpr=0.05@0.01")
     assert done.code == 1 and done.out.startswith("The model answers its own training records worse than guessing")
     assert "No leak seen" not in done.out and "the order of the classes" in done.out
 

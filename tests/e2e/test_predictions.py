@@ -24,7 +24,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_example_ends_in_the_same_report(run, example: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = run("audit", str(example), "--claim-mu", "0.2", "--fail-above-tpr", "0.15@0.1", "--out", str(out))
+    done = run("audit", str(example), "--claim", "mu=0.2", "--gate", "--target", "tpr=0.15@0.1", "--out", str(out))
     (one,) = read_result(out).runs
     assert done.code == 1 and one.verdict.kind == "exposed" and one.gate is not None and not one.gate.passed
     auc = {attack.attack: attack.auc.value for attack in one.attacks}

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gmip import audit
+from gmip import InvalidArgument, audit
 from gmip.report import read_result
 from gmip.report.answer_words import curve_name
 from gmip.tasks import load
@@ -41,8 +41,8 @@ def options(folder: Path, **other: str) -> list[str]:
 
 def test_the_example_ends_in_the_same_report(run, released: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = ["audit", TASK, *options(released), "--group-by", "writing", "--out", str(out)]
-    done = run(*arguments, "--fail-above-tpr", "0.05@0.1", "--candidates", "60")
+    arguments = ["audit", TASK, *options(released), "--out", str(out)]
+    done = run(*arguments, "--gate", "--target", "tpr=0.12@0.1")
     assert done.code == 1, done
     (one,) = read_result(out).runs
     attacks = {attack.attack: attack.auc.value for attack in one.attacks}
@@ -71,7 +71,7 @@ def test_claims_shadow_models_and_other_files(run, released: Path, tmp_path: Pat
                 table.writerow([*inputs[i].tolist(), int(pool.targets[i]), "ab"[i % 2]])
     out = tmp_path / "out"
     settings = options(tmp_path, model=str(tmp_path / "w.pt"))
-    done = run("audit", TASK, *settings, "--attacks", "loss", "--claim-epsilon", "0.01@1e-5", "--out", str(out))
+    done = run("audit", TASK, *settings, "--attacks", "loss", "--claim", "epsilon=0.01@1e-5", "--out", str(out))
     (one,) = read_result(out).runs
     assert done.code == 0 and one.verdict.kind == "exposed"
     assert curve_name(one, one.claims[0]) == "Claimed: epsilon = 0.01 at delta = 1e-05"
@@ -95,8 +95,11 @@ def test_what_is_refused(run, released: Path, tmp_path: Path) -> None:
     assert "--attacks has 'glir', which needs the steps" in refused(*options(released), "--attacks", "glir")
     assert "needs --members" in refused("--model", "w.pt")
     assert "--run and --model are both given" in refused(*options(released), "--run", "x")
-    assert "--group-by = 'writin' is not among the groups" in refused(*options(released), "--group-by", "writin")
-    assert "--repeats = 3 needs runs that can be trained again" in refused(*options(released), "--repeats", "3")
+    who = {"members": str(released / "members.csv"), "non_members": str(released / "others.csv")}
+    one = {"model": str(released / "weights.safetensors"), **who}
+    for name, value, words in (("group_by", "writin", "is not among the groups"), ("repeats", 3, "trained again")):
+        with pytest.raises(InvalidArgument, match=words):
+            audit(TASK, runs=[one], attacks=["loss"], **{name: value})
     same = options(released, **{"non-members": str(released / "members.csv")})
     assert "both name record" in refused(*same)
     (tmp_path / "far.csv").write_text("id\n1\n99999\n")

@@ -41,10 +41,10 @@ def scores(tmp_path: Path) -> Path:
 
 def test_the_example_ends_in_the_same_report(run, example: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = run("audit", str(example), "--claim-mu", "0.5", "--fail-above-tpr", "0.2@0.1", "--out", str(out))
+    done = run("audit", str(example), "--claim", "mu=0.5", "--gate", "--target", "tpr=0.2@0.1", "--out", str(out))
     (one,) = read_result(out).runs
     assert done.code == 1 and one.gate is not None and not one.gate.passed
-    assert done.err.splitlines()[-1].endswith("more than the limit of 20%.")
+    assert done.err.splitlines()[-1].endswith("more than the target of 20%.")
     assert one.verdict.kind == "exposed" and "More exposed than claimed" in done.out
     assert {attack.attack for attack in one.attacks} == {"confidence", "margin"}
     assert one.grouped_by == "group" and len(one.groups) == 10
@@ -83,7 +83,7 @@ def test_no_former_junit_stays_where_an_audit_ends_early(run, tmp_path: Path) ->
 def test_a_gate_with_too_few_records_says_that_it_cannot_fail(run, tmp_path: Path) -> None:
     path = tmp_path / "few.csv"
     path.write_text("member,score\n" + "".join(f"{i % 2},{i % 2}\n" for i in range(20)))
-    done = run("audit", str(path), "--fail-above-tpr", "0.3@0.01", "--out", str(tmp_path / "out"))
+    done = run("audit", str(path), "--gate", "--target", "tpr=0.3@0.01", "--out", str(tmp_path / "out"))
     assert done.code == 0 and "could not fail" in done.out
     assert "passed only because there are too few candidates" in done.err
     assert "Gate could not fail" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
@@ -91,7 +91,7 @@ def test_a_gate_with_too_few_records_says_that_it_cannot_fail(run, tmp_path: Pat
 
 def test_an_epsilon_and_other_columns(run, scores: Path, tmp_path: Path) -> None:
     scores.write_text(scores.read_text().replace("id,member,score", "record,in_train,likelihood"))
-    arguments = ["audit", str(scores), "--out", str(tmp_path / "out"), "--claim-epsilon", "0.1@1e-5"]
+    arguments = ["audit", str(scores), "--out", str(tmp_path / "out"), "--claim", "epsilon=0.1@1e-5"]
     sentence = assert_one_sentence(run(*arguments))
     assert "no column 'member'" in sentence and "name it with --column member=NAME" in sentence
     assert not (tmp_path / "out").exists()
@@ -105,9 +105,8 @@ def test_an_epsilon_and_other_columns(run, scores: Path, tmp_path: Path) -> None
     ("options", "words"),
     [
         (["--attacks", "loss"], "--attacks are for predictions"),
-        (["--shadows", "8"], "--shadows does not apply"),
-        (["--claim-mu", "1", "--claim-epsilon", "1"], "pass only one"),
-        (["--claim-epsilon", "x@1"], "--claim-epsilon must be EPS@DELTA"),
+        (["--budget", "8s"], "--budget does not apply"),
+        (["--claim", "epsilon=x@1"], "--claim must be like mu=0.5 or epsilon=3@1e-5"),
         (["--column", "score"], "--column must be ROLE=NAME"),
         (["--column", "scor=a"], "--column must be one of member, score, label, probability"),
         (["--out", "/dev/null/x"], "cannot be made a folder"),
@@ -141,7 +140,7 @@ def test_scores_of_the_wrong_sign_pass_no_gate(run, tmp_path: Path) -> None:
     lines = [f"{i % 2},{rng.normal(-0.6 * (i % 2))}" for i in range(1200)]
     (tmp_path / "neg.csv").write_text("\n".join(["member,score", *lines]) + "\n")
     where = ("--out", str(tmp_path / "out"), "--junit", str(tmp_path / "j.xml"))
-    done = run("audit", str(tmp_path / "neg.csv"), "--fail-above-tpr", "0.05@0.01", *where)
+    done = run("audit", str(tmp_path / "neg.csv"), "--gate", "--target", "tpr=0.05@0.01", *where)
     assert done.code == 1 and "the gate cannot tell, and does not pass" in done.err.splitlines()[-1]
     assert "Members score lower than non-members" in done.out.splitlines()[0] and "No leak seen" not in done.out
     assert "Cannot tell, which is not passed" in (tmp_path / "j.xml").read_text()
@@ -153,8 +152,8 @@ def test_few_records_are_said_to_be_few_everywhere(run, tmp_path: Path) -> None:
     lines = [f"{i % 2},{rng.normal(0.3 * (i % 2))}" for i in range(60)]
     (tmp_path / "few.csv").write_text("\n".join(["member,score", *lines]) + "\n")
     junit = tmp_path / "ci" / "deep" / "junit.xml"
-    where = ("--out", str(tmp_path / "out"), "--junit", str(junit), "--claim-epsilon", "1")
-    done = run("audit", str(tmp_path / "few.csv"), "--fail-above-tpr", "0.2@0.1", *where)
+    where = ("--out", str(tmp_path / "out"), "--junit", str(junit), "--claim", "epsilon=1")
+    done = run("audit", str(tmp_path / "few.csv"), "--gate", "--target", "tpr=0.2@0.1", *where)
     assert done.code == 0 and "not measured at 0.1%, not measured at 1%" in done.out
     assert "passed (fails, with a chance of 80%, where" in done.out and "where" in junit.read_text()
     assert "epsilon = 1 at delta = 0" in done.out

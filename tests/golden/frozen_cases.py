@@ -148,8 +148,8 @@ def audits(folder: Path) -> Cases:
 
     shadows = {"count": 4, "seed": 1, "folder": str(folder / "shadows"), "workers": 1}
     return {
-        "recorded, fixed batches, no noise": recorded(made.fixed, attacks=_CHEAP, limit="0.2@0.1"),
-        "recorded, fixed batches, noise": recorded(made.fixed_noise, fail_above_tpr="0.05@0.01"),
+        "recorded, fixed batches, no noise": recorded(made.fixed, attacks=_CHEAP, target="tpr=0.2@0.1"),
+        "recorded, fixed batches, noise": recorded(made.fixed_noise, gate=True),
         "recorded, Poisson batches, no noise": recorded(
             lambda: made.trained("poisson", sampling="poisson"), attacks=_CHEAP
         ),
@@ -180,7 +180,7 @@ def audits(folder: Path) -> Cases:
         ),
         "recorded, full batches, no noise": recorded(made.full, attacks=_CHEAP),
         "recorded, full batches, noise that guarantees the target": recorded(
-            made.full_noise, attacks=_CHEAP, limit="0.95@0.01"
+            made.full_noise, attacks=_CHEAP, target="tpr=0.95@0.01"
         ),
         "recorded, sound loop by hand": recorded(
             lambda: made.recorded("by-hand", sampling="fixed"), attacks=["glir", "loss"]
@@ -191,15 +191,15 @@ def audits(folder: Path) -> Cases:
         "failed check: sum for mean": recorded(
             lambda: made.recorded("sum", sampling="full", batch_size=_N, fault={"scale": "sum"}),
             attacks=["loss"],
-            fail_above_tpr="0.2@0.1",
+            gate=True,
         ),
-        "claim of a mu, refuted": recorded(made.full, attacks=["glir", "loss"], claim_mu=0.3),
-        "claim of an epsilon": recorded(made.fixed_noise, attacks=["loss"], claim_epsilon="2@1e-5"),
-        "candidates list": recorded(made.fixed_noise, attacks=["decode", "glir"], candidates=30, limit="0.9@0.1"),
+        "claim of a mu, refuted": recorded(made.full, attacks=["glir", "loss"], claim=0.3),
+        "claim of an epsilon": recorded(made.fixed_noise, attacks=["loss"], claim="epsilon=2@1e-5"),
+        "candidates list": recorded(made.fixed_noise, attacks=["decode", "glir"], candidates=30, target="tpr=0.9@0.1"),
         "groups of the task": recorded(made.fixed, attacks=["glir"], group_by="site", fprs=[0.05, 0.2]),
         "several runs": recorded(
             made.fixed,
-            {"name": "to train", "recipe": {"num_steps": 4, "clip_norm": 1.0}, "target_mu": 1.0},
+            {"name": "to train", "recipe": {"num_steps": 4, "clip_norm": 1.0}, "target": "mu=1"},
             attacks=["loss"],
             confidence=0.9,
         ),
@@ -215,18 +215,16 @@ def audits(folder: Path) -> Cases:
         "released weights": lambda: project_audit(
             gmip.audit(made.task, runs=[released(made)], seed=5, budget="none", group_by="class")
         ),
-        "scores file, groups and a claim": scores(claim=(1.0, 1.0e-5), fail_above_tpr="0.05@0.01"),
-        "scores file, one column, nothing claimed": scores(columns={"score": "weak_score"}, limit=(0.5, 0.1)),
-        "scores, constant": arrays(lambda rng: (np.ones(60), np.ones(60)), claim=1.0, fail_above_tpr="0.05@0.01"),
+        "scores file, groups and a claim": scores(claim=(1.0, 1.0e-5), gate=True),
+        "scores file, one column, nothing claimed": scores(columns={"score": "weak_score"}, target=(0.5, 0.1)),
+        "scores, constant": arrays(lambda rng: (np.ones(60), np.ones(60)), claim=1.0, gate=True),
         "scores, mostly tied": arrays(lambda rng: (rng.integers(0, 2, 90), rng.integers(0, 2, 90)), claim=0.5),
-        "scores, wrong sign": arrays(
-            lambda rng: (rng.normal(-2.0, 1.0, 80), rng.normal(0.0, 1.0, 80)), fail_above_tpr="0.05@0.01"
-        ),
+        "scores, wrong sign": arrays(lambda rng: (rng.normal(-2.0, 1.0, 80), rng.normal(0.0, 1.0, 80)), gate=True),
         "scores, tiny": arrays(lambda rng: (rng.normal(1.0, 1.0, 3), rng.normal(0.0, 1.0, 2)), claim=2.0),
         "scores, many, claim kept": arrays(
             lambda rng: (rng.normal(0.2, 1.0, 1500), rng.normal(0.0, 1.0, 1400)), claim=gmip.Gaussian(1.0)
         ),
-        "predictions file, reference models": predictions(fail_above_tpr="0.3@0.1"),
+        "predictions file, reference models": predictions(gate=True),
         "predictions, losses alone": lambda: project_audit(gmip.audit(gmip.Predictions(**losses()), claim=1.0)),
         "estimator, classes": lambda: project_audit(estimator("classes")),
         "estimator, values": lambda: project_audit(estimator("values")),
@@ -316,7 +314,7 @@ def estimator(kind: str) -> Any:
         return gmip.audit(gmip.Estimator(Ridge(alpha=0.1), features, values, shadows=0), seed=3)
     labels = (features[:, 0] + 0.5 * rng.normal(size=80) > 0.0).astype(int)
     made = LogisticRegression(C=100.0, tol=1.0e-8, max_iter=1000)
-    return gmip.audit(gmip.Estimator(made, features, labels, shadows=4), seed=3, claim=0.5, fail_above_tpr="0.05@0.1")
+    return gmip.audit(gmip.Estimator(made, features, labels, shadows=4), seed=3, claim=0.5, gate=True)
 
 
 def planted_records(made: Workshop) -> Any:

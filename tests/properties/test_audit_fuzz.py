@@ -164,7 +164,8 @@ def test_damaged_traces(recorded: Path, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("candidates", [1, 2, 3])
 def test_hardly_any_candidates(recorded: Path, tmp_path: Path, candidates: int) -> None:
-    arguments = ["--candidates", candidates, "--attacks", "loss", "--seed", 1, "--out", tmp_path / "out"]
-    code, _, err = run("audit", "--run", recorded, *arguments)
+    asked = {"task": "digits", "candidates": candidates, "attacks": "loss", "seed": 1, "runs": str(recorded)}
+    (tmp_path / "few.yaml").write_text(json.dumps(asked), encoding="utf-8")
+    code, _, err = run("audit", tmp_path / "few.yaml", "--out", tmp_path / "out")
     check(code, err, tmp_path / "out")
     assert (code == 2) == (candidates == 1), err

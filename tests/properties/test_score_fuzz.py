@@ -78,7 +78,7 @@ def damaged(draw: st.DrawFn, good: str) -> tuple[str, bytes]:
     return suffix, "".join(cells).encode("utf-8", "surrogatepass")
 
 
-CLAIMS = st.sampled_from([(), ("--claim-mu", "0"), ("--claim-epsilon", "1e-9@1")])
+CLAIMS = st.sampled_from([(), ("--claim", "mu=0"), ("--claim", "epsilon=1e-9@1")])
 
 
 @FUZZ
@@ -93,8 +93,8 @@ def test_prediction_files(file: tuple[str, bytes], claim: tuple[str, ...]) -> No
 @example((".csv", GOOD_CSV.encode()), ())
 @example((".jsonl", GOOD_JSON.replace('"a"', '"\\ud800"').encode()), ())
 @example((".jsonl", GOOD_JSON.replace('"score": 5', '"score": ' + "9" * 5000).encode()), ())
-@example((".csv", b"member,score\n" + b"1,1e308\n1,-1e308\n0,1e308\n0,-1e308\n"), ("--claim-mu", "0"))
-@example((".csv", b"member,score\n1,1\n1,1\n0,1\n0,1\n"), ("--claim-mu", "1e9"))
+@example((".csv", b"member,score\n" + b"1,1e308\n1,-1e308\n0,1e308\n0,-1e308\n"), ("--claim", "mu=0"))
+@example((".csv", b"member,score\n1,1\n1,1\n0,1\n0,1\n"), ("--claim", "mu=1e9"))
 def test_score_files(file: tuple[str, bytes], claim: tuple[str, ...]) -> None:
     audited(file, claim)
 

@@ -41,7 +41,7 @@ def test_noise_is_not_accused():
     accused = gates = 0
     for i in range(count):
         scores = noise(np.random.default_rng(i), kinds[i % len(kinds)])
-        run = gmip.audit(gmip.Scores(*scores), claim=0.0, fail_above_tpr="0.01@0.01").runs[0]
+        run = gmip.audit(gmip.Scores(*scores), claim=0.0, target=(0.01, 0.01), gate=True).runs[0]
         accused += run.verdict.kind == "exposed" or run.attacks[0].mu_lower > 0.0
         gates += run.gate is not None and not run.gate.passed
     assert accused <= most(count) and gates <= most(count)
@@ -56,7 +56,7 @@ def test_the_strongest_of_five_attacks(mu):
     for i in range(count):
         rng = np.random.default_rng([i, 7])
         ins, outs = ({f"a{k}": rng.normal(shift, 1.0, 80) for k in range(5)} for shift in (mu, 0.0))
-        run = gmip.audit(gmip.Scores(ins, outs), claim=mu, fail_above_tpr=(tpr, 0.01)).runs[0]
+        run = gmip.audit(gmip.Scores(ins, outs), claim=mu, target=(tpr, 0.01), gate=True).runs[0]
         over += max(one.mu_lower for one in run.attacks) > mu
         exposed += run.verdict.kind == "exposed"
         gates += run.gate is not None and not run.gate.passed

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from gmip.auditing.schema import Candidates as Candidates
     from gmip.auditing.schema import merged as merged
     from gmip.auditing.score_table import read_scores as read_scores
-    from gmip.auditing.settings import TEMPLATE as TEMPLATE
     from gmip.auditing.settings import AuditConfig as AuditConfig
     from gmip.auditing.settings import make_config as make_config
+    from gmip.auditing.settings import template as template
 
 _PUBLIC = {
     "audit": ("audit", "audit_sources", "run_audit"),
@@ -32,7 +32,7 @@ _PUBLIC = {
     "recompute": ("check_run",),
     "schema": ("AuditResult", "Candidate", "Candidates", "merged"),
     "score_table": ("read_scores",),
-    "settings": ("TEMPLATE", "AuditConfig", "make_config"),
+    "settings": ("AuditConfig", "make_config", "template"),
 }
 _HOMES = {name: f"{__name__}.{module}" for module, names in _PUBLIC.items() for name in names}
 

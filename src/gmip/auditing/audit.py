@@ -40,7 +40,7 @@ def audit(
     *,
     runs: Sequence[str | os.PathLike[str] | Mapping[str, Any]] | None = None,
     attacks: Sequence[str | Mapping[str, Any]] | None = None,
-    claim: TradeOff | float | tuple[float, float] | None = None,
+    claim: TradeOff | float | tuple[float, float] | str | None = None,
     watch: Watch | None = None,
     **settings: Any,
 ) -> AuditResult:
@@ -52,21 +52,21 @@ def audit(
         `gmip.Recorded`, `gmip.Released` or `gmip.ToTrain`, or several of these; or a task, its name, or
         path/to/file.py:make_task, which is trained by its own recipe unless there are `runs`.
     runs : of a task: folders of recorded runs, or mappings with the settings of a run to train (name, recipe,
-        target_mu, ...), or with a released `model` (weights, a file or folder), its `members` and `non_members`.
+        target, ...), or with a released `model` (weights, a file or folder), its `members` and `non_members`.
     attacks : on runs of a task: names, or mappings with name and options; None: see `gmip init`.
-    claim : what is said to hold: a `TradeOff`, a mu, or (epsilon, delta). None: what the accountant says about a run;
-        without a run no claim is tested, and what leaks is measured all the same.
+    claim : what is said to hold: a `TradeOff`, a mu, (epsilon, delta), or text: mu=0.5, epsilon=3@1e-5. None: what the
+        accountant says about a run; without a run no claim is tested, and what leaks is measured all the same.
     watch : called with the name of each stage, returns a function of (done, total).
     settings : for every source
 
         confidence, delta, fprs : of intervals and bounds; for epsilon; at which members found are reported.
-        limit : what is good enough: at most this TPR at this FPR, as "0.05@0.01", (0.05, 0.01) or a `gmip.Rate`.
-        fail_above_tpr : a limit for pipelines, such as "0.05@0.01": see `AuditResult.passed` and `raise_for_gate`.
+        target : what is good enough: at most this TPR at this FPR, as "tpr=0.05@0.01", (0.05, 0.01) or a `gmip.Rate`.
+        gate : whether a pipeline asks if it is kept: see `AuditResult.passed` and `raise_for_gate`.
         seed : of all that is drawn; by default 0, and for runs of a task a random one.
         title : of the report.
 
-        and for runs of a task the others of `gmip init`: candidates, repeats, budget, out, claim_mu, claim_epsilon,
-        group_by, attacker, try_advice, shadows, device. With `out`, work is kept there and an interrupted audit goes on
+        and for runs of a task the others of `gmip init`: candidates, repeats, budget, out, group_by, attacker,
+        try_advice, shadows, device. With `out`, work is kept there and an interrupted audit goes on
         when repeated; without it nothing is kept.
 
     No report is written: `gmip.write_report(result, folder)` does.
@@ -74,7 +74,7 @@ def audit(
     Guarantees
     ----------
     For scores that are independent given the run and not made from the membership labels: the verdict "exposed" where
-    the claim holds, a bound on mu above the truth, and a failed gate below its limit have each a chance of at most
+    the claim holds, a bound on mu above the truth, and a failed gate below its target have each a chance of at most
     1 - confidence, for all attacks together. Each attack gets its share of the error. Scores that say nothing are taken
     for scores of the wrong sign (`RunAudit.suspicion`; then no gate passes) with a fifth of that chance.
     """
@@ -205,7 +205,7 @@ def run_audit(
     *,
     task: Task | None = None,
     sources: Sequence[TaskSource] = (),
-    claim: TradeOff | float | tuple[float, float] | None = None,
+    claim: TradeOff | float | tuple[float, float] | str | None = None,
     watch: Watch | None = None,
     command: str | None = None,
 ) -> AuditResult:
@@ -271,7 +271,7 @@ def _source(run: RunConfig, task: str | Task) -> TaskSource:
     if run.model is not None:
         assert run.members is not None and run.non_members is not None  # as the settings check
         return Released(run.model, run.members, run.non_members, task, name=run.name)
-    return ToTrain(task, recipe=run.recipe, target=run.target(), name=run.name)
+    return ToTrain(task, recipe=run.recipe, target=run.trained_to(), name=run.name)
 
 
 def _work_folder(config: AuditConfig) -> Path:

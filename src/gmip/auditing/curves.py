@@ -21,7 +21,7 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.schema import ClaimedCurve, Curve, GivenClaim, IndividualMus, Origin, Standing
 from gmip.errors import InvalidArgument
 from gmip.stats import ExpectedRoc, ScoreSet
-from gmip.vocabulary import Claim, Kind, NoisySGD
+from gmip.vocabulary import Claim, Kind, NoisySGD, as_claim
 
 Array = NDArray[np.float64]
 GRID: Final[Array] = np.unique(
@@ -84,7 +84,8 @@ def _to_list(listed: TradeOff, knows: float, origin: Origin, fprs: Sequence[floa
 
 
 def given_curve(claim: Any) -> TradeOff | None:
-    """What somebody claims: a curve, a mu, or (epsilon, delta); None: nothing."""
+    """What somebody claims: a curve, a mu, (epsilon, delta), or either as text, see `as_claim`; None: nothing."""
+    claim = as_claim(claim)
     if claim is None or isinstance(claim, TradeOff):
         return claim
     if isinstance(claim, (tuple, list)):

@@ -70,7 +70,7 @@ from gmip.auditing.verdict import (
 from gmip.errors import InvalidArgument
 from gmip.stats import Pooled, RunScores, ScoreSet, bounds, intervals, pool, roc_curve, tie_blocks
 from gmip.stats.scores import shared_scores
-from gmip.vocabulary import NoisySGD, Rate
+from gmip.vocabulary import GOOD_ENOUGH, NoisySGD, Rate
 
 Array = NDArray[np.float64]
 # Where a straight piece of an ROC is read.
@@ -79,7 +79,6 @@ _ON_LINES: Final[Array] = np.unique(
 )[1:-1]
 _FEWEST: Final = 2  # members, and non-members, in all runs together
 _MOST_EXPOSED: Final = 20
-GOOD_ENOUGH: Final = Rate(0.05, 0.01)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +90,8 @@ class JudgeSettings:
     claim : what is said to hold: a `TradeOff`, a mu, or (epsilon, delta). None: what the accountant says about the run;
         where nothing is known about it, no claim is tested and what leaks is measured all the same.
     confidence, delta, fprs : of intervals and bounds; for epsilon; at which members found are reported.
-    limit : what is good enough: at most this TPR at this FPR, as "0.05@0.01", (0.05, 0.01) or a `gmip.Rate`.
-    fail_above_tpr : a limit for pipelines, such as "0.05@0.01": see `AuditResult.passed`.
+    target : what is good enough: at most this TPR at this FPR, as "tpr=0.05@0.01", (0.05, 0.01) or a `gmip.Rate`.
+    gate : whether pipelines ask if it is kept: see `AuditResult.passed`.
     seed : breaks ties, and draws what the bounds draw.
     """
 
@@ -100,8 +99,8 @@ class JudgeSettings:
     confidence: float = 0.95
     delta: float = 1.0e-5
     fprs: tuple[float, ...] = (0.001, 0.01, 0.1)
-    limit: Rate = GOOD_ENOUGH
-    fail_above_tpr: Rate | None = None
+    target: Rate = GOOD_ENOUGH
+    gate: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -112,14 +111,12 @@ class JudgeSettings:
             raise InvalidArgument("must be a list of rates", argument="fprs", value=self.fprs)
         if np.size(self.fprs) == 0:
             raise InvalidArgument("is empty", argument="fprs", remedy="pass one rate or more")
-        limit = self.fail_above_tpr
         checked = {
             "claim": given_curve(self.claim),
             "confidence": confidence,
             "delta": check.probability("delta", self.delta, open_low=True, open_high=True),
             "fprs": tuple(check.probability("fprs", fpr, open_low=True, open_high=True) for fpr in self.fprs),
-            "limit": Rate.parse("limit", self.limit),
-            "fail_above_tpr": None if limit is None else Rate.parse("fail_above_tpr", limit),
+            "target": Rate.of_target("target", self.target),
             "seed": check.seed(self.seed),
         }
         for name, value in checked.items():
@@ -428,7 +425,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     Those of `attack_outcome`, `verdict`, `attacker_answers` and `group_outcomes`, each at the confidence of `settings`
     for all attacks together.
     """
-    goal = settings.limit
+    goal = settings.target
     evidence, repeated, copied = _distinct(evidence)
     pooled = {one.name: one.pooled(evidence.same_scale) for one in evidence.attacks}
     claims = _claims(evidence, settings)
@@ -463,8 +460,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     # Records and groups are ranked by the attack that the answer rests on.
     first = leading_attack(outcomes, answers) or outcomes[0]
     strongest = next(one for one in evidence.attacks if one.name == first.attack)
-    limit = settings.fail_above_tpr
-    rates = tuple(sorted({*settings.fprs, goal.fpr, *(() if limit is None else (limit.fpr,))}))
+    rates = tuple(sorted({*settings.fprs, goal.fpr}))
     groups = group_outcomes(strongest, settings, fprs=rates, tests=len(outcomes), same_scale=evidence.same_scale)
     answers = with_groups(answers, groups, first, goal)
     own = own_mus(evidence.runs, [one.first for one in evidence.attacks], evidence.norms)
@@ -495,11 +491,11 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         check=evidence.check,
         individual=None if own is None else summarised(own, strongest.members, claims.curves),
         gate=None
-        if limit is None
+        if not settings.gate
         else gate(
             pooled,
-            limit=limit.tpr,
-            fpr=limit.fpr,
+            limit=goal.tpr,
+            fpr=goal.fpr,
             confidence=settings.confidence,
             seed=settings.seed,
             doubted=doubted or not sound,

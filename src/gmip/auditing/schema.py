@@ -725,7 +725,7 @@ class IndividualMus(Frozen):
 
 
 class Gate(Frozen):
-    """A limit for pipelines: the lower bound of the TPR at an FPR must not exceed `limit`."""
+    """The target as a test for pipelines: the lower bound of the TPR at an FPR must not exceed `limit`."""
 
     fpr: Share
     limit: Share
@@ -905,17 +905,16 @@ class AuditResult(Frozen):
 
     @property
     def passed(self) -> bool | None:
-        """Whether every run passes the limit `fail_above_tpr`, as the exit code of `gmip audit` says; None: no limit
-        was set, so nothing was tested."""
+        """Whether every run passes the gate, as the exit code of `gmip audit --gate` says; None: there was none."""
         gates = [run.gate for run in self.runs if run.gate is not None]
         return all(gate.passed for gate in gates) if gates else None
 
     def raise_for_gate(self) -> None:
-        """Raises `gmip.GateFailed`, in one sentence, unless the audit passes the limit `fail_above_tpr`."""
+        """Raises `gmip.GateFailed`, in one sentence, unless the audit passes its gate."""
         from gmip.report.sentences import failed_gates
 
         if self.passed is None:
-            raise InvalidArgument("No limit was set, so there is no gate", remedy="audit with `fail_above_tpr`")
+            raise InvalidArgument("The audit had no gate", remedy="audit with `gate` = True")
         if not self.passed:
             raise GateFailed("; ".join(one.rstrip(".") for one in failed_gates(self)))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import (
     AfterValidator,
@@ -23,14 +25,14 @@ from gmip._validate import did_you_mean
 from gmip.attacks import attack_table
 from gmip.attacks.attack_table import Attacker
 from gmip.attacks.work import as_seconds
-from gmip.auditing.curves import given_curve
-from gmip.auditing.judge import GOOD_ENOUGH, JudgeSettings
-from gmip.errors import InvalidArgument
+from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel import BACKENDS
-from gmip.vocabulary import EpsilonAtDelta, Notion, PrivacyTarget, Rate, Recipe
+from gmip.vocabulary import GOOD_ENOUGH, Notion, PrivacyTarget, Rate, Recipe, as_claim
+
+if TYPE_CHECKING:
+    from gmip.auditing.judge import JudgeSettings
 
 __all__ = [
-    "TEMPLATE",
     "AttackConfig",
     "AttackSettings",
     "AuditConfig",
@@ -38,6 +40,8 @@ __all__ = [
     "ShadowConfig",
     "make_config",
     "recipe_problem",
+    "refusal",
+    "template",
 ]
 
 Positive = Annotated[float, Field(gt=0.0)]
@@ -58,23 +62,6 @@ class _Strict(BaseModel):
         if not wants_truth and any(isinstance(one, bool) for one in several):
             raise ValueError("should not be true or false (quote it if it is text)")
         return given
-
-
-def _rate(given: Any) -> Rate:
-    try:
-        return Rate.parse("rate", given)
-    except InvalidArgument as error:
-        raise ValueError(f"{error.problem}: {error.remedy}") from None
-
-
-RateSetting = Annotated[Rate, BeforeValidator(_rate)]  # written 0.05@0.01
-
-
-def _epsilon(given: Any) -> EpsilonAtDelta:
-    try:
-        return EpsilonAtDelta.parse("epsilon", given)
-    except InvalidArgument as error:
-        raise ValueError(f"{error.problem}: {error.remedy}") from None
 
 
 class AttackConfig(_Strict):
@@ -134,6 +121,11 @@ def recipe_problem(changes: Mapping[str, Any], targeted: bool) -> str | None:
     return None
 
 
+def _target(given: str) -> str:
+    PrivacyTarget.parse("target", given)
+    return given
+
+
 class RunConfig(_Strict):
     """A run to audit: a recorded one (`path`), a released model (`model`, with files or ids of its members and of
     non-members), or one to train, with changes to the task's recipe and a target."""
@@ -144,9 +136,7 @@ class RunConfig(_Strict):
     members: str | tuple[Annotated[int, Field(ge=0)], ...] | None = None
     non_members: str | tuple[Annotated[int, Field(ge=0)], ...] | None = None
     recipe: dict[str, Any] = Field(default_factory=dict)
-    target_mu: Positive | None = None
-    target_tpr: RateSetting | None = None
-    target_advantage: Share | None = None
+    target: Annotated[str | None, AfterValidator(_target)] = None
     notion: Notion = "gmip"
 
     @model_validator(mode="before")
@@ -156,93 +146,163 @@ class RunConfig(_Strict):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        targets = [self.target_mu, self.target_tpr, self.target_advantage]
-        given = sum(target is not None for target in targets)
-        if self.path is not None and (self.recipe or given):
-            raise ValueError("has a path, so the run is trained already: leave out recipe and targets")
+        targeted = self.target is not None
+        if self.path is not None and (self.recipe or targeted):
+            raise ValueError("has a path, so the run is trained already: leave out recipe and target")
         who = (self.members, self.non_members)
         if self.model is not None:
-            if self.path is not None or self.recipe or given:
-                raise ValueError("has a model, which is trained already: leave out path, recipe and targets")
+            if self.path is not None or self.recipe or targeted:
+                raise ValueError("has a model, which is trained already: leave out path, recipe and target")
             if None in who:
                 raise ValueError("has a model: say who was in with members and non_members, files or ids")
         elif who != (None, None):
             raise ValueError("has members or non_members, which are for a released model: add model, or leave them out")
-        if given > 1:
-            raise ValueError("has more than one target: give one of target_mu, target_tpr, target_advantage")
-        if self.notion != "gmip" and not given:
+        if self.notion != "gmip" and not targeted:
             raise ValueError("has a notion but no target: add one, or leave out notion")
-        problem = recipe_problem(self.recipe, bool(given))
+        problem = recipe_problem(self.recipe, targeted)
         if problem is not None:
             raise ValueError(problem)
         return self
 
-    def target(self) -> PrivacyTarget | None:
+    def trained_to(self) -> PrivacyTarget | None:
         """What the run is trained to."""
-        if (self.target_mu, self.target_tpr, self.target_advantage) == (None, None, None):
+        if self.target is None:
             return None
-        return PrivacyTarget(
-            target_mu=self.target_mu,
-            target_tpr=self.target_tpr,
-            target_advantage=self.target_advantage,
-            notion=self.notion,
-        )
+        return dataclasses.replace(PrivacyTarget.parse("target", self.target), notion=self.notion)
 
 
 def _several(given: Any) -> Any:
     return [given] if isinstance(given, (str, Mapping)) else given
 
 
+def _attacks(given: Any) -> Any:
+    """Also text: glir,loss."""
+    if isinstance(given, str):
+        return [name.strip() for name in given.split(",") if name.strip()]
+    return _several(given)
+
+
+def _judged_by(given: Any) -> Rate:
+    rate = Rate.of_target("target", given)
+    PrivacyTarget(target_tpr=rate)  # one that can be reached
+    return rate
+
+
 class AttackSettings(_Strict):
     """How runs of a task are attacked."""
 
-    attacks: Annotated[tuple[AttackConfig, ...], BeforeValidator(_several)] = ()
-    attacker: Attacker = "gradients"
-    candidates: Count = 2000  # as in gmip.training.batch_log.CANDIDATES
-    repeats: Annotated[int, Field(ge=1, le=1000)] = 1
-    group_by: str | None = None
-    shadows: ShadowConfig = ShadowConfig()
-    budget: Annotated[float | None, BeforeValidator(_budget)] = 600.0
-    device: Annotated[str, AfterValidator(_device)] = "cpu"
+    attacks: Annotated[tuple[AttackConfig, ...], BeforeValidator(_attacks)] = Field(
+        default=(),
+        description=f"Attacks: {', '.join(attack_table.names())}; gmip attacks says what each needs. Default: glir, "
+        "decode (which holds a list of candidates) and loss; on noisy runs also glir-no-noise and glir-no-clip, on "
+        "recorded ones differences, of gmip train also seed; of a file of predictions all that it has the columns for.",
+        examples=["{name: glir, options: {method: likelihood-ratio}}"],
+    )
+    attacker: Attacker = Field(
+        default="gradients",
+        description="Who is out there: somebody who sees every gradient (gradients, as in federated learning), the "
+        "released model (weights), or only its predictions. Who sees less is answered for, too.",
+    )
+    candidates: Count = Field(  # as in gmip.training.batch_log.CANDIDATES
+        default=2000, description="The most members that are attacked, and the most non-members."
+    )
+    repeats: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1,
+        description="How often the recipe is trained, each time with another seed. Members of one run share its "
+        "gradients, so their scores are not independent; from 5 repeats on the intervals take that into account.",
+    )
+    group_by: str | None = Field(
+        default=None,
+        description='Who is exposed: a name in the task\'s groups, "class", or a file with columns id (row of the '
+        "pool) and group. null: the first of the task's groups, else its classes.",
+    )
+    shadows: ShadowConfig = Field(
+        default=ShadowConfig(),
+        description=f"Shadow models, for the attacks that need them. Backends: {', '.join(BACKENDS)} (dask needs "
+        "scheduler_address).",
+    )
+    budget: Annotated[float | None, BeforeValidator(_budget)] = Field(
+        default="10min",
+        validate_default=True,
+        description="Time for the attacks on a run, such as 5min, 90s or 2h, or none: no limit. What does not fit is "
+        "left out (steps first, then background, then dimensions of gradients), and the report says what. Shadow "
+        "models take their time.",
+    )
+    device: Annotated[str, AfterValidator(_device)] = Field(
+        default="cpu",
+        description="Where to compute: cpu, cuda or mps. Where there is none, the CPU is used, with a warning.",
+    )
 
 
 class AuditConfig(AttackSettings):
-    """All settings of an audit of runs of a task; `gmip init` writes them with explanations."""
+    """All settings of an audit of runs of a task; `gmip init` writes them with their descriptions."""
 
-    task: str = "digits"
-    runs: Annotated[tuple[RunConfig, ...], BeforeValidator(_several), Field(min_length=1)] = (RunConfig(),)
-    seed: Seed | None = None
-    out: str = "audit"
-    confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = 0.95
-    delta: Share = 1.0e-5
-    fprs: Annotated[tuple[Share, ...], Field(min_length=1)] = (0.001, 0.01, 0.1)
-    claim_mu: Positive | None = None
-    claim_epsilon: Annotated[EpsilonAtDelta, BeforeValidator(_epsilon)] | None = None
-    limit: RateSetting = GOOD_ENOUGH
-    fail_above_tpr: RateSetting | None = None
-    try_advice: bool = False
-    title: str | None = None
+    task: str = Field(
+        default="digits",
+        description="What is audited: a built-in task (digits, breast-cancer, cifar10, adult, purchase, location), or "
+        "your own as path/to/file.py:make_task, a function that returns a gmip.Task (see docs/tasks.md).",
+    )
+    runs: Annotated[tuple[RunConfig, ...], BeforeValidator(_several), Field(min_length=1)] = Field(
+        default=(RunConfig(),),
+        description="The runs, compared in one report: a recorded one by its folder (of gmip train or gmip.record), a "
+        "released model and who was in (files with rows of the task's pool, or with records), or one to train, by the "
+        "task's recipe, with changes and a privacy target where you want them.",
+        examples=[
+            "{name: as deployed, path: runs/a}",
+            "{model: weights.safetensors, members: members.csv, non_members: others.csv}",
+            "{name: no noise}",
+            "{name: GMIP, target: tpr=0.05@0.01}",
+            "{name: GDP, target: tpr=0.05@0.01, notion: gdp}",
+            "{name: larger batches, recipe: {batch_size: 200, learning_rate: 1.0}}",
+        ],
+    )
+    seed: Seed | None = Field(
+        default=None,
+        description="Seed of the audit: of runs that it trains, of candidates and resampling. Default: a random one, "
+        "which is kept in the folder.",
+    )
+    out: str = Field(default="audit", description="Folder for the report and for unfinished work.")
+    confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = Field(
+        default=0.95, description="Confidence of intervals, bounds and verdict."
+    )
+    delta: Share = Field(default=1.0e-5, description="The delta of lower bounds on epsilon.")
+    fprs: Annotated[tuple[Share, ...], Field(min_length=1)] = Field(
+        default=(0.001, 0.01, 0.1), description="False-alarm rates at which the members found are reported."
+    )
+    claim: Annotated[float | tuple[float, float] | None, BeforeValidator(as_claim)] = Field(
+        default=None,
+        description="The claim to test: mu=0.5, or differential privacy as epsilon=3@1e-5 (without @: at delta 0), by "
+        "which attackers with a list are judged, too. Default: what gmip account says about the run.",
+    )
+    target: Annotated[Rate, BeforeValidator(_judged_by)] = Field(
+        default=f"tpr={GOOD_ENOUGH}",
+        validate_default=True,
+        description="What is good enough: tpr=0.05@0.01, at most 5% of the members found at 1% false alarms. The "
+        "report says whether it is kept, and the advice aims at it.",
+    )
+    gate: bool = Field(
+        default=False, description="Exit with code 1 if an attack finds more than the target, beyond doubt."
+    )
+    try_advice: bool = Field(
+        default=False,
+        description="Train each way to the target a few times, on records that are not members, to measure its "
+        "accuracy. It takes up to a quarter of the budget, on top of it.",
+    )
+    title: str | None = Field(default=None, description="Title of the report. null: made from the task's name.")
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
         twice = _repeated([attack.name for attack in self.attacks]) or _repeated([run.name for run in self.runs])
         if twice:
             raise ValueError(f"names {twice!r} twice: name each attack and each run once")
-        if self.claim_mu is not None and self.claim_epsilon is not None:
-            raise ValueError("has claim_mu and claim_epsilon: give one of them")
         return self
 
     def judge_settings(self, seed: int) -> JudgeSettings:
         """By what the audit judges, with the seed that was given or drawn."""
-        return JudgeSettings(
-            claim=given_curve(self.claim_mu if self.claim_epsilon is None else self.claim_epsilon),
-            confidence=self.confidence,
-            delta=self.delta,
-            fprs=self.fprs,
-            limit=self.limit,
-            fail_above_tpr=self.fail_above_tpr,
-            seed=seed,
-        )
+        from gmip.auditing.judge import JudgeSettings
+
+        shared = ("claim", "confidence", "delta", "fprs", "target", "gate")
+        return JudgeSettings(seed=seed, **{name: getattr(self, name) for name in shared})
 
 
 def make_config(given: Mapping[str, Any], source: str | None = None) -> AuditConfig:
@@ -251,13 +311,18 @@ def make_config(given: Mapping[str, Any], source: str | None = None) -> AuditCon
     try:
         return AuditConfig.model_validate(dict(given))
     except ValidationError as error:
-        raise _refusal(error, source) from None
+        raise refusal(error, source) from None
 
 
-def _refusal(error: ValidationError, source: str | None) -> InvalidArgument:
+def refusal(error: ValidationError, source: str | None = None) -> InvalidArgument:
+    """One sentence about the first thing that is wrong."""
     first = error.errors()[0]
     places = [str(place) for place in first["loc"]]
     where = f"in {source} " if source else ""
+    own = first.get("ctx", {}).get("error")
+    if isinstance(own, GmipError):
+        value = {} if own.shown is None else {"value": own.value}
+        return InvalidArgument(f"{where}{own.problem}", argument=".".join(places), remedy=own.remedy, **value)
     if first["type"] == "extra_forbidden":
         known = _fields(places[:-1])
         return InvalidArgument(
@@ -303,96 +368,23 @@ def _repeated(names: Sequence[str | None]) -> str | None:
     return next((name for name in given if given.count(name) > 1), None)
 
 
-# What `gmip init` writes; a test reads it back and compares with the defaults.
-TEMPLATE: Final = f"""\
-# Settings of a membership audit: gmip audit audit.yaml
-# Every line shows its default; remove or change what you like. Unknown settings are refused.
+def template() -> str:
+    """All settings with their descriptions and defaults, as `gmip init` writes them."""
+    fields = AuditConfig.model_fields
+    lines = [
+        "# Settings of a membership audit: gmip audit audit.yaml",
+        "# Every line shows its default; remove or change what you like. Unknown settings are refused.",
+    ]
+    for name in ("task", "runs", *(name for name in fields if name not in ("task", "runs"))):
+        said = textwrap.wrap(fields[name].description or "", 118, break_on_hyphens=False, break_long_words=False)
+        lines += ["", *(f"# {line}" for line in said), *(f"#   - {one}" for one in fields[name].examples or ())]
+        default = fields[name].default
+        if isinstance(default, ShadowConfig):
+            lines += ["shadows:", *(f"  {key}: {_in_yaml(value)}" for key, value in default)]
+        else:
+            lines.append(f"{name}: {'[{}]' if name == 'runs' else _in_yaml(default)}")
+    return "\n".join([*lines, ""])
 
-# What is audited: a built-in task, or your own as path/to/file.py:make_task, a function that returns a gmip.Task
-# (see docs/tasks.md). Built-in tasks: digits, breast-cancer, cifar10, adult, purchase, location.
-task: digits
 
-# The runs, compared in one report. A recorded one by its folder (from gmip train or gmip.record):
-#   - {{name: as deployed, path: runs/a}}
-# a released model of which nothing was recorded, and who was in (files with rows of the task's pool, or with records):
-#   - {{model: weights.safetensors, members: members.csv, non_members: others.csv}}
-# or one to train for the audit: the task's recipe, with changes and a privacy target where you want them:
-#   - {{name: no noise}}
-#   - {{name: GMIP, target_mu: 2.0}}
-#   - {{name: GDP, target_mu: 2.0, notion: gdp}}
-#   - {{name: larger batches, recipe: {{batch_size: 200, learning_rate: 1.0}}}}
-runs:
-  - {{}}
-
-# Attacks: {", ".join(attack_table.names())} (gmip attacks says what each needs). With options:
-#   - {{name: glir, options: {{method: likelihood-ratio}}}}
-# Empty: glir, decode (which holds the candidates as a list) and loss; on noisy runs also glir-no-noise and
-# glir-no-clip, which find noise and clipping that do not do what they should, and on recorded ones differences, which
-# finds noise that repeats; on recorded runs of gmip train also seed.
-attacks: []
-
-# The most members that are attacked, and the most non-members.
-candidates: 2000
-
-# How often the recipe is trained, each time with another seed. Members of one run share its gradients, so their scores
-# are not independent; from 5 repeats on the intervals take that into account.
-repeats: 1
-
-# Seed of the audit: of runs that it trains, of candidates and resampling. null: a random one, which is kept in
-# the folder.
-seed: null
-
-# Where report.html, report.md, summary.html, result.json and the work in progress go.
-out: audit
-
-# Confidence of intervals, bounds and verdict.
-confidence: 0.95
-
-# For lower bounds on epsilon.
-delta: 1.0e-5
-
-# False-positive rates at which the members found are reported.
-fprs: [0.001, 0.01, 0.1]
-
-# The claim to test, as mu-GMIP, or as differential privacy, such as 3@1e-5. null: what the accountant says about the
-# run. Differential privacy is about attackers with a list of members, too, and judged by what they find.
-claim_mu: null
-claim_epsilon: null
-
-# Who is exposed: a name in the task's groups, "class", or a file with columns id (row of the pool) and group. null: the
-# first of the task's groups, else its classes.
-group_by: null
-
-# What is good enough: at most this TPR at this FPR. The report says whether it is kept, and the advice aims at it.
-limit: 0.05@0.01
-
-# Who is out there: gradients (sees every gradient, as in federated learning), weights (sees the released model), or
-# predictions (can only ask it). Who sees less is answered for, too.
-attacker: gradients
-
-# Whether the ways to the target (more noise, larger batches, fewer steps, ...) are trained a few times to measure their
-# accuracy, on records that are not members. It takes up to a quarter of the budget below, on top of it.
-try_advice: false
-
-# A gate for pipelines: exit code 1 if the lower bound of the TPR at that FPR exceeds it, such as 0.05@0.01.
-fail_above_tpr: null
-
-# Shadow models, for the attacks that need them. Backends: {", ".join(BACKENDS)} (dask needs scheduler_address).
-shadows:
-  count: 64
-  seed: 0
-  folder: null
-  workers: null
-  backend: local
-  scheduler_address: null
-
-# Time for the attacks on a run, such as 5min, 90s or 2h; null: no limit. Attacks on gradients leave out what does not
-# fit (steps first, then background, then dimensions of gradients); the report says what. Shadow models take their time.
-budget: 10min
-
-# Where runs are trained and gradients computed: cpu, cuda or mps. Where there is none, the CPU is used, with a warning.
-device: cpu
-
-# The title of the report. null: made from the task's name.
-title: null
-"""
+def _in_yaml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

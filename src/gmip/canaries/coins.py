@@ -89,7 +89,7 @@ class Coins:
 
 
 TABLE: Final = "canaries.csv"
-_ABOUT: Final = "canaries.json"
+ABOUT: Final = "canaries.json"
 _FORMAT, _VERSION = "gmip-canaries", 1
 
 
@@ -132,13 +132,13 @@ def write_canaries(folder: Path, canaries: DirectionCanaries, run: NoisySGD) -> 
         "run": dataclasses.asdict(run),
         "table": _io.sha256_of_file(path),
     }
-    _io.write(folder / _ABOUT, json.dumps(about, indent=2) + "\n")
+    _io.write(folder / ABOUT, json.dumps(about, indent=2) + "\n")
     return path
 
 
 def read_canaries(folder: Path) -> PlantedRun:
     """What `write_canaries` wrote; nothing is unpickled."""
-    path, about = folder / TABLE, folder / _ABOUT
+    path, about = folder / TABLE, folder / ABOUT
     if not about.is_file():
         raise FileError(
             f"{folder} holds no canaries", remedy="plant some: gmip train --canaries 1000 ... --out " + str(folder)

@@ -2,7 +2,7 @@
 
 Each command is one function in a module of this package; a new command is a new module and one name here. It is
 imported when it is asked for: `gmip account` does not wait for what only an audit needs. Commands compute first and
-print last, so that an error leaves standard output empty. Exit codes: 0, 1 (what `--fail-above-tpr` forbids was found,
+print last, so that an error leaves standard output empty. Exit codes: 0, 1 (the gate of an audit failed,
 or `gmip check` found a fault, and nothing else), 2 (one sentence on standard error says what is wrong with the request,
 or in the user's own code), 70 (a fault of gmip, with its traceback), 130 (interrupted, by Ctrl-C or SIGTERM), 141 (the
 reader of the output left).

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import typer
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from gmip import _numbers
 from gmip._extras import needs
 from gmip._io import hold_folder, read_yaml, writing
+from gmip.auditing.settings import AuditConfig, make_config
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, needs_extra, option_name
-from gmip.cli.options import Count, NonNegative, Option, Seed, from_settings
+from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import Printed, WorkerSettings
-from gmip.vocabulary import EpsilonAtDelta, Rate
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, RunCheck
@@ -26,26 +26,23 @@ if TYPE_CHECKING:
 
 __all__ = ["audit", "print_audit"]
 
-WHAT, HOW, SHADOWS, OUTPUT = "What to audit", "How to audit", "Shadow models (for attacks that need them)", "Output"
+WHAT, HOW, OUTPUT = "What to audit", "How to audit", "Output"
 YAML: Final = (".yaml", ".yml")
 TABLES: Final = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq")  # `gmip._tables.SUFFIXES`, not imported
 ROLES: Final = ("member", "score", "label", "probability", "logit", "loss", "id", "person", "group", "run")
-# What an audit of a file of scores or predictions can be asked.
-_OF_TABLES: Final = frozenset(
-    {
-        *("typed", "source", "canaries", "columns", "attacks", "claim_mu", "claim_epsilon", "fail_above_tpr"),
-        *("limit", "seed", "out", "junit", "as_json"),
-    }
+_OF_TABLES: Final = (
+    "typed",
+    "source",
+    "columns",
+    "attacks",
+    "claim",
+    "target",
+    "gate",
+    "seed",
+    "out",
+    "junit",
+    "as_json",
 )
-# Fields of `gmip.auditing.AuditConfig` of the same name and type.
-_AS_IN_CONFIG: Final[tuple[str, ...]] = (
-    *("attacks", "candidates", "repeats", "budget", "seed", "out", "claim_mu", "claim_epsilon", "group_by", "limit"),
-    *("attacker", "try_advice", "fail_above_tpr", "device"),
-)
-
-
-def _names(option: str, text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _runs(option: str, texts: Sequence[str]) -> list[dict[str, str]]:
@@ -69,9 +66,27 @@ def _columns(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-class AuditSettings(Printed, WorkerSettings):
-    """Settings of `gmip audit`; those of `gmip.auditing.AuditConfig` have its names. What was not typed is left to the
-    YAML file."""
+class AuditSettings(Printed, WorkerSettings, AuditConfig):
+    """Settings of `gmip audit`: some of those of an audit, and what is typed in place of others. What was not typed is
+    left to the YAML file."""
+
+    options: ClassVar[Mapping[str, Option]] = {
+        "runs": Option(
+            *("[NAME=]DIR", WHAT, _runs),
+            repeated=True,
+            help="A recorded run; repeat for several. Without it, gmip trains one by the task's recipe.",
+        ),
+        "attacks": Option("A,B,...", WHAT),
+        "attacker": Option("gradients|weights|predictions", HOW),
+        "claim": Option("MEASURE=VALUE", HOW),
+        "target": Option("tpr=TPR@FPR", HOW),
+        "budget": Option("TIME", HOW),
+        "seed": Option("SEED", HOW),
+        "device": Option("NAME", HOW),
+        "try_advice": Option(None, HOW),
+        "out": Option("DIR", OUTPUT),
+        "gate": Option(None, OUTPUT),
+    }
 
     source: Annotated[
         str | None,
@@ -80,11 +95,6 @@ class AuditSettings(Printed, WorkerSettings):
             description="A built-in task or path/to/file.py:make_task (default digits), a settings file, or a file of "
             "scores or predictions (.csv, .jsonl, .parquet)."
         ),
-    ] = None
-    runs: Annotated[
-        list[dict[str, str]] | None,
-        Option("[NAME=]DIR", WHAT, _runs, repeated=True),
-        Field(description="A recorded run; repeat for several. Without it, gmip trains one by the task's recipe."),
     ] = None
     model: Annotated[
         str | None,
@@ -101,16 +111,6 @@ class AuditSettings(Printed, WorkerSettings):
     non_members: Annotated[
         str | None, Option("FILE", WHAT), Field(description="Records that were not in, in the same form.")
     ] = None
-    canaries: Annotated[
-        str | None,
-        Option("DIR", WHAT),
-        Field(description="A run of gmip train --canaries: does it keep its guarantee to them?"),
-    ] = None
-    attacks: Annotated[
-        list[str] | None,
-        Option("A,B,...", WHAT, _names),
-        Field(description="Attacks; gmip attacks lists them (default: see gmip init)."),
-    ] = None
     columns: Annotated[
         dict[str, list[str]] | None,
         Option("ROLE=NAME", WHAT, _columns, repeated=True),
@@ -120,102 +120,17 @@ class AuditSettings(Printed, WorkerSettings):
             "train; probability:ill: of the class ill."
         ),
     ] = None
-    group_by: Annotated[
-        str | None,
-        Option("NAME|FILE", HOW),
-        Field(description="Who is exposed: by class, by one of the task's groups, or by a file."),
-    ] = None
-    candidates: Annotated[
-        Count | None,
-        Option("M", HOW),
-        Field(description="Attack at most M members and M non-members (default 2000)."),
-    ] = None
-    repeats: Annotated[
-        Count | None,
-        Option("R", HOW),
-        Field(
-            description="Train the recipe R times with different seeds (default 1). From 5 on, intervals include the "
-            "variation between runs."
-        ),
-    ] = None
-    budget: Annotated[
-        str | None,
-        Option("TIME", HOW),
-        Field(
-            description="Time for the attacks on a run, such as 5min; the report says what was left out (default "
-            "10min; none)."
-        ),
-    ] = None
-    seed: Annotated[Seed | None, Option("SEED", HOW), Field(description="Seed of the audit (default: random).")] = None
-    claim_mu: Annotated[
-        NonNegative | None,
-        Option("MU", HOW),
-        Field(description="The mu that is claimed (default: what gmip account says about the run)."),
-    ] = None
-    claim_epsilon: Annotated[
-        EpsilonAtDelta | None,
-        Option("EPS@DELTA", HOW),
-        Field(description="The differential privacy that is claimed, instead (EPS alone: at delta 0)."),
-    ] = None
-    limit: Annotated[
-        Rate | None,
-        Option("TPR@FPR", HOW),
-        Field(
-            description="What is good enough: at most this share of the members at this false-alarm rate (default "
-            "0.05@0.01)."
-        ),
-    ] = None
-    attacker: Annotated[
-        Literal["gradients", "weights", "predictions"] | None,
-        Option("gradients|weights|predictions", HOW),
-        Field(
-            description="Who is out there: somebody who sees every gradient (federated learning; default), the "
-            "released weights, or predictions only. Who sees less is answered for, too."
-        ),
-    ] = None
-    try_advice: Annotated[
-        bool,
-        Option(None, HOW),
-        Field(
-            description="Train each way to the target a few times, on records that are not members, to measure its "
-            "accuracy. Takes up to a quarter of --budget, on top of it."
-        ),
-    ] = False
-    shadows: Annotated[
-        Count | None, Option("M", SHADOWS), Field(description="Number of shadow models (default 64).")
-    ] = None
-    device: Annotated[
-        str | None, Option("NAME", HOW), Field(description="Where to compute: cpu, cuda or mps (default cpu).")
-    ] = None
-    out: Annotated[
-        str | None,
-        Option("DIR", OUTPUT),
-        Field(description="Folder for the report and for unfinished work (default audit)."),
-    ] = None
-    fail_above_tpr: Annotated[
-        Rate | None,
-        Option("TPR@FPR", OUTPUT),
-        Field(description="Exit with code 1 if an attack finds more than this, with confidence."),
-    ] = None
     junit: Annotated[str | None, Option("FILE", OUTPUT), Field(description="Also write the verdict as JUnit XML.")] = (
         None
     )
 
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        if self.claim_mu is not None and self.claim_epsilon is not None:
-            raise BadRequest("--claim-mu and --claim-epsilon are both given", remedy="pass only one of them")
-        if self.canaries is not None and self.source is not None:
-            raise BadRequest(
-                f"{self.source!r} and --canaries {self.canaries} both name what to audit", remedy="pass one of them"
-            )
-        return self
-
     def config(self) -> dict[str, Any]:
-        """What was typed, as settings of `gmip.auditing.AuditConfig`; shadow models apart."""
-        found: dict[str, Any] = {name: getattr(self, name) for name in _AS_IN_CONFIG if name in self.model_fields_set}
-        runs = self._released() or self.runs
-        return found if runs is None else found | {"runs": runs}
+        """What was typed, as settings of an audit; shadow models apart."""
+        found: dict[str, Any] = {
+            name: getattr(self, name) for name in AuditConfig.model_fields if name in self.model_fields_set
+        }
+        released = self._released()
+        return found if released is None else found | {"runs": released}
 
     def _released(self) -> list[dict[str, str]] | None:
         """The one run that is a released model."""
@@ -229,7 +144,7 @@ class AuditSettings(Printed, WorkerSettings):
                 f"An audit of a released model needs {lacking}",
                 remedy="pass --model, --members and --non-members together",
             )
-        if self.runs:
+        if "runs" in self.model_fields_set:
             raise BadRequest(
                 "--run and --model are both given", remedy="audit one after the other, and gmip report A B compares"
             )
@@ -244,29 +159,31 @@ def audit(asked: AuditSettings) -> None:
 
     Examples: gmip audit digits
               gmip audit my_project.py:make_task --run runs/a --attacks glir,loss,lira
-              gmip audit audit.yaml --fail-above-tpr 0.05@0.01
+              gmip audit audit.yaml --target tpr=0.05@0.01 --gate
               gmip audit my_project.py:make_task --model weights.safetensors
                   --members members.csv --non-members others.csv
-              gmip audit scores.csv --claim-mu 1
+              gmip audit scores.csv --claim mu=1
               gmip audit predictions.csv --attacks loss,lira
-              gmip audit --canaries runs/a
 
     A file of scores has a column member (1 or 0) and one or more columns of
     scores (higher: more likely a member), of any attack in any framework. A
     file of predictions has member, label, and p_CLASS or logit_CLASS for each
-    class, or loss; and of reference models the same as ref_NAME_....
+    class, or loss; and of reference models the same as ref_NAME_.... The
+    canaries.csv of gmip train --canaries is one of scores; the claim is the
+    guarantee of its run.
+
+    FILE.yaml has settings that no option has; gmip init writes one.
 
     Interrupted? Run the command again: it continues where it stopped.
 
     The folder names the most exposed members and holds the trained models:
-    protect it like the data. Exit codes: 0; 1 if --fail-above-tpr fails; 2 if
-    the request is wrong.
+    protect it like the data. Exit codes: 0; 1 if --gate fails; 2 if the request
+    is wrong.
     """
     _remove_former(asked.junit)
-    planted = None if asked.canaries is None else _planted(asked.canaries)
-    source = asked.source if planted is None else str(planted.table)
+    source = asked.source
     if source is not None and _is_table(Path(source)):
-        result, written = _audit_table(asked, Path(source), planted)
+        result, written = _audit_table(asked, Path(source))
     else:
         result, written = _audit_runs(asked)
     _finish(result, written, asked)
@@ -278,38 +195,35 @@ def _is_table(path: Path) -> bool:
     return suffix in TABLES or (suffix not in ("", ".py", *YAML) and path.is_file())
 
 
-def _planted(folder: str) -> PlantedRun:
-    from gmip.canaries.coins import read_canaries
+def _planted(table: Path) -> PlantedRun | None:
+    """The run of gmip train --canaries that wrote a table."""
+    from gmip.canaries.coins import ABOUT, TABLE, read_canaries
 
-    return read_canaries(Path(folder))
+    return read_canaries(table.parent) if table.name == TABLE and (table.parent / ABOUT).is_file() else None
 
 
-def _audit_table(asked: AuditSettings, path: Path, planted: PlantedRun | None) -> tuple[AuditResult, Written]:
+def _audit_table(asked: AuditSettings, path: Path) -> tuple[AuditResult, Written]:
     """The audit of a file of scores or predictions: no framework is loaded, nothing is written before it is read."""
     for name in AuditSettings.model_fields:
         if name in asked.model_fields_set and name not in _OF_TABLES:
-            remedy = "name the column: --column group=NAME" if name == "group_by" else "leave it out"
             raise BadRequest(
-                "does not apply to a file of scores or predictions", argument=option_name(name), remedy=remedy
+                "does not apply to a file of scores or predictions", argument=option_name(name), remedy="leave it out"
             )
     with needs_extra("audit", "gmip audit"):
         from gmip import auditing, report
         from gmip.auditing.sources.table_sources import TableFile
-    claim = asked.claim_epsilon if asked.claim_mu is None else asked.claim_mu
-    given: dict[str, Any] = {
-        "claim": planted.claim if planted is not None and claim is None else claim,
-        "fail_above_tpr": asked.fail_above_tpr,
-        "limit": asked.limit,
-        "seed": asked.seed,
-    }
-    table = auditing.read_scores(path, asked.columns or {}, asked.attacks)
+    planted = _planted(path)
+    given = {name: getattr(asked, name) for name in ("claim", "target", "gate")} | {"seed": asked.seed or 0}
+    if planted is not None and asked.claim is None:
+        given["claim"] = planted.claim
+    names = None if "attacks" not in asked.model_fields_set else [one.name for one in asked.attacks]
+    table = auditing.read_scores(path, asked.columns or {}, names)
     title = None if planted is None else f"Audit of {planted.planted} canaries"
-    out = asked.out or "audit"
-    with hold_folder(out), show.stages() as watch:
-        by = auditing.JudgeSettings.of({name: value for name, value in given.items() if value is not None})
+    with hold_folder(asked.out), show.stages() as watch:
+        by = auditing.JudgeSettings.of(given)
         read = TableFile(table, path)
         result = auditing.audit_sources([read], by, title=title, command=asked.typed, watch=watch)
-        return result, report.write_report(result, out, candidates=result.candidates)
+        return result, report.write_report(result, asked.out, candidates=result.candidates)
 
 
 def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, Written]:
@@ -325,12 +239,10 @@ def _audit_runs(asked: AuditSettings) -> tuple[AuditResult, Written]:
 
     settings = {} if path is None else read_yaml(path)
     shadows = {} if asked.workers is None else asked.workers.as_keywords()
-    if asked.shadows is not None:
-        shadows["count"] = asked.shadows
     if shadows:
         shared = settings.get("shadows", {})
         given["shadows"] = (dict(shared) if isinstance(shared, dict) else {}) | shadows
-    config = auditing.make_config(settings | given, path)
+    config = make_config(settings | given, path)
     with hold_folder(config.out):
         with show.warnings_in_one_line(), show.stages() as watch:
             try:

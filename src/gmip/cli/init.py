@@ -102,9 +102,9 @@ def init(asked: InitSettings) -> None:
         unused = next((name for field, name in names_of(InitSettings).items() if field in asked.model_fields_set), None)
         if unused is not None:
             raise BadRequest("is for a task file", argument=unused, remedy="name one, such as gmip init task.py ...")
-        from gmip.auditing.settings import TEMPLATE
+        from gmip.auditing.settings import template
 
-        _write(file, TEMPLATE)
+        _write(file, template())
         print(f"Wrote {asked.path}. Next: gmip audit {shlex.quote(asked.path)}")
         return
     if file.exists():

@@ -1,7 +1,9 @@
 """Options of a command, made from the fields of its settings; nothing is said twice.
 
-A settings type is a pydantic model. A field whose annotation holds an `Option` can be typed: its name makes that of the
-option, its type how the text is read, its description and default the help. The other fields are for Python and YAML.
+A settings type is a pydantic model. A field can be typed if its annotation holds an `Option`, or `options` of the
+settings has one under its name: its name makes that of the option, its type how the text is read (a field that has a
+validator before its type reads it itself), its description and default the help. The other fields are for Python and
+YAML.
 All options reach a command as text and are read by `gmip.cli.parse`, so that every complaint is ours.
 """
 
@@ -11,17 +13,17 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
 
 from gmip.cli import parse
 from gmip.cli.errors import BadRequest, option_name
 from gmip.errors import GmipError
-from gmip.vocabulary import EpsilonAtDelta, Rate
+from gmip.vocabulary import Rate
 
 __all__ = [
     "Count",
@@ -49,6 +51,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
+    options: ClassVar[Mapping[str, Option]] = {}
     typed: str = ""
 
 
@@ -62,6 +65,7 @@ class Option:
         for types that say it themselves.
     argument : whether it is typed by its place, without a name.
     repeated : whether it may be repeated, where the type is no tuple.
+    help : in place of the description and the default, where more can be said in Python and YAML than typed.
     """
 
     metavar: str | None = None
@@ -69,6 +73,7 @@ class Option:
     read: Callable[[str, Any], Any] | None = None
     argument: bool = False
     repeated: bool = False
+    help: str | None = None
 
 
 S = TypeVar("S", bound=Settings)
@@ -103,6 +108,8 @@ def _field(option: Option, field: FieldInfo, label: str, text: Any) -> Any:
     """The value of a field from what was typed; complaints are about `label`."""
     if option.read is not None:
         return option.read(label, text)
+    if _reads_itself(field):
+        return text
     kind, bounds = _plain(field.annotation, field.metadata)
     if _repeated(kind):
         inner, bounds = _plain(get_args(kind)[0], [])
@@ -112,7 +119,7 @@ def _field(option: Option, field: FieldInfo, label: str, text: Any) -> Any:
 
 def _typed(settings: type[Settings]) -> dict[str, Option]:
     found = {
-        name: next((one for one in field.metadata if isinstance(one, Option)), None)
+        name: next((one for one in field.metadata if isinstance(one, Option)), settings.options.get(name))
         for name, field in settings.model_fields.items()
     }
     return {name: option for name, option in found.items() if option is not None}
@@ -121,7 +128,7 @@ def _typed(settings: type[Settings]) -> dict[str, Option]:
 def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter:
     kind, _ = _plain(field.annotation, [])
     flag = kind is bool
-    told: dict[str, Any] = {"help": _help(field), "rich_help_panel": option.panel, "show_default": False}
+    told: dict[str, Any] = {"help": option.help or _help(field), "rich_help_panel": option.panel, "show_default": False}
     if not flag:
         told["metavar"] = option.metavar
     default: Any = False if flag else None
@@ -129,10 +136,15 @@ def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter
         info, default = typer.Argument(**told), inspect.Parameter.empty if field.is_required() else None
     else:
         info = typer.Option(option_name(name), **told)
-    text: Any = bool if flag else list[str] if option.repeated or _repeated(kind) else str
+    several = option.repeated or (_repeated(kind) and not _reads_itself(field))
+    text: Any = bool if flag else list[str] if several else str
     kept: Any = text if flag or field.is_required() else text | None
     annotation = Annotated[kept, info]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _reads_itself(field: FieldInfo) -> bool:
+    return any(isinstance(one, BeforeValidator) for one in field.metadata)
 
 
 def _help(field: FieldInfo) -> str:
@@ -162,14 +174,16 @@ def _made(settings: type[S], values: Mapping[str, Any]) -> S:
     except ValidationError as error:
         first = error.errors()[0]
         own = first.get("ctx", {}).get("error")
-        if isinstance(own, GmipError):  # what does not go together
+        if isinstance(own, GmipError) and not first["loc"]:  # what does not go together
             raise own from None
         if first["type"] == "missing":
             name = str(first["loc"][0])
             raise BadRequest(
                 f"{_typed(settings)[name].metavar} is missing", remedy=f"add {option_name(name)}"
             ) from None
-        raise
+        from gmip.auditing.settings import refusal
+
+        raise refusal(error) from None
 
 
 # -- how a type is read ------------------------------------------------------------------------------------------------
@@ -196,8 +210,6 @@ def _repeated(kind: Any) -> bool:
 def _value(kind: Any, bounds: Sequence[Any], option: str, text: str) -> Any:
     if kind is Rate:
         return Rate.parse(option, text)
-    if kind is EpsilonAtDelta:
-        return EpsilonAtDelta.parse(option, text)
     if get_origin(kind) is Literal:
         return parse.one_of(option, text, get_args(kind))
     if kind is int:

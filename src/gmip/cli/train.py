@@ -71,8 +71,8 @@ class _TraceSettings(Printed):
         Count | None,
         Option("M", TRACE),
         Field(
-            description="Plant M canaries, each by a fair coin, to test the guarantee with: gmip audit --canaries DIR. "
-            "Needs --clip."
+            description="Plant M canaries, each by a fair coin, to test the guarantee with: gmip audit "
+            "DIR/canaries.csv. Needs --clip."
         ),
     ] = None
 
@@ -238,7 +238,7 @@ def train(asked: TrainSettings) -> None:
     _print(asked, plan, answer)
     print(f"Trace and result: {out} (protect it like the data)")
     if asked.canaries is not None:
-        test = f"gmip audit --canaries {shlex.quote(out)}"
+        test = f"gmip audit {shlex.quote(answer['canaries']['file'])}"
         print(f"{asked.canaries} canaries took part. Test the guarantee with them: {test}")
 
 

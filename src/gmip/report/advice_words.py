@@ -48,7 +48,7 @@ def text(advice: Advice, run: RunAudit) -> str:
                 "noise (gmip train)."
             )
         case "say-claim":
-            return "To test a claimed guarantee, add --claim-mu or --claim-epsilon."
+            return "To test a claimed guarantee, add --claim, such as mu=1 or epsilon=3@1e-5."
         case "guaranteed-already":
             return f"Nothing to do for the target: {goal} is guaranteed."
         case "bound-already":
@@ -88,9 +88,9 @@ def command(advice: Advice, run: RunAudit) -> str | None:
     if facts is None:
         return None
     if advice.kind == "say-claim":
-        return "gmip audit ... --claim-mu 1"
+        return "gmip audit ... --claim mu=1"
     if advice.kind == "more-candidates":
-        return "gmip audit ... --repeats 5" if run.declared else None
+        return "gmip audit audit.yaml    # with repeats: 5 in it; gmip init writes one" if run.declared else None
     train = facts.trained_by
     if advice.kind == "tune" and train is not None:
         size = train.recipe.dataset_size

@@ -176,7 +176,7 @@ def reasons(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
         ("What to do", tag("dd", _first_advice(run, key))),
         ("The claim", tag("dd", sentences.claim(run))),
         ("How sure", tag("dd", sentences.certainty(result, run))),
-        ("Pipeline limit", tag("dd", sentences.gate(run, run.gate))) if run.gate else None,
+        ("Gate", tag("dd", sentences.gate(run, run.gate))) if run.gate else None,
     ]
     definitions = [tag("div", tag("dt", name), text) for name, text in filter(None, answers)]
     others = [
@@ -585,7 +585,7 @@ def _one(result: AuditResult, run: RunAudit) -> list[Html | None]:
         ("What to do", bullets([_advice(run, one) for one in run.advice[:_ITEMS]])),
         ("Other attackers", tag("ul", *others) if others else None),
         ("The claim", tag("p", sentences.verdict_sentences(run))),
-        ("Pipeline limit", tag("p", sentences.gate(run, run.gate)) if run.gate else None),
+        ("Gate", tag("p", sentences.gate(run, run.gate)) if run.gate else None),
         ("How sure", tag("p", sentences.certainty(result, run))),
         ("Warnings", _warnings(run)),
     ]

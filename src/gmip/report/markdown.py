@@ -52,7 +52,7 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
         )
     parts += [f"The claim: {plain(sentences.claim(run))}", f"How sure: {plain(sentences.certainty(result, run))}"]
     if run.gate:
-        parts.append(f"Pipeline limit: {plain(sentences.gate(run, run.gate))}")
+        parts.append(f"Gate: {plain(sentences.gate(run, run.gate))}")
     if said := sentences.cautions(run):
         parts += ["Warnings:", bullets(said)]
     if run.check is not None:

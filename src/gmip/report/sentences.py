@@ -207,11 +207,11 @@ def gate(run: RunAudit, found: Gate) -> str:
         return f"Passed only because it could not fail: {blind_gate(run, found)}."
     if found.within_group:
         within = answer_words.within_group(run, found.fpr)
-        return f"Failed: at {rate(found.fpr)} false alarms {within}; the limit is {rate(found.limit)}."
+        return f"Failed: at {rate(found.fpr)} false alarms {within}; the target is {rate(found.limit)}."
     text = (
         f"{'Passed' if found.passed else 'Failed'}: at {rate(found.fpr)} false alarms at least "
         f"{percent(found.tpr_lower, 'down')} of the members are found ({attack_title(run, found.attack)}); "
-        f"the limit is {rate(found.limit)}."
+        f"the target is {rate(found.limit)}."
     )
     if not found.passed or found.noticeable_tpr is None:
         return text
@@ -233,13 +233,13 @@ def blind_gate(run: RunAudit, found: Gate) -> str:
     if tied := answer_words.mostly_tied(run):
         return f"{tied}, so hardly any attack could have failed it"
     return (
-        "there are too few candidates for a limit of "
+        "there are too few candidates for a target of "
         f"{rate(found.limit)} at {rate(found.fpr)} false alarms, so an attack that finds every member would pass, too"
     )
 
 
 def failed_gates(result: AuditResult) -> list[str]:
-    """A sentence for each run that does not pass its limit."""
+    """A sentence for each run that does not pass its gate."""
     failed = [(one, one.gate) for one in result.runs if one.gate is not None and not one.gate.passed]
     return [f"{run.name}: {_failed_gate(run, found)}" for run, found in failed]
 
@@ -250,7 +250,7 @@ def _failed_gate(run: RunAudit, found: Gate) -> str:
     members = "the members of one group" if found.within_group else "the members"
     return (
         f"{found.attack} finds at least {percent(found.tpr_lower, 'down')} of {members} at "
-        f"{rate(found.fpr)} false alarms, more than the limit of {rate(found.limit)}."
+        f"{rate(found.fpr)} false alarms, more than the target of {rate(found.limit)}."
     )
 
 

@@ -19,18 +19,20 @@ from gmip.vocabulary.run import (
 )
 from gmip.vocabulary.targets import (
     ANY,
+    GOOD_ENOUGH,
     NOTIONS,
     AnyRecord,
-    EpsilonAtDelta,
     Notion,
     PrivacyTarget,
     Rate,
     RateLike,
     Susceptibility,
+    as_claim,
 )
 
 __all__ = [
     "ANY",
+    "GOOD_ENOUGH",
     "NOTIONS",
     "RANDOM_SIZES",
     "SAMPLINGS",
@@ -38,7 +40,6 @@ __all__ = [
     "Adjacency",
     "AnyRecord",
     "Claim",
-    "EpsilonAtDelta",
     "Kind",
     "NoisySGD",
     "Notion",
@@ -50,5 +51,6 @@ __all__ = [
     "Sampling",
     "SamplingFault",
     "Susceptibility",
+    "as_claim",
     "weakest",
 ]

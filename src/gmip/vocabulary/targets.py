@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,14 +16,15 @@ from gmip.errors import InvalidArgument, UnreachableTarget
 
 __all__ = [
     "ANY",
+    "GOOD_ENOUGH",
     "NOTIONS",
     "AnyRecord",
-    "EpsilonAtDelta",
     "Notion",
     "PrivacyTarget",
     "Rate",
     "RateLike",
     "Susceptibility",
+    "as_claim",
 ]
 
 
@@ -68,34 +69,43 @@ class Rate:
                 remedy="pass one such as 0.05@0.01",
             ) from None
 
+    @classmethod
+    def of_target(cls, name: str, given: Any) -> Rate:
+        """The rate of a target that is one: of the text tpr=0.05@0.01, or of what `parse` reads but text."""
+        if not isinstance(given, str):
+            return cls.parse(name, given)
+        rate = PrivacyTarget.parse(name, given).rate
+        if rate is None:
+            raise InvalidArgument(f"must be like tpr=0.05@0.01 for an audit, not {given!r}", argument=name)
+        return rate
+
 
 #: What functions for users take for a rate.
 RateLike = Rate | str | Sequence[float] | Mapping[str, float]
+#: The target of an audit, where nobody sets one.
+GOOD_ENOUGH: Final = Rate(0.05, 0.01)
 
 
-class EpsilonAtDelta(NamedTuple):
-    """An epsilon and a delta of differential privacy; written 3@1e-5, or 3 for a delta of 0."""
-
-    epsilon: float
-    delta: float = 0.0
-
-    @classmethod
-    def parse(cls, name: str, given: Any) -> EpsilonAtDelta:
-        """From "3@1e-5", 3, (3, 1e-5) or {"epsilon": 3, "delta": 1e-5}; complaints are about `name`."""
-        try:
-            if isinstance(given, str):
-                found = cls(*map(float, given.split("@")))
-            elif isinstance(given, Mapping):
-                found = cls(**given)
-            else:
-                found = cls(*given) if isinstance(given, Sequence) else cls(given)
-            return cls(check.non_negative("epsilon", found.epsilon), check.probability("delta", found.delta))
-        except (TypeError, ValueError):
-            raise InvalidArgument(
-                f"must be EPS@DELTA, an epsilon of 0 or more and a delta from 0 to 1, not {given!r}",
-                argument=name,
-                remedy="pass one such as 3@1e-5",
-            ) from None
+def as_claim(given: Any) -> Any:
+    """A claim from text: a mu from mu=0.5, (epsilon, delta) from epsilon=3@1e-5 or epsilon=3; else what was given."""
+    if not isinstance(given, str):
+        return given
+    measure, _, value = (part.strip() for part in given.partition("="))
+    try:
+        numbers = [*map(float, value.split("@"))]
+        if measure == "mu":
+            (mu,) = numbers
+            return check.non_negative("mu", mu)
+        if measure == "epsilon":
+            epsilon, delta = numbers if len(numbers) == 2 else (*numbers, 0.0)
+            return check.non_negative("epsilon", epsilon), check.probability("delta", delta)
+    except (TypeError, ValueError):
+        pass
+    raise InvalidArgument(
+        f"must be like mu=0.5 or epsilon=3@1e-5, not {given!r}",
+        argument="claim",
+        remedy="mu and epsilon are 0 or more, delta is from 0 to 1",
+    )
 
 
 # -- what a run has to keep -------------------------------------------------------------------------------------------

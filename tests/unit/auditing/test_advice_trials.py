@@ -23,7 +23,7 @@ TASK = toy_task(background=100)
 RECIPE = TASK.recipe.replace(
     dataset_size=100, batch_size=20, num_steps=10, clip_norm=1.0, noise_std=0.05, sampling="fixed"
 )
-SETTINGS: dict[str, Any] = {"attacks": ["loss"], "seed": 5, "limit": "0.02@0.01"}
+SETTINGS: dict[str, Any] = {"attacks": ["loss"], "seed": 5, "target": "tpr=0.02@0.01"}
 
 
 @pytest.fixture(scope="module")

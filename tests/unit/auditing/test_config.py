@@ -10,14 +10,14 @@ from gmip import EpsilonDelta, Gaussian, tasks
 from gmip._io import read_yaml
 from gmip.attacks import attack_table
 from gmip.auditing import AuditConfig, JudgeSettings, make_config
-from gmip.auditing.settings import TEMPLATE
+from gmip.auditing.settings import template
 from gmip.errors import InvalidArgument
 from gmip.parallel import BACKENDS
 from gmip.vocabulary import PrivacyTarget, Rate
 
 
 def test_the_template_is_all_settings_with_their_defaults() -> None:
-    given = yaml.safe_load(TEMPLATE)
+    given = yaml.safe_load(template())
     assert make_config(given) == AuditConfig()
     assert set(given) == set(AuditConfig.model_fields)
 
@@ -25,27 +25,25 @@ def test_the_template_is_all_settings_with_their_defaults() -> None:
 def test_short_forms() -> None:
     config = make_config(
         {
-            "runs": ["runs/a", {"name": "b", "target_tpr": "0.1@0.01"}],
+            "runs": ["runs/a", {"name": "b", "target": "tpr=0.1@0.01"}],
             "attacks": ["glir", {"name": "lira", "options": {"online": False}}],
-            "fail_above_tpr": "0.05@0.01",
+            "target": "tpr=0.1@0.01",
         }
     )
     assert config.runs[0].path == "runs/a"
-    assert config.runs[1].target() == PrivacyTarget(target_tpr=Rate(0.1, 0.01))
+    assert config.runs[1].trained_to() == PrivacyTarget(target_tpr=Rate(0.1, 0.01))
     assert [attack.name for attack in config.attacks] == ["glir", "lira"]
     assert config.attacks[1].options == {"online": False}
-    assert config.fail_above_tpr is not None
-    assert (config.fail_above_tpr.tpr, config.fail_above_tpr.fpr) == (0.05, 0.01)
+    assert config.target == Rate(0.1, 0.01)
 
 
 def test_what_was_claimed() -> None:
     assert make_config({}).judge_settings(1) == JudgeSettings(seed=1)
-    mu = make_config({"claim_mu": 0.5}).judge_settings(1).claim
+    mu = make_config({"claim": "mu=0.5"}).judge_settings(1).claim
     assert isinstance(mu, Gaussian) and mu.mu == 0.5
-    for given in ("3@1e-5", [3, 1e-5], {"epsilon": 3, "delta": 1e-5}):
-        assert make_config({"claim_epsilon": given}).claim_epsilon == (3.0, 1e-5)
-    assert make_config({"claim_epsilon": 3}).claim_epsilon == make_config({"claim_epsilon": "3"}).claim_epsilon
-    curve = make_config({"claim_epsilon": 3}).judge_settings(1).claim
+    for given in ("epsilon=3@1e-5", [3, 1e-5]):
+        assert make_config({"claim": given}).claim == (3.0, 1e-5)
+    curve = make_config({"claim": "epsilon=3"}).judge_settings(1).claim
     assert isinstance(curve, EpsilonDelta) and curve.epsilon(0.0) == pytest.approx(3.0)
 
 
@@ -83,18 +81,16 @@ def test_one_run_and_one_attack_need_no_list() -> None:
             "shadows.backend in audit.yaml is not known, did you mean 'dask': pass one of",
         ),
         ({"delta": float("nan")}, "delta"),
-        (
-            {"fail_above_tpr": "0.05"},
-            "fail_above_tpr in audit.yaml must be TPR@FPR, two numbers between 0 and 1",
-        ),
-        ({"claim_epsilon": "3@2"}, "claim_epsilon in audit.yaml must be EPS@DELTA"),
-        ({"claim_epsilon": "3@1@1"}, "claim_epsilon in audit.yaml must be EPS@DELTA"),
-        ({"fail_above_tpr": "0.05@2"}, "fail_above_tpr in audit.yaml must be TPR@FPR"),
+        ({"target": "tpr=0.05"}, "target in audit.yaml must be like tpr=0.05@0.01"),
+        ({"target": "mu=1"}, "target in audit.yaml must be like tpr=0.05@0.01 for an audit"),
+        ({"target": [0.01, 0.05]}, "target = 0.01 in audit.yaml at a false-alarm rate of 0.05 cannot be reached"),
+        ({"claim": "epsilon=3@2"}, "claim in audit.yaml must be like mu=0.5 or epsilon=3@1e-5"),
+        ({"claim": "epsilon=3@1@1"}, "claim in audit.yaml must be like mu=0.5 or epsilon=3@1e-5"),
+        ({"runs": [{"target": "mi=1"}]}, "runs.0.target in audit.yaml must be mu=..."),
         ({"runs": []}, "runs"),
-        ({"runs": [{"path": "a", "target_mu": 1.0}]}, "has a path, so the run is trained already"),
-        ({"runs": [{"target_mu": 1.0, "target_advantage": 0.1}]}, "more than one target"),
+        ({"runs": [{"path": "a", "target": "mu=1"}]}, "has a path, so the run is trained already"),
         ({"runs": [{"notion": "gdp"}]}, "has a notion but no target"),
-        ({"runs": [{"target_mu": 1.0, "recipe": {"noise_std": 1.0}}]}, "a target and a noise_std"),
+        ({"runs": [{"target": "mu=1", "recipe": {"noise_std": 1.0}}]}, "a target and a noise_std"),
         ({"attacks": ["glir", "glir"]}, "names 'glir' twice"),
         ({"runs": [{"name": "a"}, {"name": "a"}]}, "names 'a' twice"),
         ({"seed": -1}, "seed"),
@@ -168,4 +164,4 @@ def test_mistakes_are_told_in_the_terms_of_a_settings_file(given: dict[str, Any]
 
 def test_the_template_names_all_that_can_be_chosen() -> None:
     for name in (*tasks.names(), *attack_table.names(), *BACKENDS):
-        assert name in TEMPLATE
+        assert name in template()

@@ -14,7 +14,7 @@ INSIDE = np.arange(400) < 200
 
 
 def judged(members: np.ndarray, others: np.ndarray, **settings: object) -> RunAudit:
-    return gmip.audit(gmip.Scores(members, others), fail_above_tpr=(0.05, 0.01), **settings).runs[0]
+    return gmip.audit(gmip.Scores(members, others), target=(0.05, 0.01), gate=True, **settings).runs[0]
 
 
 def test_the_same_scores_on_both_sides_pass_no_gate() -> None:
@@ -109,7 +109,7 @@ def test_a_weak_attack_opens_no_gate_that_a_turned_one_closes() -> None:
     weak = rng.normal(size=600) + 0.35 * (np.arange(600) < 300)
     turned = rng.normal(size=600) - 1.5 * (np.arange(600) < 300)
     both = [{"weak": weak[part], "turned": turned[part]} for part in (slice(300), slice(300, None))]
-    run = gmip.audit(gmip.Scores(*both), fail_above_tpr=(0.5, 0.01)).runs[0]
+    run = gmip.audit(gmip.Scores(*both), target=(0.5, 0.01), gate=True).runs[0]
     assert max(one.mu_lower for one in run.attacks) > 0.0
     assert run.suspicion is not None and run.suspicion.kind == "turned"
     assert run.gate is not None and not run.gate.passed

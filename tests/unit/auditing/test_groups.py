@@ -47,14 +47,14 @@ def test_what_is_found_within_groups_is_not_hidden_by_offsets(tmp_path: Path) ->
     member, site = np.tile([True, False], 2000), np.repeat(np.arange(10), 400)
     score = rng.normal(size=4000) + 1.5 * member + 30.0 * site
     table = {"member": member, "score": score, "group": [f"site {i}" for i in site]}
-    result = gmip.audit(gmip.Scores(table), fail_above_tpr=(0.05, 0.01))
+    result = gmip.audit(gmip.Scores(table), gate=True)
     (run,) = result.runs
     assert run.answers[0].target == "missed" and run.answers[0].why == "group" and run.answers[0].leak == "leak"
     assert run.gate is not None and not run.gate.passed and run.gate.within_group and run.gate.tpr_lower > 0.05
     said = answer_words.headline(run)
     assert "within the group 'site" in said and "Target missed" in said
     assert sentences.gate(run, run.gate).startswith("Failed: at 1% false alarms within the group 'site")
-    calm = gmip.audit(gmip.Scores(table | {"score": rng.normal(size=4000) + 30.0 * site}), fail_above_tpr=(0.05, 0.01))
+    calm = gmip.audit(gmip.Scores(table | {"score": rng.normal(size=4000) + 30.0 * site}), gate=True)
     assert calm.runs[0].gate is not None and calm.runs[0].gate.passed and calm.runs[0].answers[0].why != "group"
 
 

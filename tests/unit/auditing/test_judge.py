@@ -74,7 +74,7 @@ def assembled(
 def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) -> None:
     weak = attacked("weak", 0.0, warnings=("careful", "careful"))
     strong = attacked("strong", 3.0, calibration=(1.0, 0.0), facts={"rank": 7})
-    one, rows, calls = assembled(trace(tmp_path / "a"), weak, strong, fail_above_tpr=Rate(0.05, 0.1))
+    one, rows, calls = assembled(trace(tmp_path / "a"), weak, strong, target=Rate(0.15, 0.1), gate=True)
     assert [outcome.attack for outcome in one.attacks] == ["strong", "weak"]
     assert one.exposed_by == "strong" and one.verdict.kind == "exposed"
     assert one.gate is not None and one.gate.attack == "strong" and not one.gate.passed
@@ -89,7 +89,7 @@ def test_the_strongest_attack_comes_first_and_ranks_the_records(tmp_path: Path) 
 def test_a_record_that_is_not_of_the_run_passes_no_gate(tmp_path: Path) -> None:
     """The attacks find nothing in it, and that says nothing about the run."""
     failed = RunCheck(outcomes=(CheckOutcome(check="scale", status="failed", finding="sum-not-mean"),))
-    one, _, _ = assembled(trace(tmp_path / "a"), attacked("weak", 0.0), check=failed, fail_above_tpr=Rate(0.9, 0.1))
+    one, _, _ = assembled(trace(tmp_path / "a"), attacked("weak", 0.0), check=failed, target=Rate(0.9, 0.1), gate=True)
     assert one.gate is not None and one.gate.doubted and not one.gate.passed
     assert "The record does not match the run" in sentences.gate(one, one.gate)
 
@@ -97,7 +97,7 @@ def test_a_record_that_is_not_of_the_run_passes_no_gate(tmp_path: Path) -> None:
 def test_an_attacker_with_a_list_is_judged_by_the_claim_for_one(tmp_path: Path) -> None:
     """All members are listed and found; that refutes nothing that was claimed, as there is no noise."""
     run, holder = trace(tmp_path / "a", steps=150, noise_std=0.0), attacked("list", 5.0, knows=1.0)
-    one, _, _ = assembled(run, holder, attacked("weak", 0.0), fail_above_tpr=Rate(0.05, 0.1))
+    one, _, _ = assembled(run, holder, attacked("weak", 0.0), target=Rate(0.15, 0.1), gate=True)
     assert [outcome.attack for outcome in one.attacks] == ["weak", "list"]  # whom the claim is about
     assert [outcome.attacker_knows for outcome in one.attacks] == [0.0, 1.0]
     assert one.answers[0].evidence is not None and one.answers[0].evidence.attack == "list"
@@ -170,8 +170,8 @@ def test_bounds_of_a_run_hold_for_the_strongest_of_five_attacks(tmp_path: Path) 
     """Each attack gets a fifth of the error: in the bounds on mu and epsilon, in the test of the claim, in the gate."""
     names = [f"a{i}" for i in range(5)]
     attacks = [attacked(name, 1.0 + 0.1 * i) for i, name in enumerate(names)]
-    limit = {"fail_above_tpr": Rate(0.01, 0.1)}
-    one, _, _ = assembled(trace(tmp_path / "a"), *attacks, **limit)
+    target = {"target": Rate(0.11, 0.1), "gate": True}
+    one, _, _ = assembled(trace(tmp_path / "a"), *attacks, **target)
     strongest = one.attacks[0]
     assert strongest.attack == "a4" and one.gate is not None
     scores = attacks[4].found[0].scores.scores

@@ -183,8 +183,8 @@ def test_several_runs_with_targets(task: Task, tmp_path: Path) -> None:
         clipped,
         runs=[
             {"name": "no noise"},
-            {"target_mu": 1.0},
-            {"target_mu": 1.0, "notion": "gdp"},
+            {"target": "mu=1"},
+            {"target": "mu=1", "notion": "gdp"},
             {"recipe": {"num_steps": 1}},
         ],
         attacks=["loss"],
@@ -201,7 +201,7 @@ def test_several_runs_with_targets(task: Task, tmp_path: Path) -> None:
 
 
 def test_a_claim_of_ones_own(task: Task, run: Path) -> None:
-    (one,) = gmip.audit(task, runs=[run], attacks=["loss"], claim_mu=0.5).runs
+    (one,) = gmip.audit(task, runs=[run], attacks=["loss"], claim=0.5).runs
     assert one.claims[0].mu == pytest.approx(0.5)
     assert one.claims[0].given == GivenClaim(mu=0.5)
 
@@ -210,7 +210,7 @@ def test_a_claim_of_differential_privacy_is_about_attackers_with_a_list_too(task
     """Every member can be decoded from this run without noise, which epsilon = 1 excludes and a mu does not."""
     audits = [
         gmip.audit(task, runs=[run], attacks=["decode", "loss"], seed=1, **claim).runs[0]
-        for claim in ({"claim_epsilon": "1@1e-3"}, {"claim_epsilon": 30}, {"claim_mu": 3.0})
+        for claim in ({"claim": "epsilon=1@1e-3"}, {"claim": "epsilon=30"}, {"claim": 3.0})
     ]
     assert audits[0].claims[0].given == GivenClaim(epsilon=1.0, delta=0.001)
     assert audits[0].claims[0].tpr_at["0.01"] == pytest.approx(np.e * 0.01 + 0.001)
@@ -221,7 +221,7 @@ def test_a_claim_of_differential_privacy_is_about_attackers_with_a_list_too(task
 
 
 def test_gate(task: Task, run: Path) -> None:
-    (one,) = gmip.audit(task, runs=[run], attacks=["loss"], fail_above_tpr="0.9@0.1").runs
+    (one,) = gmip.audit(task, runs=[run], attacks=["loss"], target="tpr=0.9@0.1", gate=True).runs
     assert one.gate is not None and one.gate.passed
 
 

@@ -29,7 +29,7 @@ def rows(seed: int, leak: float = 0.0, persons: int = 80) -> dict[str, np.ndarra
 
 
 def judged(table: dict[str, np.ndarray], **settings: object) -> RunAudit:
-    return gmip.audit(gmip.Scores(table), claim=0.0, fail_above_tpr="0.01@0.01", **settings).runs[0]
+    return gmip.audit(gmip.Scores(table), claim=0.0, target=(0.01, 0.01), gate=True, **settings).runs[0]
 
 
 def test_rows_of_one_person_accuse_nobody() -> None:

@@ -84,7 +84,7 @@ def test_tables_and_arrays_agree() -> None:
         (({"a": INS}, {"b": OUTS}), {}, "the same attacks"),
         (({"a": INS, "b": INS[1:]}, {"a": OUTS, "b": OUTS}), {}, "as many scores by each attack"),
         ((INS, OUTS), {"confidence": 0.2}, "at least 0.5"),
-        ((INS, OUTS), {"fail_above_tpr": "5%"}, "must be TPR@FPR"),
+        ((INS, OUTS), {"target": "5%"}, "target must be mu=..., tpr=..."),
         ((INS, OUTS), {"fprs": ()}, "fprs is empty"),
         ((INS, OUTS), {"fprs": 0.1}, "fprs = 0.1 must be a list of rates"),
         ((INS, OUTS), {"title": 5}, "title = 5 must be text"),
@@ -133,16 +133,16 @@ def test_one_verb_for_several_sources() -> None:
 def test_a_gate_in_python() -> None:
     source = gmip.Scores(INS, OUTS)
     assert gmip.audit(source).passed is None
-    with pytest.raises(InvalidArgument, match="No limit was set, so there is no gate: audit with fail_above_tpr"):
+    with pytest.raises(InvalidArgument, match="The audit had no gate: audit with gate = True"):
         gmip.audit(source).raise_for_gate()
-    passes = gmip.audit(source, fail_above_tpr="0.9@0.01")
+    passes = gmip.audit(source, target="tpr=0.9@0.01", gate=True)
     assert passes.passed is True
     passes.raise_for_gate()
-    fails = gmip.audit([source, source], fail_above_tpr="0.01@0.1")
+    fails = gmip.audit([source, source], target=(0.01, 0.1), gate=True)
     assert fails.passed is False
-    with pytest.raises(gmip.GateFailed, match=r"^scores: score finds at least \d.* limit of 1%; scores") as error:
+    with pytest.raises(gmip.GateFailed, match=r"^scores: score finds at least \d.* target of 1%; scores") as error:
         fails.raise_for_gate()
-    assert str(error.value).endswith("more than the limit of 1%.")
-    turned = gmip.audit(gmip.Scores(OUTS, INS), fail_above_tpr="0.9@0.01")
+    assert str(error.value).endswith("more than the target of 1%.")
+    turned = gmip.audit(gmip.Scores(OUTS, INS), target="tpr=0.9@0.01", gate=True)
     with pytest.raises(gmip.GateFailed, match="the gate cannot tell"):
         turned.raise_for_gate()

@@ -17,14 +17,14 @@ from tests.unit.auditing.scored import measured
 def test_scores_of_the_wrong_sign_pass_no_gate() -> None:
     rng = np.random.default_rng(0)
     members, others = rng.normal(-0.6, 1.0, 800), rng.normal(0.0, 1.0, 800)
-    result = gmip.audit(gmip.Scores(members, others), claim=1.0, fail_above_tpr="0.05@0.01")
+    result = gmip.audit(gmip.Scores(members, others), claim=1.0, target="tpr=0.05@0.01", gate=True)
     (run,) = result.runs
     assert run.attacks[0].turned and run.answers[0].leak == "blind" and run.verdict.kind == "inconclusive"
     assert run.gate is not None and run.gate.doubted and not run.gate.passed and not run.gate.blind
     assert run.suspect and run.suspicion is not None and run.suspicion.kind == "turned" and len(cautions(run)) == 1
     assert headline(run).startswith("Members score lower than non-members, beyond chance")
     assert gate(run, run.gate).startswith("Cannot tell, which is not passed: Members score lower")
-    (right,) = gmip.audit(gmip.Scores(-members, -others), fail_above_tpr="0.05@0.01").runs
+    (right,) = gmip.audit(gmip.Scores(-members, -others), target="tpr=0.05@0.01", gate=True).runs
     assert right.suspicion is None and right.answers[0].leak == "leak"
 
 
@@ -32,7 +32,7 @@ def test_an_attack_that_leaks_is_not_doubted_for_another_that_is_turned() -> Non
     rng = np.random.default_rng(0)
     members, others = rng.normal(0.8, 1.0, 500), rng.normal(0.0, 1.0, 500)
     (run,) = gmip.audit(
-        gmip.Scores({"a": members, "b": -members}, {"a": others, "b": -others}), fail_above_tpr="0.9@0.01"
+        gmip.Scores({"a": members, "b": -members}, {"a": others, "b": -others}), target="tpr=0.9@0.01", gate=True
     ).runs
     assert run.suspicion is None and run.answers[0].leak == "leak" and run.gate is not None and run.gate.passed
     assert any("b: members score lower than non-members" in words for words in cautions(run))

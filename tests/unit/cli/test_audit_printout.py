@@ -81,9 +81,9 @@ def test_a_gate_is_seen_everywhere(tmp_path: Path, capsys: Any, make: Any, gate:
         text = file.read_text(encoding="utf-8")
         assert [badge for badge in BADGES.values() if badge in text] == ([] if made is None else [BADGES[gate]]), file
     markdown = written.markdown.read_text(encoding="utf-8")
-    assert markdown.count("Pipeline limit: ") == (0 if made is None else len(result.runs))
+    assert markdown.count("Gate: ") == (0 if made is None else len(result.runs))
     begins = {"passed": "Passed: ", "failed": "Failed: ", "could not fail": "Passed only because it could not fail"}
-    assert made is None or f"Pipeline limit: {begins[gate]}" in markdown
+    assert made is None or f"Gate: {begins[gate]}" in markdown
     write_junit(result, tmp_path / "junit.xml")
     cases = ElementTree.parse(tmp_path / "junit.xml").findall("testcase")
     gates = [[child.tag for child in case] for case in cases if case.get("name", "").endswith(": gate")]

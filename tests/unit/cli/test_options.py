@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import re
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -17,7 +15,6 @@ import gmip
 from gmip.accounting.claims import at_most, found
 from gmip.cli import _PANELS, show
 from gmip.cli import app as commands
-from gmip.cli.audit import _AS_IN_CONFIG, AuditSettings
 from gmip.cli.options import Count, Delta, Option, Seed, Settings, from_settings, names_of
 from gmip.cli.shared_settings import RunSettings, TargetSettings, Workplace, _workplace
 from gmip.errors import InvalidArgument
@@ -104,26 +101,6 @@ def test_every_option_is_described():
 def test_settings_have_the_names_of_what_they_make():
     sizes = {field.name for field in dataclasses.fields(gmip.NoisySGD)} - {"rank", "drop_last", "noise_std"}
     assert sizes <= set(RunSettings.model_fields)
-
-
-def test_defaults_are_those_of_what_the_command_calls():
-    pytest.importorskip("torch", reason="audits of models need the extra gmip[train]")
-    from gmip.auditing.recompute import check_run
-    from gmip.auditing.settings import AuditConfig, ShadowConfig
-    from gmip.cli.check import CheckSettings
-
-    assert CheckSettings.model_fields["num_steps"].default == inspect.signature(check_run).parameters["steps"].default
-    assert set(_AS_IN_CONFIG) <= set(AuditConfig.model_fields)
-    said = {name: re.search(r"\(default ([\w.@]+)", field.description or "") for name, field in _audit_fields()}
-    config, shadows = AuditConfig(), ShadowConfig()
-    known = {"budget": "10min", "shadows": str(shadows.count)}
-    for name, default in said.items():
-        if default is not None and default[1] != "account":
-            assert default[1].rstrip(".") == (known.get(name) or str(getattr(config, name))), name
-
-
-def _audit_fields() -> list[tuple[str, Any]]:
-    return [(name, field) for name, field in AuditSettings.model_fields.items() if name in names_of(AuditSettings)]
 
 
 @pytest.mark.parametrize(

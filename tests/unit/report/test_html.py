@@ -148,7 +148,7 @@ def test_verdict_comes_first(exposed):
     assert exposed.all("p", class_="badges")[0][1] == "Leak detectedTarget missedClaim refutedGate failed"
     tiles = [text for _, text in exposed.all("span", class_="figure")]
     assert tiles[:4] == ["11%", "3.39%", "5%", "87.3%"]
-    assert [text for _, text in exposed.all("dt")][:4] == ["What to do", "The claim", "How sure", "Pipeline limit"]
+    assert [text for _, text in exposed.all("dt")][:4] == ["What to do", "The claim", "How sure", "Gate"]
     assert "If the claim held, the probability of scores" in exposed.all("section", id="run-1-claim")[0][1]
     assert "The run has 500 records: intervals are wide." in source
 
@@ -223,7 +223,7 @@ def test_records_and_advice(exposed):
     assert rows[1] == ["4711", "9.1", "0.02%", "99%", "1980"] and len(rows) == 11
     commands = [text for _, text in exposed.all("code")]
     assert commands == [
-        "gmip audit ... --repeats 5",
+        "gmip audit audit.yaml    # with repeats: 5 in it; gmip init writes one",
         "gmip audit cifar10 --run runs/cifar10-head --attacks glir,lira,loss --seed 7",
     ]
 

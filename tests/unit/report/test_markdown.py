@@ -59,7 +59,7 @@ def test_what_it_says():
     assert "| Found at 1% | at most 3.39% |" in text
     for private in ("4711", "runs/", "--seed", "sha256"):  # a model card names no record, file or seed
         assert private not in text
-    assert "Pipeline limit: Failed: at 1% false alarms" in text
+    assert "Gate: Failed: at 1% false alarms" in text
     tables = [t for t in PARSER.parse(text) if t.type == "table_open"]
     assert len(tables) == 4
 
