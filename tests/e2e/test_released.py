@@ -41,7 +41,7 @@ def options(folder: Path, **other: str) -> list[str]:
 
 def test_the_example_ends_in_the_same_report(run, released: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    (tmp_path / "few.yaml").write_text(f"task: {TASK}\ncandidates: 200\n", encoding="utf-8")
+    (tmp_path / "few.yaml").write_text(f"task: {TASK}\ncandidates: 60\n", encoding="utf-8")
     done = run("audit", str(tmp_path / "few.yaml"), *options(released), "--out", str(out), "--gate")
     assert done.code == (0 if read_result(out).passed else 1), done
     (one,) = read_result(out).runs

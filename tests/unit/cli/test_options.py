@@ -99,7 +99,12 @@ def test_every_option_is_described():
 
 
 def test_settings_have_the_names_of_what_they_make():
-    sizes = {field.name for field in dataclasses.fields(gmip.NoisySGD)} - {"rank", "drop_last", "noise_std"}
+    sizes = {field.name for field in dataclasses.fields(gmip.NoisySGD)} - {
+        "rank",
+        "drop_last",
+        "noise_std",
+        "max_batch_size",
+    }
     assert sizes <= set(RunSettings.model_fields)
 
 
