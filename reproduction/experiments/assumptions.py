@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gmip.attacks import attack_table
-from gmip.attacks.attack import NEEDS
+from gmip.attacks.attack_table import NEEDS
 from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from reproduction import figures

@@ -20,6 +20,8 @@ which arguments have their names in Python; the command line makes the same sent
 from __future__ import annotations
 
 import re
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Final
 
@@ -41,6 +43,7 @@ __all__ = [
 
 _NAME: Final = re.compile(r"`([A-Za-z_][\w.]*)`")
 _UNSET: Final = object()
+_OURS: Final = ("gmip", "torch")  # whose frames a warning passes over: torch calls the hooks of a recorder
 _MAX_VALUE: Final = 200  # characters of a value that a sentence shows
 
 
@@ -117,3 +120,11 @@ class TraceMismatch(GmipError, ValueError):
 
 class GmipWarning(UserWarning):
     """The work goes on, with something that the user should know."""
+
+
+def warn(message: str) -> None:
+    """Warn at the line that called gmip."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _OURS:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, GmipWarning, stacklevel=level)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -28,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gmip._io import Lock, make_folder, read_if_there, remove_leftovers, replacing, sha256, writing
-from gmip.errors import GmipWarning, InvalidArgument
+from gmip.errors import InvalidArgument, warn
 
 __all__ = ["NOWHERE", "Entry", "Store"]
 
@@ -89,7 +88,7 @@ class Store:
         try:
             return _decoded(content, identity)
         except (ValueError, TypeError, KeyError) as error:
-            warnings.warn(f"{path} is damaged ({error}): it is computed again.", GmipWarning, stacklevel=2)
+            warn(f"{path} is damaged ({error}): it is computed again.")
             return None
 
     def put(

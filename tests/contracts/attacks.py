@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import spearmanr
 from torch import nn
 
-from gmip.attacks.attack import NEEDS, Attack
-from gmip.attacks.attack_table import kind, names
+from gmip.attacks.attack import Attack
+from gmip.attacks.attack_table import NEEDS, kind, names
 from gmip.attacks.shadow import ShadowAttack, Shadows
 from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
 from gmip.stats import ScoreSet

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.value.experiment import STUDY
 from gmip.attacks import attack_table as attacks
-from gmip.attacks.attack import NEEDS
+from gmip.attacks.attack_table import NEEDS
 from gmip.errors import InvalidArgument
 from gmip.tasks import names as tasks
 from reproduction.experiment import Cell

@@ -21,8 +21,6 @@ from gmip.report.answer_words import LEAKS, TARGETS
 from gmip.report.write import parsed_result
 from gmip.vocabulary import SAMPLINGS
 
-__all__ = ["FoundAudit", "audits_page", "find_audits", "read_report"]
-
 _RESULT, _REPORT = "result.json", "report.html"
 _DEPTH: Final = 4
 _MOST_FOLDERS: Final = 5_000

@@ -22,19 +22,6 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import GmipError, InvalidArgument, UnreachableTarget
 from gmip.vocabulary import ANY, SAMPLINGS, AnyRecord, NoisySGD, Rate
 
-__all__ = [
-    "FIELDS",
-    "LOWEST",
-    "PRESETS",
-    "BadField",
-    "Question",
-    "answer",
-    "calculator_page",
-    "frame",
-    "spelled",
-]
-
-
 # -- the frame of both pages ------------------------------------------------------------------------------------------
 
 
@@ -53,11 +40,7 @@ def frame(title: str, *body: Html, audits: bool, script: bool = False) -> str:
         tag("link", rel="stylesheet", href="/static/app.css"),
         tag("script", src="/static/app.js", type="module") if script else None,
     )
-    whole = tag(
-        "body",
-        tag("nav", tag("ul", *links), aria_label="Pages"),
-        tag("main", *body),
-    )
+    whole = tag("body", tag("nav", tag("ul", *links), aria_label="Pages"), tag("main", *body))
     return f"<!doctype html>\n{tag('html', head, whole, lang='en')}\n"
 
 
@@ -548,11 +531,7 @@ def _form() -> Html:
             tag("legend", "Target"),
             _box("tpr", "At most this share of the members may be found ..."),
             _box("fpr", "... at this share of false alarms."),
-            _radios(
-                "follow",
-                "Noise",
-                {"noise": "as typed above", "target": "the least that keeps the target"},
-            ),
+            _radios("follow", "Noise", {"noise": "as typed above", "target": "the least that keeps the target"}),
         ),
         id="form",
         novalidate=True,

@@ -30,17 +30,6 @@ from gmip.app.calculator import calculator_page
 from gmip.errors import InvalidArgument
 from gmip.report.html import script_digest
 
-__all__ = [
-    "HOST",
-    "PORT",
-    "AnswerPool",
-    "Busy",
-    "Stopped",
-    "make_app",
-    "serve",
-]
-
-
 # -- processes that compute answers -----------------------------------------------------------------------------------
 
 

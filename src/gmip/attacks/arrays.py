@@ -18,28 +18,6 @@ from gmip.attacks.attack_table import ATTACKS, PLAIN_ENTROPY, Row, need_words
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
 
-__all__ = [
-    "LEAST_LOG",
-    "OFFLINE_SCALE",
-    "Answers",
-    "ArrayScores",
-    "Form",
-    "LogMean",
-    "Moments",
-    "ReferenceAnswers",
-    "Variance",
-    "array_attacks",
-    "blended",
-    "finite_range",
-    "likelihood_ratios",
-    "log_probabilities",
-    "ranks_among",
-    "read_answers",
-    "standardised",
-    "usual_log_p",
-]
-
-
 # -- the arithmetic of lira and rmia ----------------------------------------------------------------------------------
 
 
@@ -297,12 +275,7 @@ def array_attacks(model: Answers, references: Sequence[ReferenceAnswers] = ()) -
     return {one.name: one for one in [*_with_references(model, references), *_alone(model)]}
 
 
-def _signal(
-    name: str,
-    scores: Array,
-    facts: dict[str, Fact] | None = None,
-    entry: Row | None = None,
-) -> ArrayScores:
+def _signal(name: str, scores: Array, facts: dict[str, Fact] | None = None, entry: Row | None = None) -> ArrayScores:
     entry = entry or ATTACKS[name]
     limit = np.finfo(np.float64).max  # a score is finite
     needs = need_words(entry.array_needs or ())

@@ -10,26 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmip._progress import Progress, silent
-from gmip.attacks.attack_table import NEEDS, Attacker, Need, seen
+from gmip.attacks.attack_table import ATTACKS, Attacker, Need, seen
 from gmip.attacks.work import Budget, Work, as_seconds
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.store import NOWHERE, Store
 from gmip.tasks import Examples, Task
 from gmip.trace import ModelRecord, Step, Trace
-
-__all__ = [
-    "NEEDS",
-    "Attack",
-    "AttackedRecords",
-    "Attacker",
-    "Need",
-    "RunTraits",
-    "StepAttack",
-    "check_step_numbers",
-    "chosen_steps",
-    "parties",
-]
+from gmip.vocabulary import RANDOM_SIZES
 
 
 class RunTraits(NamedTuple):
@@ -45,10 +33,15 @@ class Attack(ABC):
     """An attack. Scores are a function of what an attacker sees: who was in the run plays no part."""
 
     name: ClassVar[str]  # as in `gmip audit --attacks`
-    title: ClassVar[str]  # as in tables, with its source
-    needs: ClassVar[frozenset[Need]]  # what the attacker must have
+    title: ClassVar[str]  # as in tables, with its source; that of ATTACKS if the name is there
+    needs: ClassVar[frozenset[Need]]  # what the attacker must have; those of ATTACKS if the name is there
     analytical: ClassVar[bool] = False  # whether its error rates are known in closed form
     patient: ClassVar[bool] = False  # whether it finds more the more time it has: it comes last and gets what is left
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if (known := ATTACKS.get(vars(cls).get("name", ""))) is not None:
+            cls.title, cls.needs = vars(cls).get("title", known.title), vars(cls).get("needs", known.needs)
 
     @classmethod
     def sees(cls) -> Attacker:
@@ -144,6 +137,11 @@ def chosen_steps(trace: Trace, steps: Sequence[int] | None) -> list[Step]:
             remedy=f"choose among its {len(recorded)}, from {min(recorded)} to {max(recorded)}",
         )
     return [trace[recorded[step]] for step in steps]
+
+
+def nominal_size(trace: Trace, step: Step) -> int:
+    """The size of the step's batch; the expected one where records are drawn on their own."""
+    return trace.header.batch_size if trace.header.sampling in RANDOM_SIZES else step.info.batch_size
 
 
 class AttackedRecords(NamedTuple):

@@ -12,27 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 if TYPE_CHECKING:
     from gmip.attacks.attack import Attack, RunTraits
 
-__all__ = [
-    "ATTACKS",
-    "NEEDS",
-    "NOTE",
-    "PLAIN_ENTROPY",
-    "Assumption",
-    "Attacker",
-    "Need",
-    "Row",
-    "array_names",
-    "default_names",
-    "kind",
-    "make",
-    "markdown",
-    "names",
-    "need_words",
-    "seen",
-    "table",
-    "titles",
-]
-
 Need = Literal[
     "query",
     "tokens",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -19,38 +18,17 @@ from gmip import _validate as check
 from gmip._io import sha256
 from gmip._progress import Progress
 from gmip.attacks.arrays import Moments, Variance, standardised
-from gmip.attacks.attack import Attack, AttackedRecords, Need
-from gmip.attacks.attack_table import ATTACKS
+from gmip.attacks.attack import Attack, AttackedRecords
 from gmip.attacks.shadow import ShadowAttack, Signal
 from gmip.attacks.signals import released_model
 from gmip.attacks.work import Work
-from gmip.errors import GmipWarning, InvalidArgument
+from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
 from gmip.stats.scores import Fact
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import one_table
 from gmip.trace import ModelRecord
 from gmip.training.models import has_classes
-
-__all__ = [
-    "CFD",
-    "CFDLRT",
-    "CUTS",
-    "KEPT",
-    "Classifier",
-    "Counterfactuals",
-    "Distance",
-    "Rays",
-    "Region",
-    "approach",
-    "counterfactuals",
-    "frozen",
-    "land",
-    "nearest",
-    "polish",
-    "shortened",
-]
-
 
 # -- a first counterfactual -------------------------------------------------------------------------------------------
 
@@ -875,8 +853,6 @@ class CFD(_DistanceAttack):
     """
 
     name: ClassVar[str] = "cfd"
-    title: ClassVar[str] = ATTACKS["cfd"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["cfd"].needs
 
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
         order = np.argsort(who.ids)  # chunks, and so the last bits, do not depend on the order of candidates
@@ -909,8 +885,6 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
     variance: Variance = "auto"
 
     name: ClassVar[str] = "cfd-lrt"
-    title: ClassVar[str] = ATTACKS["cfd-lrt"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["cfd-lrt"].needs
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -952,9 +926,7 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
 
 def _check_convergence(share: float, where: str) -> None:
     if share < _ENOUGH:
-        warnings.warn(
+        warn(
             f"Only {share:.1%} of the searches for counterfactuals converged, {where}: the other distances are upper "
-            "bounds, or the reach where nothing was found; raise max_steps, or measure in another space.",
-            GmipWarning,
-            stacklevel=3,
+            "bounds, or the reach where nothing was found; raise max_steps, or measure in another space."
         )

@@ -29,21 +29,6 @@ from gmip.attacks.work import Budget
 from gmip.errors import InvalidArgument
 from gmip.store import NOWHERE, Store
 
-__all__ = [
-    "MISFIT",
-    "DecodeOutcome",
-    "Draw",
-    "GroupCount",
-    "PublishedSum",
-    "Solution",
-    "counted",
-    "decode",
-    "equal_groups",
-    "from_products",
-    "from_rows",
-]
-
-
 # -- a published sum as decoding sees it ------------------------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
@@ -14,28 +13,28 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from gmip import _validate as check
+from gmip._numbers import byte_size
 from gmip._progress import Progress, silent
-from gmip.attacks.attack import AttackedRecords, Need, RunTraits, StepAttack, check_step_numbers, chosen_steps, parties
-from gmip.attacks.attack_table import ATTACKS
+from gmip.attacks.attack import (
+    AttackedRecords,
+    RunTraits,
+    StepAttack,
+    check_step_numbers,
+    chosen_steps,
+    nominal_size,
+    parties,
+)
 from gmip.attacks.decode import MISFIT, DecodeOutcome, Draw, PublishedSum, decode, from_products, from_rows
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import Projection, gram, unclipped
-from gmip.attacks.work import Speed, Work, as_bytes, readable
-from gmip.errors import GmipWarning, InvalidArgument
+from gmip.attacks.work import Speed, Work, as_bytes
+from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
 from gmip.store import NOWHERE, Store
 from gmip.tasks import Examples, Task
 from gmip.trace import Step, StepInfo, Trace
 from gmip.vocabulary import RANDOM_SIZES
-
-__all__ = [
-    "Decode",
-    "DecodePlan",
-    "plan",
-    "published_sums",
-]
-
 
 # -- from a recorded run to the sums that decoding solves -------------------------------------------------------------
 
@@ -115,9 +114,9 @@ def plan(
         if fits and (kept == len(steps) or way == ways[-1] or way in smaller):
             break
     if not fits:
-        needed = readable(cost.memory)
+        needed = byte_size(cost.memory)
         raise InvalidArgument(
-            f"{candidates} candidates need {needed}, more than `memory_limit` = {readable(limit)} allows",
+            f"{candidates} candidates need {needed}, more than `memory_limit` = {byte_size(limit)} allows",
             remedy="raise it, or pass fewer candidates and their `coverage`",
         )
     late = False
@@ -126,11 +125,7 @@ def plan(
         late = whole.memory <= limit and whole.work <= most_work
         why = f"there is time for in the {seconds:.0f} seconds of its `budget`"
         why = why if late else _lacking(whole, limit=limit, most_work=most_work)
-        warnings.warn(
-            f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}.",
-            GmipWarning,
-            stacklevel=2,
-        )
+        warn(f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}.")
     used = steps[:kept]
     shuffled = trace.header.sampling == "shuffled" and not full
     return DecodePlan(
@@ -147,13 +142,13 @@ def plan(
 def _all_full(trace: Trace, steps: list[Step]) -> bool:
     """Whether every step is a full batch."""
     sampled = trace.header.sampling != "full"
-    return not sampled or all(_size(trace, step.info) >= trace.header.dataset_size for step in steps)
+    return not sampled or all(nominal_size(trace, step) >= trace.header.dataset_size for step in steps)
 
 
 def _lacking(whole: _Cost, *, limit: int, most_work: float) -> str:
     """Why not all steps are decoded, where it is not for lack of time."""
     if whole.memory > limit:
-        return f"`memory_limit` = {readable(limit)} has room for"
+        return f"`memory_limit` = {byte_size(limit)} has room for"
     return f"`most_work` = {most_work:.3g} operations are enough for (all would take {whole.work:.3g})"
 
 
@@ -161,7 +156,7 @@ def _ways(trace: Trace, steps: list[Step], *, full: bool, candidates: int, num_p
     """To how many numbers gradients may be projected, the best way first; None: they are taken as they are."""
     if full or any(step.info.noise_std > 0.0 for step in steps):
         return [None]
-    batch = max(_size(trace, step.info) for step in steps)
+    batch = max(nominal_size(trace, step) for step in steps)
     enough = 64 * math.ceil(_ENOUGH * 2.0 * batch * max(math.log(candidates / batch), 1.0) / 64)
     return [None, enough] if 4 * enough <= 3 * min(candidates, num_params) else [None]
 
@@ -243,7 +238,7 @@ def published_sums(
             done(len(steps))
             yield PublishedSum.of_arrays(kept.arrays)
             continue
-        share = min(1.0, _size(trace, steps[0].info) / header.dataset_size)
+        share = min(1.0, nominal_size(trace, steps[0]) / header.dataset_size)
         draw: Draw = "fixed"
         if header.sampling in RANDOM_SIZES and share < 1.0:
             draw = "poisson"
@@ -347,10 +342,6 @@ def _unit(info: StepInfo, mean_square: float) -> float:
     return float(np.hypot(noise, _ROUNDING * info.batch_size * np.sqrt(mean_square))) or 1.0
 
 
-def _size(trace: Trace, info: StepInfo) -> int:
-    return trace.header.batch_size if trace.header.sampling in RANDOM_SIZES else info.batch_size
-
-
 # -- decoding of a recorded run ---------------------------------------------------------------------------------------
 
 
@@ -397,8 +388,6 @@ class Decode(StepAttack):
     device: str = "cpu"
 
     name: ClassVar[str] = "decode"
-    title: ClassVar[str] = ATTACKS["decode"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["decode"].needs
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
@@ -459,26 +448,20 @@ class Decode(StepAttack):
 
     def _say(self, found: DecodeOutcome) -> None:
         if found.sure > 0.0 and not (found.settled or found.late):
-            warnings.warn(
+            warn(
                 f"decoding did not settle in {found.sweeps} sweeps: treat its probabilities as "
-                "unreliable. Raise `most_sweeps`, or list fewer candidates whose records are nearly equal.",
-                GmipWarning,
-                stacklevel=5,
+                "unreliable. Raise `most_sweeps`, or list fewer candidates whose records are nearly equal."
             )
         if found.misfit > MISFIT:
-            warnings.warn(
+            warn(
                 "the list does not explain the published gradients: what it leaves open is "
                 f"{found.misfit:.3g} times what the noise and unlisted members should leave, so decoding is unreliable "
-                "here. Check that the list contains the members, or pass `coverage` and background records.",
-                GmipWarning,
-                stacklevel=5,
+                "here. Check that the list contains the members, or pass `coverage` and background records."
             )
         elif found.gain < _NOTHING:
-            warnings.warn(
+            warn(
                 "the published gradients do not tell the listed candidates apart: decoding finds less than "
-                f"{_NOTHING:g} bits per candidate.",
-                GmipWarning,
-                stacklevel=5,
+                f"{_NOTHING:g} bits per candidate."
             )
 
     def _decoded(self, task: Task, trace: Trace, who: AttackedRecords, work: Work) -> tuple[DecodeOutcome, DecodePlan]:
@@ -518,11 +501,9 @@ class Decode(StepAttack):
             parts=work.parts,
         )
         if found.late:
-            warnings.warn(
+            warn(
                 f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and ended after {found.sweeps} of its "
-                "sweeps, before its odds settled. Raise `budget` (--budget) for more.",
-                GmipWarning,
-                stacklevel=4,
+                "sweeps, before its odds settled. Raise `budget` (--budget) for more."
             )
         return found, chosen
 

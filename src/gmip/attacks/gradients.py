@@ -23,23 +23,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gmip import _validate as check
 from gmip.attacks.work import as_bytes, rows_that_fit
-from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch, UnsupportedModel
+from gmip.errors import InvalidArgument, TraceMismatch, UnsupportedModel, warn
 from gmip.tasks import Examples, cross_entropy
 from gmip.tasks.inputs import Inputs, arguments, logits, mapped, named, placed, rows_of
 from gmip.trace import Header
 from gmip.training.models import check_model, trainable_parameters, unwrapped
-
-__all__ = [
-    "Capture",
-    "Dense",
-    "GradientPlan",
-    "LossFunction",
-    "Outer",
-    "PerExampleGradients",
-    "Piece",
-    "evaluating",
-]
-
 
 # -- per-example gradients of one layer -------------------------------------------------------------------------------
 
@@ -741,12 +729,10 @@ class PerExampleGradients:
         if key not in self._plans:
             plan = self._plans[key] = self._capture.plan(self._state, inputs, targets)
             if plan.alone is not None and plan.alone not in {p.alone for k, p in self._plans.items() if k != key}:
-                warnings.warn(
+                warn(
                     f"The model cannot take several examples at once ({plan.alone}), so gradients are computed for one "
                     f"after the other: as exact, but about {len(examples)} x {1000 * plan.seconds:.2g} ms for each "
-                    "step.",
-                    GmipWarning,
-                    stacklevel=2,
+                    "step."
                 )
         return self._plans[key]
 

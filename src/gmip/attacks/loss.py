@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from gmip import _validate as check
 from gmip._progress import Progress
-from gmip.attacks.attack import Attack, AttackedRecords, Need, RunTraits
-from gmip.attacks.attack_table import ATTACKS
+from gmip.attacks.attack import Attack, AttackedRecords, RunTraits
 from gmip.attacks.signals import answers, losses, released_model
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
@@ -24,12 +23,6 @@ from gmip.tasks.inputs import masked_token_loss, next_token_loss, token_losses
 from gmip.trace import ModelRecord, Trace, fingerprint
 from gmip.training.loop import initial_model
 from gmip.training.models import load_weights, read_weights, unwrapped
-
-__all__ = [
-    "Loss",
-    "MinK",
-    "Reference",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +40,6 @@ class Loss(Attack):
     device: str = "cpu"
 
     name: ClassVar[str] = "loss"
-    title: ClassVar[str] = ATTACKS["loss"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["loss"].needs
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
@@ -88,8 +79,6 @@ class MinK(Attack):
     device: str = "cpu"
 
     name: ClassVar[str] = "min-k"
-    title: ClassVar[str] = ATTACKS["min-k"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["min-k"].needs
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "percent", check.positive("percent", self.percent))
@@ -168,8 +157,6 @@ class Reference(Attack):
     base_digest: str = field(init=False, default="")  # scores are kept by what the attack is: other weights, another
 
     name: ClassVar[str] = "reference"
-    title: ClassVar[str] = ATTACKS["reference"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["reference"].needs
 
     def __post_init__(self) -> None:
         if self.base is not None:

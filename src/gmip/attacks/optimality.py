@@ -23,20 +23,6 @@ from gmip.attacks.decode import DecodeOutcome, PublishedSum, decode, from_produc
 from gmip.attacks.glir import GlirOutcome, Play, View, background_needed, glir_scores
 from gmip.errors import InvalidArgument
 
-__all__ = [
-    "FAR",
-    "OptimumOutcome",
-    "SumFit",
-    "decode_optimum",
-    "decode_optimum_products",
-    "distance",
-    "enough_background",
-    "fit_sum",
-    "inner_distance",
-    "optimum_scores",
-    "shrunk",
-]
-
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 FAR: Final = (2.0, 3.0)  # times what chance explains, of other records and of a list: more is no optimum

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple, get_args
@@ -15,8 +14,7 @@ from torch.func import functional_call, grad, vjp, vmap
 
 from gmip import _validate as check
 from gmip._progress import Progress
-from gmip.attacks.attack import Attack, AttackedRecords, Need
-from gmip.attacks.attack_table import ATTACKS
+from gmip.attacks.attack import Attack, AttackedRecords
 from gmip.attacks.glir import Play, background_needed
 from gmip.attacks.glir.scoring import Background
 from gmip.attacks.gradients import LossFunction, PerExampleGradients, evaluating
@@ -31,26 +29,11 @@ from gmip.attacks.optimality import (
 from gmip.attacks.signals import losses, released_model
 from gmip.attacks.step_vectors import compress, gram
 from gmip.attacks.work import as_bytes, rows_that_fit
-from gmip.errors import GmipWarning, InvalidArgument, UnsupportedModel
+from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import Inputs, arguments, logits, named, placed, rows_of
 from gmip.trace import Header, ModelRecord
-
-__all__ = [
-    "AtWeights",
-    "Curvature",
-    "Influence",
-    "Optimum",
-    "OptimumDecode",
-    "Penalty",
-    "ReleasedGradients",
-    "check_penalty",
-    "exact_solver",
-    "released",
-    "solve_iteratively",
-]
-
 
 # -- a released model and the gradients of records at its weights -----------------------------------------------------
 
@@ -176,30 +159,24 @@ class _AtOptimum(Attack):
         if not found.at_optimum:
             listed = ", or the list does not contain its members" if found.decoded is not None else ""
             limit = FAR[found.decoded is not None]
-            warnings.warn(
+            warn(
                 f"the released model is no optimum of its loss and penalty{listed}: the mean gradient of the records "
                 f"at hand is {found.distance:.3g} times what chance explains, squared (up to {limit:g} is an optimum), "
                 f"so attack {self.name!r} is unreliable here and its scores are shrunk. Check `l2`, or attack the "
-                "gradients of training, or use shadow models (lira).",
-                GmipWarning,
-                stacklevel=3,
+                "gradients of training, or use shadow models (lira)."
             )
         elif found.fitted:
-            warnings.warn(
+            warn(
                 "the released model fits its members so well that their gradients are much smaller than others' (the "
                 f"mean gradient of the records at hand is {found.distance:.2g} of what chance gives it, squared), so "
-                f"attack {self.name!r} is weak and its log-odds are too sure. Use shadow models (lira) beside it.",
-                GmipWarning,
-                stacklevel=3,
+                f"attack {self.name!r} is weak and its log-odds are too sure. Use shadow models (lira) beside it."
             )
         elif not found.explained:
-            warnings.warn(
+            warn(
                 "a random draw from the list does not explain the released weights (the members' sum of gradients "
                 f"varies {found.excess:.3g} times as much): the list does not contain the members, or the model fits "
                 "them so well that their gradients are unlike others'. So nobody counts as decided. Check the list, "
-                "or pass `coverage` and background records, or use shadow models (lira).",
-                GmipWarning,
-                stacklevel=3,
+                "or pass `coverage` and background records, or use shadow models (lira)."
             )
         scores = np.empty(len(who.ids))
         scores[order] = found.log_odds
@@ -260,8 +237,6 @@ class Optimum(_AtOptimum):
     background: Background = "alone"
 
     name: ClassVar[str] = "optimum"
-    title: ClassVar[str] = ATTACKS["optimum"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["optimum"].needs
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -283,11 +258,9 @@ class Optimum(_AtOptimum):
         if not count:
             raise InvalidArgument("has no records", argument="background", remedy="pass some that are not members")
         if self.play is not None and not self.holds_list and count < background_needed(size):
-            warnings.warn(
+            warn(
                 f"background has {count} examples and self-play with {size} members needs {background_needed(size)}, "
-                "so the attack runs without self-play. Pass more background.",
-                GmipWarning,
-                stacklevel=4,
+                "so the attack runs without self-play. Pass more background."
             )
         at = released(task, target, l2=self.l2, device=self.device, memory_limit=self.memory_limit).vectors(who)
         return optimum_scores(
@@ -329,8 +302,6 @@ class OptimumDecode(_AtOptimum):
     most_sweeps: int = 15
 
     name: ClassVar[str] = "optimum-decode"
-    title: ClassVar[str] = ATTACKS["optimum-decode"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["optimum-decode"].needs
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -353,11 +324,9 @@ class OptimumDecode(_AtOptimum):
             at = model.vectors(who)
             found = decode_optimum(at.candidates, penalty_gradient=at.penalty, background=at.background, **how)
         if found.at_optimum and found.explained and found.decoded is not None and found.decoded.gain < _NOTHING:
-            warnings.warn(
+            warn(
                 "the released weights do not tell the listed candidates apart: decoding finds less than "
-                f"{_NOTHING:g} bits per candidate.",
-                GmipWarning,
-                stacklevel=4,
+                f"{_NOTHING:g} bits per candidate."
             )
         return found
 
@@ -569,8 +538,6 @@ class Influence(Attack):
     seed: int = 0
 
     name: ClassVar[str] = "influence"
-    title: ClassVar[str] = ATTACKS["influence"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["influence"].needs
 
     def __post_init__(self) -> None:
         check_penalty(self.l2)
@@ -628,11 +595,9 @@ class Influence(Attack):
                 first += len(part)
                 progress(first, len(candidates))
         if worst > _UNSOLVED:
-            warnings.warn(
+            warn(
                 f"conjugate gradients left {worst:.0%} of a right-hand side unsolved after {self.iterations} "
-                "iterations: raise `iterations` or `damping`.",
-                GmipWarning,
-                stacklevel=3,
+                "iterations: raise `iterations` or `damping`."
             )
         limit = np.finfo(np.float64).max
         found = np.empty_like(scores)
@@ -647,11 +612,9 @@ class Influence(Attack):
         work = float(candidates) * self.iterations * records * params * _PASSES
         if work <= _MOST_WORK:
             return True
-        warnings.warn(
+        warn(
             f"the term of second order of attack {self.name!r} is left out: it takes about {work:.1g} operations for "
-            f"{candidates} candidates. Lower `hessian_records` or `iterations`, or set `second_order`.",
-            GmipWarning,
-            stacklevel=4,
+            f"{candidates} candidates. Lower `hessian_records` or `iterations`, or set `second_order`."
         )
         return False
 

@@ -10,16 +10,13 @@ import numpy as np
 
 from gmip import _validate as check
 from gmip._progress import Progress
-from gmip.attacks.attack import AttackedRecords, Need, RunTraits, StepAttack
-from gmip.attacks.attack_table import ATTACKS
+from gmip.attacks.attack import AttackedRecords, RunTraits, StepAttack
 from gmip.errors import InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.scores import Fact
 from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training.loop import initial_model
-
-__all__ = ["Seed"]
 
 _FAVOURITES: Final = (
     12345,
@@ -56,8 +53,6 @@ class Seed(StepAttack):
     tries: int = 2500
 
     name: ClassVar[str] = "seed"
-    title: ClassVar[str] = ATTACKS["seed"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["seed"].needs
 
     def __post_init__(self) -> None:
         check.count("tries", self.tries)

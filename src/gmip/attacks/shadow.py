@@ -10,7 +10,6 @@ import dataclasses
 import os
 import re
 import time
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -40,11 +39,10 @@ from gmip.attacks.arrays import (
     standardised,
     usual_log_p,
 )
-from gmip.attacks.attack import Attack, AttackedRecords, Need
-from gmip.attacks.attack_table import ATTACKS
+from gmip.attacks.attack import Attack, AttackedRecords
 from gmip.attacks.signals import Augmentation, Confidence, released_model
 from gmip.attacks.work import Budget, Work
-from gmip.errors import DataUnavailable, GmipWarning, InvalidArgument
+from gmip.errors import DataUnavailable, InvalidArgument, warn
 from gmip.parallel import Workers, compute, one_thread
 from gmip.stats import ScoreSet
 from gmip.stats.scores import Fact
@@ -56,19 +54,6 @@ from gmip.trace import ModelOptions, ModelRecord, fingerprint
 from gmip.training.loop import fit, initial_model, recipe_of
 from gmip.training.models import usable_device
 from gmip.vocabulary import Recipe
-
-__all__ = [
-    "RMIA",
-    "LiRA",
-    "ModelAnswers",
-    "ShadowAttack",
-    "ShadowModel",
-    "ShadowSet",
-    "Shadows",
-    "Signal",
-    "matched_membership",
-    "shadow_set",
-]
 
 # -- shadow models ----------------------------------------------------------------------------------------------------
 
@@ -570,11 +555,9 @@ class ShadowAttack(Attack):
             task, target, ids, background, (signal,), self.shadows, progress=work.progress, budget=work.budget
         )
         if len(models) < self.shadows.count:
-            warnings.warn(
+            warn(
                 f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and uses {len(models)} of "
-                f"{self.shadows.count} shadow models. Raise `budget` (--budget) for more: trained ones are kept.",
-                GmipWarning,
-                stacklevel=5,
+                f"{self.shadows.count} shadow models. Raise `budget` (--budget) for more: trained ones are kept."
             )
         return models
 
@@ -648,8 +631,6 @@ class LiRA(ShadowAttack):
     augmentations: tuple[str | Augmentation, ...] = ()
 
     name: ClassVar[str] = "lira"
-    title: ClassVar[str] = ATTACKS["lira"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["lira"].needs
 
     def __post_init__(self) -> None:
         check.one_of("variance", self.variance, _VARIANCES)
@@ -687,11 +668,7 @@ class LiRA(ShadowAttack):
             scores=scores[found.back],
             attack=self.name,
             p_values=p_values,
-            facts={
-                "online": self.online,
-                "variance": self.variance,
-            }
-            | self._shadow_facts(found.shadows),
+            facts={"online": self.online, "variance": self.variance} | self._shadow_facts(found.shadows),
             cut_short=self._cut_short(found.shadows),
         )
 
@@ -749,8 +726,6 @@ class RMIA(ShadowAttack):
     offline_scale: float = OFFLINE_SCALE
 
     name: ClassVar[str] = "rmia"
-    title: ClassVar[str] = ATTACKS["rmia"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["rmia"].needs
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "offline_scale", check.probability("offline_scale", self.offline_scale))
@@ -783,11 +758,7 @@ class RMIA(ShadowAttack):
             scores=scores[found.back],
             attack=self.name,
             p_values=ranks_among(without, ratios)[found.back] if z else None,
-            facts={
-                "online": self.online,
-                "population": z,
-            }
-            | self._shadow_facts(found.shadows),
+            facts={"online": self.online, "population": z} | self._shadow_facts(found.shadows),
             cut_short=self._cut_short(found.shadows),
         )
 

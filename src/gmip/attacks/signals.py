@@ -21,17 +21,6 @@ from gmip.training.loop import initial_model
 from gmip.training.models import has_classes, load_state, usable_device
 from gmip.training.recorder import with_base_weights
 
-__all__ = [
-    "AUGMENTATIONS",
-    "Augmentation",
-    "Confidence",
-    "answers",
-    "confidences",
-    "losses",
-    "released_model",
-    "run_model",
-]
-
 Array = NDArray[np.float64]
 _BATCH: Final = 1024
 _PROBES: Final = 4  # of each class, to tell whether a loss is the cross-entropy

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
@@ -18,27 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from gmip import _validate as check
+from gmip._numbers import byte_size
+from gmip.attacks.attack import nominal_size
 from gmip.attacks.gradients import PerExampleGradients, Piece
-from gmip.attacks.work import as_bytes, readable
-from gmip.errors import GmipWarning, InvalidArgument
+from gmip.attacks.work import as_bytes
+from gmip.errors import InvalidArgument, warn
 from gmip.tasks import Examples
 from gmip.trace import Step, Trace
-from gmip.vocabulary import RANDOM_SIZES
-
-__all__ = [
-    "ROUTES",
-    "Projection",
-    "Published",
-    "Route",
-    "StepVectors",
-    "collect",
-    "compress",
-    "estimated_growth",
-    "gram",
-    "inner_products",
-    "route_for",
-    "unclipped",
-]
 
 Route = Literal["materialise", "gram", "projection"]
 ROUTES: tuple[Route, ...] = ("materialise", "gram", "projection")
@@ -53,10 +38,7 @@ _Block = tuple[slice, list[Piece]]
 # Constants of SplitMix64 (Steele, Lea and Flood 2014), written out here because NumPy does not guarantee that its
 # generators give the same numbers in the next version; of SeedSequence, which starts it, it does.
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
-_MIX: Final = (
-    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
-    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
-)
+_MIX: Final = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 _LAST_SHIFT: Final = np.uint64(31)
 
 
@@ -175,8 +157,8 @@ def _route(vectors: int, size: int, steps: int, projection: int | None, limit: i
         least = min(needed[r] for r in order)
         ways = "fewer dimensions in `projection`" if projection is not None else "`projection` = 2048, say"
         raise InvalidArgument(
-            f"{vectors - 1} examples with {size} parameters need {readable(least)}, more than `memory_limit` = "
-            f"{readable(limit)} allows",
+            f"{vectors - 1} examples with {size} parameters need {byte_size(least)}, more than `memory_limit` = "
+            f"{byte_size(limit)} allows",
             remedy=f"raise it, or pass fewer background examples, or {ways}",
         )
     return fitting
@@ -327,13 +309,7 @@ def compress(matrix: ArrayLike) -> NDArray[np.float64]:
 
 
 def _fill_block(
-    result: Tensor,
-    gradients: PerExampleGradients,
-    sets: Sequence[Examples],
-    flat: Tensor,
-    *,
-    start: int,
-    room: int,
+    result: Tensor, gradients: PerExampleGradients, sets: Sequence[Examples], flat: Tensor, *, start: int, room: int
 ) -> int:
     """Fills the rows and columns of the examples from `start` on that fit into `room`; returns the first that did not.
 
@@ -518,18 +494,16 @@ def unclipped(trace: Trace, steps: Sequence[Step], gradients: PerExampleGradient
             )
         found.append(step)
     if factors:
-        warnings.warn(
+        warn(
             f"{len(factors)} of {len(steps)} recorded gradients have the same norm {limit:.4g}: they were clipped as a "
-            f"whole, by factors that are estimated here ({min(factors):.3g} to {max(factors):.3g}).",
-            GmipWarning,
-            stacklevel=5,
+            f"whole, by factors that are estimated here ({min(factors):.3g} to {max(factors):.3g})."
         )
     return found
 
 
 def _growth(trace: Trace, step: Step, gradients: PerExampleGradients, background: Examples) -> float:
     info = step.info
-    n = trace.header.batch_size if trace.header.sampling in RANDOM_SIZES else info.batch_size
+    n = nominal_size(trace, step)
     some = background[np.random.default_rng(0).permutation(len(background))[:_MOST]]
     mean = np.asarray(step.gradient, dtype=np.float64) * (info.divisor / n)
     points = compress(gram(gradients.at(step.parameters), some, mean))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 import numpy as np
 
 from gmip import _validate as check
-from gmip._numbers import byte_size as readable
 from gmip._progress import Progress, silent
 from gmip.errors import InvalidArgument
 from gmip.store import NOWHERE, Store
@@ -22,19 +21,6 @@ if TYPE_CHECKING:
     from gmip.attacks.gradients import PerExampleGradients
     from gmip.tasks import Examples
     from gmip.trace import Step
-
-__all__ = [
-    "Budget",
-    "Speed",
-    "Work",
-    "as_bytes",
-    "as_seconds",
-    "available_bytes",
-    "default_limit",
-    "readable",
-    "rows_that_fit",
-]
-
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 

@@ -25,7 +25,8 @@ from gmip._random import Stream
 from gmip._tables import SUFFIXES, read_columns
 from gmip.accounting.individual import GradientNorms
 from gmip.attacks import attack_table
-from gmip.attacks.attack import NEEDS, Attack, Attacker, RunTraits, StepAttack, parties
+from gmip.attacks.attack import Attack, RunTraits, StepAttack, parties
+from gmip.attacks.attack_table import NEEDS, Attacker
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.shadow import ShadowAttack, Shadows, Signal, shadow_set
 from gmip.attacks.signals import released_model, run_model

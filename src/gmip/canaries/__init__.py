@@ -10,10 +10,7 @@ if TYPE_CHECKING:
     from gmip.canaries.planted import DirectionCanaries as DirectionCanaries
     from gmip.canaries.planted import RecordCanaries as RecordCanaries
 
-_HOMES: Final = {
-    "DirectionCanaries": "gmip.canaries.planted",
-    "RecordCanaries": "gmip.canaries.planted",
-}
+_HOMES: Final = {"DirectionCanaries": "gmip.canaries.planted", "RecordCanaries": "gmip.canaries.planted"}
 
 __all__ = sorted(_HOMES)
 __getattr__, __dir__ = lazy(__name__, _HOMES, __all__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,14 +26,6 @@ from gmip.vocabulary import NoisySGD
 
 if TYPE_CHECKING:
     from gmip.canaries.planted import DirectionCanaries
-
-__all__ = [
-    "TABLE",
-    "Coins",
-    "PlantedRun",
-    "read_canaries",
-    "write_canaries",
-]
 
 _FEWEST: Final = 10
 
@@ -61,16 +53,7 @@ class Coins:
         self.inside: NDArray[np.bool_] = CanaryStream.COINS.rng(self.seed).random(self.count) < 0.5
         self.inside.flags.writeable = False
 
-    def _audited(
-        self,
-        scores: ArrayLike,
-        *,
-        claim: Any = None,
-        delta: float = 1.0e-5,
-        confidence: float = 0.95,
-        fprs: Sequence[float] = (0.01, 0.1),
-        title: str | None = None,
-    ) -> AuditResult:
+    def _audited(self, scores: ArrayLike, title: str | None, settings: Mapping[str, Any]) -> AuditResult:
         """The audit of one score for each canary (higher = in): see `gmip.Scores`.
 
         Guarantees
@@ -81,7 +64,7 @@ class Coins:
         """
         values = check.vector("scores", scores, length=self.count)
         scores_of_both = Scores({"canaries": values[self.inside]}, {"canaries": values[~self.inside]})
-        by = JudgeSettings.of({"claim": claim, "delta": delta, "confidence": confidence, "fprs": fprs})
+        by = JudgeSettings.of({"fprs": (0.01, 0.1), **settings})
         return audit_sources([scores_of_both], by, title=title or f"Audit of {self.count} canaries")
 
 

@@ -25,11 +25,6 @@ from gmip.tasks import Examples, Split, Task, cross_entropy
 from gmip.tasks.inputs import answer, placed, rows_of
 from gmip.training.models import bare_optimizer, has_classes, trainable_parameters
 
-__all__ = [
-    "DirectionCanaries",
-    "RecordCanaries",
-]
-
 _CONTROLS: Final = 0.25  # directions, for each canary, that are never planted: they show how much the others vary
 _FEWEST_CONTROLS: Final = 25
 
@@ -133,17 +128,10 @@ class DirectionCanaries(Coins):
             )
         return self._scores.copy()
 
-    def audit(
-        self,
-        *,
-        claim: Any = None,
-        delta: float = 1.0e-5,
-        confidence: float = 0.95,
-        fprs: Sequence[float] = (0.01, 0.1),
-        title: str | None = None,
-    ) -> AuditResult:
-        """Whether the run keeps its guarantee against these canaries: (epsilon, delta), a mu or a `TradeOff`."""
-        return self._audited(self.scores, claim=claim, delta=delta, confidence=confidence, fprs=fprs, title=title)
+    def audit(self, *, title: str | None = None, **settings: Any) -> AuditResult:
+        """Whether the run keeps its guarantee against these canaries: `claim` = (epsilon, delta), a mu or a `TradeOff`;
+        `delta`, `confidence` and `fprs` are those of `gmip.audit`."""
+        return self._audited(self.scores, title, settings)
 
 
 class _Garden:
@@ -296,25 +284,23 @@ class RecordCanaries(Coins):
         scores: ArrayLike | ScoreSet | nn.Module,
         *,
         loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy,
-        claim: Any = None,
-        delta: float = 1.0e-5,
-        confidence: float = 0.95,
-        fprs: Sequence[float] = (0.01, 0.1),
         title: str | None = None,
+        **settings: Any,
     ) -> AuditResult:
-        """Whether the run keeps its guarantee against these canaries: (epsilon, delta), a mu or a `TradeOff`.
+        """Whether the run keeps its guarantee against these canaries.
 
         Parameters
         ----------
         scores : of shape (count,), higher = in; or an attack's ScoreSet about the rows `ids(planted task)`; or the
             trained model itself, for minus its loss.
         loss : of the model, one number for each record.
+        settings : `claim` = (epsilon, delta), a mu or a `TradeOff`; `delta`, `confidence`, `fprs` as of `gmip.audit`.
         """
         if isinstance(scores, nn.Module):
             scores = self.scores(scores, loss)
         elif isinstance(scores, ScoreSet):
             scores = self._of(scores)
-        return self._audited(scores, claim=claim, delta=delta, confidence=confidence, fprs=fprs, title=title)
+        return self._audited(scores, title, settings)
 
     def _of(self, found: ScoreSet) -> NDArray[np.float64]:
         order = np.argsort(found.ids)

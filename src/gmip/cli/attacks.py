@@ -44,7 +44,7 @@ def attacks(asked: Printed) -> None:
 
 
 def _answer(known: Any) -> dict[str, Any]:
-    from gmip.attacks.attack import NEEDS
+    from gmip.attacks.attack_table import NEEDS
 
     return {
         "attacks": {

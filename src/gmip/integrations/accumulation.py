@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.errors import GmipWarning
+from gmip.errors import warn
 from gmip.training import Recorder
 from gmip.training.batch_log import drawing_of
 
@@ -47,12 +46,10 @@ class Accumulation:
         if max(weights) > (1.0 + _SAME) * min(weights) and not self._warned:
             self._warned = True
             sizes = ", ".join(str(n) for n, _ in self._batches)
-            warnings.warn(
+            warn(
                 f"A step accumulates batches of {sizes} examples whose losses do not weigh the same, so its gradient "
                 "is no mean over examples, and GLiR finds a little less in it. Drop the incomplete last batch of an "
-                "epoch (drop_last) to avoid it.",
-                GmipWarning,
-                stacklevel=3,
+                "epoch (drop_last) to avoid it."
             )
 
     def __len__(self) -> int:

@@ -15,7 +15,6 @@ from gmip._extras import needs
 needs("gmip.integrations.transformers", "transformers", "torch")
 
 import os
-import warnings
 from typing import Any, Final
 
 import torch
@@ -24,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import TrainerCallback
 
-from gmip.errors import GmipWarning, UnsupportedModel
+from gmip.errors import UnsupportedModel, warn
 from gmip.integrations.accumulation import Accumulation, loader_facts
 from gmip.tasks import Examples, Task, load
 from gmip.tasks.inputs import IGNORED, logits, masked_token_loss, next_token_loss, rows_of
@@ -186,7 +185,7 @@ class GmipCallback(TrainerCallback):  # type: ignore[misc]
     def _warn(self, text: str) -> None:
         if text[:30] not in self._warned:
             self._warned.add(text[:30])
-            warnings.warn(text, GmipWarning, stacklevel=2)
+            warn(text)
 
 
 def _same(a: float, b: float) -> bool:

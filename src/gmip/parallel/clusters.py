@@ -21,8 +21,6 @@ from gmip.errors import GmipError, InvalidArgument
 from gmip.parallel.pools import Pool, Workers
 from gmip.parallel.worker import PickledWork, attempt_packed, versions
 
-__all__ = ["DaskPool", "RayPool"]
-
 _PATIENCE: Final = 60.0  # seconds to wait for a cluster, or for a worker of it
 _RAY_CLUSTERS: Final = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _ADDRESS: Final = re.compile(r"(?:(?P<scheme>\w+)://)?\[?(?P<host>[^/]+?)\]?:(?P<port>\d+)")

@@ -18,18 +18,8 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from gmip import _validate as check
 from gmip._extras import MissingExtra, needs
-from gmip.errors import GmipError, GmipWarning, InvalidArgument
+from gmip.errors import GmipError, InvalidArgument, warn
 from gmip.parallel.worker import Failure, PickledWork, SharedWork, attempt, attempt_packed, begin, pack, versions
-
-__all__ = [
-    "BACKENDS",
-    "JobRunner",
-    "Pool",
-    "Workers",
-    "compute",
-    "job_runner",
-    "open_pool",
-]
 
 
 class _Kind(NamedTuple):
@@ -336,7 +326,7 @@ def _count(lost: Mapping[int, _Lost], attempts: Counter[int], titles: Mapping[in
             remedy=f"{fix}, and run again; finished work is kept",
         )
     reasons = "; ".join(f"{titles[index]}: {one.reason}" for index, one in sorted(lost.items()))
-    warnings.warn(f"Computed again: {reasons}.", GmipWarning, stacklevel=5)
+    warn(f"Computed again: {reasons}.")
 
 
 def _capital(text: str) -> str:

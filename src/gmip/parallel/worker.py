@@ -25,18 +25,6 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from gmip._io import sha256
 from gmip.errors import GmipError, GmipWarning, InvalidArgument
 
-__all__ = [
-    "Failure",
-    "PickledWork",
-    "SharedWork",
-    "attempt",
-    "attempt_packed",
-    "begin",
-    "one_thread",
-    "pack",
-    "versions",
-]
-
 # Training seeds torch's global generator: two models in one process (a Dask worker with threads) would share it.
 _ONE_AT_A_TIME: Final = threading.RLock()
 _packed: dict[str, bytes] = {}

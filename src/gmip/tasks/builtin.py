@@ -19,36 +19,6 @@ from gmip.tasks.data_files import DataFile, cache_store, only_member, read_files
 from gmip.tasks.task import Examples, Task, cross_entropy
 from gmip.vocabulary import Recipe
 
-__all__ = [
-    "ADULT_FILES",
-    "CIFAR10_FILES",
-    "LOCATION_FILE",
-    "PURCHASE_FILE",
-    "RESNET56_FEATURES",
-    "RESNET56_WEIGHTS",
-    "ResNet56",
-    "adult",
-    "breast_cancer",
-    "build_purchase",
-    "cifar10",
-    "digits",
-    "divide_classes",
-    "encode_adult",
-    "examples",
-    "labelled_bits",
-    "location",
-    "parse_adult",
-    "parse_images",
-    "pretrain",
-    "pretrained_resnet56",
-    "purchase",
-    "random_features",
-    "random_split",
-    "resnet56_features",
-    "scaling",
-]
-
-
 # -- what the tabular tasks share -------------------------------------------------------------------------------------
 
 
@@ -192,9 +162,7 @@ def parse_adult(content: bytes) -> list[tuple[str, ...]]:
     rows = [tuple(value.strip() for value in line.split(",")) for line in lines]
     for row in rows:
         if len(row) != len(_FIELDS):
-            raise DataUnavailable(
-                f"A row of Adult has {len(row)} fields, not {len(_FIELDS)}: {','.join(row)[:60]!r}",
-            )
+            raise DataUnavailable(f"A row of Adult has {len(row)} fields, not {len(_FIELDS)}: {','.join(row)[:60]!r}")
     return rows
 
 

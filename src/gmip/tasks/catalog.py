@@ -19,8 +19,6 @@ from gmip.errors import GmipError, InvalidArgument
 from gmip.tasks import builtin
 from gmip.tasks.task import Task, check_task
 
-__all__ = ["load", "names"]
-
 _BUILT_IN: Final = {
     "digits": builtin.digits,
     "breast-cancer": builtin.breast_cancer,

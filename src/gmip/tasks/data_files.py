@@ -19,17 +19,6 @@ from gmip._progress import Progress, bars
 from gmip.errors import DataUnavailable, FileError
 from gmip.store import Store
 
-__all__ = [
-    "DataFile",
-    "cache_folder",
-    "cache_store",
-    "checksum",
-    "only_member",
-    "read_files",
-    "write_cached",
-]
-
-
 # -- what is kept between runs ----------------------------------------------------------------------------------------
 
 

@@ -10,26 +10,6 @@ from torch import Tensor, nn
 
 from gmip.errors import InvalidArgument
 
-__all__ = [
-    "IGNORED",
-    "Inputs",
-    "answer",
-    "arguments",
-    "checked",
-    "joined",
-    "logits",
-    "mapped",
-    "masked_token_loss",
-    "mean_of_tokens",
-    "named",
-    "next_token_loss",
-    "one_table",
-    "placed",
-    "rows_of",
-    "rows_per_pass",
-    "token_losses",
-]
-
 # A tensor; or a dict of tensors, name -> one row for each record, for models that take several (input_ids and
 # attention_mask, say). Not a union: users and tests index the tensor that they put in.
 Inputs: TypeAlias = Any

@@ -17,15 +17,6 @@ from gmip._tables import read_columns
 from gmip.errors import InvalidArgument
 from gmip.tasks.task import Examples
 
-__all__ = [
-    "RecordTable",
-    "class_names",
-    "find_column",
-    "read_column",
-    "read_record_table",
-    "read_records",
-]
-
 _LABELS: Final = ("label", "target", "y", "class")
 _IDS: Final = ("id", "row", "index", "record")
 _GROUPS: Final = ("group",)

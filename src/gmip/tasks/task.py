@@ -19,14 +19,6 @@ from gmip.tasks.inputs import Inputs, answer, checked, joined, named, rows_of
 from gmip.trace import fingerprint
 from gmip.vocabulary import Recipe
 
-__all__ = [
-    "Examples",
-    "Split",
-    "Task",
-    "check_task",
-    "cross_entropy",
-]
-
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of each example, shape (n,)."""

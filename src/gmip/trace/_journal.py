@@ -24,21 +24,6 @@ from gmip.trace._manifest import Manifest, damaged, reading
 from gmip.trace.schema import PRECISIONS, StepInfo
 from gmip.vocabulary import RANDOM_SIZES
 
-__all__ = [
-    "BATCHES",
-    "JOURNAL",
-    "Batch",
-    "BatchFile",
-    "Journal",
-    "JournalFile",
-    "RowDigest",
-    "check_size",
-    "next_line",
-    "read_batch",
-    "read_journal",
-]
-
-
 # -- who was in each batch --------------------------------------------------------------------------------------------
 
 

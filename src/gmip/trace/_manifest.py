@@ -24,25 +24,6 @@ from gmip.errors import FileError, InvalidArgument, TraceError
 from gmip.trace.schema import FORMAT_VERSION, Header, ModelOptions, ParameterSpec, Provenance
 from gmip.vocabulary import Recipe
 
-__all__ = [
-    "FINAL",
-    "MANIFEST",
-    "MEMBERSHIP",
-    "RESTORE",
-    "Manifest",
-    "Members",
-    "check_indices",
-    "check_membership",
-    "damaged",
-    "read_final",
-    "read_manifest",
-    "read_membership",
-    "reading",
-    "write_final",
-    "write_manifest",
-    "write_membership",
-]
-
 MANIFEST: Final = "trace.json"
 MEMBERSHIP: Final = "membership.safetensors"
 FINAL: Final = "final.safetensors"

@@ -35,20 +35,6 @@ from gmip.trace._journal import RowDigest
 from gmip.trace._manifest import MAX_ROWS, damaged, reading
 from gmip.trace.schema import Dtype, Header
 
-__all__ = [
-    "Layout",
-    "RowMemory",
-    "Shard",
-    "ShardFile",
-    "is_shard",
-    "map_shard",
-    "remove_shards",
-    "resize_shard",
-    "rows_of_shard",
-    "rows_per_shard",
-    "shard_path",
-]
-
 SHARD_BYTES = 32 * 2**20
 DATA_OFFSET: Final = 128  # a multiple of 64, and room enough for the header of any shape below 2**63 bytes
 

@@ -6,7 +6,6 @@ import bisect
 import math
 import operator
 import os
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +19,12 @@ from gmip import _io
 from gmip._html import card
 from gmip._numbers import count, setting
 from gmip.accounting.convert import poisson_sizes
-from gmip.errors import GmipWarning, InvalidArgument, TraceError, TraceMismatch
+from gmip.errors import InvalidArgument, TraceError, TraceMismatch, warn
 from gmip.trace._journal import JOURNAL, Journal, check_size, read_batch, read_journal
 from gmip.trace._manifest import Manifest, damaged, read_final, read_manifest, read_membership
 from gmip.trace._shards import Layout, Shard, map_shard, rows_of_shard, shard_path
 from gmip.trace.schema import Header, ModelRecord, StepInfo
 from gmip.vocabulary import NoisySGD
-
-__all__ = ["Step", "Trace", "load_journal"]
-
 
 # -- the steps of a trace as they are found on disk -------------------------------------------------------------------
 
@@ -50,11 +46,9 @@ def load_journal(folder: Path, manifest: Manifest, *, limit: int | None = None, 
     step, error = min(bad, key=lambda found: found[0])
     if manifest.complete or step < journal.synced:
         raise error
-    warnings.warn(
+    warn(
         f"{error.problem}, perhaps by a power cut: the trace is read up to step {step}, and the "
-        f"{len(journal.infos) - step} steps from there on are left out.",
-        GmipWarning,
-        stacklevel=3,
+        f"{len(journal.infos) - step} steps from there on are left out."
     )
     return read_journal(folder / JOURNAL, manifest, limit=step)
 
@@ -284,11 +278,9 @@ def runs_of(header: Header, infos: Sequence[StepInfo]) -> tuple[NoisySGD, ...]:
         return ()
     _check_sizes(header, infos)
     if header.clip_norm is None and any(info.noise_std > 0.0 for info in infos):
-        warnings.warn(
+        warn(
             "noise was added to gradients without clip_norm: noise protects only gradients of bounded norm, so the "
-            "runs leave it out.",
-            GmipWarning,
-            stacklevel=3,
+            "runs leave it out."
         )
     if header.sampling == "shuffled":
         return (_shuffled(header, infos),)

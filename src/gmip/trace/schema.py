@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,22 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip import _io
 from gmip import _validate as check
-from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
+from gmip.errors import InvalidArgument, TraceMismatch, warn
 from gmip.vocabulary import SAMPLINGS, Recipe, Sampling
-
-__all__ = [
-    "FORMAT_VERSION",
-    "PRECISIONS",
-    "Dtype",
-    "Header",
-    "ModelOptions",
-    "ModelRecord",
-    "ParameterSpec",
-    "Provenance",
-    "ReleasedModel",
-    "StepInfo",
-    "fingerprint",
-]
 
 FORMAT_VERSION = 3
 
@@ -339,11 +324,7 @@ class ModelRecord(ABC):
         """
         ours = self.header.fingerprints
         if not ours:
-            warnings.warn(
-                f"{self.path} carries no fingerprints: nobody checks that the run saw the data it is audited with.",
-                GmipWarning,
-                stacklevel=2,
-            )
+            warn(f"{self.path} carries no fingerprints: nobody checks that the run saw the data it is audited with.")
             return
         for name in ours:
             if name not in fingerprints:

@@ -53,9 +53,6 @@ from gmip.trace.reader import load_journal
 from gmip.trace.schema import PRECISIONS, Header, StepInfo
 from gmip.vocabulary import RANDOM_SIZES
 
-__all__ = ["TraceWriter"]
-
-
 # -- work that another thread does ------------------------------------------------------------------------------------
 
 
@@ -282,13 +279,7 @@ class TraceWriter:
     and so is a copy of the writer in a forked process.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        manifest: Manifest,
-        journal: JournalFile,
-        position: Position,
-    ) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, journal: JournalFile, position: Position) -> None:
         """Only `create` and `resume` call this."""
         self._manifest = manifest
         self._files = StepFiles(folder, Layout.of(manifest.header, manifest.rows_per_shard), journal, position)
@@ -417,33 +408,51 @@ class TraceWriter:
         precision: str | None = None,
         outside: bool | None = None,
         ids: ArrayLike | None = None,
+        recorded: bool = True,
     ) -> None:
         """The row just filled becomes step `num_steps`. See `StepInfo` for the arguments.
 
         `divisor` is the nominal batch size where records are drawn on their own ("poisson", "balls-in-bins"), else
-        batch_size, unless given. Only such a batch may
-        be empty. `ids`, of shape (n,), are the rows of the data that were in the batch.
+        batch_size, unless given. Only such a batch may be empty. `ids`, of shape (n,), are the rows of the data that
+        were in the batch. A step that is not `recorded` needs no row: it is counted, without its vectors.
         """
         self._check_open()
-        if not self._filling:
+        if not recorded:
+            self._files.settle()
+        elif not self._filling:
             raise InvalidArgument("commit needs a row", remedy="call row() and fill it before each commit")
-        self._store(batch_size, divisor, noise_std, clip_factor, precision, outside, ids, recorded=True)
-
-    def skip(
-        self,
-        *,
-        batch_size: int,
-        divisor: float | None = None,
-        noise_std: float = 0.0,
-        clip_factor: float | None = None,
-        precision: str | None = None,
-        outside: bool | None = None,
-        ids: ArrayLike | None = None,
-    ) -> None:
-        """Counts a step without storing it; the arguments are those of `commit`."""
-        self._check_open()
-        self._files.settle()
-        self._store(batch_size, divisor, noise_std, clip_factor, precision, outside, ids, recorded=False)
+        # Plain numbers pass quickly: this runs in every step of a training loop.
+        if type(batch_size) is not int or batch_size < 1:
+            batch_size = (_count_or_zero if self._random_sizes else check.count)("batch_size", batch_size)
+        if divisor is None:
+            divisor = self._nominal if self._random_sizes else float(batch_size)
+        elif type(divisor) is not float or not 0.0 < divisor < math.inf:
+            divisor = check.positive("divisor", divisor)
+        if type(noise_std) is not float or not 0.0 <= noise_std < math.inf:
+            noise_std = check.non_negative("noise_std", noise_std)
+        if clip_factor is not None:
+            clip_factor = check.number("clip_factor", clip_factor)
+            if not 0.0 < clip_factor <= 1.0:
+                raise InvalidArgument(
+                    "must lie in (0, 1]",
+                    argument="clip_factor",
+                    value=clip_factor,
+                    remedy="pass 1 where the gradient was not clipped",
+                )
+        if precision is not None:
+            check.one_of("precision", precision, PRECISIONS)
+        info = StepInfo(
+            index=self._files.num_steps,
+            batch_size=batch_size,
+            divisor=divisor,
+            noise_std=noise_std,
+            recorded=recorded,
+            clip_factor=clip_factor,
+            precision=precision,
+            outside=outside,
+        )
+        self._files.store(info, None if ids is None else check_indices("ids", ids))
+        self._filling = False
 
     def sync(self) -> None:
         """Waits until every step so far is on disk. Worth a call before a checkpoint that relies on them."""
@@ -508,51 +517,6 @@ class TraceWriter:
     def _release(self) -> None:
         self._open = self._filling = False
         self._files.close()
-
-    def _store(
-        self,
-        batch_size: Any,
-        divisor: Any,
-        noise_std: Any,
-        clip_factor: Any,
-        precision: Any,
-        outside: bool | None,
-        ids: ArrayLike | None,
-        *,
-        recorded: bool,
-    ) -> None:
-        # Plain numbers pass quickly: this runs in every step of a training loop.
-        if type(batch_size) is not int or batch_size < 1:
-            batch_size = (_count_or_zero if self._random_sizes else check.count)("batch_size", batch_size)
-        if divisor is None:
-            divisor = self._nominal if self._random_sizes else float(batch_size)
-        elif type(divisor) is not float or not 0.0 < divisor < math.inf:
-            divisor = check.positive("divisor", divisor)
-        if type(noise_std) is not float or not 0.0 <= noise_std < math.inf:
-            noise_std = check.non_negative("noise_std", noise_std)
-        if clip_factor is not None:
-            clip_factor = check.number("clip_factor", clip_factor)
-            if not 0.0 < clip_factor <= 1.0:
-                raise InvalidArgument(
-                    "must lie in (0, 1]",
-                    argument="clip_factor",
-                    value=clip_factor,
-                    remedy="pass 1 where the gradient was not clipped",
-                )
-        if precision is not None:
-            check.one_of("precision", precision, PRECISIONS)
-        info = StepInfo(
-            index=self._files.num_steps,
-            batch_size=batch_size,
-            divisor=divisor,
-            noise_std=noise_std,
-            recorded=recorded,
-            clip_factor=clip_factor,
-            precision=precision,
-            outside=outside,
-        )
-        self._files.store(info, None if ids is None else check_indices("ids", ids))
-        self._filling = False
 
 
 def _refuse_trace(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -23,23 +22,12 @@ from torch.utils.data import (
 from torch.utils.data.distributed import DistributedSampler
 
 from gmip import _validate as check
-from gmip.errors import GmipWarning, InvalidArgument
+from gmip.errors import InvalidArgument, warn
 from gmip.stats.record_tests import contradiction
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, check_indices, check_membership
 from gmip.training.samplers import BallsInBins, FixedSize, FullBatch, Poisson, Sampler, Shuffled
 from gmip.vocabulary import SAMPLINGS, Sampling
-
-__all__ = [
-    "CANDIDATES",
-    "BatchLog",
-    "Drawing",
-    "Followed",
-    "declared",
-    "drawing_of",
-    "rows_of",
-]
-
 
 # -- what a data loader says about a run ------------------------------------------------------------------------------
 
@@ -290,12 +278,10 @@ class BatchLog:
     def _expect_background(self, named: int, non_members: int) -> None:
         """Warn where every record will be a member or a candidate of an audit with its default settings."""
         if named == self._rows and non_members <= CANDIDATES:
-            warnings.warn(
+            warn(
                 f"All {named} rows of `data` are members or non-members. An audit that attacks all of them has no "
                 "background left, which the attack glir needs: leave some rows out of `non_members`, or give the task "
-                "a `background`.",
-                GmipWarning,
-                stacklevel=5,  # the line that calls record()
+                "a `background`."
             )
 
     def start(self) -> None:
@@ -321,11 +307,9 @@ class BatchLog:
             return self._checked(ids)
         if not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 "What the loader gave and what the model saw differ in number, so who was in this step is not "
-                "recorded: tell recorder.batch(ids=...).",
-                GmipWarning,
-                stacklevel=6,  # the line that calls optimizer.step()
+                "recorded: tell recorder.batch(ids=...)."
             )
         return None
 

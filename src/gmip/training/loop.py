@@ -58,23 +58,6 @@ from gmip.training.samplers import make_sampler
 from gmip.training.steppers import GRAD_SAMPLE_MODES, PlainStepper, Stepper, noise_generator
 from gmip.vocabulary import Recipe
 
-__all__ = [
-    "CHECKPOINT",
-    "RESULT",
-    "BatchScores",
-    "Canaries",
-    "TrainResult",
-    "fit",
-    "initial_model",
-    "load_checkpoint",
-    "make_optimizer",
-    "recipe_of",
-    "save_checkpoint",
-    "train",
-    "write_result",
-]
-
-
 # -- what a finished run was ------------------------------------------------------------------------------------------
 
 

@@ -21,27 +21,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from gmip._io import reading
-from gmip.errors import FileError, GmipWarning, InvalidArgument, UnsupportedModel
+from gmip.errors import FileError, InvalidArgument, UnsupportedModel, warn
 from gmip.tasks.inputs import answer, placed, rows_per_pass
 from gmip.tasks.task import Examples, Task
-
-__all__ = [
-    "bare_optimizer",
-    "check_model",
-    "count_params",
-    "dropouts",
-    "evaluate",
-    "fix_model",
-    "has_classes",
-    "has_norms",
-    "load_state",
-    "load_weights",
-    "plain_name",
-    "read_weights",
-    "trainable_parameters",
-    "unwrapped",
-    "usable_device",
-]
 
 _EVALUATION_BATCH: Final = 4096
 
@@ -259,7 +241,7 @@ def usable_device(device: str, *, float64: bool = False) -> str:
     reason = "it has no double precision, which this work needs" if float64 and kind == "mps" else _refusal(device)
     if reason is None:
         return device
-    warnings.warn(f"device = {device!r} cannot be used ({reason}): the CPU is used.", GmipWarning, stacklevel=3)
+    warn(f"device = {device!r} cannot be used ({reason}): the CPU is used.")
     return "cpu"
 
 

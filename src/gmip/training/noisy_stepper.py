@@ -24,8 +24,6 @@ from gmip.tasks.inputs import Inputs, answer, rows_of
 from gmip.training.models import check_model, trainable_parameters
 from gmip.training.steppers import GRAD_SAMPLE_MODES, Loss, Stepper, joined
 
-__all__ = ["NoisyStepper"]
-
 _TOLERANCE: Final = 1.0e-2  # of a gradient's norm: rounding stays far below, a wrong formula far above
 
 

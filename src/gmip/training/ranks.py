@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from gmip.errors import GmipError, UnsupportedModel
 
-__all__ = ["Ranks", "uneven_shares"]
-
 _PATIENCE: Final = timedelta(seconds=120)  # for ranks that are late, until they are taken for missing
 _SAME: Final = 1.0e-4  # relative: gradients after a reduction are the same up to the order of a norm's sum
 _Made = TypeVar("_Made")

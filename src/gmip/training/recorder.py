@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 from gmip import _validate as check
 from gmip._numbers import byte_size, count
-from gmip.errors import GmipWarning, InvalidArgument, TraceError, TraceMismatch, UnsupportedModel
+from gmip.errors import GmipWarning, InvalidArgument, TraceError, TraceMismatch, UnsupportedModel, warn
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ModelRecord, ParameterSpec, Provenance, Trace, TraceWriter, fingerprint
 from gmip.training.batch_log import BatchLog, declared
@@ -31,23 +31,6 @@ from gmip.training.models import bare_optimizer, check_model, dropouts, has_norm
 from gmip.training.ranks import Ranks, uneven_shares
 from gmip.training.watches import ClipWatch, ParameterWatch, PrecisionWatch, QuietHook, has_stepped
 from gmip.vocabulary import RANDOM_SIZES, Recipe, Sampling
-
-__all__ = [
-    "Recorder",
-    "StoredSteps",
-    "base_fingerprint",
-    "check_kinds",
-    "chosen",
-    "fill",
-    "fingerprints",
-    "is_finite",
-    "numpy_of",
-    "published",
-    "record",
-    "released_state",
-    "with_base_weights",
-]
-
 
 # -- the vectors of a recorded step -----------------------------------------------------------------------------------
 
@@ -238,11 +221,9 @@ class StoredSteps:
         phase = self._phases[bisect_right(self._phases, step, key=lambda phase: phase.start) - 1]
         if phase.start and not self._announced:
             self._announced = True
-            warnings.warn(
+            warn(
                 f"budget = {byte_size(self.budget)} has room for {count(self._room)} steps, so that from now on only "
-                f"some are stored ({self._described()}). All are counted; attacks see those that are stored.",
-                GmipWarning,
-                stacklevel=5,
+                f"some are stored ({self._described()}). All are counted; attacks see those that are stored."
             )
         return step < phase.end and (step - phase.start) % phase.stride == 0
 
@@ -271,37 +252,16 @@ _NOT_COVERED: Final = (
 )
 
 
-def record(
-    model: nn.Module,
-    optimizer: Optimizer | None,
-    path: str | os.PathLike[str],
-    *,
-    dataset_size: int | None = None,
-    batch_size: int | None = None,
-    sampling: Sampling | None = None,
-    loader: Any = None,
-    clip_norm: float | None = None,
-    noise_std: float | None = None,
-    max_grad_norm: float | None = None,
-    on_nan: Literal["stop", "skip", "record"] = "stop",
-    loss_reduction: Literal["mean", "sum", "global_mean"] = "mean",
-    every: int = 1,
-    budget: float | str | None = None,
-    parameters: Iterable[str] | None = None,
-    members: ArrayLike | None = None,
-    non_members: ArrayLike | None = None,
-    data: Task | Examples | tuple[Any, ...] | None = None,
-    recipe: Recipe | None = None,
-    notes: Mapping[str, Any] | None = None,
-    resume_at: int | None = None,
-) -> Recorder:
+class Recorder:
     """Write, at each step of `optimizer` in the `with` block, the parameters before it and the mean gradient used.
+
+    `num_steps` tells how many optimizer steps it has seen. `gmip.record` is this class.
 
     Works with a plain loop, gradient accumulation, mixed precision with a GradScaler, step(closure), DDP and FSDP2, and
     Opacus' optimizer, whose clip norm and noise are read from it. What is recorded is the gradient that the optimizer
     is handed: whatever the loop does to it before is in it. A clip of the whole gradient by
     `torch.nn.utils.clip_grad_norm_` is seen, and its factor recorded. Where several ranks train together all of them
-    call `record`, rank 0 writes, and sizes are those of all ranks together.
+    make one, rank 0 writes, and sizes are those of all ranks together.
 
     Parameters
     ----------
@@ -312,6 +272,7 @@ def record(
         order. Nothing is assumed: say them, or pass the loader. Examples are counted as they pass through the model; a
         batch that turns out smaller is recorded, and accounted, as what it is. A loop that contradicts them is told so
         when it ends.
+    max_batch_size : to which "poisson" batches that are drawn larger are cut; None: that of the loader, if it has one.
     loader : the DataLoader of the loop (or a sampler of gmip), which says all three: shuffle=True, batch samplers of
         gmip, Opacus' loaders. If it loads a Subset of `data`, or the `members` in their order, who is in each batch is
         stored, too.
@@ -336,6 +297,7 @@ def record(
     recipe : how the loop trains, with its optimizer and learning rate, for attacks that train such models or reckon
         with them; None: they go by the recipe of the task, if that fits.
     notes : anything plain (numbers, strings, lists, dicts) that people should find with the run; nothing reads it.
+    provenance : of a run of `gmip.train`.
     resume_at : continue the trace at `path` from this step on; later steps in it are dropped.
 
     Guarantees
@@ -343,37 +305,6 @@ def record(
     Without clipping the recorded vector is the mean of the per-example gradients to float32 precision, with it the mean
     of the clipped ones plus the noise. The folder names the members: it is as sensitive as the data.
     """
-    check_kinds(model, path, parameters, data)
-    drawing = declared(loader, dataset_size, batch_size, sampling)
-    return Recorder(
-        model,
-        optimizer,
-        path,
-        dataset_size=drawing.dataset_size,
-        batch_size=drawing.batch_size,
-        sampling=drawing.sampling,
-        sample_rate=drawing.sample_rate,
-        max_batch_size=drawing.max_batch_size,
-        loader=loader,
-        clip_norm=None if clip_norm is None else check.positive("clip_norm", clip_norm),
-        noise_std=None if noise_std is None else check.non_negative("noise_std", noise_std),
-        max_grad_norm=None if max_grad_norm is None else check.positive("max_grad_norm", max_grad_norm),
-        on_nan=check.one_of("on_nan", on_nan, _ON_NAN),
-        loss_reduction=check.one_of("loss_reduction", loss_reduction, _REDUCTIONS),
-        every=check.count("every", every),
-        budget=budget,
-        parameters=parameters,
-        members=members,
-        non_members=non_members,
-        data=data,
-        recipe=recipe,
-        notes=notes,
-        resume_at=resume_at,
-    )
-
-
-class Recorder:
-    """The context manager that `record` returns; `num_steps` tells how many optimizer steps it has seen."""
 
     def __init__(
         self,
@@ -381,17 +312,16 @@ class Recorder:
         optimizer: Optimizer | None,
         path: str | os.PathLike[str],
         *,
-        dataset_size: int,
-        batch_size: int,
-        sampling: str,
-        sample_rate: float | None = None,
+        dataset_size: int | None = None,
+        batch_size: int | None = None,
+        sampling: Sampling | None = None,
         max_batch_size: int | None = None,
         loader: Any = None,
         clip_norm: float | None = None,
         noise_std: float | None = None,
         max_grad_norm: float | None = None,
-        on_nan: str = "stop",
-        loss_reduction: str = "mean",
+        on_nan: Literal["stop", "skip", "record"] = "stop",
+        loss_reduction: Literal["mean", "sum", "global_mean"] = "mean",
         every: int = 1,
         budget: float | str | None = None,
         parameters: Iterable[str] | None = None,
@@ -403,6 +333,15 @@ class Recorder:
         notes: Mapping[str, Any] | None = None,
         resume_at: int | None = None,
     ) -> None:
+        check_kinds(model, path, parameters, data)
+        drawing = declared(loader, dataset_size, batch_size, sampling)
+        dataset_size, batch_size, sampling = drawing.dataset_size, drawing.batch_size, drawing.sampling
+        clip_norm = None if clip_norm is None else check.positive("clip_norm", clip_norm)
+        noise_std = None if noise_std is None else check.non_negative("noise_std", noise_std)
+        self._max_grad_norm = None if max_grad_norm is None else check.positive("max_grad_norm", max_grad_norm)
+        self._on_nan = check.one_of("on_nan", on_nan, _ON_NAN)
+        self._reduction = check.one_of("loss_reduction", loss_reduction, _REDUCTIONS)
+        every = check.count("every", every)
         check_model(model)
         self._has_norms = has_norms(model)
         if sampling == "full" and batch_size != dataset_size:
@@ -422,8 +361,7 @@ class Recorder:
                 raise InvalidArgument(
                     "is what Opacus' optimizer says", argument=name, value=value, remedy="leave it out"
                 )
-        self._noise_std, self._max_grad_norm, self._on_nan = noise_std or 0.0, max_grad_norm, on_nan
-        self._nominal, self._sampling, self._reduction = batch_size, sampling, loss_reduction
+        self._noise_std, self._nominal, self._sampling = noise_std or 0.0, batch_size, sampling
         self._members, self._non_members, self._resume_at = members, non_members, resume_at
         trained = published(model, self._optimizer)
         stored = chosen(trained, parameters)
@@ -433,9 +371,9 @@ class Recorder:
             num_params=sum(p.numel() for p in trained.values()),
             dataset_size=dataset_size,
             batch_size=batch_size,
-            sampling=sampling,  # type: ignore[arg-type]
-            sample_rate=sample_rate,
-            max_batch_size=max_batch_size,
+            sampling=sampling,
+            sample_rate=drawing.sample_rate,
+            max_batch_size=drawing.max_batch_size if max_batch_size is None else max_batch_size,
             clip_norm=clip_norm if self._private is None else float(self._private.max_grad_norm),
             dtype="float64" if any(p.dtype == torch.float64 for p in self._parameters) else "float32",
             fingerprints=fingerprints(data),
@@ -572,13 +510,9 @@ class Recorder:
             changed = self._watch.changed_at_end()
             self._writer.close(final, changed=changed)
             if changed:
-                warnings.warn(
-                    f"Something that is not a recorded step changed {_listed(changed)}: {_NOT_COVERED}",
-                    GmipWarning,
-                    stacklevel=2,
-                )
+                warn(f"Something that is not a recorded step changed {_listed(changed)}: {_NOT_COVERED}")
             if (said := self._log.contradiction()) is not None:
-                warnings.warn(said, GmipWarning, stacklevel=2)
+                warn(said)
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.is_grad_enabled():  # evaluation in between runs under no_grad and is not part of a batch
@@ -728,7 +662,7 @@ class Recorder:
         if not facts:  # a step that the optimizer skips
             return
         if self._writer is not None:
-            (self._writer.commit if self._stores else self._writer.skip)(**facts)
+            self._writer.commit(**facts, recorded=self._stores)
         self._num_steps += 1
 
     def _batch_size(self, gradients: Sequence[Tensor]) -> int:
@@ -760,7 +694,7 @@ class Recorder:
     def _warn_once(self, what: str, text: str) -> None:
         if what not in self._warned:
             self._warned.add(what)
-            warnings.warn(text, GmipWarning, stacklevel=5)  # the line that calls optimizer.step()
+            warn(text)  # the line that calls optimizer.step()
 
     def _convention(self, size: int) -> tuple[float, float, float]:
         """(divisor of the recorded mean, factor that turns .grad into it, std of its noise)."""
@@ -791,6 +725,9 @@ class Recorder:
                 )
         multiplier = getattr(private, "_adjusted_noise_multiplier", private.noise_multiplier)
         return divisor, 1.0 / divisor if summed else 1.0, float(multiplier * private.max_grad_norm) / divisor
+
+
+record = Recorder  # as loops call it: `with gmip.record(...)`
 
 
 def _listed(names: Sequence[str]) -> str:

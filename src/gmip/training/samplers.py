@@ -20,8 +20,6 @@ from gmip import _validate as check
 from gmip._random import Stream
 from gmip.errors import InvalidArgument
 
-__all__ = ["BallsInBins", "FixedSize", "FullBatch", "Poisson", "Sampler", "Shuffled", "make_sampler"]
-
 Ids = NDArray[np.int64]
 
 

@@ -16,8 +16,6 @@ from gmip._random import Stream
 from gmip.errors import InvalidArgument
 from gmip.tasks.inputs import Inputs, answer, rows_of
 
-__all__ = ["GRAD_SAMPLE_MODES", "Loss", "PlainStepper", "Stepper", "joined", "noise_generator"]
-
 GRAD_SAMPLE_MODES: Final = ("hooks", "functorch", "ew", "ghost")
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -24,14 +24,6 @@ from torch.utils.hooks import RemovableHandle
 from gmip.training.models import trainable_parameters
 from gmip.training.ranks import Ranks
 
-__all__ = [
-    "ClipWatch",
-    "ParameterWatch",
-    "PrecisionWatch",
-    "QuietHook",
-    "has_stepped",
-]
-
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
 

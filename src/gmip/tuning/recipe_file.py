@@ -13,8 +13,6 @@ from gmip.errors import InvalidArgument
 from gmip.tuning.search_space import calibrated, exposure
 from gmip.vocabulary import PrivacyTarget, Recipe
 
-__all__ = ["RecipeFile", "read_recipe_file"]
-
 _KEYS = ("task", "split_seed", "target", "recipe")
 
 

@@ -51,19 +51,6 @@ from gmip.tuning.trials import (
 )
 from gmip.vocabulary import Kind, PrivacyTarget, Recipe
 
-__all__ = [
-    "MOST_TRIALS",
-    "FrontierPoint",
-    "Quality",
-    "Schedule",
-    "Search",
-    "SearchTrial",
-    "Surrogate",
-    "TuneResult",
-    "tune",
-]
-
-
 # -- what a search found ----------------------------------------------------------------------------------------------
 
 

@@ -20,15 +20,6 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import SAMPLINGS, NoisySGD, PrivacyTarget, Recipe, Sampling
 
-__all__ = [
-    "Point",
-    "SearchSpace",
-    "calibrated",
-    "curve_of",
-    "exposure",
-    "noise_at",
-]
-
 Point = tuple[float, ...]  # a place in the unit cube
 Unit = NDArray[np.float64]
 RANGES: Final = ("clip_norm", "learning_rate")
@@ -121,11 +112,7 @@ class SearchSpace:
                 )
             made[name] = _range(name, value) if name in RANGES else _choices(name, value)
         return cls(
-            recipe=recipe,
-            num_params=num_params,
-            typical_norm=typical_norm,
-            pace=(reach / 30.0, 10.0 * reach),
-            **made,
+            recipe=recipe, num_params=num_params, typical_norm=typical_norm, pace=(reach / 30.0, 10.0 * reach), **made
         )
 
     def __post_init__(self) -> None:

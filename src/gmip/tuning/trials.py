@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -20,7 +19,7 @@ from gmip import _validate as check
 from gmip._progress import Watch, silent
 from gmip._random import TuningStream
 from gmip.attacks.gradients import PerExampleGradients, evaluating
-from gmip.errors import Diverged, GmipWarning, InvalidArgument, UnreachableTarget
+from gmip.errors import Diverged, InvalidArgument, UnreachableTarget, warn
 from gmip.parallel import JobRunner
 from gmip.store import Store
 from gmip.tasks.inputs import answer, rows_per_pass
@@ -29,33 +28,6 @@ from gmip.training.loop import fit, initial_model
 from gmip.training.models import count_params, evaluate, has_classes
 from gmip.tuning.search_space import calibrated, exposure
 from gmip.vocabulary import PrivacyTarget, Recipe
-
-__all__ = [
-    "METRICS",
-    "ON",
-    "AutoClip",
-    "Calibration",
-    "Metric",
-    "On",
-    "Outcome",
-    "Piece",
-    "SearchRecords",
-    "Training",
-    "Trial",
-    "TrialRunner",
-    "TrialWork",
-    "auto_clip",
-    "consider_clipping",
-    "gradient_norms",
-    "measure",
-    "metric_name",
-    "num_params_of",
-    "outsider_fingerprints",
-    "search_records",
-    "train_once",
-    "trial",
-]
-
 
 # -- on which records a search trains and measures --------------------------------------------------------------------
 
@@ -499,9 +471,7 @@ def consider_clipping(task: Task, recipe: Recipe, *, fix: bool = False) -> None:
         return
     times = recipe.clip_norm / float(np.median(norms))
     if times > _LOOSE and float(np.mean(norms > recipe.clip_norm)) < 0.01:
-        warnings.warn(
+        warn(
             f"The clipping norm C = {recipe.clip_norm:g} is {_numbers.setting(float(f'{times:.2g}'))} times the median "
-            "norm of a gradient, so that almost nothing is clipped, and noise grows with C: a smaller C needs less.",
-            GmipWarning,
-            stacklevel=2,
+            "norm of a gradient, so that almost nothing is clipped, and noise grows with C: a smaller C needs less."
         )

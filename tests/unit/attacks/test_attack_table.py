@@ -15,7 +15,8 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from gmip.attacks import LiRA, Shadows, attack_table
-from gmip.attacks.attack import NEEDS, Need, RunTraits
+from gmip.attacks.attack import RunTraits
+from gmip.attacks.attack_table import NEEDS, Need
 from gmip.cli.attacks import attacks as command
 from gmip.errors import InvalidArgument
 

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from gmip._numbers import byte_size
 from gmip.attacks import work
 from gmip.errors import InvalidArgument
 
@@ -49,7 +50,7 @@ def test_rows_and_names():
     assert work.rows_that_fit(100, 1050, at_most=4096) == 10
     assert work.rows_that_fit(100, 10**9, at_most=4096) == 4096
     assert work.rows_that_fit(100, 1, at_most=4096) == 1
-    assert [work.readable(n) for n in (12, 2048, 5.5 * 2**20, 3 * 2**30, 2**45)] == [
+    assert [byte_size(n) for n in (12, 2048, 5.5 * 2**20, 3 * 2**30, 2**45)] == [
         "12 bytes",
         "2 KiB",
         "5.5 MiB",

@@ -32,7 +32,7 @@ def write_steps(writer: TraceWriter, count: int, *, every: int = 1, noise_std: f
     for index in range(writer.num_steps, writer.num_steps + count):
         facts: dict[str, Any] = {"batch_size": 10 - index % 3, "noise_std": noise_std}
         if index % every:
-            writer.skip(**facts)
+            writer.commit(recorded=False, **facts)
         else:
             parameters, gradient = writer.row()
             parameters[:], gradient[:] = vectors(index, writer.header.dtype)

@@ -21,7 +21,7 @@ def write(writer: TraceWriter, steps: range) -> None:
     for step in steps:
         facts: dict[str, Any] = {"batch_size": 3, "clip_factor": FACTORS[step], "ids": IDS[step]}
         if step % 2:
-            writer.skip(**facts)
+            writer.commit(recorded=False, **facts)
         else:
             parameters, gradient = writer.row()
             parameters[:], gradient[:] = vectors(step)
@@ -64,7 +64,7 @@ def test_round_trip(path: Path) -> None:
 
 def test_a_trace_without_ids_has_no_such_file(tmp_path: Path) -> None:
     with TraceWriter.create(tmp_path, header()) as writer:
-        writer.skip(batch_size=3)
+        writer.commit(recorded=False, batch_size=3)
     assert not (tmp_path / "batches.bin").exists()
     assert Trace.open(tmp_path).batch_ids(0) is None
 
@@ -81,7 +81,7 @@ def test_a_step_that_was_refused_leaves_no_ids(tmp_path: Path) -> None:
     with TraceWriter.create(tmp_path, header()) as writer:
         write(writer, range(1))
         with pytest.raises(ValueError, match="clip_factor"):
-            writer.skip(batch_size=3, ids=[9, 9, 9], clip_factor=2.0)
+            writer.commit(recorded=False, batch_size=3, ids=[9, 9, 9], clip_factor=2.0)
         write(writer, range(1, 5))
     assert_batches(Trace.open(tmp_path), 5)
 

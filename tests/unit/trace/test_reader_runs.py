@@ -19,7 +19,7 @@ from tests.unit.trace.build import header
 def runs(path: Path, steps: list[dict[str, Any]], **changes: Any) -> tuple[NoisySGD, ...]:
     with TraceWriter.create(path, header(**changes)) as writer:
         for step in steps:
-            writer.skip(**step)
+            writer.commit(recorded=False, **step)
     return Trace.open(path).runs()
 
 
@@ -36,7 +36,7 @@ def test_recorded_and_skipped_steps_count_alike(tmp_path: Path) -> None:
     with TraceWriter.create(tmp_path, header()) as writer:
         for index in range(6):
             if index % 3:
-                writer.skip(batch_size=10)
+                writer.commit(recorded=False, batch_size=10)
             else:
                 writer.row()
                 writer.commit(batch_size=10)

@@ -9,6 +9,7 @@ import math
 import os
 import threading
 import tracemalloc
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,18 +143,18 @@ def test_what_is_read_can_go_on(tmp_path: Path) -> None:
 def test_divisor(tmp_path: Path) -> None:
     for sampling, expected in [("fixed", [7.0, 64.0]), ("poisson", [10.0, 64.0])]:
         with TraceWriter.create(tmp_path / sampling, header(sampling=sampling)) as writer:
-            writer.skip(batch_size=7)
-            writer.skip(batch_size=7, divisor=64)
+            writer.commit(recorded=False, batch_size=7)
+            writer.commit(recorded=False, batch_size=7, divisor=64)
         assert [info.divisor for info in Trace.open(tmp_path / sampling).infos] == expected
 
 
 def test_an_empty_batch_is_for_poisson_only(tmp_path: Path) -> None:
     with TraceWriter.create(tmp_path / "a", header(sampling="poisson")) as writer:
-        writer.skip(batch_size=0)
-        writer.skip(batch_size=25)
+        writer.commit(recorded=False, batch_size=0)
+        writer.commit(recorded=False, batch_size=25)
     assert [info.batch_size for info in Trace.open(tmp_path / "a").infos] == [0, 25]
     with TraceWriter.create(tmp_path / "b", header()) as writer, pytest.raises(InvalidArgument, match="batch_size = 0"):
-        writer.skip(batch_size=0)
+        writer.commit(recorded=False, batch_size=0)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +183,7 @@ def test_a_refused_step_changes_nothing(tmp_path: Path, bad: dict[str, Any]) -> 
     with TraceWriter.create(tmp_path, header()) as writer:
         parameters, gradient = writer.row()
         parameters[:], gradient[:] = vectors(0)
-        for method in (writer.commit, writer.skip):
+        for method in (writer.commit, partial(writer.commit, recorded=False)):
             with pytest.raises(InvalidArgument, match=name):
                 method(**bad)
         writer.commit(batch_size=10)
@@ -280,14 +281,19 @@ def test_order_of_calls(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="row"):
         writer.commit(batch_size=10)
     writer.row()
-    writer.skip(batch_size=10)
+    writer.commit(recorded=False, batch_size=10)
     with pytest.raises(InvalidArgument, match="row"):
         writer.commit(batch_size=10)
     writer.close()
     writer.close()
     writer.abandon()
     assert writer.num_steps == 2
-    for late in (writer.row, writer.sync, lambda: writer.skip(batch_size=1), lambda: writer.commit(batch_size=1)):
+    for late in (
+        writer.row,
+        writer.sync,
+        lambda: writer.commit(recorded=False, batch_size=1),
+        lambda: writer.commit(batch_size=1),
+    ):
         with pytest.raises(TraceError, match="closed"):
             late()
     with pytest.raises(TraceError, match="too late"):
@@ -325,7 +331,12 @@ def test_a_full_disk_is_an_error_and_no_signal(
         writer.sync()
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", full)
-            calls = [lambda: write_steps(writer, 2), lambda: writer.skip(batch_size=1), writer.sync, writer.close]
+            calls = [
+                lambda: write_steps(writer, 2),
+                lambda: writer.commit(recorded=False, batch_size=1),
+                writer.sync,
+                writer.close,
+            ]
             for call in calls if background else calls[:2]:
                 with pytest.raises(
                     FileError, match=r"shard-00001\.safetensors cannot be written \(No space left|jsonl"
@@ -387,7 +398,7 @@ def test_interrupted_while_a_step_is_written(tmp_path: Path, monkeypatch: pytest
             with monkeypatch.context() as patch:
                 patch.setattr(os, "write", interrupt)
                 with pytest.raises(KeyboardInterrupt):
-                    writer.skip(batch_size=10, ids=[1, 2, 3], clip_factor=0.5)
+                    writer.commit(recorded=False, batch_size=10, ids=[1, 2, 3], clip_factor=0.5)
             write_steps(writer, again)
         Trace.open(path).verify()
         assert_steps(Trace.open(path), 2 + again)

@@ -30,7 +30,7 @@ def path(tmp_path: Path, three_rows: None) -> Path:
     try:
         with TraceWriter.create(tmp_path / "runs" / "a", header(), members=MEMBERS) as writer:
             write_steps(writer, 5)
-            writer.skip(batch_size=2, ids=[1, 2])
+            writer.commit(recorded=False, batch_size=2, ids=[1, 2])
             writer.close(FINAL)
     finally:
         os.umask(before)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +16,7 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip._random import PlayStream
-from gmip.attacks.attack import AttackedRecords, Need, RunTraits, StepAttack, check_step_numbers, chosen_steps
-from gmip.attacks.attack_table import ATTACKS
+from gmip.attacks.attack import AttackedRecords, RunTraits, StepAttack, check_step_numbers, chosen_steps, nominal_size
 from gmip.attacks.glir.scoring import Background, GlirOutcome, glir_scores, grid_of, scores_by_play, scores_without_play
 from gmip.attacks.glir.selfplay import Play, PlayedRun, background_needed
 from gmip.attacks.glir.step_fits import GramView, StepView, View, stack
@@ -26,7 +24,7 @@ from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import Route, StepVectors, collect, inner_products, route_for, unclipped
 from gmip.attacks.work import Speed, Work, as_bytes
-from gmip.errors import GmipWarning, InvalidArgument
+from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
 from gmip.stats.scores import Fact
@@ -34,17 +32,6 @@ from gmip.store import NOWHERE
 from gmip.tasks import Task
 from gmip.trace import Step, Trace
 from gmip.vocabulary import RANDOM_SIZES
-
-__all__ = [
-    "Cost",
-    "Differences",
-    "DoubtClipping",
-    "DoubtNoise",
-    "GLiR",
-    "GlirPlan",
-    "StepSource",
-    "cut_to_fit",
-]
 
 # -- from a recorded run to the views that glir scores ----------------------------------------------------------------
 
@@ -237,18 +224,14 @@ class StepSource:
         how = self._how(steps[0]) | {"extra_dims": found.extra_dims}
         return View(mean=found.mean, candidates=found.candidates, background=found.background, **how)
 
-    def _batch_size(self, step: Step) -> int:
-        header = self.trace.header
-        return header.batch_size if header.sampling in RANDOM_SIZES else step.info.batch_size
-
     def _scale(self, step: Step) -> float:
         """From what was recorded to the mean of the batch: where a loop divided by another number than the batch's own,
         or scaled the mean down as a whole and the factor is known."""
-        return step.info.divisor / self._batch_size(step) / (step.info.clip_factor or 1.0)
+        return step.info.divisor / nominal_size(self.trace, step) / (step.info.clip_factor or 1.0)
 
     def _how(self, step: Step) -> dict[str, Any]:
         """What `StepView` asks."""
-        header, info, n = self.trace.header, step.info, self._batch_size(step)
+        header, info, n = self.trace.header, step.info, nominal_size(self.trace, step)
         alone = header.sampling in RANDOM_SIZES
         how: dict[str, Any] = {
             "batch_size": n,
@@ -348,8 +331,6 @@ class GLiR(StepAttack):
     seed: int = 0
 
     name: ClassVar[str] = "glir"
-    title: ClassVar[str] = ATTACKS["glir"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["glir"].needs
     analytical: ClassVar[bool] = True
     patient: ClassVar[bool] = True
 
@@ -397,11 +378,7 @@ class GLiR(StepAttack):
         if single:
             grid = [setting for setting in grid if setting[1] == 0.0 or setting[1] >= _COARSE]
         gradients = PerExampleGradients.for_trace(
-            model,
-            task.loss,
-            header,
-            memory_limit=self.memory_limit,
-            dtype=torch.float32 if single else torch.float64,
+            model, task.loss, header, memory_limit=self.memory_limit, dtype=torch.float32 if single else torch.float64
         )
         steps = unclipped(trace, steps, gradients, who.background)
         plan, cost = GlirPlan(len(who.background), self.projection), None
@@ -442,17 +419,13 @@ class GLiR(StepAttack):
         used = len(steps) - max(found.left_out, source.left_out)
         cuts = self._cuts(plan, len(all_background), len(steps) if found.decided else used, len(steps))
         if cuts and progress.budget.limited:
-            warnings.warn(
+            warn(
                 f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and left out {cuts}. "
-                "Raise `budget` (--budget) for more.",
-                GmipWarning,
-                stacklevel=4,
+                "Raise `budget` (--budget) for more."
             )
         elif cuts:
-            warnings.warn(
-                f"attack {self.name!r} left out {cuts}: {len(who.background)} background records are too few for them.",
-                GmipWarning,
-                stacklevel=4,
+            warn(
+                f"attack {self.name!r} left out {cuts}: {len(who.background)} background records are too few for them."
             )
         if found.decided:
             progress(len(steps), len(steps))
@@ -503,11 +476,9 @@ class GLiR(StepAttack):
     def _scored(self, outcome: GlirOutcome, who: AttackedRecords, steps: int, cut: bool) -> ScoreSet:
         """A doubting attack measures and plays another run than the recorded one, so it makes no statement on that."""
         if len(who.ids) > 1 and np.ptp(outcome.scores) == 0.0:
-            warnings.warn(
+            warn(
                 f"Attack {self.name!r} gives all {len(who.ids)} candidates the same score, so it says nothing about "
-                "this run: what was published is far from what the attack assumes. Use `method` = 'likelihood-ratio'.",
-                GmipWarning,
-                stacklevel=3,
+                "this run: what was published is far from what the attack assumes. Use `method` = 'likelihood-ratio'."
             )
         believed = self.doubt is None
         known = believed and outcome.susceptibility is not None
@@ -549,12 +520,10 @@ class GLiR(StepAttack):
         if listed or len(who.background) >= needed:
             # Games of a run that is not believed decide nothing about it.
             return self.play if self.doubt is None else dataclasses.replace(self.play, stop_when_decided=False)
-        warnings.warn(
+        warn(
             f"background has {len(who.background)} examples and self-play with {dataset_size} members needs "
             f"{needed}, so the attack runs without self-play: estimates are not tuned and "
-            "p-values rest on the Gaussian model. Pass more background.",
-            GmipWarning,
-            stacklevel=3,
+            "p-values rest on the Gaussian model. Pass more background."
         )
         return None
 
@@ -566,7 +535,6 @@ class DoubtNoise(GLiR):
     doubt: Doubt | None = "noise"
 
     name: ClassVar[str] = "glir-no-noise"
-    title: ClassVar[str] = ATTACKS["glir-no-noise"].title
 
     @classmethod
     def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
@@ -575,18 +543,12 @@ class DoubtNoise(GLiR):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DoubtClipping(GLiR):
-    """GLiR that assumes that gradients were not clipped (`doubt = "clipping"`)."""
+class DoubtClipping(DoubtNoise):
+    """GLiR that assumes that gradients were not clipped (`doubt = "clipping"`), on which the noise relies."""
 
     doubt: Doubt | None = "clipping"
 
     name: ClassVar[str] = "glir-no-clip"
-    title: ClassVar[str] = ATTACKS["glir-no-clip"].title
-
-    @classmethod
-    def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
-        """Runs where noise relies on the clipping."""
-        return any(run.noisy for run in runs)
 
 
 # -- glir on differences of steps -------------------------------------------------------------------------------------
@@ -623,8 +585,6 @@ class Differences(StepAttack):
     seed: int = 0
 
     name: ClassVar[str] = "differences"
-    title: ClassVar[str] = ATTACKS["differences"].title
-    needs: ClassVar[frozenset[Need]] = ATTACKS["differences"].needs
 
     def __post_init__(self) -> None:
         check_step_numbers(self.steps)
@@ -639,11 +599,7 @@ class Differences(StepAttack):
         steps = chosen_steps(trace, self.steps)
         steps = steps if self.steps is not None else steps[:_MOST_STEPS]
         if len(steps) < 2:
-            warnings.warn(
-                f"{trace.path} gives one step, and attack 'differences' compares two: it says nothing about this run.",
-                GmipWarning,
-                stacklevel=4,
-            )
+            warn(f"{trace.path} gives one step, and attack 'differences' compares two: it says nothing about this run.")
             return ScoreSet(ids=who.ids, scores=np.zeros(len(who.ids)), attack=self.name)
         model = run_model(task, trace, device=self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=self.memory_limit)
@@ -688,7 +644,7 @@ class Differences(StepAttack):
 
 def _difference(trace: Trace, step: Step, before: StepVectors, after: StepVectors, *, full: bool) -> View:
     header, info = trace.header, step.info
-    n = header.batch_size if header.sampling in RANDOM_SIZES else info.batch_size
+    n = nominal_size(trace, step)
     scale = info.divisor / n
     how: dict[str, Any] = {"batch_size": n, "noise_std": 0.0, "length_counts": False}
     if full:

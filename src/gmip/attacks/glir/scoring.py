@@ -26,23 +26,6 @@ from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, Shrinkage, WhiteModel, fit_white
 from gmip.store import NOWHERE, Store
 
-__all__ = [
-    "METHODS",
-    "Background",
-    "FittedStep",
-    "GlirOutcome",
-    "StepTest",
-    "glir_scores",
-    "grid_of",
-    "inflation",
-    "llr_p_values",
-    "scores_by_play",
-    "scores_without_play",
-    "susceptibility",
-    "susceptibility_at",
-]
-
-
 # -- the tests of one published step ----------------------------------------------------------------------------------
 
 
@@ -270,13 +253,7 @@ class FittedStep:
 
     @classmethod
     def fitted(
-        cls,
-        view: View,
-        rows: Any,
-        setting: tuple[float, float],
-        shrinkage: Shrinkage | None,
-        *,
-        final: bool = False,
+        cls, view: View, rows: Any, setting: tuple[float, float], shrinkage: Shrinkage | None, *, final: bool = False
     ) -> FittedStep:
         """Fits these rows of the background; `final` when no other setting will be asked of it."""
         if view.background is None:

@@ -39,21 +39,6 @@ from gmip.stats.covariance import Shrinkage
 from gmip.stats.scores import ExpectedRoc, RocCurve, auc, logistic_calibration, roc_curve, tpr_at_fpr
 from gmip.store import NOWHERE, Store
 
-__all__ = [
-    "DEFAULT_GRID",
-    "Games",
-    "Play",
-    "PlayedRun",
-    "Prediction",
-    "StepScale",
-    "Time",
-    "Total",
-    "background_needed",
-    "game_aucs",
-    "mixed_field",
-    "split",
-]
-
 Array = NDArray[np.float64]
 
 DEFAULT_GRID: tuple[tuple[float, float], ...] = (

@@ -20,25 +20,6 @@ from gmip.errors import InvalidArgument
 from gmip.stats.covariance import GaussianModel, Scatter, Shrinkage, shrinkage_of
 from gmip.vocabulary import Sampling
 
-__all__ = [
-    "GameDraw",
-    "GramView",
-    "Metric",
-    "Setting",
-    "StepEvidence",
-    "StepFit",
-    "StepView",
-    "View",
-    "anchor_of",
-    "fit_step",
-    "same_run",
-    "shares",
-    "stack",
-    "unbiased",
-    "without_own",
-]
-
-
 # -- what the attacker knows about one published step -----------------------------------------------------------------
 
 
@@ -794,13 +775,7 @@ def _runs(rows: Rows) -> bool:
 
 
 def fit_step(
-    view: StepView,
-    fit: Rows,
-    scored: Rows,
-    *,
-    shrinkage: Shrinkage | None,
-    dual: bool,
-    part: StepFit | None = None,
+    view: StepView, fit: Rows, scored: Rows, *, shrinkage: Shrinkage | None, dual: bool, part: StepFit | None = None
 ) -> StepFit:
     """The fit of a step on some records of the pool (background, then candidates), and others to score.
 
