@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -86,11 +87,16 @@ class Attack(ABC):
         if background is None and "population" not in self.needs:
             background = task.pool[[]]
         work = Work(progress or silent(self.name), Budget(as_seconds("budget", budget)), parts)
-        return self._score(task, target, parties(task, target, candidates, background), work)
+        found = self._score(task, target, parties(task, target, candidates, background), work)
+        if candidates is None:
+            return found
+        columns = {name: getattr(found, name) for name in ("ids", "scores", "p_values", "susceptibility")}
+        asked = np.searchsorted(found.ids, np.asarray(candidates))
+        return replace(found, **{name: one[asked] for name, one in columns.items() if one is not None})
 
     @abstractmethod
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
-        """The scores, in the order of `who.ids`."""
+        """The scores, in the order of `who.ids`, which rise."""
 
 
 class StepAttack(Attack):
@@ -145,19 +151,12 @@ def nominal_size(trace: Trace, step: Step) -> int:
 
 
 class AttackedRecords(NamedTuple):
-    """Who an attack is about."""
+    """Who an attack is about: candidates in the rising order of their ids, so that no last bit of a score depends on
+    the order in which they are asked about."""
 
     ids: NDArray[np.int64]
     candidates: Examples
     background: Examples
-
-    def by_id(self, measure: Callable[[Examples], NDArray[np.float64]]) -> NDArray[np.float64]:
-        """A number for each candidate, measured in the order of ids: batches, and so the last bits, do not depend on
-        the order of candidates."""
-        order = np.argsort(self.ids)
-        found = np.empty(len(self.ids))
-        found[order] = measure(self.candidates[order])
-        return found
 
 
 def parties(
@@ -193,7 +192,7 @@ def _candidates(task: Task, target: ModelRecord, candidates: ArrayLike | None) -
         raise InvalidArgument(f"has {bad}, but the pool has rows 0 to {len(task.pool) - 1}", argument="candidates")
     if np.unique(ids).size != ids.size:
         raise InvalidArgument("names a record twice", argument="candidates", remedy="pass each once")
-    return ids
+    return np.sort(ids)
 
 
 def _background(task: Task, target: ModelRecord, ids: NDArray[np.int64]) -> Examples:

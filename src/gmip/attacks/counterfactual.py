@@ -855,11 +855,8 @@ class CFD(_DistanceAttack):
     name: ClassVar[str] = "cfd"
 
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
-        order = np.argsort(who.ids)  # chunks, and so the last bits, do not depend on the order of candidates
-        found = self._search(task, target, who.candidates[order], progress)
-        return ScoreSet(
-            ids=who.ids, scores=found.distances[order.argsort()], attack=self.name, facts=self._facts(found)
-        )
+        found = self._search(task, target, who.candidates, progress)
+        return ScoreSet(ids=who.ids, scores=found.distances, attack=self.name, facts=self._facts(found))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -895,9 +892,9 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
         return (self._distance(),)
 
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
-        signal, ids = self._distance(), np.sort(who.ids)
+        signal, ids = self._distance(), who.ids
         # The released model first: what is wrong with it is said before anything is trained.
-        found = self._search(task, target, task.pool[ids], None)
+        found = self._search(task, target, who.candidates, None)
         models = self._models(task, target, ids, who.background, signal, progress)
         least = _LEAST * float(np.median(found.distances))
         outside, converged = Moments((len(ids), 1)), 0.0
@@ -911,12 +908,11 @@ class CFDLRT(_DistanceAttack, ShadowAttack):
         logs = np.log(np.maximum(found.distances[:, None], least))
         scores = standardised(logs, outside, self.variance)
         p_values = np.asarray(stdtr(outside.spread(self.variance)[1][:, 0], -scores))  # Student's t
-        back = np.searchsorted(ids, who.ids)
         return ScoreSet(
-            ids=who.ids,
-            scores=scores[back],
+            ids=ids,
+            scores=scores,
             attack=self.name,
-            p_values=p_values[back],
+            p_values=p_values,
             facts=self._facts(found)
             | {"variance": self.variance, "shadows_converged": converged}
             | self._shadow_facts(models),

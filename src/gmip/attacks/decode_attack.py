@@ -414,23 +414,16 @@ class Decode(StepAttack):
     ) -> DecodeOutcome:
         """All that decoding finds, as in `run`: also who was in which batch, with the candidates in rising order."""
         who = parties(task, trace, candidates, task.pool[[]] if background is None else background)
-        order = np.argsort(who.ids)
-        who = AttackedRecords(who.ids[order], who.candidates[order], who.background)
         return self._decoded(task, trace, who, Work(progress or silent(self.name)))[0]
 
     def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
-        order = np.argsort(who.ids)
-        found, chosen = self._decoded(
-            task, trace, AttackedRecords(who.ids, who.candidates[order], who.background), progress
-        )
-        scores = np.empty(len(who.ids))
-        scores[order] = found.log_odds
+        found, chosen = self._decoded(task, trace, who, progress)
         self._say(found)
         return ScoreSet(
             ids=who.ids,
-            scores=scores,
+            scores=found.log_odds,
             attack=self.name,
-            p_values=np.exp(-np.maximum(scores, 0.0)),
+            p_values=np.exp(-np.maximum(found.log_odds, 0.0)),
             calibration=(1.0, 0.0),
             facts={
                 "coverage": found.coverage,

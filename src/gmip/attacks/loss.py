@@ -48,7 +48,7 @@ class Loss(Attack):
 
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
         model = released_model(task, target, device=self.device)
-        found = who.by_id(lambda examples: losses(task, model, examples))
+        found = losses(task, model, who.candidates)
         progress(len(found), len(found))
         limit = np.finfo(np.float64).max  # a score is finite, a loss need not be
         return ScoreSet(ids=who.ids, scores=-np.clip(found, -limit, limit), attack=self.name)
@@ -87,7 +87,7 @@ class MinK(Attack):
 
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
         model = released_model(task, target, device=self.device)
-        found = who.by_id(lambda examples: self._least_likely(task, model, examples))
+        found = self._least_likely(task, model, who.candidates)
         progress(len(found), len(found))
         return ScoreSet(ids=who.ids, scores=found, attack=self.name)
 
@@ -166,10 +166,10 @@ class Reference(Attack):
 
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
         tuned = released_model(task, target, device=self.device)
-        after = who.by_id(lambda examples: losses(task, tuned, examples))
+        after = losses(task, tuned, who.candidates)
         progress(len(after), 2 * len(after))
         base = self._base(task, target, tuned)
-        before = who.by_id(lambda examples: losses(task, base, examples))
+        before = losses(task, base, who.candidates)
         progress(2 * len(after), 2 * len(after))
         before, after = (np.clip(found, -_LARGEST, _LARGEST) for found in (before, after))
         return ScoreSet(ids=who.ids, scores=before - after, attack=self.name)

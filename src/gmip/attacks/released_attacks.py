@@ -154,8 +154,7 @@ class _AtOptimum(Attack):
         check.seed(self.seed)
 
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
-        order = np.argsort(who.ids)
-        found = self._found(task, target, AttackedRecords(who.ids, who.candidates[order], who.background))
+        found = self._found(task, target, who)
         if not found.at_optimum:
             listed = ", or the list does not contain its members" if found.decoded is not None else ""
             limit = FAR[found.decoded is not None]
@@ -178,13 +177,10 @@ class _AtOptimum(Attack):
                 "them so well that their gradients are unlike others'. So nobody counts as decided. Check the list, "
                 "or pass `coverage` and background records, or use shadow models (lira)."
             )
-        scores = np.empty(len(who.ids))
-        scores[order] = found.log_odds
+        scores = found.log_odds
         parts: dict[str, Any] = {"facts": {"distance": found.distance, "at_optimum": found.at_optimum}}
         if found.glir is not None:
-            if found.glir.p_values is not None:
-                parts["p_values"] = np.empty(len(who.ids))
-                parts["p_values"][order] = found.glir.p_values
+            parts["p_values"] = found.glir.p_values
             if found.glir.prediction is not None and found.at_optimum and not found.fitted:
                 parts["prediction"] = found.glir.prediction.expected()
             parts["facts"] |= {"rank": found.glir.ranks[0], "cutoff": found.glir.cutoff, "ridge": found.glir.ridge}
@@ -552,8 +548,7 @@ class Influence(Attack):
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
         if not len(who.background):
             raise InvalidArgument("has no records", argument="background", remedy="pass some that are not members")
-        order = np.argsort(who.ids)
-        candidates = who.candidates[order]
+        candidates = who.candidates
         model = released_model(task, target, device=self.device)
         at = released(task, target, l2=self.l2, device=self.device)
         rows = np.random.default_rng(self.seed).permutation(len(who.background))[: self.hessian_records]
@@ -600,11 +595,9 @@ class Influence(Attack):
                 "iterations: raise `iterations` or `damping`."
             )
         limit = np.finfo(np.float64).max
-        found = np.empty_like(scores)
-        found[order] = np.clip(scores, -limit, limit)
         facts: dict[str, Any] = {"damping": damping, "exact": exact, "second_order": second, "unsolved": worst}
         facts["hessian_records"] = len(some)
-        return ScoreSet(ids=who.ids, scores=found, attack=self.name, facts=facts)
+        return ScoreSet(ids=who.ids, scores=np.clip(scores, -limit, limit), attack=self.name, facts=facts)
 
     def _second_order(self, candidates: int, params: int, records: int, exact: bool) -> bool:
         if self.second_order is not None or exact:

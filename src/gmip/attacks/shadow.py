@@ -497,18 +497,12 @@ Array = NDArray[np.float64]
 class ModelAnswers(NamedTuple):
     """What the released model and its shadow models say.
 
-    Candidates are in the order of their ids, so that nothing depends on the order in which they were asked about.
-
     Attributes
     ----------
-    ids : the candidates as asked, shape (c,); ids = shadows.candidates[back].
-    back : shape (c,).
     candidates, population : the released model's confidences, shapes (c, 1 + k) and (z, 1 + k) for k augmentations.
     shadows : the shadow models.
     """
 
-    ids: NDArray[np.int64]
-    back: NDArray[np.int64]
     candidates: Array
     population: Array
     shadows: ShadowSet
@@ -541,11 +535,10 @@ class ShadowAttack(Attack):
         self, task: Task, target: ModelRecord, who: AttackedRecords, signal: Confidence, work: Work
     ) -> ModelAnswers:
         """The released model is evaluated first: what is wrong with it is said before anything is trained."""
-        ids = np.sort(who.ids)
         model = released_model(task, target, device=self.device)
-        own = signal(task, model, task.pool[ids])
-        models = self._models(task, target, ids, who.background, signal, work)
-        return ModelAnswers(who.ids, np.searchsorted(ids, who.ids), own, signal(task, model, models.population), models)
+        own = signal(task, model, who.candidates)
+        models = self._models(task, target, who.ids, who.background, signal, work)
+        return ModelAnswers(own, signal(task, model, models.population), models)
 
     def _models(
         self, task: Task, target: ModelRecord, ids: NDArray[np.int64], background: Examples, signal: Signal, work: Work
@@ -660,12 +653,12 @@ class LiRA(ShadowAttack):
             scores = likelihood_ratios(phi, inside, outside, self.variance)
         elif len(found.population):
             scores, others = self._standardised(found, signal)
-            p_values = ranks_among(scores, others)[found.back]
+            p_values = ranks_among(scores, others)
         else:
             scores = standardised(phi, outside, self.variance)
         return ScoreSet(
-            ids=found.ids,
-            scores=scores[found.back],
+            ids=found.shadows.candidates,
+            scores=scores,
             attack=self.name,
             p_values=p_values,
             facts={"online": self.online, "variance": self.variance} | self._shadow_facts(found.shadows),
@@ -754,10 +747,10 @@ class RMIA(ShadowAttack):
         scores = _log_p(found.candidates) - usual_log_p(inside, outside) if self.online else without
         ratios = _log_p(found.population) - usual_log_p(None, others, self.offline_scale)
         return ScoreSet(
-            ids=found.ids,
-            scores=scores[found.back],
+            ids=found.shadows.candidates,
+            scores=scores,
             attack=self.name,
-            p_values=ranks_among(without, ratios)[found.back] if z else None,
+            p_values=ranks_among(without, ratios) if z else None,
             facts={"online": self.online, "population": z} | self._shadow_facts(found.shadows),
             cut_short=self._cut_short(found.shadows),
         )

@@ -378,6 +378,12 @@ def declared(loader: Any, dataset_size: Any, batch_size: Any, sampling: Any) -> 
     for name, value in given.items():
         _check_declared(name, value, known)
     final: dict[str, Any] = {name: known[name] if value is None else value for name, value in given.items()}
+    if final["sampling"] == "full" and final["batch_size"] != final["dataset_size"]:
+        raise InvalidArgument(
+            f"must equal `dataset_size` = {final['dataset_size']} where `sampling` is 'full'",
+            argument="batch_size",
+            value=final["batch_size"],
+        )
     same = final["batch_size"] == known.get("batch_size")
     most = known.get("max_batch_size")
     if most is not None and not same:

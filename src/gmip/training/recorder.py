@@ -344,23 +344,9 @@ class Recorder:
         every = check.count("every", every)
         check_model(model)
         self._has_norms = has_norms(model)
-        if sampling == "full" and batch_size != dataset_size:
-            raise InvalidArgument(
-                f"must equal `dataset_size` = {dataset_size} where `sampling` is 'full'",
-                argument="batch_size",
-                value=batch_size,
-            )
         self._model, self._path = model, path
         self._ranks = Ranks(model)
-        # Opacus wraps the optimizer that takes the step; by then the gradients are clipped, noisy and divided.
-        wrapper: Any = None if optimizer is None else bare_optimizer(optimizer)
-        self._private: Any = wrapper if hasattr(wrapper, "original_optimizer") else None
-        self._optimizer: Optimizer | None = wrapper if self._private is None else wrapper.original_optimizer
-        for name, value in (("clip_norm", clip_norm), ("noise_std", noise_std)):
-            if value is not None and self._private is not None:
-                raise InvalidArgument(
-                    "is what Opacus' optimizer says", argument=name, value=value, remedy="leave it out"
-                )
+        self._private, self._optimizer = _taken_apart(optimizer, clip_norm=clip_norm, noise_std=noise_std)
         self._noise_std, self._nominal, self._sampling = noise_std or 0.0, batch_size, sampling
         self._members, self._non_members, self._resume_at = members, non_members, resume_at
         trained = published(model, self._optimizer)
@@ -725,6 +711,18 @@ class Recorder:
                 )
         multiplier = getattr(private, "_adjusted_noise_multiplier", private.noise_multiplier)
         return divisor, 1.0 / divisor if summed else 1.0, float(multiplier * private.max_grad_norm) / divisor
+
+
+def _taken_apart(optimizer: Optimizer | None, **given: float | None) -> tuple[Any, Optimizer | None]:
+    """Opacus' optimizer, if it is one, and the one that takes the step: by then the gradients are clipped, noisy and
+    divided. What Opacus says must not be `given` beside it."""
+    wrapper: Any = None if optimizer is None else bare_optimizer(optimizer)
+    if not hasattr(wrapper, "original_optimizer"):
+        return None, wrapper
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidArgument("is what Opacus' optimizer says", argument=name, value=value, remedy="leave it out")
+    return wrapper, wrapper.original_optimizer
 
 
 record = Recorder  # as loops call it: `with gmip.record(...)`

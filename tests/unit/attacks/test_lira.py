@@ -50,8 +50,7 @@ def attacked(
     monkeypatch, phi: np.ndarray, models: Models, population: np.ndarray | None = None, **options: Any
 ) -> ScoreSet:
     """LiRA on made-up confidences, phi of shape (c, q)."""
-    ids = models.candidates
-    found = ModelAnswers(ids, ids, phi, np.empty((0, phi.shape[1])) if population is None else population, models)
+    found = ModelAnswers(phi, np.empty((0, phi.shape[1])) if population is None else population, models)
     monkeypatch.setattr(LiRA, "_model_answers", lambda *_, **__: found)
     return LiRA(shadows=Shadows(count=len(models)), **options)._score(None, None, None, None)
 

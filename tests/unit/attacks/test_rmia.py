@@ -38,8 +38,7 @@ class Models:
 
 
 def attacked(monkeypatch, phi: np.ndarray, others: np.ndarray, models: Models, **options: Any) -> ScoreSet:
-    ids = models.candidates
-    found = ModelAnswers(ids, ids, phi[:, None], others[:, None], models)
+    found = ModelAnswers(phi[:, None], others[:, None], models)
     monkeypatch.setattr(RMIA, "_model_answers", lambda *_, **__: found)
     return RMIA(shadows=Shadows(count=len(models)), **options)._score(None, None, None, None)
 
