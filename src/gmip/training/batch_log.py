@@ -365,7 +365,7 @@ class BatchLog:
             )
 
 
-def declared(loader: Any, dataset_size: Any, batch_size: Any, sampling: Any) -> Drawing:
+def declared(loader: Any, dataset_size: Any, batch_size: Any, sampling: Any, max_batch_size: Any) -> Drawing:
     """What was said, completed by what the loader says; an error where something is missing or they differ."""
     given = {
         "dataset_size": None if dataset_size is None else check.count("dataset_size", dataset_size),
@@ -386,6 +386,13 @@ def declared(loader: Any, dataset_size: Any, batch_size: Any, sampling: Any) -> 
         )
     same = final["batch_size"] == known.get("batch_size")
     most = known.get("max_batch_size")
+    if loader is not None and max_batch_size not in (None, most):
+        raise InvalidArgument(
+            f"is not what the loader does, {most!r}",
+            argument="max_batch_size",
+            value=max_batch_size,
+            remedy="leave it out",
+        )
     if most is not None and not same:
         raise InvalidArgument(
             f"is not {known['batch_size']}, as the loader's, whose batches are cut to {most}: no accounting here "
@@ -394,7 +401,9 @@ def declared(loader: Any, dataset_size: Any, batch_size: Any, sampling: Any) -> 
             value=final["batch_size"],
             remedy="draw whole batches, or leave out `max_batch_size`",
         )
-    return Drawing(**final, sample_rate=known.get("sample_rate") if same else None, max_batch_size=most)
+    return Drawing(
+        **final, sample_rate=known.get("sample_rate") if same else None, max_batch_size=most or max_batch_size
+    )
 
 
 def _check_declared(name: str, value: Any, known: Mapping[str, Any]) -> None:

@@ -334,7 +334,7 @@ class Recorder:
         resume_at: int | None = None,
     ) -> None:
         check_kinds(model, path, parameters, data)
-        drawing = declared(loader, dataset_size, batch_size, sampling)
+        drawing = declared(loader, dataset_size, batch_size, sampling, max_batch_size)
         dataset_size, batch_size, sampling = drawing.dataset_size, drawing.batch_size, drawing.sampling
         clip_norm = None if clip_norm is None else check.positive("clip_norm", clip_norm)
         noise_std = None if noise_std is None else check.non_negative("noise_std", noise_std)
@@ -359,7 +359,7 @@ class Recorder:
             batch_size=batch_size,
             sampling=sampling,
             sample_rate=drawing.sample_rate,
-            max_batch_size=drawing.max_batch_size if max_batch_size is None else max_batch_size,
+            max_batch_size=drawing.max_batch_size,
             clip_norm=clip_norm if self._private is None else float(self._private.max_grad_norm),
             dtype="float64" if any(p.dtype == torch.float64 for p in self._parameters) else "float32",
             fingerprints=fingerprints(data),

@@ -22,7 +22,7 @@ from torch.utils.data.distributed import DistributedSampler
 from gmip.errors import InvalidArgument
 from gmip.tasks import Examples
 from gmip.training import FixedSize, FullBatch, Poisson, Shuffled
-from gmip.training.batch_log import Drawing, Followed, drawing_of, rows_of
+from gmip.training.batch_log import Drawing, Followed, declared, drawing_of, rows_of
 
 DATA = TensorDataset(torch.arange(20.0)[:, None], torch.arange(20))
 SIZES: dict[str, Any] = {"dataset_size": 20, "batch_size": 8, "num_steps": 5, "seed": 3}
@@ -121,3 +121,9 @@ def test_followed_loader_gives_the_same_batches_and_says_who() -> None:
     assert followed.take(8) is not None  # a new epoch is known again
     followed.stop()
     assert isinstance(loader.batch_sampler, BatchSampler)
+
+
+def test_a_largest_batch_must_be_the_loaders() -> None:
+    with pytest.raises(InvalidArgument, match="max_batch_size = 12 is not what the loader does, None"):
+        declared(Poisson(**SIZES), None, None, None, 12)
+    assert declared(None, 20, 8, "poisson", 12).max_batch_size == 12
