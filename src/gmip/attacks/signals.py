@@ -90,7 +90,7 @@ def losses(task: Task, model: nn.Module, examples: Examples) -> Array:
     margins: bool | None = None
     for rows, outputs, targets in answers(model, examples):
         if margins is None:
-            margins = _is_cross_entropy(task, outputs, targets)
+            margins = is_cross_entropy(task, outputs, targets)
         if margins:
             margin = _margins(outputs, targets)
             found[rows] = torch.logaddexp(torch.zeros_like(margin), -margin).cpu().numpy()
@@ -112,7 +112,7 @@ def confidences(
     margins: bool | None = None
     for rows, outputs, targets in answers(model, examples, augmentation):
         if margins is None:
-            margins = _is_cross_entropy(task, outputs, targets)
+            margins = is_cross_entropy(task, outputs, targets)
         if margins:
             found[rows] = _margins(outputs, targets).cpu().numpy()
             continue
@@ -287,7 +287,7 @@ def _no_number(task: Task, count: int) -> InvalidArgument:
     )
 
 
-def _is_cross_entropy(task: Task, outputs: Tensor, targets: Tensor) -> bool:
+def is_cross_entropy(task: Task, outputs: Tensor, targets: Tensor) -> bool:
     """Whether the loss of class targets is the plain cross-entropy of logits, tried on made-up logits of each class."""
     if outputs.ndim != 2 or outputs.shape[1] < 2 or not outputs.is_floating_point() or not has_classes(targets):
         return False

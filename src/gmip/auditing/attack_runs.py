@@ -18,6 +18,7 @@ from typing import Any, Final, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gmip import _validate as check
 from gmip._progress import Progress, Watch, silent
@@ -29,7 +30,7 @@ from gmip.attacks.attack import Attack, RunTraits, StepAttack, parties
 from gmip.attacks.attack_table import NEEDS, Attacker
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.shadow import ShadowAttack, Shadows, Signal, shadow_set
-from gmip.attacks.signals import released_model, run_model
+from gmip.attacks.signals import is_cross_entropy, released_model, run_model
 from gmip.attacks.work import Budget
 from gmip.auditing.curves import OwnNorms
 from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Groups, Labels
@@ -41,9 +42,11 @@ from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedMode
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.store import Entry, Store
 from gmip.tasks import Examples, Task, load
+from gmip.tasks.inputs import answer
 from gmip.trace import ModelRecord, Trace, fingerprint
 from gmip.training import evaluate
-from gmip.training.models import has_classes
+from gmip.training.loop import initial_model
+from gmip.training.models import dropouts, has_classes
 
 _LEAST_SECONDS: Final = 10.0  # for an attack, however late it is
 _OPTIONAL: Final = ("p_values", "susceptibility")
@@ -138,7 +141,7 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
     """All that is known about one run: what its record says, and what attacks find."""
     settings, trace, watch = work.settings, run.trace, work.watch
     groups = record_groups(run.task, settings.group_by)
-    checked, said = None, list(run.warnings)
+    checked, said = None, [*run.warnings, *_doubts(run)]
     if trace is not None:
         checked = check_run(
             run.task, trace, device=settings.device, progress=watch(f"checking the record of {run.name}")
@@ -172,6 +175,46 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
         warnings=tuple(said),
         fingerprints=run.task.fingerprints,
     )
+
+
+_FEW: Final = 8  # records on which a loss is tried
+
+
+def _doubts(run: AuditedRun) -> list[str]:
+    """What in the model limits what attacks find. Raises for a loss that is not one of each record."""
+    task, part = run.task, run.task.pool[:_FEW]
+    model = initial_model(task, 0, checked=False)
+    dropped = dropouts(model)
+    try:
+        with torch.no_grad():
+            outputs = answer(model.eval(), part.inputs)
+            losses = task.loss(outputs, part.targets)
+            alone = [task.loss(outputs[i : i + 1], part.targets[i : i + 1]).reshape(-1) for i in (0, len(part) - 1)]
+        probabilities = is_cross_entropy(task, outputs, part.targets) and bool((outputs >= 0.0).all())
+    except Exception:  # of the user's code, which is said where it is used
+        return []
+    if losses.shape == (len(part),) and not _close(torch.cat(alone), losses[[0, -1]]):
+        raise InvalidArgument(
+            f"The loss of task {task.name!r} mixes records: that of a record changes with the others beside it, as in "
+            "a Cox model",
+            remedy="return a loss of each record alone; or audit what the model answers, with gmip.Scores",
+        )
+    said = []
+    if run.trace is not None and dropped:
+        said.append(
+            f"The model drops units at random while it trains (layer {dropped[0]}): the published gradients are those "
+            "of the thinned model, attacks compute those of the whole one, and find less of the leak than is there."
+        )
+    if probabilities and _close(total := outputs.sum(1), torch.ones_like(total)):
+        said.append(
+            "The model answers probabilities, and cross-entropy takes them for logits: it seems to end in softmax, "
+            "which the loss has already. Its losses differ little then, and attacks by the loss find little."
+        )
+    return said
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1.0e-3, atol=1.0e-4, equal_nan=True)
 
 
 def _training_command(run: AuditedRun) -> TrainingCommand | None:

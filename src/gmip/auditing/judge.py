@@ -513,18 +513,21 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
 def _distinct(evidence: Evidence) -> tuple[Evidence, int, float]:
     """The evidence with each record once, how many candidates repeat another one, and the share of copies across."""
     attacks, repeated, copied = list(evidence.attacks), 0, 0.0
-    for run, known in enumerate(evidence.attacks[0].labels if attacks else ()):
-        sets = [one.found[run].scores for one in attacks]
-        if not all(np.array_equal(one.ids, sets[0].ids) for one in sets):
-            continue
-        shared = shared_scores(np.stack([one.scores for one in sets]), known.inside)
-        if shared.copies:
-            smaller = min(int(known.inside.sum()), int((~known.inside).sum()))
-            copied = max(copied, min(1.0, shared.copied / smaller))
-        enough = all(int((shared.first & side).sum()) > 1 for side in (known.inside, ~known.inside))
-        if shared.repeats and enough:
-            repeated += shared.repeated
-            attacks = [one.only(run, shared.first) for one in attacks]
+    for run in range(len(attacks[0].found) if attacks else 0):
+        left, most = list(range(len(attacks))), 0
+        while left:  # those that scored the same candidates are compared together
+            ids = attacks[left[0]].found[run].scores.ids
+            same = [i for i in left if np.array_equal(attacks[i].found[run].scores.ids, ids)]
+            left = [i for i in left if i not in same]
+            inside = attacks[same[0]].labels[run].inside
+            shared = shared_scores(np.stack([attacks[i].found[run].scores.scores for i in same]), inside)
+            if shared.copies:
+                copied = max(copied, min(1.0, shared.copied / min(int(inside.sum()), int((~inside).sum()))))
+            if shared.repeats and all(int((shared.first & side).sum()) > 1 for side in (inside, ~inside)):
+                most = max(most, shared.repeated)
+                for i in same:
+                    attacks[i] = attacks[i].only(run, shared.first)
+        repeated += most
     return replace(evidence, attacks=tuple(attacks)), repeated, copied
 
 

@@ -17,7 +17,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from lightning.pytorch import Callback
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -27,6 +26,7 @@ from torch.utils.data import DataLoader
 from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.integrations.accumulation import Accumulation, loader_facts
 from gmip.tasks import Task, load
+from gmip.trace import check_membership
 from gmip.training import Recorder, record
 from gmip.training.batch_log import Followed, rows_of
 
@@ -87,8 +87,8 @@ class GmipCallback(Callback):  # type: ignore[misc]
         # The only moment to listen to who is in each batch: before on_train_start the first epoch is under way.
         loader = getattr(getattr(trainer.fit_loop, "_data_source", None), "instance", None)
         if isinstance(loader, DataLoader):
-            members = self._options["members"]
-            rows = rows_of(loader, None if members is None else np.asarray(members), self._task)
+            members = check_membership(self._options["members"], None).get("members")
+            rows = rows_of(loader, members, self._task)
             self._followed = None if rows is None else Followed(loader, rows)
         if self._followed is not None:
             self._followed.start()

@@ -212,7 +212,8 @@ def _header(fields: dict[str, Any]) -> Header:
 
 
 def check_membership(members: ArrayLike | None, non_members: ArrayLike | None) -> dict[str, Members]:
-    """The given lists, as int64 arrays of shape (n,): indices into the data, none twice, none both in and out."""
+    """The given lists, or masks of the data, as int64 arrays of shape (n,): indices into the data, none twice, none
+    both in and out."""
     given = {"members": members, "non_members": non_members}
     found = {name: _unique_indices(name, value) for name, value in given.items() if value is not None}
     if len(found) == 2:
@@ -230,8 +231,7 @@ def check_indices(name: str, value: ArrayLike) -> Members:
     array = np.asarray(value)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise InvalidArgument(
-            f"must be a one-dimensional array of integers (indices, not a mask), not {array.dtype} of shape "
-            f"{array.shape}",
+            f"must be a one-dimensional array of integers (indices), not {array.dtype} of shape {array.shape}",
             argument=name,
         )
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
@@ -242,7 +242,8 @@ def check_indices(name: str, value: ArrayLike) -> Members:
 
 
 def _unique_indices(name: str, value: ArrayLike) -> Members:
-    result = check_indices(name, value)
+    mask = np.asarray(value)
+    result = check_indices(name, np.flatnonzero(mask) if mask.ndim == 1 and mask.dtype == np.bool_ else mask)
     unique, counts = np.unique(result, return_counts=True)
     if unique.size < result.size:
         raise InvalidArgument(

@@ -107,13 +107,27 @@ def rows_of(
     if isinstance(loader, Sampler):
         return None
     dataset, pool = loader.dataset, _pool(data)
-    if isinstance(dataset, Subset) and pool is not None and len(dataset.dataset) == len(pool):  # type: ignore[arg-type]
+    if isinstance(dataset, Subset) and pool is not None and len(dataset.dataset) == _row_count(data):  # type: ignore[arg-type]
         indices = np.asarray(dataset.indices, dtype=np.int64)
+        if members is not None and (wrong := np.setdiff1d(members, indices)).size:
+            raise InvalidArgument(
+                f"names {wrong.size} records that the loader does not draw, such as {wrong[0]}",
+                argument="members",
+                remedy="pass the indices of the loader's Subset",
+            )
         return lambda positions: indices[positions]
     if pool is None or members is None or len(dataset) != len(members):
         return None
     for position in np.unique(np.linspace(0, len(members) - 1, _COMPARED).astype(np.int64)):
-        if not _same(dataset[int(position)], pool, int(members[position])):
+        item = dataset[int(position)]
+        if not _same(item, pool, int(members[position])):
+            rows = _rows_like(item, pool)
+            if rows.size and not np.isin(rows, members).any():
+                raise InvalidArgument(
+                    f"leaves out row {rows[0]} of `data`, which the loader draws",
+                    argument="members",
+                    remedy="pass the rows that the loader draws from",
+                )
             return None
     return lambda positions: members[positions]
 
@@ -212,6 +226,21 @@ def _same(item: Any, pool: Any, row: int) -> bool:
         torch.equal(_tensor(a).to(torch.float64), _tensor(b[row]).to(torch.float64))
         for a, b in zip(theirs, ours, strict=True)
     )
+
+
+def _rows_like(item: Any, pool: Any) -> Ids:
+    """The rows of the data that are this record of a data set."""
+    ours = (pool.inputs, pool.targets) if isinstance(pool, Examples) else pool
+    theirs = item if isinstance(item, (tuple, list)) else (item,)
+    if len(theirs) != len(ours) or not all(isinstance(part, (Tensor, np.ndarray)) for part in ours):
+        return np.zeros(0, dtype=np.int64)
+    found = np.ones(len(ours[0]), dtype=np.bool_)
+    for one, column in zip(theirs, ours, strict=True):
+        wanted, rows = _tensor(one), _tensor(column)
+        if rows.shape[1:] != wanted.shape:
+            return np.zeros(0, dtype=np.int64)
+        found &= (rows == wanted.to(rows.dtype)).reshape(len(rows), -1).all(1).numpy()
+    return np.flatnonzero(found)
 
 
 def _tensor(value: Any) -> Tensor:

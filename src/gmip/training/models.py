@@ -281,7 +281,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return _torch_file(path)
     raise InvalidArgument(
         f"{path} is not a known kind of weights",
-        remedy=f"pass .safetensors, {', '.join(_TORCH)}, or a folder of save_pretrained",
+        remedy=f"pass .safetensors, {', '.join(_TORCH)}, or a folder of save_pretrained; of a pickled model, load it "
+        "yourself and save model.state_dict()",
     )
 
 
@@ -321,6 +322,11 @@ def _torch_file(path: Path) -> dict[str, Tensor]:
     except OSError:
         raise
     except Exception as error:  # what torch raises for a damaged file has no common class
+        if "TorchScript" in str(error):
+            raise InvalidArgument(
+                f"{path} is a TorchScript program, which would have to be executed",
+                remedy="load it yourself (torch.jit.load) and save model.state_dict()",
+            ) from None
         raise _damaged(path, error) from None
     for name in _NESTED:
         if isinstance(given, Mapping) and isinstance(given.get(name), Mapping):

@@ -50,6 +50,10 @@ def check_kinds(model: object, path: object, parameters: object, data: object) -
         raise InvalidArgument(
             f"must be a Task, Examples or (inputs, targets), not {type(data).__name__}", argument="data"
         )
+    if isinstance(data, tuple) and len(data[0]) != len(data[1]):
+        raise InvalidArgument(
+            f"has {len(data[0])} inputs and {len(data[1])} targets", argument="data", remedy="pass one of each a record"
+        )
 
 
 def is_finite(vector: NDArray[Any]) -> bool:
@@ -387,6 +391,7 @@ class Recorder:
         self._captures = 0
         self._stores = True  # whether the step under way is recorded, or only counted
         self._closure: Any = None  # that was passed to the step under way, as `_watched` has it
+        self._asked = resume_at is not None  # whether a step was seen or announced, recorded or not
         self._inside = False  # of a step: subclasses that call super().step() come to the hooks twice
 
     @property
@@ -403,6 +408,7 @@ class Recorder:
         were added up and not divided by 2); the trace holds the mean. Where several ranks train together, each speaks
         of its own examples.
         """
+        self._asked = True
         self._times = check.positive("times", times)
         if ids is not None:
             number = self._log.tell(ids)
@@ -422,7 +428,7 @@ class Recorder:
         For loops that change parameters without an optimizer of torch, or with one that does not tell its hooks; a
         step that the hooks see as well is recorded once.
         """
-        self._captured = self._closure = None
+        self._captured, self._closure, self._asked = None, None, True
         self._capture(self._optimizer)
         self._commit()
         self._inside = True
@@ -499,6 +505,12 @@ class Recorder:
                 warn(f"Something that is not a recorded step changed {_listed(changed)}: {_NOT_COVERED}")
             if (said := self._log.contradiction()) is not None:
                 warn(said)
+            if not self._asked:
+                raise TraceError(
+                    f"{self._path} has no steps, because none was taken while it was recorded",
+                    remedy="train in the `with` block, with the optimizer that was passed; without one of torch, call "
+                    "recorder.step()",
+                )
 
     def _count(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.is_grad_enabled():  # evaluation in between runs under no_grad and is not part of a batch
@@ -510,6 +522,7 @@ class Recorder:
                 self._seen = (self._seen or 0) + size
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._asked = True
         closure = args[1] if len(args) > 1 else kwargs.get("closure")  # args[0] is the optimizer itself
         if self._inside or (closure is not None and closure is self._closure):
             return None

@@ -195,7 +195,7 @@ def test_a_refused_step_changes_nothing(tmp_path: Path, bad: dict[str, Any]) -> 
     [
         ([[1, 2]], None, r"members must be .* shape \(1, 2\)"),
         ([1.0, 2.0], None, "members must be"),
-        ([True, False], None, "not a mask"),
+        ([[True, False]], None, "integers"),
         ([1, -2], None, "-2"),
         (np.array([2**63], dtype=np.uint64), None, str(2**63)),
         ([1, 3, 3], None, "3 more than once"),

@@ -272,3 +272,47 @@ def test_other_kinds_of_arguments_are_one_sentence(tmp_path, change, words):
     with pytest.raises(InvalidArgument) as caught:
         record(**given, dataset_size=4, batch_size=2, sampling="fixed")
     assert words in str(caught.value)
+
+
+def test_no_step_in_the_block(path):
+    model = make_model()
+    with (
+        pytest.raises(TraceError, match="has no steps, because none was taken while it was recorded: train in"),
+        record(model, sgd(model), path, dataset_size=N, batch_size=n, sampling="fixed"),
+    ):
+        pass
+
+
+def loader_of(rows: Any) -> Any:
+    inputs, targets = torch.arange(40.0).reshape(20, 2), torch.zeros(20)
+    subset = torch.utils.data.TensorDataset(inputs[rows], targets[rows])
+    return torch.utils.data.DataLoader(subset, batch_size=5, shuffle=True), (inputs, targets)
+
+
+def test_members_that_the_loader_does_not_draw(path):
+    model = make_model()
+    loader, data = loader_of(slice(0, 10))
+    with pytest.raises(InvalidArgument, match=r"leaves out row 0 of data, which the loader draws"):
+        record(model, sgd(model), path, loader=loader, members=range(10, 20), data=data)
+    record(model, sgd(model), path, loader=loader, members=range(9, -1, -1), data=data)
+    subset = torch.utils.data.Subset(torch.utils.data.TensorDataset(*data), range(10))
+    loader = torch.utils.data.DataLoader(subset, batch_size=5, shuffle=True)
+    with pytest.raises(InvalidArgument, match="names 1 records that the loader does not draw, such as 10"):
+        record(model, sgd(model), path, loader=loader, members=range(1, 11), data=data)
+    with pytest.raises(InvalidArgument, match="has 20 inputs and 19 targets"):
+        record(model, sgd(model), path, loader=loader, data=(data[0], data[1][:19]))
+
+
+def test_a_mask_names_members(path):
+    model = make_model()
+    mask = np.arange(N) < 10
+    with record(
+        model, sgd(model), path, dataset_size=10, batch_size=5, sampling="fixed", members=mask, non_members=~mask
+    ) as recorder:
+        loss = model(torch.ones(5, 5)).sum()
+        loss.backward()
+        recorder.batch(5)
+        recorder.step()
+    trace = Trace.open(path)
+    assert trace.members is not None and trace.members.tolist() == list(range(10))
+    assert trace.non_members is not None and trace.non_members.size == N - 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,10 @@ def test_code_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(GmipError, match="would have to be executed") as caught:
         read_weights(tmp_path / "whole.pt")
     assert "weights_only" not in str(caught.value)
+    with warnings.catch_warnings(action="ignore"):  # torch has no other way to write what people have
+        torch.jit.script(nn.Linear(2, 2)).save(str(tmp_path / "script.pt"))
+    with pytest.raises(GmipError, match=r"is a TorchScript program.*save model.state_dict"):
+        read_weights(tmp_path / "script.pt")
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ class Released(TaskSource):
     Parameters
     ----------
     weights : a file (.safetensors, .pt) or a folder of save_pretrained.
-    members, non_members : files with records or rows of the task's pool, rows such as "0:250", or rows. Where they are
-        files of records, those are the pool: the members first.
+    members, non_members : files with records or rows of the task's pool, rows such as "0:250", rows, or a mask of the
+        pool. Where they are files of records, those are the pool: the members first.
     task : the task, its name, or path/to/file.py:make_task.
     name : what reports call it; None: the name of the weights.
 
@@ -116,7 +116,10 @@ def released_model_of(task: Task, wanted: Released) -> tuple[Task, ReleasedModel
 
 
 def _plain(given: str | os.PathLike[str] | Sequence[int]) -> str | list[int]:
-    return os.fspath(given) if isinstance(given, (str, os.PathLike)) else [int(row) for row in given]
+    if isinstance(given, (str, os.PathLike)):
+        return os.fspath(given)
+    rows = np.asarray(given)
+    return [int(row) for row in (np.flatnonzero(rows) if rows.dtype == np.bool_ else rows)]
 
 
 def _array(value: torch.Tensor) -> NDArray[Any]:
