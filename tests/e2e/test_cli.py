@@ -187,8 +187,7 @@ RUN_OPTIONS = (
 )
 OPTIONS = {
     "account": RUN_OPTIONS + "--fpr --delta",
-    "calibrate": RUN_OPTIONS + "--target --solve-for --alternatives",
-    "convert": "--mu-dp --mu-mip --epsilon --delta --params --batch-size --clip --noise-std --noise-multiplier --json",
+    "calibrate": RUN_OPTIONS + "--target --solve-for",
 }
 
 
@@ -237,6 +236,7 @@ def test_account_json(answer):
         "notion": "gmip",
         "susceptibility": None,
         "attacker_knows": 0.0,
+        "rows_per_person": 1,
         "bound": "tight",
         "composition": "exact",
         "mu_step": mu_per_step(PAPER),
@@ -468,6 +468,7 @@ def test_calibrate_json(answer, options, keywords, target, measure, notion):
         "notion": notion,
         "susceptibility": None,
         "attacker_knows": 0.0,
+        "rows_per_person": 1,
         "bound": "tight",
         "composition": "exact",
         "noise_std": found.noise_std,
@@ -514,7 +515,8 @@ def test_calibrate_names_the_other_ways(answer, run):
         "0.24",
         "--target",
         "tpr=0.04@0.01",
-        "--alternatives",
+        "--solve-for",
+        "all",
     ]
     got = answer(*argv)
     assert got["noise_std"] == gmip.calibrate(CLIPPED, target_tpr=(0.04, 0.01)).noise_std
@@ -542,7 +544,7 @@ def test_an_equivalent_mu_is_not_called_gdp(run, answer):
     assert "epsilon at delta = 1e-06 (replace-one), at most" in out
     assert got["gdp_mu"] > 10 * got["mu"]
     assert "it holds at every FPR" in " ".join(run("convert", "--help").out.split()).replace("which", "it")
-    assert "gmip account --delta" in run("convert", "--mu-dp", "0.4", "--delta", "1e-7").out
+    assert "gmip account --delta" in run("convert", "mu-dp=0.4", "delta=1e-7").out
 
 
 @pytest.mark.parametrize("clip", [[], ["--clip", "500"]])
@@ -612,25 +614,25 @@ def test_calibrate_sentence_and_noise_that_is_never_too_small(answer, run, optio
 
 def test_convert_between_dp_and_mip(answer):
     sizes = {"num_params": 650, "batch_size": 500}
-    got = answer("convert", "--mu-dp", "5", "--params", "650", "--batch-size", "500")
+    got = answer("convert", "mu-dp=5", "params=650", "batch-size=500")
     mip = gmip_mu_from_gdp_mu(5.0, **sizes)
     assert got == {"mu_dp": 5.0, **sizes, "mu_mip": mip, "assumptions": got["assumptions"]}
     assert all(sentence.endswith(".") for sentence in got["assumptions"])
-    back = answer("convert", "--mu-mip", repr(mip), "--params", "650", "--batch-size", "500")
+    back = answer("convert", f"mu-mip={mip!r}", "params=650", "batch-size=500")
     assert back["mu_dp"] == gdp_mu_from_gmip_mu(mip, **sizes) == pytest.approx(5.0)
-    assert answer("convert", "--mu-mip", "2", "--params", "650", "--batch-size", "500")["mu_dp"] == "Infinity"
+    assert answer("convert", "mu-mip=2", "params=650", "batch-size=500")["mu_dp"] == "Infinity"
 
 
 def test_convert_between_mu_and_epsilon_delta(answer):
-    epsilon = answer("convert", "--mu-dp", "1", "--delta", "1e-5")["epsilon"]
-    assert answer("convert", "--mu-dp", "1", "--epsilon", repr(epsilon))["delta"] == pytest.approx(1e-5)
-    assert answer("convert", "--epsilon", repr(epsilon), "--delta", "1e-5")["mu"] == pytest.approx(1.0)
-    assert answer("convert", "--mu-dp", "1", "--delta", "0")["epsilon"] == "Infinity"
+    epsilon = answer("convert", "mu-dp=1", "delta=1e-5")["epsilon"]
+    assert answer("convert", "mu-dp=1", f"epsilon={epsilon!r}")["delta"] == pytest.approx(1e-5)
+    assert answer("convert", f"epsilon={epsilon!r}", "delta=1e-5")["mu"] == pytest.approx(1.0)
+    assert answer("convert", "mu-dp=1", "delta=0")["epsilon"] == "Infinity"
 
 
-@pytest.mark.parametrize("given", [["--noise-std", "2.5"], ["--noise-multiplier", "2"]])
+@pytest.mark.parametrize("given", ["noise-std=2.5", "noise-multiplier=2"])
 def test_convert_noise(answer, given):
-    got = answer("convert", *given, "--clip", "500", "--batch-size", "400")
+    got = answer("convert", given, "clip=500", "batch-size=400")
     got.pop("assumptions")
     assert got == pytest.approx(
         {
@@ -643,22 +645,23 @@ def test_convert_noise(answer, given):
             "batch_size": 400,
         }
     )
-    assert got[given[0].removeprefix("--").replace("-", "_")] == float(given[1])
+    name, value = given.split("=")
+    assert got[name.replace("-", "_")] == float(value)
 
 
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ("--mu-dp 5 --params 650 --batch-size 500", "A step with mu 5 in differential privacy has mu 1.13"),
-        ("--mu-mip 0.8 --params 650 --batch-size 500", "in membership-inference privacy has mu "),
-        ("--mu-mip 2 --params 650 --batch-size 500", "No noise is needed for mu 2, and without noise"),
-        ("--epsilon 1 --delta 1e-5", "A mechanism with mu 0.26805 or less is (1, 1e-05)-differentially private."),
-        ("--epsilon 1 --delta 1", "Every mechanism is (1, 1)-differentially private."),
-        ("--mu-dp 1 --delta 1e-5", "mu 1 is (4.37"),
-        ("--mu-dp 1 --delta 0", "There is no finite epsilon for mu 1 at delta 0."),
-        ("--mu-dp 1 --epsilon 1", "mu 1 is (1, 0.12694)-differentially private."),
-        ("--noise-std 1.3 --clip 650 --batch-size 500", "One step has mu 2 in differential privacy"),
-        ("--noise-std 0 --clip 650 --batch-size 500", "Without noise there is no differential privacy."),
+        ("mu-dp=5 params=650 batch-size=500", "A step with mu 5 in differential privacy has mu 1.13"),
+        ("mu-mip=0.8 params=650 batch-size=500", "in membership-inference privacy has mu "),
+        ("mu-mip=2 params=650 batch-size=500", "No noise is needed for mu 2, and without noise"),
+        ("epsilon=1 delta=1e-5", "A mechanism with mu 0.26805 or less is (1, 1e-05)-differentially private."),
+        ("epsilon=1 delta=1", "Every mechanism is (1, 1)-differentially private."),
+        ("mu-dp=1 delta=1e-5", "mu 1 is (4.37"),
+        ("mu-dp=1 delta=0", "There is no finite epsilon for mu 1 at delta 0."),
+        ("mu-dp=1 epsilon=1", "mu 1 is (1, 0.12694)-differentially private."),
+        ("noise-std=1.3 clip=650 batch-size=500", "One step has mu 2 in differential privacy"),
+        ("noise-std=0 clip=650 batch-size=500", "Without noise there is no differential privacy."),
     ],
 )
 def test_convert_sentences(run, argv, words):

@@ -49,7 +49,7 @@ BAD_REQUESTS: list[tuple[list[str], str]] = [
     # Words.
     (["account", *RUN, "--sampling", "shuffle"], "--sampling must be one of fixed, poisson, full"),
     (["calibrate", *RUN, *TARGET, "--notion", "dp"], "--notion must be one of gmip, gdp"),
-    (["calibrate", *RUN, *TARGET, "--solve-for", "clip"], "--solve-for must be one of noise-std, batch-size, steps"),
+    (["calibrate", *RUN, *TARGET, "--solve-for", "clip"], "--solve-for must be one of noise-std, batch-size, steps,"),
     # What does not go together.
     (["account", *RUN, "--noise-multiplier", "1"], "--noise-multiplier needs --clip"),
     (["account", *RUN, "--batch-size", "50000"], "--batch-size = 50000 exceeds --dataset-size = 48000"),
@@ -80,16 +80,16 @@ BAD_REQUESTS: list[tuple[list[str], str]] = [
     (["calibrate", *RUN, "--target", "mu=0.001", "--solve-for", "steps"], "is already missed after one step"),
     # Conversions.
     (["convert"], "There is nothing to convert: pass one"),
-    (["convert", "--mu-dp", "1"], "--mu-dp cannot be converted alone: add --batch-size and --params, or --delta"),
-    (["convert", "--mu-dp", "1", "--mu-mip", "1"], "--mu-dp and --mu-mip cannot be combined"),
-    (["convert", "--mu-mip", "1", "--delta", "1e-5"], "--mu-mip and --delta cannot be combined"),
-    (["convert", "--noise-std", "1", "--noise-multiplier", "1", "--clip", "1", "--batch-size", "2"], "cannot be"),
-    (["convert", "--noise-std", "1", "--batch-size", "2"], "add --clip"),
-    (["convert", "--mu-dp", "-1", "--delta", "0.1"], "--mu-dp must be a finite number, 0 or more, not '-1'"),
-    (["convert", "--mu-dp", "1", "--delta", "1.5"], "--delta must be a number from 0 to 1"),
-    (["convert", "--mu-dp", "1", "--params", "0", "--batch-size", "1"], "--params must be a whole number"),
-    (["convert", "--noise-std", "1", "--clip", "0", "--batch-size", "1"], "--clip must be a finite number above 0"),
-    (["convert", "--epsilon", "x", "--delta", "1e-5"], "--epsilon must be a finite number"),
+    (["convert", "mu-dp=1"], "mu-dp cannot be converted alone: add batch-size and params, or delta"),
+    (["convert", "mu-dp=1", "mu-mip=1"], "mu-dp and mu-mip cannot be combined"),
+    (["convert", "mu-mip=1", "delta=1e-5"], "mu-mip and delta cannot be combined"),
+    (["convert", "noise-std=1", "noise-multiplier=1", "clip=1", "batch-size=2"], "cannot be"),
+    (["convert", "noise-std=1", "batch-size=2"], "add clip"),
+    (["convert", "mu-dp=-1", "delta=0.1"], "mu-dp must be a finite number, 0 or more, not '-1'"),
+    (["convert", "mu-dp=1", "delta=1.5"], "delta must be a number from 0 to 1"),
+    (["convert", "mu-dp=1", "params=0", "batch-size=1"], "params must be a whole number"),
+    (["convert", "noise-std=1", "clip=0", "batch-size=1"], "clip must be a finite number above 0"),
+    (["convert", "epsilon=x", "delta=1e-5"], "epsilon must be a finite number"),
 ]  # fmt: skip
 
 

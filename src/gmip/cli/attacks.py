@@ -11,25 +11,16 @@ from rich.table import Table
 from rich.text import Text
 
 from gmip._validate import listed
-from gmip.cli import show
 from gmip.cli.errors import needs_extra
 from gmip.cli.options import Count, Option, Settings, from_settings
-from gmip.cli.shared_settings import Printed
 
 __all__ = ["app", "attacks"]
 
 
-@from_settings(Printed)
-def attacks(asked: Printed) -> None:
-    """List the attacks and what an attacker needs for each.
-
-    JSON keys: attacks (name -> title, needs, analytical: whether its error
-    rates are known in closed form), needs (what each need stands for), note.
-    """
+@from_settings(Settings)
+def attacks(asked: Settings) -> None:
+    """List the attacks and what an attacker needs for each."""
     known = _known()
-    if asked.as_json:
-        show.print_json(_answer(known))
-        return
     console = Console(highlight=False)
     rows = known.table()
     lines = Table.grid(padding=(0, 1))  # more attacks than a terminal has columns for
@@ -41,23 +32,6 @@ def attacks(asked: Printed) -> None:
             lines.add_row("", Text(f"needs {listed(needed)}{known_rates}", style="dim"))
     console.print(lines)
     console.print(Text(known.NOTE, style="dim"), soft_wrap=True)
-
-
-def _answer(known: Any) -> dict[str, Any]:
-    from gmip.attacks.attack_table import NEEDS
-
-    return {
-        "attacks": {
-            name: {
-                "title": known.kind(name).title,
-                "needs": [need for need in NEEDS if need in known.kind(name).needs],
-                "analytical": known.kind(name).analytical,
-            }
-            for name in known.names()
-        },
-        "needs": dict(NEEDS),
-        "note": known.NOTE,
-    }
 
 
 def _known() -> Any:

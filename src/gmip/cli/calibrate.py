@@ -41,39 +41,27 @@ class CalibrateSettings(Explained, TargetSettings, WhoseSettings, RunSettings):
     """Settings of `gmip calibrate`."""
 
     solve_for: Annotated[
-        Literal["noise-std", "batch-size", "steps"],
-        Option("noise-std|batch-size|steps", TARGET),
+        Literal["noise-std", "batch-size", "steps", "all"],
+        Option("noise-std|batch-size|steps|all", TARGET),
         Field(
             description="noise-std: the least noise; batch-size: the smallest batch; steps: the most steps. The last "
-            "two keep the noise that you pass."
+            "two keep the noise that you pass. all: the least noise, and every other way to the target alone: larger "
+            "batches, fewer steps, fewer parameters, more data; with --noise-multiplier (what there is now) a smaller "
+            "clipping norm, too."
         ),
     ] = "noise-std"
-    alternatives: Annotated[
-        bool,
-        Option(None, TARGET),
-        Field(
-            description="Also find the other ways to the target: larger batches, fewer steps, fewer parameters, more "
-            "data; with --noise-multiplier (what there is now) a smaller clipping norm, too."
-        ),
-    ] = False
 
     @property
     def solved(self) -> SolveFor:
         """What is looked for."""
-        return _SOLVABLE[self.solve_for]
+        return _SOLVABLE.get(self.solve_for, "noise_std")
 
     @model_validator(mode="after")
     def _can_be_solved(self) -> Self:
-        if self.solved == "noise_std":
-            if self.noise_multiplier is not None and not self.alternatives:
-                raise BadRequest(
-                    "--noise-multiplier is what gmip calibrate finds",
-                    remedy="leave it out, or pass --solve-for batch-size or steps",
-                )
-        elif self.alternatives:
+        if self.solve_for == "noise-std" and self.noise_multiplier is not None:
             raise BadRequest(
-                f"--alternatives does not apply to --solve-for {self.solve_for}, which is one of them",
-                remedy="leave one out",
+                "--noise-multiplier is what gmip calibrate finds",
+                remedy="leave it out, or pass --solve-for batch-size, steps or all",
             )
         return self
 
@@ -93,7 +81,7 @@ def calibrate(asked: CalibrateSettings) -> None:
     gdp: the mu of Gaussian differential privacy, at every FPR), adjacency,
     epsilon and delta (where the target has a delta), tpr_error, kind,
     for_whom, caveat, assumptions;
-    alternatives (null without --alternatives; open: change, run, value, kind,
+    alternatives (null but with --solve-for all; open: change, run, value, kind,
     for_whom, command; closed: change, why, size, value).
     """
     target = asked.wanted(
@@ -105,7 +93,7 @@ def calibrate(asked: CalibrateSettings) -> None:
     with show.patience(slow_because(run, asked.susceptibility)):
         found = calibrate_run(run, target, solve_for=asked.solved)
         curve = account_run(found, **target.whose)
-        if asked.alternatives:
+        if asked.solve_for == "all":
             ways = find_alternatives(run, target, seconds=_WAYS_SECONDS)
     if asked.as_json:
         show.print_json(_as_json(asked, target, found, curve, ways))

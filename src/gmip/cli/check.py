@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, partial
 from typing import Annotated, Final
 
 import typer
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from gmip.cli import show
 from gmip.cli.errors import needs_extra
-from gmip.cli.options import Count, Option, from_settings
+from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import Printed
 
 __all__ = ["check"]
@@ -22,12 +23,6 @@ class CheckSettings(Printed):
 
     run: Annotated[str, Option("RUN", argument=True), Field(description="Folder of a recorded run.")]
     task: Annotated[str, Option("TASK"), Field(description="The run's task: built-in, or path/to/file.py:make_task.")]
-    num_steps: Annotated[
-        Count | None,
-        Option("K"),
-        Field(description="Compute at most K steps again (default: 12, and more where noise hides faults)."),
-    ] = None
-    device: Annotated[str, Option("DEVICE"), Field(description="Where to compute.")] = "cpu"
 
 
 @from_settings(CheckSettings)
@@ -36,6 +31,7 @@ def check(asked: CheckSettings) -> None:
 
     Checks scale, clipping, noise, batches, sizes and members. What cannot be
     checked is said. An audit of a recorded run begins with the same check.
+    In Python gmip.check_run also takes the number of steps and the device.
 
     Example: gmip check runs/a --task my_project.py:make_task
 
@@ -49,8 +45,8 @@ def check(asked: CheckSettings) -> None:
         from gmip.auditing.recompute import check_run
         from gmip.report import check_words
     with show.warnings_in_one_line(), show.stages() as watch:
-        progress = watch("checking the record")
-        found = check_run(asked.task, asked.run, steps=asked.num_steps, device=asked.device, progress=progress)
+        progress = cache(partial(watch, "checking the record"))  # begins with the first step: mistakes come before
+        found = check_run(asked.task, asked.run, progress=lambda done, total: progress()(done, total))
     if asked.as_json:
         outcomes = [{**one.model_dump(mode="json"), "sentence": check_words.sentence(one)} for one in found.outcomes]
         answer = {"passed": found.passed, "headline": check_words.headline(found)}

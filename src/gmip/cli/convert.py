@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
 
 from gmip import _numbers
 from gmip.accounting import convert as formulas
-from gmip.cli import show
+from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, listed, option_name
-from gmip.cli.options import Count, NonNegative, Option, Probability, Settings, from_settings, names_of
-from gmip.cli.shared_settings import NOISE, RUN, ClipSettings, NoiseSettings, Printed
+from gmip.cli.options import Option, from_settings
+from gmip.cli.shared_settings import Printed
 
 __all__ = ["convert"]
 
-PRIVACY: Final = "Privacy"
 DIGITS: Final = 5  # conversions are exact: a few more than for a bound
 
 
@@ -27,60 +26,67 @@ class _Answer(NamedTuple):
     assumptions: tuple[str, ...] = ()
 
 
-class _Privacy(Settings):
-    mu_dp: Annotated[
-        NonNegative | None,
-        Option("MU", PRIVACY),
-        Field(
-            description="mu of Gaussian differential privacy, which holds at every FPR (the gdp_mu of an answer, not "
-            "its mu); with --params, of one step."
-        ),
-    ] = None
-    mu_mip: Annotated[
-        NonNegative | None,
-        Option("MU", PRIVACY),
-        Field(description="mu of Gaussian membership-inference privacy, of one step."),
-    ] = None
-    epsilon: Annotated[
-        NonNegative | None, Option("E", PRIVACY), Field(description="epsilon of (epsilon, delta)-DP.")
-    ] = None
-    delta: Annotated[
-        Probability | None, Option("D", PRIVACY), Field(description="delta of (epsilon, delta)-DP, from 0 to 1.")
-    ] = None
-    noise_std: Annotated[
-        NonNegative | None,
-        Option("STD", NOISE),
-        Field(description="Standard deviation of the noise on the batch MEAN."),
-    ] = None
-    num_params: Annotated[Count | None, Option("d", RUN), Field(description="Trainable parameters.")] = None
-    batch_size: Annotated[Count | None, Option("n", RUN), Field(description="Examples averaged in one step.")] = None
+_READERS: Final[dict[str, Callable[[str, str], float]]] = {
+    "mu_dp": parse.non_negative,
+    "mu_mip": parse.non_negative,
+    "epsilon": parse.non_negative,
+    "delta": parse.probability,
+    "noise_std": parse.non_negative,
+    "noise_multiplier": parse.non_negative,
+    "clip_norm": parse.positive,
+    "num_params": parse.count,
+    "batch_size": parse.count,
+}
 
 
-class ConvertSettings(Printed, NoiseSettings, ClipSettings, _Privacy):
+_NAMES: Final = {option_name(name).removeprefix("--"): name for name in _READERS}  # as typed: as options of others
+
+
+def _given(option: str, texts: Sequence[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        key = _NAMES[parse.one_of("NAME", name, tuple(_NAMES))]
+        if not equals or key in found:
+            raise BadRequest(f"{text!r} is not NAME=VALUE, each name once", remedy="write mu-dp=1 delta=1e-5")
+        found[key] = _READERS[key](name, value)
+    return found
+
+
+class ConvertSettings(Printed):
     """Settings of `gmip convert`."""
+
+    numbers: Annotated[
+        dict[str, Any],
+        Option("NAME=VALUE", None, _given, argument=True, repeated=True),
+        Field(description="Numbers to convert: one of the combinations above.", default_factory=dict),
+    ]
 
 
 @from_settings(ConvertSettings)
 def convert(asked: ConvertSettings) -> None:
     """Convert between mu, (epsilon, delta) and noise conventions.
 
-    Example: gmip convert --mu-dp 1 --delta 1e-5
+    Example: gmip convert mu-dp=1 delta=1e-5
 
     Pass one of these combinations:
 
-    mu of one step: --mu-dp or --mu-mip, with --params and --batch-size.
+    mu of one step: mu-dp or mu-mip, with params and batch-size.
 
-    Differential privacy: two of --mu-dp, --epsilon and --delta.
+    Differential privacy: two of mu-dp, epsilon and delta.
 
-    Noise: --noise-std or --noise-multiplier, with --clip and --batch-size.
+    Noise: noise-std or noise-multiplier, with clip and batch-size.
 
-    JSON keys: the inputs (--params is num_params, --clip is clip_norm), the
+    mu-dp is of Gaussian differential privacy, which holds at every FPR (the
+    gdp_mu of an answer, not its mu); mu-mip of Gaussian membership-inference
+    privacy; noise-std is on the batch MEAN.
+
+    JSON keys: the inputs (params is num_params, clip is clip_norm), the
     results (some of mu_mip, mu_dp, mu_dp_corollary, mu, epsilon, delta,
     noise_std, noise_multiplier, dong_sigma, mu_dp_replace_one,
     mu_dp_add_remove), and assumptions.
     """
-    numbers = {name: value for name, value in asked if name in names_of(ConvertSettings) and name != "as_json"}
-    given = {name: value for name, value in numbers.items() if value is not None}
+    given = asked.numbers
     recipe = _RECIPES.get(frozenset(given))
     if recipe is None:
         raise _no_recipe(given)
@@ -199,10 +205,9 @@ def _no_recipe(given: Collection[str]) -> BadRequest:
     remedy = "pass one of the combinations that gmip convert --help lists"
     if not given:
         return BadRequest("There is nothing to convert", remedy=remedy)
-    said = listed([option_name(name) for name in given])
-    missing = [
-        listed(sorted(option_name(name) for name in recipe - set(given))) for recipe in _RECIPES if set(given) <= recipe
-    ]
+    typed = {name: text for text, name in _NAMES.items()}
+    said = listed([typed[name] for name in given])
+    missing = [listed(sorted(typed[one] for one in recipe - set(given))) for recipe in _RECIPES if set(given) <= recipe]
     if missing:
         return BadRequest(f"{said} cannot be converted alone", remedy=f"add {', or '.join(missing)}")
     return BadRequest(f"{said} cannot be combined", remedy=remedy)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from gmip import _numbers
-from gmip.cli import show
 from gmip.cli.errors import BadRequest, needs_extra
-from gmip.cli.options import Option, from_settings
-from gmip.cli.shared_settings import Printed
+from gmip.cli.options import Option, Settings, from_settings
 
 if TYPE_CHECKING:
     from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, RunAudit
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["report"]
 
 
-class ReportSettings(Printed):
+class ReportSettings(Settings):
     """Settings of `gmip report`."""
 
     results: Annotated[
@@ -44,7 +42,7 @@ def report(asked: ReportSettings) -> None:
               gmip report audit-a audit-b --out both
 
     Of several, claims, findings and accuracy stand side by side; with --out,
-    one report has the runs of all.
+    one report has the runs of all, and result.json beside it.
     """
     with needs_extra("audit", "gmip report"):
         from gmip import report as reports
@@ -62,9 +60,6 @@ def report(asked: ReportSettings) -> None:
             remedy="name another folder",
         )
     written = None if out is None else reports.write_report(result, out)
-    if asked.as_json:
-        show.print_json({"runs": [_facts(run) for run in result.runs]})
-        return
     if len(audits) > 1:
         _print(result)
     if written is not None:
@@ -82,24 +77,6 @@ def _leading(run: RunAudit) -> AttackOutcome:
     from gmip.auditing.verdict import leading_attack
 
     return leading_attack(run.attacks, run.answers) or run.attacks[0]
-
-
-def _facts(run: RunAudit) -> dict[str, Any]:
-    strongest = _leading(run)
-    return {
-        "run": run.name,
-        "task": run.task,
-        "verdict": run.verdict.kind,
-        "noise_std": run.facts.noise_std,
-        "test_accuracy": run.facts.test_accuracy,
-        "claimed_mu": run.claims[0].mu if run.claims else None,
-        "claimed_tpr_at": run.claims[0].tpr_at if run.claims else {},
-        "claimed_kind": run.claims[0].kind if run.claims else None,
-        "attack": strongest.attack,
-        "auc": strongest.auc.model_dump(),
-        "tpr_at": {fpr: found.model_dump() for fpr, found in strongest.tpr_at.items()},
-        "mu_lower": strongest.mu_lower,
-    }
 
 
 def _print(result: AuditResult) -> None:

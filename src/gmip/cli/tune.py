@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import Field
 
@@ -62,11 +62,6 @@ class TuneSettings(Printed, WorkerSettings, TargetSettings):
             "as in 60trials: 24 at least; 30 or so more measure the result."
         ),
     ] = None
-    metric: Annotated[
-        Literal["accuracy", "balanced-accuracy", "loss"],
-        Option("accuracy|balanced-accuracy|loss", SEARCH),
-        Field(description="What makes a model good."),
-    ] = "accuracy"
     dataset_size: Annotated[
         Count | None,
         Option("N", SEARCH),
@@ -97,7 +92,8 @@ def tune(asked: TuneSettings) -> None:
     (the price of stricter targets, as a picture), tuning.json, trials.csv.
 
     Interrupted? Run the command again: finished work is kept, and the result
-    is the same.
+    is the same. In Python gmip.tune also takes another metric than accuracy:
+    balanced-accuracy or loss.
     """
     target, folder = asked.wanted(), Path(asked.out)
     with show.warnings_in_one_line(), show.stages() as watch:
@@ -120,7 +116,6 @@ def tune(asked: TuneSettings) -> None:
                 workers=workers,
                 folder=folder,
                 watch=watch,
-                metric=asked.metric,
                 space=asked.space or {},
                 **(asked.budget or {}),
             )

@@ -13,7 +13,7 @@ from gmip.errors import InvalidArgument
     ("argv", "known"),
     [
         (["account", "--steps", "3"], {"--steps", "--batch-size"}),
-        (["--json", "calibrate"], {"--solve-for", "--alternatives"}),
+        (["--json", "calibrate"], {"--solve-for", "--target"}),
         (["nonsense"], set()),
         ([], set()),
     ],
