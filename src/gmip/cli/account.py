@@ -152,7 +152,8 @@ def _rows(answer: dict[str, Any], curve: TradeOff, gdp: TradeOff | None) -> list
     if answer["mu_step"] is not None:
         rows.append(("mu of one step", _numbers.number(answer["mu_step"], "up")))
     if delta is not None:
-        rows.append((f"epsilon at delta = {delta:g}, {most}", _numbers.number(answer["epsilon"], "up")))
+        what = "differential privacy" if gdp is curve else "membership inference, no differential privacy"
+        rows.append((f"epsilon of {what}, at delta = {delta:g}, {most}", _numbers.number(answer["epsilon"], "up")))
     if baseline is not None:
         secret = f"a member's secret guessed, {_numbers.rate(baseline)} without the member"
         rows.append((f"{secret}, {most}", _numbers.percent(answer["risk"], "up")))

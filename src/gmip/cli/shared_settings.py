@@ -221,7 +221,7 @@ class WhoseSettings(NotionSettings):
         Option("K", ACCOUNTING),
         Field(
             description="Protect persons with up to K examples each, who come and go with all of them, not single "
-            "examples (default 1; not for epochs)."
+            "examples; not for epochs."
         ),
     ] = 1
 
