@@ -20,8 +20,10 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import fft
 
 from gmip.accounting._epoch import coarse_epochs
+from gmip.accounting._loss import Atoms, split_weights
 from gmip.accounting.composition import compose
 from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import GaussianPair
@@ -50,13 +52,19 @@ StepParts = Callable[[NoisySGD, StepTest, StepTest, float], list[tuple[TradeOff,
 _EPSILONS = np.concatenate(
     [np.linspace(-18.0, -1.0, 200)[:-1], np.linspace(-1.0, 6.0, 700), np.linspace(6.0, 25.0, 200)[1:]]
 )
-_COARSE = 10  # every so many of them are enough to see which cell to refine
+_COARSE = 30  # every so many of them are enough to see which cell to refine
 _RATES = np.array([1.0e-4, 1.0e-3, 1.0e-2, 0.05, 0.1, 0.3])  # where cells are refined until the answer is tight
 _TOLERANCE = 0.02  # of the TPR, relatively
-_MOST_CELLS = 250
-_FINE = 5.0e-3  # of the mean exposure: cells that leave less open are not halved
+_MOST_CELLS = 800
+_MOST_EPOCHS = 250  # of them, where each is an epoch of its own
+_AT_ONCE = 5  # cells that are halved before the answer is looked at again, for each rate
 _LEAST_LEVEL = 0.02
 _BOUNDLESS = 1.0e15  # stands for a susceptibility that only noise limits
+_LARGE = 60.0  # a loss that counts as certain
+_SPACING = 0.02  # of a lattice of losses, in standard deviations of one step
+_MOST_POINTS = 10_000
+_TAIL = 1.0e-12
+_ORDERS = np.append(np.geomspace(0.02, 30.0, 16), -np.geomspace(0.02, 30.0, 16))  # of Chernoff's bounds
 _NEGLIGIBLE = 3.0e-3  # of the TPR, absolutely
 
 
@@ -92,7 +100,7 @@ def _noise_alone(run: NoisySGD) -> TradeOff:
 
 
 def _searched(family: _Family, *, steady: bool) -> TradeOff:
-    """The envelope over cells that are halved until the answer is tight."""
+    """The envelope over cells that are halved until the answer is tight, or there are too many."""
     cells = [_Cell(0.0 if steady else family.least_share, 1.0, 0.0, _LEAST_LEVEL, family.deltas(1.0, _LEAST_LEVEL))]
     if steady:
         cells[0] = _Cell(1.0, 1.0, 0.0, _LEAST_LEVEL, cells[0].deltas)
@@ -102,12 +110,12 @@ def _searched(family: _Family, *, steady: bool) -> TradeOff:
     cells += [_Cell(share, 1.0, low, high, family.deltas(1.0, high)) for low, high in pairwise(levels)]
     if math.isinf(family.largest_level):
         cells.append(_Cell(share, 1.0, top, math.inf, family.deltas(1.0, math.inf)))
-    while len(cells) < _MOST_CELLS:
-        worst = _widest(cells, family)
-        if worst is None:
+    while len(cells) < (_MOST_CELLS if family.batches is None else _MOST_EPOCHS):
+        chosen = _undecided(cells, family)
+        if not chosen:
             break
-        cells.remove(worst)
-        cells += worst.halves(family)
+        halves = [half for i in sorted(chosen) for half in cells[i].halves(family)]
+        cells = [cell for i, cell in enumerate(cells) if i not in chosen] + halves
     return _Envelope(cells, family)
 
 
@@ -118,11 +126,14 @@ class _Family:
         self._runs, self._known, self._take_apart = runs, known, parts
         self._parts = lru_cache(maxsize=None)(self._apart)
         self.test = lru_cache(maxsize=None)(self._tested)
+        self._law = lru_cache(maxsize=None)(self._lattice_law)
         self.tpr_error = 0.0
         #: Batches of the epoch if the run is one: there a share of the steps is a share of them.
-        self._batches = _batches_of_one_epoch(runs)
+        self.batches = _batches_of_one_epoch(runs)
+        #: What a share is a share of, where that is one number: steps, epochs, or the batches of one epoch.
+        self._units = self.batches or (self._parts(0.0)[0][1] if len(self._parts(0.0)) == 1 else None)
         #: A record is exposed in one step (or epoch) at least, or not at all.
-        self.least_share = 1.0 / (self._batches or max(times for _, times in self._parts(0.0)))
+        self.least_share = 1.0 / (self.batches or max(times for _, times in self._parts(0.0)))
         #: No record has a level above this.
         self.largest_level = self._largest()
         #: From here on hardly anything changes.
@@ -229,23 +240,31 @@ class _Family:
     def between(self, low: float, high: float) -> tuple[float, float]:
         """The highest share of the lower half of a range of shares, and the lowest of the upper half."""
         middle = math.sqrt(low * high)
-        if self._batches is None:
+        if self._units is None:
             return middle, middle
-        batches = max(math.floor(middle * self._batches + 1.0e-9), 1)  # records are exposed in whole batches
-        return batches / self._batches, (batches + 1) / self._batches
+        units = max(math.floor(middle * self._units + 1.0e-9), 1)  # records are exposed in whole steps
+        return units / self._units, (units + 1) / self._units
 
     def taken(self, share: float) -> float:
         """The share of the steps in which a record is exposed that is exposed in `share` of them: whole steps."""
-        if self._batches is not None:
-            return max(math.ceil(share * self._batches - 1.0e-9), 1) / self._batches
+        if self._units is not None:
+            return max(math.ceil(share * self._units - 1.0e-9), 1) / self._units
         return max(max(math.ceil(share * times), 1) / times for _, times in self._parts(0.0))
 
     def deltas(self, share: float, level: float) -> Array:
         """delta of the whole run at each of `_EPSILONS`."""
-        if self._batches is not None:
+        if self.batches is not None:
             curve = compose(self._parts(level, share))
             self.tpr_error = max(self.tpr_error, curve.tpr_error)
             return np.clip(curve._deltas(_EPSILONS), 0.0, 1.0)
+        if len(self._parts(level)) == 1:
+            ((one, times),) = self._parts(level)
+            done = round(self.taken(share) * times)
+            law = None if done == 1 or isinstance(one, (Gaussian, GaussianPair)) else self._law(level)
+            if law is not None:
+                found, error = law[0].deltas(done, law[1] if done < times else None)
+                self.tpr_error = max(self.tpr_error, error)
+                return found
         exposed = [(c, max(math.ceil(share * times), 1)) for c, times in self._parts(level)]
         # In the rest of the steps the record is at the mean, and still changes the variance.
         rest = [
@@ -260,10 +279,99 @@ class _Family:
         self.tpr_error = max(self.tpr_error, curve.tpr_error + extra)
         return np.clip(curve._deltas(_EPSILONS) + extra, 0.0, 1.0)
 
+    def _lattice_law(self, level: float) -> tuple[_Law, _Law] | None:
+        """The losses of one step and of a record at the mean in all; None where nothing, or everything, is told."""
+        law = _Law.of(self._parts(level)[0][0]._atoms())
+        return (law, _Law.of(self._rest, law.spacing)) if law.spacing > 0.0 and law.certain < 0.5 else None
+
+    @cached_property
+    def _rest(self) -> Atoms:
+        """All steps of a record that is at the mean in each, and still changes the variance."""
+        return compose(self._parts(0.0))._atoms()
+
     @cached_property
     def _idle(self) -> float:
         """Advantage over a record that is at the mean in all steps."""
         return max(compose(self._parts(0.0)).advantage(), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Law:
+    """The loss of a step under membership on the points `first + spacing * i`, by splits that keep both masses."""
+
+    first: float
+    spacing: float
+    mass: Array
+    certain: float
+    added: float = 0.0  # variance, by the splits
+
+    @classmethod
+    def of(cls, atoms: Atoms, spacing: float | None = None) -> _Law:
+        """The spacing is such that the splits add little variance to a sum of many, unless it is given."""
+        kept = atoms.loss < _LARGE
+        loss, mass = atoms.loss[kept], atoms.mass1[kept]
+        certain = atoms.certain + float(atoms.mass1[~kept].sum())
+        total = float(mass.sum())
+        if total <= 0.0:
+            return cls(0.0, 0.0, mass, 1.0)
+        if spacing is None:
+            deviation = math.sqrt(max(float(mass @ loss**2) / total - (float(mass @ loss) / total) ** 2, 0.0))
+            spacing = max(_SPACING * deviation, float(np.ptp(loss)) / _MOST_POINTS)
+        if spacing < 1.0e-9:
+            return cls(0.0, 0.0, mass, certain)
+        # A point of the lattice on the heaviest atom, which many steps would widen most.
+        anchor = float(loss[np.argmax(mass)])
+        place = np.floor((loss - anchor) / spacing)
+        upper = split_weights(np.clip(loss - anchor - spacing * place, 0.0, spacing), spacing, member=True)
+        low = float(place.min())
+        index = (place - low).astype(np.int64)
+        spread: Array = np.bincount(index, mass * (1.0 - upper), index.max() + 2).astype(np.float64)
+        spread += np.bincount(index + 1, mass * upper, index.max() + 2)
+        added = spacing**2 * float(mass @ (upper * (1.0 - upper)))
+        return cls(anchor + spacing * low, spacing, spread, certain, added)
+
+    def deltas(self, steps: int, other: _Law | None) -> tuple[Array, float]:
+        """delta of so many steps, and of the rest of the run, at each of `_EPSILONS`; and by how much splits raise it.
+
+        Sums beyond either end of the lattice come in at the other. What is above has a chance of at most `_TAIL`, by
+        Chernoff's bound, and counts as certain; what is below helps the attacker.
+        """
+        moments = steps * self._moments + (0.0 if other is None else other._moments)
+        ends = (moments - math.log(_TAIL)) / _ORDERS
+        high, low = float(ends[_ORDERS > 0.0].min()), float(ends[_ORDERS < 0.0].max())
+        start = steps * self.first + (0.0 if other is None else other.first)
+        size = fft.next_fast_len(math.ceil((high - low) / self.spacing) + 2, real=True)
+        below = math.floor((low - start) / self.spacing)
+        transform = fft.rfft(_folded(self.mass, size)) ** steps
+        certain = 1.0 - (1.0 - self.certain) ** steps
+        if other is not None:
+            transform *= fft.rfft(_folded(other.mass, size))
+            certain += other.certain
+        mass = np.maximum(np.roll(fft.irfft(transform, size), -(below % size)), 0.0)
+        loss = start + self.spacing * (below + np.arange(size))
+        # From the top down: masses above each point, under both laws.
+        above1 = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
+        with np.errstate(over="ignore"):
+            above0 = np.append(np.cumsum((mass * np.exp(-np.maximum(loss, -600.0)))[::-1])[::-1], 0.0)
+        at = np.searchsorted(loss, _EPSILONS, side="right")
+        found = np.clip(certain + _TAIL + above1[at] - np.exp(_EPSILONS) * above0[at], 0.0, 1.0)
+        # Half of the variance that splits add times the density of the sum, and fourfold for what is between points.
+        return found, min(2.0 * steps * self.added * float(mass.max()) / self.spacing, 1.0)
+
+    @cached_property
+    def _moments(self) -> Array:
+        """log E[e^(order loss)] at `_ORDERS`, of the mass that is not certain."""
+        points = self.first + self.spacing * np.arange(self.mass.size)
+        tops = np.maximum(_ORDERS * points[0], _ORDERS * points[-1])
+        with np.errstate(divide="ignore"):
+            logs: Array = np.log(np.exp(_ORDERS[:, None] * points - tops[:, None]) @ self.mass) + tops
+        return logs
+
+
+def _folded(mass: Array, size: int) -> Array:
+    """A law on a circle of so many points."""
+    folded: Array = np.bincount(np.arange(mass.size) % size, mass, size).astype(np.float64)
+    return folded
 
 
 def _batches_of_one_epoch(runs: Sequence[NoisySGD]) -> int | None:
@@ -314,51 +422,49 @@ class _Cell:
         return [lower, _Cell(self.least_share, self.share, middle, self.level, self.deltas)]
 
 
-def _envelope(costs: Array, deltas: Array, epsilons: Array) -> tuple[Array, NDArray[np.int64], NDArray[np.int64]]:
-    """The concave envelope at cost 1, and between which two points it is taken, for each epsilon.
+def _envelope(costs: Array, deltas: Array, epsilons: Array) -> tuple[Array, Array]:
+    """The concave envelope at cost 1, and its slope there (the price of exposure), for each epsilon.
 
-    costs : array of shape (m,); deltas : array of shape (m, e). A record without any exposure costs nothing.
+    costs : array of shape (m,); deltas : array of shape (m, e). A record without any exposure costs nothing. At any
+    price the envelope is at most price + max(delta - price cost): the least of these is the envelope, and a price
+    close by errs on the attacker's side.
     """
     nothing = np.maximum(-np.expm1(np.minimum(epsilons, 0.0)), 0.0)
-    costs, deltas = np.append(costs, 0.0), np.vstack([deltas, nothing])
-    cheap, dear = np.flatnonzero(costs <= 1.0), np.flatnonzero(costs > 1.0)
-    best = deltas[cheap].max(axis=0)
-    left = right = cheap[deltas[cheap].argmax(axis=0)]
-    left, right = left.copy(), right.copy()
-    for j in dear:
-        weight = (1.0 - costs[cheap]) / (costs[j] - costs[cheap]) if math.isfinite(costs[j]) else np.zeros(cheap.size)
-        mixed = deltas[cheap] + weight[:, None] * (deltas[j] - deltas[cheap])
-        which = mixed.argmax(axis=0)
-        value = np.take_along_axis(mixed, which[None, :], axis=0)[0]
-        better = value > best
-        best = np.where(better, value, best)
-        left, right = np.where(better, cheap[which], left), np.where(better, j, right)
-    return best, left, right
+    used = np.isfinite(costs)
+    costs, deltas = np.append(costs[used], 0.0), np.vstack([deltas[used], nothing])
+    low, high = np.zeros(epsilons.size), np.ones(epsilons.size)  # of a concave function that is 0 or more at 0
+    for _ in range(32):
+        price = 0.5 * (low + high)
+        dear = costs[np.argmax(deltas - price * costs[:, None], axis=0)] > 1.0
+        low, high = np.where(dear, price, low), np.where(dear, high, price)
+    return high + np.max(deltas - high * costs[:, None], axis=0), high
 
 
-def _widest(cells: list[_Cell], family: _Family) -> _Cell | None:
-    """The cell to halve next: one of those on which the answer rests where it is least certain."""
+def _undecided(cells: list[_Cell], family: _Family) -> set[int]:
+    """The cells to halve next: those on which an answer may rest that is not tight yet."""
     epsilons = _EPSILONS[::_COARSE]
     deltas = np.array([cell.deltas[::_COARSE] for cell in cells])
     low = np.array([cell.least_cost(family) for cell in cells])
     high = np.array([cell.cost(family) for cell in cells])
-    upper, left, right = _envelope(low, deltas, epsilons)
-    lower, _, _ = _envelope(high, deltas, epsilons)
-    lines = np.exp(epsilons)[None, :] * _RATES[:, None]
-    above, below = upper[None, :] + lines, lower[None, :] + lines
-    at = above.argmin(axis=1)
-    tpr, gap = above.min(axis=1), above.min(axis=1) - below.min(axis=1)
-    worst = int(np.argmax(gap / np.maximum(tpr, 1.0e-3)))
-    if gap[worst] <= _TOLERANCE * tpr[worst]:
-        return None
-    i, j = int(left[at[worst]]), int(right[at[worst]])
-    cheap, dear = (low[k] if k < len(cells) else 0.0 for k in (i, j))
-    weight = (1.0 - cheap) / (dear - cheap) if dear > cheap else 1.0
-    # How much of the mean exposure the two cells leave open.
+    upper, prices = _envelope(low, deltas, epsilons)
+    lower, _ = _envelope(high, deltas, epsilons)
     finite = np.where(np.isfinite(high), high, 10.0 * low)
-    open_ = {k: share * (finite[k] - low[k]) for k, share in ((i, 1.0 - weight), (j, weight)) if k < len(cells)}
-    chosen = max(open_, key=lambda k: open_[k], default=None)
-    return None if chosen is None or open_[chosen] < _FINE else cells[chosen]
+    chosen: set[int] = set()
+    for rate in _RATES:
+        lines = np.exp(epsilons) * rate
+        at = int(np.argmin(upper + lines))
+        reached = float(np.min(lower + lines))
+        if upper[at] + lines[at] <= (1.0 + _TOLERANCE) * reached:
+            continue
+        price = prices[at]  # at which no cell is worth more than the best mixture
+        worth = price + deltas[:, at] - price * low + lines[at]
+        open_ = price * (finite - low) > 0.25 * _TOLERANCE * reached
+        if price < 1.0e-8:  # everybody may be in one cell
+            open_ = (low <= 1.0) & (finite > 1.0)
+        worth = np.where(open_, worth, -1.0)
+        first = np.argsort(-worth)[:_AT_ONCE]
+        chosen |= set(first[worth[first] > (1.0 + 0.75 * _TOLERANCE) * reached].tolist())
+    return chosen
 
 
 class _Envelope(PiecewiseLinear):
@@ -366,8 +472,8 @@ class _Envelope(PiecewiseLinear):
 
     def __init__(self, cells: list[_Cell], family: _Family) -> None:
         deltas = np.array([cell.deltas for cell in cells])
-        upper, _, _ = _envelope(np.array([cell.least_cost(family) for cell in cells]), deltas, _EPSILONS)
-        lower, _, _ = _envelope(np.array([cell.cost(family) for cell in cells]), deltas, _EPSILONS)
+        upper, _ = _envelope(np.array([cell.least_cost(family) for cell in cells]), deltas, _EPSILONS)
+        lower, _ = _envelope(np.array([cell.cost(family) for cell in cells]), deltas, _EPSILONS)
         polygon = PiecewiseLinear._from_lines(_EPSILONS, 1.0 - np.clip(upper, 0.0, 1.0))
         self._set(polygon._fpr_vertices, polygon._log_fnr_vertices)
         lines = np.exp(_EPSILONS)[None, :] * _RATES[:, None]
