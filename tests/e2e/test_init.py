@@ -95,28 +95,6 @@ def test_from_one_file_and_code(run) -> None:
     assert task.recipe == Recipe(dataset_size=8, batch_size=8, num_steps=10, learning_rate=0.1)
 
 
-def test_a_recipe_of_ones_own(run) -> None:
-    how = "optimizer=Adam, learning_rate=0.01,sampling=shuffled,batch_size=4,epochs=3,clip_norm=1"
-    arguments = ["--data", "members.csv", "--column", "label=kind", "--make-model", "gmip_net.py:Net"]
-    assert run("init", "task.py", *arguments, "--recipe", how).code == 0
-    assert load("task.py:make_task").recipe == Recipe(
-        dataset_size=8,
-        batch_size=4,
-        num_steps=6,
-        learning_rate=0.01,
-        optimizer="Adam",
-        sampling="shuffled",
-        clip_norm=1.0,
-    )
-    for wrong, words in (
-        ("optimiser=Adam", "--recipe has 'optimiser', did you mean 'optimizer'"),
-        ("batch_size=x", "--recipe has 'batch_size' = 'x', which is no number"),
-        ("batch_size=99", "--recipe has 'batch_size' = 99 for 8 members"),
-        ("Adam", "--recipe has 'Adam': write NAME=VALUE"),
-    ):
-        assert words in assert_one_sentence(run("init", "other.py", *arguments, "--recipe", wrong))
-
-
 def test_by_asking(run, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {"Table of records": "members.csv", "Code that makes": "gmip_net:Net"}
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)

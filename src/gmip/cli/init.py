@@ -32,18 +32,6 @@ def _columns(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _pairs(option: str, text: str) -> dict[str, str]:
-    """NAME=VALUE,... as a mapping."""
-    found = {}
-    for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
-        if part.strip() and not (name and equals and value):
-            raise BadRequest(f"has {part.strip()!r}", argument=option, remedy="write NAME=VALUE,NAME=VALUE")
-        if name:
-            found[name] = value
-    return found
-
-
 class InitSettings(Settings):
     """Settings of `gmip init`."""
 
@@ -75,14 +63,6 @@ class InitSettings(Settings):
     make_model: Annotated[
         str | None, Option("NET.py:NAME", TASK), Field(description="Code that makes the model, if it is another.")
     ] = None
-    recipe: Annotated[
-        dict[str, str] | None,
-        Option("NAME=VALUE,...", TASK, _pairs),
-        Field(
-            description="How it is trained, such as optimizer=Adam,learning_rate=0.001,sampling=shuffled,"
-            "batch_size=32,epochs=20."
-        ),
-    ] = None
 
 
 @from_settings(InitSettings)
@@ -90,7 +70,8 @@ def init(asked: InitSettings) -> None:
     """Write a settings file for gmip audit, or a task file.
 
     FILE.yaml holds all settings with explanations. FILE.py says what the
-    model and the records are; what is not given is asked for.
+    model and the records are; what is not given is asked for. Its recipe is a
+    guess: change it there.
 
     Examples: gmip init
               gmip init task.py --data records.csv --make-model net.py:Net
@@ -147,7 +128,6 @@ def _write_task(file: Path, asked: InitSettings) -> None:
         tables,
         made,
         name=file.stem,
-        recipe=asked.recipe or {},
         label=roles.get("label"),
         own={"id": roles.get("id"), "group": roles.get("group")},
         ignore=(asked.columns or {}).get("ignore", []),

@@ -5,19 +5,17 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from gmip._validate import did_you_mean
 from gmip.errors import InvalidArgument
 from gmip.tasks import read_records
 from gmip.tasks.records import class_names, find_column, read_column
 from gmip.training.models import read_weights
-from gmip.vocabulary import Recipe
 
 __all__ = ["ModelCode", "TaskFile", "draft", "guessed_model", "named_model"]
 
@@ -52,14 +50,12 @@ def draft(
     *,
     label: str | None,
     name: str,
-    recipe: Mapping[str, str] | None = None,
     own: Mapping[str, str | None] | None = None,
     ignore: Sequence[str] = (),
 ) -> TaskFile:
     """A task file in `folder`.
 
     records : one table, of which a fifth is for testing; or two, the members of a released model and others.
-    recipe : how it is trained, settings of a `Recipe` or "epochs" as text; what is missing is guessed.
     own : the columns of the "id" and the "group" of records, where they have other names than these.
     ignore : columns that are no features.
     """
@@ -85,7 +81,7 @@ def draft(
         about = f"the first {members} are the members; for shadow models, say how it was trained"
     names = _name_lines(records, own, places, cut)
     reading = "read_column, read_records" if names else "read_records"
-    trained = ", ".join(f"{key}={value!r}" for key, value in _recipe(recipe or {}, members).items())
+    trained = ", ".join(f"{key}={value!r}" for key, value in _recipe(members).items())
     guess = "" if model.sure else "  # <- check the activations: weights do not tell them"
     text = f'''"""What gmip audits. Written by gmip init: check the lines with an arrow."""
 
@@ -145,34 +141,11 @@ def _naming_column(records: Sequence[Path]) -> str | None:
     return column if len(set(cells)) == len(cells) else None
 
 
-def _recipe(given: Mapping[str, str], members: int) -> dict[str, Any]:
-    """Settings of a `Recipe` for so many members, checked."""
-    kinds: dict[str, Callable[[str], Any]] = {"batch_size": int, "num_steps": int, "epochs": int, "optimizer": str}
-    kinds |= {"sampling": str, "learning_rate": float, "clip_norm": float, "noise_std": float}
-    read: dict[str, Any] = {}
-    for name, text in given.items():
-        if name not in kinds:
-            known = ", ".join(map(repr, kinds))
-            raise InvalidArgument(
-                f"has {name!r}{did_you_mean(name, kinds)}", argument="recipe", remedy=f"it knows {known}"
-            )
-        try:
-            read[name] = kinds[name](text)
-        except ValueError:
-            raise InvalidArgument(f"has {name!r} = {text!r}, which is no number", argument="recipe") from None
-    epochs = read.pop("epochs", _EPOCHS)
-    batch = members if read.get("sampling") == "full" else read.get("batch_size", min(_BATCH, members))
-    steps = {"num_steps": max(1, epochs * members // max(batch, 1)), "learning_rate": 0.1}
-    settings = {"dataset_size": members, **steps, **read, "batch_size": batch}
-    try:
-        Recipe(**settings)
-    except InvalidArgument as error:
-        raise InvalidArgument(
-            f"has {error.argument!r} = {error.value!r} for {members} members, which cannot be",
-            argument="recipe",
-            remedy="change it",
-        ) from error
-    return settings
+def _recipe(members: int) -> dict[str, Any]:
+    """Settings of a `Recipe` for so many members: a guess."""
+    batch = min(_BATCH, members)
+    steps = max(1, _EPOCHS * members // max(batch, 1))
+    return {"dataset_size": members, "num_steps": steps, "learning_rate": 0.1, "batch_size": batch}
 
 
 def _relative(path: Path, folder: Path) -> str:
