@@ -20,7 +20,7 @@ from torch import nn
 from gmip.attacks.attack import Attack
 from gmip.attacks.attack_table import NEEDS, kind, names
 from gmip.attacks.shadow import ShadowAttack, Shadows
-from gmip.errors import GmipWarning, InvalidArgument, TraceMismatch
+from gmip.errors import GmipWarning, InvalidArgument, TraceError, TraceMismatch
 from gmip.stats import ScoreSet
 from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task
@@ -266,9 +266,10 @@ class AttackContract:
             with pytest.raises(InvalidArgument, match="holds no trained model"):
                 self.run(scene, trace)
         if "gradients" in needs:
-            trace = record_run(scene.task, tmp_path / "no-step", scene.inside, **whole, num_steps=0)
+            with pytest.raises(TraceError, match="has no steps"):
+                record_run(scene.task, tmp_path / "no-step", scene.inside, **whole, num_steps=0)
             with pytest.raises(InvalidArgument, match="has no recorded step"):
-                self.run(scene, trace)
+                self.run(scene, Trace.open(tmp_path / "no-step"))
         if "population" in needs:
             ignored = warnings.catch_warnings(action="ignore", category=GmipWarning)  # that self-play lacks it too
             with ignored, pytest.raises(InvalidArgument, match="background"):

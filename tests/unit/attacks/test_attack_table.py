@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -131,13 +130,6 @@ def test_command_says_what_each_attack_needs():
         assert all(what in words for what in needed)
     assert words.count(f"; {rows[-1].what}") == 1 and attack_table.NOTE in words
     assert all(title in words for title in attack_table.titles().values())
-
-
-def test_command_prints_json():
-    answer = json.loads(invoked("--json").stdout)
-    assert list(answer["attacks"]) == list(attack_table.names())
-    assert answer["attacks"]["loss"]["needs"] == ["query", "loss", "labels"]
-    assert answer["attacks"]["glir"]["analytical"] is True and answer["needs"] == NEEDS
 
 
 def test_without_torch_a_sentence():

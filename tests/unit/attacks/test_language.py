@@ -178,11 +178,10 @@ def test_the_base_model_from_a_file(runs, tmp_path):
         Reference(base=str(tmp_path / "nowhere.safetensors"))
 
 
-@pytest.mark.parametrize(("steps", "options"), [(2, {"parameters": ["transformer.wpe.weight"]}), (0, {})])
-def test_a_trace_without_the_base_model(runs, tmp_path, steps, options):
-    """Only some parameters are recorded; no step is."""
+def test_a_trace_without_the_base_model(runs, tmp_path):
+    """Only some parameters are recorded."""
     task = runs["causal"][0]
-    trace, *_ = fine_tuned(task, tmp_path / "a", steps=steps, **options)
+    trace, *_ = fine_tuned(task, tmp_path / "a", steps=2, parameters=["transformer.wpe.weight"])
     with pytest.raises(InvalidArgument, match="does not hold the model that training began with: pass its weights as"):
         Reference().run(task, trace)
 

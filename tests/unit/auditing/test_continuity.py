@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from gmip.auditing.recompute import continuity
-from gmip.errors import GmipWarning
+from gmip.errors import GmipWarning, TraceError
 from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training import record
@@ -141,7 +141,8 @@ def test_what_the_recorder_saw(
 def test_no_steps(task: Task, tmp_path: Path) -> None:
     model = task.make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
-    with record(model, optimizer, tmp_path / "run", dataset_size=120, batch_size=120):
+    nothing_done = record(model, optimizer, tmp_path / "run", dataset_size=120, batch_size=120)
+    with pytest.raises(TraceError, match="has no steps"), nothing_done:
         pass
     assert continuity(task, Trace.open(tmp_path / "run")).status == "unchecked"
 

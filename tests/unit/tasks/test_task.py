@@ -149,21 +149,6 @@ def test_the_least_noise_is_that_of_calibrate() -> None:
     assert private.noise_std > 0.0
 
 
-def test_the_dictionary_of_a_recipe_in_a_trace_of_version_0_1_is_read() -> None:
-    stored = {
-        "dataset_size": 250,
-        "batch_size": 125,
-        "num_steps": 40,
-        "learning_rate": 3.0,
-        "optimizer": "SGD",
-        "optimizer_options": {"momentum": 0.9},
-        "sampling": "poisson",
-        "clip_norm": 1.0,
-        "noise_std": 0.02,
-    }
-    assert dataclasses.asdict(Recipe(**stored)) == stored
-
-
 def test_names_fit_on_a_line_and_show_no_record() -> None:
     task = make_task()
     assert repr(task) == "<Task toy: 10 records, 1 for testing>"
