@@ -131,6 +131,7 @@ def test_recipe_options_reach_the_run(run, task, tmp_path):
         "optimizer": "adamw",
         "optimizer_options": {"weight_decay": 0.5},
         "sampling": "poisson",
+        "max_batch_size": None,
         "clip_norm": 0.5,
         "noise_std": pytest.approx(2 * 0.5 / 20),
     }
