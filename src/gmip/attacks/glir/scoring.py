@@ -81,7 +81,7 @@ class StepTest:
         poisson = view.sampling == "poisson"
         q = p / n if poisson else 1.0 / n
         v0_share, v1_share = 1.0 / n + 1.0 / m, (1.0 - q) / n + (1.0 - q) ** 2 / m
-        if v1_share == 0.0 and (tau == 0.0 or m < math.inf):  # a batch of one record: see `metrics.shares`
+        if v1_share == 0.0 and (tau == 0.0 or m < math.inf):  # a batch of one record: see `step_fits.shares`
             v1_share = v0_share
         noise = tau**2 / v0_share
         phi = inflation(model, noise=noise)
