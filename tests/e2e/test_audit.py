@@ -173,6 +173,7 @@ def test_the_example_project_is_audited_by_its_path(tmp_path: Path, capsys: pyte
         (["--attacker", "everybody"], "attacker"),
         (["--workers", "spark://a"], "--workers must be a number of processes, dask://HOST:PORT"),
         (["--seed", "-1"], "--seed must be"),
+        (["--target", "tpr=0.05@0.01", "--target=tpr=1@0.5"], "--target was given 2 times: pass it once"),
         (["--out", "/dev/null/x"], "cannot be made a folder"),
         (["one", "two"], "two"),
     ],

@@ -515,6 +515,11 @@ _COSTLY: Final = (  # seconds each, and much like others
     "candidates list",
     "doubted noise, clipping and seed",
     "several runs",
+    "recorded, fixed batches, noise",
+    "recorded, shuffled batches, noise, predictions alone",
+    "recorded, shuffled batches, no noise",
+    "failed check: sum for mean",
+    "claim of an epsilon",
 )
 
 

@@ -61,6 +61,16 @@ def test_the_game_on_chosen_data_reaches_it_and_no_more(sampling):
         assert found == pytest.approx(curve.tpr_at(fpr), abs=3.0 / math.sqrt(games))
 
 
+@pytest.mark.parametrize(("total", "size", "rows", "noise"), [(4, 1, 2, 0.5), (20, 10, 15, 3.0), (100, 2, 30, 1.0)])
+def test_more_rows_than_the_mean_batch(total, size, rows, noise):
+    """All records of a person may be in one Poisson batch; the best test of one step, by its law."""
+    run = NoisySGD(dataset_size=total, batch_size=size, num_steps=1, num_params=1, clip_norm=1.0, sampling="poisson")
+    curve = account(run.with_noise_multiplier(noise), notion="gdp", rows_per_person=rows)
+    j = np.arange(rows + 1)
+    reached = stats.binom.pmf(j, rows, size / total) @ stats.norm.sf(stats.norm.isf(0.01) - j / noise)
+    assert reached <= curve.tpr_at(0.01) <= reached + 1e-3
+
+
 def test_membership_by_the_randomness_of_others():
     run = NoisySGD(dataset_size=300, batch_size=30, num_steps=30, num_params=5, sampling="poisson")
     curve = account(run, susceptibility=11.0, rows_per_person=3)

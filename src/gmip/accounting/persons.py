@@ -77,10 +77,11 @@ def _step(run: NoisySGD, rows: int, shift: Callable[[NoisySGD], float]) -> Trade
     mu = shift(run)
     if run.batch_size == run.dataset_size:
         return Gaussian(rows * mu)
-    j = np.arange(min(rows, run.batch_size) + 1)
-    if run.sampling == "poisson":
+    if run.sampling == "poisson":  # all records of the person may come at once, however small the mean batch is
+        j = np.arange(rows + 1)
         chances = stats.binom.pmf(j, rows, run.sample_rate)
     else:
+        j = np.arange(min(rows, run.batch_size) + 1)
         chances = stats.hypergeom.pmf(j, run.dataset_size, rows, run.batch_size)
     shifts = np.where(j > 0, mu * np.maximum(j, 1), 0.0)  # mu is infinite without noise
     return Discrete(mixture_atoms(np.asarray(chances, dtype=np.float64), shifts))

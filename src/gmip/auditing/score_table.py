@@ -58,7 +58,11 @@ _USUAL: Final = {
 _SEVERAL: Final = ("score", "probability", "logit")  # roles that may have several columns
 GIVEN: Final = "score"  # what an attack is called whose scores have no name
 _NAMED: Final = ("member", "probability", "logit")  # roles that may say of which value or class, as member:train
-_LIKE_ID: Final = re.compile(r"(?:.*[_ .-])?(?:id|nr|mrn|uuid|key)|.*[a-z](?:ID|Id)")
+_LIKE_ID: Final = re.compile(r".*(?:[_ .-]|^)(?:p?id|no|nr|mrn|uuid|key)|.*(?:number|nummer)|.*[a-z]ID", re.IGNORECASE)
+_ABOUT_PEOPLE: Final = re.compile(
+    r".*(?:patient|person|subject|participant|user|customer|client|case|fall|pat_).*", re.IGNORECASE
+)
+_NO_NAME: Final = ("", "na", "nan", "n/a", "none", "null", "-")  # of a person
 _FEWEST_IDS: Final = 10  # different ids, at most 100 rows of each, that look like those of persons
 _LONGEST: Final = 200  # characters of a name
 _MOST_NAMES: Final = 1000  # groups, and runs
@@ -167,7 +171,11 @@ def _with_roles(columns: Columns, found: Mapping[str, str | None], names: Sequen
         in_means=next((key.partition(":")[2] for key in given or {} if key.startswith("member:")), None),
     )
     used = known.all()
-    free = (name for name in names if name not in used and _LIKE_ID.fullmatch(name.strip()))
+    free = (
+        name
+        for name in names
+        if name not in used and (_LIKE_ID.fullmatch(name.strip()) or _ABOUT_PEOPLE.fullmatch(name))
+    )
     return known if known.person else dataclasses.replace(known, unused=next(free, None))
 
 
@@ -304,8 +312,8 @@ class TableBuilder:
         )
 
     def _persons(self) -> Groups | None:
-        """Whose rows they are; None where each row is of another person, or of another run."""
-        persons, runs = self._groups(self.columns.person), self._groups(self.columns.run)
+        """Whose rows they are; None where each row is of another person."""
+        persons = self._groups(self.columns.person)
         if persons is None:
             return None
         column = str(self.columns.person)
@@ -315,8 +323,7 @@ class TableBuilder:
                 f"The {self.columns.what} have no person in column {column!r} of record {row + 1}",
                 remedy="name a person in each record",
             )
-        pairs = persons.codes if runs is None else persons.codes * len(runs.names) + runs.codes
-        return None if np.unique(pairs).size == self._count else persons
+        return None if np.unique(persons.codes).size == self._count else persons
 
     def _not_used(self) -> tuple[str, ...]:
         """Says that a column looks like the ids of persons who have several rows, and was not used."""
@@ -348,7 +355,12 @@ class TableBuilder:
         name, wanted = self.columns.member, self.columns.in_means
         if wanted is None:
             return self._flags(name, cells)
-        return np.array([text.strip() == wanted.strip() for text in self._texts(name, cells)], dtype=np.bool_)
+        texts = [text.strip() for text in self._texts(name, cells)]
+        for row, text in enumerate(texts):
+            if not text or (text != wanted.strip() and text.lower() == wanted.strip().lower()):
+                problem = f"which may or may not be the {wanted!r} of members"
+                raise self._refused(name, row, cells[row], problem, "write it in one way, and in each record")
+        return np.array([text == wanted.strip() for text in texts], dtype=np.bool_)
 
     def _flags(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.bool_]:
         if isinstance(cells, np.ndarray) and cells.dtype == np.bool_:
@@ -405,6 +417,9 @@ class TableBuilder:
     def _coded(self, name: str, cells: Sequence[Any] | NDArray[Any]) -> NDArray[np.intp]:
         book = self._names.setdefault(name, {})
         texts = self._texts(name, cells)
+        if name == self.columns.person:  # 1, "1 " and 1.0 are one person
+            texts = [re.sub(r"(?<=\d)\.0+$", "", text.strip()) for text in texts]
+            texts = ["" if text.lower() in _NO_NAME else text for text in texts]
         codes = np.fromiter((book.setdefault(text, len(book)) for text in texts), np.intp, len(texts))
         limit = _MOST_CLASSES if name == self.columns.label else _MOST_NAMES
         if len(book) > limit and name not in (self.columns.person, self.columns.unused):

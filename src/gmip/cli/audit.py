@@ -116,8 +116,8 @@ class AuditSettings(Printed, WorkerSettings, AuditConfig):
         Option("ROLE=NAME", WHAT, _columns, repeated=True),
         Field(
             description="Column of a file of scores or predictions; ROLE is member, score, label, probability, logit, "
-            "loss, id, person, group or run; repeat for several. member:train: members are those of which it says "
-            "train; probability:ill: of the class ill."
+            "loss, id, person, group or run; repeat for several. member:VALUE=NAME: members "
+            "are those of which it says VALUE; probability:CLASS=NAME: the probability of that class."
         ),
     ] = None
     junit: Annotated[str | None, Option("FILE", OUTPUT), Field(description="Also write the verdict as JUnit XML.")] = (

@@ -10,6 +10,7 @@ All options reach a command as text and are read by `gmip.cli.parse`, so that ev
 from __future__ import annotations
 
 import inspect
+import shlex
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -87,7 +88,13 @@ def from_settings(settings: type[S]) -> Callable[[Callable[[S], None]], Callable
             _parameter(name, settings.model_fields[name], option) for name, option in _typed(settings).items()
         ]
 
+        once = [option_name(one.name) for one in parameters if one.annotation.__origin__ in (str, str | None)]
+
         def run(context: typer.Context, **given: Any) -> None:
+            typed = [word.partition("=")[0] for word in shlex.split(context.obj or "")]
+            for name in once:  # the parser would take the last of them
+                if typed.count(name) > 1:
+                    raise BadRequest(f"{name} was given {typed.count(name)} times", remedy="pass it once")
             command(_made(settings, {**_read(settings, given), "typed": context.obj or ""}))
 
         run.__doc__, run.__name__ = command.__doc__, command.__name__
@@ -150,7 +157,7 @@ def _reads_itself(field: FieldInfo) -> bool:
 def _help(field: FieldInfo) -> str:
     """The description, and the default where there is one to say."""
     said, default = field.description or "", field.default
-    if field.is_required() or default in (None, False, (), ""):
+    if field.is_required() or field.default_factory or default in (None, False, (), ""):
         return said
     shown = ", ".join(map(str, default)) if isinstance(default, tuple) else f"{default}"
     return f"{said} Default: {shown}." if ". " in said else f"{said.removesuffix('.')} (default {shown})."

@@ -55,6 +55,55 @@ def test_a_leak_is_found_and_those_with_many_rows_are_more_exposed() -> None:
     assert "4,200 rows belong to 400 persons (at most 20 each)" in " ".join(sentences.cautions(run))
 
 
+def test_a_person_with_most_of_the_rows_and_runs_with_another_zero_hide_no_leak() -> None:
+    table = rows(1, leak=2.0)
+    alone = judged(table).attacks[0].auc.value
+    many = {"member": np.zeros(9_000, dtype=bool), "score": np.full(9_000, 30.0), "person": np.full(9_000, 80)}
+    crowded = {name: np.concatenate([table[name], many[name]]) for name in table}
+    second = {**table, "score": table["score"] + 30.0 * (table["person"] % 2), "run": table["person"] % 2}
+    assert min(judged(crowded).attacks[0].auc.value, judged(second).attacks[0].auc.value) > alone - 0.05 > 0.8
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_persons_who_stay_in_several_runs_are_counted_once(most: int) -> None:
+    """Five trainings with the same members: taken for five times as many persons, they accuse 17 of 40."""
+    accused = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        person = np.tile(np.repeat(np.arange(60), most), 5)
+        score = rng.normal(size=60)[person] + 0.3 * rng.normal(size=person.size)
+        run = np.repeat(np.arange(5), 60 * most)
+        found = judged({"member": person < 30, "score": score, "person": person, "run": run})
+        assert found.persons is not None and found.persons.persons == 60
+        accused += found.verdict.kind == "exposed"
+    assert accused <= 3
+
+
+def test_ways_to_write_a_person() -> None:
+    table = rows(0)
+    names = table["person"].astype(object)
+    names[::2] = [f" {name}.0 " for name in names[::2]]
+    assert judged({**table, "person": names}).attacks[0].auc == judged(table).attacks[0].auc
+    names[3] = "NA"
+    with pytest.raises(InvalidArgument, match="no person in column 'person' of record 4"):
+        judged({**table, "person": names})
+
+
+@pytest.mark.parametrize("column", ["CASE_ID", "Pat_ID", "Patienten-ID", "Patient_Nr", "Fallnummer", "subject", "PID"])
+def test_an_unused_column_of_persons_is_named(column: str) -> None:
+    table = rows(0)
+    table[column] = table.pop("person")
+    said = gmip.audit(gmip.Scores(table))
+    assert any(f"Column {column!r}" in one for one in said.runs[0].warnings)
+
+
+@pytest.mark.parametrize("other", ["Train", " ", ""])
+def test_what_may_or_may_not_be_a_member_is_refused(other: str) -> None:
+    table = {"split": ["train", "test"] * 20 + [other], "score": np.arange(41.0)}
+    with pytest.raises(InvalidArgument, match="which may or may not be the 'train' of members"):
+        gmip.audit(gmip.Scores(table, columns={"member:train": "split"}))
+
+
 def test_one_row_each_is_the_audit_of_records() -> None:
     rng = np.random.default_rng(3)
     table = {"member": np.arange(100) < 50, "score": rng.normal(size=100)}
@@ -92,8 +141,9 @@ def test_groups_and_ids_are_those_of_persons() -> None:
     assert {one.id for one in result.runs[0].exposed} <= set(names)
 
 
-def test_runs_have_persons_of_their_own() -> None:
+def test_persons_whose_membership_differs_between_runs_are_judged_in_each() -> None:
     one, two = rows(1), rows(2)
+    two["member"] = ~two["member"]
     both = {name: np.concatenate([one[name], two[name]]) for name in one}
     run = judged(both | {"run": np.repeat(["a", "b"], [one["member"].size, two["member"].size])})
     assert run.attacks[0].repeats == 2 and run.attacks[0].members == 80
