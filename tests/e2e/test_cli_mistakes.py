@@ -55,7 +55,7 @@ BAD_REQUESTS: list[tuple[list[str], str]] = [
     (["account", *RUN, "--batch-size", "50000"], "--batch-size = 50000 exceeds --dataset-size = 48000"),
     (["account", *RUN, "--sampling", "full"], "--sampling = 'full' needs --batch-size = --dataset-size = 48000"),
     (["calibrate", *RUN], "No privacy target was given: add one, as in --target tpr=0.05@0.01"),
-    (["calibrate", *RUN, *TARGET, "--target", "advantage=0.1"], "2 privacy targets were given: pass --target once"),
+    (["calibrate", *RUN, *TARGET, "--target", "advantage=0.1"], "--target was given 2 times: pass it once"),
     (["account", *RUN, "--notion", "gdp", "--susceptibility", "1"], "--susceptibility does not apply to --notion gdp"),
     (["calibrate", *RUN, *TARGET, *NOISE], "--noise-multiplier is what gmip calibrate finds: leave it out"),
     (["calibrate", *RUN, *TARGET, "--notion", "gdp", "--susceptibility", "1"], "--susceptibility does not apply"),

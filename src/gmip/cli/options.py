@@ -88,11 +88,9 @@ def from_settings(settings: type[S]) -> Callable[[Callable[[S], None]], Callable
             _parameter(name, settings.model_fields[name], option) for name, option in _typed(settings).items()
         ]
 
-        once = [option_name(one.name) for one in parameters if one.annotation.__origin__ in (str, str | None)]
-
         def run(context: typer.Context, **given: Any) -> None:
             typed = [word.partition("=")[0] for word in shlex.split(context.obj or "")]
-            for name in once:  # the parser would take the last of them
+            for name in ("--target", "--claim"):  # of other options the last one counts, as everywhere
                 if typed.count(name) > 1:
                     raise BadRequest(f"{name} was given {typed.count(name)} times", remedy="pass it once")
             command(_made(settings, {**_read(settings, given), "typed": context.obj or ""}))
