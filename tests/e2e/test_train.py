@@ -230,7 +230,7 @@ OUT = ["--out", "a"]
         ([*OUT, "nowhere.py:make_task"], "names a file that is not there: check the path nowhere.py"),
         ([*OUT, "--target", "mu=1", "--noise-multiplier", "1"], "pass a target or a noise, not both"),
         ([*OUT, "--steps", "1", "--epochs", "1"], "pass only one of them"),
-        ([*OUT, "--target", "mu=1", "--target", "tpr=0.1@0.01"], "2 privacy targets were given"),
+        ([*OUT, "--target", "mu=1", "--target", "tpr=0.1@0.01"], "--target was given 2 times"),
         ([*OUT, "--notion", "gdp"], "--notion applies to a privacy target, and there is none"),
         ([*OUT, "--target", "epsilon=3"], "--target must be like epsilon=3@1e-5"),
         ([*OUT, "--steps", "0"], "--steps must be a whole number"),
