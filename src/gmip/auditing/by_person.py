@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -38,16 +37,16 @@ def by_person(table: ScoreTable) -> ByPerson:
     does not depend on who was in and in which nobody counts more than others: it keeps scores that have another zero
     from ranking persons by their number of rows. A person's rows may depend on each other in any way: what is judged is
     one number for each person. Persons with rows on both sides are neither members nor non-members, and are left out;
-    where a person is in in one run and out in another, its rows in each run are judged by themselves. Without other
+    where somebody is a member in one run and not in another, each run is judged by itself. Without other
     groups, persons are grouped by their number of rows.
     """
     persons = table.persons
     if persons is None:
         return ByPerson(table, None)
-    if table.runs is not None and _stay(table.member, persons, table.runs):
-        table = dataclasses.replace(table, scores=_over_runs(table.scores, persons, table.runs), runs=None)
     runs = np.zeros(len(table), dtype=np.intp) if table.runs is None else table.runs.codes
-    key = runs * len(persons.names) + persons.codes
+    in_run = np.unique(runs * len(persons.names) + persons.codes, return_inverse=True)[1]
+    joined = table.runs is None or _stay(table.member, persons, in_run)
+    key = persons.codes if joined else in_run
     _, first, place, rows = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     if rows.max() == 1:
         return ByPerson(dataclasses.replace(table, persons=None), None)
@@ -69,11 +68,11 @@ def by_person(table: ScoreTable) -> ByPerson:
     made = dataclasses.replace(
         table,
         member=member,
-        scores={attack: _summed(scores, place, runs)[whole] for attack, scores in table.scores.items()},
+        scores={attack: _summed(scores, place, in_run, runs)[whole] for attack, scores in table.scores.items()},
         ids=plain_ids(persons.of(first)),
         groups=groups,
         grouped_by=grouped_by,
-        runs=None if table.runs is None else Groups(table.runs.codes[first], table.runs.names),
+        runs=None if joined or table.runs is None else Groups(table.runs.codes[first], table.runs.names),
         labels=None,
         persons=None,
     )
@@ -89,36 +88,28 @@ def by_person(table: ScoreTable) -> ByPerson:
     )
 
 
-def _summed(scores: NDArray[np.float64], place: NDArray[np.intp], runs: NDArray[np.intp]) -> NDArray[np.float64]:
+def _summed(
+    scores: NDArray[np.float64], place: NDArray[np.intp], in_run: NDArray[np.intp], runs: NDArray[np.intp]
+) -> NDArray[np.float64]:
     if np.abs(scores).max() > _HUGE:  # only the order counts, and powers of two are exact
         scores = scores * 2.0 ** -np.ceil(np.log2(4.0 * scores.size))
-    return np.asarray(np.bincount(place, weights=scores - _usual(scores, place, runs)))
+    return np.asarray(np.bincount(place, weights=scores - _usual(scores, in_run, runs)))
 
 
-def _usual(scores: NDArray[np.float64], place: NDArray[np.intp], runs: NDArray[np.intp]) -> NDArray[np.float64]:
+def _usual(scores: NDArray[np.float64], in_run: NDArray[np.intp], runs: NDArray[np.intp]) -> NDArray[np.float64]:
     """For each row, the median over the persons of its run of their own medians."""
-    order = np.lexsort((scores, place))
-    _, begin, rows = np.unique(place[order], return_index=True, return_counts=True)
+    order = np.lexsort((scores, in_run))
+    _, begin, rows = np.unique(in_run[order], return_index=True, return_counts=True)
     ordered = scores[order]
     own = (ordered[begin + (rows - 1) // 2] + ordered[begin + rows // 2]) / 2.0
     run = runs[order][begin]
     return np.array([np.median(own[run == one]) for one in range(int(runs.max()) + 1)])[runs]
 
 
-def _stay(member: NDArray[np.bool_], persons: Groups, runs: Groups) -> bool:
-    """Whether persons are in several runs, all of them on the same side in each: then they are few, not many."""
-    pairs = np.unique(np.stack([persons.codes, runs.codes], axis=1), axis=0)
-    ins = np.bincount(persons.codes, weights=member)
-    rows = np.bincount(persons.codes)
-    return len(pairs) > np.unique(persons.codes).size and bool(np.all((ins == 0) | (ins == rows)))
-
-
-def _over_runs(
-    scores: Mapping[str, NDArray[np.float64]], persons: Groups, runs: Groups
-) -> dict[str, NDArray[np.float64]]:
-    """Scores above what is usual in their run, so that runs can be added up."""
-    _, place = np.unique(runs.codes * len(persons.names) + persons.codes, return_inverse=True)
-    return {attack: found - _usual(found, place, runs.codes) for attack, found in scores.items()}
+def _stay(member: NDArray[np.bool_], persons: Groups, in_run: NDArray[np.intp]) -> bool:
+    """Whether persons are in several runs, each on the same side in all of them: runs are then no new evidence."""
+    ins, rows = np.bincount(persons.codes, weights=member), np.bincount(persons.codes)
+    return bool(in_run.max() + 1 > np.count_nonzero(rows) and np.all((ins == 0) | (ins == rows)))
 
 
 def _of_persons(

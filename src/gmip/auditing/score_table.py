@@ -58,9 +58,10 @@ _USUAL: Final = {
 _SEVERAL: Final = ("score", "probability", "logit")  # roles that may have several columns
 GIVEN: Final = "score"  # what an attack is called whose scores have no name
 _NAMED: Final = ("member", "probability", "logit")  # roles that may say of which value or class, as member:train
-_LIKE_ID: Final = re.compile(r".*(?:[_ .-]|^)(?:p?id|no|nr|mrn|uuid|key)|.*(?:number|nummer)|.*[a-z]ID", re.IGNORECASE)
-_ABOUT_PEOPLE: Final = re.compile(
-    r".*(?:patient|person|subject|participant|user|customer|client|case|fall|pat_).*", re.IGNORECASE
+_LIKE_ID: Final = re.compile(  # in the names of columns
+    r".*(?:[_ .-]|^)(?:p?id|no|nr|mrn|uuid|key)|.*(?:number|nummer|[a-z]id)"
+    r"|.*(?:patient|person|subject|participant|user|customer|client).*",
+    re.IGNORECASE,
 )
 _NO_NAME: Final = ("", "na", "nan", "n/a", "none", "null", "-")  # of a person
 _FEWEST_IDS: Final = 10  # different ids, at most 100 rows of each, that look like those of persons
@@ -171,11 +172,7 @@ def _with_roles(columns: Columns, found: Mapping[str, str | None], names: Sequen
         in_means=next((key.partition(":")[2] for key in given or {} if key.startswith("member:")), None),
     )
     used = known.all()
-    free = (
-        name
-        for name in names
-        if name not in used and (_LIKE_ID.fullmatch(name.strip()) or _ABOUT_PEOPLE.fullmatch(name))
-    )
+    free = (name for name in names if name not in used and _LIKE_ID.fullmatch(name.strip()))
     return known if known.person else dataclasses.replace(known, unused=next(free, None))
 
 

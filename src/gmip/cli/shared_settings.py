@@ -4,7 +4,6 @@ printed. Each makes the type that the library takes."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, InstanceOf, model_validator
@@ -226,18 +225,12 @@ class WhoseSettings(NotionSettings):
     ] = 1
 
 
-def _target(option: str, texts: Sequence[str]) -> PrivacyTarget:
-    if len(texts) > 1:
-        raise BadRequest(f"{len(texts)} privacy targets were given", remedy=f"pass {option} once")
-    return PrivacyTarget.parse(option, texts[0])
-
-
 class TargetSettings(NotionSettings):
     """What a run has to keep."""
 
     target: Annotated[
         InstanceOf[PrivacyTarget] | None,
-        Option("MEASURE=VALUE", TARGET, _target, repeated=True),
+        Option("MEASURE=VALUE", TARGET, PrivacyTarget.parse),
         Field(
             description="What the run has to keep. tpr=0.05@0.01: an attacker finds at most 5% of the members at 1% "
             "false alarms. mu=0.5: mu of the run, over FPRs from 1e-5 to 1 - 1e-5. advantage=0.1: TPR - FPR. "
