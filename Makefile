@@ -13,7 +13,7 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench reproduce clean
+.PHONY: help demo test check format docs bench reproduce clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ check: $(VENV)/.dev ## linters, types and import layers
 format: $(VENV)/.dev ## mend what the linters can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.dev ## the documentation site, into build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.bench ## ratios against peers, measured in the same run
 	$(BIN)/python benchmarks/accounting.py

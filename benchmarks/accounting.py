@@ -471,6 +471,87 @@ def other_risks(quick: bool) -> list[Row]:
     return rows
 
 
+# -- persons and bins -------------------------------------------------------------------------------------------------
+
+
+def persons_by_dp_accounting(rows: int, rate: float, steps: int, delta: float) -> float:
+    """The epsilon of a person with that many rows: both directions, noise multiplier 1, a grid of 1e-3."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from scipy.stats import binom
+
+    counts = np.arange(rows + 1)
+    step = pld.from_mixture_gaussian_mechanism(
+        standard_deviation=1.0,
+        sensitivities=counts.tolist(),
+        sampling_probs=binom.pmf(counts, rows, rate).tolist(),
+        value_discretization_interval=1.0e-3,  # 1e-4 takes minutes
+    )
+    return float(step.self_compose(steps).get_epsilon_for_delta(delta))
+
+
+def persons(quick: bool) -> list[Row]:
+    """Persons with several rows, Poisson batches: the same pair of mixtures in dp-accounting."""
+    rows = []
+    for most in (2,) if quick else (2, 5):
+        run = poisson_run(10_000, 100, 1_000, 1.0).replace(rows_per_person=most)
+        times, found = race(
+            {
+                "gmip": lambda run=run: account(run, notion="gdp").epsilon(1e-5),
+                "dp_accounting": partial(persons_by_dp_accounting, most, run.sample_rate, run.num_steps, 1e-5),
+            },
+            3,
+            budget=10.0,
+        )
+        rows.append(
+            {
+                "rows_per_person": most,
+                **found,
+                "difference": found["gmip"] / found["dp_accounting"] - 1.0,
+                "gmip_seconds": times["gmip"],
+                "dp_accounting_seconds": times["dp_accounting"],
+                "times_faster": times["dp_accounting"] / times["gmip"],
+            }
+        )
+    return rows
+
+
+def bins(quick: bool) -> list[Row]:
+    """Epochs by balls in bins beside Poisson batches of the same rate and noise, by dp-accounting, which has no
+    bins."""
+    rows = []
+    for shift, number, epochs in [(1.0, 20, 3), (1.0, 100, 10), (2.0, 100, 1)][: 1 if quick else None]:
+        run = poisson_run(100 * number, 100, number * epochs, 1.0 / shift).replace(sampling="balls-in-bins")
+        times, found = race(
+            {
+                "gmip": lambda run=run: account(run, notion="gdp").epsilon(1e-5),
+                "poisson": partial(poisson_by_dp_accounting, 1.0 / shift, 1.0 / number, number * epochs, 1e-5),
+            },
+            3,
+            budget=10.0,
+        )
+        rows.append(
+            {
+                "shift": shift,
+                "bins": number,
+                "epochs": epochs,
+                **found,
+                "gmip_seconds": times["gmip"],
+                "poisson_seconds": times["poisson"],
+                "times_as_long": times["gmip"] / times["poisson"],
+            }
+        )
+    return rows
+
+
+def poisson_by_dp_accounting(noise_multiplier: float, rate: float, steps: int, delta: float) -> float:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    step = pld.from_gaussian_mechanism(
+        noise_multiplier, sampling_prob=rate, value_discretization_interval=TOLERANCE, use_connect_dots=True
+    )
+    return float(step.self_compose(steps).get_epsilon_for_delta(delta))
+
+
 # -- showing ----------------------------------------------------------------------------------------------------------
 
 
@@ -584,6 +665,33 @@ def show(results: Row) -> None:
         },
         results["other_risks"],
     )
+    table(
+        "8. Epsilon at 1e-5 of persons with several rows: rate .01, 1,000 steps, noise multiplier 1 (aim: the same)",
+        {
+            "rows_per_person": "rows|d",
+            "gmip": "gmip|.5f",
+            "dp_accounting": "dp-accounting|.5f",
+            "difference": "gmip/theirs-1|+.1e",
+            "gmip_seconds": "gmip s|.3f",
+            "dp_accounting_seconds": "dp-accounting s|.3f",
+            "times_faster": "times faster|.1f",
+        },
+        results["persons"],
+    )
+    table(
+        "9. Epsilon at 1e-5 of epochs by balls in bins, and of Poisson batches with the same rate and noise",
+        {
+            "shift": "C/(n tau)|g",
+            "bins": "bins|d",
+            "epochs": "epochs|d",
+            "gmip": "balls in bins, gmip|.4f",
+            "poisson": "Poisson, dp-accounting|.4f",
+            "gmip_seconds": "gmip s|.3f",
+            "poisson_seconds": "dp-accounting s|.3f",
+            "times_as_long": "times as long|.1f",
+        },
+        results["bins"],
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -595,7 +703,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         report(
             [
                 partial(part, options.quick)
-                for part in (calibration, composition, chi_squared, memory, command_line, shuffled, other_risks)
+                for part in (
+                    calibration,
+                    composition,
+                    chi_squared,
+                    memory,
+                    command_line,
+                    shuffled,
+                    other_risks,
+                    persons,
+                    bins,
+                )
             ],
             show,
             packages=("numpy", "scipy", "riskcal", "dp-accounting", "prv-accountant", "mpmath"),

@@ -242,7 +242,7 @@ def of_transformers() -> dict[str, tuple[Callable[[], nn.Module], Callable[[int]
 
 
 def seconds(work: Callable[[], Any], repeats: int = 3) -> float:
-    """Of the processor, the least of some times: these machines are shared."""
+    """The least of some processor times: these machines are shared."""
     found = []
     for _ in range(repeats):
         start = time.process_time()

@@ -32,7 +32,7 @@ def linear_accuracy(task: Task) -> float:
 
 
 def median_gradient_norm(task: Task, seed: int) -> float:
-    """Of 500 records of the pool, before the first step."""
+    """The median over 500 records of the pool, before the first step."""
     model = initial_model(task, seed)
     params = {name: p.detach() for name, p in model.named_parameters()}
 

@@ -1,10 +1,10 @@
-"""What the badges of a report say over simulated audits in which the truth is known.
+"""What the card of a report says over simulated audits in which the truth is known.
 
     python benchmarks/verdicts.py [--audits 200] [--truth "no leak"]
 
 Scores are Gaussian with a known mu; the target is 5% of the members at 1% false alarms (mu = 0.68). Prints a Markdown
-table: of how many audits the leak badge, the target badge and the test of the claim said what, and below it the
-rates of errors: a leak where there is none, a target missed that is kept, a claim refuted that holds.
+table: how often the verdict and the test of the claim said what, and below it the rates of errors: a run that fails
+(or probably fails) where nothing leaks, one that fails and keeps the target, a claim refuted that holds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from gmip.accounting.families import Gaussian
 from gmip.auditing.curves import claimed_curve
 from gmip.auditing.judge import AttackEvidence, AttackScores, JudgeSettings, Labels, attack_outcome
-from gmip.auditing.schema import AttackerAnswer, Verdict
-from gmip.auditing.verdict import attacker_answers, tpr_lower_bounds, verdict
+from gmip.auditing.schema import Conclusion, Verdict
+from gmip.auditing.verdict import attacker_answers, conclude, tpr_lower_bounds, verdict
 from gmip.stats import RunScores, ScoreSet
 from gmip.vocabulary import Claim, Rate
 
@@ -36,7 +36,7 @@ CLAIMS = {
 SIZES = (50, 1000)
 
 
-def audit(mu: float, size: int, claimed: tuple[float, str], sound: bool, seed: int) -> tuple[AttackerAnswer, Verdict]:
+def audit(mu: float, size: int, claimed: tuple[float, str], sound: bool, seed: int) -> tuple[Conclusion, Verdict]:
     rng = np.random.default_rng(seed)
     runs = [RunScores(rng.normal(mu, 1.0, size), rng.normal(0.0, 1.0, size))]
     curve = Gaussian(claimed[0])
@@ -49,17 +49,21 @@ def audit(mu: float, size: int, claimed: tuple[float, str], sound: bool, seed: i
         found=(AttackScores(scores=ScoreSet(ids=np.arange(values.size), scores=values, attack="attack")),),
         labels=(Labels(inside=np.arange(values.size) < size),),
     )
-    outcome = attack_outcome(attack, attack.pooled(True), curve, JudgeSettings(fprs=(0.01, 0.1)), 1)
-    (answer,) = attacker_answers(
+    lower = tpr_lower_bounds({"attack": runs}, fpr=0.01, confidence=0.95, seed=0)
+    outcome = attack_outcome(attack, attack.pooled(True), curve, JudgeSettings(fprs=(0.01, 0.1)), 1, lower["attack"])
+    goal = Rate(0.05, 0.01)
+    answers = attacker_answers(
         [outcome],
         (claimed_curve("claimed", curve, standing="approximation", fprs=(0.01, 0.1)),),
-        goal=Rate(0.05, 0.01),
-        lower=tpr_lower_bounds({"attack": runs}, fpr=0.01, confidence=0.95, seed=0),
+        goal=goal,
+        lower=lower,
         confidence=0.95,
         sound_record=sound,
     )
     doubts = () if sound else ("record",)
-    return answer, verdict([outcome], curve, fpr=0.01, confidence=0.95, doubts=doubts)
+    return conclude(answers, goal=goal, sound_record=sound), verdict(
+        [outcome], curve, fpr=0.01, confidence=0.95, doubts=doubts
+    )
 
 
 def main() -> None:
@@ -68,24 +72,27 @@ def main() -> None:
     parser.add_argument("--truth", choices=TRUTHS, action="append", help="only these rows; repeat for more")
     given = parser.parse_args()
     audits = given.audits
-    print("| truth | records of each kind | claim | leak badge | target badge | claim test |")
-    print("|---|---|---|---|---|---|")
-    wrong = {"a leak where there is none": [0, 0], "a kept target missed": [0, 0], "a true claim refuted": [0, 0]}
+    print("| truth | records of each kind | claim | verdict | claim test |")
+    print("|---|---|---|---|---|")
+    wrong = {"fails or probably fails, no leak": [0, 0], "fails, target kept": [0, 0], "a true claim refuted": [0, 0]}
     rows = [(truth, size, name, True) for truth in TRUTHS for size in SIZES for name in CLAIMS]
     rows += [(truth, 1000, "useful bound (mu 0.5)", False) for truth in ("no leak", "leak above it")]
     rows = [row for row in rows if not given.truth or row[0] in given.truth]
     for truth, size, name, sound in rows:
         found = [audit(TRUTHS[truth], size, CLAIMS[name], sound, seed) for seed in range(audits)]
         said = {
-            "leak": Counter(answer.leak for answer, _ in found),
-            "target": Counter(answer.target for answer, _ in found),
+            "verdict": Counter(one.kind for one, _ in found),
             "claim": Counter(judged.kind for _, judged in found),
         }
         words = [", ".join(f"{what} {100 * n / audits:.0f}%" for what, n in c.most_common()) for c in said.values()]
         mu = TRUTHS[truth]
         for error, applies, count in (
-            ("a leak where there is none", mu == 0.0, said["leak"]["leak"]),
-            ("a kept target missed", mu <= TRUTHS["leak at the target"], said["target"]["missed"]),
+            (
+                "fails or probably fails, no leak",
+                mu == 0.0,
+                said["verdict"]["fails"] + said["verdict"]["probably-fails"],
+            ),
+            ("fails, target kept", mu <= TRUTHS["leak at the target"], said["verdict"]["fails"]),
             ("a true claim refuted", mu <= CLAIMS[name][0], said["claim"]["exposed"]),
         ):
             if applies and name == "useful bound (mu 0.5)" and sound:  # the others are the same audits again

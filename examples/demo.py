@@ -16,7 +16,7 @@ import gmip
 from gmip import _numbers
 from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.cli import main as command_line
-from gmip.report import answer_words, read_result
+from gmip.report import answer_words, card, read_result
 
 HERE = Path(__file__).parent
 OUT = Path("runs/demo")  # as in demo.yaml
@@ -32,12 +32,12 @@ def story(result: AuditResult) -> list[str]:
     return [
         f"A model learns to read digits from {facts.dataset_size} records ({facts.num_params} parameters, "
         f"{facts.num_steps} steps). Who can find out whose record was in? The target is {goal}.",
-        f"1. Without noise: {accuracy(plain)}.\n" + "\n".join(found(result, plain)),
+        f"1. Without noise: {accuracy(plain)}.\n" + "\n".join(found(plain)),
         f"2. With the least noise for which a typical record is expected to keep the target against an attacker who "
-        f"knows nobody else (multiplier {multiplier(noisy)}): {accuracy(noisy)}.\n" + "\n".join(found(result, noisy)),
+        f"knows nobody else (multiplier {multiplier(noisy)}): {accuracy(noisy)}.\n" + "\n".join(found(noisy)),
         f"3. With noise that keeps the target by differential privacy, for any record and any attacker, and a little "
         f"more, so that {facts.num_steps} recorded steps can show it (multiplier {multiplier(private)}): "
-        f"{accuracy(private)}.\n" + "\n".join(found(result, private)),
+        f"{accuracy(private)}.\n" + "\n".join(found(private)),
         "4. When is no noise needed? When many records share few parameters. The paper's CIFAR-10 run (48,000 records, "
         f"650 parameters, no noise) is expected to give away about {_numbers.percent(most, 'up')} of its members at 1% "
         "false alarms to an attacker who knows nobody else: it needs no noise for this target.",
@@ -58,15 +58,10 @@ def multiplier(run: RunAudit) -> str:
     return _numbers.number(run.facts.noise_multiplier or 0.0, "up")
 
 
-def found(result: AuditResult, run: RunAudit) -> list[str]:
-    """A line for each attacker."""
-    lines = []
-    for answer in run.answers:
-        measured, _ = answer_words.exposure(run, answer)
-        share = "nothing measured" if measured is None else f"finds {_numbers.percent(measured, 'nearest')} at 1%"
-        leak, target = answer_words.badges(answer)
-        lines.append(f"   - {answer_words.who(answer)} {share}. {leak.text}; {target.text.lower()}.")
-    return lines
+def found(run: RunAudit) -> list[str]:
+    """The verdict, and a line for each attacker."""
+    lines = [f"   - with {row.label}: {row.numbers}; {row.beside}" for row in card.rows(run)]
+    return [f"   {card.look(run).title}. Found at 1% false alarms, by an attacker", *lines]
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 import gmip
 from gmip.auditing import merged
 from gmip.integrations.sklearn import privacy_scorer
-from gmip.report import answer_words, write_report
+from gmip.report import card, write_report
 
 
 def main(folder: str) -> None:
@@ -35,7 +35,7 @@ def main(folder: str) -> None:
     )
     audits = merged(merged(forest, linear), values)
     for run in audits.runs:
-        print(f"{run.name}: {answer_words.headline(run)}")
+        print(f"{run.name}: {card.look(run).title}. {card.headline(run)}")
     print(f"Report: {write_report(audits, folder).html}")
 
     depths = {"max_depth": [2, 4, None]}

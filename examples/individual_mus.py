@@ -25,9 +25,10 @@ def main(folder: str) -> None:
     audited = run_audit(make_config({"task": "digits", "runs": RUNS, "attacks": ["glir"], "seed": 1, "out": folder}))
     written = write_report(audited, folder, candidates=audited.candidates)
     for run in audited.runs:
-        own = {one.id: one.own_mu for one in audited.candidates[run.name] if one.own_mu is not None}
+        who = [one for one in audited.candidates[run.name] if one.member and one.own_mu is not None]
+        own = {one.id: one.own_mu for one in who}
         print(f"{run.name}: {sentences.individual(run)}")
-        print("Least protected:", ", ".join(f"{id} ({own[id]:.2f})" for id in sorted(own, key=own.get)[:-4:-1]))
+        print("Least protected members:", ", ".join(f"{id} ({own[id]:.2f})" for id in sorted(own, key=own.get)[:-4:-1]))
     print(f"Report: {written.html}")
 
 

@@ -8,16 +8,16 @@ import json
 import shlex
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from gmip._progress import Progress, bars
 from gmip.errors import GmipError, GmipWarning, InvalidArgument
 from gmip.parallel import BACKENDS, Workers
 from reproduction.computation import reproduce
-from reproduction.experiment import Outcome, Study
-from reproduction.experiments import PAPER
+from reproduction.experiment import Outcome, Study, Verdict
+from reproduction.experiments import SETTINGS
 from reproduction.results import redraw
 
 __all__ = ["main"]
@@ -28,17 +28,20 @@ _INTERRUPTED = 130
 def main(
     argv: Sequence[str] | None = None,
     *,
-    study: Study = PAPER,
+    settings: Mapping[str, Study] = SETTINGS,
     program: str = "python -m reproduction",
     out: str = "results",
 ) -> int:
     """Run experiments of a study and return the exit code: 0, 2 for a bad request, 130 after an interruption.
 
-    out : the folder of the results where --out is not given.
+    settings : studies by the name of their setting, the usual one first.
+    out : the folder of the results where --out is not given; other settings have a folder of their name in it.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        given = _parser(study, program, out).parse_args(words)
+        given = _parser(settings, program, out).parse_args(words)
+        study, usual = settings[given.setting], next(iter(settings))
+        given.out = given.out or (out if given.setting == usual else f"{out}/{given.setting}")
         with warnings.catch_warnings():
             warnings.simplefilter("always", GmipWarning)
             warnings.showwarning = _show_warning
@@ -65,7 +68,9 @@ class _Parser(argparse.ArgumentParser):
         raise InvalidArgument(message[0].upper() + message[1:], remedy=f"see {self.prog} --help")
 
 
-def _parser(study: Study, program: str, out: str) -> argparse.ArgumentParser:
+def _parser(settings: Mapping[str, Study], program: str, out: str) -> argparse.ArgumentParser:
+    study = next(iter(settings.values()))
+    names = "; ".join(f"--setting {key}: {', '.join(one.names)}" for key, one in settings.items())
     parser = _Parser(
         prog=program,
         allow_abbrev=False,
@@ -74,10 +79,17 @@ def _parser(study: Study, program: str, out: str) -> argparse.ArgumentParser:
         "stopped. Where data are missing, their part is skipped, and the result says how to get them (GMIP_DATA "
         "names their folder).",
     )
-    parser.add_argument("names", nargs="*", metavar="EXPERIMENT", help=f"{', '.join(study.names)}; default: all")
+    parser.add_argument("names", nargs="*", metavar="EXPERIMENT", help=f"{names}; default: all")
+    parser.add_argument(
+        "--setting",
+        choices=tuple(settings),
+        default=next(iter(settings)),
+        help=f"{'; '.join(f'{key}: {one.about}' for key, one in settings.items())} (default {next(iter(settings))})",
+    )
     parser.add_argument("--quick", action="store_true", help="use fewer settings and seeds; each result says which")
     parser.add_argument("--redraw", action="store_true", help="compute nothing: figures and claims from the CSV files")
-    parser.add_argument("--out", metavar="DIR", default=out, help=f"folder of the results (default {out})")
+    where = f"folder of the results (default {out}, of other settings {out}/SETTING)"
+    parser.add_argument("--out", metavar="DIR", help=where)
     parser.add_argument("--workers", type=int, metavar="W", help="processes at once (default: one for each core)")
     parser.add_argument("--backend", metavar="BACKEND", help=f"one of {', '.join(BACKENDS)} (default: this machine)")
     parser.add_argument("--scheduler-address", metavar="ADDRESS", help="address of the cluster")
@@ -128,13 +140,13 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
 
 def _print(outcome: Outcome) -> None:
     name = f"{outcome.experiment}{' (quick)' if outcome.quick else ''}"
-    agreed = sum(claim.agrees == "yes" for claim in outcome.claims)
-    tally = f"{agreed} of {len(outcome.claims)} claims agree." if outcome.claims else "nothing could be measured."
-    print(f"{name}: {tally}")
+    verdicts = [claim.verdict for claim in outcome.claims if not claim.ours]
+    counted = ", ".join(f"{verdicts.count(each)} {each}" for each in get_args(Verdict))
+    print(f"{name}: {f'claims of the paper: {counted}.' if verdicts else 'no claim of the paper was measured.'}")
     for claim in outcome.claims:
-        print(f"  {claim.agrees:8}{claim.what}: {claim.measured}")
-        if claim.agrees != "yes" and claim.words:
-            print(f"          {claim.words}")
+        print(f"  {claim.verdict:13}{'(ours) ' if claim.ours else ''}{claim.what}: {claim.measured}")
+        if claim.verdict != "agrees" and claim.words:
+            print(f"               {claim.words}")
     for task, reason in outcome.skipped.items():
         print(f"  {task} is skipped: {reason}")
     print()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -13,10 +16,15 @@ from gmip.report.tables import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Agreement", "Cell", "CellResult", "Claim", "Drawing", "Experiment", "Outcome", "Row", "Study"]
+__all__ = ["Cell", "CellResult", "Claim", "Drawing", "Experiment", "Outcome", "Row", "Study", "Verdict", "judged"]
 
 Row = dict[str, Any]  # of a CSV: strings, booleans, finite numbers; None where there is no value
-Agreement = Literal["yes", "no", "differs"]
+Verdict = Literal["agrees", "differs", "contradicted"]
+
+
+def judged(*, agrees: bool, differs: bool) -> Verdict:
+    """The verdict of a rule: neither of the two means that the measurement contradicts the claim."""
+    return "agrees" if agrees else "differs" if differs else "contradicted"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +58,19 @@ class Claim:
     Parameters
     ----------
     what : the claim in a few words.
-    agrees : "differs" where both are right, or the paper's is corrected, and `words` say why.
+    published : what the paper says; of a claim of ours, what was expected.
+    verdict : "differs" where the claim holds in part, for another reason, or cannot be told from chance, and `words`
+        say which; "contradicted" where the measurement says no.
     words : what a reader should know, as sentences.
+    ours : whether the claim is ours, not the paper's: it is shown apart and not counted.
     """
 
     what: str
     published: str
     measured: str
-    agrees: Agreement
+    verdict: Verdict
     words: str = ""
+    ours: bool = False
 
 
 class Drawing(NamedTuple):
@@ -83,6 +95,9 @@ class Experiment:
     cells : quick -> the cells; it takes no time and needs no data.
     run : the rows of one cell; a function of a module, because worker processes import it.
     drawings, table, claims : of the rows of all cells in their order, without those whose data are missing.
+    probe : rows of a small computation on bundled or simulated data, in seconds, by the functions that `run` uses.
+        They are stored with a result, and a test computes them again: a result that other code made is noticed, and
+        one that was merely moved about is not.
     shows : the name of the experiment whose cells (with the same `cells`, `run` and `version`) are shown here in
         another way: they are computed once for both. None: its own.
     """
@@ -98,12 +113,18 @@ class Experiment:
     drawings: Callable[[Sequence[Row]], list[Drawing]]
     table: Callable[[Sequence[Row]], Table]
     claims: Callable[[Sequence[Row]], list[Claim]]
+    probe: Callable[[], list[Row]]
     shows: str | None = None
 
     @property
     def source(self) -> str:
         """The name of the experiment whose rows these are."""
         return self.shows or self.name
+
+    def decided_by(self) -> str:
+        """A hash of the version and of all cells of a full run: what decides the rows besides the code."""
+        cells = [[type(cell).__name__, dataclasses.asdict(cell)] for cell in self.cells(False)]
+        return hashlib.sha256(json.dumps([self.version, cells], sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +136,7 @@ class Outcome:
     skipped : task -> how to get its data.
     seconds : computing time of all cells, one thread each.
     figures : file name -> its description.
+    decided_by, probe : `Experiment.decided_by()` and the rows of `Experiment.probe()` when the rows were computed.
     """
 
     experiment: str
@@ -129,6 +151,8 @@ class Outcome:
     versions: Mapping[str, str]
     command: str
     created: str
+    decided_by: str
+    probe: tuple[Row, ...]
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,10 @@ from gmip.training.steppers import noise_generator
 from gmip.tuning import SearchRecords
 from gmip.vocabulary import Recipe
 
-__all__ = ["Heads", "Ladder", "contrasts", "rungs", "train_heads", "train_ladder", "with_multiplier"]
+__all__ = ["Heads", "Ladder", "contrasts", "rungs", "train_apart", "train_heads", "train_ladder", "with_multiplier"]
 
 _BLOCK: Final = 2_000_000  # numbers held at a time: rows of a batch, times classes, times heads
+_GATHERED: Final = 4_000_000  # numbers of inputs gathered at a time: models, times rows of a batch, times features
 _SHARED: Final = ("dataset_size", "batch_size", "sampling", "optimizer")  # what heads trained together agree on
 
 
@@ -46,6 +47,14 @@ class Heads(NamedTuple):
         for rows in _blocks(len(targets), self.weights.shape[1] * self.weights.shape[2]):
             right += (_products(inputs[rows], self.weights).argmax(1) == targets[rows, None]).sum(0)
         return (right.double() / len(targets)).numpy()
+
+    def confidences(self, examples: Examples) -> NDArray[np.float64]:
+        """log(p/(1 - p)) of the true labels, p their probability; shape (examples, heads)."""
+        logits = _products(_with_bias(examples), self.weights).double()
+        rows = torch.arange(len(logits))
+        true = logits[rows, examples.targets]
+        logits[rows, examples.targets] = -torch.inf
+        return np.asarray((true - torch.logsumexp(logits, dim=1)).numpy())
 
     def gradients(self, examples: Examples, head: int, clip_norm: float) -> Tensor:
         """Clipped gradients of one head, shape (examples, (features + 1) classes)."""
@@ -72,6 +81,7 @@ def train_heads(
     classes: int,
     initial: tuple[Tensor, Tensor] | None = None,
     basis: Tensor | None = None,
+    shared_noise: bool = False,
 ) -> Heads:
     """The heads that these recipes give, all with the batches and the noise of one seed.
 
@@ -81,6 +91,8 @@ def train_heads(
     initial : weight (outputs, features) and bias (outputs,) before the first step; None: zeros.
     basis : maps the outputs of the layer to logits, shape (classes, outputs), orthonormal: `contrasts`. None: the
         outputs are the logits.
+    shared_noise : draw one noise vector and add it to every output: a defect of the paper's released code, see
+        `reproduction.experiments.released`.
     """
     first = recipes[0]
     if any(getattr(r, name) != getattr(first, name) for r in recipes for name in _SHARED):
@@ -117,17 +129,80 @@ def train_heads(
         divisor = sampler.divisor(ids)
         gradient = _summed(inputs[rows], targets[rows], weights, clip) / divisor
         if noisy:  # weight, then bias: as the optimizer has them
-            draws = [torch.normal(0.0, 1.0, shape, generator=generator) for shape in ((outputs, width), (outputs,))]
-            gradient += _as_logits(draws[0], draws[1], basis)[:, :, None] * noise
+            drawn = 1 if shared_noise else outputs
+            draws = [torch.normal(0.0, 1.0, shape, generator=generator) for shape in ((drawn, width), (drawn,))]
+            gradient += _as_logits(draws[0].expand(outputs, -1), draws[1].expand(outputs), basis)[:, :, None] * noise
         weights = weights - optimizer.change(gradient)
         if step + 1 in stops:
             found[step + 1] = weights.clone()
     return Heads(torch.stack([found[r.num_steps][:, :, places[_key(r)]] for r in recipes], dim=2))
 
 
+def train_apart(
+    pool: Examples,
+    members: Sequence[NDArray[np.int64]],
+    recipe: Recipe,
+    *,
+    seeds: Sequence[int],
+    classes: int,
+    initial: Callable[[int], tuple[Tensor, Tensor]],
+) -> Heads:
+    """One head for each seed by the same recipe, without noise: each has its own members (rows of the pool), batches
+    and initial weights, as a run of `gmip.train` with that seed has. A shadow set in one go.
+    """
+    if recipe.noise_std or recipe.optimizer not in ("SGD", "Adam") or recipe.sampling not in ("fixed", "full"):
+        raise InvalidArgument(
+            "has noise, another optimizer than SGD and Adam, or batches of unequal size", argument="recipe"
+        )
+    inputs, targets = _with_bias(pool), pool.targets
+    together = max(1, _GATHERED // (recipe.batch_size * inputs.shape[1]))
+    found = [
+        _train_group(
+            inputs,
+            targets,
+            [torch.from_numpy(members[i]) for i in range(first, min(first + together, len(seeds)))],
+            recipe,
+            seeds=seeds[first : first + together],
+            start=torch.stack([_as_logits(*initial(seed), None) for seed in seeds[first : first + together]]),
+            classes=classes,
+        )
+        for first in range(0, len(seeds), together)
+    ]
+    return Heads(torch.cat(found).permute(1, 2, 0).contiguous())
+
+
+def _train_group(
+    inputs: Tensor,
+    targets: Tensor,
+    members: Sequence[Tensor],
+    recipe: Recipe,
+    *,
+    seeds: Sequence[int],
+    start: Tensor,
+    classes: int,
+) -> Tensor:
+    """Weights of shape (models, features + 1, classes) that are trained side by side from `start`."""
+    sizes = {name: getattr(recipe, name) for name in ("dataset_size", "batch_size", "num_steps")}
+    samplers = [make_sampler(recipe.sampling, seed=seed, **sizes) for seed in seeds]
+    weights, rate = start.clone(), torch.tensor(recipe.learning_rate)
+    optimizer = _Adam(rate) if recipe.optimizer == "Adam" else _SGD(rate)
+    clip = math.inf if recipe.clip_norm is None else recipe.clip_norm
+    lengths = torch.linalg.vector_norm(inputs, dim=1)
+    rows = x = wanted = torch.empty(0)
+    for step in range(recipe.num_steps):
+        if step == 0 or recipe.sampling != "full":
+            rows = torch.stack([who[torch.from_numpy(s[step])] for who, s in zip(members, samplers, strict=True)])
+            x, wanted = inputs[rows], torch.nn.functional.one_hot(targets[rows], classes)
+        errors = torch.softmax(torch.bmm(x, weights), dim=2) - wanted
+        norms = torch.linalg.vector_norm(errors, dim=2) * lengths[rows]
+        errors *= (clip / norms).clamp_(max=1.0)[:, :, None]
+        weights = weights - optimizer.change(torch.bmm(x.transpose(1, 2), errors) / rows.shape[1])
+    return weights
+
+
 def _key(recipe: Recipe) -> tuple[float, float, float]:
     clip = math.inf if recipe.clip_norm is None else recipe.clip_norm
-    return clip, recipe.noise_std, recipe.learning_rate
+    return clip, recipe.noise_std, recipe.rate
 
 
 def _with_bias(examples: Examples) -> Tensor:

@@ -18,7 +18,7 @@ from reproduction.experiment import Claim, Experiment, Outcome, Study
 
 __all__ = ["Section", "to_html", "to_markdown"]
 
-_TONES: Final = {"yes": "good", "no": "bad", "differs": "open"}
+_TONES: Final = {"agrees": "good", "contradicted": "bad", "differs": "open"}
 _STYLE: Final = """
 .sheet { margin: 0 0 0.8rem; padding: 0.8rem; background: #ffffff; border: 1px solid var(--line); border-radius: 10px; }
 .sheet svg { display: block; width: 100%; height: auto; max-width: 66rem; margin: 0 auto; }
@@ -56,13 +56,13 @@ def to_html(study: Study, sections: Sequence[Section]) -> str:
 
 
 def _tally(sections: Sequence[Section]) -> str:
-    claims = [claim.agrees for section in sections for claim in section.outcome.claims]
-    counted = [
-        f"{claims.count('yes')} of {len(claims)} claims agree",
-        f"{claims.count('differs')} differ for a known reason" if "differs" in claims else "",
-        f"{claims.count('no')} do not agree" if "no" in claims else "",
-    ]
-    return ", ".join(part for part in counted if part) + "."
+    verdicts = [claim.verdict for section in sections for claim in section.outcome.claims if not claim.ours]
+    own = sum(claim.ours for section in sections for claim in section.outcome.claims)
+    told = f"Of {len(verdicts)} claims of the paper {verdicts.count('agrees')} agree with what was measured here, "
+    told += f"{verdicts.count('differs')} differ, {verdicts.count('contradicted')} are contradicted."
+    if not verdicts:
+        told = "No claim of the paper is judged here."
+    return f"{told} {own} claims of our own are in tables of their own." if own else told
 
 
 def _section(section: Section) -> Html:
@@ -75,7 +75,7 @@ def _section(section: Section) -> Html:
         tag("p", tag("strong", f"{experiment.paper}. "), experiment.claim),
         tag("ul", *(tag("li", note) for note in notes)) if notes else None,
         *(tag("figure", drawn, class_="sheet") for drawn in section.figures),
-        table_html(_claim_table(outcome.claims), name, "claims", marks=marks) if outcome.claims else None,
+        *(table_html(each, name, f"claims-{i}", marks=marks) for i, each in enumerate(_claim_tables(outcome.claims))),
         tag("details", tag("summary", "The numbers"), table_html(outcome.table, name, "numbers"))
         if outcome.table.rows
         else None,
@@ -94,7 +94,8 @@ def to_markdown(study: Study, sections: Sequence[Section]) -> str:
         parts += [f"## {plain(experiment.title)}", f"**{plain(experiment.paper)}.** {plain(experiment.claim)}"]
         parts += [bullets(notes)] if (notes := _notes(section)) else []
         parts += [f"![{plain(experiment.title)}]({name})" for name in outcome.figures]
-        parts += [table_markdown(_claim_table(outcome.claims))] if outcome.claims else []
+        for each in _claim_tables(outcome.claims):
+            parts += [f"{plain(each.caption)}:", table_markdown(each)]
         parts += [fenced(outcome.command)] if outcome.command else []
         parts.append(plain(_facts(section)))
     return "\n\n".join(parts) + "\n"
@@ -105,10 +106,22 @@ def _notes(section: Section) -> list[str]:
     return quick + [f"{task} is left out: {reason}" for task, reason in section.outcome.skipped.items()]
 
 
-def _claim_table(claims: Sequence[Claim]) -> Table:
-    rows = tuple(tuple(map(Cell, (c.what, c.published, c.measured, c.agrees, c.words))) for c in claims)
-    columns = ("Claim", "Published", "Measured here", "Agrees", "In words")
-    return Table("What the paper says, and what was measured", columns, rows, frozenset(range(5)))
+def _claim_tables(claims: Sequence[Claim]) -> list[Table]:
+    """The paper's claims, and ours, where there are such."""
+    kinds = (
+        ("What the paper says, and what was measured", "Published", [c for c in claims if not c.ours]),
+        ("Not in the paper: what was expected, and what was measured", "Expected", [c for c in claims if c.ours]),
+    )
+    return [
+        Table(
+            caption,
+            ("Claim", said, "Measured here", "Verdict", "In words"),
+            tuple(tuple(map(Cell, (c.what, c.published, c.measured, c.verdict, c.words))) for c in mine),
+            frozenset(range(5)),
+        )
+        for caption, said, mine in kinds
+        if mine
+    ]
 
 
 def _facts(section: Section) -> str:

@@ -36,7 +36,7 @@ __all__ = [
     "write_index",
 ]
 
-FORMAT, VERSION = "gmip-reproduction", 1
+FORMAT, VERSION = "gmip-reproduction", 2
 INDEX: Final = "index.html"
 CLAIMS: Final = "claims.md"
 _PACKAGES: Final = ("gmip", "numpy", "scipy", "torch", "opacus", "matplotlib")
@@ -80,6 +80,8 @@ def publish(
         versions=_versions(),
         command=command,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        decided_by=experiment.decided_by(),
+        probe=tuple(read_csv(to_csv(experiment.probe()))),
     )
     return _show(experiment, folder, rows, outcome)
 
@@ -132,6 +134,7 @@ def _show(experiment: Experiment, folder: Path, rows: Sequence[Row], outcome: Ou
         "texts": sorted(outcome.table.texts),
         "rows": ["\t".join("\n".join([cell.text, *cell.details]) for cell in row) for row in outcome.table.rows],
     }
+    facts["probe"] = to_csv(outcome.probe).splitlines()
     text = json.dumps(facts, indent=1, allow_nan=False, ensure_ascii=False)
     _write(folder / f"{experiment.name}.json", text + "\n")
     return outcome
@@ -173,6 +176,7 @@ def _read(folder: Path, name: str) -> Outcome | None:
         found["claims"] = tuple(Claim(**claim) for claim in found["claims"])
         found["table"] = _table(found["table"])
         found["machines"] = tuple(found["machines"])
+        found["probe"] = tuple(read_csv("\n".join(found["probe"])))
         return Outcome(**found)
     except FileNotFoundError:
         return None

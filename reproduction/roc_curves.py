@@ -100,7 +100,7 @@ class Band(NamedTuple):
         return float(self.mean[RATES.index(fpr)])
 
     def area_error(self) -> float:
-        """Of the AUC: over seeds, and at least what counting gives at chance."""
+        """The standard error of the AUC: over seeds, and at least what counting gives at chance."""
         return max(self.auc_error, float((6.0 * self.size) ** -0.5))
 
     def excess(self, bound: Band) -> Array:

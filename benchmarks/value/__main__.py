@@ -10,4 +10,4 @@ from reproduction.__main__ import main
 
 if __name__ == "__main__":
     folder = Path(__file__).parent / "results"
-    sys.exit(main(study=STUDY, program="python -m benchmarks.value", out=str(folder)))
+    sys.exit(main(settings={"value": STUDY}, program="python -m benchmarks.value", out=str(folder)))

@@ -6,8 +6,9 @@ from typing import Final
 
 from reproduction.experiment import Study
 from reproduction.experiments import ablations, assumptions, audit, convergence, loss_attacks, tau_table, utility
+from reproduction.experiments.released import RELEASED
 
-__all__ = ["PAPER"]
+__all__ = ["PAPER", "SETTINGS"]
 
 PAPER: Final = Study(
     "Experiments of the paper, repeated",
@@ -23,3 +24,4 @@ PAPER: Final = Study(
         loss_attacks.EXPERIMENT,
     ),
 )
+SETTINGS: Final = {"ours": PAPER, "released": RELEASED}  # of --setting

@@ -11,7 +11,7 @@ from gmip.attacks.attack_table import NEEDS
 from gmip.report.tables import Cell as TableCell
 from gmip.report.tables import Table
 from reproduction import figures
-from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row
+from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row, judged
 from reproduction.paper import ASSUMPTIONS
 
 TITLE: Final = "What each attack needs"
@@ -107,18 +107,15 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
     found = []
     for name in (name for name in ASSUMPTIONS if any(row["attack"] == name for row in rows)):
         mine = [row for row in rows if row["attack"] == name and row["published"] is not None]
-        other = [str(row["words"]) for row in mine if row["here"] != row["published"]]
-        explained = name == "glir" and {row["assumption"] for row in mine if row["here"] and not row["published"]} == {
-            "loss",
-            "labels",
-        }
+        here, paper = ({row["assumption"] for row in mine if row[column]} for column in ("here", "published"))
+        more = paper < here  # needed here in addition
         found.append(
             Claim(
                 what=f"{mine[0]['title']} needs",
                 published=_listed(mine, "published"),
                 measured=_listed(mine, "here"),
-                agrees="yes" if not other else "differs" if explained else "no",
-                words=f"Here {attack_table.NOTE}" if explained else "",
+                verdict=judged(agrees=here == paper, differs=more),
+                words="" if not more else f"Here {attack_table.NOTE}" if name == "glir" else "More is needed here.",
             )
         )
     analytical = [str(row["attack"]) for row in rows if row["assumption"] == "analytical" and row["here"]]
@@ -127,7 +124,8 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
             what="Error rates in closed form",
             published="the gradient attack alone",
             measured=", ".join(analytical) or "none",
-            agrees="yes" if analytical == ["glir"] else "no",
+            verdict=judged(agrees=analytical == ["glir"], differs="glir" in analytical),
+            words="Others have them, too." if "glir" in analytical and len(analytical) > 1 else "",
         )
     )
     return found
@@ -135,6 +133,10 @@ def claims(rows: Sequence[Row]) -> list[Claim]:
 
 def _listed(rows: Sequence[Row], column: str) -> str:
     return "; ".join(str(row["words"]) for row in rows if row[column] and row["assumption"] != "analytical")
+
+
+def probe() -> list[Row]:
+    return [row for cell in cells(True) for row in run(cell)]
 
 
 EXPERIMENT: Final = Experiment(
@@ -152,4 +154,5 @@ EXPERIMENT: Final = Experiment(
     drawings=drawings,
     table=table,
     claims=claims,
+    probe=probe,
 )

@@ -2,8 +2,9 @@
 
 Say what will run (`NoisySGD`), then ask how exposed it is (`account`) or how much noise a target needs (`calibrate`).
 Train a task to a target (`train`), or record your own training loop (`record`), and read what was recorded (`Trace`).
-Ask whether it leaks who was in it (`audit`): a recorded run, released weights, predictions, scores of any attack, or an
-estimator (`Recorded`, `Released`, `Predictions`, `Scores`, `Estimator`), or a run to train for that (`ToTrain`).
+Ask whether it leaks who was in it (`audit`): a recorded run, released weights, checkpoints, predictions, scores of any
+attack, or an estimator (`Recorded`, `Released`, `Checkpoints`, `Predictions`, `Scores`, `Estimator`), or a run to train
+for that (`ToTrain`).
 
 Every name is imported when it is first used: NumPy and SciPy by the accountant, torch only by what trains or attacks.
 """
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from gmip.auditing.audit import audit as audit
     from gmip.auditing.recompute import check_run as check_run
     from gmip.auditing.schema import AuditResult as AuditResult
+    from gmip.auditing.sources.checkpoints import Checkpoints as Checkpoints
     from gmip.auditing.sources.estimator import Estimator as Estimator
     from gmip.auditing.sources.recorded import Recorded as Recorded
     from gmip.auditing.sources.recorded import ToTrain as ToTrain
@@ -72,6 +74,7 @@ _PUBLIC = {
     "gmip.auditing.schema": ("AuditResult",),
     "gmip.auditing.sources.estimator": ("Estimator",),
     "gmip.auditing.sources.recorded": ("Recorded", "ToTrain"),
+    "gmip.auditing.sources.checkpoints": ("Checkpoints",),
     "gmip.auditing.sources.released": ("Released",),
     "gmip.auditing.sources.table_sources": ("Predictions", "Scores"),
     "gmip.errors": (

@@ -72,15 +72,18 @@ def reading(path: Path) -> Iterator[None]:
         raise FileError(f"{path} cannot be read ({_why(error)})", remedy=remedy) from error
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
+class writing:  # a class, since it is entered three times in every step of a training loop  # noqa: N801
     """`reading` for a file or folder that is to be written."""
-    try:
-        yield
-    except GmipError:
-        raise
-    except OSError as error:
-        raise unwritable(path, _why(error)) from error
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, GmipError):
+            raise unwritable(self._path, _why(error)) from error
 
 
 def unwritable(path: Path, why: str) -> FileError:

@@ -389,4 +389,4 @@ def _ticks(axes: Axes) -> list[Html]:
 
 
 def _short(place: float) -> str:
-    return f"{place:.2f}".rstrip("0").rstrip(".")
+    return f"{place:.1f}".removesuffix(".0")

@@ -25,7 +25,7 @@ from gmip.stats import ScoreSet
 from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import next_token_loss
-from gmip.trace import Trace
+from gmip.trace import ModelRecord, Trace
 from gmip.training import record
 from gmip.vocabulary import Recipe
 
@@ -149,8 +149,13 @@ class AttackContract:
     def make(self, shadows: Shadows) -> Attack:
         raise NotImplementedError
 
+    def target(self, scene: Scene, trace: Trace) -> ModelRecord:
+        """What of a run is attacked."""
+        return trace
+
     def run(self, scene: Scene, trace: Trace | None = None, candidates: Any = None, **rest: Any) -> ScoreSet:
-        return self.make(scene.shadows()).run(scene.task, scene.trace if trace is None else trace, candidates, **rest)
+        target = self.target(scene, scene.trace if trace is None else trace)
+        return self.make(scene.shadows()).run(scene.task, target, candidates, **rest)
 
     def same(self, ours: ScoreSet, theirs: ScoreSet) -> None:
         np.testing.assert_array_equal(ours.ids, theirs.ids)
@@ -225,7 +230,7 @@ class AttackContract:
         rest = np.setdiff1d(np.arange(ROWS), np.concatenate([scene.everyone, strangers]))
         with warnings.catch_warnings(action="ignore", category=GmipWarning):  # less background than self-play wants
             attack = self.make(scene.shadows(count=4 * len(strangers) // MEMBERS))
-            found = attack.run(scene.task, scene.trace, strangers, scene.task.pool[rest])
+            found = attack.run(scene.task, self.target(scene, scene.trace), strangers, scene.task.pool[rest])
         first = np.random.default_rng(1).random(len(strangers)) < 0.5
         error = np.sqrt((1.0 / first.sum() + 1.0 / (~first).sum()) / 12.0)
         assert abs(auc(found.scores[first], found.scores[~first]) - 0.5) < 4.0 * error
@@ -239,7 +244,7 @@ class AttackContract:
     def test_another_model(self, scene: Scene) -> None:
         wide = replace(scene.task, make_model=lambda: nn.Linear(WIDTH, CLASSES))
         with pytest.raises(TraceMismatch, match=r"model|parameter"):
-            self.make(scene.shadows()).run(wide, scene.trace)
+            self.make(scene.shadows()).run(wide, self.target(scene, scene.trace))
 
     @pytest.mark.parametrize(
         ("candidates", "words"),
@@ -258,7 +263,7 @@ class AttackContract:
             self.run(scene, record_run(scene.task, tmp_path / "a", scene.inside))
 
     def test_what_is_lacking_is_said(self, scene: Scene, tmp_path: Path) -> None:
-        """Of everything that the attack says it needs and that can be missing."""
+        """Everything that the attack says it needs and that can be missing."""
         needs = self.make(scene.shadows()).needs
         whole = {"members": scene.inside, "non_members": scene.outside}
         if needs & {"query", "weights", "recourse"}:

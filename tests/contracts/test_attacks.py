@@ -6,7 +6,9 @@ import pytest
 
 pytest.importorskip("torch", reason="attacks on models need the extra gmip[train]")
 
+import numpy as np
 import torch
+from torch import nn
 
 from gmip.attacks import (
     CFD,
@@ -22,12 +24,15 @@ from gmip.attacks import (
     Optimum,
     OptimumDecode,
     Reference,
+    Rehearsal,
     Shadows,
 )
 from gmip.attacks.attack_table import names
 from gmip.attacks.glir import Play
+from gmip.attacks.publications import CheckpointedModel, Moment, Way
 from gmip.attacks.shadow import shadow_set
-from tests.contracts.attacks import AttackContract, Scene, ShadowAttackContract, make_text_task
+from gmip.trace import ReleasedModel
+from tests.contracts.attacks import AttackContract, Scene, ShadowAttackContract, make_task, make_text_task
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +90,32 @@ class TestInfluence(AttackContract):
 
     def make(self, shadows: Shadows) -> Attack:
         return Influence(hessian_records=200)
+
+
+class TestRehearsal(AttackContract):
+    """Its checkpoints are the weights of some steps of the run, and a list needs a model with more parameters."""
+
+    pytestmark = pytest.mark.filterwarnings("ignore:the checkpoints do not fit")
+    exact = False
+    null_candidates = 200
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def scene(cls, tmp_path_factory):
+        wide = make_task(make_model=lambda: nn.Sequential(nn.Linear(8, 60), nn.Tanh(), nn.Linear(60, 3)))
+        return Scene.at(tmp_path_factory.mktemp("wide"), wide)
+
+    def make(self, shadows: Shadows) -> Attack:
+        return Rehearsal(rehearsals=8, decoys=60)
+
+    def target(self, scene, trace):
+        if (final := trace.final_state()) is None:
+            return trace
+        state = {name: torch.as_tensor(value).numpy() for name, value in final.items()}
+        who = {"members": trace.members, "non_members": trace.non_members}
+        moments = [Moment(np.array(trace[i].parameters, dtype=np.float64)) for i in (0, 1)]
+        way = Way(scene.task.recipe, (scene.task.recipe.learning_rate,))
+        return CheckpointedModel(ReleasedModel(trace.path, trace.header, **who, state=state), moments, [way])
 
 
 class TestLoss(AttackContract):

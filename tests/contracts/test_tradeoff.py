@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from functools import cache, partial
@@ -10,7 +9,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
-from gmip.accounting.account import BOUNDS, COMPOSITIONS, account
+from gmip.accounting.account import account
 from gmip.accounting.composition import Maximum, compose, stochastic_composition
 from gmip.accounting.families import EpsilonDelta, Gaussian, PiecewiseLinear
 from gmip.accounting.gaussian_pair import ChiSquared, GaussianPair, spectral_step
@@ -38,10 +37,10 @@ Factory = Callable[[], TradeOff]
 
 
 CURVES: dict[str, Factory] = {
-    **{f"gaussian-{mu}": partial(Gaussian, mu) for mu in (0, 0.01, 1, 8, math.inf)},
+    **{f"gaussian-{mu}": partial(Gaussian, mu) for mu in (0, 1, 8, math.inf)},
     **{
         f"eps-{eps}-delta-{delta}": partial(EpsilonDelta, eps, delta)
-        for eps, delta in [(0, 0), (0, 0.1), (1, 0), (1, 1e-5), (0.3, 0.2), (5, 1e-3), (30, 0), (2, 1)]
+        for eps, delta in [(0, 0), (0, 0.1), (1, 0), (0.3, 0.2), (30, 0), (2, 1)]
     },
     "polygon": lambda: PiecewiseLinear([0.1, 0.3, 0.35], [0.5, 0.2, 0.6]),
     "polygon-with-jumps": lambda: PiecewiseLinear([0.0, 0.2, 0.7], [0.8, 0.3, 0.0]),
@@ -50,14 +49,12 @@ CURVES: dict[str, Factory] = {
     "pair-shift-only": lambda: GaussianPair(drop=[0.0], shift=[1.5], multiplicity=[3]),
     "pair-nothing": lambda: GaussianPair(drop=[0.0], shift=[0.0], multiplicity=[4]),
     "subsampled-gaussian": lambda: Gaussian(2.0).subsample(0.1),
-    "subsampled-never": lambda: Gaussian(2.0).subsample(0.0),
     "subsampled-polygon": lambda: roc().subsample(0.3),
     "c-p": lambda: Symmetrised(Gaussian(2.0).subsample(0.1)),
-    "c-p-small": lambda: Gaussian(0.5).subsample(0.01).symmetrise(),
     "symmetrised-polygon": lambda: roc().symmetrise(),
     "inverse-subsampled": lambda: Gaussian(2.0).subsample(0.1).inverse(),
     "inverse-polygon": lambda: PiecewiseLinear([0.0, 0.2, 0.7], [0.8, 0.3, 0.0]).inverse(),
-    **{f"composed-{times}": partial(Gaussian(1.14).subsample(0.01).compose, times) for times in (1, 7, 1200)},
+    **{f"composed-{times}": partial(Gaussian(1.14).subsample(0.01).compose, times) for times in (1, 1200)},
     "composed-c-p": lambda: Gaussian(1.0).subsample(0.05).symmetrise().compose(50),
     "composed-polygon": lambda: EpsilonDelta(0.3, 1e-3).compose(10),
     "composed-perfect": lambda: Gaussian(math.inf).subsample(0.2).compose(3),
@@ -102,16 +99,16 @@ COSTLY: dict[str, Factory] = {
     "full-tight-exact-gmip": lambda: account(RUNS["full"]),
 }
 
+# One for each way to a curve, not one for each mixture of options: the families above are what they are made of.
 ACCOUNTS: dict[str, Factory] = {
-    **{
-        f"{sampling}-{bound}-{composition}-gmip": partial(account, run, bound=bound, composition=composition)
-        for (sampling, run), bound, composition in itertools.product(RUNS.items(), BOUNDS, COMPOSITIONS)
-        if (sampling, bound, composition) != ("full", "tight", "exact")  # among the costly ones
-    },
-    **{
-        f"{sampling}-{composition}-gdp": partial(account, run, composition=composition, notion="gdp")
-        for (sampling, run), composition in itertools.product(RUNS.items(), COMPOSITIONS)
-    },
+    "fixed": lambda: account(RUNS["fixed"]),
+    "poisson": lambda: account(RUNS["poisson"]),
+    "poisson-clt": lambda: account(RUNS["poisson"], composition="clt"),
+    "fixed-paper": lambda: account(RUNS["fixed"], bound="paper"),
+    "full-paper-clt": lambda: account(RUNS["full"], bound="paper", composition="clt"),
+    "poisson-gdp": lambda: account(RUNS["poisson"], notion="gdp"),
+    "full-gdp": lambda: account(RUNS["full"], notion="gdp"),
+    "fixed-gdp-clt": lambda: account(RUNS["fixed"], notion="gdp", composition="clt"),
     "noise-free": lambda: account(RUNS["fixed"].replace(noise_std=0.0)),
     "noise-free-gdp": lambda: account(RUNS["fixed"].replace(noise_std=0.0), notion="gdp"),
     "schedule": lambda: account([RUNS["fixed"], RUNS["full"]]),

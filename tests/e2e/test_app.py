@@ -22,7 +22,7 @@ from gmip.report import write_report
 from tests.unit.report import sample
 
 pytestmark = pytest.mark.slow
-CIFAR = PRESETS["The paper's CIFAR-10 run"]
+CIFAR = PRESETS["cifar10"]
 SLOW = CIFAR | {"record": "any"}  # takes many seconds
 
 
@@ -315,7 +315,7 @@ def test_both_pages_are_accessible_and_fit(browser: Any, port: int, scheme: str,
 
 def test_the_second_page_opens_a_report(browser: Any, port: int):
     with opened(browser, f"http://127.0.0.1:{port}/audits") as page:
-        page.click("tbody a >> nth=0")
+        page.click("h2 a >> nth=0")
         page.wait_for_selector(".verdict")
         assert "/audits/" in page.url
 
@@ -333,7 +333,9 @@ def test_a_planted_report_is_shut_in(browser: Any, tmp_path: Path):
         base = f"http://127.0.0.1:{port}/audits"
         page = browser.new_page()
         page.goto(base)
-        addresses = dict(zip(page.locator("tbody th small").all_text_contents(), hrefs(page), strict=True))
+        addresses = dict(
+            zip([one.split(",")[0] for one in page.locator("h2 small").all_text_contents()], hrefs(page), strict=True)
+        )
         page.goto(f"http://127.0.0.1:{port}{addresses['planted']}")
         page.wait_for_timeout(300)
         assert page.title() == "still" and page.url.endswith(addresses["planted"])
@@ -346,4 +348,41 @@ def test_a_planted_report_is_shut_in(browser: Any, tmp_path: Path):
 
 
 def hrefs(page: Any) -> list[str]:
-    return [link.get_attribute("href") for link in page.locator("tbody th a").all()]
+    return [link.get_attribute("href") for link in page.locator("h2 a").all()]
+
+
+# -- a file that is dropped on the page -------------------------------------------------------------------------------
+
+
+def test_a_dropped_file_is_audited_and_its_columns_are_chosen(browser: Any, port: int, tmp_path: Path):
+    """The card, the report to download, and what is wrong with a file in one sentence; no other machine is asked."""
+    lines = [f"{i},{(i % 2) * 2 + (i * 7919 % 101) / 40},{'tr' if i % 2 else 'te'}" for i in range(600)]
+    (tmp_path / "odd.csv").write_text("\n".join(["who,value,part", *lines]) + "\n")
+    with opened(browser, f"http://127.0.0.1:{port}/audit") as page:
+        page.set_input_files("#file", tmp_path / "odd.csv")
+        page.wait_for_selector("#problem:not([hidden])")
+        assert "choose it under Columns" in page.inner_text("#problem")
+        page.fill("#member-value", "tr")
+        page.select_option("#role-score", "value")
+        page.select_option("#role-member", "part")
+        page.wait_for_selector("#card .verdict")
+        assert page.inner_text("#card .verdict-title") == "Fails the target" and page.locator("#problem").is_hidden()
+        with page.expect_download() as saved:
+            page.click("#download")
+        assert saved.value.suggested_filename == "odd-report.html"
+        assert "Fails the target" in Path(saved.value.path()).read_text(encoding="utf-8")
+
+
+def test_back_undoes_a_change_and_no_error_stays(browser: Any, port: int):
+    with opened(browser, f"http://127.0.0.1:{port}/") as page:
+        page.wait_for_selector("#sentence:not(:empty)")
+        page.select_option("#preset", "digits")
+        page.wait_for_selector("#sentence:not(:empty)")
+        assert page.input_value("#dataset_size") == "250"
+        page.fill("#attacker_knows", "0.5")
+        assert page.locator(".problem:visible").count() == 0
+        page.locator("#dataset_size").focus()
+        page.go_back()
+        assert page.input_value("#attacker_knows") == "0"
+        page.go_back()
+        assert page.input_value("#dataset_size") == "48000"

@@ -16,7 +16,7 @@ import pytest
 from gmip._io import hold_folder
 from gmip.cli import main
 from gmip.errors import FileError
-from gmip.report import answer_words, read_result
+from gmip.report import card, read_result
 from gmip.trace import Trace
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_an_audit_writes_a_report_and_says_where(run: Path, tmp_path: Path, caps
         ".lock",
     }
     result = read_result(out)
-    assert answer_words.headline(result.runs[0]) in said.out.replace("\n", " ")
+    assert card.headline(result.runs[0]) in said.out.replace("\n", " ")
     assert "--seed" in result.provenance.command  # repeated, it gives the same numbers
     assert result.provenance.command.startswith(f"gmip audit digits --run deployed={run} --out {out}")
     with (out / "exposed-deployed.csv").open(encoding="utf-8", newline="") as file:
@@ -134,7 +134,7 @@ def test_report_again(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_compare(audited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert gmip("report", audited, audited / "result.json", "--out", tmp_path / "both") == 0
     said = capsys.readouterr().out
-    assert "a (2)" in said and "claimed" in said
+    assert "a (2): " in said and "accuracy " in said
     assert [one.name for one in read_result(tmp_path / "both").runs] == ["a", "a (2)"]
     assert gmip("report", audited, audited, "--out", audited) == 2  # it would replace one of them
     assert "name another folder" in capsys.readouterr().err

@@ -33,7 +33,7 @@ def test_the_story_names_everyone_and_the_run_to_ship():
     runs = tuple(run.model_copy(update={"goal": Rate(0.05, 0.01)}) for run in result.runs)
     told = "\n".join(module("demo").story(result.model_copy(update={"runs": runs})))
     assert "Without noise: 87.3% of the test digits are read" in told
-    assert "An attacker who sees every gradient finds 13.6% at 1%. Leak detected; target missed." in told
+    assert "Fails the target. Found at 1% false alarms, by an attacker\n   - with gradients: 13.6% (" in told
     assert "Ship 'GMIP noise'" in told and "needs no noise for this target" in told
 
 

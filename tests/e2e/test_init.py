@@ -83,8 +83,9 @@ def test_a_wrong_order_of_classes_is_no_clearance(run) -> None:
     save_file({"weight": torch.tensor([[-3.0, 0.0], [3.0, 0.0]]), "bias": torch.zeros(2)}, "one.safetensors")
     command = shlex.split(run("init", "task.py", "--model", "one.safetensors", *TWO).out.strip().split("Next: ")[1])
     done = run(*command[1:], "--attacks", "loss", "--out", "out", "--gate", "--target", "tpr=0.05@0.01")
-    assert done.code == 1 and done.out.startswith("The model answers its own training records worse than guessing")
-    assert "No leak seen" not in done.out and "the order of the classes" in done.out
+    assert done.code == 1
+    assert done.out.startswith("INCONCLUSIVE: The model answers its own training records worse than guessing")
+    assert "the order of the classes" in done.out
 
 
 def test_from_one_file_and_code(run) -> None:

@@ -54,8 +54,8 @@ def work(name: str, folder: str, started) -> None:
 def contents(folder: Path) -> tuple[list, dict | None]:
     trace = Trace.open(folder)
     trace.verify()
-    assert trace.complete and trace.final_state() is not None
-    return [(s.info, s.parameters.copy(), s.gradient.copy()) for s in trace], trace.final_state()
+    assert trace.complete and trace.final_arrays() is not None
+    return [(s.info, s.parameters.copy(), s.gradient.copy()) for s in trace], trace.final_arrays()
 
 
 @pytest.mark.slow

@@ -28,11 +28,11 @@ def test_the_example_ends_in_the_same_report(run, example: Path, tmp_path: Path)
     (one,) = read_result(out).runs
     assert done.code == 1 and one.verdict.kind == "exposed" and one.gate is not None and not one.gate.passed
     auc = {attack.attack: attack.auc.value for attack in one.attacks}
-    assert set(auc) == {"lira", "rmia", "loss", "margin", "entropy", "confidence"}
+    assert set(auc) == {"combined", "lira", "rmia", "loss", "margin", "entropy", "confidence"}
     assert min(auc["lira"], auc["rmia"]) > auc["loss"] + 0.05
     assert one.grouped_by == "class" and len(one.groups) == 10
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "Who is exposed: groups" in page and "reference models" in page
+    assert "Worst group: " in page and "reference models" in page
     assert {path.name for path in out.iterdir()} >= {"report.md", "exposed-predictions.csv", "groups-predictions.csv"}
 
 

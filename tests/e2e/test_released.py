@@ -74,7 +74,7 @@ def test_claims_shadow_models_and_other_files(run, released: Path, tmp_path: Pat
     done = run("audit", TASK, *settings, "--attacks", "loss", "--claim", "epsilon=0.01@1e-5", "--out", str(out))
     (one,) = read_result(out).runs
     assert done.code == 0 and one.verdict.kind == "exposed"
-    assert curve_name(one, one.claims[0]) == "Claimed: epsilon = 0.01 at delta = 1e-05"
+    assert curve_name(one.claims[0]) == "Claim: epsilon = 0.01 at delta = 1e-05"
     assert one.grouped_by == "group" and [group.group for group in one.groups] in (["a", "b"], ["b", "a"])
     by_records = one.attacks[0].auc.value
     who = {"members": str(released / "members.csv"), "non_members": str(released / "others.csv")}

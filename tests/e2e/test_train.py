@@ -102,7 +102,7 @@ def test_trains_records_and_says_so(run, task, tmp_path):
     assert taken.noise_std == pytest.approx(planned.noise_std, rel=1e-12)
     assert taken.replace(noise_std=planned.noise_std) == planned
     assert len(trace.members) == 100 and not set(trace.members) & set(trace.non_members)
-    state = trace.final_state() or {}
+    state = trace.final_arrays() or {}
     assert {name: value.shape for name, value in state.items()} == {"weight": (2, 8), "bias": (2,)}
 
 
@@ -112,7 +112,7 @@ def test_people_read_a_table_and_a_sentence(run, task, tmp_path):
     for words in ("accuracy on test data", "members found at 1% false alarms, about", "protect it like the data"):
         assert words in " ".join(out.split())
     line = out.splitlines()[-2]
-    assert "A forecast, not a bound. Not a member means: " in line and "--explain" not in line
+    assert "A forecast, not a bound. Compared with: " in line and "--explain" not in line
     assumed = json.loads((tmp_path / "a" / "result.json").read_text())["privacy"]["gmip"]["assumptions"]
     assert len(assumed) > 5
 
@@ -161,7 +161,7 @@ def test_same_seed_same_run_and_another_seed_another(run, task, tmp_path):
     weights = []
     for name, seed in [("a", "1"), ("b", "1"), ("c", "2")]:
         result_of(run, task, "--out", str(tmp_path / name), "--noise-multiplier", "2", "--seed", seed)
-        weights.append((Trace.open(tmp_path / name).final_state() or {})["weight"])
+        weights.append((Trace.open(tmp_path / name).final_arrays() or {})["weight"])
     np.testing.assert_array_equal(weights[0], weights[1])
     assert not np.array_equal(weights[0], weights[2])
 

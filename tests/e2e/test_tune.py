@@ -104,12 +104,12 @@ def test_the_answer_comes_first_and_as_json(task_file: str, tuned: Path, capsys:
     answer = json.loads(capsys.readouterr().out)
     assert answer["exposure"] <= 0.1 and answer["recipe"]["dataset_size"] == 100
     assert "nothing away about members" in answer["leakage"]
-    assert answer["not_a_member"] == "it is left out and nobody takes its place"
+    assert answer["not_a_member"] == "a run without it, with nobody in its place"
     assert answer["trainings"] > answer["trials"] >= 24
     assert main(["tune", task_file, *SMALL, "--out", str(tuned)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     page = (tuned / "tuning.html").read_text()
-    for words in ("forecast, not a bound", "--notion gdp", "nobody takes its place", "--try sampling=fixed"):
+    for words in ("forecast, not a bound", "--notion gdp", "nobody in its place", "--try sampling=fixed"):
         assert words in said and words in page
 
 
@@ -123,6 +123,8 @@ def test_the_answer_comes_first_and_as_json(task_file: str, tuned: Path, capsys:
         (["--target", "mu=1", "--try", "clip_norm"], "is not NAME=VALUES"),
         (["--target", "mu=1", "--budget", "soon"], "--budget = 'soon' is not a time"),
         (["--target", "mu=1", "--budget", "12trials"], "= 12 are fewer than the 24"),
+        (["--target", "mu=1", "--on-members", "5"], "--on-members = 5.0 is accounted for by differential privacy"),
+        (["--target", "mu=1", "--on-members", "5", "--budget", "9s"], "--budget and --on-members do not go together"),
     ],
 )
 def test_mistakes_are_one_sentence(task_file: str, tmp_path: Path, capsys, arguments: list[str], words: str):

@@ -97,6 +97,9 @@ def test_calibration_and_refusals():
     assert PrivacyTarget.from_json(target.as_json()) == target
     found = calibrate(run, target)
     assert account(found, **target.whose).epsilon(1e-5) == pytest.approx(2.0, rel=1e-5)
+    assert account(found, notion="gdp").epsilon(1e-5) == pytest.approx(2.0, rel=1e-5)  # the run says whom it is about
+    cut = calibrate(run.replace(max_batch_size=200), target)
+    assert account(cut, notion="gdp").epsilon(1e-5) == pytest.approx(2.0, rel=1e-5)
     assert found.noise_std > calibrate(run, target_epsilon=2.0, delta=1e-5, notion="gdp").noise_std
     for changed, options, words in (
         (run.replace(sampling="shuffled"), {}, "not for epochs"),
@@ -111,6 +114,7 @@ def test_calibration_and_refusals():
 def test_targets_and_commands_say_whom_they_are_about():
     target = PrivacyTarget(target_mu=1.0, rows_per_person=5)
     assert str(target) == "mu = 1 for persons with up to 5 records"
+    assert str(PrivacyTarget(target_epsilon=1.0, delta=1e-5)) == "epsilon of membership = 1 at delta = 1e-05"
     way = alternatives(RUN.replace(sampling="poisson", num_steps=100), PrivacyTarget(target_mu=0.3, rows_per_person=2))
     commands = [alternative_command(one, way) for one in way.open]
     assert commands and all("--rows-per-person 2" in command for command in commands if command)

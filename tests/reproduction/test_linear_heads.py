@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from gmip.errors import InvalidArgument
-from gmip.tasks import Examples, Task
+from gmip.tasks import Examples, Task, load
 from gmip.training import fit, initial_model
 from gmip.tuning import SearchRecords
 from gmip.vocabulary import Recipe
-from reproduction.linear_heads import Ladder, contrasts, rungs, train_heads, train_ladder, with_multiplier
+from reproduction.linear_heads import Ladder, contrasts, rungs, train_apart, train_heads, train_ladder, with_multiplier
 
 CLASSES, FEATURES, SIZE = 4, 3, 60
 BASIS = contrasts(CLASSES)
@@ -137,3 +137,29 @@ def test_a_ladder_is_what_training_gives():
     assert with_multiplier(ladder_recipe(), 3.0).noise_std == pytest.approx(0.6)
     expected = train_heads(records.train, [noisy], seed=7, classes=2).accuracy(records.validation)
     assert ladder.accuracies[0, 1] == pytest.approx(float(expected[0]))
+
+
+@pytest.mark.parametrize(("sampling", "optimizer", "clip_norm"), [("fixed", "Adam", 2.0), ("full", "SGD", None)])
+def test_heads_trained_apart_are_those_of_single_runs(sampling, optimizer, clip_norm):
+    task = load("digits")
+    recipe = Recipe(
+        dataset_size=60,
+        batch_size=60 if sampling == "full" else 20,
+        num_steps=7,
+        learning_rate=0.05,
+        optimizer=optimizer,
+        clip_norm=clip_norm,
+        sampling=sampling,
+    )
+    members = [np.random.default_rng(seed).permutation(len(task.pool))[:60] for seed in range(3)]
+    start = [(torch.randn(10, 64, generator=torch.Generator().manual_seed(s)), torch.zeros(10)) for s in range(3)]
+    heads = train_apart(task.pool, members, recipe, seeds=[0, 1, 2], classes=10, initial=lambda s: start[s])
+    for seed in range(3):
+        alone = train_heads(task.pool[members[seed]], [recipe], seed=seed, classes=10, initial=start[seed])
+        torch.testing.assert_close(heads.weights[:, :, seed], alone.weights[:, :, 0], atol=1e-5, rtol=1e-4)
+    p = torch.softmax(task.test.inputs @ heads.weights[:-1, :, 1] + heads.weights[-1, :, 1], 1)
+    true = p[torch.arange(len(p)), task.test.targets].double().numpy()
+    near = (true > 0.01) & (true < 0.99)
+    np.testing.assert_allclose(
+        heads.confidences(task.test)[near, 1], np.log(true / (1 - true))[near], atol=1e-3, rtol=1e-3
+    )

@@ -37,5 +37,5 @@ def test_the_page_says_what_was_claimed_and_measured(folder):
     text = (folder / "index.html").read_text()
     for words in ("They grow", "&lt;b&gt;yes&lt;/b&gt;", "Really.", "Squares grow.", "A toy &lt;experiment&gt;"):
         assert words in text
-    assert "python -m toy &lt;&amp;&gt;" in text and "1 of 1 claims agree" in text
+    assert "python -m toy &lt;&amp;&gt;" in text and "Of 1 claims of the paper 1 agree" in text
     assert "squares &amp; &quot;more&quot;" in text and "4 cells" in text

@@ -8,10 +8,15 @@ import pytest
 
 from benchmarks.value.experiment import STUDY
 from reproduction.experiments import PAPER
-from reproduction.results import csv_file, read_csv, read_outcome
+from reproduction.results import csv_file, read_csv, read_outcome, to_csv
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"results": PAPER, "benchmarks/value/results": STUDY}
+# Results that are known to be older than the code, and say so: nothing else may be.
+OLDER = {
+    "audit": "Adult and Location of 16 November 2026, before self-play changed; simulations and CIFAR-10 are new",
+    "utility": "rows of 17 November 2026; those of seed 0 were computed again and are the same",
+}
 EXPERIMENTS = [(ROOT / folder, experiment) for folder, study in FOLDERS.items() for experiment in study.experiments]
 
 
@@ -19,7 +24,7 @@ def test_they_are_small():
     """The page, which whoever runs an experiment has there, is not committed."""
     there = [path for folder in FOLDERS for path in (ROOT / folder).glob("*.*")]
     sizes = [path.stat().st_size for path in there if path.suffix not in (".svg", ".html")]
-    assert sum(sizes) < 800_000
+    assert sum(sizes) < 1_000_000
 
 
 @pytest.mark.parametrize(("folder", "experiment"), EXPERIMENTS, ids=[one.name for _, one in EXPERIMENTS])
@@ -33,9 +38,28 @@ def test_claims_follow_from_the_numbers(folder, experiment):
     assert outcome.claims and all((folder / figure).is_file() and f"({figure})" in told for figure in outcome.figures)
 
 
-def test_no_claim_is_contradicted():
-    """Where the paper and the measurement differ, the claim says why; a plain no would be a finding to look into."""
+@pytest.mark.parametrize(("folder", "experiment"), EXPERIMENTS, ids=[one.name for _, one in EXPERIMENTS])
+def test_they_are_no_older_than_the_code(folder, experiment):
+    """Cells and version by their hash; what the code does, by a small computation that is repeated here. A hash of the
+    source would fail at every rename. Whoever fails this runs the experiment again and commits what it writes."""
+    outcome = read_outcome(folder, experiment.name)
+    if experiment.source in OLDER:
+        assert outcome is not None and not outcome.decided_by  # nothing is claimed; compute it again and take it off
+        pytest.xfail(OLDER[experiment.source])
+    assert outcome is not None and outcome.decided_by == experiment.decided_by()
+    again = read_csv(to_csv(experiment.probe()))
+    assert len(again) == len(outcome.probe)
+    for before, now in zip(outcome.probe, again, strict=True):
+        assert [key for key in now if not _same(before[key], now[key])] == []
+
+
+def _same(before, now):
+    """Equal, or numbers that another machine may have rounded otherwise."""
+    numbers = all(isinstance(value, (int, float)) for value in (before, now))
+    return now == pytest.approx(before, rel=2e-3, abs=2e-3) if numbers else now == before
+
+
+def test_whatever_is_not_agreed_says_why():
     outcomes = [read_outcome(folder, experiment.name) for folder, experiment in EXPERIMENTS]
-    found = {claim.what: claim for outcome in outcomes if outcome is not None for claim in outcome.claims}
-    assert [what for what, claim in found.items() if claim.agrees == "no"] == []
-    assert all(claim.words for claim in found.values() if claim.agrees == "differs")
+    claims = [claim for outcome in outcomes if outcome is not None for claim in outcome.claims]
+    assert all(claim.words for claim in claims if claim.verdict != "agrees")

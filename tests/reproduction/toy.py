@@ -45,7 +45,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def claims(rows: Sequence[Row]) -> list[Claim]:
-    return [Claim(what="They grow", published="<b>yes</b>", measured=str(len(rows)), agrees="yes", words="Really.")]
+    return [Claim(what="They grow", published="<b>yes</b>", measured=str(len(rows)), verdict="agrees", words="Really.")]
 
 
 EXPERIMENT = Experiment(
@@ -60,6 +60,7 @@ EXPERIMENT = Experiment(
     drawings=drawings,
     table=table,
     claims=claims,
+    probe=lambda: [{"one": 1.5}],
 )
 STUDY = Study("Toys & more", "Nothing to learn", (EXPERIMENT,))
 unavailable = DataUnavailable("The set is not here: fetch it.")

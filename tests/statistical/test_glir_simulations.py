@@ -254,7 +254,7 @@ class TestEstimated:
             assert means.mean() == pytest.approx(0.5, abs=3.0 * means.std() / math.sqrt(means.size) + 0.01)
 
     def test_log_likelihood_ratios_are_calibrated(self) -> None:
-        """As many dimensions as half of the background: without the correction the slope would be a quarter."""
+        """Dimensions are half as many as background records: without the correction the slope would be a quarter."""
         draw, _ = gaussian(80, smallest=0.05)
         runs = simulate(draw, size=40, runs=100, seed=7, background=160, play=None)["likelihood-ratio"]
         slope, offset = logistic_calibration(*runs.split())

@@ -178,3 +178,18 @@ def test_the_walks_of_contributing_name_modules_that_exist():
 def test_no_function_is_above_complexity_20():
     found = [one for part in house.measured(SRC / "gmip").values() for one in part.complexities]
     assert len(found) > 1000 and [name for complexity, name in found if complexity > 20] == []
+
+
+def lame_docstrings(code: str) -> list[str]:
+    """Docstrings whose first sentence lacks its subject."""
+    tree = ast.parse(code)
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    said = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]
+    return [text for text in said if text.split()[:1] and text.split()[0].rstrip(",:") in ("Of", "As", "Those", "Made")]
+
+
+def test_docstrings_have_a_subject() -> None:
+    folders = (SRC, ROOT / "reproduction", ROOT / "benchmarks", ROOT / "tests")
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    assert {file.name: lame for file in files if (lame := lame_docstrings(file.read_text(encoding="utf-8")))} == {}
+    assert lame_docstrings('def f():\n    """As results have it."""')

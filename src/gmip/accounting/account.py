@@ -14,7 +14,7 @@ from gmip.accounting._loss import Atoms
 from gmip.accounting.claims import gdp_claim, gmip_claim, with_cut_batches
 from gmip.accounting.composition import Composed, Maximum, clt_mu, compose, group_susceptibilities
 from gmip.accounting.families import Discrete, Gaussian, PiecewiseLinear
-from gmip.accounting.persons import account_for_persons
+from gmip.accounting.persons import account_for_persons, most_rows
 from gmip.accounting.random_record import random_record
 from gmip.accounting.step import Bound, gdp_mu_step, noise_mu_step, paper_mu_step, tight_step, unknown_others
 from gmip.accounting.tradeoff import TradeOff
@@ -48,7 +48,7 @@ def account(
     bound: Bound = "tight",
     composition: Composition = "exact",
     notion: Notion = "gmip",
-    rows_per_person: int = 1,
+    rows_per_person: int | None = None,
 ) -> TradeOff:
     """The trade-off curve that a membership attacker faces against a training run.
 
@@ -68,7 +68,9 @@ def account(
     notion : "gmip", or "gdp" for differential privacy of the same run (its claim names the neighbours): data
         randomness, susceptibility and the attacker's knowledge play no part in it.
     rows_per_person : the most records that one person has, if persons are to be protected and not single records: a
-        person comes and goes with all of them (docs/theory/persons.md).
+        person comes and goes with all of them (docs/theory/persons.md). None: what the run says, 1 unless it does.
+        `dataset_size` and `batch_size` count records, not persons; where persons are drawn and clipped as a whole they
+        count persons, and rows_per_person stays 1.
 
     Returns
     -------
@@ -83,7 +85,8 @@ def account(
     bound for one epoch, a forecast for more (docs/theory/shuffled.md). Balls in bins: by noise alone, for any record
     and attacker. composition="clt" and bound="paper" approximate.
     """
-    runs = as_runs(run)
+    runs = as_runs(run, rows_per_person)
+    rows = most_rows(runs)
     if any(r.max_batch_size is not None for r in runs):
         whole = account(
             [r.replace(max_batch_size=None) for r in runs],
@@ -92,9 +95,8 @@ def account(
             bound=bound,
             composition=composition,
             notion=notion,
-            rows_per_person=rows_per_person,
         )
-        return _with_cut_batches(whole, runs, rows_per_person)
+        return _with_cut_batches(whole, runs, rows)
     check.one_of("bound", bound, BOUNDS)
     check.one_of("composition", composition, COMPOSITIONS)
     check.one_of("notion", notion, NOTIONS)
@@ -106,9 +108,9 @@ def account(
             value="clt",
             remedy="use 'exact', or say `sampling` = 'fixed' for the paper's approximation",
         )
-    if check.count("rows_per_person", rows_per_person) > 1:
-        _exactly("rows_per_person", rows_per_person, bound, composition)
-        return account_for_persons(runs, rows_per_person, notion, susceptibility, known)
+    if rows > 1:
+        _exactly("rows_per_person", rows, bound, composition)
+        return account_for_persons(runs, rows, notion, susceptibility, known)
     if notion == "gdp":
         claim = gdp_claim(runs, composition)
         curve = _gdp(runs, composition)
@@ -194,14 +196,14 @@ def mu_per_step(
     return _mu_step(run, k, known, bound)
 
 
-def as_runs(run: NoisySGD | Sequence[NoisySGD]) -> list[NoisySGD]:
-    """A run or a schedule, as a list."""
+def as_runs(run: NoisySGD | Sequence[NoisySGD], rows_per_person: int | None = None) -> list[NoisySGD]:
+    """A run or a schedule, as a list; with that many rows of a person, if given."""
     given: object = run
     runs = [run] if isinstance(run, NoisySGD) else list(run) if isinstance(given, Sequence) else []
     if not runs or not all(isinstance(r, NoisySGD) for r in runs):
         remedy = "pass trace.runs()" if hasattr(given, "runs") else None
         raise InvalidArgument("must be a NoisySGD or a non-empty sequence of them", argument="run", remedy=remedy)
-    return runs
+    return runs if rows_per_person is None else [r.replace(rows_per_person=rows_per_person) for r in runs]
 
 
 def _joined(runs: Sequence[NoisySGD]) -> list[NoisySGD]:

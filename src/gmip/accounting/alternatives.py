@@ -118,7 +118,7 @@ def alternatives(
     Each open way was checked with `account`: its value is at most the target, as far as its curve's `kind` says: a
     forecast stays a forecast. Values are rounded to five digits on the safe side before that.
     """
-    runs = tuple(as_runs(run))
+    runs = tuple(as_runs(run, target.rows_per_person))
     how: dict[str, Any] = {"bound": bound, "composition": composition}
     search = _Search(runs, target, how, None if seconds is None else time.monotonic() + seconds)
     now = account(runs, **how, **target.whose)

@@ -52,7 +52,8 @@ def calibrate(
     run : the run; its own noise_std is ignored when noise is solved for. For a schedule (a sequence of runs)
         one factor scales the noise of all phases; if none has any, all get the same noise multiplier.
     target, wanted : what to keep, and for whom: a `PrivacyTarget`, or its keywords, as in target_mu=0.4 or
-        target_tpr=(0.05, 0.01).
+        target_tpr=(0.05, 0.01). The run that is returned says how many rows a person has, but no more of for whom:
+        give `account` the same notion, susceptibility and attacker_knows.
     bound, composition : as in `account`.
     solve_for : "noise_std" gives the least noise on the batch MEAN (0 when none is needed); "num_steps" the largest
         number of steps at the run's noise (at most 1e9); "batch_size" the smallest batch at the run's noise.
@@ -69,8 +70,8 @@ def calibrate(
     UnreachableTarget
         With one sentence why no setting meets the target.
     """
-    runs = as_runs(run)
     target = PrivacyTarget.of(target, wanted)
+    runs = as_runs(run, target.rows_per_person)
     check.one_of("solve_for", solve_for, SOLVABLE)
     check.one_of("hold", hold, ("steps", "epochs"))
 
@@ -88,8 +89,8 @@ def calibrate(
                 remedy="pass one NoisySGD, or solve for 'noise_std'",
             )
         if solve_for == "num_steps":
-            return _most_steps(run, target, lambda one: measured([one]))
-        return _smallest_batch(run, target, lambda one: measured([one]), hold)
+            return _most_steps(runs[0], target, lambda one: measured([one]))
+        return _smallest_batch(runs[0], target, lambda one: measured([one]), hold)
     found = _least_noise(runs, target, measured, bound)
     return found[0] if isinstance(run, NoisySGD) else found
 
@@ -124,7 +125,8 @@ def _least_noise(
 
     def rough(candidate: list[NoisySGD]) -> float:
         """A cheap stand-in to start from: the CLT with a single susceptibility."""
-        drawn = [r.replace(max_batch_size=None, sampling="fixed" if r.in_epochs else r.sampling) for r in candidate]
+        plain: dict[str, Any] = {"max_batch_size": None, "rows_per_person": 1}
+        drawn = [r.replace(**plain, sampling="fixed" if r.in_epochs else r.sampling) for r in candidate]
         return account(drawn, bound=bound, composition="clt", notion=target.notion).equivalent_mu()
 
     if any(r.max_batch_size is not None for r in runs) and measured(with_noise(_FARTHEST)) > target.value:

@@ -63,21 +63,14 @@ def list_caveat(runs: Sequence[NoisySGD]) -> str:
     which they learn most."""
     found = max((outlook(run) for run in runs), key=_WORST.__getitem__)
     noisy = all(run.noise_std > 0.0 for run in runs)
-    bounded = " The answer for an attacker who knows all other members covers them, too." if noisy else ""
-    if found == "likely":
-        how = "could decode who is in which batch"
-    elif found == "unclear":
-        how = "may be able to decode who is in which batch, in part"
-    else:
-        return (
-            "An attacker who holds a list of candidates that contains the members is not expected to decode who is in "
-            "which batch (measured for one attack on simulated gradients, not proved), but the list helps them: this "
-            f"answer is about an attacker without it.{bounded}"
-        )
-    return (
-        f"An attacker who holds a list of candidates that contains the members {how}; this answer is not about that "
-        f"attacker.{bounded}"
-    )
+    bounded = " The answer for an attacker who knows all other members covers this one." if noisy else ""
+    decoding = {
+        "likely": "Such an attacker could decode who is in which batch.",
+        "unclear": "Such an attacker may decode part of who is in which batch.",
+        "unlikely": "The list helps, but decoding who is in which batch is not expected (measured for one attack on "
+        "simulated gradients, not proved).",
+    }[found]
+    return f"Not covered: an attacker with a list of candidates that contains the members. {decoding}{bounded}"
 
 
 # -- what the answers of account claim --------------------------------------------------------------------------------
@@ -107,11 +100,11 @@ _SAMPLING: Final[dict[Sampling, str]] = {
 # What "not a member" means. Sums move twice as far when a record takes another's place as when it comes on top: answers
 # for Poisson batches and for the others are about different questions.
 _GAME: Final[dict[Sampling, str]] = {
-    "fixed": "its place in a batch is taken by one of the other records",
-    "poisson": "it is left out and nobody takes its place",
-    "full": "another record of the same distribution is in its place",
-    "shuffled": "another record of the same distribution is in its place",
-    "balls-in-bins": "it is left out and nobody takes its place",
+    "fixed": "another of the records in its place in the batch",
+    "poisson": "a run without it, with nobody in its place",
+    "full": "another record of the same distribution in its place",
+    "shuffled": "another record of the same distribution in its place",
+    "balls-in-bins": "a run without it, with nobody in its place",
 }
 
 
@@ -131,7 +124,7 @@ def standing(curve: TradeOff) -> str:
     """Bound or forecast, what "not a member" means, and the caveat that must not be left out."""
     kind = "A bound." if curve.kind == "bound" else "A forecast, not a bound."
     if curve.claim.not_a_member is not None:
-        kind = f"{kind} Not a member means: {curve.claim.not_a_member}."
+        kind = f"{kind} Compared with: {curve.claim.not_a_member}."
     return kind if curve.claim.caveat is None else f"{kind} {curve.claim.caveat}"
 
 
@@ -191,7 +184,7 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     games = list(dict.fromkeys(_GAME[s] for s in samplings))
     sentences = [
         "Threat model: the attacker sees every published mean gradient and cannot poison the data.",
-        *(f"Not a member means: {game}." for game in games),
+        *(f"Compared with: {game}." for game in games),
         *about,
         *_limits(samplings, known),
     ]
@@ -238,7 +231,7 @@ def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibilit
     if known == 1.0:
         whom = f"any {person[2:]} and {_attacker(known, [r.sampling for r in runs])}"
         sentences += _limits([r.sampling for r in runs], known)
-        return Claim("bound", whom, tuple(sentences), not_a_member="the person is left out with all records")
+        return Claim("bound", whom, tuple(sentences), not_a_member="a run without the person's records")
     typical = susceptibility is None
     record = "typical records" if typical else f"records of susceptibility at most {susceptibility:g}"
     return Claim(
@@ -246,7 +239,7 @@ def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibilit
         f"{person}, all {record}, and {_attacker(known, [])}",
         (*sentences, *_limits([], known)),
         list_caveat(runs),
-        not_a_member="the person is left out with all records",
+        not_a_member="a run without the person's records",
     )
 
 
@@ -299,7 +292,7 @@ def _limits(samplings: Sequence[Sampling], known: float) -> list[str]:
     sentences = []
     if known > 0.0 and ("fixed" in samplings or "shuffled" in samplings):
         sentences.append(
-            "Not covered: an attacker who is told which batches the others are in. With batches of a fixed size he "
+            "Not covered: an attacker who knows which batches the others are in. With batches of a fixed size he "
             "counts who is missing, and no noise prevents that."
         )
     if known != 1.0:
@@ -369,10 +362,10 @@ def _record(susceptibility: Any, runs: Sequence[NoisySGD], noise_only: bool) -> 
 
 def _attacker(known: float, samplings: Sequence[Sampling]) -> str:
     if known == 0.0:
-        return "an attacker who knows the distribution of the data but none of the others"
+        return "an attacker who knows the distribution of the data but no members"
     share = "all" if known == 1.0 else f"{100.0 * known:g}% of the"
     # Batches of a known size give away who is missing; each record of a Poisson batch is drawn on its own.
-    untold = " but is not told their batches" if "fixed" in samplings or "shuffled" in samplings else ""
+    untold = " but not their batches" if "fixed" in samplings or "shuffled" in samplings else ""
     return f"an attacker who knows {share} other members{untold}"
 
 

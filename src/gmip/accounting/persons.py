@@ -22,12 +22,17 @@ from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import NoisySGD, Notion, Susceptibility
 
-__all__ = ["account_for_persons", "mixture_atoms"]
+__all__ = ["account_for_persons", "mixture_atoms", "most_rows"]
 
 Array = NDArray[np.float64]
 _POINTS = 8192  # of the grid of one step, at most
 _FINE = 0.005  # its spacing in standard deviations
 _RARE = 1.0e-16  # numbers of records that are less likely all together count as found
+
+
+def most_rows(runs: Sequence[NoisySGD]) -> int:
+    """The most records of a person, over the phases of a schedule."""
+    return max(run.rows_per_person for run in runs)
 
 
 def account_for_persons(

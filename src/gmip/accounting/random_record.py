@@ -342,7 +342,7 @@ class _Law:
         start = steps * self.first + (0.0 if other is None else other.first)
         size = fft.next_fast_len(math.ceil((high - low) / self.spacing) + 2, real=True)
         below = math.floor((low - start) / self.spacing)
-        transform = fft.rfft(_folded(self.mass, size)) ** steps
+        transform = _power(fft.rfft(_folded(self.mass, size)), steps)
         certain = 1.0 - (1.0 - self.certain) ** steps
         if other is not None:
             transform *= fft.rfft(_folded(other.mass, size))
@@ -366,6 +366,18 @@ class _Law:
         with np.errstate(divide="ignore"):
             logs: Array = np.log(np.exp(_ORDERS[:, None] * points - tops[:, None]) @ self.mass) + tops
         return logs
+
+
+def _power(values: NDArray[np.complex128], times: int) -> NDArray[np.complex128]:
+    """values ** times by squaring: NumPy takes logarithms of complex numbers, at ten times the cost."""
+    found: NDArray[np.complex128] | None = None
+    while True:
+        if times % 2:
+            found = values.copy() if found is None else np.multiply(found, values, out=found)
+        times //= 2
+        if not times:
+            return np.ones_like(values) if found is None else found
+        values = values * values
 
 
 def _folded(mass: Array, size: int) -> Array:

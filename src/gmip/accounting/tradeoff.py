@@ -6,6 +6,7 @@ stronger attacker. `TradeOff` is what every bound in this package returns; famil
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -154,7 +155,12 @@ class TradeOff(ABC):
     # -- one number -----------------------------------------------------------------------------------------------
 
     def exposure(self, target: PrivacyTarget) -> float:
-        """The number that a target is about, on this curve: at most `target.value` if the curve keeps it."""
+        """The number that a target is about, on this curve: at most `target.value` if the curve keeps it.
+
+        The curve is that of one run; if the target is about the best of several, so is the number.
+        """
+        if target.best_of is not None:
+            return self.best_of(target.best_of).exposure(dataclasses.replace(target, best_of=None))
         if target.rate is not None:
             return self.tpr_at(target.rate.fpr)
         if target.delta is not None:

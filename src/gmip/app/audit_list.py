@@ -1,4 +1,4 @@
-"""The audits of a folder: found, compared in one table, and their reports, by keys that name no path."""
+"""The audits of a folder: found, their cards, and their reports, by keys that name no path."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
-from gmip import _numbers
 from gmip._html import Html, join, tag
 from gmip._io import open_file
 from gmip.app.calculator import frame
-from gmip.auditing.schema import AuditResult, Finding, RunAudit
+from gmip.auditing.schema import AuditResult, RunAudit
 from gmip.errors import InvalidArgument
-from gmip.report.answer_words import LEAKS, TARGETS
+from gmip.report.card import card_html
 from gmip.report.write import parsed_result
 from gmip.vocabulary import SAMPLINGS
 
@@ -114,51 +113,33 @@ def _text(path: Path) -> str | None:
 
 
 def audits_page(audits: Sequence[FoundAudit]) -> str:
-    """One line for each run of each audit."""
-    columns = ("Audit", "Run", "Leak", "Target", "Clearest evidence", "Test accuracy", "When", "Calculator")
-    head = tag("tr", *(tag("th", name, scope="col") for name in columns))
-    rows = [row for audit in audits for row in _rows(audit)]
-    table = tag(
-        "div",
-        tag("table", tag("caption", "The newest first."), tag("thead", head), tag("tbody", *rows)),
-        class_="scroll",
-        role="region",
-        tabindex="0",
-        aria_label="Audits",
-    )
+    """The card of each run of each audit."""
     nothing = tag("p", "No audit here yet: gmip audit writes result.json and report.html into a folder.")
-    return frame("Audits", tag("h1", "Audits"), table if rows else nothing, audits=True)
+    listed = [tag("p", "The newest first."), *map(_audit, audits)] if audits else [nothing]
+    return frame("Audits", tag("h1", "Audits"), *listed, audits=True)
 
 
-def _rows(audit: FoundAudit) -> list[Html]:
+def _audit(audit: FoundAudit) -> Html:
     name = audit.place if audit.result is None else audit.result.title
     link = tag("a", name, href=f"/audits/{audit.key}") if audit.report else join(name)
-    first = tag("th", link, tag("small", audit.place), scope="row")
+    when = "" if audit.result is None else f", {audit.result.created[:16].replace('T', ' ')}"
+    head = tag("h2", link, tag("small", f"{audit.place}{when}"))
     if audit.result is None:
-        return [tag("tr", first, tag("td", "result.json cannot be read", colspan=7))]
-    rows = []
-    for run in audit.result.runs:
-        answer = run.answer
-        found = None if answer is None else answer.evidence
-        accuracy = run.facts.test_accuracy
-        cells = (
-            run.name,
-            "No attack was run" if answer is None else LEAKS[answer.leak],
-            "not known" if answer is None else TARGETS[answer.target],
-            "none" if found is None else _evidence(found),
-            "not known" if accuracy is None else _numbers.percent(accuracy, "nearest"),
-            audit.result.created[:16].replace("T", " "),
-            _calculated(run),
-        )
-        rows.append(tag("tr", first, *(tag("td", cell) for cell in cells)))
-    return rows
+        return tag("section", head, tag("p", "result.json cannot be read"))
+    runs = audit.result.runs
+    cards = [card_html(run, f"{audit.key}-{i}", _calculated(run), name=_name(run, runs)) for i, run in enumerate(runs)]
+    return tag("section", head, *cards, class_="audit")
 
 
-def _calculated(run: RunAudit) -> Html | str:
+def _name(run: RunAudit, runs: Sequence[RunAudit]) -> Html | None:
+    return tag("h3", run.name) if len(runs) > 1 else None
+
+
+def _calculated(run: RunAudit) -> Html | None:
     """A link to the calculator with what the run was; not where its training is not known."""
     f, goal = run.facts, run.goal
     if not (f.dataset_size and f.batch_size and f.num_steps and f.num_params and f.sampling in SAMPLINGS):
-        return "not known"
+        return None
     form = {
         "dataset_size": f.dataset_size,
         "batch_size": f.batch_size,
@@ -171,9 +152,5 @@ def _calculated(run: RunAudit) -> Html | str:
         "tpr": f"{goal.tpr:g}",
         "fpr": f"{goal.fpr:g}",
     }
-    return tag("a", "Open", href=f"/?{urlencode(form)}", aria_label=f"Open {run.name} in the calculator")
-
-
-def _evidence(found: Finding) -> str:
-    share = _numbers.percent(min(max(found.tpr.value, 0.0), 1.0), "nearest")
-    return f"{found.title}: {share} at {_numbers.rate(found.fpr)} false alarms"
+    label = f"Open {run.name} in the calculator"
+    return tag("p", tag("a", "Open in the calculator", href=f"/?{urlencode(form)}", aria_label=label))

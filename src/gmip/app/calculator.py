@@ -25,9 +25,9 @@ from gmip.vocabulary import ANY, SAMPLINGS, AnyRecord, NoisySGD, Rate
 # -- the frame of both pages ------------------------------------------------------------------------------------------
 
 
-def frame(title: str, *body: Html, audits: bool, script: bool = False) -> str:
+def frame(title: str, *body: Html, audits: bool, script: str | None = None) -> str:
     """A whole page; `audits` tells whether there is a folder of audits to link to."""
-    links = [tag("li", tag("a", "Calculator", href="/"))]
+    links = [tag("li", tag("a", "Calculator", href="/")), tag("li", tag("a", "Audit a file", href="/audit"))]
     if audits:
         links.append(tag("li", tag("a", "Audits", href="/audits")))
     head = tag(
@@ -38,7 +38,7 @@ def frame(title: str, *body: Html, audits: bool, script: bool = False) -> str:
         tag("title", f"{title} - gmip"),
         tag("link", rel="icon", href="data:,"),
         tag("link", rel="stylesheet", href="/static/app.css"),
-        tag("script", src="/static/app.js", type="module") if script else None,
+        None if script is None else tag("script", src=f"/static/{script}", type="module"),
     )
     whole = tag("body", tag("nav", tag("ul", *links), aria_label="Pages"), tag("main", *body))
     return f"<!doctype html>\n{tag('html', head, whole, lang='en')}\n"
@@ -128,9 +128,9 @@ def _no_more(question: Question, run: NoisySGD, curve: TradeOff) -> str | None:
 def _target_sentence(question: Question, curve: TradeOff, met: bool) -> str:
     goal = f"at most {_numbers.rate(question.tpr)} of the members at a {_numbers.rate(question.fpr)} false-alarm rate"
     if not met:
-        return f"Target missed: {goal}."
+        return f"Exceeds the target: {goal}."
     if curve.kind == "bound":
-        return f"Target kept, by a bound: {goal}."
+        return f"Guaranteed: {goal}."
     return f"Probably within the target (forecast, not guaranteed): {goal}."
 
 
@@ -287,6 +287,9 @@ class BadField(Exception):
         """An error of the accountant, at the field that it is about."""
         name = error.argument or ""
         field = _ARGUMENTS.get(name, name)
+        if field in ("attacker_knows", "tpr", "fpr") and "must lie in" in error.problem:
+            shares = "from 0 to 1" if field == "attacker_knows" else "above 0, up to 1"
+            return cls(field, f"{FIELDS[field]}: enter a share {shares}.")
         return cls(field if field in FIELDS else None, error.sentence(spelled))
 
 
@@ -419,12 +422,14 @@ def _preset(size: int, batch: int, epochs: float, params: int, clip: float, samp
     }
 
 
-# The utility experiments of the paper, and the built-in task of gmip's demo.
+# The tasks of the command line, with their recipes; a test compares them.
 PRESETS: Final = {
-    "The paper's CIFAR-10 run": _preset(48_000, 400, 10, 650, 500.0),
-    "The paper's Purchase run": _preset(54_855, 795, 3, 2_580, 2_000.0),
-    "The paper's Adult run": _preset(43_000, 1_000, 20, 1_026, 800.0),
-    "digits": _preset(600, 100, 10, 650, 1.0, "shuffled"),
+    "cifar10": _preset(48_000, 400, 10, 650, 500.0),
+    "digits": _preset(250, 125, 20, 650, 1.0),
+    "breast-cancer": _preset(200, 40, 30, 530, 2.0),
+    "adult": _preset(43_000, 1_000, 20, 1_026, 800.0),
+    "purchase": _preset(54_855, 795, 3, 2_580, 2_000.0),
+    "location": _preset(1_600, 100, 20, 30_558, 4.0),
 }
 _SAMPLING: Final = {
     "fixed": "a new random batch for every step",
@@ -465,8 +470,8 @@ def calculator_page(*, audits: bool) -> str:
     """The whole page."""
     intro = tag(
         "p",
-        "How much of a training set could an attacker find who sees every gradient of a training run? Describe the "
-        "run; the answer is computed on this machine by the same code as gmip account.",
+        "How many members can an attacker who sees every gradient identify? Describe the training run. The answer is "
+        "computed on this machine, as by gmip account.",
         class_="intro",
     )
     columns = tag("div", _answer_area(), _form(), _details(), class_="columns")
@@ -492,12 +497,12 @@ def calculator_page(*, audits: bool) -> str:
         columns,
         embedded_json("data", data),
         audits=audits,
-        script=True,
+        script="app.js",
     )
 
 
 def _form() -> Html:
-    presets = [tag("option", "Start from...", value="")]
+    presets = [tag("option", "Start from a task ...", value="")]
     presets += [tag("option", name, value=name) for name in PRESETS]
     return tag(
         "form",

@@ -7,7 +7,9 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
 import socket
+import tempfile
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -27,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gmip._html import theme
 from gmip.app.audit_list import audits_page, find_audits, read_report
 from gmip.app.calculator import calculator_page
+from gmip.app.dropped import MOST_BYTES, drop_page
 from gmip.errors import InvalidArgument
 from gmip.report.html import script_digest
 
@@ -58,6 +61,11 @@ def _work(pipe: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             form = pipe.recv()
+            if "file" in form:
+                from gmip.app.dropped import audit_file
+
+                pipe.send(audit_file(Path(form["file"]), form["columns"], form["target"]))
+                continue
             try:
                 pipe.send({"answer": answer(Question.read(form))})
             except BadField as error:
@@ -177,7 +185,7 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
 }
 _RETRY: Final = 2  # seconds after which to ask again
-_STATIC: Final = {"app.js": "text/javascript", "app.css": "text/css"}
+_STATIC: Final = {"app.js": "text/javascript", "audit.js": "text/javascript", "app.css": "text/css"}
 
 
 def _report_policy() -> str:
@@ -285,6 +293,31 @@ def make_app(folder: Path | None = None, *, workers: int = 2) -> ASGIApp:
             return _problem(503, "The computation ended without an answer: type more moderate numbers.")
         return JSONResponse(found, status_code=200 if "answer" in found else 422)
 
+    async def drop(request: Request) -> Response:
+        return HTMLResponse(drop_page(audits=folder is not None))
+
+    async def audit(request: Request) -> Response:
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/octet-stream":
+            return _problem(415, "Send the file as application/octet-stream.")
+        try:
+            columns = json.loads(request.query_params.get("columns", "{}"))
+        except (ValueError, RecursionError):
+            columns = None
+        if not isinstance(columns, dict) or not all(isinstance(one, str) for one in columns.values()):
+            return _problem(400, "The columns are not an object of texts.")
+        name = re.sub(r"[^\w.-]+", "-", request.query_params.get("name", "")).lstrip(".-")[-80:] or "scores.csv"
+        with tempfile.TemporaryDirectory(prefix="gmip-app-") as place:  # removed whatever happens
+            file = Path(place) / name
+            refused = await _kept(request, file)
+            if refused is not None:
+                return refused
+            given = {"file": str(file), "columns": columns, "target": request.query_params.get("target", "")}
+            try:
+                found = await pool[0].ask(given, _waits(request))
+            except (Busy, Stopped, EOFError):
+                return _problem(503, "The audit was stopped: too much work, or another file was dropped.")
+        return JSONResponse(found)
+
     def audits(request: Request) -> Response:
         return HTMLResponse(audits_page(find_audits(_folder(folder))))
 
@@ -300,6 +333,8 @@ def make_app(folder: Path | None = None, *, workers: int = 2) -> ASGIApp:
                 Route("/", calculator, methods=["GET"]),
                 Route("/static/{name}", static, methods=["GET"]),
                 Route("/answer", answer, methods=["POST"]),
+                Route("/audit", drop, methods=["GET"]),
+                Route("/audit", audit, methods=["POST"]),
                 Route("/audits", audits, methods=["GET"]),
                 Route("/audits/{key}", report, methods=["GET"]),
             ],
@@ -337,6 +372,21 @@ async def _form(request: Request) -> dict[str, Any] | Response:
     if not isinstance(form, Mapping):
         return _problem(400, "The question must be an object of texts.")
     return dict(form)
+
+
+async def _kept(request: Request, file: Path) -> Response | None:
+    """Writes what was sent to a file; a response where it is too much, or breaks off."""
+    size = 0
+    try:
+        with file.open("wb") as kept:
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > MOST_BYTES:
+                    return _problem(413, "The file is too large: use gmip audit in a terminal.")
+                kept.write(chunk)
+    except ClientDisconnect:
+        return _problem(400, "The file broke off.")
+    return None
 
 
 def _problem(status: int, sentence: str) -> JSONResponse:

@@ -6,13 +6,15 @@ language. Scores follow from predictions and labels alone, never from who was in
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
+from scipy.optimize import minimize
+from scipy.special import expit, gammaln, logsumexp
 
 from gmip.attacks.attack_table import ATTACKS, PLAIN_ENTROPY, Row, need_words
 from gmip.errors import InvalidArgument
@@ -323,26 +325,139 @@ def _with_references(model: Answers, references: Sequence[ReferenceAnswers]) -> 
         raise InvalidArgument("Reference models need the true labels", remedy="add a column 'label', or losses")
     size = len(model.phi)
     online = _with_and_without(references, size)
+    facts: dict[str, Fact] = {"online": online, "reference_models": len(references)}
+    seen = _compared(model, references)
+    found = [_signal("rmia", seen.rmia(online), facts)]
+    if not online:  # where models with the record are known, rmia uses them too, and the combination both
+        found.append(_signal("base", seen.base, facts))
+    # A spread needs two models somewhere.
+    if seen.moments[1].count.max() >= 2.0 and (not online or seen.moments[0].count.max() >= 2.0):
+        found.insert(0, _signal("lira", seen.lira(online), facts))
+    learned = _learned(references) if online else None
+    return found if learned is None else [_signal("combined", learned.score(seen.features), facts), *found]
+
+
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """What one model says about c records beside what other models say: scores, and what they are made of."""
+
+    phi: Array
+    log_p: Array
+    moments: tuple[Moments, Moments]  # of models with and without a record
+    means: tuple[LogMean, LogMean]
+    densities: bool
+
+    def lira(self, online: bool) -> Array:
+        return likelihood_ratios(self.phi, *self.moments) if online else standardised(self.phi, self.moments[1])
+
+    def rmia(self, online: bool) -> Array:
+        if not online and self.densities:
+            return self.base  # what models with the record would say can be guessed for probabilities only
+        return self.log_p - usual_log_p(self.means[0] if online else None, self.means[1])
+
+    @property
+    def base(self) -> Array:
+        """log p minus the log of the mean p of models without the record (Lassila et al. 2025)."""
+        return np.asarray(self.log_p - self.means[1].value)
+
+    @property
+    def features(self) -> Array:
+        """What the combination learns from, shape (c, 7)."""
+        inside, outside = self.moments
+        spread = np.sqrt(outside.spread("auto")[0])
+        columns = [self.lira(True), self.rmia(True), self.base, self.phi, inside.mean, outside.mean, spread]
+        return np.column_stack(columns)
+
+
+def _compared(
+    model: Answers, references: Sequence[ReferenceAnswers], left_out: NDArray[np.intp] | None = None
+) -> _Comparison:
+    """The model beside the references; the one at place `left_out`, shape (c,), does not count for that record."""
+    assert model.log_p is not None
+    size = len(model.log_p)
     phi, *others = _comparable([model, *(one.answers for one in references)])
     moments, means = (Moments((size, 1)), Moments((size, 1))), (LogMean(size), LogMean(size))
-    for (answers, inside), values in zip(references, others, strict=True):
+    for place, ((answers, inside), values) in enumerate(zip(references, others, strict=True)):
         assert answers.log_p is not None
+        counts = np.ones(size, dtype=np.bool_) if left_out is None else left_out != place
         out = np.ones(size, dtype=np.bool_) if inside is None else ~inside
-        for side, rows in enumerate((~out, out)):
+        for side, rows in enumerate((~out & counts, out & counts)):
             moments[side].add(values, rows)
             means[side].add(answers.log_p, rows)
-    facts: dict[str, Fact] = {"online": online, "reference_models": len(references)}
-    found = []
-    # A spread needs two models somewhere.
-    if moments[1].count.max() >= 2.0 and (not online or moments[0].count.max() >= 2.0):
-        score = likelihood_ratios(phi, *moments) if online else standardised(phi, moments[1])
-        found.append(_signal("lira", score, facts))
-    if not online and (model.densities or any(one.answers.densities for one in references)):
-        usual = means[1].value  # what models with the record would say can be guessed for probabilities only
-    else:
-        usual = usual_log_p(means[0] if online else None, means[1])
-    found.append(_signal("rmia", model.log_p - usual, facts))
-    return found
+    densities = model.densities or any(one.answers.densities for one in references)
+    return _Comparison(phi, model.log_p, moments, means, densities)
+
+
+# -- one score of all -------------------------------------------------------------------------------------------------
+
+
+_REHEARSED: Final = 8  # reference models that are attacked to learn the combination, at most
+_REHEARSED_ROWS: Final = 20_000  # records of each, at most
+_LEAST_EACH: Final = 3  # models with a record, and without it: a rehearsal takes one of each away
+_FAR: Final = 8.0  # standard deviations beyond which a feature says no more
+
+
+@dataclass(frozen=True, eq=False)
+class _Combination:
+    """Log-odds of membership as a function of features, learned where membership is known."""
+
+    mean: Array
+    scale: Array
+    weights: Array
+
+    def score(self, features: Array) -> Array:
+        return np.asarray(_basis(features, self.mean, self.scale) @ self.weights)
+
+
+def _basis(features: Array, mean: Array, scale: Array) -> Array:
+    """Each feature in standard deviations, squared, and bent at one on both sides: shape (c, 1 + 4 k)."""
+    z = np.clip((features - mean) / scale, -_FAR, _FAR)
+    ones = np.ones((len(z), 1))
+    return np.concatenate([ones, z, z**2, np.maximum(z - 1.0, 0.0), np.maximum(-1.0 - z, 0.0)], axis=1)
+
+
+def _learned(references: Sequence[ReferenceAnswers]) -> _Combination | None:
+    """The attacker rehearses on his own models: each in turn is attacked with the others, and he knows who was in it.
+
+    The attacked model has no part in it, so the score is a fixed function of what it says. For each record a model of
+    the other kind is left out as well: where half of the models hold a record, the number of those that are left would
+    tell whether the missing one did. None: too few models.
+    """
+    known = np.array([one.inside for one in references])
+    rows = np.flatnonzero(np.minimum(known.sum(axis=0), (~known).sum(axis=0)) >= _LEAST_EACH)
+    if rows.size < 2:
+        return None
+    rows = rows[:: -(-rows.size // _REHEARSED_ROWS)]
+    known = known[:, rows]
+    some = [ReferenceAnswers(_taken(one.answers, rows), inside) for one, inside in zip(references, known, strict=True)]
+    features, inside = [], []
+    for place in range(0, len(some), -(-len(some) // _REHEARSED)):
+        after = some[place + 1 :] + some[:place]
+        opposite = np.array([one.inside != known[place] for one in after]).argmax(axis=0)
+        features.append(_compared(some[place].answers, after, opposite).features)
+        inside.append(known[place])
+    return _fitted(np.concatenate(features), np.concatenate(inside))
+
+
+def _taken(answers: Answers, rows: NDArray[np.intp]) -> Answers:
+    assert answers.log_p is not None and answers.phi is not None
+    return dataclasses.replace(answers, log_p=answers.log_p[rows], phi=answers.phi[rows], logs=None, labels=None)
+
+
+def _fitted(features: Array, inside: NDArray[np.bool_]) -> _Combination:
+    """Logistic regression with a ridge of 1 on everything but the constant."""
+    mean, scale = features.mean(axis=0), features.std(axis=0)
+    scale[scale == 0.0] = 1.0
+    basis, signs = _basis(features, mean, scale), np.where(inside, 1.0, -1.0)
+    ridge = np.ones(basis.shape[1])
+    ridge[0] = 0.0
+
+    def loss(weights: Array) -> tuple[float, Array]:
+        margins = signs * (basis @ weights)
+        value = np.logaddexp(0.0, -margins).sum() + 0.5 * ridge @ weights**2
+        return float(value), ridge * weights - basis.T @ (signs * expit(-margins))
+
+    return _Combination(mean, scale, minimize(loss, np.zeros(len(ridge)), jac=True, method="L-BFGS-B").x)
 
 
 def _with_and_without(references: Sequence[ReferenceAnswers], size: int) -> bool:

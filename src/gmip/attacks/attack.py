@@ -28,6 +28,7 @@ class RunTraits(NamedTuple):
     recorded: bool  # the run existed before the audit, which did not choose its seed
     seeded: bool  # the run is one of `gmip train` on the audited task, so members follow from its seed
     published: bool = True  # its gradients were published; else there is the trained model alone
+    checkpoints: bool = False  # its weights at several moments are known
 
 
 class Attack(ABC):

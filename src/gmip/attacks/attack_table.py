@@ -17,6 +17,7 @@ Need = Literal[
     "tokens",
     "base",
     "weights",
+    "checkpoints",
     "gradients",
     "recourse",
     "loss",
@@ -31,6 +32,7 @@ NEEDS: Final[dict[Need, str]] = {  # the rows of the paper's table of assumption
     "tokens": "probabilities of single tokens (language models)",
     "base": "the model that training began with",
     "weights": "the weights of the released model",
+    "checkpoints": "the weights at two or more moments of the training",
     "gradients": "the gradients that training published",
     "recourse": "counterfactual explanations (recourse)",
     "loss": "the loss function",
@@ -90,6 +92,7 @@ _OF_STEPS: Final = _needs("gradients", "loss", "population", "labels")
 _OF_WEIGHTS: Final = _needs("weights", "loss", "population", "labels")
 _OF_SHADOWS: Final = _needs("query", "loss", "population", "labels", "shadows")
 _OF_LABELS: Final = _needs("query", "labels")
+_OF_REFERENCES: Final = _needs("query", "labels", "shadows")
 
 # A line here makes an attack known to `gmip audit`, to `gmip attacks` and, by the name of its class, to `gmip` and
 # `gmip.attacks`.
@@ -107,13 +110,13 @@ ATTACKS: Final[dict[str, Row]] = {
         "Loss LRT (LiRA, Carlini et al. 2022)",
         _OF_SHADOWS,
         ("gmip.attacks.shadow", "LiRA"),
-        _needs("query", "labels", "shadows"),
+        _OF_REFERENCES,
     ),
     "rmia": Row(
         "RMIA (Zarifzadeh et al. 2024)",
         _OF_SHADOWS,
         ("gmip.attacks.shadow", "RMIA"),
-        _needs("query", "labels", "shadows"),
+        _OF_REFERENCES,
     ),
     "min-k": Row("Min-K% (Shi et al. 2024)", _needs("query", "tokens", "labels"), ("gmip.attacks.loss", "MinK")),
     "reference": Row(
@@ -134,6 +137,11 @@ ATTACKS: Final[dict[str, Row]] = {
         _needs("weights", "loss", "labels", "list"),
         (_RELEASED, "OptimumDecode"),
     ),
+    "rehearsal": Row(
+        "Decoding of checkpoints by rehearsal",
+        _needs("weights", "checkpoints", "loss", "population", "labels", "list"),
+        ("gmip.attacks.rehearsal_attack", "Rehearsal"),
+    ),
     "seed": Row("Guessed seed", _needs("gradients", "code"), ("gmip.attacks.seed", "Seed")),
     "glir-no-noise": Row("GLiR, assuming that no noise was added", _OF_STEPS, (_GLIR, "DoubtNoise"), variant=True),
     "glir-no-clip": Row(
@@ -145,6 +153,8 @@ ATTACKS: Final[dict[str, Row]] = {
         ("gmip.attacks.glir.glir_attack", "Differences"),
         variant=True,
     ),
+    "combined": Row("All scores with reference models, combined", _OF_REFERENCES, array_needs=_OF_REFERENCES),
+    "base": Row("BASE (Lassila et al. 2025)", _OF_REFERENCES, array_needs=_OF_REFERENCES),
     "margin": Row("Margin to the next class", _OF_LABELS, array_needs=_OF_LABELS),
     "entropy": Row("Modified entropy (Song and Mittal 2021)", _OF_LABELS, array_needs=_OF_LABELS),
     "confidence": Row("Confidence in any class (Salem et al. 2019)", _needs("query"), array_needs=_needs("query")),
@@ -194,7 +204,9 @@ def default_names(runs: Sequence[RunTraits]) -> tuple[str, ...]:
     """
     if all(run.published for run in runs):
         return tuple(name for name in _HOMES if kind(name).runs_by_default(runs))
-    return tuple(name for name in _HOMES if ATTACKS[name].needs <= _OF_A_MODEL)
+    named = [name for name in _HOMES if ATTACKS[name].needs <= _OF_A_MODEL]
+    several = [name for name in _HOMES if "checkpoints" in ATTACKS[name].needs and kind(name).runs_by_default(runs)]
+    return (*several, *named)
 
 
 def kind(name: str) -> type[Attack]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple, get_args
 
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vjp, vmap
+from torch.func import functional_call, grad, jacrev, vjp, vmap
 
 from gmip import _validate as check
 from gmip._progress import Progress
@@ -32,7 +33,7 @@ from gmip.attacks.work import as_bytes, rows_that_fit
 from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Task
-from gmip.tasks.inputs import Inputs, arguments, logits, named, placed, rows_of
+from gmip.tasks.inputs import Inputs, arguments, logits, mapped, named, placed, rows_of
 from gmip.trace import Header, ModelRecord
 
 # -- a released model and the gradients of records at its weights -----------------------------------------------------
@@ -399,33 +400,69 @@ class Curvature:
 
     def _summed(self, vectors: Tensor, make: Callable[[Inputs, Tensor], Callable[[Tensor], Tensor]]) -> Tensor:
         total = self._penalty * vectors
-        count = len(self._examples)
-        for first in range(0, count, _MOST_EXAMPLES):
-            rows = slice(first, min(first + _MOST_EXAMPLES, count))
+        with self._reported():
+            for inputs, targets in self._parts(_MOST_EXAMPLES):
+                entries = self.size + sum(t.numel() for t in named(inputs).values())
+                at_a_time = rows_that_fit(64 * entries, _WORKING_BYTES, at_most=256)
+                product = make(inputs, targets)
+                for part in range(0, len(vectors), at_a_time):
+                    some = slice(part, part + at_a_time)
+                    total[some] += vmap(product)(vectors[some]).detach() / len(self._examples)
+        return total
+
+    def _parts(self, size: int) -> Iterator[tuple[Inputs, Tensor]]:
+        """Inputs and targets of so many examples at a time, as the model takes them."""
+        for first in range(0, len(self._examples), size):
+            rows = slice(first, first + size)
             inputs, targets = (
                 placed(rows_of(part, rows), self._at.device, self._at.dtype)
                 for part in (self._examples.inputs, self._examples.targets)
             )
-            entries = self.size + sum(t.numel() for t in named(inputs).values())
-            at_a_time = rows_that_fit(64 * entries, _WORKING_BYTES, at_most=256)
-            try:
-                with evaluating(self._model):
-                    product = make(inputs, targets)
-                    for part in range(0, len(vectors), at_a_time):
-                        some = slice(part, part + at_a_time)
-                        total[some] += vmap(product)(vectors[some]).detach() / count
-            except _FAILURES as error:
-                why = str(error).splitlines()[0] if str(error) else type(error).__name__
-                raise UnsupportedModel(
-                    f"The curvature of the model's loss cannot be computed (torch.func: {why})",
-                    remedy="use the attacks 'loss' or 'lira'",
-                ) from error
-        return total
+            assert isinstance(targets, Tensor)
+            yield inputs, targets
+
+    @contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            with evaluating(self._model):
+                yield
+        except _FAILURES as error:
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise UnsupportedModel(
+                f"The curvature of the model's loss cannot be computed (torch.func: {why})",
+                remedy="use the attacks 'loss' or 'lira'",
+            ) from error
 
     def matrix(self) -> Tensor:
         """All of it, shape (d, d)."""
         found = self.products(torch.eye(self.size, dtype=torch.float64, device=self._at.device))
         return (found + found.T) / 2
+
+    def num_outputs(self) -> int:
+        """How many numbers the model says of one example."""
+        with self._reported():
+            inputs, _ = next(self._parts(1))
+            return self._outputs(self._at, inputs).numel()
+
+    def positive_matrix(self) -> Tensor:
+        """All of the Gauss-Newton matrix, shape (d, d), from the Jacobians of single examples."""
+
+        def outputs_of_one(flat: Tensor, inputs: Inputs) -> Tensor:
+            return self._outputs(flat, mapped(lambda t: t[None], inputs))[0]
+
+        def loss_of_one(outputs: Tensor, target: Tensor) -> Tensor:
+            return self._loss(outputs[None], target[None]).sum()
+
+        total = torch.zeros(self.size, self.size, dtype=self._at.dtype, device=self._at.device)
+        wide = self.num_outputs()
+        with self._reported():
+            for inputs, targets in self._parts(rows_that_fit(32 * wide * self.size, _WORKING_BYTES, at_most=256)):
+                outputs = self._outputs(self._at, inputs).detach()
+                jacobian = vmap(jacrev(outputs_of_one), in_dims=(None, 0))(self._at, inputs).detach()
+                jacobian = jacobian.reshape(len(outputs), wide, self.size)
+                middle = vmap(jacrev(grad(loss_of_one)))(outputs, targets).detach().reshape(len(outputs), wide, wide)
+                total += (middle @ jacobian).reshape(-1, self.size).T @ jacobian.reshape(-1, self.size)
+        return total / len(self._examples) + self._penalty.diag()
 
     def mean_eigenvalue(self, generator: torch.Generator) -> float:
         """The mean eigenvalue of the Gauss-Newton matrix, estimated from products with random signs (Hutchinson)."""
@@ -443,6 +480,14 @@ def exact_solver(matrix: Tensor, damping: float) -> Callable[[Tensor], Tensor]:
     values, axes = torch.linalg.eigh(matrix)
     scale = 1.0 / (values.clamp(min=0.0) + damping)
     return lambda vectors: (vectors @ axes * scale) @ axes.T
+
+
+def positive_solver(matrix: Tensor, damping: float) -> Callable[[Tensor], Tensor]:
+    """The same, in a fraction of the time where no curvature is negative."""
+    factor, failed = torch.linalg.cholesky_ex(matrix + damping * torch.eye(len(matrix)).to(matrix))
+    if bool(failed):  # the loss is not convex in the outputs
+        return exact_solver(matrix, damping)
+    return lambda vectors: torch.cholesky_solve(vectors.T, factor).T
 
 
 def solve_iteratively(
@@ -483,6 +528,7 @@ def solve_iteratively(
 
 
 _EXACT: Final = 1500  # parameters: up to this many the Hessian is written down
+_WRITTEN: Final = 8000  # up to this many the Gauss-Newton matrix, where that is less work than to do without
 _DAMPING: Final = 0.1  # of the mean eigenvalue
 _TOLERANCE: Final = 1.0e-4  # of conjugate gradients
 _UNSOLVED: Final = 0.1  # a residual above this is said
@@ -510,7 +556,8 @@ class Influence(Attack):
         labels at hand (between .01 and 1 of the mean changes little there).
     learning_rate : weight of the loss in the score; None: the recipe's, or 0 if it has none; 0 leaves it out.
     hessian_records : how many of the background records H is averaged over.
-    iterations : of conjugate gradients, for models with more than 1,500 parameters; smaller ones are solved exactly.
+    iterations : of conjugate gradients, for models with many parameters (more than 8,000, or fewer with many outputs);
+        smaller ones are solved exactly.
     second_order : whether the term |H^-1 g|^2/N is computed, for which every candidate is solved for; None: where that
         takes no more than some minutes, else it is left out, with a GmipWarning. The last term needs two solutions in
         all, since it is g'H^-2 G0.
@@ -520,7 +567,7 @@ class Influence(Attack):
     Guarantees
     ----------
     No label of the run is used. Scores order the candidates; they are no log-odds and there are no p-values. Negative
-    curvature counts as none; for conjugate gradients H is the generalised Gauss-Newton matrix, which has none. Clipped
+    curvature counts as none; above 1,500 parameters H is the generalised Gauss-Newton matrix, which has none. Clipped
     gradients of a run are taken as clipped, their curvature as it is.
     """
 
@@ -556,11 +603,12 @@ class Influence(Attack):
         strength = torch.from_numpy(at.l2)
         curvature = Curvature(model, task.loss, at.gradients.names, some, strength)
         generator = torch.Generator().manual_seed(self.seed)
-        exact = curvature.size <= _EXACT
-        matrix = curvature.matrix() if exact else None
+        matrix = self._matrix(curvature, len(some), len(candidates))
+        exact = matrix is not None
         mean = float(matrix.trace()) / len(matrix) if matrix is not None else curvature.mean_eigenvalue(generator)
         damping = self.damping if self.damping is not None else max(_DAMPING * mean, np.finfo(np.float64).tiny)
-        exactly = None if matrix is None else exact_solver(matrix, damping)
+        solver = exact_solver if curvature.size <= _EXACT else positive_solver
+        exactly = None if matrix is None else solver(matrix, damping)
         worst = 0.0
 
         def solve(vectors: Tensor) -> Tensor:
@@ -599,10 +647,30 @@ class Influence(Attack):
         facts["hessian_records"] = len(some)
         return ScoreSet(ids=who.ids, scores=np.clip(scores, -limit, limit), attack=self.name, facts=facts)
 
+    def _matrix(self, curvature: Curvature, records: int, candidates: int) -> Tensor | None:
+        """H written down, or None where conjugate gradients are less work, or as much as there is room for."""
+        size = curvature.size
+        if size <= _EXACT:
+            return curvature.matrix()
+        if size > _WRITTEN:
+            return None
+        solved = candidates if self.second_order is not False else 2
+        written = 2.0 * records * curvature.num_outputs() * size**2 + size**3
+        if written > self._work(solved, size, records):
+            return None
+        try:
+            return curvature.positive_matrix()
+        except UnsupportedModel:  # one example at a time; products may work still
+            return None
+
+    def _work(self, candidates: int, params: int, records: int) -> float:
+        """Operations of conjugate gradients."""
+        return float(candidates) * self.iterations * records * params * _PASSES
+
     def _second_order(self, candidates: int, params: int, records: int, exact: bool) -> bool:
         if self.second_order is not None or exact:
             return self.second_order is not False
-        work = float(candidates) * self.iterations * records * params * _PASSES
+        work = self._work(candidates, params, records)
         if work <= _MOST_WORK:
             return True
         warn(
@@ -616,5 +684,5 @@ class Influence(Attack):
         momentum = 0.0 if recipe is None else recipe.optimizer_options.get("momentum", 0.0)
         rate = self.learning_rate
         if rate is None:
-            rate = 0.0 if recipe is None else recipe.learning_rate
+            rate = 0.0 if recipe is None else recipe.learning_rate or 0.0
         return float(rate) / (1.0 + float(momentum))

@@ -230,7 +230,7 @@ class ShadowSet:
     ) -> None:
         assert store.folder is not None
         self.path, self.candidates, self.population = store.folder, candidates, population
-        self._store, self._count, self._plan, self._signals = store, count, plan, tuple(signals)
+        self._store, self._count, self.plan, self._signals = store, count, plan, tuple(signals)
 
     def __len__(self) -> int:
         return self._count
@@ -246,7 +246,7 @@ class ShadowSet:
                         remedy="train the shadow set again, which adds what is missing",
                     )
                 signals[signal.key] = found
-            yield ShadowModel(index, self._plan.inside(index), signals)
+            yield ShadowModel(index, self.plan.inside(index), signals)
 
     def __repr__(self) -> str:
         return f"ShadowSet({str(self.path)!r}, {self._count} models, {len(self.candidates)} candidates)"
@@ -520,12 +520,23 @@ class ShadowAttack(Attack):
 
     Parameters
     ----------
-    shadows : how many shadow models, and where they are trained.
+    shadows : how many shadow models; `Shadows` also says where they are trained.
     device : where the released model is evaluated.
     """
 
-    shadows: Shadows = field(default_factory=Shadows)
+    shadows: Shadows | int = field(default_factory=Shadows)
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.shadows, Shadows):
+            count = check.count("shadows", self.shadows)
+            object.__setattr__(self, "shadows", Shadows(count=count))
+
+    @property
+    def plan(self) -> Shadows:
+        """How many shadow models, and where they are trained."""
+        assert isinstance(self.shadows, Shadows)  # since it was made
+        return self.shadows
 
     @abstractmethod
     def signals(self) -> tuple[Signal, ...]:
@@ -545,12 +556,12 @@ class ShadowAttack(Attack):
     ) -> ShadowSet:
         """The shadow models, or those that there was time for, with a warning."""
         models = shadow_set(
-            task, target, ids, background, (signal,), self.shadows, progress=work.progress, budget=work.budget
+            task, target, ids, background, (signal,), self.plan, progress=work.progress, budget=work.budget
         )
-        if len(models) < self.shadows.count:
+        if len(models) < self.plan.count:
             warn(
                 f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and uses {len(models)} of "
-                f"{self.shadows.count} shadow models. Raise `budget` (--budget) for more: trained ones are kept."
+                f"{self.plan.count} shadow models. Raise `budget` (--budget) for more: trained ones are kept."
             )
         return models
 
@@ -560,7 +571,7 @@ class ShadowAttack(Attack):
 
     def _cut_short(self, models: ShadowSet) -> bool:
         """Whether there was no time for all of the shadow models."""
-        return len(models) < self.shadows.count
+        return len(models) < self.plan.count
 
     def _check_counts(
         self, ids: NDArray[np.int64], count: Array, *, inside: bool, needed: int, spread: bool, online: bool = False
@@ -568,12 +579,12 @@ class ShadowAttack(Attack):
         """Raise unless each candidate, shape (c,), has so many models with it (or without); for a spread some
         candidate must have two."""
         words = "with" if inside else "without"
-        remedy = f"raise `count` of shadows, which is {self.shadows.count}"
+        remedy = f"raise `count` of shadows, which is {self.plan.count}"
         if inside and online:
             remedy += ", or pass `online` = False"
         if count.min() < needed:
             raise InvalidArgument(
-                f"Candidate {ids[count.argmin()]} has {count.min():.0f} of {self.shadows.count} shadow models {words} "
+                f"Candidate {ids[count.argmin()]} has {count.min():.0f} of {self.plan.count} shadow models {words} "
                 f"it, and {self.name} needs {needed} or more",
                 remedy=remedy,
             )
@@ -626,6 +637,7 @@ class LiRA(ShadowAttack):
     name: ClassVar[str] = "lira"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check.one_of("variance", self.variance, _VARIANCES)
         object.__setattr__(self, "augmentations", Confidence(self.augmentations).augmentations)
 
@@ -721,6 +733,7 @@ class RMIA(ShadowAttack):
     name: ClassVar[str] = "rmia"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "offline_scale", check.probability("offline_scale", self.offline_scale))
 
     def signals(self) -> tuple[Signal, ...]:

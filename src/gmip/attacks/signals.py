@@ -40,7 +40,7 @@ class Augmentation(Protocol):
 
 def released_model(task: Task, target: ModelRecord, *, device: str = "cpu") -> nn.Module:
     """The trained model of a run, in eval mode: what the run published last."""
-    state = target.final_state()
+    state = target.final_arrays()
     if state is None:
         raise InvalidArgument(
             f"{target.path} holds no trained model, which attacks with query access need",
@@ -66,7 +66,7 @@ def run_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Module:
     those that `make_model` gives.
     """
     model = initial_model(task, 0, fix=trace.header.provenance.options.fix)
-    state = with_base_weights(model, _tensors(trace.final_state() or {}), trace)
+    state = with_base_weights(model, _tensors(trace.final_arrays() or {}), trace)
     trained = {spec.name for spec in trace.header.parameters}
     with torch.no_grad():
         for name, tensor in (*model.named_parameters(), *model.named_buffers()):

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from gmip._numbers import number
 from gmip.accounting.account import account, coarse_epochs
 from gmip.accounting.alternatives import alternatives
-from gmip.auditing.schema import Advice, AttackerAnswer, AttackOutcome, Verdict, Way, WhatIf
-from gmip.vocabulary import Claim, NoisySGD, PrivacyTarget, Rate, weakest
+from gmip.auditing.schema import Advice, AttackerAnswer, AttackOutcome, NoiseCurve, Verdict, Way
+from gmip.vocabulary import NoisySGD, PrivacyTarget, Rate, weakest
 
-__all__ = ["advise", "what_if"]
+__all__ = ["advise", "noise_curve"]
 
 _SECONDS: Final = 20.0  # for all ways to the target: shuffled epochs of long runs are left out one by one
-_GRID_SECONDS: Final = 10.0
 _NOISE: Final = (0.25, 0.5, 0.71, 1.0, 1.4, 2.0, 4.0)  # of the noise that the goal needs
-_BATCHES: Final = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the batch size
 
 
 def advise(
@@ -83,16 +80,11 @@ def _towards(runs: Sequence[NoisySGD], goal: Rate, trained: bool, answer: Attack
     return said
 
 
-def what_if(
-    runs: Sequence[NoisySGD], *, fpr: float, needed: float | None = None, seconds: float = _GRID_SECONDS
-) -> WhatIf | None:
-    """The accountant's TPR at `fpr` over a grid around the run; None without runs.
+def noise_curve(runs: Sequence[NoisySGD], *, fpr: float, needed: float | None = None) -> NoiseCurve | None:
+    """The accountant's TPR at `fpr` by the noise of the run; None without runs.
 
-    Parameters
-    ----------
-    needed : noise_std of the (first phase of the) run that reaches the goal, where it is known: the grid is centred
-        on it; else on the run's own noise, or on a noise multiplier of 1.
-    seconds : columns that take longer are left out, that of the run's own batch size excepted.
+    `needed` : noise_std of the (first phase of the) run that reaches the goal, where it is known: the levels are
+    centred on it; else on the run's own noise, or on a noise multiplier of 1.
 
     Guarantees
     ----------
@@ -100,32 +92,15 @@ def what_if(
     """
     if not runs:
         return None
-    first = runs[0]
-    levels, sizes = _levels(first, needed), _sizes(runs)
-    column = sizes.index(first.batch_size)
-    deadline = time.monotonic() + seconds
-    found: dict[int, list[float]] = {}
-    claims: list[Claim] = []
-    for size in sorted(sizes, key=lambda size: abs(sizes.index(size) - column)):
-        values = []
-        for level in levels:
-            if found and time.monotonic() > deadline:
-                break
-            with coarse_epochs():  # which only shuffled epochs take notice of
-                curve = account(_changed(runs, level, size))
-            claims.append(curve.claim)
-            values.append(min(1.0, max(0.0, float(curve.tpr_at(fpr)))))
-        if len(values) == len(levels):
-            found[size] = values
-    kept = sorted(found)
-    return WhatIf(
+    levels = _levels(runs[0], needed)
+    with coarse_epochs():  # which only shuffled epochs take notice of
+        curves = [account(_changed(runs, level)) for level in levels]
+    return NoiseCurve(
         noise_std=levels,
-        batch_size=tuple(kept),
-        tpr=tuple(tuple(found[size][i] for size in kept) for i in range(len(levels))),
-        own=(levels.index(first.noise_std), kept.index(first.batch_size)),
-        kind=weakest(claim.kind for claim in claims),
-        for_whom=claims[0].for_whom,
-        left_out=len(sizes) - len(kept),
+        tpr=tuple(min(1.0, max(0.0, float(curve.tpr_at(fpr)))) for curve in curves),
+        own=levels.index(runs[0].noise_std),
+        kind=weakest(curve.claim.kind for curve in curves),
+        for_whom=curves[0].for_whom,
     )
 
 
@@ -139,17 +114,10 @@ def _levels(run: NoisySGD, needed: float | None) -> tuple[float, ...]:
     return tuple(sorted({0.0, own, centre, *apart}))
 
 
-def _sizes(runs: Sequence[NoisySGD]) -> list[int]:
-    run = runs[0]
-    if len(runs) > 1 or run.sampling == "full":
-        return [run.batch_size]
-    return sorted({min(run.dataset_size, max(1, round(run.batch_size * factor))) for factor in _BATCHES})
-
-
-def _changed(runs: Sequence[NoisySGD], level: float, size: int) -> list[NoisySGD]:
+def _changed(runs: Sequence[NoisySGD], level: float) -> list[NoisySGD]:
     first = runs[0]
     if len(runs) == 1:
-        return [first.replace(noise_std=level, batch_size=size)]
+        return [first.replace(noise_std=level)]
     if level == first.noise_std:
         return list(runs)
 

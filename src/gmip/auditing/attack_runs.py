@@ -29,13 +29,14 @@ from gmip.attacks import attack_table
 from gmip.attacks.attack import Attack, RunTraits, StepAttack, parties
 from gmip.attacks.attack_table import NEEDS, Attacker
 from gmip.attacks.gradients import PerExampleGradients
+from gmip.attacks.publications import CheckpointedModel
 from gmip.attacks.shadow import ShadowAttack, Shadows, Signal, shadow_set
 from gmip.attacks.signals import is_cross_entropy, released_model, run_model
 from gmip.attacks.work import Budget
 from gmip.auditing.curves import OwnNorms
 from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, Groups, Labels
 from gmip.auditing.recompute import check_run
-from gmip.auditing.schema import LeftOut, RunFacts, SourceKind, TrainingCommand, numbered
+from gmip.auditing.schema import InBothFiles, LeftOut, RunFacts, SourceKind, TrainingCommand, numbered
 from gmip.auditing.settings import AttackConfig, AttackSettings
 from gmip.auditing.sources import TaskSource
 from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
@@ -79,7 +80,7 @@ class AuditedRun:
     targets : what is known of the run itself, then of each repetition of it.
     path : where the run is from; None: it was trained here.
     task_source : the task as the command line names it; None: it has no name there.
-    warnings : what limits the evidence.
+    in_both_files : records that were left out.
     """
 
     name: str
@@ -88,7 +89,7 @@ class AuditedRun:
     targets: tuple[ModelRecord, ...]
     path: str | None = None
     task_source: str | None = None
-    warnings: tuple[str, ...] = ()
+    in_both_files: InBothFiles | None = None
 
     @property
     def target(self) -> ModelRecord:
@@ -108,17 +109,19 @@ class AuditedRun:
             recorded=self.source != "trained",
             seeded=trace is not None and trace.header.provenance.task == self.task.name,
             published=trace is not None,
+            checkpoints=isinstance(self.target, CheckpointedModel),
         )
 
-    def accuracies(self) -> dict[str, float | None]:
-        """The accuracies of the trained model; empty where there is none."""
-        if self.target.final_state() is None:
+    def accuracies(self) -> dict[str, Any]:
+        """Fields of `RunFacts`: the accuracies of the trained model; empty where there is none."""
+        if self.target.final_arrays() is None:
             return {}
         model = released_model(self.task, self.target)
         parts = {"train_accuracy": self.task.pool[self.target.members], "test_accuracy": self.task.test}
         found = {name: evaluate(self.task, model, part)[1] if len(part) else None for name, part in parts.items()}
         targets = parts["train_accuracy"].targets
-        return found | {"chance_accuracy": 1.0 / len(targets.unique()) if has_classes(targets) else None}
+        chance = 1.0 / len(targets.unique()) if has_classes(targets) else None
+        return {**found, "chance_accuracy": chance, "test_records": len(self.task.test)}
 
 
 def evidence_of(sources: Sequence[TaskSource], work: Workplace) -> Iterator[tuple[AuditedRun, Evidence]]:
@@ -141,7 +144,7 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
     """All that is known about one run: what its record says, and what attacks find."""
     settings, trace, watch = work.settings, run.trace, work.watch
     groups = record_groups(run.task, settings.group_by)
-    checked, said = None, [*run.warnings, *_doubts(run)]
+    checked, said = None, _doubts(run)
     if trace is not None:
         checked = check_run(
             run.task, trace, device=settings.device, progress=watch(f"checking the record of {run.name}")
@@ -172,12 +175,17 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
         trained_by=_training_command(run),
         name_of=None if run.task.record_names is None else run.task.names_of,
         left_out=tuple(left_out),
+        in_both_files=run.in_both_files,
         warnings=tuple(said),
         fingerprints=run.task.fingerprints,
     )
 
 
 _FEW: Final = 8  # records on which a loss is tried
+_NOT_TRIED: Final = (
+    "The model and the loss could not be tried on a few records ({what}), so nobody looked whether the model ends in "
+    "softmax under cross-entropy, or whether the loss mixes records. Both make attacks find less than is there."
+)
 
 
 def _doubts(run: AuditedRun) -> list[str]:
@@ -191,26 +199,31 @@ def _doubts(run: AuditedRun) -> list[str]:
             losses = task.loss(outputs, part.targets)
             alone = [task.loss(outputs[i : i + 1], part.targets[i : i + 1]).reshape(-1) for i in (0, len(part) - 1)]
         probabilities = is_cross_entropy(task, outputs, part.targets) and bool((outputs >= 0.0).all())
-    except Exception:  # of the user's code, which is said where it is used
-        return []
+    except Exception as error:  # of the user's code, whose attacks may do without
+        said = [_NOT_TRIED.format(what=f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")]
+        return [*said, *_thinned(run, dropped)]
     if losses.shape == (len(part),) and not _close(torch.cat(alone), losses[[0, -1]]):
         raise InvalidArgument(
             f"The loss of task {task.name!r} mixes records: that of a record changes with the others beside it, as in "
             "a Cox model",
             remedy="return a loss of each record alone; or audit what the model answers, with gmip.Scores",
         )
-    said = []
-    if run.trace is not None and dropped:
-        said.append(
-            f"The model drops units at random while it trains (layer {dropped[0]}): the published gradients are those "
-            "of the thinned model, attacks compute those of the whole one, and find less of the leak than is there."
-        )
+    said = _thinned(run, dropped)
     if probabilities and _close(total := outputs.sum(1), torch.ones_like(total)):
         said.append(
             "The model answers probabilities, and cross-entropy takes them for logits: it seems to end in softmax, "
             "which the loss has already. Its losses differ little then, and attacks by the loss find little."
         )
     return said
+
+
+def _thinned(run: AuditedRun, dropped: Sequence[str]) -> list[str]:
+    if run.trace is None or not dropped:
+        return []
+    return [
+        f"The model drops units at random while it trains (layer {dropped[0]}): the published gradients are those "
+        "of the thinned model, attacks compute those of the whole one, and find less of the leak than is there."
+    ]
 
 
 def _close(one: Tensor, other: Tensor) -> bool:
@@ -228,8 +241,8 @@ def _training_command(run: AuditedRun) -> TrainingCommand | None:
     return TrainingCommand(task=run.task_source, recipe=recipe, fix=known.options.fix)
 
 
-def run_facts(target: ModelRecord, accuracies: Mapping[str, float | None]) -> RunFacts:
-    """What ran, as far as it was recorded; `accuracies` are train_accuracy, test_accuracy and chance_accuracy."""
+def run_facts(target: ModelRecord, accuracies: Mapping[str, Any]) -> RunFacts:
+    """What ran, as far as it was recorded; `accuracies` are those of `AuditedRun.accuracies`."""
     header, recipe = target.header, target.header.recipe
     if not isinstance(target, Trace):  # what the header says beyond this is the task's recipe, not what was run
         return RunFacts(num_params=header.num_params).model_copy(update=dict(accuracies))
@@ -410,7 +423,7 @@ def _train_shadows(
     groups: dict[Shadows, list[ShadowAttack]] = {}
     for attack in attacks:
         if isinstance(attack, ShadowAttack):
-            groups.setdefault(attack.shadows, []).append(attack)
+            groups.setdefault(attack.plan, []).append(attack)
     seconds: dict[str, float] = {}
     errors: dict[str, GmipError] = {}
     for settings, users in groups.items():

@@ -46,6 +46,8 @@ def audit(
 ) -> AuditResult:
     """Does this leak who was in the training data, and more than was claimed?
 
+    No report is written: `gmip.write_report(result, folder)` does.
+
     Parameters
     ----------
     source : `gmip.Scores`, `gmip.Predictions` or `gmip.Estimator`, or several of these, which need no task;
@@ -68,8 +70,6 @@ def audit(
         and for runs of a task the others of `gmip init`: candidates, repeats, budget, out, group_by, attacker,
         try_advice, shadows, device. With `out`, work is kept there and an interrupted audit goes on
         when repeated; without it nothing is kept.
-
-    No report is written: `gmip.write_report(result, folder)` does.
 
     Guarantees
     ----------
@@ -263,6 +263,7 @@ def run_audit(
 
 def _source(run: RunConfig, task: str | Task) -> TaskSource:
     """A run as audit.yaml names it."""
+    from gmip.auditing.sources.checkpoints import Checkpoints, checkpoint_paths
     from gmip.auditing.sources.recorded import Recorded, ToTrain
     from gmip.auditing.sources.released import Released
 
@@ -270,6 +271,8 @@ def _source(run: RunConfig, task: str | Task) -> TaskSource:
         return Recorded(run.path, task, name=run.name)
     if run.model is not None:
         assert run.members is not None and run.non_members is not None  # as the settings check
+        if len(checkpoint_paths(Path(run.model).expanduser())) > 1:
+            return Checkpoints(run.model, run.members, run.non_members, task, name=run.name)
         return Released(run.model, run.members, run.non_members, task, name=run.name)
     return ToTrain(task, recipe=run.recipe, target=run.trained_to(), name=run.name)
 

@@ -19,7 +19,7 @@ from gmip._numbers import rate_key
 from gmip._progress import Progress
 from gmip.accounting.account import account
 from gmip.accounting.tradeoff import TradeOff
-from gmip.auditing.advice import advise, what_if
+from gmip.auditing.advice import advise, noise_curve
 from gmip.auditing.curves import (
     GRID,
     OwnMu,
@@ -45,6 +45,8 @@ from gmip.auditing.schema import (
     Estimate,
     Exposed,
     GroupOutcome,
+    Histogram,
+    InBothFiles,
     LeftOut,
     MuBound,
     Persons,
@@ -54,10 +56,12 @@ from gmip.auditing.schema import (
     Sees,
     SourceKind,
     TrainingCommand,
+    UnusedColumn,
     Verdict,
 )
 from gmip.auditing.verdict import (
     attacker_answers,
+    conclude,
     gate,
     is_own_bound,
     is_turned,
@@ -79,6 +83,9 @@ _ON_LINES: Final[Array] = np.unique(
 )[1:-1]
 _FEWEST: Final = 2  # members, and non-members, in all runs together
 _MOST_EXPOSED: Final = 20
+_BINS: Final = 24  # of a histogram
+_DRAWN: Final = 1.0e300  # beyond that, differences overflow
+_SHOWN: Final = (0.005, 0.995)  # it is drawn between these quantiles of all scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +128,11 @@ class JudgeSettings:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The FPRs at which members found are reported, that of the target among them."""
+        return tuple(sorted({*self.fprs, self.target.fpr}))
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> JudgeSettings:
@@ -234,7 +246,8 @@ class Evidence:
     trained_by : the command that trained the run; None: it was not `gmip train`.
     name_of : what candidates with these ids are called by those who know them.
     left_out : attacks that could not run.
-    persons : where candidates are persons with several rows.
+    persons : where candidates are persons with several rows; unused_column : that may say so.
+    in_both_files : records that were left out.
     warnings : what else limits the evidence as a whole.
     fingerprints : of the data or scores, by part.
     """
@@ -254,6 +267,8 @@ class Evidence:
     name_of: Callable[[NDArray[Any]], list[Any]] | None = None
     left_out: tuple[LeftOut, ...] = ()
     persons: Persons | None = None
+    unused_column: UnusedColumn | None = None
+    in_both_files: InBothFiles | None = None
     warnings: tuple[str, ...] = ()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
@@ -262,7 +277,12 @@ class Evidence:
 
 
 def attack_outcome(
-    attack: AttackEvidence, pooled: Pooled, claimed: TradeOff | None, settings: JudgeSettings, tests: int
+    attack: AttackEvidence,
+    pooled: Pooled,
+    claimed: TradeOff | None,
+    settings: JudgeSettings,
+    tests: int,
+    tpr_lower: float | None = None,
 ) -> AttackOutcome:
     """What an attack found in the runs of one recipe.
 
@@ -270,12 +290,13 @@ def attack_outcome(
     ----------
     claimed : the curve for this attacker, who holds a list with a share `attack.knows` of the members; None: there is
         none.
+    tpr_lower : the lower limit of the TPR at the goal's FPR, for all attacks together.
     tests : the number of attacks that are tried. Each gets its share of the error in the test of the claim and in the
         bounds on mu and epsilon: a sound run is called exposed with a chance of at most 1 - confidence, and the largest
         bound exceeds the truth with no more than that, however many attacks are tried. Intervals (AUC, TPR, band) are
         each for itself.
     """
-    fprs, confidence, seed, first = settings.fprs, settings.confidence, settings.seed, attack.first
+    fprs, confidence, seed, first = settings.rates, settings.confidence, settings.seed, attack.first
     found = intervals.summary(pooled, confidence=confidence, fprs=fprs, seed=seed)
     grid = GRID[(GRID > 0.0) & (GRID < 1.0)]
     band = intervals.roc_band(pooled, grid, confidence=confidence)
@@ -301,6 +322,7 @@ def attack_outcome(
         ),
         auc=_estimate(found.auc),
         tpr_at={rate_key(fpr): _estimate(found.tpr[fpr]) for fpr in fprs},
+        tpr_lower=tpr_lower,
         balanced_accuracy=_estimate(found.balanced_accuracy),
         advantage=_estimate(found.advantage),
         mu_lower=mus[bounds.METHODS[0]],
@@ -429,7 +451,8 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     evidence, repeated, copied = _distinct(evidence)
     pooled = {one.name: one.pooled(evidence.same_scale) for one in evidence.attacks}
     claims = _claims(evidence, settings)
-    outcomes = _outcomes(evidence, claims, pooled, settings, progress)
+    lower = tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=settings.confidence, seed=settings.seed)
+    outcomes = _outcomes(evidence, claims, pooled, lower, settings, progress)
     doubt = suspicion(evidence.facts, outcomes, copied)
     doubted, checked = doubt is not None and doubt.blinding, evidence.check
     sound = checked is None or checked.passed
@@ -450,7 +473,7 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         outcomes,
         claims.curves,
         goal=goal,
-        lower=tpr_lower_bounds(pooled, fpr=goal.fpr, confidence=settings.confidence, seed=settings.seed),
+        lower=lower,
         confidence=settings.confidence,
         sound_record=sound,
         checked=checked is None or not checked.bound_unchecked,
@@ -460,8 +483,8 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
     # Records and groups are ranked by the attack that the answer rests on.
     first = leading_attack(outcomes, answers) or outcomes[0]
     strongest = next(one for one in evidence.attacks if one.name == first.attack)
-    rates = tuple(sorted({*settings.fprs, goal.fpr}))
-    groups = group_outcomes(strongest, settings, fprs=rates, tests=len(outcomes), same_scale=evidence.same_scale)
+    tests, same_scale = len(outcomes), evidence.same_scale
+    groups = group_outcomes(strongest, settings, fprs=settings.rates, tests=tests, same_scale=same_scale)
     answers = with_groups(answers, groups, first, goal)
     own = own_mus(evidence.runs, [one.first for one in evidence.attacks], evidence.norms)
     candidates = _candidates(strongest, own, evidence)
@@ -479,11 +502,13 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         claims=claims.curves,
         attacks=outcomes,
         verdict=judged,
+        conclusion=conclude(answers, goal=goal, sound_record=sound, doubted=doubted),
         left_out=evidence.left_out,
         goal=goal,
         answers=answers,
         advice=advice,
-        what_if=what_if(evidence.runs, fpr=goal.fpr, needed=needed),
+        noise_curve=noise_curve(evidence.runs, fpr=goal.fpr, needed=needed),
+        histogram=_histogram(strongest),
         exposed=_exposed(candidates),
         exposed_by=first.attack,
         groups=groups,
@@ -504,6 +529,8 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         suspicion=doubt,
         repeated=repeated,
         persons=evidence.persons,
+        unused_column=evidence.unused_column,
+        in_both_files=evidence.in_both_files,
         warnings=_once(*(found.warnings for one in evidence.attacks for found in one.found), evidence.warnings),
     )
     progress(len(outcomes) + 1, len(outcomes) + 1)
@@ -579,13 +606,19 @@ def _worst_bounds(evidence: Evidence, claims: _Claims, goal: Rate) -> dict[str, 
 
 
 def _outcomes(
-    evidence: Evidence, claims: _Claims, pooled: Mapping[str, Pooled], settings: JudgeSettings, progress: Progress
+    evidence: Evidence,
+    claims: _Claims,
+    pooled: Mapping[str, Pooled],
+    lower: Mapping[str, float],
+    settings: JudgeSettings,
+    progress: Progress,
 ) -> tuple[AttackOutcome, ...]:
     """What each attack found, the strongest first, those whose attacker holds a list last."""
     outcomes, tests = [], len(evidence.attacks)
     for done, attack in enumerate(evidence.attacks):
         claimed = claims.listed if attack.knows else claims.claimed
-        outcomes.append(attack_outcome(attack, pooled[attack.name], claimed, settings, tests))
+        least = lower[attack.name]
+        outcomes.append(attack_outcome(attack, pooled[attack.name], claimed, settings, tests, least))
         progress(done + 1, tests + 1)
     outcomes.sort(key=lambda one: (one.attacker_knows > 0.0, one.blind, -one.mu_lower, -one.auc.value, one.attack))
     return tuple(outcomes)
@@ -631,6 +664,20 @@ def _candidates(attack: AttackEvidence, own: OwnMu | None, evidence: Evidence) -
     if own is not None:
         columns["own_mu"] = own.of(one.ids[order]).tolist()
     return Candidates(columns)
+
+
+def _histogram(attack: AttackEvidence) -> Histogram | None:
+    """The scores of the run itself; None where all are alike, or too far apart to be drawn."""
+    scores, inside = attack.first.scores, attack.labels[0].inside
+    low, high = np.quantile(scores, _SHOWN, method="nearest")
+    if not low < high:
+        low, high = scores.min(), scores.max()
+    if not low < high or max(-low, high) > _DRAWN:
+        return None
+    edges = np.linspace(low, high, _BINS + 1)
+    clipped = np.clip(scores, low, high)
+    members, others = (np.histogram(clipped[side], edges)[0] for side in (inside, ~inside))
+    return Histogram(edges=tuple(edges.tolist()), members=tuple(members.tolist()), non_members=tuple(others.tolist()))
 
 
 def _exposed(candidates: Candidates) -> tuple[Exposed, ...]:

@@ -129,7 +129,7 @@ def _steps_without_an_end(trace: Trace) -> Iterator[tuple[Step, NDArray[Any] | N
             if trace.infos[following].outside is None:
                 yield step, trace[place + 1].parameters if trace.infos[following].recorded else None
         elif trace.complete and trace.changed_at_end is None:
-            final = trace.final_state()
+            final = trace.final_arrays()
             names = [spec.name for spec in trace.header.parameters]
             known = final is not None and all(name in final for name in names)
             yield step, np.concatenate([np.ravel(final[name]) for name in names]) if known and final else None
@@ -155,6 +155,7 @@ Ids = NDArray[np.int64]
 STEPS: Final = 12
 _FLOOR: Final = 1.0e-6  # of the largest summed norms among the checked steps
 _MOST_ENTRIES: Final = 100_000_000  # of recorded gradients that are compared with each other
+_BLOCK: Final = 256  # steps of which the products are computed together
 _ALIKE: Final = 2  # pairs of steps, and
 _ODD: Final = 2  # steps, that are looked at because of what they look like
 _ROUNDING: Final = 2.0e-5  # of the summed norms: some hundred roundings of float32
@@ -261,7 +262,7 @@ def _divisor_follows_size(trace: Trace) -> bool:
 
 def _buffers_differ(task: Task, trace: Trace) -> bool:
     """Whether the trained model has buffers other than those that `make_model` gives."""
-    final = trace.final_state() or {}
+    final = trace.final_arrays() or {}
     fresh = initial_model(task, 0, fix=trace.header.provenance.options.fix, checked=False)
     return any(
         name in final and not np.array_equal(final[name], buffer.detach().cpu().numpy())
@@ -619,10 +620,19 @@ def _odd_steps(trace: Trace) -> list[int]:
     odd = np.argsort(-np.abs(np.log(np.maximum(norms, 1.0e-30) / max(float(np.median(norms)), 1.0e-30))))[:_ODD]
     changes = rows[1:-1] - 0.5 * (rows[:-2] + rows[2:])
     changes /= np.maximum(np.linalg.norm(changes, axis=1, keepdims=True), 1.0e-30)
-    alike = np.triu(np.abs(changes @ changes.T), 3)
-    pairs = np.unravel_index(np.argsort(-alike, axis=None)[:_ALIKE], alike.shape)
-    chosen = [*(int(place) + 1 for pair in zip(*pairs, strict=True) for place in pair), *odd.tolist()]
+    chosen = [*(place + 1 for pair in _most_alike(changes) for place in pair), *odd.tolist()]
     return [int(places[place]) for place in dict.fromkeys(chosen)]
+
+
+def _most_alike(rows: NDArray[np.float32]) -> list[tuple[int, int]]:
+    """The pairs of rows, three apart at least, with the largest products; a block of products at a time."""
+    found: list[tuple[float, int, int]] = []
+    for start in range(0, len(rows), _BLOCK):
+        alike = np.triu(np.abs(rows[start : start + _BLOCK] @ rows[start:].T), 3)
+        for flat in np.argpartition(alike, -_ALIKE, axis=None)[-_ALIKE:].tolist():
+            i, j = divmod(flat, alike.shape[1])
+            found.append((-float(alike[i, j]), start + i, start + j))
+    return [(i, j) for _, i, j in sorted(found)[:_ALIKE]]
 
 
 def _published(step: Step) -> NDArray[np.float64]:

@@ -23,6 +23,7 @@ from gmip.stats.record_tests import (
     cosine_p_value,
     normal_p_value,
     quadratic_form_p_value,
+    shape_p_value,
     shared_noise,
     size_p_value,
 )
@@ -338,8 +339,10 @@ def _noise_size(
         return odd_steps
     tails = float(np.mean(z**4)) / max(float(np.mean(z**2)), 1.0e-300) ** 2
     odd = (tails - 3.0) / math.sqrt(24.0 / z.size)
-    if not bad and z.size >= _MANY and abs(odd) > _ODD_TAILS:
-        return failed("noise-size", "noise-not-normal", value=tails, expected=3.0, p_value=normal_p_value(odd))
+    shape = shape_p_value(z)
+    if not bad and ((z.size >= _MANY and abs(odd) > _ODD_TAILS) or shape < SHARE):
+        p = min(normal_p_value(odd), shape)
+        return failed("noise-size", "noise-not-normal", value=tails, expected=3.0, p_value=p)
     if bad:
         finding = "no-noise" if none else _noise_finding(ratio, steps)
         return failed("noise-size", finding, value=ratio, expected=1.0, p_value=p)

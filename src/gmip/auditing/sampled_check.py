@@ -15,7 +15,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from gmip.auditing.run_check import LEAST, SURE, factor_finding, failed, gradient_checks, not_judged, passed, unchecked
+from gmip.auditing.run_check import (
+    LEAST,
+    LIMIT,
+    SURE,
+    factor_finding,
+    failed,
+    gradient_checks,
+    not_judged,
+    passed,
+    unchecked,
+)
 from gmip.auditing.schema import BeyondReach, CheckOutcome
 from gmip.stats.record_tests import bernstein_p_value, size_p_value
 
@@ -23,7 +33,8 @@ __all__ = ["SampledStep", "judge_sampled"]
 
 Array = NDArray[np.float64]
 _ACCUSED: Final = 1.0e-4  # chance that one of these tests accuses a sound run
-_HALF: Final = 0.5  # noise that is too small by this share must be seen, or its size is not checked
+_HALF: Final = 0.5  # noise that is too small by this share must be seen, or nothing is known of its size
+_SHOWN: Final = 0.9  # of the declared noise: where less is not excluded, it is not shown to be as declared
 _AGREES: Final = 0.1  # of the noise of two steps: less is no noise that is used again
 
 
@@ -146,7 +157,10 @@ def _size(steps: Sequence[SampledStep]) -> tuple[CheckOutcome, list[BeyondReach]
         return failed("noise-size", "noise-size", **numbers), []
     if SURE * error > _HALF:
         return unchecked("noise-size", "hidden-by-batches"), []
-    return passed("noise-size", **numbers), [BeyondReach(fault="noise-size", up_to=max(SURE * error, LEAST))]
+    least = ratio - LIMIT * error
+    if least < _SHOWN:
+        return unchecked("noise-size", "imprecise", factor_low=max(least, 0.0), **numbers), []
+    return passed("noise-size", **numbers), [BeyondReach(fault="noise-size", up_to=max(1.0 - least, LEAST))]
 
 
 def _between(steps: Sequence[SampledStep]) -> CheckOutcome:

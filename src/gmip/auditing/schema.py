@@ -132,34 +132,43 @@ class CommandFacts(Frozen):
     trained_by: TrainingCommand | None = None
 
 
-class WhatIf(Frozen):
-    """What the accountant says of other noise and other batches, everything else, the number of steps too, as it is.
+class NoiseCurve(Frozen):
+    """What the accountant says of other noise, everything else as it is.
 
     Attributes
     ----------
     noise_std : on the batch mean, rising; of a schedule that of its first phase, the others in proportion.
-    batch_size : rising; of a schedule that of its first phase, which is not changed.
-    tpr : at the goal's FPR; one row for each noise, one column for each batch size.
-    own : row and column of the run itself.
+    tpr : at the goal's FPR, for each noise.
+    own : the place of the run itself.
     kind : "bound" if "at most" can be said of every number, else "forecast".
     for_whom : the record and the attacker that they are about.
-    left_out : batch sizes that take too long to compute.
     """
 
     noise_std: tuple[Annotated[float, Field(ge=0.0)], ...]
-    batch_size: tuple[Count, ...]
-    tpr: tuple[tuple[Share, ...], ...]
-    own: tuple[Count, Count]
+    tpr: tuple[Share, ...]
+    own: Count
     kind: Kind
     for_whom: str
-    left_out: Count = 0
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:
-        if len(self.tpr) != len(self.noise_std) or any(len(row) != len(self.batch_size) for row in self.tpr):
-            raise ValueError("needs a TPR for each noise and each batch size")
-        if self.own[0] >= len(self.noise_std) or self.own[1] >= len(self.batch_size):
-            raise ValueError("the run itself is outside the table")
+        if len(self.tpr) != len(self.noise_std) or self.own >= len(self.tpr):
+            raise ValueError("needs a TPR for each noise, and the run's own among them")
+        return self
+
+
+class Histogram(Frozen):
+    """How the scores of members and non-members are spread: counts between rising edges; the first and last count what
+    lies beyond, too."""
+
+    edges: tuple[float, ...]
+    members: tuple[Count, ...]
+    non_members: tuple[Count, ...]
+
+    @model_validator(mode="after")
+    def _sizes(self) -> Self:
+        if not len(self.edges) - 1 == len(self.members) == len(self.non_members):
+            raise ValueError("needs a count of members and of non-members between each two edges")
         return self
 
 
@@ -244,6 +253,7 @@ CheckFinding = (
         "hidden-by-noise",
         "hidden-by-batches",
         "few-entries",
+        "imprecise",
         "zero-gradient",
         "none-to-clip",
         "not-compared",
@@ -500,9 +510,10 @@ class AttackOutcome(Frozen):
     band: Band
     auc: Estimate
     tpr_at: dict[str, Estimate]  # FPR as a string -> TPR
+    tpr_lower: Share | None = None  # lower limit of the TPR at the goal's FPR, for all attacks together
     balanced_accuracy: Estimate
     advantage: Estimate
-    # Bounds hold at the audit's confidence for all attacks together, so for the strongest, too .
+    # Bounds hold at the audit's confidence for all attacks together, so for the strongest, too.
     mu_lower: Annotated[float, Field(ge=0.0)]  # the default bound
     mu_bounds: tuple[MuBound, ...]  # all of them, each for itself
     epsilon_lower: Annotated[float, Field(ge=0.0)]
@@ -529,6 +540,17 @@ class AttackOutcome(Frozen):
         if rate_key(fpr) in self.tpr_at:
             return min(max(self.tpr_at[rate_key(fpr)].value, 0.0), 1.0)
         return max(t for f, t in zip(self.roc.fpr, self.roc.tpr, strict=True) if f <= fpr)
+
+    def found(self, fpr: float) -> Estimate | None:
+        """The TPR at the goal's FPR: its lower end is the limit that verdicts rest on, which holds for all attacks
+        together. None where the non-members are too few for one false alarm, and the limit shows nothing either."""
+        found = self.tpr_at.get(rate_key(fpr))
+        few = fpr * self.non_members * (1.0 + 1.0e-9) < 1.0 and (self.tpr_lower or 0.0) <= fpr
+        if found is None or few:
+            return None
+        value, lower = (min(max(one, 0.0), 1.0) for one in (found.value, self.tpr_lower or 0.0))
+        lower = max(found.lower, 0.0) if self.tpr_lower is None else lower
+        return Estimate(value=value, lower=min(lower, value), upper=min(max(found.upper, value), 1.0))
 
     @property
     def largest_tie(self) -> float:
@@ -617,14 +639,29 @@ class Persons(Frozen):
     uneven: bool = False
 
 
+class UnusedColumn(Frozen):
+    """A column that looks like the ids of persons with several rows, and was not used: each row is a person then."""
+
+    name: str
+    values: Count
+    rows: Count
+
+
+class InBothFiles(Frozen):
+    """How many of the members and of the non-members that were given are the same records, which were left out."""
+
+    members: Count
+    of_members: Count
+    non_members: Count
+    of_non_members: Count
+
+
 class Finding(Frozen):
-    """The measurement that says most about a leak, and what the claim allows there."""
+    """What the strongest attack finds at the goal's FPR: the one with the highest lower limit there."""
 
     attack: str
     title: str
-    fpr: Share
     tpr: Estimate
-    claimed: Share | None = None
 
 
 class AttackerAnswer(Frozen):
@@ -637,7 +674,8 @@ class AttackerAnswer(Frozen):
         "none-seen", none does, and a leak as large as the goal would have been noticed with a chance of 80%; "too-few",
         it would not have been; "blind", all attacks gave (nearly) all candidates the same score, or they looked at
         the wrong thing: the record is not that of the declared run, or members score lower than others.
-    evidence : None if the attacks are blind.
+    evidence : what the strongest of its attacks finds at the goal's FPR; None if the attacks are blind, or the
+        non-members too few for one false alarm.
     noticed : of "none-seen": the TPR at the goal's FPR that would have been noticed.
     needed : of "too-few": members, and as many non-members, that would be enough.
     target : "missed", an attack finds more than the goal allows, at the audit's confidence; "guaranteed", a bound of
@@ -672,6 +710,31 @@ class AttackerAnswer(Frozen):
     claimed: Share | None = None
     worst: Share | None = None
     tpr_lower: Share = 0.0
+
+
+ConclusionKind = Literal["fails", "probably-fails", "inconclusive", "passes", "guaranteed"]
+
+
+class Conclusion(Frozen):
+    """Whether a run is good enough, against all attackers that were tried.
+
+    Attributes
+    ----------
+    kind : "fails", an attack proves that the goal is missed; "probably-fails", members leak, and an attack measures
+        more than the goal allows, but not beyond chance for all attacks together; "inconclusive", nothing can be said;
+        "passes", the attacks stay within the goal, which nothing guarantees; "guaranteed", a bound keeps it.
+    why : of "fails", "measured" or only within a "group"; of "inconclusive": "no-attack" was run, the "record" fails
+        its check, the attacks are "suspect" of having looked at the wrong thing, or "blind", the candidates are
+        "too-few", what was measured is above the goal "by-chance", with no sign of a leak, or the interval of a leak is
+        so "wide" that it includes the goal.
+    attacker : the place among the answers of the attacker that it is about.
+    """
+
+    kind: ConclusionKind
+    why: Literal[
+        "measured", "group", "no-attack", "record", "suspect", "blind", "too-few", "by-chance", "wide", "below", "bound"
+    ]
+    attacker: Count = 0
 
 
 class Exposed(Frozen):
@@ -753,6 +816,7 @@ class RunFacts(Frozen):
     learning_rate: float | None = None
     train_accuracy: Share | None = None
     test_accuracy: Share | None = None
+    test_records: Count | None = None  # on which `test_accuracy` was measured
     chance_accuracy: Share | None = None  # of guessing among the classes
     complete: bool = True  # False: the run was not finished when it was audited
     recorded_params: Count | None = None  # None: all of num_params
@@ -787,14 +851,16 @@ class RunAudit(Frozen):
     commands: CommandFacts | None = None  # for commands to copy; None: nobody is to repeat the run
     claims: tuple[ClaimedCurve, ...]  # the first is what the verdict is about; none: nothing was claimed
     attacks: tuple[AttackOutcome, ...]  # the strongest first, those who hold a list of members last
-    verdict: Verdict
+    verdict: Verdict  # on the claim
+    conclusion: Conclusion = Conclusion(kind="inconclusive", why="no-attack")  # on the goal
     left_out: tuple[LeftOut, ...] = ()  # attacks that could not run
     goal: Rate  # what is good enough: at most this TPR at this FPR
     answers: tuple[AttackerAnswer, ...] = ()  # one for each kind of attacker that was tried, who sees most first
     advice: tuple[Advice, ...] = ()
     tried: TriedAccuracy | None = None  # of the run as it is, under the same conditions as those of the advice
     tried_left_out: tuple[NotTried, ...] = ()
-    what_if: WhatIf | None = None  # None: not known how the model was trained
+    noise_curve: NoiseCurve | None = None  # None: not known how the model was trained
+    histogram: Histogram | None = None  # of the scores of the attack that ranked the exposed records
     exposed: tuple[Exposed, ...] = ()
     exposed_by: str | None = None  # the attack that ranked them
     groups: tuple[GroupOutcome, ...] = ()  # the most exposed first
@@ -805,6 +871,8 @@ class RunAudit(Frozen):
     suspicion: Suspicion | None = None  # that the attacks looked at the wrong thing
     repeated: int = 0  # candidates that were left out because their scores repeat those of another of their side
     persons: Persons | None = None  # None: each candidate is a record
+    unused_column: UnusedColumn | None = None
+    in_both_files: InBothFiles | None = None
     warnings: tuple[str, ...] = ()  # of the attacks; what `facts` give reason to is said by the report
 
     @property

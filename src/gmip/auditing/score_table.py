@@ -17,7 +17,7 @@ from gmip._tables import in_file, is_parquet, pieces, read_columns
 from gmip.attacks.arrays import Answers, ArrayScores, Form, ReferenceAnswers, array_attacks, read_answers
 from gmip.attacks.attack_table import ATTACKS, array_names
 from gmip.auditing.judge import Groups
-from gmip.auditing.schema import LeftOut
+from gmip.auditing.schema import LeftOut, UnusedColumn
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
 
@@ -129,7 +129,7 @@ class ScoreTable:
     runs : the run of each candidate; None: one run.
     labels : the true class of each candidate, of predictions.
     persons : whose row each candidate is; None: each is a person of its own.
-    warnings : what was not used, and might have been meant to be.
+    unused : a column that was not used, and might have been meant to be.
     about : attack -> what is known about it, of attacks that were computed here.
     left_out : attacks that were asked for and could not run.
     """
@@ -142,7 +142,7 @@ class ScoreTable:
     runs: Groups | None = None
     labels: Groups | None = None
     persons: Groups | None = None
-    warnings: tuple[str, ...] = ()
+    unused: UnusedColumn | None = None
     about: Mapping[str, AttackInfo] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
 
@@ -305,7 +305,7 @@ class TableBuilder:
             runs=runs,
             labels=self._groups(columns.label),
             persons=persons,
-            warnings=self._not_used(),
+            unused=self._unused(),
         )
 
     def _persons(self) -> Groups | None:
@@ -322,18 +322,14 @@ class TableBuilder:
             )
         return None if np.unique(persons.codes).size == self._count else persons
 
-    def _not_used(self) -> tuple[str, ...]:
-        """Says that a column looks like the ids of persons who have several rows, and was not used."""
+    def _unused(self) -> UnusedColumn | None:
         column = self.columns.unused
         if column is None:
-            return ()
+            return None
         different = len(self._names[column])
         if not (_FEWEST_IDS <= different < self._count <= 100 * different):
-            return ()
-        return (
-            f"Column {column!r} has {different:,} values for {self._count:,} rows and was not used: each row was taken "
-            f"for another person. If it says whose rows they are, name it as the person (--column person={column}).",
-        )
+            return None
+        return UnusedColumn(name=column, values=different, rows=self._count)
 
     def _groups(self, name: str | None) -> Groups | None:
         if name is None:

@@ -226,7 +226,7 @@ class AttackSettings(_Strict):
         validate_default=True,
         description="Time for the attacks on a run, such as 5min, 90s or 2h, or none: no limit. What does not fit is "
         "left out (steps first, then background, then dimensions of gradients), and the report says what. Shadow "
-        "models take their time.",
+        "models take their time, and judging comes on top.",
     )
     device: Annotated[str, AfterValidator(_device)] = Field(
         default="cpu",

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from scipy.special import ndtr, ndtri
 
-from gmip._numbers import is_rate, rate_key
+from gmip._numbers import rate_key
 from gmip.accounting.tradeoff import TradeOff
 from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import (
     AttackerAnswer,
     AttackOutcome,
     ClaimedCurve,
+    Conclusion,
     Doubt,
-    Estimate,
     Finding,
     Gate,
     GroupOutcome,
@@ -45,7 +45,6 @@ from gmip.vocabulary import Rate
 
 
 _HOPELESS: Final = 100  # where ties ask for this many times the candidates, the score measures nothing
-_FALSE_ALARMS: Final = 5  # fewer make a rate that a sentence should not rest on
 _SLACK: Final = 0.1  # of the goal, by which a bound may exceed it if the run is as bad as its check leaves possible
 _ORDER: Final[tuple[Sees, ...]] = ("gradients", "weights", "predictions", "scores")
 
@@ -88,7 +87,7 @@ def attacker_answers(
     for rank, without in sorted(set(map(_kind, attacks))):
         own = [one for one in attacks if _available(one, rank, without)]
         claim = next((p for p in claims if p.key == ("claimed" if without else "list")), None)
-        found = _leak(own, claim, goal, shared, sound_record and not doubted)
+        found = _leak(own, goal, shared, sound_record and not doubted)
         least = max((lower.get(one.attack, 0.0) for one in own), default=0.0)
         # What holds against whoever knows more, or against anybody, holds against this attacker, too.
         covering = [p for p in claims if p is claim or p.key in ("gdp", "list")]
@@ -97,6 +96,7 @@ def attacker_answers(
                 sees=_ORDER[rank],
                 knows=max(one.attacker_knows for one in own),
                 **found,
+                evidence=None if found["leak"] == "blind" else _strongest(own, goal),
                 **_target(claim, covering, goal, least, refuted, sound_record, checked, worst or {}),
                 tpr_lower=least,
             )
@@ -147,9 +147,53 @@ def _available(attack: AttackOutcome, rank: int, without: bool) -> bool:
 
 
 def leading_attack(attacks: Sequence[AttackOutcome], answers: Sequence[AttackerAnswer]) -> AttackOutcome | None:
-    """The attack that the first answer rests on; where that has no evidence, the first attack."""
+    """The strongest attack, by which records and groups are ranked: that of the first answer; where that has no
+    evidence, the one that shows most of a leak at all rates together."""
     found = next((one.evidence.attack for one in answers[:1] if one.evidence is not None), None)
-    return next((one for one in attacks if one.attack == found), next(iter(attacks), None))
+    most = max(attacks, key=lambda one: (not one.blind, one.mu_lower, one.auc.value), default=None)
+    return next((one for one in attacks if one.attack == found), most)
+
+
+def conclude(
+    answers: Sequence[AttackerAnswer], *, goal: Rate, sound_record: bool = True, doubted: bool = False
+) -> Conclusion:
+    """What the answers about all attackers say together about the goal.
+
+    Guarantees
+    ----------
+    "fails" where the goal is kept has a chance of at most twice 1 - confidence (all attacks together, and all groups
+    together). "guaranteed" is the accountant's bound, with its assumptions. The others are no proof of anything.
+    """
+    if not answers:
+        return Conclusion(kind="inconclusive", why="no-attack")
+    for place, one in enumerate(answers):
+        if one.target == "missed":
+            return Conclusion(kind="fails", why="group" if one.why == "group" else "measured", attacker=place)
+    if not sound_record:
+        return Conclusion(kind="inconclusive", why="record")
+    if all(one.target == "guaranteed" for one in answers):
+        return Conclusion(kind="guaranteed", why="bound")
+    if doubted:
+        return Conclusion(kind="inconclusive", why="suspect")
+    above = [i for i, one in enumerate(answers) if one.evidence is not None and one.evidence.tpr.value > goal.tpr]
+    leaking = [i for i in above if answers[i].leak == "leak"]
+    if leaking:
+        return Conclusion(kind="probably-fails", why="measured", attacker=leaking[0])
+    if answers[0].leak == "blind":
+        return Conclusion(kind="inconclusive", why="blind")
+    if answers[0].leak == "too-few" or answers[0].evidence is None:
+        return Conclusion(kind="inconclusive", why="too-few")
+    if above:
+        return Conclusion(kind="inconclusive", why="by-chance", attacker=above[0])
+    return _within(answers, goal)
+
+
+def _within(answers: Sequence[AttackerAnswer], goal: Rate) -> Conclusion:
+    """Where nothing above the goal was measured: a leak whose interval includes the goal says nothing."""
+    for place, one in enumerate(answers):
+        if one.leak == "leak" and one.evidence is not None and one.evidence.tpr.upper > goal.tpr:
+            return Conclusion(kind="inconclusive", why="wide", attacker=place)
+    return Conclusion(kind="passes", why="below")
 
 
 def claim_of(run: RunAudit, answer: AttackerAnswer) -> ClaimedCurve | None:
@@ -167,28 +211,32 @@ def is_own_bound(claim: ClaimedCurve) -> bool:
     return claim.is_bound and claim.origin == "accountant"
 
 
-def _leak(
-    attacks: Sequence[AttackOutcome], claim: ClaimedCurve | None, goal: Rate, confidence: float, trusted: bool
-) -> dict[str, Any]:
+def _leak(attacks: Sequence[AttackOutcome], goal: Rate, confidence: float, trusted: bool) -> dict[str, Any]:
     seeing = [one for one in attacks if not one.blind]
-    leaking = [one for one in seeing if one.mu_lower > 0.0]
-    if leaking:
-        return {"leak": "leak", "evidence": _clearest(leaking, claim)}
+    if any(one.mu_lower > 0.0 for one in seeing):
+        return {"leak": "leak"}
     if not seeing or not trusted or any(one.turned for one in seeing):
         return {"leak": "blind"}
-    best = max(seeing, key=lambda one: one.auc.value)
-    evidence = _at(best, rate_key(goal.fpr), claim) or _clearest([best], claim)
     finest = min(seeing, key=lambda one: one.largest_tie)  # what could have noticed most
     size = min(finest.members, finest.non_members)
     wanted = float(ndtri(goal.tpr) - ndtri(goal.fpr))
     mu = noticeable_mu(size, confidence=confidence, ties=finest.ties)
     if mu <= wanted:
-        noticed = float(ndtr(mu + ndtri(goal.fpr)))
-        return {"leak": "none-seen", "evidence": evidence, "noticed": noticed}
+        return {"leak": "none-seen", "noticed": float(ndtr(mu + ndtri(goal.fpr)))}
     needed = enough_candidates(0.0, wanted, finest.ties, confidence) if wanted > 0.0 else None
     if wanted > 0.0 and finest.ties and (needed is None or needed > _HOPELESS * size):
         return {"leak": "blind"}
-    return {"leak": "too-few", "evidence": evidence, "needed": needed}
+    return {"leak": "too-few", "needed": needed}
+
+
+def _strongest(attacks: Sequence[AttackOutcome], goal: Rate) -> Finding | None:
+    """The attack with the highest lower limit at the goal's FPR; of those with none, the one that shows most of a leak
+    at all rates together."""
+    able = [(one, found) for one in attacks if not one.blind and (found := one.found(goal.fpr)) is not None]
+    if not able:
+        return None
+    best, tpr = max(able, key=lambda pair: (pair[1].lower, pair[0].mu_lower, pair[0].auc.value))
+    return Finding(attack=best.attack, title=best.title, tpr=tpr)
 
 
 def enough_candidates(
@@ -199,30 +247,6 @@ def enough_candidates(
         return candidates_needed(claimed=claimed, actual=actual, confidence=confidence, ties=ties)
     except UnreachableTarget:
         return None
-
-
-def _clearest(attacks: Sequence[AttackOutcome], claim: ClaimedCurve | None) -> Finding | None:
-    """The attack and rate whose lower end is farthest from guessing, in mu; rates that rest on enough false alarms."""
-    every = [(one, key, found) for one in attacks for key, found in one.tpr_at.items() if is_rate(key)]
-    if not every:
-        return None
-    points = [point for point in every if float(point[1]) * point[0].non_members >= _FALSE_ALARMS]
-    points = points or [max(every, key=lambda point: float(point[1]) * point[0].non_members)]
-    attack, key, _ = max(points, key=lambda point: _excess(float(point[1]), point[2]))
-    return _at(attack, key, claim)
-
-
-def _excess(fpr: float, tpr: Estimate) -> float:
-    if not 0.0 < fpr < 1.0 or tpr.lower <= 0.0:
-        return -math.inf
-    return float(ndtri(min(tpr.lower, 1.0 - 1.0e-9)) - ndtri(fpr))
-
-
-def _at(attack: AttackOutcome, key: str, claim: ClaimedCurve | None) -> Finding | None:
-    if key not in attack.tpr_at:
-        return None
-    claimed = None if claim is None else claim.tpr_at.get(key)
-    return Finding(attack=attack.attack, title=attack.title, fpr=float(key), tpr=attack.tpr_at[key], claimed=claimed)
 
 
 def _target(

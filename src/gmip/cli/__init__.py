@@ -65,15 +65,35 @@ class _Commands(TyperGroup):
             module = import_module(f"gmip.cli.{_MODULES.get(cmd_name, cmd_name)}")
             alone = typer.Typer(**_SETTINGS)
             alone.command(cmd_name, rich_help_panel=_PANELS[cmd_name])(getattr(module, cmd_name))
-            self.commands[cmd_name] = get_command(alone)
+            self.commands[cmd_name] = _plain_help(get_command(alone))
         return self.commands[cmd_name]
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _no_type(super().get_help_option(ctx))
+
+
+def _plain_help(command: Any) -> Any:
+    """The command; its help calls neither --help a <bool> nor an argument a <str>."""
+    for one in command.params:
+        if one.param_type_name == "argument":
+            one.display_type_rich = lambda ctx: None
+    found = command.get_help_option
+    command.get_help_option = lambda ctx: _no_type(found(ctx))
+    return command
+
+
+def _no_type(option: Any) -> Any:
+    if option is not None:
+        option.metavar = ""
+    return option
 
 
 app = typer.Typer(
     name="gmip",
     cls=_Commands,
     help="Membership-inference privacy: can an attacker tell whether a person's record was in the training data?",
-    epilog="Try first: gmip audit digits. Every command has --help with an example.",
+    epilog="Where to start: [b]gmip audit digits[/b] trains and audits a small model; [b]gmip audit scores.csv[/b] "
+    "audits your own scores; [b]gmip app[/b] does it in the browser. Every command has --help with an example.",
     **_SETTINGS,
 )
 
@@ -81,8 +101,10 @@ app = typer.Typer(
 @app.callback(invoke_without_command=True)
 def _top(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
-    debug: Annotated[bool, typer.Option(_DEBUG, help="With any command: show tracebacks of errors.")] = False,
+    version: Annotated[bool, typer.Option("--version", metavar="", help="Print the version and exit.")] = False,
+    debug: Annotated[
+        bool, typer.Option(_DEBUG, metavar="", help="With any command: show tracebacks of errors.")
+    ] = False,
 ) -> None:
     if version:
         from gmip import __version__

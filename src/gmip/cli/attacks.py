@@ -19,7 +19,10 @@ __all__ = ["app", "attacks"]
 
 @from_settings(Settings)
 def attacks(asked: Settings) -> None:
-    """List the attacks and what an attacker needs for each."""
+    """List the attacks and what an attacker needs for each.
+
+    Example: gmip attacks
+    """
     known = _known()
     console = Console(highlight=False)
     rows = known.table()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import typer
 from pydantic import Field
 
-from gmip import _numbers
 from gmip._extras import needs
 from gmip._io import hold_folder, read_yaml, writing
 from gmip.auditing.settings import AuditConfig, make_config
@@ -20,7 +19,7 @@ from gmip.cli.options import Option, from_settings
 from gmip.cli.shared_settings import Printed, WorkerSettings
 
 if TYPE_CHECKING:
-    from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, RunAudit, RunCheck
+    from gmip.auditing.schema import AuditResult, RunAudit
     from gmip.canaries.coins import PlantedRun
     from gmip.report import Written
 
@@ -117,7 +116,7 @@ class AuditSettings(Printed, WorkerSettings, AuditConfig):
         Field(
             description="Column of a file of scores or predictions; ROLE is member, score, label, probability, logit, "
             "loss, id, person, group or run; repeat for several. member:VALUE=NAME: members "
-            "are those of which it says VALUE; probability:CLASS=NAME: the probability of that class."
+            "are the rows where it says VALUE; probability:CLASS=NAME: the probability of that class."
         ),
     ] = None
     junit: Annotated[str | None, Option("FILE", OUTPUT), Field(description="Also write the verdict as JUnit XML.")] = (
@@ -286,74 +285,24 @@ def _remove_former(junit: str | None) -> None:
 # -- what is printed for people ----------------------------------------------------------------------------------------
 
 
-def _record(check: RunCheck) -> str:
-    if not check.passed:
-        return "does not match the declared run"
-    hidden = "but for what is beyond reach" if check.beyond_reach else ""
-    left = f"{len(check.unchecked)} of {len(check.outcomes)} not checked" if check.unchecked else ""
-    return "; ".join(part for part in (f"matches {hidden}".strip(), left) if part)
-
-
-def _share(attack: AttackOutcome, key: str) -> str:
-    from gmip.report.answer_words import measured_at
-
-    found = measured_at(attack, key)
-    return "not measured" if found is None else _numbers.percent(found.value, "nearest")
-
-
-def _gate(gate: Gate) -> str:
-    if gate.blind:
-        return "could not fail"
-    if not gate.passed:
-        return "CANNOT TELL" if gate.doubted else "FAILED"
-    if gate.noticeable_tpr is None:
-        return "passed"
-    return f"passed (fails, with a chance of 80%, where {_numbers.percent(gate.noticeable_tpr, 'up')} can be found)"
-
-
-def _claim(run: RunAudit, label: str) -> str:
-    """The label of the verdict, with the numbers that somebody claims."""
-    from gmip.report.answer_words import given_words
-
-    given = next(map(given_words, run.claims), "")
-    return f"{label} ({given})" if given else label
-
-
 def print_audit(result: AuditResult, written: Written) -> None:
-    """The answers about each run, the price of its advice where that was measured, and where the report is."""
-    from gmip.report import answer_words, check_words
-    from gmip.report.sentences import cautions
+    """The card of each run, its warnings, the price of its advice where that was measured, and where the report is."""
+    from gmip.report import answer_words, card, check_words
+    from gmip.report.sentences import cautions, gate
 
-    if len(result.runs) > 1:
-        print(answer_words.ship(result).words)
+    several = len(result.runs) > 1
+    if several:
+        print("\n".join([answer_words.ship(result).words, "", *card.runs_text(result), ""]))
     for one in result.runs:
-        rows = [("run", one.name)]
-        for answer in one.answers:
-            leak, target = answer_words.badges(answer)
-            rows.append((answer_words.who(answer), f"{leak.text}. {target.text}."))
-        rows.append(("the claim", _claim(one, answer_words.verdict_label(one.verdict))))
-        if one.check is not None:
-            rows.append(("the record", _record(one.check)))
-        rows += [
-            (
-                f"members found at {_numbers.rate(key)} false alarms, "
-                + f"{answer_words.claim_word(one, claim)}, {'at most' if claim.is_bound else 'about'}"
-                + (" (by noise alone: differential privacy)" if claim.key == "gdp" else ""),
-                _numbers.percent(most, "up"),
-            )
-            for number, claim in enumerate(one.claims)
-            if number == 0 or claim.key == "gdp"
-            for key, most in claim.tpr_at.items()
-        ]
-        for attack in one.attacks:
-            found = ", ".join(f"{_share(attack, key)} at {_numbers.rate(key)}" for key in attack.tpr_at)
-            rows.append((f"{attack.attack}: AUC {_numbers.number(attack.auc.value, 'nearest')}, members found", found))
+        if several:
+            print(f"--- {one.name}")
+        print("\n".join(card.card_text(one)))
         if one.gate is not None:
-            rows.append(("gate", _gate(one.gate)))
-        whose = f"{one.name}: " if len(result.runs) > 1 else ""
+            print(f"Gate: {gate(one, one.gate)}")
         hidden = check_words.beyond_reach(one.check)
-        said = cautions(one) if hidden is None else (*cautions(one), hidden)
-        show.print_people(rows, f"{whose}{answer_words.headline(one)}", said)
+        for said in cautions(one) if hidden is None else (*cautions(one), hidden):
+            print(f"- {said}")
+        print()
     for one in result.runs:
         if one.tried is not None or one.tried_left_out:
             _print_tried(one)

@@ -79,16 +79,12 @@ def calibrate(asked: CalibrateSettings) -> None:
     (whether the run needs noise; null with --solve-for batch-size or steps),
     mu (equivalent mu over the FPRs of mu_fpr_range), gdp_mu (with --notion
     gdp: the mu of Gaussian differential privacy, at every FPR), adjacency,
-    epsilon and delta (where the target has a delta), tpr_error, kind,
-    for_whom, caveat, assumptions;
+    epsilon and delta (where the target has a delta, or with --notion gdp, at
+    1e-6), tpr_error, kind, for_whom, caveat, assumptions;
     alternatives (null but with --solve-for all; open: change, run, value, kind,
     for_whom, command; closed: change, why, size, value).
     """
-    target = asked.wanted(
-        susceptibility=asked.susceptibility,
-        attacker_knows=asked.attacker_knows,
-        rows_per_person=asked.rows_per_person,
-    )
+    target = asked.wanted(susceptibility=asked.susceptibility, attacker_knows=asked.attacker_knows)
     run, ways = asked.run(), None
     with show.patience(slow_because(run, asked.susceptibility)):
         found = calibrate_run(run, target, solve_for=asked.solved)
@@ -100,7 +96,8 @@ def calibrate(asked: CalibrateSettings) -> None:
         return
     rows = _run_rows(found)
     measured = show.target_shown(target, curve.exposure(target))
-    rows.append((f"{show.target_name(target)}, {at_most(curve)}", measured))
+    name = show.target_name(target)
+    rows.append((f"{name}, {at_most(curve)}", measured))
     if asked.notion == "gdp":
         rows += _gdp_rows(curve, target)
     answer = f"{_advice(found, asked.solved)}: {show.target_sentence(target, curve)}"
@@ -113,13 +110,14 @@ def _as_json(
     asked: CalibrateSettings, target: PrivacyTarget, found: NoisySGD, curve: TradeOff, ways: Ways | None
 ) -> dict[str, Any]:
     record = asked.susceptibility
+    delta = _SHOWN_DELTA if target.delta is None and asked.notion == "gdp" else target.delta
     return {
         "gmip": gmip.__version__,
         "run": as_understood(found),
         "notion": asked.notion,
         "susceptibility": record if record is None or isinstance(record, str) else [record],
         "attacker_knows": target.attacker_knows,
-        "rows_per_person": target.rows_per_person,
+        "rows_per_person": found.rows_per_person,
         "bound": "tight",
         "composition": "exact",
         **{name: getattr(found, name) for name in ("noise_std", "noise_multiplier", "batch_size", "num_steps")},
@@ -128,8 +126,8 @@ def _as_json(
         "needed": found.noise_std > 0.0 if asked.solved == "noise_std" else None,
         "mu": curve.equivalent_mu(),
         "gdp_mu": curve.gdp_mu if asked.notion == "gdp" else None,
-        "epsilon": None if target.delta is None else curve.epsilon(target.delta),
-        "delta": target.delta,
+        "epsilon": None if delta is None else curve.epsilon(delta),
+        "delta": delta,
         **show.claim_as_json(curve),
         "alternatives": None if ways is None else _ways_as_json(ways),
     }
@@ -192,11 +190,13 @@ def _run_rows(run: NoisySGD) -> list[tuple[str, str]]:
 def _gdp_rows(curve: TradeOff, target: PrivacyTarget) -> list[tuple[str, str]]:
     """What differential privacy is said in: an equivalent mu is none."""
     adjacency = curve.claim.adjacency
-    rows = [(f"mu at every FPR (GDP, {adjacency}), at most", _numbers.number(curve.gdp_mu or 0.0, "up"))]
-    if target.measure != "epsilon":
-        epsilon = _numbers.number(curve.epsilon(_SHOWN_DELTA), "up")
-        rows.append((f"epsilon at delta = {_SHOWN_DELTA:g} ({adjacency}), {at_most(curve)}", epsilon))
-    return rows
+    if target.measure == "epsilon":  # a mu for every FPR says nothing about what was asked at one delta
+        return []
+    epsilon = _numbers.number(curve.epsilon(_SHOWN_DELTA), "up")
+    return [
+        (f"mu at every FPR (GDP, {adjacency}), at most", _numbers.number(curve.gdp_mu or 0.0, "up")),
+        (f"epsilon at delta = {_SHOWN_DELTA:g} ({adjacency}), {at_most(curve)}", epsilon),
+    ]
 
 
 def _advice(found: NoisySGD, solved: SolveFor) -> str:

@@ -14,7 +14,7 @@ import shlex
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
 from annotated_types import Ge, Gt, Le, Lt
@@ -54,6 +54,9 @@ class Settings(BaseModel):
 
     options: ClassVar[Mapping[str, Option]] = {}
     typed: str = ""
+
+
+_NARROW: Final = 24  # characters of a column of the help
 
 
 @dataclass(frozen=True)
@@ -134,8 +137,7 @@ def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter
     kind, _ = _plain(field.annotation, [])
     flag = kind is bool
     told: dict[str, Any] = {"help": option.help or _help(field), "rich_help_panel": option.panel, "show_default": False}
-    if not flag:
-        told["metavar"] = option.metavar
+    told["metavar"] = "" if flag else _unbroken(option.metavar)
     default: Any = False if flag else None
     if option.argument:
         info, default = typer.Argument(**told), inspect.Parameter.empty if field.is_required() else None
@@ -146,6 +148,11 @@ def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter
     kept: Any = text if flag or field.is_required() else text | None
     annotation = Annotated[kept, info]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _unbroken(metavar: str | None) -> str | None:
+    """Choices that the help can break between words."""
+    return metavar if metavar is None or len(metavar) < _NARROW else metavar.replace("|", " | ")
 
 
 def _reads_itself(field: FieldInfo) -> bool:

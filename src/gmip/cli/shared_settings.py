@@ -90,6 +90,14 @@ class _Sizes(Settings):
             "picks on its own."
         ),
     ] = "fixed"
+    rows_per_person: Annotated[
+        Count,
+        Option("K", RUN),
+        Field(
+            description="Protect persons with up to K examples each, who come and go with all of them, not single "
+            "examples. N and n still count examples. Not for shuffled epochs and balls-in-bins."
+        ),
+    ] = 1
 
 
 class ClipSettings(Settings):
@@ -212,17 +220,9 @@ class WhoseSettings(NotionSettings):
         Option("SHARE", ACCOUNTING),
         Field(
             description="Share of the other members whose records the attacker holds, from 0 (default) to 1: then only "
-            "noise protects. He is not told who is in which batch."
+            "noise protects. He does not know who is in which batch."
         ),
     ] = 0.0
-    rows_per_person: Annotated[
-        Count,
-        Option("K", ACCOUNTING),
-        Field(
-            description="Protect persons with up to K examples each, who come and go with all of them, not single "
-            "examples; not for epochs."
-        ),
-    ] = 1
 
 
 class TargetSettings(NotionSettings):
@@ -234,7 +234,7 @@ class TargetSettings(NotionSettings):
         Field(
             description="What the run has to keep. tpr=0.05@0.01: an attacker finds at most 5% of the members at 1% "
             "false alarms. mu=0.5: mu of the run, over FPRs from 1e-5 to 1 - 1e-5. advantage=0.1: TPR - FPR. "
-            "epsilon=3@1e-5: epsilon at that delta."
+            "epsilon=3@1e-5: epsilon of membership at that delta; with --notion gdp, of differential privacy."
         ),
     ] = None
 

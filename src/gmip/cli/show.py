@@ -107,6 +107,7 @@ def print_people(rows: Sequence[tuple[str, str]], sentence: str, notes: Sequence
 # -- a privacy target --------------------------------------------------------------------------------------------------
 
 _ADVANTAGE: Final = "advantage (TPR - FPR)"
+_EPSILON_OF: Final = {"gmip": " of membership (of differential privacy: --notion gdp)", "gdp": ""}
 
 
 def target_name(target: PrivacyTarget) -> str:
@@ -114,7 +115,7 @@ def target_name(target: PrivacyTarget) -> str:
     if target.rate is not None:
         return f"members found at {_numbers.rate(target.rate.fpr)} false alarms"
     if target.delta is not None:
-        return f"epsilon at delta = {target.delta:g}"
+        return f"epsilon{_EPSILON_OF[target.notion]} at delta = {target.delta:g}"
     return "mu of the run, FPRs from 1e-5 to 1 - 1e-5" if target.measure == "mu" else _ADVANTAGE
 
 
@@ -137,7 +138,7 @@ def target_sentence(target: PrivacyTarget, curve: TradeOff) -> str:
     if target.measure == "advantage":
         what, most = f"the attacker's {_ADVANTAGE}", _numbers.rate(target.value)
     elif target.measure == "epsilon":
-        what, most = "epsilon", f"{target.value:g}"
+        what, most = f"epsilon{_EPSILON_OF[target.notion]}", f"{target.value:g}"
     else:
         over = "" if curve.claim.adjacency is None else " over FPRs from 1e-5 to 1 - 1e-5"
         what, most = f"the mu of the run{over}", f"{target.value}"

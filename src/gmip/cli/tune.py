@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gmip import _numbers
 from gmip.cli import parse, show
 from gmip.cli.errors import BadRequest, needs_extra
-from gmip.cli.options import Count, Option, from_settings
+from gmip.cli.options import Count, Option, Positive, from_settings
 from gmip.cli.shared_settings import Printed, TargetSettings, WorkerSettings
 
 if TYPE_CHECKING:
@@ -75,7 +75,25 @@ class TuneSettings(Printed, WorkerSettings, TargetSettings):
             "num_steps=50,100, optimizer=SGD,Adam and sampling=fixed,poisson choices. Repeat for several."
         ),
     ] = None
+    on_members: Annotated[
+        Positive | None,
+        Option("M", SEARCH),
+        Field(
+            description="Search on the members themselves, where there are no other records to train on: a random "
+            "number of runs, M on average. Only the best model may be published. With --notion gdp; the "
+            "noise keeps the target after that choice."
+        ),
+    ] = None
     out: Annotated[str, Option("DIR", SEARCH), Field(description="Folder for the results and finished work.")] = "tuned"
+
+    @model_validator(mode="after")
+    def _no_budget_on_members(self) -> Self:
+        if self.on_members is not None and self.budget is not None:
+            raise BadRequest(
+                "--budget and --on-members do not go together: the number of runs on members is random",
+                remedy="leave --budget out",
+            )
+        return self
 
 
 @from_settings(TuneSettings)
@@ -117,6 +135,7 @@ def tune(asked: TuneSettings) -> None:
                 folder=folder,
                 watch=watch,
                 space=asked.space or {},
+                on_members=asked.on_members,
                 **(asked.budget or {}),
             )
         except KeyboardInterrupt:
@@ -138,11 +157,15 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
         *((name.replace("_", " "), _plain(getattr(result.recipe, name))) for name in tuning_page.SETTINGS[:-1]),
         ("noise std on the mean gradient", _numbers.noise(result.recipe.noise_std)),
         (f"{claim}: {show.target_name(target)}", show.target_shown(target, result.exposure)),
-        ("trials of the search", _numbers.count(len(result.tried))),
-        ("trainings in all", _numbers.count(result.trainings)),
     ]
+    if result.trainings is not None:
+        rows.append(("trials of the search", _numbers.count(len(result.tried))))
+        rows.append(("trainings in all", _numbers.count(result.trainings)))
     leakage = result.leakage[:1].upper() + result.leakage[1:]
     show.print_people(rows, answer, [*tuning_page.exposure_notes(result), *more, leakage])
+    if result.model is not None:
+        print(f"The model: {written}")
+        return
     print(f"Keep {written} to yourself: its split_seed says who the members are.")
     print(f"Next: gmip train --recipe {written} --out runs/tuned    (the picture: {page})")
 

@@ -155,9 +155,9 @@ def _train_command(train: TrainingCommand, way: Way, declared: Sequence[NoisySGD
         "steps": now.num_steps,
         "sampling": now.sampling,
         "optimizer": shlex.quote(",".join([now.optimizer, *pairs])),
-        "learning-rate": typed(now.learning_rate),
+        **({} if now.learning_rate is None else {"learning-rate": typed(now.learning_rate)}),
         "clip": "none" if now.clip_norm is None else typed(now.clip_norm),
-        "noise-multiplier": _multiplier(now),
+        "noise-multiplier": _multiplier(now, 3 if way.change in ("noise", "noise-alone") else 9),
     }
     said = [shlex.quote(train.task), *(f"--{name} {value}" for name, value in options.items())]
     if train.fix:
@@ -212,9 +212,8 @@ def _noise(new: Sequence[NoisySGD], old: Sequence[NoisySGD]) -> str:
             return f"the noise of all phases times {number(factor, 'up', 5)}"
         return f"noise multiplier {noise(max(run.noise_multiplier or 0.0 for run in new))} in all phases"
     run = new[0]
-    multiplier, now = (noise(one.noise_multiplier or 0.0) for one in (run, old[0]))
-    std = f"noise_std {noise(run.noise_std)} on the mean gradient"
-    return f"noise multiplier {multiplier} instead of {now} ({std}, clip {setting(_clip(run))})"
+    multiplier, now = (number(one.noise_multiplier or 0.0, "up") for one in (run, old[0]))
+    return f"noise multiplier {multiplier} instead of {now} (clip {setting(_clip(run))})"
 
 
 def _batch(new: Sequence[NoisySGD], old: Sequence[NoisySGD]) -> str:
@@ -292,7 +291,7 @@ def _calculator_command(
         sizes = _run_options([run.replace(noise_std=0.0) for run in before])
         if sizes is None:
             return None
-        about = f" --notion gdp{_unit(target)}" if alone else whom
+        about = " --notion gdp" if alone else whom
         return f"gmip calibrate {sizes}{about} --target {target.text}"
     sizes = _run_options(runs)
     if sizes is None or alone:
@@ -314,13 +313,14 @@ def _run_options(runs: Sequence[NoisySGD]) -> str | None:
         "sampling": run.sampling,
         "clip": None if run.clip_norm is None else typed(run.clip_norm),
         "noise-multiplier": None if run.noise_std == 0.0 else _multiplier(run),
+        "rows-per-person": None if run.rows_per_person == 1 else str(run.rows_per_person),
     }
     return " ".join(f"--{name} {value}" for name, value in known.items() if value is not None)
 
 
-def _multiplier(run: NoisySGD | Recipe) -> str:
+def _multiplier(run: NoisySGD | Recipe, digits: int = 9) -> str:
     """The noise multiplier as one types it, rounded up: a run with this noise keeps what the run itself keeps."""
-    return number(run.noise_multiplier or 0.0, "up", 9)
+    return number(run.noise_multiplier or 0.0, "up", digits)
 
 
 def _whom(target: PrivacyTarget) -> str | None:
@@ -332,8 +332,4 @@ def _whom(target: PrivacyTarget) -> str | None:
         said += f" --susceptibility {whom if isinstance(whom, str) else typed(whom)}"
     if target.attacker_knows:
         said += f" --attacker-knows {typed(target.attacker_knows)}"
-    return said + _unit(target)
-
-
-def _unit(target: PrivacyTarget) -> str:
-    return "" if target.rows_per_person == 1 else f" --rows-per-person {target.rows_per_person}"
+    return said

@@ -180,6 +180,10 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     ),
     "not-compared": "The members' gradients were not compared with the noise.",
     "few-entries": "The checked steps and parameters are too few to tell the size of the noise.",
+    "imprecise": (
+        "The noise is {value} times as large as declared{error}, so that no less than {least} of it is shown. "
+        f"{_NO_IDS}"
+    ),
     "one-step": "One step is not enough to compare the noise of different steps.",
 }
 
@@ -226,7 +230,7 @@ def unchecked(check: RunCheck | None) -> list[str]:
 def beyond_reach(check: RunCheck | None) -> str | None:
     """Which faults the record would not show, in one sentence; None where nothing is known to be hidden."""
     said = [] if check is None else [_hidden(one) for one in check.beyond_reach]
-    return f"Beyond the reach of this check: {listed(said)}." if said else None
+    return f"This check cannot exclude: {'; '.join(said)}." if said else None
 
 
 def _hidden(one: BeyondReach) -> str:
@@ -240,12 +244,12 @@ def _hidden(one: BeyondReach) -> str:
         "clip-norm": f"a clip norm that is too large by {less}",
         "own-size": "batches that are divided by their own size",
         "divisor": "what the divisor, int(N rate), says about N, where N and n are not public",
-        "drawn-often": f"one record in {percent(one.up_to or 0.0, 'up')} of the batches, or in less",
+        "drawn-often": f"one record in up to {percent(one.up_to or 0.0, 'up')} of the batches",
         "records": f"{less} of the members replaced or with another label",
         "inputs": "inputs or a model that were changed a little, as augmentation and dropout do",
         "counted": "a record that counts more than once, or that nobody lists",
         "buffers": "what the buffers of the model, which are not compared, say about the members",
-        "steps": f"faults in the steps that were not computed again, {percent(one.up_to or 0.0, 'nearest')} of all",
+        "steps": f"faults in the {percent(one.up_to or 0.0, 'nearest')} of the steps that were not computed again",
     }[one.fault]
 
 
@@ -281,7 +285,7 @@ def _numbers(outcome: CheckOutcome) -> dict[str, str]:
         "size_of": number(abs(value), "up"),
         "expected": count(int(outcome.expected or 0)),
         "chance": chance(outcome.p_value or 0.0),
-        "error": "" if outcome.error is None else f", give or take {number(outcome.error, 'up')}",
+        "error": "" if outcome.error is None else f" (\u00b1 {number(outcome.error, 'up')})",
         "between": between,
         "low": number(outcome.factor_low or 0.0, "nearest"),
         "high": number(outcome.factor_high or 0.0, "nearest"),
@@ -319,6 +323,7 @@ def _parts(outcome: CheckOutcome) -> dict[str, str]:
             f"{number(outcome.auc, 'nearest')}). No guarantee covers training before the recording."
         )
     return {
+        "least": number(outcome.factor_low or 0.0, "down"),
         "among": f", the most alike of {count(among)} among them" if among > steps else "",
         "doubt": doubt,
         "factors": f"by a factor of {low}" if low == high else f"by factors from {low} to {high}",

@@ -1,4 +1,4 @@
-"""The figures of the report: the curves with their legend and what the script reads, and runs as dots.
+"""The figures of the report: the curves with their legend and what the script reads, scores as bars, noise as a line.
 
 Python draws everything and words every number; script.js only looks up what to show.
 """
@@ -6,7 +6,7 @@ Python draws everything and words every number; script.js only looks up what to 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -21,12 +21,14 @@ from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Curve
 from gmip.auditing.verdict import claim_of, leading_attack
 from gmip.report import answer_words
 from gmip.report.answer_words import curve_name
+from gmip.vocabulary import Rate
 
 # -- which curves of an audit are drawn on the same axes --------------------------------------------------------------
 
 
 T = TypeVar("T")
 
+_TWO_DIGITS = (*range(10, 20), *range(20, 40, 2), *range(40, 100, 5))
 _LOWEST = 1.0e-5  # where the accountant's curves end
 # Colour, dash and marker: no two curves of a figure differ by colour alone.
 _ATTACK_LOOKS = ("blue solid", "orange long", "wine dashdot", "olive short", "ink longdot")
@@ -51,6 +53,7 @@ class Figure:
     lowest: float
     rate: float
     target: tuple[float, float] | None = None
+    names: tuple[str, ...] = ()  # of the numbers of the first curves at the target's rate
 
     @property
     def first_measured(self) -> float:
@@ -59,28 +62,36 @@ class Figure:
 
     @property
     def stops(self) -> list[float]:
-        """The rates that can be read out: all of two digits from `lowest` to 1."""
+        """The rates that can be read out, of two digits, from `lowest` to 1, and that of the target."""
         decades = range(round(math.log10(self.lowest)), 0)
-        return [float(f"{k}e{decade - 1}") for decade in decades for k in range(10, 100)] + [1.0]
+        found = {float(f"{k}e{decade - 1}") for decade in decades for k in _TWO_DIGITS}
+        return sorted({*found, 1.0, *([] if self.target is None else [max(self.target[0], self.lowest)])})
 
 
-def run_figure(run: RunAudit, key: str, rate: float) -> Figure:
+def run_figure(run: RunAudit, key: str) -> Figure:
     """All that is known of one run: attacks (the one that the answer rests on with its band), claims, prediction,
     guessing."""
     lowest = _lowest([run])
     first = leading_attack(run.attacks, run.answers)
     attacks = [
-        _measured(attack, attack.title, _ATTACK_LOOKS[i % 5], _MARKERS[(i + i // 5) % 5], banded=attack is first)
+        _measured(
+            attack,
+            attack.title,
+            _ATTACK_LOOKS[i % 5],
+            _MARKERS[(i + i // 5) % 5],
+            run.goal if attack is first else None,
+        )
         for i, attack in enumerate(run.attacks)
     ]
     claims = [
-        _claimed(claim, curve_name(run, claim), _CLAIM_LOOKS[claim.key], prominent=claim.key == "claimed")
+        _claimed(claim, curve_name(claim), _CLAIM_LOOKS[claim.key], prominent=claim.key == "claimed")
         for claim in run.claims
     ]
-    return Figure(key, (*attacks, *claims, guessing()), lowest, max(rate, lowest), _goal(run))
+    names = tuple(f"{key.removesuffix('-figure')}/found/{one.attack}" for one in run.attacks)
+    return Figure(key, (*attacks, *claims, guessing()), lowest, max(run.goal.fpr, lowest), _goal(run), names)
 
 
-def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
+def overview_figure(result: AuditResult, key: str) -> Figure:
     """Each run shows the attack that its answer rests on and, dashed in the same colour, the claim about such an
     attacker."""
     lowest = _lowest(result.runs)
@@ -89,11 +100,12 @@ def overview_figure(result: AuditResult, key: str, rate: float) -> Figure:
         colour, marker = _RUN_COLOURS[i % 8], _MARKERS[i % 5]
         first = leading_attack(run.attacks, run.answers)
         if first is not None:
-            series.append(_measured(first, f"{run.name}: measured", f"{colour} solid", marker, banded=False))
+            series.append(_measured(first, f"{run.name}: measured", f"{colour} solid", marker))
         claim = next(iter(run.claims), None) if run.answer is None else claim_of(run, run.answer)
         if claim is not None:
-            series.append(_claimed(claim, f"{run.name}: claimed", f"{colour} dash"))
-    return Figure(key, (*series, guessing()), lowest, max(rate, lowest), _goal(result.runs[0]))
+            series.append(_claimed(claim, f"{run.name}: {answer_words.claim_word(claim)}", f"{colour} dash"))
+    goal = _goal(result.runs[0])
+    return Figure(key, (*series, guessing()), lowest, max(goal[0], lowest), goal)
 
 
 def _goal(run: RunAudit) -> tuple[float, float]:
@@ -113,7 +125,8 @@ def _decade(rate: float) -> float:
     return 10.0 ** math.floor(math.log10(rate) + 1.0e-9)
 
 
-def _measured(attack: AttackOutcome, name: str, look: str, marker: str, *, banded: bool) -> Series:
+def _measured(attack: AttackOutcome, name: str, look: str, marker: str, goal: Rate | None = None) -> Series:
+    """The ROC of an attack; with a band where the goal is given, which is the interval of the card at its FPR."""
     fpr, tpr = corners(attack.roc.fpr, attack.roc.tpr)
     return Series(
         name=name,
@@ -123,8 +136,8 @@ def _measured(attack: AttackOutcome, name: str, look: str, marker: str, *, bande
         tpr=tpr,
         start=1 / attack.non_members if attack.non_members else 0.0,
         marker=marker,
-        band=_band(attack) if banded else None,
-        prominent=banded,
+        band=None if goal is None else _band(attack, goal),
+        prominent=goal is not None,
     )
 
 
@@ -134,11 +147,13 @@ def _claimed(claim: ClaimedCurve, name: str, look: str, *, prominent: bool = Fal
     return Series(name, role, look, fpr, tpr, prominent=prominent, forecast=not claim.is_bound)
 
 
-def _band(attack: AttackOutcome) -> Array | None:
+def _band(attack: AttackOutcome, goal: Rate) -> Array | None:
     """The intervals at all rates, those of the tables included; rows FPR, lower and upper end."""
     band = attack.band
     known = {x: (low, high) for x, low, high in zip(band.fpr, band.lower, band.upper, strict=True)}
     exact = {key: (one.lower, one.upper) for key, one in attack.tpr_at.items()}
+    if (found := attack.found(goal.fpr)) is not None:
+        exact[_numbers.rate_key(goal.fpr)] = (found.lower, found.upper)
     rows = [(x, *ends) for x, ends in sorted(_updated(known, exact).items())] if known else []
     return np.array(rows).T if len(rows) > 1 else None
 
@@ -178,7 +193,7 @@ def figure_html(figure: Figure, *, title: str, confidence: float) -> Html:
     legend = tag(
         "div",
         tag("p", _legend_title(_numbers.rate(stops[first])), id=legend_id, class_="legend-title"),
-        tag("ul", *(_legend_item(s, i, stops[first]) for i, s in enumerate(figure.series)), class_="legend"),
+        tag("ul", *(_legend_item(figure, i, stops[first]) for i in range(len(figure.series))), class_="legend"),
         *_notes(figure, confidence),
         class_="legend-box",
     )
@@ -257,6 +272,14 @@ def _notes(figure: Figure, confidence: float) -> list[Html]:
         for series in figure.series
         if series.band is not None
     ]
+    if figure.target is not None:
+        fpr, tpr = map(_numbers.rate, figure.target)
+        ring = tag(
+            "svg", tag("circle", cx=8, cy=8, r=6, class_="ring", fill="none", stroke_width=2), width=36, height=16
+        )
+        notes.append(
+            tag("p", ring, f" Target: at most {tpr} at {fpr} false alarms; curves above the ring fail", class_="note")
+        )
     start = figure.first_measured
     if start > figure.lowest:
         text = f"Not measured: lower rates than one false alarm among {_numbers.count(round(1 / start))} non-members"
@@ -268,14 +291,17 @@ def _legend_title(rate: str) -> str:
     return f"Members found at a {rate} false-alarm rate:"
 
 
-def _legend_item(series: Series, index: int, rate: float) -> Html:
+def _legend_item(figure: Figure, index: int, rate: float) -> Html:
+    series = figure.series[index]
+    found, target = series.at(rate), figure.target
+    named = found is not None and target is not None and rate == target[0] and index < len(figure.names)
     return tag(
         "li",
         tag(
             "button",
             swatch(series),
             tag("span", series.name, class_="name"),
-            tag("span", series.text(series.at(rate)), class_="value"),
+            tag("span", series.text(found), class_="value", data_name=figure.names[index] if named else None),
             type="button",
             aria_pressed="true",
             data_series=index,
@@ -303,26 +329,26 @@ def _series_data(series: Series, stops: Array, confidence: float) -> dict[str, A
     return {
         "name": series.name,
         "sentence": f"An attacker who accepts {{rate}} false alarms {verb} {{value}} of the members{how}{{interval}}.",
+        "interval": f" ({_numbers.rate(confidence)} interval {{ends}})",
         "prefix": series.prefix,
         "tpr": [None if tpr is None else float(f"{tpr:.4g}") for tpr in found],
         "values": [None if tpr is None else series.percent(tpr) for tpr in found],
-        "intervals": None if series.band is None else _interval_texts(series.band, stops, confidence),
+        "intervals": None if series.band is None else _interval_texts(series.band, stops),
     }
 
 
-def _interval_texts(band: Array, stops: Array, confidence: float) -> list[str]:
+def _interval_texts(band: Array, stops: Array) -> list[str]:
     # Between two rates the lower end of the one below and the upper end of the one above hold.
     last = len(band[0]) - 1
     lower = band[1, np.clip(np.searchsorted(band[0], stops, side="right") - 1, 0, last)]
     upper = band[2, np.clip(np.searchsorted(band[0], stops, side="left"), 0, last)]
-    name = f"{_numbers.rate(confidence)} interval"
     return [
-        "" if stop < band[0, 0] * (1 - 1.0e-9) else f" ({name} {_numbers.interval(low, high, share=True)})"
+        "" if stop < band[0, 0] * (1 - 1.0e-9) else _numbers.interval(low, high, share=True)
         for stop, low, high in zip(stops.tolist(), lower.tolist(), upper.tolist(), strict=True)
     ]
 
 
-# -- several runs as dots ---------------------------------------------------------------------------------------------
+# -- drawings of dots, bars and lines ---------------------------------------------------------------------------------
 
 
 class Box(NamedTuple):
@@ -344,60 +370,135 @@ class Box(NamedTuple):
         return self.height - self.top - self.bottom
 
 
-_BOX: Final = Box(520, 330, left=78, right=26, top=34, bottom=62)
+_BARS: Final = 10
+_BOX: Final = Box(560, 300, left=70, right=64, top=26, bottom=58)
 _AXIS: Final[dict[str, str]] = {"class_": "axis-title", "text_anchor": "middle", "fill": "currentColor"}
-_LINE: Final = 18.0  # height of a name
-_LEAST_EXPOSURE: Final = 1.0e-3
-_LONGEST_NAME: Final = 28
 
 
-class _Dot(NamedTuple):
-    name: str
-    hue: str
-    accuracy: float
-    measured: float | None
-    claimed: float | None
-
-
-def exposure_chart(result: AuditResult, key: str) -> Html | None:
-    """Accuracy against members found at the target's rate; None where fewer than two runs have an accuracy."""
-    goal = result.runs[0].goal
-    dots = []
-    for i, run in enumerate(result.runs):
-        if run.answer is not None and run.facts.test_accuracy is not None:
-            found = answer_words.exposure(run, run.answer)
-            dots.append(_Dot(run.name, _RUN_COLOURS[i % len(_RUN_COLOURS)], run.facts.test_accuracy, *found))
-    if len(dots) < 2:
+def histogram_html(run: RunAudit, key: str) -> Html | None:
+    """The scores of members and non-members; shares, so that both sides compare."""
+    bins = run.histogram
+    if bins is None or not sum(bins.members) or not sum(bins.non_members):
         return None
-    low, high = _range([dot.accuracy for dot in dots])
-
-    def x(share: float) -> float:
-        return _BOX.left + (1 - math.log10(max(share, _LEAST_EXPOSURE)) / math.log10(_LEAST_EXPOSURE)) * _BOX.across
-
-    def y(accuracy: float) -> float:
-        return _BOX.top + (high - accuracy) / (high - low) * _BOX.up
-
-    values = "; ".join(
-        f"{dot.name}: accuracy {_numbers.percent(dot.accuracy, 'nearest')}, measured {_share(dot.measured)}, claimed "
-        f"{_share(dot.claimed)}"
-        for dot in dots
-    )
-    at = _numbers.rate(goal.fpr)
-    target = x(goal.tpr)
+    shares = [[n / sum(side) for n in side] for side in (bins.members, bins.non_members)]
+    top = max(map(max, shares))
+    low, high = bins.edges[0], bins.edges[-1]
     floor = _BOX.height - _BOX.bottom
+
+    def x(value: float) -> float:
+        return _BOX.left + (value - low) / (high - low) * _BOX.across
+
+    def outline(side: Sequence[float]) -> str:
+        steps = [
+            f"V{floor - share / top * _BOX.up:.1f}H{x(edge):.1f}"
+            for share, edge in zip(side, bins.edges[1:], strict=True)
+        ]
+        return f"M{_BOX.left} {floor}{''.join(steps)}V{floor}Z"
+
+    looks = (("look-orange", "members", "6 3"), ("look-blue", "non-members", None))
+    drawn = [
+        tag("path", d=outline(side), class_=f"{hue} outline", stroke_dasharray=dash)
+        for side, (hue, _, dash) in zip(shares, looks, strict=True)
+    ]
+    names = [
+        tag("g", tick(_BOX.left + 10, _BOX.top + 18 + 19 * i, "start", name, "name"), class_=hue)
+        for i, (hue, name, _) in enumerate(looks)
+    ]
+    ends = [tick(x(value), floor + 20, "middle", _numbers.number(value, "nearest")) for value in (low, high)]
+    title = next((one.title for one in run.attacks if one.attack == run.exposed_by), "strongest attack")
     return scatter(
         _BOX,
-        *(tick(x(share), floor + 21, "middle", _numbers.rate(share)) for share in (0.001, 0.01, 0.1, 1.0)),
-        *(tick(_BOX.left - 7, y(value) + 4, "end", _numbers.rate(value)) for value in _round_numbers(low, high)),
-        tag("path", d=f"M{target:.1f} {_BOX.top}V{floor}", stroke="currentColor", stroke_dasharray="5 4"),
-        tick(target, _BOX.top - 8, "middle", f"target {_numbers.rate(goal.tpr)}"),
-        *(_drawn(dot, x, y, at_height) for dot, at_height in zip(dots, _name_heights(dots, y), strict=True)),
-        across=f"Members found at {at} false alarms",
-        up="Test accuracy",
-        label=f"Accuracy against members found at {at} false alarms. {values}.",
-        note="Full dots are measured, rings are guaranteed, forecast or claimed. Up and to the left is better.",
+        *drawn,
+        *names,
+        *ends,
+        across=f"Score ({shortened(title, 40)}): higher means member",
+        up="Share of each side",
+        label=f"Histogram of the scores of members and non-members by {title}. The more they overlap, the less leaks.",
+        note="The more the two overlap, the less leaks. The first and last bar hold what lies beyond.",
         id=key,
-        font_size=13.5,
+    )
+
+
+def bars_html(run: RunAudit, key: str) -> Html:
+    """The most exposed records as bars of their scores, from the score of a typical candidate."""
+    shown = run.exposed[:_BARS]
+    low = min(one.score for one in shown)
+    if run.histogram is not None:  # where most non-members are
+        places = np.cumsum(run.histogram.non_members)
+        low = min(low, run.histogram.edges[int(np.searchsorted(places, places[-1] / 2))])
+    span = max(shown[0].score - low, 1.0e-300)
+    box = Box(560, 24 * len(shown) + 30, left=170, right=70, top=4, bottom=26)
+    bars = []
+    for i, one in enumerate(shown):
+        top, wide = box.top + 24 * i, max(2.0, min(1.0, (one.score - low) / span) * box.across)
+        group = "" if one.group is None else f" ({one.group})"
+        bars += [
+            tag("rect", x=box.left, y=top + 4, width=f"{wide:.1f}", height=15, class_="dot look-orange"),
+            tick(box.left - 7, top + 16, "end", shortened(f"{one.id}{group}", 22)),
+            tick(box.left + wide + 6, top + 16, "start", _numbers.number(one.score, "nearest")),
+        ]
+    names = ", ".join(str(one.id) for one in shown)
+    note = "Bars begin at the median score of non-members." if run.histogram is not None else ""
+    return scatter(box, *bars, across="Score", up="", label=f"The most exposed records: {names}.", note=note, id=key)
+
+
+def noise_html(run: RunAudit, key: str, accurate: Sequence[tuple[float, float, float, float]]) -> Html | None:
+    """Noise against members found, by the accountant, and against accuracy: points (noise, value, lower, upper)."""
+    curve, goal = run.noise_curve, run.goal
+    if curve is None or len(curve.noise_std) < 2:
+        return None
+    known = [one for one in accurate if one[0] <= max(curve.noise_std)]
+    least = min(0.001, goal.fpr / 10)
+    floor, largest = _BOX.height - _BOX.bottom, max(curve.noise_std)
+
+    def x(noise: float) -> float:
+        return _BOX.left + noise / largest * _BOX.across
+
+    def y(share: float) -> float:
+        return _BOX.top + math.log10(max(share, least)) / math.log10(least) * _BOX.up
+
+    low, high = _range([end for point in known for end in point[1:]]) if known else (0.0, 1.0)
+
+    def right(value: float) -> float:
+        return _BOX.top + (high - value) / (high - low) * _BOX.up
+
+    points = " ".join(f"{x(n):.1f},{y(t):.1f}" for n, t in zip(curve.noise_std, curve.tpr, strict=True))
+    own = curve.noise_std[curve.own], curve.tpr[curve.own]
+    word = "guarantee" if curve.kind == "bound" else "forecast"
+    values = "; ".join(
+        f"noise {_numbers.noise(n)}: {_numbers.percent(t, 'up')}"
+        for n, t in zip(curve.noise_std, curve.tpr, strict=True)
+    )
+    bars = [
+        tag(
+            "g",
+            tag("path", d=f"M{x(n):.1f} {right(a):.1f}V{right(b):.1f}", class_="curve", stroke_width=2),
+            tag("rect", x=f"{x(n) - 4:.1f}", y=f"{right(value) - 4:.1f}", width=8, height=8, class_="dot"),
+            class_="look-purple",
+        )
+        for n, value, a, b in known
+    ]
+    scale = [
+        tick(_BOX.width - _BOX.right + 7, right(v) + 4, "start", _numbers.rate(v)) for v in _round_numbers(low, high)
+    ]
+    decades = [10.0**-k for k in range(round(-math.log10(least)) + 1)]
+    return scatter(
+        _BOX,
+        tag("path", d=f"M{_BOX.left} {y(goal.tpr):.1f}H{_BOX.width - _BOX.right}", class_="limit-line"),
+        tick(_BOX.width - _BOX.right - 6, y(goal.tpr) - 6, "end", f"limit {_numbers.rate(goal.tpr)}"),
+        tag("g", tag("polyline", points=points, fill="none", stroke_width=2.4, class_="curve"), class_="look-blue"),
+        tag("g", tag("circle", cx=f"{x(own[0]):.1f}", cy=f"{y(own[1]):.1f}", r=6, class_="dot"), class_="look-blue"),
+        *bars,
+        *(tick(_BOX.left - 7, y(share) + 4, "end", _numbers.rate(share)) for share in decades),
+        *(scale if known else ()),
+        *(tick(x(n), floor + 20, "middle", _numbers.number(n, "nearest", 2)) for n in (0.0, largest / 2, largest)),
+        across="Noise on the mean gradient (std)",
+        up=f"Members found ({word})",
+        label=f"Members found at {_numbers.rate(goal.fpr)} false alarms by noise, {word}: {values}.",
+        note=f"Line: members found at {_numbers.rate(goal.fpr)} false alarms if only the noise changes ({word}, "
+        f"{curve.for_whom}); dot: this run."
+        + (" Squares, right axis: test accuracy with its error bar." if known else ""),
+        id=key,
     )
 
 
@@ -432,37 +533,8 @@ def _round_numbers(low: float, high: float) -> list[float]:
     return [k * step for k in range(math.ceil(low / step - 1.0e-9), math.floor(high / step + 1.0e-9) + 1)]
 
 
-def _share(value: float | None) -> str:
-    return "not known" if value is None else _numbers.percent(min(max(value, 0.0), 1.0), "nearest")
-
-
 def tick(x: float, y: float, anchor: str, text: str, class_: str | None = None) -> Html:
     return tag("text", text, x=f"{x:.1f}", y=f"{y:.1f}", text_anchor=anchor, fill="currentColor", class_=class_)
-
-
-def _name_heights(dots: list[_Dot], y: Callable[[float], float]) -> list[float]:
-    """Each name above its dots, and below the names above it."""
-    found, last = {}, -math.inf
-    for i in sorted(range(len(dots)), key=lambda i: -dots[i].accuracy):
-        found[i] = last = max(y(dots[i].accuracy) - 11, last + _LINE)
-    return [found[i] for i in range(len(dots))]
-
-
-def _drawn(dot: _Dot, x: Callable[[float], float], y: Callable[[float], float], name_at: float) -> Html:
-    height = f"{y(dot.accuracy):.1f}"
-    places = [x(value) for value in (dot.measured, dot.claimed) if value is not None]
-    parts = []
-    if len(places) == 2:
-        parts.append(tag("path", d=f"M{places[0]:.1f} {height}H{places[1]:.1f}", class_="curve", stroke_width=1.5))
-    if dot.claimed is not None:
-        parts.append(tag("circle", cx=f"{x(dot.claimed):.1f}", cy=height, r=6, class_="curve", fill="none"))
-    if dot.measured is not None:
-        parts.append(tag("circle", cx=f"{x(dot.measured):.1f}", cy=height, r=5, class_="dot"))
-    if places:
-        left = sum(places) / len(places) < (_BOX.left + _BOX.width - _BOX.right) / 2
-        place, anchor = (min(places) - 5, "start") if left else (max(places) + 5, "end")
-        parts.append(tick(place, name_at, anchor, shortened(dot.name, _LONGEST_NAME), class_="name"))
-    return tag("g", *parts, class_=f"look-{dot.hue}")
 
 
 def shortened(text: str, most: int) -> str:

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from gmip._html import Html, card, embedded_json, join, tag, theme
-from gmip._numbers import count, number, percent, rate, setting
+from gmip._html import Html, join, tag, theme
+from gmip._html import card as facts_card
+from gmip._numbers import count, number, rate
 from gmip._svg import Axes, chart, picture, swatch
 from gmip._validate import listed
-from gmip.auditing.curves import excludes_nothing
-from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, RunAudit, WhatIf
-from gmip.auditing.verdict import claim_of
-from gmip.report import advice_words, answer_words, check_words, sentences, tables
-from gmip.report.figures import exposure_chart, figure_html, overview_figure, run_figure, shortened
+from gmip.auditing.schema import Advice, AttackOutcome, AuditResult, RunAudit
+from gmip.report import advice_words, answer_words, card, sentences, tables
+from gmip.report.card import command_html as command
+from gmip.report.figures import (
+    bars_html,
+    figure_html,
+    histogram_html,
+    noise_html,
+    overview_figure,
+    run_figure,
+    shortened,
+)
 from gmip.report.share import shareable
 from gmip.report.tables import Cell, Table, plain_advice, price_notes, ways_table
-from gmip.vocabulary import Rate
 
 # -- what our pages share ---------------------------------------------------------------------------------------------
 
 
 _LONGEST_WORD = 24
+_SHOWN_GROUPS = 30
 
 
 def asset(name: str) -> str:
@@ -73,23 +80,13 @@ def folded(summary: str, *children: Html | None, unfolded: bool = False, class_:
     return tag("details", tag("summary", summary), *children, open=unfolded, class_=class_)
 
 
-def command(text: str) -> Html:
-    """A command with a button that copies it."""
-    button = tag("button", "Copy", type="button", class_="copy needs-script", aria_label=f"Copy the command {text}")
-    return tag(
-        "div", tag("code", text, tabindex="0"), button, tag("span", role="status", class_="copied"), class_="command"
-    )
-
-
 def scroll(child: Html, named_by: str) -> Html:
     """A box in which something wide can be scrolled, by keyboard too."""
     return tag("div", child, class_="scroll", role="region", tabindex="0", aria_labelledby=named_by)
 
 
-def table_html(
-    table: Table, section: str, name: str, marks: dict[str, Html] | None = None, *, cards: bool = False
-) -> Html:
-    """A table in a box that scrolls; `cards`: on a phone each of its rows is a card instead."""
+def table_html(table: Table, section: str, name: str, marks: dict[str, Html] | None = None) -> Html:
+    """A table in a box that scrolls."""
     identifier = f"{section}-{name}"
 
     def kind(index: int, cell: Cell | None = None) -> str | None:
@@ -98,160 +95,31 @@ def table_html(
             classes.append("long")  # other words do not break inside
         return " ".join(classes) or None
 
-    def role(of: str) -> str | None:
-        return of if cards else None  # a table that is drawn as something else is still one
-
     def content(cell: Cell) -> Html:
         details = [tag("small", line) for line in cell.details]
-        whole = bullets(cell.sentences) if len(cell.sentences) > 1 else tag("bdi", cell.text)
+        whole = bullets(cell.sentences) if len(cell.sentences) > 1 else _isolated(cell.text)
+        if cell.name is not None:
+            whole = tag("span", whole, data_name=f"{section}/{cell.name}")
         return join((marks or {}).get(cell.text) or whole, *details)
 
-    head = [
-        tag("th", name, scope="col", class_=kind(i), role=role("columnheader")) for i, name in enumerate(table.columns)
-    ]
+    head = [tag("th", name, scope="col", class_=kind(i)) for i, name in enumerate(table.columns)]
     body = [
         tag(
             "tr",
-            tag("th", content(row[0]), scope="row", class_=kind(0, row[0]), role=role("rowheader")),
-            *(
-                tag(
-                    "td",
-                    content(c),
-                    class_=kind(i, c),
-                    role=role("cell"),
-                    data_column=table.columns[i] if cards else None,
-                )
-                for i, c in enumerate(row[1:], 1)
-            ),
-            role=role("row"),
+            tag("th", content(row[0]), scope="row", class_=kind(0, row[0])),
+            *(tag("td", content(c), class_=kind(i, c)) for i, c in enumerate(row[1:], 1)),
         )
         for row in table.rows
     ]
     caption = tag("caption", tag("span", table.caption), id=f"{identifier}-caption")
     # Each of several runs has such a table: its heading distinguishes them.
-    whole = tag(
-        "table",
-        caption,
-        tag("thead", tag("tr", *head, role=role("row")), role=role("rowgroup")),
-        tag("tbody", *body, role=role("rowgroup")),
-        class_="cards" if cards else None,
-        role=role("table"),
-    )
+    whole = tag("table", caption, tag("thead", tag("tr", *head)), tag("tbody", *body))
     return scroll(whole, f"{section}-title {identifier}-caption")
 
 
-# -- the answer about a run -------------------------------------------------------------------------------------------
-
-
-_ICONS: Final = {
-    "good": "M6 12.5L10.5 17L18.5 7.5",
-    "bad": "M12 6V13.5M12 17V18",
-    "open": "M8.8 9.2A3.2 3.2 0 1 1 12 12.6V14M12 17.4V18.2",
-    "plain": "M12 10.5V18M12 6V7",
-}
-
-
-def answer_box(run: RunAudit, key: str, *more: Html | None) -> Html:
-    """Does it leak to the strongest attacker, and is it good enough? `more` is what else stands in the box."""
-    first = run.answer
-    found = "No attack was run." if first is None else answer_words.leak_sentence(run, first)
-    return tag(
-        "div",
-        tag("p", *map(badge, answer_words.all_badges(run)), class_="badges"),
-        None if run.check is None or run.check.passed else tag("p", check_words.headline(run.check), class_="headline"),
-        tag("p", answer_words.suspicion(run, run.suspicion), class_="headline")
-        if run.suspect and run.suspicion is not None
-        else None,
-        tag("p", found, class_="headline"),
-        None if first is None else tag("p", answer_words.target_sentence(run, first), class_="target"),
-        *more,
-        id=f"{key}-verdict",
-        class_=f"verdict tone-{_tone(run)}",
-    )
-
-
-def reasons(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    """What stands behind the answer: numbers, the claim, how sure it is, other attackers, warnings."""
-    answers = [
-        ("What to do", tag("dd", _first_advice(run, key))),
-        ("The claim", tag("dd", sentences.claim(run))),
-        ("How sure", tag("dd", sentences.certainty(result, run))),
-        ("Gate", tag("dd", sentences.gate(run, run.gate))) if run.gate else None,
-    ]
-    definitions = [tag("div", tag("dt", name), text) for name, text in filter(None, answers)]
-    others = [
-        tag("li", *map(badge, answer_words.badges(one)), tag("p", answer_words.leak_sentence(run, one)))
-        for one in run.answers[1:]
-    ]
-    notes = None
-    if said := sentences.cautions(run):
-        notes = tag("div", tag("p", tag("strong", "Warnings")), bullets(said), class_="warnings")
-    return [
-        tiles(run),
-        tag("dl", *definitions, class_="answers"),
-        tag("div", tag("p", tag("strong", "Other attackers")), tag("ul", *others), class_="others") if others else None,
-        notes,
-    ]
-
-
-def marks(result: AuditResult) -> dict[str, Html]:
-    """Each label of a badge, as a badge."""
-    every = [answer_words.badges(answer) for run in result.runs for answer in run.answers]
-    return {one.text: badge(one) for pair in every for one in pair}
-
-
-def badge(one: answer_words.Badge) -> Html:
-    return tag("span", icon(one.tone), one.text, class_=f"mark tone-{one.tone}")
-
-
-def icon(kind: str) -> Html:
-    shape = "M12 2L23 21.5H1Z" if kind == "bad" else "M12 1.5A10.5 10.5 0 1 1 12 22.5A10.5 10.5 0 1 1 12 1.5Z"
-    return tag(
-        "svg", tag("path", d=shape), tag("path", d=_ICONS[kind]), viewBox="0 0 24 24", aria_hidden="true", class_="icon"
-    )
-
-
-def tiles(run: RunAudit) -> Html | None:
-    """Measured, claimed, wished for at the rate of the target; and what the model is good for."""
-    answer = run.answer
-    shown: list[tuple[str, str]] = []
-    if answer is not None:
-        goal = run.goal
-        measured, claimed = answer_words.exposure(run, answer)
-        at = f"at {rate(goal.fpr)} false alarms"
-        if measured is not None:
-            shown.append((percent(min(max(measured, 0.0), 1.0), "nearest"), f"of the members found {at}"))
-        if claimed is not None:
-            curve = claim_of(run, answer)
-            says = "" if curve is None else answer_words.says(run, curve)
-            shown.append(
-                ("No limit", "for such an attacker") if excludes_nothing(claimed) else (percent(claimed, "up"), says)
-            )
-        shown.append((rate(goal.tpr), f"is the target (guessing: {rate(goal.fpr)})"))
-    if run.facts.test_accuracy is not None:
-        shown.append((percent(run.facts.test_accuracy, "nearest"), "accuracy of the model on test data"))
-    if not shown:
-        return None
-    items = [tag("li", tag("span", value, class_="figure"), tag("span", text, class_="unit")) for value, text in shown]
-    return tag("ul", *items, class_="tiles")
-
-
-def _tone(run: RunAudit) -> str:
-    """Green only where a target is guaranteed and nothing speaks against it."""
-    tones = {one.tone for one in answer_words.all_badges(run)}
-    return next((tone for tone in ("bad", "open", "good") if tone in tones), "plain") if run.answers else "open"
-
-
-def _first_advice(run: RunAudit, key: str) -> Html:
-    if not run.advice:
-        return join("No recommendation.")
-    first = run.advice[0]
-    more = len(run.advice) > 1 or advice_words.command(first, run)
-    return join(
-        advice_words.text(first, run),
-        " " if more else None,
-        tag("a", "All steps", href=f"#{key}-advice") if more else None,
-    )
+def _isolated(text: str) -> Html:
+    """Words of others cannot turn what stands around them; numbers need no such care."""
+    return join(text) if text.isascii() else tag("bdi", text)
 
 
 # -- what to do about a run -------------------------------------------------------------------------------------------
@@ -285,138 +153,9 @@ def _listed(run: RunAudit, some: list[Advice]) -> Html | None:
     return tag("ul", *items, class_="advice") if items else None
 
 
-# -- what if ----------------------------------------------------------------------------------------------------------
-
-
-def what_if_part(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    """A table that shows all, and two sliders that read it out."""
-    grid = run.what_if
-    if grid is None or (len(grid.noise_std), len(grid.batch_size)) == (1, 1):
-        return []
-    goal = run.goal
-    kind = "a bound" if grid.kind == "bound" else "a forecast, not a bound"
-    about = (
-        f"Members found at {rate(goal.fpr)} false alarms if only noise or batch size changes: "
-        f"{answer_words.most(grid.kind)} what the table says ({kind}, for {grid.for_whom}). {_colour(grid)} the "
-        f"target, {rate(goal.tpr)}; the framed cell is this run."
-    )
-    row, column = grid.own
-    return [
-        tag("p", about, *(f" {one}" for one in _limits(grid, run))),
-        tag(
-            "div",
-            _slider(f"{key}-what-if-noise", "Noise (std on the batch mean)", len(grid.noise_std), row, "noise"),
-            _slider(f"{key}-what-if-batch", "Batch size", len(grid.batch_size), column, "batch"),
-            tag("p", _sentence(grid, goal, row, column), class_="what-if-answer", role="status"),
-            _table(grid, goal, key),
-            embedded_json(f"{key}-what-if-data", _data(grid, goal)),
-            id=f"{key}-what-if-strip",
-            class_="what-if",
-        ),
-    ]
-
-
-def _limits(grid: WhatIf, run: RunAudit) -> list[str]:
-    said = []
-    if any(one.clip_norm is None for one in run.declared):
-        said.append("Noise needs clipped gradients, and these are not: only the batch size changes.")
-    if len(run.declared) > 1:
-        said.append("Phases keep their batch sizes; their noise changes in proportion.")
-    if grid.left_out:
-        sizes = "size was" if grid.left_out == 1 else "sizes were"
-        said.append(f"{grid.left_out} batch {sizes} left out: too slow to compute.")
-    return said
-
-
-def _colour(grid: WhatIf) -> str:
-    """Green is for what is proved."""
-    return "Green keeps" if grid.kind == "bound" else "Blue is expected to keep"
-
-
-def _slider(identifier: str, label: str, stops: int, value: int, axis: str) -> Html | None:
-    if stops == 1:
-        return None
-    return tag(
-        "div",
-        tag("label", label, for_=identifier),
-        tag("input", type="range", id=identifier, min=0, max=stops - 1, value=value, data_axis=axis),
-        class_="slider needs-script",
-    )
-
-
-def _table(grid: WhatIf, goal: Rate, key: str) -> Html:
-    caption = tag("caption", tag("span", "What the accountant would say"), id=f"{key}-what-if-caption")
-    head = tag(
-        "tr", tag("th", "Noise / batch size", scope="col"), *(_heading(count(n), "col") for n in grid.batch_size)
-    )
-    rows = [
-        tag("tr", _heading(setting(tau), "row"), *(_cell(grid, goal, i, j) for j in range(len(grid.batch_size))))
-        for i, tau in enumerate(grid.noise_std)
-    ]
-    whole = tag("table", caption, tag("thead", head), tag("tbody", *rows))
-    return scroll(whole, f"{key}-what-if-title {key}-what-if-caption")
-
-
-def _heading(text: str, scope: str) -> Html:
-    return tag("th", text, scope=scope, class_="number" if scope == "col" else None)
-
-
-def _cell(grid: WhatIf, goal: Rate, i: int, j: int) -> Html:
-    """Its colour, a line where the target lies between it and its neighbour, and a frame around the run itself."""
-    kept = _kept(grid, goal, i, j)
-    inside = "kept" if grid.kind == "bound" else "expected"
-    classes = ["number", inside if kept else "near" if grid.tpr[i][j] <= 2.0 * goal.tpr else "missed"]
-    if i and _kept(grid, goal, i - 1, j) != kept:
-        classes.append("line-above")
-    if j and _kept(grid, goal, i, j - 1) != kept:
-        classes.append("line-left")
-    own = (i, j) == grid.own
-    mark = tag("span", "\u2713", aria_hidden="true") if kept else None
-    said = [text for text, holds in ((f"{_verb(grid, kept)} the target", kept), ("this run", own)) if holds]
-    heard = tag("span", f" ({', '.join(said)})", class_="only-heard") if said else None
-    shown = join(percent(grid.tpr[i][j], "up"), mark, heard)
-    return tag("td", shown, class_=" ".join([*classes, *(["own"] if own else [])]))
-
-
-def _kept(grid: WhatIf, goal: Rate, i: int, j: int) -> bool:
-    return grid.tpr[i][j] <= goal.tpr
-
-
-def _verb(grid: WhatIf, kept: bool) -> str:
-    if grid.kind == "bound":
-        return "keeps" if kept else "does not keep"
-    return "is expected to keep" if kept else "is expected to miss"
-
-
-def _sentence(grid: WhatIf, goal: Rate, i: int, j: int) -> str:
-    added = f"noise of std {setting(grid.noise_std[i])}" if grid.noise_std[i] else "no noise"
-    kept = _verb(grid, _kept(grid, goal, i, j))
-    this = " This is the run as it is." if (i, j) == grid.own else ""
-    return (
-        f"With {added} and batches of {count(grid.batch_size[j])}: {answer_words.most(grid.kind)} "
-        f"{percent(grid.tpr[i][j], 'up')} at {rate(goal.fpr)} false alarms, "
-        f"which {kept} the target of {rate(goal.tpr)}.{this}"
-    )
-
-
-def _data(grid: WhatIf, goal: Rate) -> dict[str, object]:
-    """What the script looks up: the words of each cell, and of each stop of the sliders."""
-    columns = range(len(grid.batch_size))
-    return {
-        "noise": [setting(tau) for tau in grid.noise_std],
-        "batch": [count(n) for n in grid.batch_size],
-        "sentences": [[_sentence(grid, goal, i, j) for j in columns] for i in range(len(grid.noise_std))],
-        "own": list(grid.own),
-    }
-
-
 # -- what the page says about a run below the answer ------------------------------------------------------------------
 
 
-_COMPARED: Final = {
-    tables.ABOVE: tag("span", tables.ABOVE, class_="mark tone-bad"),
-    tables.BELOW: tag("span", tables.BELOW, class_="mark tone-plain"),
-}
 _CHECKED: Final = {
     tables.CHECKED["failed"]: tag("span", tables.CHECKED["failed"], class_="mark tone-bad"),
     tables.CHECKED["passed"]: tag("span", tables.CHECKED["passed"], class_="mark tone-plain"),
@@ -446,21 +185,88 @@ def part_html(part: Part, result: AuditResult, run: RunAudit, key: str) -> Html 
     return tag("section", tag("h3", heading, id=f"{key}-{part.key}-title"), *content, id=f"{key}-{part.key}")
 
 
-def _curves(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    figure = run_figure(run, f"{key}-figure", sentences.first_rate(run))
+def _evidence(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    if not run.attacks and not run.claims:
+        return []
+    figure = run_figure(run, f"{key}-figure")
     return [
         figure_html(figure, title="Members found against false alarms", confidence=result.confidence),
         folded("The curves in numbers", table_html(tables.curve_table(figure), key, "numbers")),
+        histogram_html(run, f"{key}-histogram"),
     ]
 
 
-def _attacks(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    if not run.attacks:
-        return [tag("p", "No attack was run.")]
+def _groups(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    if not run.groups:
+        return []
+    lines = [card.group_row(one, run.goal) for one in run.groups[:_SHOWN_GROUPS]]
+    table = table_html(tables.group_table(run), key, "groups-table")
+    picture = tag("div", card.forest(lines, run.goal, key, "group", "Groups"), class_="panel")
+    if all(one.found is None for one in lines):
+        picture = tag("p", f"Every group is too small to measure at {rate(run.goal.fpr)} false alarms.")
     return [
-        tag("p", sentences.rests_on(run)),
+        tag("p", sentences.groups(result, run)),
+        picture,
+        folded(f"All {len(run.groups)} groups in numbers", table),
+    ]
+
+
+def _noise(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    drawing = noise_html(run, f"{key}-noise-chart", _accuracies(run))
+    return [] if drawing is None else [drawing]
+
+
+def _accuracies(run: RunAudit) -> list[tuple[float, float, float, float]]:
+    """(noise, accuracy, lower, upper) of the run itself, and of trainings with other noise where they were tried."""
+    found = []
+    facts, ways = run.facts, [one.way for one in run.advice if one.way is not None and one.way.accuracy is not None]
+    if facts.test_accuracy is not None and facts.noise_std is not None:
+        share = facts.test_accuracy
+        ends = card.accuracy_ends(share, facts.test_records) if facts.test_records else (share, share)
+        found.append((facts.noise_std, share, *ends))
+    for way in ways:
+        tried = way.accuracy
+        if way.change in ("noise", "noise-alone") and tried is not None:
+            error = 1.96 * tried.error
+            found.append((way.runs[0].noise_std, tried.mean, tried.mean - error, tried.mean + error))
+    return found
+
+
+def _exposed(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    if not run.exposed:
+        return []
+    shown = min(len(run.exposed), tables.SHOWN_RECORDS)
+    left = len(run.exposed) - shown
+    return [
+        tag(
+            "p",
+            "The members that are easiest to recognise as training data. Only identifiers are shown, never what a "
+            "record contains." + (f" {count(left)} more are in result.json." if left > 0 else ""),
+        ),
+        None if (own := sentences.individual(run)) is None else tag("p", own),
+        bars_html(run, f"{key}-bars"),
+        folded(f"The {shown} most exposed in numbers", table_html(tables.exposed_table(run), key, "exposed-table")),
+    ]
+
+
+def _guarantee(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    said = bullets(sentences.guarantee(run))
+    if said is None or run.check is None:
+        return [] if said is None else [said]
+    table = table_html(tables.check_table(run), key, "check-table", marks=_CHECKED)
+    return [said, folded("All checks of the record", table, unfolded=not run.check.passed)]
+
+
+def _tested(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
+    table = tables.fact_table(run)
+    facts = folded(sentences.facts_title(run), table_html(table, key, "facts-table")) if table.rows else None
+    if not run.attacks:
+        return [facts] if facts else []
+    notes = tag("dl", *(_attack_notes(a) for a in run.attacks), class_="notes")
+    return [
         table_html(tables.attack_table(result, run), key, "attacks-table"),
-        folded("Details of each attack", tag("dl", *(_attack_notes(a) for a in run.attacks), class_="notes")),
+        folded("Details of each attack", notes),
+        facts,
     ]
 
 
@@ -475,62 +281,15 @@ def _attack_notes(attack: AttackOutcome) -> Html:
     return tag("div", tag("dt", attack.title), tag("dd", bullets([one for one in said if one])))
 
 
-def _groups(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    if not run.groups:
-        return []
-    table = table_html(tables.group_table(run), key, "groups-table")
-    return [tag("p", sentences.groups(result, run)), folded(f"All {len(run.groups)} groups", table)]
-
-
-def _exposed(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    if not run.exposed:
-        return [tag("p", "No records are listed.")]
-    shown = min(len(run.exposed), tables.SHOWN_RECORDS)
-    left = len(run.exposed) - shown
-    return [
-        tag(
-            "p",
-            "The members that are easiest to recognise as training data. Only identifiers are shown, never what a "
-            "record contains." + (f" {count(left)} more are in result.json." if left > 0 else ""),
-        ),
-        None if (own := sentences.individual(run)) is None else tag("p", own),
-        folded(f"The {shown} most exposed", table_html(tables.exposed_table(run), key, "exposed-table")),
-    ]
-
-
-def _check(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    if run.check is None:
-        return []
-    table = table_html(tables.check_table(run), key, "check-table", marks=_CHECKED)
-    hidden = check_words.beyond_reach(run.check)
-    answer = check_words.headline(run.check)
-    said = tag("p", answer if hidden is None else f"{answer} {hidden}")
-    return [said, folded("All checks", table, unfolded=not run.check.passed)]
-
-
-def _comparison(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    known = run.attacks or run.claims
-    table = table_html(tables.comparison_table(run), key, "claim-table", marks=_COMPARED) if known else None
-    nothing = None if known else tag("p", "Nothing was claimed and nothing was measured.")
-    return [folded("Claim and measurement in numbers", bullets(answer_words.verdict_reasons(run)), table, nothing)]
-
-
-def _facts(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
-    table = tables.fact_table(run)
-    return [folded("Settings of the run", table_html(table, key, "facts-table"))] if table.rows else []
-
-
 # A new chart or table of a run is a line here.
 PARTS: Final = (
-    Part("curves", "Curves", "The curves", _curves),
+    Part("evidence", "Evidence", "Evidence", _evidence),
+    Part("groups", "Groups", "Groups", _groups),
     Part("advice", "What to do", "What to do", advice_part),
-    Part("what-if", "What if", "What if", what_if_part),
-    Part("attacks", "Attacks", "Attacks", _attacks),
-    Part("groups", "Groups", "Who is exposed: groups", _groups),
+    Part("noise", "Noise", "Noise, exposure and accuracy", _noise),
     Part("exposed", "Records", "Most exposed records", _exposed),
-    Part("check", "Record", "The record and the declared run", _check),
-    Part("claim", "Claim", sentences.comparison_title, _comparison),
-    Part("facts", "", sentences.facts_title, _facts),
+    Part("guarantee", "Guarantee", "Guarantee", _guarantee),
+    Part("tested", "How it was tested", "How it was tested", _tested),
 )
 
 
@@ -540,7 +299,6 @@ PARTS: Final = (
 # What a page has room for.
 _RUNS: Final = 6
 _DETAILED_RUNS: Final = 4
-_ADVISED_RUNS: Final = 2
 _ITEMS: Final = 3
 _TITLE, _NAME, _SENTENCE = 140, 60, 320
 
@@ -552,85 +310,72 @@ def to_summary(result: AuditResult) -> str:
 
 
 def summary_section(result: AuditResult) -> Html:
-    """The same within the report: hidden until a link leads to #summary, which hides all else, for the printer too."""
+    """The same but for the curves, within the report: hidden until a link leads to #summary, which hides all else."""
     back = tag(
         "p",
         tag("a", "Back to the report", href="#answer"),
         tag("button", "Print", type="button", class_="print needs-script"),
         class_="only-screen",
     )
-    content = _content(_shortened(shareable(result)))
+    content = _content(_shortened(shareable(result)), curves=False)
     return tag("main", back, *content, id="summary", class_="summary within")
 
 
-def _content(result: AuditResult) -> list[Html | None]:
+def _content(result: AuditResult, *, curves: bool = True) -> list[Html | None]:
     when = f"{sentences.moment(result.created)}, " if result.created else ""
     sure = f"{rate(result.confidence)} confidence"
     return [
         tag("p", f"Summary of a membership-inference audit, {when}{sure}", class_="kicker"),
         tag("h1", result.title, id="summary-title"),
-        *(_several(result) if len(result.runs) > 1 else _one(result, result.runs[0])),
+        *(_several(result) if len(result.runs) > 1 else _one(result, result.runs[0], curves)),
         tag("p", sentences.not_shown(), class_="note"),
         tag("p", "Written by gmip. This page names no records, files or seeds, and can be passed on.", class_="note"),
     ]
 
 
-def _one(result: AuditResult, run: RunAudit) -> list[Html | None]:
-    others = [
-        tag("li", tag("strong", f"{leak.text}. {target.text}. "), answer_words.leak_sentence(run, one))
-        for one in run.answers[1:]
-        for leak, target in [answer_words.badges(one)]
-    ]
-    said = [
-        ("What to do", bullets([_advice(run, one) for one in run.advice[:_ITEMS]])),
-        ("Other attackers", tag("ul", *others) if others else None),
-        ("The claim", tag("p", sentences.verdict_sentences(run))),
-        ("Gate", tag("p", sentences.gate(run, run.gate)) if run.gate else None),
-        ("How sure", tag("p", sentences.certainty(result, run))),
-        ("Warnings", _warnings(run)),
-    ]
-    words = [tag("div", tag("p", tag("strong", name)), text) for name, text in said if text is not None]
+def _one(result: AuditResult, run: RunAudit, curves: bool) -> list[Html | None]:
     return [
-        answer_box(run, "summary"),
-        tiles(run),
-        tag("div", _chart(run), tag("div", *words, class_="words"), class_="halves"),
+        card.card_html(run, "run-1"),
+        tag(
+            "div",
+            _chart(run) if curves else None,
+            tag("div", bullets(card.meaning(result)), _notes(run), class_="words"),
+            class_="halves",
+        ),
     ]
 
 
 def _several(result: AuditResult) -> list[Html | None]:
     left = len(result.runs) - _RUNS
-    table = tables.overview_table(result)
-    table = dataclasses.replace(table, rows=table.rows[:_RUNS])
-    advised = len(result.runs) <= _ADVISED_RUNS
-    items = [
-        tag(
-            "li",
-            tag("p", tag("strong", run.name), *map(badge, answer_words.all_badges(run)), class_="badges"),
-            tag("p", answer_words.headline(run)),
-            tag("p", tag("strong", "What to do: "), _advice(run, run.advice[0])) if run.advice and advised else None,
-        )
-        for run in result.runs
-    ]
-    warned = _warnings(*result.runs)
+    shown = result.model_copy(update={"runs": result.runs[:_RUNS]})
+    items = [tag("li", tag("strong", f"{run.name}: "), card.headline(run)) for run in result.runs[:_DETAILED_RUNS]]
     return [
         _shipped(result),
-        exposure_chart(result, "summary-exposure"),
-        table_html(table, "summary", "table", marks=marks(result), cards=True),
+        tag("div", card.runs_html(shown, linked=False), class_="panel"),
         tag("p", f"{left} more runs are in the report.") if left > 0 else None,
-        tag("ul", *items, class_="told") if len(items) <= _DETAILED_RUNS else None,
-        warned and tag("div", tag("p", tag("strong", "Warnings")), warned, class_="words"),
+        tag("ul", *items) if len(result.runs) <= _DETAILED_RUNS else None,
+        tag("div", bullets(card.meaning(result)), _notes(*result.runs), class_="words"),
     ]
+
+
+def _notes(*runs: RunAudit) -> Html | None:
+    """The gate and the warnings."""
+    gates = [f"Gate: {sentences.gate(run, run.gate)}" for run in runs if run.gate is not None]
+    warned = _warnings(*runs)
+    if not gates and warned is None:
+        return None
+    heading = tag("p", tag("strong", "Warnings")) if warned else None
+    return tag("div", bullets(gates) if len(runs) == 1 else None, heading, warned)
 
 
 def _shipped(result: AuditResult) -> Html:
     """Which of several runs to ship."""
     shipped = answer_words.ship(result)
-    tone = "bad" if shipped.run is None else "good"
-    return tag("div", tag("p", icon(tone), shipped.words, class_="headline ship"), class_=f"verdict tone-{tone}")
-
-
-def _advice(run: RunAudit, advice: Advice) -> str:
-    return shortened(advice_words.text(advice, run), _SENTENCE)
+    kept = card.VERDICTS["guaranteed" if shipped.run is not None else "fails"]
+    if shipped.run is None and any(run.conclusion.kind == "passes" for run in result.runs):
+        kept = card.VERDICTS["passes"]
+    words = tag("p", card.icon(kept), shipped.words, class_="headline ship")
+    return tag("div", words, class_=f"verdict tone-{kept.tone}")
 
 
 def _warnings(*runs: RunAudit) -> Html | None:
@@ -643,7 +388,7 @@ def _warnings(*runs: RunAudit) -> Html | None:
 def _chart(run: RunAudit) -> Html | None:
     if not run.attacks and not run.claims:
         return None
-    figure = run_figure(run, "summary-figure", sentences.first_rate(run))
+    figure = run_figure(run, "summary-figure")
     drawing = chart(
         figure.series,
         Axes(figure.lowest),
@@ -674,10 +419,6 @@ def _shortened(result: AuditResult) -> AuditResult:
 # -- the report as one self-contained page ----------------------------------------------------------------------------
 
 
-_STANDING_NOTES = (
-    "Proved: a theorem, under the assumptions listed. Approximation: a formula that is close, but can be too high or "
-    "too low. Given: stated by whoever asked for the audit. Measured: an estimate from a finite number of candidates."
-)
 _PRIVATE = (
     "This page names records of the training data: keep it as safe as the data, and do not pass it on. "
     "report-to-share.html is a copy without them."
@@ -700,6 +441,7 @@ def to_html(result: AuditResult, *, shared: bool = False) -> str:
             "main",
             _overview(result),
             *(_run(result, run, f"run-{i}", parts) for i, run in enumerate(result.runs, 1)),
+            _read(result),
             _assumptions(result),
             None if shared else _repeat(result),
             id="answer",
@@ -707,18 +449,14 @@ def to_html(result: AuditResult, *, shared: bool = False) -> str:
         ),
         tag("footer", tag("p", "Written by gmip. " + (_SHARED if shared else _PRIVATE))),
         summary_section(result),
-        style=asset("style.css") + asset("what_if.css"),
-        script=_script(),
+        style=asset("style.css"),
+        script=asset("script.js"),
     )
 
 
 def script_digest() -> str:
     """The script of our reports, as a policy (Content-Security-Policy) names it."""
-    return digest(_script())
-
-
-def _script() -> str:
-    return asset("script.js") + asset("what_if.js")
+    return digest(asset("script.js"))
 
 
 def _title(result: AuditResult) -> str:
@@ -746,8 +484,9 @@ def _contents(result: AuditResult, parts: Sequence[Part], shared: bool) -> Html:
         entries = [("overview", "Overview"), *((f"run-{i}", run.name) for i, run in enumerate(result.runs, 1))]
     else:
         there = [part for part in parts if part.name and part.content(result, result.runs[0], "run-1")]
-        entries = [("run-1-verdict", "Answer"), *((f"run-1-{part.key}", part.name) for part in there)]
+        entries = [("run-1", "Answer"), *((f"run-1-{part.key}", part.name) for part in there)]
     entries += [
+        ("read", "How to read it"),
         ("threat-model", "Assumptions"),
         *([] if shared else [("repeat", "Repeat it")]),
         ("summary", "One-page summary"),
@@ -757,16 +496,15 @@ def _contents(result: AuditResult, parts: Sequence[Part], shared: bool) -> Html:
 
 
 def _overview(result: AuditResult) -> Html | None:
-    """Several runs: which one to ship, accuracy against exposure, one table and one figure of all of them."""
+    """Several runs: which one to ship, the rows of all of them, and one figure."""
     if len(result.runs) < 2:
         return None
-    figure = overview_figure(result, "overview-figure", sentences.first_rate(result.runs[0]))
+    figure = overview_figure(result, "overview-figure")
     return tag(
         "section",
         tag("h2", "Which run to ship", id="overview-title"),
         _shipped(result),
-        exposure_chart(result, "overview-exposure"),
-        table_html(tables.overview_table(result), "overview", "table", marks=marks(result), cards=True),
+        tag("div", card.runs_html(result), class_="panel"),
         figure_html(figure, title="All runs: members found against false alarms", confidence=result.confidence),
         folded("The curves in numbers", table_html(tables.curve_table(figure), "overview", "numbers")),
         id="overview",
@@ -775,20 +513,22 @@ def _overview(result: AuditResult) -> Html | None:
 
 
 def _run(result: AuditResult, run: RunAudit, key: str, parts: Sequence[Part]) -> Html:
-    """The answer about a run and its parts; of several runs, all but the answer is folded."""
+    """The card of a run and its parts; of several runs, all but the card is folded."""
     several = len(result.runs) > 1
-    behind = reasons(result, run, key)
     below = [part_html(part, result, run, key) for part in parts]
+    cautions = sentences.cautions(run)
+    warned = None
+    if cautions:
+        warned = tag("div", tag("p", tag("strong", "Warnings")), bullets(cautions), class_="warnings")
+    gate = None if run.gate is None else tag("p", tag("strong", "Gate: "), sentences.gate(run, run.gate))
     if several:
-        cautions = len(sentences.cautions(run))
-        warned = f" ({cautions} warning{'s' if cautions > 1 else ''})" if cautions else ""
+        said = f" ({len(cautions)} warning{'s' if len(cautions) > 1 else ''})" if cautions else ""
         named = f"'{run.name}'" if run.name else "this run"
-        inside = tag("div", *behind, class_="reasons")
-        below = [folded(f"All about {named}{warned}", inside, *below, class_="whole")]
+        below = [folded(f"All about {named}{said}", warned, *below, class_="whole")]
     return tag(
         "section",
         tag("h2", run.name if several else "The answer", id=f"{key}-title"),
-        answer_box(run, key, *([] if several else behind)),
+        card.card_html(run, key, gate, None if several else warned),
         *below,
         id=key,
         class_="run",
@@ -796,15 +536,31 @@ def _run(result: AuditResult, run: RunAudit, key: str, parts: Sequence[Part]) ->
     )
 
 
+def _read(result: AuditResult) -> Html:
+    """Said once: what the words mean, and what to do about each verdict."""
+    verdicts = [
+        tag("li", tag("span", card.icon(of), of.title, class_=f"mark tone-{of.tone}"), f" {of.todo}")
+        for of in card.VERDICTS.values()
+    ]
+    return tag(
+        "section",
+        tag("h2", "How to read it", id="read-title"),
+        bullets(card.meaning(result)),
+        tag("h3", "What to do about each verdict", id="verdicts-title"),
+        tag("ul", *verdicts, class_="verdicts"),
+        id="read",
+        aria_labelledby="read-title",
+    )
+
+
 def _assumptions(result: AuditResult) -> Html:
     """The assumptions stand once for all runs."""
-    table = table_html(tables.standing_table(result), "standing", "table")
+    table = table_html(tables.standing_table(result), "threat-model", "table")
     return tag(
         "section",
         tag("h2", "Assumptions and threat model", id="threat-model-title"),
         bullets(answer_words.THREAT_MODELS[result.threat_model]),
-        tag("h3", "What is proved, approximate or measured", id="standing-title"),
-        folded("What each number rests on", tag("p", _STANDING_NOTES), table),
+        folded("What each curve is, and what it assumes", table),
         id="threat-model",
         aria_labelledby="threat-model-title",
     )
@@ -832,9 +588,10 @@ def _repeat(result: AuditResult) -> Html:
 
 
 def to_card(result: AuditResult) -> str:
-    """The verdicts and the curves as HTML; no record and no folder is named."""
-    rows = [(run.name, answer_words.verdict_headline(run)) for run in result.runs]
-    figure = run_figure(result.runs[0], "", 0.01) if len(result.runs) == 1 else overview_figure(result, "", 0.01)
+    """The card and the curves as HTML; no record and no folder is named."""
+    one = len(result.runs) == 1
+    words = card.card_text(result.runs[0]) if one else [answer_words.ship(result).words, "", *card.runs_text(result)]
+    figure = run_figure(result.runs[0], "") if one else overview_figure(result, "")
     label = "Members found against false alarms"
     drawing = picture(figure.series, label=label, lowest=figure.lowest, unmeasured=figure.first_measured)
-    return card(result.title, rows, drawing)
+    return facts_card(result.title, [], tag("pre", "\n".join(words), style="white-space: pre-wrap"), drawing)

@@ -8,7 +8,7 @@ from gmip import _numbers
 from gmip._html import readable
 from gmip._validate import listed
 from gmip.auditing.schema import AuditResult, RunAudit
-from gmip.report import advice_words, answer_words, check_words, sentences, tables
+from gmip.report import advice_words, answer_words, card, sentences, tables
 from gmip.report.share import shareable
 from gmip.report.tables import Table, plain_advice, price_notes, ways_table
 
@@ -29,46 +29,34 @@ def to_markdown(result: AuditResult) -> str:
         f"{plain(sentences.moment(result.created))}, {_numbers.rate(result.confidence)} confidence.",
     ]
     if several:
-        parts += ["## Which run to ship", plain(answer_words.ship(result).words)]
-        parts.append(table_markdown(tables.overview_table(result)))
+        parts += [
+            "## Which run to ship",
+            plain(answer_words.ship(result).words),
+            fenced("\n".join(card.runs_text(result))),
+        ]
     for run in result.runs:
         parts += _run(result, run, several)
+    parts += ["## How to read it", bullets(card.meaning(result))]
+    parts.append(bullets([f"{of.title}: {of.todo}" for of in card.VERDICTS.values()]))
     parts += ["## For a data-protection record", *map(plain, sentences.data_protection(result))]
     parts += ["## Assumptions and threat model", bullets(answer_words.THREAT_MODELS[result.threat_model])]
-    parts += ["### What is proved, approximate or measured", table_markdown(tables.standing_table(result))]
+    parts.append(table_markdown(tables.standing_table(result)))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
     sharp = "###" if several else "##"
     parts = [f"## {plain(run.name)}" if several else "## The answer"]
-    if run.check is not None and not run.check.passed:
-        parts.append(f"**The record does not match the run.** {plain(check_words.headline(run.check))}")
-    for answer in run.answers:
-        leak, target = answer_words.badges(answer)
-        parts.append(
-            f"**{leak.text}.** {plain(answer_words.leak_sentence(run, answer))}\n"
-            f"**{target.text}.** {plain(answer_words.target_sentence(run, answer))}"
-        )
-    parts += [f"The claim: {plain(sentences.claim(run))}", f"How sure: {plain(sentences.certainty(result, run))}"]
+    parts += [
+        f"**{card.look(run).title}.** {plain(card.headline(run))}",
+        fenced("\n".join(card.card_text(run)[1:]).strip("\n")),
+    ]
     if run.gate:
         parts.append(f"Gate: {plain(sentences.gate(run, run.gate))}")
     if said := sentences.cautions(run):
         parts += ["Warnings:", bullets(said)]
-    if run.check is not None:
-        parts += [f"{sharp} The record and the declared run", plain(check_words.headline(run.check))]
-        parts += [plain(hidden)] if (hidden := check_words.beyond_reach(run.check)) is not None else []
-        parts.append(table_markdown(tables.check_table(run)))
-    if run.attacks or run.claims:
-        parts += [f"{sharp} {sentences.comparison_title(run)}", table_markdown(tables.comparison_table(run))]
-    if run.attacks:
-        needs = [f"{a.title} needs {listed(a.needs)}." for a in run.attacks if a.needs]
-        parts += [f"{sharp} Attacks", table_markdown(tables.attack_table(result, run)), bullets(needs)]
     if run.groups:
-        parts += [f"{sharp} Who is exposed: groups", plain(sentences.groups(result, run))]
-        parts.append(table_markdown(tables.group_table(run)))
-    if (own := sentences.individual(run)) is not None:
-        parts += [f"{sharp} Mu of single records", plain(own)]
+        parts += [f"{sharp} Groups", plain(sentences.groups(result, run)), table_markdown(tables.group_table(run))]
     if run.advice:
         first, last = plain_advice(run)
         parts += [
@@ -77,6 +65,15 @@ def _run(result: AuditResult, run: RunAudit, several: bool) -> list[str]:
             table_markdown(ways_table(run)),
         ]
         parts += [bullets([*price_notes(run), *(advice_words.text(one, run) for one in last)])]
+    if about := sentences.guarantee(run):
+        parts += [f"{sharp} Guarantee", bullets(about)]
+    if run.check is not None:
+        parts.append(table_markdown(tables.check_table(run)))
+    if run.attacks:
+        needs = [f"{a.title} needs {listed(a.needs)}." for a in run.attacks if a.needs]
+        parts += [f"{sharp} How it was tested", table_markdown(tables.attack_table(result, run)), bullets(needs)]
+    if (own := sentences.individual(run)) is not None:
+        parts += [f"{sharp} Single records", plain(own)]
     if tables.fact_table(run).rows:
         parts += [f"{sharp} {sentences.facts_title(run)}", table_markdown(tables.fact_table(run))]
     return parts

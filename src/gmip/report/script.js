@@ -252,7 +252,7 @@
       name.textContent = curve ? curve.name : "";
       text.textContent = curve
         ? curve.sentence.replace("{rate}", rates[stop]).replace("{value}", this.value(curve, stop))
-          .replace("{interval}", curve.intervals?.[stop] ?? "")
+          .replace("{interval}", curve.intervals?.[stop] ? curve.interval.replace("{ends}", curve.intervals[stop]) : "")
         : "No curve is shown.";
       const all = document.createElement("ul");
       series.forEach((one, i) => {
@@ -262,18 +262,15 @@
         all.append(item);
       });
       this.tooltip.replaceChildren(name, text, all);
-      this.place(event);
+      this.place();
     }
-    // Beside the pointer, inside the figure; above a finger.
-    place(event) {
-      const frame = this.root.getBoundingClientRect();
+    // Beside the curves and not on them: at the right of the chart where there is room, else below it.
+    place() {
+      const frame = this.root.getBoundingClientRect(), chart = this.visible().getBoundingClientRect();
       this.tooltip.hidden = false;
-      const { offsetWidth: width, offsetHeight: height } = this.tooltip;
-      const x = event.clientX - frame.left, y = event.clientY - frame.top;
-      const side = x + 18 + width < frame.width ? x + 18 : x - 18 - width;
-      const clamp = (value, most) => Math.max(0, Math.min(value, most));
-      this.tooltip.style.left = `${clamp(side, frame.width - width)}px`;
-      this.tooltip.style.top = `${Math.max(0, event.pointerType === "touch" ? y - height - 24 : y - height / 2)}px`;
+      const { offsetWidth: width, offsetHeight: height } = this.tooltip, beside = frame.right - chart.right > width + 12;
+      this.tooltip.style.left = `${beside ? chart.right - frame.left + 8 : Math.max(0, (frame.width - width) / 2)}px`;
+      this.tooltip.style.top = `${chart.bottom - frame.top - (beside ? height : 0)}px`;
     }
     leave() {
       this.tooltip.hidden = true;

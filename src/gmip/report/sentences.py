@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from gmip._numbers import count, is_rate, number, percent, rate
+from gmip._numbers import count, number, percent, rate
 from gmip._validate import listed
 from gmip.auditing.schema import AttackOutcome, AuditResult, Gate, LeftOut, Persons, RunAudit
-from gmip.auditing.verdict import leading_attack
 from gmip.errors import GmipError
-from gmip.report import answer_words, check_words
+from gmip.report import answer_words, card, check_words
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-
-STANDINGS = {"proved": "Proved", "approximation": "Approximation", "given": "Given", "measured": "Measured"}
 
 
 # Facts that attacks tell about themselves, by name; others are shown as "Name: value."
@@ -82,6 +79,17 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
             "each distinct record was judged once."
         )
     said += [] if run.persons is None else _persons(run.persons)
+    if (column := run.unused_column) is not None:
+        said.append(
+            f"Column {column.name!r} has {count(column.values)} values for {count(column.rows)} rows and was not used: "
+            "each row was taken for another person. If it says whose rows they are, name it as the person (--column "
+            f"person={column.name})."
+        )
+    if (both := run.in_both_files) is not None:
+        said.append(
+            f"Left out, because in both files: {count(both.members)} of {count(both.of_members)} members and "
+            f"{count(both.non_members)} of {count(both.of_non_members)} non-members."
+        )
     if run.source == "estimator":
         half = "" if run.facts.dataset_size is None else f" ({run.facts.dataset_size})"
         said.insert(
@@ -124,24 +132,6 @@ def left_out(one: LeftOut) -> str:
     return f"The attack {one.attack} could not run and was left out: {subject}{why}"
 
 
-def rates(run: RunAudit) -> tuple[str, ...]:
-    """All false-alarm rates that the run's attacks and claims speak about, the lowest first."""
-    keys = {key for a in run.attacks for key in a.tpr_at} | {key for p in run.claims for key in p.tpr_at}
-    return tuple(sorted((key for key in keys if is_rate(key)), key=float))
-
-
-def headline_rate(run: RunAudit) -> str | None:
-    """The rate that the first page speaks about: 1% where it was measured."""
-    first = leading_attack(run.attacks, run.answers)
-    known = [key for key in rates(run) if first is None or key in first.tpr_at]
-    return "0.01" if "0.01" in known else known[0] if known else None
-
-
-def first_rate(run: RunAudit) -> float:
-    """The rate that a figure reads out first."""
-    return float(headline_rate(run) or 0.01) or 0.01
-
-
 def moment(created: str) -> str:
     """ "5 March 2026, 14:02 UTC"; a text that is no date stays as it is."""
     try:
@@ -155,24 +145,17 @@ def moment(created: str) -> str:
 # -- sentences --------------------------------------------------------------------------------------------------------
 
 
-def comparison_title(run: RunAudit) -> str:
-    return "Claimed and measured" if run.claims else "Measured"
-
-
 def facts_title(run: RunAudit) -> str:
     return "What was audited" if run.facts.num_steps is None else "What ran"
 
 
-def claim(run: RunAudit) -> str:
-    """Whether the claim was refuted, and what it is by each notion where there are two."""
-    both = answer_words.both_claims(run)
-    return f"{verdict_sentences(run)} {both}".strip()
-
-
-def verdict_sentences(run: RunAudit) -> str:
-    """The verdict in few words, and what stands behind it."""
-    words = answer_words.verdict_headline(run).removeprefix(f"{answer_words.LABELS[run.verdict.kind]}: ")
-    return f"{answer_words.verdict_label(run.verdict)}. {words[:1].upper()}{words[1:]}"
+def guarantee(run: RunAudit) -> list[str]:
+    """How the claim fared, and whether the record is that of the declared run."""
+    said = [answer_words.verdict_headline(run), *answer_words.verdict_reasons(run)] if run.claims else []
+    if run.check is not None:
+        hidden = check_words.beyond_reach(run.check)
+        said += [check_words.headline(run.check), *([] if hidden is None else [hidden])]
+    return list(dict.fromkeys(said))
 
 
 def data_protection(result: AuditResult) -> tuple[str, ...]:
@@ -183,7 +166,7 @@ def data_protection(result: AuditResult) -> tuple[str, ...]:
     return (
         "Risk examined: that somebody finds out whether a given person's record was used for training (membership "
         f"inference).{trained} Attacks tried: {listed(tried) if tried else 'none'}.",
-        *(f"{run.name or 'The run'}: {answer_words.headline(run)}" for run in result.runs),
+        *(f"{run.name or 'The run'}: {card.look(run).title}. {card.headline(run)}" for run in result.runs),
         not_shown(),
     )
 
@@ -256,9 +239,7 @@ def _failed_gate(run: RunAudit, found: Gate) -> str:
 
 def groups(result: AuditResult, run: RunAudit) -> str:
     """How the table of groups is to be read."""
-    attack = attack_title(run, run.exposed_by) if run.exposed_by else "the attack that the answer rests on"
-    if any(one.attack == run.exposed_by and one.attacker_knows for one in run.attacks):
-        attack += " (by an attacker with a list)"
+    attack = attack_title(run, run.exposed_by) if run.exposed_by else "the strongest attack"
     found = sum(1 for one in run.groups if one.mu_lower)
     number_of_groups = sum(one.folded or 1 for one in run.groups)
     several = number_of_groups > 1
@@ -287,65 +268,3 @@ def individual(run: RunAudit) -> str | None:
         return text
     whose = "the claim" if own.kind == "forecast" else "the guarantee by noise alone"
     return f"{text} {percent(own.beyond, 'up')} of them exceed {whose} (mu {number(own.claimed_mu, 'up')})."
-
-
-def meaning(attack: AttackOutcome, key: str) -> str:
-    """The measured point in plain words."""
-    found = answer_words.measured_at(attack, key)
-    if found is None:
-        return f"What is found at {rate(key)} false alarms is not measured: there are too few non-members."
-    return (
-        f"An attacker who accepts {rate(key)} false alarms finds {percent(found.value, 'nearest')} of the members; "
-        f"guessing would find {rate(key)}."
-    )
-
-
-def rests_on(run: RunAudit) -> str:
-    """Which attack the answer rests on, what it finds, and what is found without a list."""
-    first = leading_attack(run.attacks, run.answers)
-    if first is None:
-        return "No attack was run."
-    key = headline_rate(run)
-    found = meaning(first, key) if key else ""
-    if not first.attacker_knows:
-        return f"The answer rests on {first.title}. {found}".strip()
-    held = (
-        "all members" if first.attacker_knows >= 1.0 else f"{percent(first.attacker_knows, 'nearest')} of the members"
-    )
-    without = next((one for one in run.attacks if not one.attacker_knows), None)
-    rest = (
-        ""
-        if without is None or key is None or answer_words.measured_at(without, key) is None
-        else (f" Without a list, {without.title} finds {percent(without.tpr_at[key].value, 'nearest')}.")
-    )
-    return f"The answer rests on {first.title}, whose attacker holds a list that contains {held}. {found}{rest}"
-
-
-def certainty(result: AuditResult, run: RunAudit) -> str:
-    """How sure the verdict is, and what it cannot say."""
-    if not run.attacks:
-        return "No attack was run, so nothing was measured."
-    members, others = (max(getattr(a, name) for a in run.attacks) for name in ("members", "non_members"))
-    repeats = max(a.repeats for a in run.attacks)
-    over = f" over {count(repeats)} repeated runs" if repeats > 1 else ""
-    tested = f"{count(members)} members and {count(others)} non-members were tested{over}."
-    chance = rate(1 - result.confidence)
-    if run.check is not None and not run.check.passed and run.verdict.kind != "exposed":
-        return f"The record is not that of the declared run, by which the attacks go: they may miss a leak. {tested}"
-    if run.suspect and run.verdict.kind != "exposed":
-        return f"The attacks may have looked at the wrong thing, and so they may miss a leak. {tested}"
-    if run.verdict.kind == "exposed":
-        return f"If the claim held, at most {chance} of audits would reach this verdict by chance. {tested}"
-    if run.verdict.kind == "measured":
-        bound = f"{rate(result.confidence)} confidence for all attacks together"
-        return f"{tested} Lower bounds hold with {bound}. Another attack could find more."
-    if run.verdict.kind == "inconclusive":
-        needed = run.verdict.candidates_needed
-        if not needed:
-            return f"{tested} The claim is too weak to be tested; what the attacks found is measured."
-        more = f"About {count(needed)} candidates, half of them members, would be enough."
-        return f"No attack exceeded the claim, but this audit is too small to detect every broken one. {tested} {more}"
-    return (
-        f"{tested} No attack exceeded the claim by more than chance explains ({rate(result.confidence)} "
-        "confidence). An audit can show a leak, never that there is none: another attack could find more."
-    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from gmip._numbers import chance, count, duration, interval, noise, number, percent, rate, setting
+from gmip._numbers import chance, count, duration, interval, noise, number, percent, rate, rate_key, setting
 from gmip._validate import listed
-from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import (
     Advice,
     AttackOutcome,
@@ -21,26 +20,28 @@ from gmip.auditing.schema import (
     TriedAccuracy,
     Way,
 )
-from gmip.auditing.verdict import claim_of
 from gmip.report import advice_words, answer_words, check_words, sentences
 from gmip.report.answer_words import most
 from gmip.report.figures import Figure
 
 SHOWN_RECORDS = 50
 CHECKED = {"failed": "does not match", "unchecked": "not checked", "passed": "matches"}
-ABOVE, BELOW = "above the claim", "below the claim"
-_FOUND = "Found at 1%: the share of members found at a 1% false-alarm rate"
+_STATUS = ("guarantee", "forecast", "claim", "measured")
 _NONE = "\u2013"
 _SAMPLING = "An estimate: its interval shows the sampling error."
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A value and, smaller, lines that belong to it (its interval). Several sentences are kept apart, too."""
+    """A value and, smaller, lines that belong to it (its interval). Several sentences are kept apart, too.
+
+    name : of the number, below its run; a page shows one value under one name (`card.quantity`).
+    """
 
     text: str
     details: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,56 +68,13 @@ def _estimate(estimate: Estimate | None, *, share: bool) -> Cell:
     return Cell(value, (interval(estimate.lower, estimate.upper, share=share),))
 
 
-def overview_table(result: AuditResult) -> Table:
-    """One line for every run."""
-    rows: list[list[Cell | str]] = []
-    for run in result.runs:
-        answer = run.answer
-        measured, claimed = (None, None) if answer is None else answer_words.exposure(run, answer)
-        claim = None if answer is None else claim_of(run, answer)
-        leak, target = (_NONE, _NONE) if answer is None else (b.text for b in answer_words.badges(answer))
-        rows.append(
-            [
-                run.name,
-                _noise(run),
-                _NONE if run.facts.test_accuracy is None else percent(run.facts.test_accuracy, "nearest"),
-                leak,
-                target,
-                _NONE
-                if claimed is None or claim is None
-                else "no limit"
-                if excludes_nothing(claimed)
-                else f"{most(claim.kind)} {percent(claimed, 'up')}",
-                _NONE if measured is None else percent(min(max(measured, 0.0), 1.0), "nearest"),
-                answer_words.verdict_label(run.verdict),
-            ]
-        )
-    at = f"found at {rate(result.runs[0].goal.fpr)}"
-    columns = ("Run", "Noise", "Test accuracy", "Leak", "Target", f"Claimed: {at}", f"Measured: {at}", "Claim test")
-    caption = f"All runs, against the strongest attacker that was tried. {_FOUND}"
-    return table_of(caption, columns, rows, texts=(1, 3, 4, 7))
-
-
-def _noise(run: RunAudit) -> Cell:
-    facts = run.facts
-    if facts.noise_std is None:
-        return Cell(_NONE)
-    if facts.noise_std == 0:
-        return Cell("none")
-    multiplier = facts.noise_multiplier
-    details = () if multiplier is None else (f"multiplier {noise(multiplier)}",)
-    return Cell(f"std {noise(facts.noise_std)} on the mean", details)
-
-
 def attack_table(result: AuditResult, run: RunAudit) -> Table:
-    """Every attack with all its numbers, in the order of their lower bounds on mu."""
-    keys = [key for key in sentences.rates(run) if any(key in attack.tpr_at for attack in run.attacks)]
+    """Every attack with its numbers, in the order of their lower bounds on mu."""
+    at = rate(run.goal.fpr)
     columns = [
         "Attack",
+        f"Found at {at}",
         "AUC",
-        *(f"Found at {rate(key)}" for key in keys),
-        "Balanced accuracy",
-        "Advantage",
         "μ at least",
         "ε at least",
         *(["p-value of the claim"] if any(a.claim_p_value is not None for a in run.attacks) else []),
@@ -124,10 +82,8 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
     rows: list[list[Cell | str]] = [
         [
             Cell(a.title, _effort(a)),
+            _named(_found(a, found := a.found(run.goal.fpr), at), found, f"found/{a.attack}"),
             _estimate(a.auc, share=False),
-            *(_found(a, key) for key in keys),
-            _estimate(a.balanced_accuracy, share=True),
-            _estimate(a.advantage, share=True),
             number(a.mu_lower, "down"),
             number(a.epsilon_lower, "down"),
             *([] if a.claim_p_value is None else [_refutation(a, a.claim_p_value)]),
@@ -135,14 +91,14 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
         for a in run.attacks
     ]
     caption = (
-        "Attacks by their lower bound on \u03bc, those with a list last. Below each name: members + non-members "
-        "tested, computing time. Below each "
-        f"estimate: its {rate(result.confidence)} interval. {_FOUND}. "
-        f"ε is for δ = {setting(result.delta)}"
+        "Attacks; those with a list last. Below the name: members + non-members, computing time. Lower ends of what "
+        f"is found and bounds on \u03bc and \u03b5 (\u03b4 = {setting(result.delta)}) hold for all attacks together"
     )
-    if len(run.attacks) > 1:
-        caption += ". Lower bounds on μ and ε hold for all attacks together, each interval for itself"
     return table_of(caption, columns, rows)
+
+
+def _named(cell: Cell, found: Estimate | None, name: str) -> Cell:
+    return cell if found is None else replace(cell, name=name)
 
 
 def _refutation(attack: AttackOutcome, p_value: float) -> Cell:
@@ -150,21 +106,21 @@ def _refutation(attack: AttackOutcome, p_value: float) -> Cell:
 
 
 def group_table(run: RunAudit) -> Table:
-    """What the attack that the answer rests on finds in each group, the most exposed first."""
-    keys = [key for key in sentences.rates(run) if any(key in one.tpr_at for one in run.groups)]
+    """What the strongest attack finds in each group, the most exposed first."""
+    at, key = rate(run.goal.fpr), rate_key(run.goal.fpr)
     rows: list[list[Cell | str]] = [
         [
             one.group,
             f"{count(one.members)} + {count(one.non_members)}",
+            _named(_found(one, found := answer_words.measured_at(one, key), at), found, f"group/{one.group}"),
             _estimate(one.auc, share=False),
-            *(_found(one, key) for key in keys),
             _NONE if one.mu_lower is None else number(one.mu_lower, "down"),
         ]
         for one in run.groups[:SHOWN_RECORDS]
     ]
     left = len(run.groups) - SHOWN_RECORDS
     more = f" {count(left)} more are in the CSV file" if left > 0 else ""
-    columns = ("Group", "Members + non-members", "AUC", *(f"Found at {rate(key)}" for key in keys), "μ at least")
+    columns = ("Group", "Members + non-members", f"Found at {at}", "AUC", "μ at least")
     return table_of(f"Groups, the most exposed first. False alarms are counted in the group.{more}", columns, rows)
 
 
@@ -181,70 +137,11 @@ def _effort(attack: AttackOutcome) -> tuple[str, ...]:
     return (candidates, *over, duration(attack.seconds))
 
 
-def _found(one: AttackOutcome | GroupOutcome, key: str) -> Cell:
-    """The TPR at a rate, where the non-members are enough for one false alarm."""
-    found = answer_words.measured_at(one, key)
-    if found is None and key in one.tpr_at:
-        return Cell("not measured", (f"{rate(key)} of {count(one.non_members)} is none",))
+def _found(one: AttackOutcome | GroupOutcome, found: Estimate | None, at: str) -> Cell:
+    """The TPR at the goal's rate, where the non-members are enough for one false alarm."""
+    if found is None and one.tpr_at:
+        return Cell("not measured", (f"{at} of {count(one.non_members)} is none",))
     return _estimate(found, share=True)
-
-
-def comparison_table(run: RunAudit) -> Table:
-    """Claim against measurement, rate by rate."""
-    first = run.attacks[0] if run.attacks else None
-    mixed = len({one.attacker_knows > 0.0 for one in run.attacks}) == 2
-    measured = [f"Measured{' without a list' if mixed else ''}: {first.title}"] if first else []
-    columns = ["Quantity", *(answer_words.curve_name(run, p) for p in run.claims), *measured]
-    compared = bool(first and run.claims)
-    if compared:
-        columns.append("Compared with the claim")
-    rows: list[list[Cell | str]] = []
-    for key in sentences.rates(run):
-        row: list[Cell | str] = [f"Found at {rate(key)}"]
-        row += [_claimed(p.tpr_at.get(key), p) for p in run.claims]
-        if first:
-            row.append(_found(first, key))
-        if first and compared:
-            row.append(_compared(answer_words.measured_at(first, key), run.claims[0].tpr_at.get(key)))
-        rows.append(row)
-    rows.append(_area_row(first, run.claims))
-    rows.append(_mu_row(first, run.claims))
-    caption = f"{_FOUND}. Each interval is for one rate; the verdict tests all rates together" if compared else _FOUND
-    return table_of(caption, columns, rows, texts=(len(columns) - 1,) if compared else ())
-
-
-def _claimed(value: float | None, claim: ClaimedCurve, write: Callable[..., str] = percent) -> str:
-    """What a curve says, rounded up; what an attack expects of itself is an estimate."""
-    if value is None:
-        return _NONE
-    return (
-        f"about {write(value, 'nearest')}" if claim.key == "prediction" else f"{most(claim.kind)} {write(value, 'up')}"
-    )
-
-
-def _compared(measured: Estimate | None, claimed: float | None) -> str:
-    if measured is None or claimed is None:
-        return _NONE
-    return ABOVE if measured.lower > claimed else BELOW if measured.upper < claimed else "no clear difference"
-
-
-def _area_row(first: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> list[Cell | str]:
-    row: list[Cell | str] = ["AUC", *(_claimed(p.auc, p, number) for p in claims)]
-    if first:
-        row.append(_estimate(first.auc, share=False))
-        if claims:
-            row.append(_compared(first.auc, claims[0].auc))
-    return row
-
-
-def _mu_row(first: AttackOutcome | None, claims: Sequence[ClaimedCurve]) -> list[Cell | str]:
-    row: list[Cell | str] = ["μ", *(_claimed(p.mu, p, number) for p in claims)]
-    if first:
-        row.append(f"at least {number(first.mu_lower, 'down')}")
-        if claims:
-            claimed = claims[0].mu
-            row.append(_NONE if claimed is None else ABOVE if first.mu_lower > claimed else "not above")
-    return row
 
 
 def exposed_table(run: RunAudit) -> Table:
@@ -269,8 +166,6 @@ def exposed_table(run: RunAudit) -> Table:
             ]
         )
     by = f" by {sentences.attack_title(run, run.exposed_by)}" if run.exposed_by else ""
-    if any(one.attack == run.exposed_by and one.attacker_knows for one in run.attacks):
-        by += ", whose attacker holds a list"
     return table_of(f"The members found most easily{by}", ("Record", "Score", *(title for title, _, _ in used)), rows)
 
 
@@ -305,21 +200,21 @@ def _count(value: int | None) -> str | None:
 
 
 def standing_table(result: AuditResult) -> Table:
-    """How far each curve can be trusted, the proved ones first; what several runs share stands once."""
-    order = list(sentences.STANDINGS)
+    """What each curve is, guarantees first; what several runs share stands once."""
     shared: dict[tuple[str, str, Cell], list[str]] = {}
     for run in result.runs:
         for p in run.claims:
-            shared.setdefault((answer_words.curve_name(run, p), p.standing, _grounds(p)), []).append(run.name)
+            status = "measured" if p.origin == "attack" else answer_words.claim_word(p)
+            shared.setdefault((answer_words.curve_name(p), status, _grounds(p)), []).append(run.name)
     for run in result.runs:
         for a in run.attacks:
             shared.setdefault((f"ROC of {a.title}", "measured", Cell(_SAMPLING)), []).append(run.name)
     rows: list[list[Cell | str]] = [
-        [name, sentences.STANDINGS[standing], grounds, *([_runs(named, result)] if len(result.runs) > 1 else [])]
-        for (name, standing, grounds), named in sorted(shared.items(), key=lambda item: order.index(item[0][1]))
+        [name, standing.capitalize(), grounds, *([_runs(named, result)] if len(result.runs) > 1 else [])]
+        for (name, standing, grounds), named in sorted(shared.items(), key=lambda item: _STATUS.index(item[0][1]))
     ]
     columns = ("Curve", "Status", "Assumptions", *(["Runs"] if len(result.runs) > 1 else []))
-    return table_of("What is proved, approximate or measured", columns, rows, texts=(1, 2, 3))
+    return table_of("What each curve is, and what it assumes", columns, rows, texts=(1, 2, 3))
 
 
 def _runs(names: Sequence[str], result: AuditResult) -> str:
@@ -329,9 +224,8 @@ def _runs(names: Sequence[str], result: AuditResult) -> str:
 def _grounds(claim: ClaimedCurve) -> Cell:
     """About whom a curve speaks, the caveat that must not be left out, and what it assumes."""
     whom = () if claim.for_whom is None else (f"For {claim.for_whom}.",)
-    kind = ("A forecast, not a bound.",) if claim.kind == "forecast" else ()
     caveat = () if claim.caveat is None else (claim.caveat,)
-    said = (*whom, *kind, *caveat, *claim.assumptions)
+    said = (*whom, *caveat, *claim.assumptions)
     return Cell(" ".join(said) or _NONE, sentences=said)
 
 
@@ -364,7 +258,7 @@ def curve_table(figure: Figure) -> Table:
     while decade < 0.1:
         grid += [float(f"{decade * step:.3g}") for step in (1.0, 2.0, 5.0)]
         decade = float(f"{decade * 10:.0e}")
-    grid += [k / 10 for k in range(1, 11)]
+    grid += [0.1, 0.2, 0.5, 1.0]
     rows = [[rate(x), *(series.text(series.at(x)) for series in figure.series)] for x in grid]
     return table_of("Members found, by false alarms", ("False alarms", *(s.name for s in figure.series)), rows)
 
@@ -403,7 +297,7 @@ def ways_table(run: RunAudit) -> Table:
 
 def _way_row(run: RunAudit, way: Way) -> tuple[Cell, ...]:
     bound = way.kind == "bound"
-    found = Cell(f"{most(way.kind)} {percent(way.tpr, 'up')}", ("proved, any record" if bound else "a forecast",))
+    found = Cell(f"{most(way.kind)} {percent(way.tpr, 'up')}", ("guarantee" if bound else "forecast",))
     what = advice_words.setting_words(way.change, way.runs, run.declared)
     return Cell(advice_words.NAMES[way.change]), Cell(what), found, _accuracy(way.accuracy)
 

@@ -28,15 +28,27 @@ if TYPE_CHECKING:
 __all__ = ["PAGE", "SETTINGS", "exposure_notes", "tuning_html", "tuning_sentences", "write_tuning"]
 
 RECIPE, PAGE, RESULT, TRIALS = "recipe.yaml", "tuning.html", "tuning.json", "trials.csv"
+MODEL: Final = "model.safetensors"
 _BOX: Final = Box(640, 340, left=74, right=40, top=18, bottom=58)
 SETTINGS: Final = ("batch_size", "num_steps", "sampling", "optimizer", "learning_rate", "clip_norm", "noise_std")
 _SHOWN_TRIALS: Final = 20
 
 
 def write_tuning(result: TuneResult, folder: str | PathLike[str]) -> Path:
-    """Writes recipe.yaml, tuning.html, tuning.json and trials.csv into the folder; returns where the recipe is."""
+    """Writes recipe.yaml, tuning.html, tuning.json and trials.csv into the folder; returns where the recipe is.
+
+    Of a search on members tuning.json and model.safetensors, and returns where that is: there is nothing else
+    that may be known, and training its recipe once more would be one more run.
+    """
     place = Path(folder)
     make_folder(place)
+    if result.model is not None:
+        from safetensors.torch import save
+
+        write(place / RESULT, json.dumps(result.summary(), indent=2, allow_nan=False) + "\n")
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in result.model.state_dict().items()}
+        write(place / MODEL, save(weights))
+        return place / MODEL
     write(place / PAGE, tuning_html(result))
     write(place / RESULT, json.dumps(result.summary(), indent=2, allow_nan=False) + "\n")
     write(place / TRIALS, _csv(result))
@@ -58,7 +70,7 @@ def exposure_notes(result: TuneResult) -> list[str]:
     if result.adjacency is not None:
         said.append(f"Neighbours: {result.adjacency}.")
     if result.not_a_member is not None:
-        said.append(f"Not a member means: {result.not_a_member}.")
+        said.append(f"Compared with: {result.not_a_member}.")
         if (result.own_sampling in RANDOM_SIZES) != (result.recipe.sampling in RANDOM_SIZES):
             said.append(
                 f"The {result.own_sampling} batches of the task's own recipe define the game differently, and "
@@ -106,6 +118,8 @@ def _exposure(result: TuneResult, value: float) -> str:
 
 def tuning_html(result: TuneResult) -> str:
     """The page. No script, no network; every string is escaped."""
+    if result.trainings is None or result.seconds is None:
+        raise ValueError("A search on members has no page")
     answer, *more = tuning_sentences(result)
     facts = [
         *exposure_notes(result),
@@ -113,7 +127,7 @@ def tuning_html(result: TuneResult) -> str:
         f"Each model was trained on {count(result.trained_on)} records; the run to come has "
         f"{count(result.recipe.dataset_size)} members."
         + ("" if result.trained_on >= result.recipe.dataset_size else " With more records it should do better."),
-        f"{count(result.trainings)} trainings, of which {count(len(result.tried))} are trials of the "
+        f"{count(result.trainings)} trainings; {count(len(result.tried))} are trials of the "
         f"search and the others measure what it found; {duration(result.seconds)} of computing for the "
         f"search; {sum(one.outcome.stopped for one in result.tried)} of them ended early.",
     ]

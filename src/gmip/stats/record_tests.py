@@ -42,6 +42,18 @@ def size_p_value(squares: Array | float, dof: Array | float) -> Array:
     return np.asarray(np.minimum(1.0, 2.0 * np.minimum(low, high)))
 
 
+def shape_p_value(entries: Array) -> float:
+    """Of entries that are normal with mean 0, by Kolmogorov's largest distance; any shape. Their size plays no part: it
+    is estimated, which makes the p-value larger."""
+    size = math.sqrt(float(np.mean(np.square(entries))))
+    if size == 0.0:
+        return 1.0
+    chances = np.sort(special.ndtr(np.ravel(entries) / size))
+    places = np.arange(chances.size + 1) / chances.size
+    distance = max(float(np.max(places[1:] - chances)), float(np.max(chances - places[:-1])))
+    return float(special.kolmogorov(math.sqrt(chances.size) * distance))
+
+
 def cosine_p_value(cosine: Array | float, dimension: int) -> Array:
     """Two-sided, for the cosine between two independent normal vectors of that dimension. Any shape.
 
@@ -112,7 +124,15 @@ _TESTS = 4  # in which chance plays a part: of sizes, overlaps, records seen and
 
 def repeated_within(batches: Sequence[Ids]) -> int:
     """How many entries of a batch are there for the second time, over all batches."""
-    return sum(int(ids.size - np.unique(ids).size) for ids in batches)
+    return sum(ids.size for ids in batches) - _coded(batches).size
+
+
+def _coded(batches: Sequence[Ids]) -> Ids:
+    """A number for each record of each batch, none twice."""
+    if not batches:
+        return np.zeros(0, dtype=np.int64)
+    _, places = np.unique(np.concatenate(batches), return_inverse=True)
+    return np.unique(np.repeat(np.arange(len(batches)), [ids.size for ids in batches]) * (places.size + 1) + places)
 
 
 def overlap_p_value(pairs: Sequence[tuple[Ids, Ids]], dataset_size: int) -> tuple[float, float, float]:
@@ -121,11 +141,9 @@ def overlap_p_value(pairs: Sequence[tuple[Ids, Ids]], dataset_size: int) -> tupl
     The overlap of two such subsets is hypergeometric whatever one of them is, so overlaps of successive batches are
     independent. Exact: the laws are convolved.
     """
-    kinds: Counter[tuple[int, int]] = Counter()
-    found = 0
-    for first, second in pairs:
-        kinds[first.size, second.size] += 1
-        found += int(np.intersect1d(first, second, assume_unique=False).size)
+    kinds = Counter((first.size, second.size) for first, second in pairs)
+    apart = _coded([first for first, _ in pairs]).size + _coded([second for _, second in pairs]).size
+    found = apart - _coded([np.concatenate(pair) for pair in pairs]).size
     expected = sum(count * a * b / dataset_size for (a, b), count in kinds.items())
     length = 1 + sum(count * min(kind) for kind, count in kinds.items())
     law = np.ones(length // 2 + 1, dtype=np.complex128)
@@ -142,22 +160,31 @@ def coverage_p_value(batches: Sequence[Ids], dataset_size: int) -> tuple[float, 
     The number of new records in a batch of n is hypergeometric given the past, so that their sum minus what was
     expected is a martingale: normal in the limit. A p-value of 1 where the variance is below 10, too small for that.
     """
-    seen = np.zeros(0, dtype=np.int64)
+    seen = 0
     surprise, variance, expected = 0.0, 0.0, 0.0
     n_all = float(dataset_size)
-    for ids in batches:
-        new = np.setdiff1d(ids, seen).size
-        unseen, n = max(n_all - seen.size, 0.0), float(ids.size)
+    for ids, new in zip(batches, _new_records(batches), strict=True):
+        unseen, n = max(n_all - seen, 0.0), float(ids.size)
         surprise += new - n * unseen / n_all
         if n_all > 1.0:
             variance += n * (unseen / n_all) * (1.0 - unseen / n_all) * (n_all - n) / (n_all - 1.0)
         expected += n * (n_all - expected) / n_all
-        seen = np.union1d(seen, ids)
-    if seen.size > dataset_size:
-        return 0.0, int(seen.size), expected
+        seen += new
+    if seen > dataset_size:
+        return 0.0, seen, expected
     if variance < 10.0:
-        return 1.0, int(seen.size), expected
-    return float(2.0 * special.ndtr(-abs(surprise) / math.sqrt(variance))), int(seen.size), expected
+        return 1.0, seen, expected
+    return float(2.0 * special.ndtr(-abs(surprise) / math.sqrt(variance))), seen, expected
+
+
+def _new_records(batches: Sequence[Ids]) -> list[int]:
+    """How many records of each batch no batch before it had."""
+    if not batches:
+        return []
+    _, first = np.unique(np.concatenate(batches), return_index=True)
+    ends = np.cumsum([ids.size for ids in batches])
+    found: list[int] = np.bincount(np.searchsorted(ends, first, side="right"), minlength=len(batches)).tolist()
+    return found
 
 
 def poisson_sizes_p_value(sizes: NDArray[np.int64], dataset_size: int, batch_size: float) -> float:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gmip.tasks.catalog import load, names
+from gmip.tasks.person_records import by_person
 from gmip.tasks.records import read_column, read_records
 from gmip.tasks.task import Examples, Split, Task, cross_entropy
 
-__all__ = ["Examples", "Split", "Task", "cross_entropy", "load", "names", "read_column", "read_records"]
+__all__ = ["Examples", "Split", "Task", "by_person", "cross_entropy", "load", "names", "read_column", "read_records"]

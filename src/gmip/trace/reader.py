@@ -214,7 +214,7 @@ class Trace(ModelRecord):
         batch = self._batches.get(index)
         return None if batch is None else read_batch(self.path, batch)
 
-    def final_state(self) -> dict[str, NDArray[Any]] | None:
+    def final_arrays(self) -> dict[str, NDArray[Any]] | None:
         """The final state of the model as it was given to `TraceWriter.close`, or None."""
         return read_final(self.path, self._manifest.files)
 
@@ -240,7 +240,7 @@ class Trace(ModelRecord):
             pass
         for index in range(fresh.num_steps):
             fresh.batch_ids(index)
-        fresh.final_state()
+        fresh.final_arrays()
 
     def runs(self) -> tuple[NoisySGD, ...]:
         """The steps that were taken, for `gmip.account`: one `NoisySGD` for each kind of step, none for no steps.

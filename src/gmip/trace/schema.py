@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import math
 from abc import ABC, abstractmethod
@@ -20,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from gmip import _io
 from gmip import _validate as check
+from gmip._extras import needs
 from gmip.errors import InvalidArgument, TraceMismatch, warn
 from gmip.vocabulary import SAMPLINGS, Recipe, Sampling
 
@@ -313,8 +315,20 @@ class ModelRecord(ABC):
         """A name for the contents (hex, 64 characters)."""
 
     @abstractmethod
-    def final_state(self) -> dict[str, NDArray[Any]] | None:
+    def final_arrays(self) -> dict[str, NDArray[Any]] | None:
         """The state of the trained model, name -> array; None if it is not known."""
+
+    def final_state(self) -> dict[str, Any] | None:
+        """The state of the trained model as tensors, for `model.load_state_dict`; None if it is not known.
+
+        Base weights under adapters are not part of it: load it with strict=False.
+        """
+        arrays = self.final_arrays()
+        if arrays is None:
+            return None
+        needs("final_state", "torch")
+        torch = importlib.import_module("torch")  # traces are read without it
+        return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
     def check_data(self, fingerprints: Mapping[str, str]) -> None:
         """Raises `TraceMismatch` unless the run saw these data; warns if nobody wrote down what it saw.
@@ -374,6 +388,6 @@ class ReleasedModel(ModelRecord):
         who = [None if part is None else part.tolist() for part in (self.members, self.non_members)]
         return _io.sha256(json.dumps([weights, dataclasses.asdict(self.header), *who]))
 
-    def final_state(self) -> dict[str, NDArray[Any]] | None:
+    def final_arrays(self) -> dict[str, NDArray[Any]] | None:
         """The released weights, and the buffers beside them."""
         return dict(self._state)

@@ -459,9 +459,7 @@ def make_optimizer(recipe: Recipe, model: nn.Module) -> Optimizer:
         )
     parameters = [p for _, p in trainable_parameters(model)]
     try:
-        made: Optimizer = kinds[recipe.optimizer.lower()](
-            parameters, lr=recipe.learning_rate, **recipe.optimizer_options
-        )
+        made: Optimizer = kinds[recipe.optimizer.lower()](parameters, lr=recipe.rate, **recipe.optimizer_options)
     except (TypeError, ValueError) as error:
         raise InvalidArgument(
             f"refuses `optimizer_options` = {dict(recipe.optimizer_options)} ({error})",
@@ -604,7 +602,7 @@ def _settings(recipe: Recipe | None, provenance: Provenance, every: int) -> dict
 
 def _restore(recorded: Trace, checkpoint: Path, stepper: Stepper, noise: torch.Generator | None) -> int:
     """Put the model where the run was left; returns the step to take next."""
-    final = recorded.final_state() if recorded.complete else None
+    final = recorded.final_arrays() if recorded.complete else None
     if final is not None:
         load_state(stepper.model, {name: torch.from_numpy(np.array(value)) for name, value in final.items()})
         return recorded.num_steps

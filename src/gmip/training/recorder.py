@@ -112,10 +112,11 @@ def fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, st
     return {"pool": fingerprint(*(numpy_of(a) if isinstance(a, Tensor) else a for a in data))}
 
 
+@torch.no_grad()  # cheaper than to detach each of them, in every step of a training loop
 def fill(row: NDArray[Any], tensors: Sequence[Tensor]) -> None:
     """Copy the tensors, flat and one after the other, into a row of a trace."""
     target = torch.from_numpy(row)
-    flat = [Ranks.whole(t.to_dense() if t.is_sparse else t).detach().reshape(-1) for t in tensors]
+    flat = [Ranks.whole(t.to_dense() if t.is_sparse else t).reshape(-1) for t in tensors]
     if all(t.is_cpu for t in flat):
         torch.cat(flat, out=target)  # in the row's dtype, whatever theirs
     else:  # a model may be spread over several devices
@@ -468,7 +469,7 @@ class Recorder:
         place = int(np.searchsorted(trace.recorded, step))
         if place < len(trace) and trace.recorded[place] == step:
             return not np.array_equal(now, trace[place].parameters, equal_nan=True)
-        if step < trace.num_steps or (final := trace.final_state()) is None:
+        if step < trace.num_steps or (final := trace.final_arrays()) is None:
             return False
         same = all(
             np.array_equal(part, final.get(name, part), equal_nan=True) for name, part in trace.named(now).items()

@@ -108,7 +108,7 @@ def _checksums(tensors: Iterable[Tensor]) -> list[int]:
     for tensor in tensors:
         own: Tensor = getattr(tensor, "_local_tensor", tensor).detach()
         found.append(_of_memory(own) if own.is_cpu else _of_bits(own))
-    away = [one for one in found if isinstance(one, Tensor)]
+    away = [one for one in found if type(one) is not int]
     if away:  # they are waited for together
         values = iter(torch.stack([one.to(away[0].device) for one in away]).tolist())
         found = [next(values) if isinstance(one, Tensor) else one for one in found]
@@ -117,7 +117,7 @@ def _checksums(tensors: Iterable[Tensor]) -> list[int]:
 
 def _of_memory(tensor: Tensor) -> int:
     array = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return xxhash.xxh3_64_intdigest(np.ascontiguousarray(array).data)
+    return xxhash.xxh3_64_intdigest((array if array.flags.c_contiguous else np.ascontiguousarray(array)).data)
 
 
 def _of_bits(tensor: Tensor) -> Tensor:
@@ -240,7 +240,7 @@ class PrecisionWatch:
             kept = self._handles.pop(layer)
             self.stop()
             self._handles = {layer: kept}
-        own: Tensor = next(layer.parameters(recurse=False))
+        own: Tensor = next(p for p in layer._parameters.values() if p is not None)  # quicker than parameters()
         kind = own.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else own.dtype
         self._found = _REDUCED.get(dtype, self._found)

@@ -24,16 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.stats import qmc
+from torch import nn
 
 from gmip import _io, _numbers
 from gmip import _validate as check
 from gmip._progress import Watch, silent
 from gmip._random import TuningStream
-from gmip.errors import InvalidArgument, UnreachableTarget
+from gmip.errors import Diverged, InvalidArgument, UnreachableTarget
 from gmip.parallel import Workers, job_runner
 from gmip.store import Store
 from gmip.tasks.catalog import load
 from gmip.tasks.task import Task
+from gmip.training.loop import fit
 from gmip.tuning.search_space import Point, SearchSpace, curve_of, noise_at
 from gmip.tuning.search_space import exposure as claimed_exposure
 from gmip.tuning.trials import (
@@ -44,6 +46,7 @@ from gmip.tuning.trials import (
     TrialRunner,
     TrialWork,
     gradient_norms,
+    measure,
     metric_name,
     num_params_of,
     outsider_fingerprints,
@@ -98,6 +101,8 @@ class TuneResult:
     frontier : the best recipe with less and more noise, from strict to loose, the target and no noise among them.
     tried : every training of the search.
     leakage : a sentence on what the search gives away about members.
+    model : of the best run, where the search was on members: it is what may be published, with its recipe. Nothing is
+        said of the other runs then: `tried`, `frontier`, `trainings` and `seconds` are empty.
     """
 
     task: str
@@ -117,12 +122,13 @@ class TuneResult:
     own: FrontierPoint | None
     frontier: tuple[FrontierPoint, ...]
     tried: tuple[SearchTrial, ...]
-    trainings: int
-    seconds: float
+    trainings: int | None
+    seconds: float | None
     trained_on: int
     split_seed: int
-    seed: int
+    seed: int | None
     leakage: str
+    model: nn.Module | None = None
 
     def __repr__(self) -> str:
         return f"<TuneResult of {self.task}: {self.target}, {self.metric} {self.shown(self.quality.mean)}>"
@@ -163,7 +169,7 @@ class TuneResult:
                 "test": _quality(self.quality),
                 "own": None if self.own is None else _point(self.own),
                 "frontier": [_point(point) for point in self.frontier],
-                "trials": len(self.tried),
+                "trials": None if self.model is not None else len(self.tried),
                 "trainings": self.trainings,
                 "seconds": self.seconds,
                 "trained_on": self.trained_on,
@@ -502,6 +508,7 @@ def tune(
     folder: str | os.PathLike[str] | None = None,
     watch: Watch = silent,
     spec: str | None = None,
+    on_members: float | None = None,
     **wanted: Any,
 ) -> TuneResult:
     """The recipe with the best metric among those that keep a privacy target.
@@ -530,9 +537,16 @@ def tune(
     folder : where finished work is kept; the same call goes on from there after an interruption. None: nowhere.
     watch : called with how far the search is.
     spec : how `gmip.tasks.load` finds a task that is passed as an object, for recipe.yaml.
+    on_members : search on the members themselves, where there are too few others to train on (40 others are needed to
+        measure): runs with recipes drawn at random, so many on average; their number is random, and only the best,
+        `TuneResult.model`, may be published. Clipping norm, learning rate and optimizer are drawn; the noise keeps the
+        target of differential privacy after that choice (docs/theory/trials.md). Needs notion="gdp".
 
     Guarantees
     ----------
+    With `on_members` the target covers `model`, `recipe` and `quality` together, if nothing else of the search is
+    published: neither how many runs there were nor how long they took. Seeds are random and kept nowhere. Without it:
+
     The recipe keeps the target by the accountant, for whom the target is about; `kind` says whether that is a bound or
     a forecast. No record of `task.split(dataset_size, split_seed).members` has any influence on the result: the search
     gives nothing away about them, whatever it prints, unless the task's own code looked at them before, as where it
@@ -547,6 +561,8 @@ def tune(
     spec = spec or (task if isinstance(task, str) else task.name)
     task = load(task) if isinstance(task, str) else task
     target = PrivacyTarget.of(target, wanted)
+    if on_members is not None:
+        target = _target_on_members(target, on_members, trials)
     name, seconds = metric_name(metric), _seconds(budget)
     count = None if trials is None else check.count("trials", trials)
     if count is not None and count < _FEWEST_TRIALS:
@@ -563,6 +579,8 @@ def tune(
     norms = gradient_norms(task, own.dataset_size, split_seed=split_seed)
     params = num_params_of(task)
     typical = float(np.median(norms))
+    if on_members is not None:
+        space = _space_on_members(own, space)
     around = SearchSpace.around(own, num_params=params, typical_norm=typical, target=target, given=space)
     work = TrialWork(task=task, num_params=params, metric=metric, split_seed=split_seed, on="outsiders")
     facts = {
@@ -578,14 +596,119 @@ def tune(
         _io.make_folder(place)
     lock = nullcontext() if place is None else _io.Lock(place / ".lock", wait=False, signed=True)
     with lock, job_runner(work, settings, MOST_TRIALS) as runner:
-        pieces = TrialRunner(runner, Store(place, "trials", facts))
+        pieces = TrialRunner(runner, Store(None if on_members is not None else place, "trials", facts))
         search = Search(around, target, pieces, seed=seed, own=own, watch=watch)
         search.choose_sizes()
+        if target.best_of is not None:
+            return _best_on_members(search, work, spec, watch)
         if count is None:
             share = seconds / search.pilot(_PILOT) * pieces.workers
             count = int(min(MOST_TRIALS, max(_FEWEST_TRIALS, share - _AFTERWARDS)))
         best = search.run(Schedule(count))[0]
         return _measured(search, best.recipe, best.exposure, task, spec, params, name, split_seed, watch)
+
+
+# -- on members -------------------------------------------------------------------------------------------------------
+
+
+def _target_on_members(target: PrivacyTarget, mean: float, trials: int | None) -> PrivacyTarget:
+    if trials is not None:
+        raise InvalidArgument(
+            "is a fixed number, and on members it has to be random",
+            argument="trials",
+            value=trials,
+            remedy="leave it out",
+        )
+    if target.notion != "gdp":
+        raise InvalidArgument(
+            "is accounted for by differential privacy alone: all runs share the members",
+            argument="on_members",
+            value=mean,
+            remedy="set `notion` to 'gdp'",
+        )
+    return dataclasses.replace(target, best_of=mean)
+
+
+def _space_on_members(own: Recipe, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """One number of steps: all runs have the same trade-off curve then, which `best_of` asks for."""
+    space = {"num_steps": own.num_steps, **(given or {})}
+    steps = space["num_steps"]
+    if isinstance(steps, (tuple, list, range)) and len(steps) != 1:
+        raise InvalidArgument(
+            "has several num_steps, and on members all runs need the same",
+            argument="space",
+            value=tuple(steps),
+            remedy="name one",
+        )
+    return space
+
+
+def _best_on_members(search: Search, work: TrialWork, spec: str, watch: Watch) -> TuneResult:
+    """The best of a random number of independent runs on the members (docs/theory/trials.md).
+
+    Recipes are drawn beforehand from one distribution and have the same curve; their number is geometric; ties of the
+    metric are broken by a coin. Neither seeds nor anything about the other runs leaves this function.
+    """
+    task, target, rng = work.task, search.target, np.random.default_rng(secrets.randbits(256))
+    assert target.best_of is not None
+    number = int(rng.geometric(1.0 / target.best_of))
+    points = [tuple(rng.random(search.space.dimension).tolist()) for _ in range(number)]
+    size = search.own.dataset_size
+    records = search_records(task, size, seed=0, split_seed=work.split_seed, on="members")
+    ranked: list[tuple[float, float]] = []
+    best: tuple[Recipe, nn.Module] | None = None
+    progress = watch("runs on members")
+    made = search.calibrated([search.space.recipe_at(point) for point in points], target)
+    for done, (recipe, _) in enumerate((one for one in made if one is not None), 1):
+        try:
+            model = fit(task, recipe, records.train, seed=secrets.randbits(63))
+            metric = measure(work.metric, task, model, records.validation)
+        except Diverged:
+            metric = math.nan
+        ranked.append((metric if math.isfinite(metric) else -math.inf, float(rng.random())))
+        if ranked[-1] == max(ranked) and math.isfinite(metric):
+            best = recipe, model
+        progress(done, number)
+    if best is None:
+        raise InvalidArgument(
+            "is NaN or infinite for the best run on members",
+            argument="metric",
+            remedy="narrow `space` to smaller learning rates, and count what was done as one more run",
+        )
+    recipe, model = best
+    curve = curve_of(recipe, work.num_params, target)
+    quality = Quality((measure(work.metric, task, model, task.test),))
+    return TuneResult(
+        task=task.name,
+        task_spec=spec,
+        target=target,
+        metric=metric_name(work.metric),
+        recipe=recipe,
+        num_params=work.num_params,
+        exposure=curve.exposure(target),
+        kind=curve.kind,
+        for_whom=curve.for_whom,
+        caveat=curve.claim.caveat,
+        adjacency=curve.claim.adjacency,
+        not_a_member=curve.claim.not_a_member,
+        own_sampling=search.own.sampling,
+        quality=quality,
+        own=None,
+        frontier=(),
+        tried=(),
+        trainings=None,
+        seconds=None,
+        trained_on=len(records.train),
+        split_seed=work.split_seed,
+        seed=None,
+        leakage=f"the search trained on the members, {target.best_of:g} times on average. The target covers this "
+        "model, its recipe and its metric together: publish nothing else of the search, neither the number of runs nor "
+        "the time they took, and do not train again.",
+        model=model,
+    )
+
+
+# -- what was found, on test records ----------------------------------------------------------------------------------
 
 
 def _measured(
@@ -654,14 +777,14 @@ def _neighbours(search: Search, recipe: Recipe, params: int) -> dict[str, list[t
         level = target.scaled(scale)
         # Less noise lets the weights go farther, more noise not as far: try the recipe, and half or twice its pace.
         factor = 2.0 if level.value > target.value else 0.5
-        near = [recipe, recipe.replace(learning_rate=factor * recipe.learning_rate)]
+        near = [recipe, recipe.replace(learning_rate=factor * recipe.rate)]
         kept = [made for made in search.calibrated(near, level) if made is not None]
         if kept:
             found[name] = kept
     if recipe.noise_std:
         quiet = recipe.replace(noise_std=0.0)
         found["no noise"] = [
-            (quiet.replace(learning_rate=f * quiet.learning_rate), _exposure(quiet, params, target)) for f in (1.0, 2.0)
+            (quiet.replace(learning_rate=f * quiet.rate), _exposure(quiet, params, target)) for f in (1.0, 2.0)
         ]
     return found
 

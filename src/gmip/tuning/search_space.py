@@ -192,9 +192,7 @@ class SearchSpace:
     def place_of(self, recipe: Recipe) -> Point:
         """The place in the unit cube that is nearest to a recipe."""
         pace = _pace(recipe, self.typical_norm, self.num_params)
-        second = (
-            _share(self.pace, pace) if self.learning_rate is None else _share(self.learning_rate, recipe.learning_rate)
-        )
+        second = _share(self.pace, pace) if self.learning_rate is None else _share(self.learning_rate, recipe.rate)
         near = [abs(math.log(steps / recipe.num_steps)) for steps in self.num_steps]
         kind = self.optimizer.index(recipe.optimizer) if recipe.optimizer in self.optimizer else 0
         return (
@@ -222,7 +220,7 @@ class SearchSpace:
 
 
 def _pace(recipe: Recipe, typical_norm: float, num_params: int) -> float:
-    length = recipe.learning_rate * recipe.num_steps
+    length = recipe.rate * recipe.num_steps
     if recipe.optimizer.lower() != "sgd":
         return length * math.sqrt(num_params)
     norm = typical_norm if recipe.clip_norm is None else min(recipe.clip_norm, typical_norm)

@@ -372,6 +372,7 @@ class TrialRunner:
         if not missing:
             return [self._known[repr(piece)] for piece in pieces]
         total, done, progress = len(unique), len(unique) - len(missing), watch(stage)
+        progress(done, total)  # counts from the start, not from the first one that is done
 
         def take(piece: Piece, outcome: Outcome) -> None:
             nonlocal done

@@ -145,15 +145,19 @@ class NoisySGD(SGDSettings):
         the SUM of that batch is as large as on the others.
     rank : r, effective rank of the gradient covariance if it is known to be below num_params; it enters only the small
         variance term of the tight bound.
+    rows_per_person : the most examples that one person has, where persons are to be protected and not single examples.
+        `dataset_size` and `batch_size` count examples, those of the person included.
     """
 
     num_params: int
     rank: int | None = None
     drop_last: bool = False
+    rows_per_person: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "num_params", check.count("num_params", self.num_params))
+        for name in ("num_params", "rows_per_person"):
+            object.__setattr__(self, name, check.count(name, getattr(self, name)))
         if self.rank is not None:
             object.__setattr__(self, "rank", check.count("rank", self.rank))
             if self.rank > self.num_params:
@@ -221,7 +225,7 @@ class Recipe(SGDSettings):
     batch_size : n, examples averaged in one step ("poisson" and "balls-in-bins": the divisor; "full": whatever is
         given, it becomes N).
     num_steps : T, optimizer steps.
-    learning_rate : of the optimizer.
+    learning_rate : of the optimizer; None: nobody says, which is enough to audit a run that was recorded, not to train.
     optimizer : name of a class of torch.optim ("SGD", "Adam", ...); its other arguments in `optimizer_options`.
     sampling : "fixed" size without replacement, anew for each step (the paper's); "poisson"; "full"; "shuffled" epochs;
         epochs by "balls-in-bins": see `NoisySGD`.
@@ -230,7 +234,7 @@ class Recipe(SGDSettings):
     max_batch_size : under "poisson", the most examples that a batch holds; None: no limit.
     """
 
-    learning_rate: float
+    learning_rate: float | None = None
     optimizer: str = "SGD"
     optimizer_options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -238,8 +242,16 @@ class Recipe(SGDSettings):
         if self.sampling == "full":
             object.__setattr__(self, "batch_size", self.dataset_size)
         super().__post_init__()
-        object.__setattr__(self, "learning_rate", check.positive("learning_rate", self.learning_rate))
+        if self.learning_rate is not None:
+            object.__setattr__(self, "learning_rate", check.positive("learning_rate", self.learning_rate))
         object.__setattr__(self, "optimizer_options", dict(self.optimizer_options))
+
+    @property
+    def rate(self) -> float:
+        """The learning rate; an InvalidArgument where nobody said it."""
+        if self.learning_rate is None:
+            raise InvalidArgument("The recipe has no learning rate", remedy="pass Recipe(learning_rate=...) to train")
+        return self.learning_rate
 
     def run(self, num_params: int) -> NoisySGD:
         """What the accountant is asked about, for a model with that many trainable parameters."""

@@ -128,6 +128,8 @@ MEASURES: tuple[Measure, ...] = ("mu", "tpr", "advantage", "epsilon")
 class PrivacyTarget:
     """A privacy target: exactly one of mu, TPR, advantage and epsilon, and whose privacy it is about.
 
+    Targets can be compared and hashed: measured susceptibilities become a tuple, a single one a number.
+
     Parameters
     ----------
     target_mu : largest equivalent mu (over the default range of false-positive rates). It is no GDP parameter: the
@@ -135,11 +137,12 @@ class PrivacyTarget:
     target_tpr : a `Rate`, (tpr, fpr) or "0.05@0.01": an attacker who accepts `fpr` false alarms finds at most `tpr` of
         the members.
     target_advantage : largest TPR - FPR.
-    target_epsilon, delta : largest epsilon at delta, of the curve of the notion asked for.
+    target_epsilon, delta : largest epsilon at delta, of the curve of the notion asked for: of membership, unless notion
+        is "gdp".
     notion, susceptibility, attacker_knows, rows_per_person : as in `gmip.account`; susceptibility and attacker_knows
         are for "gmip" alone.
-
-    Targets can be compared and hashed: measured susceptibilities become a tuple, a single one a number.
+    best_of : only the best of a random number of runs on the same data is published, so many on average: what
+        `TradeOff.best_of` leaves has to keep the target. For "gdp" alone.
     """
 
     target_mu: float | None = None
@@ -150,13 +153,24 @@ class PrivacyTarget:
     notion: Notion = "gmip"
     susceptibility: Susceptibility = None
     attacker_knows: float = 0.0
-    rows_per_person: int = 1
+    rows_per_person: int | None = None
+    best_of: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in self._checked_goal().items():
             object.__setattr__(self, name, value)
         check.one_of("notion", self.notion, NOTIONS)
-        object.__setattr__(self, "rows_per_person", check.count("rows_per_person", self.rows_per_person))
+        if self.rows_per_person is not None:
+            object.__setattr__(self, "rows_per_person", check.count("rows_per_person", self.rows_per_person))
+        if self.best_of is not None:
+            if not (1.0 <= check.number("best_of", self.best_of) < np.inf) or self.notion != "gdp":
+                raise InvalidArgument(
+                    "must be at least 1, and needs `notion` = 'gdp': runs on the same data share what hides a member",
+                    argument="best_of",
+                    value=self.best_of,
+                    remedy="pass such as 10 with `notion` = 'gdp'",
+                )
+            object.__setattr__(self, "best_of", float(self.best_of))
         object.__setattr__(self, "attacker_knows", check.probability("attacker_knows", self.attacker_knows))
         given = self.susceptibility
         if isinstance(given, str):
@@ -206,11 +220,14 @@ class PrivacyTarget:
         return {"target_tpr": wanted}
 
     def __str__(self) -> str:
-        whose = "" if self.rows_per_person == 1 else f" for persons with up to {self.rows_per_person} records"
+        persons = (self.rows_per_person or 1) > 1
+        whose = f" for persons with up to {self.rows_per_person} records" if persons else ""
+        whose += "" if self.best_of is None else f" after the best of {self.best_of:g} runs on average"
         if self.rate is not None:
             return f"TPR = {self.rate.tpr:g} at FPR = {self.rate.fpr:g}{whose}"
         if self.target_epsilon is not None:
-            return f"epsilon = {self.target_epsilon:g} at delta = {self.delta:g}{whose}"
+            of = "" if self.notion == "gdp" else " of membership"  # no epsilon of differential privacy
+            return f"epsilon{of} = {self.target_epsilon:g} at delta = {self.delta:g}{whose}"
         return f"{self.measure} = {self.value:g}{whose}"
 
     @property
@@ -243,7 +260,7 @@ class PrivacyTarget:
     def whose(self) -> dict[str, Any]:
         """Whose privacy it is about: keywords of `gmip.account`."""
         record = np.array(self.susceptibility) if isinstance(self.susceptibility, tuple) else self.susceptibility
-        unit = {} if self.rows_per_person == 1 else {"rows_per_person": self.rows_per_person}
+        unit = {} if self.rows_per_person is None else {"rows_per_person": self.rows_per_person}
         return {"notion": self.notion, "susceptibility": record, "attacker_knows": self.attacker_knows, **unit}
 
     def by_noise_alone(self) -> Self:
@@ -317,11 +334,7 @@ class PrivacyTarget:
         """Plain values, without those that are not set; `from_json` reads them."""
         rate = None if self.rate is None else [self.rate.tpr, self.rate.fpr]
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)} | {"target_tpr": rate}
-        return {
-            name: value
-            for name, value in plain.items()
-            if value not in (None, 0.0) and (name, value) != ("rows_per_person", 1)
-        }
+        return {name: value for name, value in plain.items() if value not in (None, 0.0)}
 
     @classmethod
     def from_json(cls, given: Any) -> PrivacyTarget:

@@ -52,7 +52,7 @@ def test_parts_are_evidence_of_their_own(rows):
 
 
 def test_claims_drawing_and_table(rows):
-    assert next(claim.agrees for claim in ablations.claims(rows)) == "yes" and len(ablations.claims(rows)) == 4
+    assert next(claim.verdict for claim in ablations.claims(rows)) == "agrees" and len(ablations.claims(rows)) == 4
     with figures.style():
         (drawing,) = ablations.drawings(rows)
         assert len(drawing.figure.axes) == 8 and len(figures.to_svg(drawing.figure)) < 500_000
@@ -68,7 +68,7 @@ def test_claims_fail_where_they_should(rows):
             for row in rows
         ]
 
-    assert ablations.claims(changed("n, uniform", 100.0, 0.8))[1].agrees == "no"
-    assert ablations.claims(changed("C", 1.0, 0.8))[2].agrees == "no"
-    assert ablations.claims(changed("d", 2.0, 0.8))[3].agrees == "no"
-    assert ablations.claims(changed("n", 100.0, 0.8))[0].agrees == "no"
+    assert ablations.claims(changed("n, uniform", 100.0, 0.8))[1].verdict == "contradicted"
+    assert ablations.claims(changed("C", 1.0, 0.8))[2].verdict == "contradicted"
+    assert ablations.claims(changed("d", 2.0, 0.8))[3].verdict == "contradicted"
+    assert ablations.claims(changed("n", 100.0, 0.8))[0].verdict == "contradicted"

@@ -14,7 +14,7 @@ def test_rows():
 
 def test_claims_and_table():
     claims = assumptions.claims(ROWS)
-    assert [claim.agrees for claim in claims] == ["yes", "yes", "yes", "yes", "differs", "yes"]
+    assert [claim.verdict for claim in claims] == ["agrees", "agrees", "agrees", "agrees", "differs", "agrees"]
     assert "glir_scores" in claims[4].words
     table = assumptions.table(ROWS)
     assert table.columns[:6] == ("Assumption", "loss", "cfd", "lira", "cfd-lrt", "glir")
@@ -27,4 +27,4 @@ def test_another_need_is_noticed():
         row | {"here": not row["here"]} if (row["attack"], row["assumption"]) == ("loss", "query") else row
         for row in ROWS
     ]
-    assert assumptions.claims(changed)[0].agrees == "no"
+    assert assumptions.claims(changed)[0].verdict == "contradicted"

@@ -34,11 +34,11 @@ def test_the_largest_gap_is_the_largest():
 
 def test_claims_and_table(rows):
     claims = convergence.claims(rows)
-    assert [claim.agrees for claim in claims] == ["yes", "differs", "yes"]
+    assert [claim.verdict for claim in claims] == ["agrees", "differs", "agrees"]
     assert "n^-1.00" in claims[0].measured
     assert len(convergence.table(rows).rows) == len(convergence.cells(True)) - 4
 
 
 def test_a_curve_that_does_not_converge_is_noticed(rows):
     stuck = [row | {"largest_gap": 0.01} for row in rows]
-    assert convergence.claims(stuck)[0].agrees == "no"
+    assert convergence.claims(stuck)[0].verdict == "contradicted"

@@ -56,7 +56,7 @@ def test_likely_is_what_was_decoded() -> None:
 
 
 def test_noisy_runs_kept_their_claims() -> None:
-    """Of all cells with noise: at most as much as differential privacy and `account(attacker_knows=q)` allow."""
+    """All cells with noise: at most as much as differential privacy and `account(attacker_knows=q)` allow."""
     excesses = [float(cell["excess"]) for cell in CELLS if cell["excess"]]
     assert len(excesses) > 50
     assert max(excesses) < 3.5  # standard errors, three rates in each
@@ -78,8 +78,8 @@ def test_more_numbers_less_noise_more_steps_are_never_safer(factor: float) -> No
 def test_sentences() -> None:
     few = QUIET.replace(num_params=10)
     noisy = QUIET.replace(clip_norm=1.0).with_noise_multiplier(30.0)
-    assert "could decode who is in which batch; this answer is not about that attacker" in list_caveat([QUIET])
-    assert "is not expected to decode" in list_caveat([few]) and "not proved" in list_caveat([few])
+    assert "could decode who is in which batch." in list_caveat([QUIET])
+    assert "is not expected" in list_caveat([few]) and "not proved" in list_caveat([few])
     assert "could decode" in list_caveat([few, QUIET])  # the phase that tells most
     assert "knows all other members" in list_caveat([noisy]) and "knows all" not in list_caveat([few, noisy])
     assert account(QUIET).claim.caveat == list_caveat([QUIET])

@@ -12,7 +12,7 @@ from gmip import account, calibrate
 from gmip.app.calculator import PRESETS, BadField, Question, answer
 from gmip.cli import main
 
-FORM = PRESETS["The paper's CIFAR-10 run"] | {"tpr": "0.03"}
+FORM = PRESETS["cifar10"] | {"tpr": "0.03"}
 
 
 def ask(**changes: str) -> dict:
@@ -24,7 +24,7 @@ def test_the_sentence_is_the_accountants():
     told = ask()
     assert "about 4.39% of the members" in told["sentence"]
     assert account(run).tpr_at(0.01) == pytest.approx(0.0438, abs=1e-4)
-    assert told["badge"] == "bad" and told["target"].startswith("Target missed")
+    assert told["badge"] == "bad" and told["target"].startswith("Exceeds the target")
 
 
 def test_the_noise_follows_the_target():
@@ -40,7 +40,7 @@ def test_the_noise_follows_the_target():
 
 def test_only_a_bound_is_green():
     told = ask(attacker_knows="1", noise_std="20")
-    assert told["badge"] == "good" and told["target"].startswith("Target kept, by a bound")
+    assert told["badge"] == "good" and told["target"].startswith("Guaranteed")
     assert ask(noise_std="20")["badge"] == "open"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gmip.app.calculator import FIELDS, PRESETS, BadField, Question
 
-FORM = PRESETS["The paper's CIFAR-10 run"] | {"tpr": "0.03"}
+FORM = PRESETS["cifar10"] | {"tpr": "0.03"}
 
 
 def test_a_preset_is_the_papers_run():
@@ -81,3 +81,18 @@ def test_what_is_no_text_is_refused():
     assert caught.value.field == "dataset_size"
     with pytest.raises(BadField, match="no field 'colour'"):
         Question.read(FORM | {"colour": "blue"})
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_a_preset_is_a_task_of_the_command_line(name: str):
+    """Loaded where that is cheap; else by what the tests of tasks know."""
+    from tests.unit.tasks.test_catalog_builtin import EXPECTED
+
+    question = Question.read(PRESETS[name])
+    assert question.run.num_params == EXPECTED[name][2] and set(PRESETS) == set(EXPECTED)
+    if name in ("digits", "breast-cancer"):
+        from gmip.tasks.catalog import load
+
+        recipe = load(name).recipe
+        for field in ("dataset_size", "batch_size", "num_steps", "clip_norm", "sampling"):
+            assert getattr(question.run, field) == getattr(recipe, field), field

@@ -87,7 +87,7 @@ def test_attacks_that_run_unasked(run, extra):
 
 def test_options_are_those_of_the_class():
     made = attack_table.make("lira", online=False, shadows=Shadows(count=6))
-    assert isinstance(made, LiRA) and not made.online and made.shadows.count == 6
+    assert isinstance(made, LiRA) and not made.online and made.plan.count == 6
 
 
 def test_unknown_names_and_options():

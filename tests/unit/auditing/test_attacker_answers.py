@@ -122,10 +122,16 @@ def test_one_answer_for_each_attacker_the_strongest_first():
     assert found[3].target == "guaranteed"  # a bound for those who see everything covers those who see less
 
 
-def test_evidence_rests_on_more_than_two_records():
-    few = outcome(scores(4.0, 60, 0), None)
-    (found,) = attacker_answers([few], (), goal=GOAL, lower={}, confidence=0.95)
-    assert found.evidence is not None and found.evidence.fpr == 0.1
+def test_evidence_is_at_the_goals_rate_and_rests_on_a_false_alarm():
+    few, enough = outcome(scores(4.0, 60, 0), None), outcome(scores(4.0, 120, 0), None)
+    (none,) = attacker_answers([few], (), goal=GOAL, lower={}, confidence=0.95)
+    (found,) = attacker_answers([enough], (), goal=GOAL, lower={}, confidence=0.95)
+    assert none.evidence is None and found.evidence is not None
+    assert found.evidence.tpr.value == enough.tpr_at["0.01"].value
+    # The lower limit that the verdict goes by is the lower end of the interval, and may show what a rate cannot.
+    limited = few.model_copy(update={"tpr_lower": 0.12})
+    (shown,) = attacker_answers([limited], (), goal=GOAL, lower={few.attack: 0.12}, confidence=0.95)
+    assert shown.evidence is not None and shown.evidence.tpr.lower == shown.tpr_lower == 0.12
 
 
 def test_one_score_for_all_is_no_evidence():
@@ -158,7 +164,7 @@ def test_the_attack_that_the_answer_rests_on():
     listed = outcome(scores(2.0, 800, 3), None, name="decode", sees="gradients", knows=1.0)
     answers = attacker_answers([weak, listed], (), goal=GOAL, lower={}, confidence=0.95)
     assert leading_attack([weak, listed], answers) is listed
-    assert leading_attack([weak, listed], ()) is weak and leading_attack([], ()) is None
+    assert leading_attack([weak, listed], ()) is listed and leading_attack([], ()) is None
 
 
 def test_a_score_that_is_nearly_constant_clears_nothing():

@@ -42,7 +42,7 @@ def test_a_model_that_memorises_is_found_out():
     assert run.answers[0].leak == "leak" and run.answers[0].target == "missed"
     assert attacks(found)["loss"].auc.value > 0.7
     assert run.facts.train_accuracy == 1.0 and run.facts.dataset_size == 100
-    assert "An attacker who sees only predictions" in to_html(found)
+    assert "a customer who asks the model questions" in to_html(found)
 
 
 def test_a_model_that_learns_nothing_gives_nothing_away():
@@ -98,7 +98,7 @@ def test_regression_in_any_units():
 
 
 class OnlyPredicts:
-    """Of nobody's library."""
+    """An estimator of nobody's library."""
 
     def fit(self, X: Any, y: Any) -> None:
         self.model = KNeighborsRegressor(1).fit(X, y)

@@ -7,7 +7,7 @@ import numpy as np
 
 import gmip
 from gmip.auditing.judge import AttackEvidence, AttackScores, Groups, JudgeSettings, Labels, group_outcomes
-from gmip.report import answer_words, read_result, sentences, to_html, to_markdown, write_report
+from gmip.report import card, read_result, sentences, to_html, to_markdown, write_report
 from gmip.stats import ScoreSet
 
 RNG = np.random.default_rng(3)
@@ -51,9 +51,8 @@ def test_what_is_found_within_groups_is_not_hidden_by_offsets(tmp_path: Path) ->
     (run,) = result.runs
     assert run.answers[0].target == "missed" and run.answers[0].why == "group" and run.answers[0].leak == "leak"
     assert run.gate is not None and not run.gate.passed and run.gate.within_group and run.gate.tpr_lower > 0.05
-    said = answer_words.headline(run)
-    assert "within the group 'site" in said and "Target missed" in said
-    assert sentences.gate(run, run.gate).startswith("Failed: at 1% false alarms within the group 'site")
+    assert run.conclusion.kind == "fails" and card.headline(run).startswith("In the group 'site")
+    assert "of the members of the group 'site" in sentences.gate(run, run.gate)
     calm = gmip.audit(gmip.Scores(table | {"score": rng.normal(size=4000) + 30.0 * site}), gate=True)
     assert calm.runs[0].gate is not None and calm.runs[0].gate.passed and calm.runs[0].answers[0].why != "group"
 

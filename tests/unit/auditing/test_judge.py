@@ -13,7 +13,7 @@ from gmip.auditing import Candidates, merged
 from gmip.auditing.attack_runs import run_facts
 from gmip.auditing.judge import AttackEvidence, AttackScores, Evidence, JudgeSettings, Labels, judge
 from gmip.auditing.schema import CheckOutcome, RunAudit, RunCheck, RunFacts
-from gmip.report import answer_words, sentences
+from gmip.report import answer_words, card, sentences
 from gmip.stats import RunScores, ScoreSet, epsilon_lower_bound, mu_lower_bound, tpr_lower_bound
 from gmip.trace import ReleasedModel, Trace, TraceWriter
 from gmip.vocabulary import Rate
@@ -107,8 +107,8 @@ def test_an_attacker_with_a_list_is_judged_by_the_claim_for_one(tmp_path: Path) 
     assert listed.tpr_at["0.01"] > 0.999
     assert not one.attacks[1].exceeds_claim and (one.attacks[1].claim_p_value or 0.0) > 0.5
     assert one.verdict.list_leak == "list"
-    assert answer_words.verdict_headline(one).startswith("An attacker who holds a list of 100% of the")
-    assert any("no guarantee covers this attacker" in reason for reason in answer_words.verdict_reasons(one))
+    assert "An attacker with a list of 100% of the members finds" in answer_words.verdict_headline(one)
+    assert card.rows(one)[0].beside == "no guarantee" and card.rows(one)[0].label == "gradients and a list"
     assert one.gate is not None and one.gate.attack == "list" and not one.gate.passed  # a limit is about all attacks
 
 
@@ -116,10 +116,7 @@ def test_where_only_a_list_was_tried_its_claim_comes_first(tmp_path: Path) -> No
     """The tables of a report compare the first attack with the first claim."""
     one, _, _ = assembled(trace(tmp_path / "a", steps=150, noise_std=0.0), attacked("list", 5.0, knows=1.0))
     assert [claim.key for claim in one.claims][:2] == ["list", "claimed"]
-    assert (
-        one.verdict.kind == "inconclusive"
-        and "Judged by the claim about such an attacker" in answer_words.verdict_headline(one)
-    )
+    assert one.verdict.kind == "inconclusive" and one.verdict.judged_by == "list"
 
 
 def test_an_attacker_with_a_list_stays_last_where_the_others_are_blind(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import gmip
 from gmip.auditing import read_scores
-from gmip.auditing.schema import RunAudit
+from gmip.auditing.schema import RunAudit, UnusedColumn
 from gmip.errors import InvalidArgument
 from gmip.report import sentences
 
@@ -97,7 +97,8 @@ def test_an_unused_column_of_persons_is_named(column: str) -> None:
     table = rows(0)
     table[column] = table.pop("person")
     said = gmip.audit(gmip.Scores(table))
-    assert any(f"Column {column!r}" in one for one in said.runs[0].warnings)
+    unused = said.runs[0].unused_column
+    assert unused is not None and unused.name == column
 
 
 @pytest.mark.parametrize("other", ["Train", " ", ""])
@@ -157,16 +158,16 @@ def test_the_usual_names_of_persons(tmp_path: Path, name: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(f"member,score,{name}\n" + "".join(f"{i % 2},{i},p{i % 8}\n" for i in range(40)))
     table = read_scores(path)
-    assert table.persons is not None and not table.warnings
+    assert table.persons is not None and table.unused is None
 
 
 def test_a_column_that_looks_like_persons_is_not_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("member,score,case_id\n" + "".join(f"{i % 2},{i},p{i % 12}\n" for i in range(48)))
-    assert "name it as the person (--column person=case_id)" in read_scores(path).warnings[0]
     run = gmip.audit(gmip.Scores(path)).runs[0]
-    assert "each row was taken for another person" in " ".join(sentences.cautions(run))
-    assert not read_scores(path, {"person": "case_id"}).warnings
+    assert run.unused_column == UnusedColumn(name="case_id", values=12, rows=48)
+    assert "name it as the person (--column person=case_id)" in " ".join(sentences.cautions(run))
+    assert read_scores(path, {"person": "case_id"}).unused is None
 
 
 def test_repeated_ids_ask_for_the_person() -> None:

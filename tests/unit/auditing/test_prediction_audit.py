@@ -35,7 +35,7 @@ def test_reference_models_help(game):
     )
     (run,) = result.runs
     auc = {one.attack: one.auc.value for one in run.attacks}
-    assert set(auc) == {"lira", "rmia", "loss", "margin", "entropy", "confidence"}
+    assert set(auc) == {"combined", "lira", "rmia", "loss", "margin", "entropy", "confidence"}
     assert auc["lira"] > 0.9 and auc["rmia"] > 0.8 and auc["loss"] < 0.75
     assert run.verdict.kind == "exposed" and run.name == "predictions" and run.grouped_by == "class"
     assert "shadow models" in run.attacks[0].needs

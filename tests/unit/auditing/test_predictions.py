@@ -111,7 +111,7 @@ def test_lira_and_rmia_record_by_record(online):
         for row, was in zip(losses, inside, strict=True)
     ]
     scores = found(read_answers("losses", own, None), models)
-    assert set(scores) == {"lira", "rmia", "loss"}
+    assert set(scores) == {"combined" if online else "base", "lira", "rmia", "loss"}
     parts = {}
     for side in (True, False):
         chosen = inside == side if online else np.full_like(inside, not side)
@@ -143,7 +143,7 @@ def test_lira_and_rmia_record_by_record(online):
 def test_one_reference_is_enough_for_rmia_alone():
     rng = np.random.default_rng(2)
     loss = read_answers("losses", rng.gamma(1.0, 1.0, 9), None)
-    assert set(found(loss, [ReferenceAnswers(loss)])) == {"rmia", "loss"}
+    assert set(found(loss, [ReferenceAnswers(loss)])) == {"rmia", "base", "loss"}
 
 
 def test_what_cannot_be_used(drawn):
@@ -163,3 +163,51 @@ def test_what_cannot_be_used(drawn):
         signals(model, [ReferenceAnswers(model, np.ones(40, dtype=bool))])
     with pytest.raises(InvalidArgument, match="true labels"):
         signals(read_answers("logits", logits, None), [ReferenceAnswers(model)])
+
+
+def simulated(
+    seed: int, models: int, shift: float, records: int = 1200
+) -> tuple[Answers, list[ReferenceAnswers], np.ndarray]:
+    """A model and references, each record in exactly half of these; being in moves a record's confidence by its own
+    shift."""
+    rng = np.random.default_rng(seed)
+    level, moves = rng.normal(1.0, 2.0, records), shift * rng.exponential(1.0, records)
+    half = [rng.permutation(records) < records // 2 for _ in range(models // 2 + 1)]
+    inside = [half[0], *(side for one in half[1:] for side in (one, ~one))]
+    answers = []
+    for one in inside:
+        phi = level + moves * one + rng.normal(0.0, 1.0, records)
+        answers.append(read_answers("logits", np.stack([phi, np.zeros(records)], axis=1), np.zeros(records, np.intp)))
+    return answers[0], [ReferenceAnswers(*pair) for pair in zip(answers[1:], inside[1:], strict=True)], inside[0]
+
+
+def test_base_compares_with_models_without_the_record():
+    model, references, _ = simulated(0, 2, 1.0, records=20)
+    outside = [ReferenceAnswers(one.answers) for one in references]
+    want = model.log_p - np.log(np.mean([np.exp(one.answers.log_p) for one in outside], axis=0))
+    np.testing.assert_allclose(found(model, outside)["base"], want)
+
+
+@pytest.mark.parametrize("models", [6, 16])
+def test_the_combination_is_at_least_as_strong(models):
+    """Every record is in half of the models: how many are left would tell who was in the missing one, and a
+    combination that learns this finds nobody (AUC .5)."""
+    model, references, inside = simulated(1, models, 1.0)
+    areas = {name: auc(one[inside], one[~inside]) for name, one in found(model, references).items()}
+    assert areas["combined"] >= max(areas["lira"], areas["rmia"]) - 0.01 > 0.6
+
+
+def test_the_combination_finds_nobody_where_nothing_leaks():
+    """The attacked model was not trained on any of the records, and the references leak as before."""
+    high = []
+    for seed in range(20):
+        _, references, inside = simulated(seed, 8, 1.0)
+        model, _, _ = simulated(seed, 8, 0.0)
+        scores = found(model, references)["combined"]
+        high.append((scores[inside] > np.quantile(scores[~inside], 0.9)).mean())
+    assert abs(np.mean(high) - 0.1) < 3 * np.std(high) / np.sqrt(20)
+
+
+def test_too_few_models_are_not_combined():
+    model, references, _ = simulated(0, 4, 1.0)
+    assert "combined" not in found(model, references)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gmip import Recipe, Task
+from gmip.auditing.schema import InBothFiles
 from gmip.auditing.sources.released import Released, released_model_of
 from gmip.errors import InvalidArgument
 from gmip.tasks import Examples
@@ -43,11 +44,11 @@ def test_the_same_records_in_both_files(tmp_path: Path, start: int, words: str) 
 
 def test_a_few_records_in_both_files_are_left_out(tmp_path: Path) -> None:
     task, model, said = run(tmp_path, lines(0, 20), lines(19, 40))
-    assert said == ("Left out, because in both files: 1 of 20 members and 1 of 21 non-members are the same records.",)
+    assert said == InBothFiles(members=1, of_members=20, non_members=1, of_non_members=21)
     assert len(task.pool) == 39 and model.members.tolist() == list(range(19))
     assert task.pool.inputs[:, 0].tolist() == [i for i in range(40) if i != 19]
     assert list(task.groups["group"]) == [f"g{i}" for i in range(40) if i != 19]
-    assert run(tmp_path, lines(0, 20), lines(20, 40))[2] == ()
+    assert run(tmp_path, lines(0, 20), lines(20, 40))[2] is None
 
 
 def test_columns_in_another_order(tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ def test_independent_noise_is_not_accused():
     assert sum(bool(failed(drawn(seed), compared=400)) for seed in range(60)) <= 3  # the level is 1%
 
 
+@pytest.mark.parametrize("shape", ["uniform", "rounded"])
+def test_noise_that_is_not_normal_in_a_short_run(shape):
+    rng = np.random.default_rng(1)
+    noise = rng.uniform(-(3**0.5), 3**0.5, (4, 410)) if shape == "uniform" else np.round(rng.normal(size=(4, 410)))
+    noise /= np.sqrt(np.mean(noise**2))
+    assert failed(noise)["noise-size"].finding == "noise-not-normal"
+
+
 def test_a_column_without_noise():
     noise = drawn(0)
     noise[:, :200].reshape(6, 10, 20)[:, :, 7] = 0.0

@@ -88,7 +88,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 class FakeTable:
-    """As much of a pyarrow table as is read."""
+    """The part of a pyarrow table that is read."""
 
     def __init__(self, columns: dict[str, Any]) -> None:
         self.columns, self.column_names = columns, list(columns)

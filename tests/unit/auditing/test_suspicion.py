@@ -8,7 +8,7 @@ import pytest
 import gmip
 from gmip.auditing.schema import RunFacts
 from gmip.auditing.verdict import is_turned, suspicion
-from gmip.report.answer_words import headline
+from gmip.report.card import headline
 from gmip.report.sentences import cautions, gate
 from gmip.stats import RunScores, pool
 from tests.unit.auditing.scored import measured

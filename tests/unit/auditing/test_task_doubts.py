@@ -55,9 +55,23 @@ def test_softmax_before_cross_entropy_is_noticed(tmp_path: Path) -> None:
     assert "softmax" not in " ".join(sentences.cautions(released(tmp_path / "v.pt", task())))
 
 
+class Picky(nn.Module):
+    """Takes all records at once, not a few."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if len(inputs) < 30:
+            raise ValueError("needs 30 records")
+        return inputs
+
+
+def test_a_model_that_could_not_be_tried_is_said(tmp_path: Path) -> None:
+    said = " ".join(sentences.cautions(released(tmp_path / "w.pt", task(Picky()))))
+    assert "could not be tried on a few records (ValueError: needs 30 records)" in said and "softmax" in said
+
+
 @pytest.mark.filterwarnings("ignore::gmip.GmipWarning")
 def test_the_report_says_that_dropout_hides_a_part(tmp_path: Path) -> None:
-    """As in a run of the Trainer, nobody knows who was in which batch."""
+    """Nobody knows, as in a run of the Trainer, who was in which batch."""
     of = task(nn.Dropout(0.1))
     model = of.make_model()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -12,7 +12,7 @@ import pytest
 
 from gmip.auditing.schema import Gate
 from gmip.cli.audit import print_audit
-from gmip.report import Written, answer_words, write_junit, write_report
+from gmip.report import Written, answer_words, card, write_junit, write_report
 from tests.unit.report import sample
 
 FILES = {
@@ -29,9 +29,8 @@ def test_the_answer_comes_first(capsys):
     result = sample.exposed()
     print_audit(result, WRITTEN)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == answer_words.headline(result.runs[0])
-    assert lines[0].startswith("An attacker who sees every gradient finds") and "Target missed" in lines[0]
-    assert lines[-3].strip() == "- The run has 500 records: intervals are wide."
+    assert lines[0] == f"FAILS THE TARGET: {card.headline(result.runs[0])}"
+    assert lines[-4].strip() == "- The run has 500 records: intervals are wide."
     assert lines[-2:] == ["Report: audit/report.html", "To share: audit/report-to-share.html"]
 
 
@@ -40,8 +39,9 @@ def test_of_several_runs_the_one_to_ship_comes_first_and_each_answer_names_its_r
     print_audit(result, WRITTEN)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == answer_words.ship(result).words
-    headlines = [f"{run.name}: {answer_words.headline(run)}" for run in result.runs]
+    headlines = [f"{card.look(run).title.upper()}: {card.headline(run)}" for run in result.runs]
     assert [line for line in lines if line in headlines] == headlines
+    assert [line for line in lines if line.startswith("--- ")] == [f"--- {run.name}" for run in result.runs]
 
 
 def test_the_price_of_advice_is_printed_where_it_was_asked_for(capsys):
@@ -60,7 +60,7 @@ GATES = {
     "failed": {"tpr_lower": 0.08, "passed": False},
     "could not fail": {"tpr_lower": 0.0, "passed": True, "blind": True},
 }
-BADGES = {"passed": "Gate passed", "failed": "Gate failed", "could not fail": "Gate could not fail"}
+BEGINS = {"passed": "Passed: ", "failed": "Failed: ", "could not fail": "Passed only because it could not fail"}
 
 
 @pytest.mark.parametrize("make", [sample.exposed, sample.three_runs])
@@ -74,16 +74,18 @@ def test_a_gate_is_seen_everywhere(tmp_path: Path, capsys: Any, make: Any, gate:
     written = write_report(result, tmp_path)
     print_audit(result, written)
     said = capsys.readouterr().out
-    lines = [line for line in said.splitlines() if re.match(r"\W*gate\s", line)]
+    lines = [line for line in said.splitlines() if line.startswith("Gate: ")]
     assert len(lines) == (0 if made is None else len(result.runs))
-    assert all({"failed": "FAILED"}.get(gate, gate) in line for line in lines)
+    assert all(line.startswith(f"Gate: {BEGINS[gate]}") for line in lines)
     for file in (written.html, written.shared, written.summary):
-        text = file.read_text(encoding="utf-8")
-        assert [badge for badge in BADGES.values() if badge in text] == ([] if made is None else [BADGES[gate]]), file
+        text = re.sub("<[^>]*>", "", file.read_text(encoding="utf-8"))
+        several = file == written.summary and len(result.runs) > 1  # has no room for that
+        assert several or [words for words in BEGINS.values() if f"Gate: {words}" in text] == (
+            [] if made is None else [BEGINS[gate]]
+        ), file
     markdown = written.markdown.read_text(encoding="utf-8")
     assert markdown.count("Gate: ") == (0 if made is None else len(result.runs))
-    begins = {"passed": "Passed: ", "failed": "Failed: ", "could not fail": "Passed only because it could not fail"}
-    assert made is None or f"Gate: {begins[gate]}" in markdown
+    assert made is None or f"Gate: {BEGINS[gate]}" in markdown
     write_junit(result, tmp_path / "junit.xml")
     cases = ElementTree.parse(tmp_path / "junit.xml").findall("testcase")
     gates = [[child.tag for child in case] for case in cases if case.get("name", "").endswith(": gate")]

@@ -185,7 +185,7 @@ def test_a_target_is_written_as_it_is_read(given):
 )
 def test_one_line_says_what_the_numbers_are(how, kind):
     curve = gmip.account(CLIPPED.replace(noise_std=2.0), **how)
-    game = "" if how.get("notion") == "gdp" else f" Not a member means: {curve.claim.not_a_member}."
+    game = "" if how.get("notion") == "gdp" else f" Compared with: {curve.claim.not_a_member}."
     caveat = "" if curve.claim.caveat is None else f" {curve.claim.caveat}"
     assert (caveat == "") == (how.get("notion") == "gdp" or how.get("attacker_knows") == 1.0)
     assert show.one_line(curve) == f"{kind}{game}{caveat} --explain lists what it assumes."
@@ -197,3 +197,10 @@ def test_the_caveat_is_always_shown():
     curve = gmip.account(PAPER.replace(num_params=100_000))
     assert curve.claim.caveat is not None
     assert curve.claim.caveat in show.one_line(curve)
+
+
+@pytest.mark.parametrize("name", _PANELS)
+def test_the_help_of_a_command_has_an_example_and_no_type_of_ours(name: str) -> None:
+    shown = CliRunner().invoke(commands, [name, "--help"], env={"COLUMNS": "100"}).output
+    assert "Example" in shown and f"gmip {name}" in shown
+    assert "<str>" not in shown and "<bool>" not in shown

@@ -99,7 +99,7 @@ class Client(nn.Module):
 
 
 def client_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Of each client, the mean over its examples, shape (n,)."""
+    """The mean over the examples of each client, shape (n,)."""
     return nn.functional.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none").mean(1)
 
 

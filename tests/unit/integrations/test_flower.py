@@ -108,7 +108,7 @@ def test_fedsgd_is_a_plain_loop(example, tmp_path):
     check_same_trace(tmp_path / "flower", tmp_path / "plain", tolerance=2.0e-5)
     trace = Trace.open(tmp_path / "flower")
     assert trace.header.notes["framework"] == "flower" and trace.header.notes["strategy"] == "FedAvg"
-    final = trace.final_state()
+    final = trace.final_arrays()
     assert final is not None
     for name, value in result.arrays.to_torch_state_dict().items():
         assert np.array_equal(final[name], value.numpy())

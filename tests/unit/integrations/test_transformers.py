@@ -174,7 +174,7 @@ def test_the_trace_ends_with_the_best_model_and_early_stopping_ends_it(tmp_path)
     )  # fmt: skip
     trainer.train()
     trace = Trace.open(tmp_path / "run")
-    final = trace.final_state()
+    final = trace.final_arrays()
     assert final is not None and trace.complete and trace.num_steps < 30
     for name, value in trainer.model.state_dict().items():
         np.testing.assert_array_equal(final[name], value.numpy())

@@ -22,7 +22,9 @@ from gmip.auditing.schema import (
     Estimate,
     Exposed,
     Gate,
+    Histogram,
     MuBound,
+    NoiseCurve,
     NotTried,
     RunAudit,
     RunFacts,
@@ -30,9 +32,8 @@ from gmip.auditing.schema import (
     TriedAccuracy,
     Verdict,
     Way,
-    WhatIf,
 )
-from gmip.auditing.verdict import attacker_answers
+from gmip.auditing.verdict import attacker_answers, conclude
 from gmip.stats.scores import auc, roc_curve, tpr_at_fpr
 from gmip.vocabulary import NoisySGD, Rate, Recipe
 
@@ -203,12 +204,17 @@ def run(kind: Any, *, claimed: float, found: float, name: str = "cifar10-head", 
             )
             for i in range(10)
         ),
-        "exposed_by": "GLiR",
+        "exposed_by": "glir",
+        "histogram": Histogram(
+            edges=(-2.0, -1.0, 0.0, 1.0, 2.0, 3.0), members=(9, 80, 171, 170, 70), non_members=(79, 171, 170, 71, 9)
+        ),
         "gate": Gate(fpr=0.01, limit=0.05, tpr_lower=at.lower, attack="GLiR", passed=at.lower <= 0.05),
     }
     fields |= more
     if "answers" not in more:
         fields["answers"] = answers(fields["attacks"], fields["claims"])
+    if "conclusion" not in more:
+        fields["conclusion"] = conclude(fields["answers"], goal=GOAL)
     return RunAudit(**fields)
 
 
@@ -250,15 +256,13 @@ def ways() -> tuple[Advice, ...]:
     return Advice(kind="way", way=noise), Advice(kind="way", way=data)
 
 
-def what_if() -> WhatIf:
-    return WhatIf(
+def noise_curve() -> NoiseCurve:
+    return NoiseCurve(
         noise_std=(0.0, 0.01, 0.02, 0.04),
-        batch_size=(125, 250, 500),
-        tpr=((0.4, 0.3, 0.2), (0.2, 0.101, 0.09), (0.07, 0.05, 0.049), (0.02, 0.02, 0.02)),
-        own=(0, 2),
+        tpr=(0.2, 0.09, 0.049, 0.02),
+        own=0,
         kind="forecast",
         for_whom="a typical record",
-        left_out=2,
     )
 
 
@@ -276,13 +280,13 @@ def exposed() -> AuditResult:
 
 @cache
 def tried() -> AuditResult:
-    """With the ways to the target, what they cost, and what if."""
+    """With the ways to the target, what they cost, and the noise."""
     (one,) = exposed().runs
     more = {
         "advice": (Advice(kind="claim-refuted"), *ways(), Advice(kind="more-candidates", candidates=4000)),
         "tried": TriedAccuracy(mean=0.873, error=0.004, seeds=3, trained_on=400),
         "tried_left_out": (NotTried(change="data", why="few-records", records=400),),
-        "what_if": what_if(),
+        "noise_curve": noise_curve(),
     }
     return result(one.model_copy(update=more))
 
@@ -319,7 +323,7 @@ def three_runs() -> AuditResult:
 
 @cache
 def bare() -> AuditResult:
-    """As little as the schema allows."""
+    """The least that the schema allows."""
     empty = RunAudit(
         name="",
         path=None,
@@ -382,7 +386,7 @@ def hostile() -> AuditResult:
         ),
         commands=CommandFacts(trained_by=TRAINED.model_copy(update={"task": f"``` {HOSTILE}\nrm"})),
         tried_left_out=(NotTried(change=None, why="refused", problem=HOSTILE),),
-        what_if=what_if().model_copy(update={"for_whom": HOSTILE}),
+        noise_curve=noise_curve().model_copy(update={"for_whom": HOSTILE}),
         exposed=(
             Exposed(id=HOSTILE, score=-1e-300),
             Exposed(id=long, score=1e300, p_value=0.0, posterior=1.0, susceptibility=0.0),

@@ -24,7 +24,6 @@ from gmip.auditing.schema import (
 from gmip.auditing.verdict import verdict
 from gmip.cli import main
 from gmip.report.advice_words import closed_sentence, command, text
-from gmip.report.html import what_if_part
 from gmip.report.share import shareable
 from gmip.vocabulary import PrivacyTarget, Rate, Recipe
 from tests.unit.auditing.scored import CONFIDENCE, measured
@@ -111,7 +110,7 @@ def test_the_target_of_an_attacker_with_a_list_is_in_the_command() -> None:
     run = audited(RUN.replace(noise_std=0.0235), answer=listed)
     lead, noise, *_ = run.advice
     assert "--attacker-knows 1" in str(command(noise, run))
-    assert text(lead, run).startswith("To guarantee the target: noise multiplier 2.6839 instead of 2.35 ")
+    assert text(lead, run).startswith("To guarantee the target: noise multiplier 2.69 instead of 2.35 ")
 
 
 @pytest.mark.parametrize("kind", get_args(AdviceKind))
@@ -147,25 +146,13 @@ def test_the_command_trains_what_it_says(tmp_path: Path, capsys: Any, monkeypatc
     assert "--seed" not in shown  # a secret one is drawn
     answer = printed(shown, capsys)
     wanted = dataclasses.asdict(TRAINED.recipe) | noise.way.changes([run])
-    assert answer["recipe"] == wanted | {"noise_std": pytest.approx(wanted["noise_std"], rel=1e-8)}
+    assert answer["recipe"] == wanted | {"noise_std": pytest.approx(wanted["noise_std"], rel=1e-2)}
     assert answer["recipe"]["noise_std"] >= wanted["noise_std"]
-    assert answer["privacy"]["gmip"]["tpr_at_fpr"]["0.01"] == pytest.approx(noise.way.tpr, rel=1e-6)
+    assert answer["privacy"]["gmip"]["tpr_at_fpr"]["0.01"] <= noise.way.tpr * (1.0 + 1e-6)
+    multiplier = shown.split("--noise-multiplier ")[1].split()[0]
+    assert f"noise multiplier {multiplier} " in text(noise, one)  # what is said is what is copied
     assert tune == "gmip tune digits --target tpr=0.05@0.01 --dataset-size 250"
     assert main([*shlex.split(tune)[1:], "--budget", "nonetrials"]) == 2
     assert capsys.readouterr().err.startswith("--budget must be")  # and all else was understood
     for change in ("parameters", "data"):  # what the same training cannot do is shown by the accountant
         assert str(command(others[change], one)).startswith("gmip account ")
-
-
-@pytest.mark.parametrize(
-    ("declared", "said"),
-    [
-        ((RUN,), "2 batch sizes were left out: too slow to compute."),
-        ((RUN.replace(clip_norm=None, noise_std=0.0),), "Noise needs clipped gradients"),
-        ((RUN, RUN), "Phases keep their batch sizes"),
-    ],
-)
-def test_what_if_says_what_it_leaves_out(declared: tuple[NoisySGD, ...], said: str) -> None:
-    (run,) = sample.tried().runs
-    run = run.model_copy(update={"declared": declared})
-    assert said in str(what_if_part(sample.result(run), run, "run-1")[0])

@@ -50,7 +50,7 @@ def test_every_check_has_a_title() -> None:
         (
             "scale-factor",
             {"value": 2.0, "error": 0.1, "precision": "float16"},
-            ["2 times", "give or take 0.1", "float16"],
+            ["2 times", "± 0.1", "float16"],
         ),
         ("other-check-failed", {"other": "scale"}, ["another check fails: scale of the gradient"]),
         ("poisson-sizes", {"value": 30.0, "expected": 30.0, "error": 0.0}, ["mean is 30", "standard deviation 0"]),
@@ -83,5 +83,5 @@ def test_a_reason_is_given_once_and_not_after_a_failure() -> None:
 def test_beyond_reach() -> None:
     hidden = (BeyondReach(fault="noise-size", up_to=0.031), BeyondReach(fault="steps", up_to=0.75))
     said = check_words.beyond_reach(RunCheck(outcomes=(SOUND,), beyond_reach=hidden))
-    assert said is not None and "too small by less than 3.1%" in said and "75% of all" in said
+    assert said is not None and "too small by less than 3.1%" in said and "the 75% of the steps" in said
     assert check_words.beyond_reach(RunCheck(outcomes=(SOUND,))) is None

@@ -17,7 +17,7 @@ from tests.unit.report.page import Page
 
 @pytest.fixture(scope="module")
 def page() -> Page:
-    figure = run_figure(sample.consistent().runs[0], "f", 0.01)
+    figure = run_figure(sample.consistent().runs[0], "f")
     return Page(figure_html(figure, title="Title", confidence=0.95))
 
 
@@ -52,7 +52,7 @@ def test_claim_where_it_belongs(page):
     x = LEFT + (1 - math.log10(0.01) / math.log10(1e-4)) * (WIDTH - LEFT - RIGHT)
     y = HEIGHT - BOTTOM - (1 - math.log10(claimed) / math.log10(1e-4)) * (HEIGHT - TOP - BOTTOM)
     drawn = dict(zip(numbers(log)[::2], numbers(log)[1::2], strict=True))
-    assert drawn[round(x)] == pytest.approx(y, abs=0.006)
+    assert drawn[round(x)] == pytest.approx(y, abs=0.06)
     half = LEFT + 0.5 * (WIDTH - LEFT - RIGHT)
     assert f"L{half:g} " in linear
 
@@ -83,17 +83,18 @@ def test_every_curve_has_a_name_in_the_legend(page):
 def test_data_for_the_script(page):
     data = page.data("f-data")
     assert data["lowest"] == 1e-4 and data["stops"][0] == 1e-4 and data["stops"][-1] == 1
-    assert len(data["stops"]) == len(data["rates"]) == 361
-    assert [data["rates"][i] for i in (0, 1, 180, 181, 360)] == ["0.01%", "0.011%", "1%", "1.1%", "100%"]
+    assert len(data["stops"]) == len(data["rates"]) == 129
+    assert [data["rates"][i] for i in (0, 1, 64, 65, 128)] == ["0.01%", "0.011%", "1%", "1.1%", "100%"]
     slider = page.all("input")[0][0]
-    assert slider["max"] == "360" and slider["value"] == "180"  # 1% is in the middle of four powers of ten
+    assert slider["max"] == "128" and slider["value"] == "64"  # 1% is in the middle of four powers of ten
     first, claimed = data["series"][0], data["series"][3]
-    assert first["values"][180] == "11%" and first["tpr"][180] == 0.11
+    assert first["values"][64] == "11%" and first["tpr"][64] == 0.11
     assert first["values"][0] is None and first["tpr"][0] is None  # below one false alarm
-    assert claimed["prefix"] == "at most " and claimed["values"][180] == "12%"
-    assert all(len(one[key]) == 361 for one in data["series"] for key in ("tpr", "values"))
+    assert claimed["prefix"] == "at most " and claimed["values"][64] == "12%"
+    assert all(len(one[key]) == 129 for one in data["series"] for key in ("tpr", "values"))
     at = sample.consistent().runs[0].attacks[0].tpr_at["0.01"]
-    assert first["intervals"][180] == f" (95% interval {_numbers.interval(at.lower, at.upper, share=True)})"
+    assert first["intervals"][64] == _numbers.interval(at.lower, at.upper, share=True)
+    assert first["interval"] == " (95% interval {ends})"
 
 
 def test_intervals_between_rates_are_the_wider_ones():
@@ -101,9 +102,9 @@ def test_intervals_between_rates_are_the_wider_ones():
         update={"band": Band(fpr=(0.02, 0.04), lower=(0.1, 0.2), upper=(0.3, 0.5)), "tpr_at": {}}
     )
     run = sample.consistent().runs[0].model_copy(update={"attacks": (attack,)})
-    data = Page(figure_html(run_figure(run, "f", 0.01), title="Title", confidence=0.9)).data("f-data")
+    data = Page(figure_html(run_figure(run, "f"), title="Title", confidence=0.9)).data("f-data")
     texts = dict(zip(data["rates"], data["series"][0]["intervals"], strict=True))
-    assert texts["2%"] == " (90% interval 10% to 30%)" and texts["3%"] == " (90% interval 10% to 50%)"
+    assert texts["2%"] == "10% to 30%" and texts["3%"] == "10% to 50%"
     assert texts["1.9%"] == ""
 
 
@@ -111,12 +112,12 @@ def test_unmeasured_rates_are_shaded_and_explained(page):
     assert len(page.all("rect", class_="unmeasured")) == 1
     assert "lower rates than one false alarm among 500 non-members" in page.texts[0]
     run = sample.bare().runs[0]
-    empty = Page(figure_html(run_figure(run, "f", 0.01), title="Title", confidence=0.95))
+    empty = Page(figure_html(run_figure(run, "f"), title="Title", confidence=0.95))
     assert not empty.all("rect", class_="unmeasured") and "Not measured" not in empty.texts[0]
 
 
 def test_overview():
-    figure = overview_figure(sample.three_runs(), "f", 0.01)
+    figure = overview_figure(sample.three_runs(), "f")
     overview = Page(figure_html(figure, title="Title", confidence=0.95))
     assert len(paths(overview, "look-blue")) == 4  # measured and claimed, twice drawn
     assert not overview.all("path", class_="band")

@@ -54,14 +54,13 @@ def test_what_it_says():
     assert text.startswith(
         "# CIFAR-10 classifier, release 3\n\nMembership-inference audit by gmip 0.1.0, 5 March 2026, 14:02 UTC"
     )
-    assert "**Leak detected.** An attacker who sees every gradient finds" in text and "**Target missed.**" in text
-    assert "The claim: More exposed than claimed. GLiR separates members from non-members better" in text
-    assert "| Found at 1% | at most 3.39% |" in text
+    assert "**Fails the target.** 11% (8.39% to 14.1%) of the members can be identified at 1% false alarms" in text
+    assert "Claim refuted: GLiR finds 11%" in text and "o measured   . guessing   ! limit" in text
     for private in ("4711", "runs/", "--seed", "sha256"):  # a model card names no record, file or seed
         assert private not in text
     assert "Gate: Failed: at 1% false alarms" in text
     tables = [t for t in PARSER.parse(text) if t.type == "table_open"]
-    assert len(tables) == 4
+    assert len(tables) == 3
 
 
 def test_tables_have_as_many_cells_everywhere():
@@ -69,7 +68,7 @@ def test_tables_have_as_many_cells_everywhere():
         if line.startswith("|"):
             assert line.endswith("|")
     tokens = PARSER.parse(to_markdown(sample.three_runs()))
-    assert len([t for t in tokens if t.type == "table_open"]) == 1 + 3 * 3 + 1
+    assert len([t for t in tokens if t.type == "table_open"]) == 3 * 2 + 1
     assert [t.content for t in tokens if t.type == "inline" and t.level == 1][:3] == [
         *("CIFAR-10 classifier: three ways to train it", tokens[4].content, "Which run to ship")
     ]

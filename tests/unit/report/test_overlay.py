@@ -9,9 +9,8 @@ from scipy.special import ndtr, ndtri
 from gmip._html import readable
 from gmip._numbers import percent
 from gmip.auditing.schema import AttackerAnswer, Band, Curve
-from gmip.report import answer_words
+from gmip.report import card
 from gmip.report.figures import overview_figure, run_figure
-from gmip.report.tables import overview_table
 from tests.unit.report import sample
 from tests.unit.report.page import Page
 
@@ -21,7 +20,7 @@ def test_claims_have_their_exact_values():
     exact = run.claims[0].model_copy(
         update={"curve": Curve(fpr=(0.0, 1.0), tpr=(0.0, 1.0)), "tpr_at": {"0.003": 0.1, "0.01": 0.25}}
     )
-    figure = run_figure(run.model_copy(update={"claims": (exact,)}), "f", 0.01)
+    figure = run_figure(run.model_copy(update={"claims": (exact,)}), "f")
     claimed = figure.series[3]
     assert claimed.at(0.003) == 0.1 and claimed.at(0.01) == 0.25
     assert claimed.fpr.tolist() == [0.0, 0.003, 0.01, 1.0] and claimed.tpr.tolist() == [0.0, 0.1, 0.25, 1.0]
@@ -30,7 +29,7 @@ def test_claims_have_their_exact_values():
 def test_no_two_attacks_look_alike():
     run = sample.consistent().runs[0]
     many = tuple(run.attacks[0].model_copy(update={"attack": f"a{i}", "title": f"A{i}"}) for i in range(12))
-    figure = run_figure(run.model_copy(update={"attacks": many}), "f", 0.01)
+    figure = run_figure(run.model_copy(update={"attacks": many}), "f")
     assert len({(one.look, one.marker) for one in figure.series[:12]}) == 12
 
 
@@ -45,14 +44,14 @@ def test_the_overview_draws_the_claim_that_the_target_rests_on():
     )
     run = run.model_copy(update={"claims": claims, "answers": (answer,)})
     result = result.model_copy(update={"runs": (run, run)})
-    drawn = overview_figure(result, "f", 0.01).series[1]
+    drawn = overview_figure(result, "f").series[1]
     assert drawn.at(0.01) == alone.tpr_at["0.01"] and not drawn.forecast
-    assert overview_table(result).rows[0][5].text == f"at most {percent(alone.tpr_at['0.01'], 'up')}"
+    assert card.rows(run)[0].beside == f"guarantee {percent(alone.tpr_at['0.01'], 'up')}"
 
 
 def test_claims_follow_their_curve():
     run = sample.consistent().runs[0]
-    figure = run_figure(run, "f", 0.01)
+    figure = run_figure(run, "f")
     claimed = figure.series[len(run.attacks)]
     for rate in np.logspace(-4, 0, 60):
         true = ndtr(ndtri(rate) + (run.claims[0].mu or 0.0))
@@ -76,35 +75,35 @@ def test_where_axes_begin(others, smallest, lowest):
     run = sample.consistent().runs[0]
     attack = run.attacks[0].model_copy(update={"non_members": others})
     claim = run.claims[0].model_copy(update={"curve": sample.gaussian_curve(1.0, smallest)})
-    figure = run_figure(run.model_copy(update={"attacks": (attack,), "claims": (claim,)}), "f", 0.01)
+    figure = run_figure(run.model_copy(update={"attacks": (attack,), "claims": (claim,)}), "f")
     assert figure.lowest == lowest
 
 
 def test_nothing_known():
-    figure = run_figure(sample.bare().runs[0], "f", 1e-9)
-    assert [s.name for s in figure.series] == ["Guessing"] and figure.lowest == figure.rate == 1e-3
+    figure = run_figure(sample.bare().runs[0], "f")
+    assert [s.name for s in figure.series] == ["Guessing"] and (figure.lowest, figure.rate) == (1e-3, 0.01)
     assert figure.series[0].at(0.123) == pytest.approx(0.123)
 
 
 def test_only_the_strongest_has_a_band():
     run = sample.consistent().runs[0]
-    bands = [s.band for s in run_figure(run, "f", 0.01).series]
+    bands = [s.band for s in run_figure(run, "f").series]
     assert bands[0] is not None and all(band is None for band in bands[1:])
     at = run.attacks[0].tpr_at["0.01"]
     assert [0.01, at.lower, at.upper] in bands[0].T.tolist()  # the interval of the tables
     empty = run.attacks[0].model_copy(update={"band": Band(fpr=(), lower=(), upper=())})
-    assert run_figure(run.model_copy(update={"attacks": (empty,)}), "f", 0.01).series[0].band is None
+    assert run_figure(run.model_copy(update={"attacks": (empty,)}), "f").series[0].band is None
 
 
 def test_no_two_curves_look_the_same():
     run = sample.consistent().runs[0]
     attacks = tuple(run.attacks[0].model_copy(update={"title": str(i)}) for i in range(5))
-    series = run_figure(run.model_copy(update={"attacks": attacks}), "f", 0.01).series
+    series = run_figure(run.model_copy(update={"attacks": attacks}), "f").series
     assert len({s.look for s in series}) == len(series) == 10
     assert len({(s.look.split()[1], s.marker) for s in series}) == len(series)  # without the colours too
-    overview = overview_figure(sample.three_runs(), "f", 0.01)
+    overview = overview_figure(sample.three_runs(), "f")
     assert len({s.look for s in overview.series}) == len(overview.series) == 7
-    assert [s.name for s in overview.series[:2]] == ["no noise: measured", "no noise: claimed"]
+    assert [s.name for s in overview.series[:2]] == ["no noise: measured", "no noise: guarantee"]
 
 
 # -- in a notebook ----------------------------------------------------------------------------------------------------
@@ -116,11 +115,12 @@ def test_a_result_in_a_notebook(make):
     source = result._repr_html_()
     page = Page(source)
     assert page.all("strong")[0][1] == readable(result.title)
-    assert [text for _, text in page.all("td")] == [readable(answer_words.verdict_headline(run)) for run in result.runs]
+    said = page.all("pre")[0][1]
+    assert all(card.look(run).title.lower() in said.lower() for run in result.runs)
     assert len(page.all("svg", role="img")) == 1
     # Self-contained, and nothing but markup of ours.
     assert {name for name, _ in page.elements} <= {
-        *("div", "strong", "table", "tr", "th", "td", "svg", "g", "path", "rect", "text"),
+        *("div", "strong", "pre", "svg", "g", "path", "rect", "text"),
     }
     assert not [key for _, attributes in page.elements for key in attributes if key.startswith("on") or key == "href"]
     assert not [attributes["id"] for _, attributes in page.elements if "id" in attributes]
@@ -153,5 +153,5 @@ def test_a_forecast_is_drawn_as_one() -> None:
     found = sample.consistent().runs[0]
     for kind, words in (("bound", "at most "), ("forecast", "about ")):
         claimed = found.claims[0].model_copy(update={"kind": kind})
-        drawn = run_figure(found.model_copy(update={"claims": (claimed,)}), "", 0.01)
+        drawn = run_figure(found.model_copy(update={"claims": (claimed,)}), "")
         assert [one.prefix for one in drawn.series if one.role == "claim"] == [words]

@@ -14,13 +14,13 @@ def test_the_table_has_the_price_of_each_way() -> None:
         ["As it is", "\u2013", "at most 3.39%", "87.3% \u00b1 0.4%"],
         [
             "More noise",
-            "noise multiplier 10 instead of 0 (noise_std 0.02 on the mean gradient, clip 1)",
+            "noise multiplier 10 instead of 0 (clip 1)",
             "about 4.99%",
             "86.1% \u00b1 1.23%",
         ],
         ["More data", "2,000 records instead of 500, for as many steps", "about 5%", "not measured"],
     ]
-    assert table.rows[1][2].details == ("a forecast",)
+    assert table.rows[1][2].details == ("forecast",)
     assert price_notes(run)[0].endswith("on 400 records that are not members (the run had 500).")
     assert price_notes(run)[1].startswith("More data was not tried: only 400 records ")
 

@@ -142,7 +142,7 @@ def test_one_run_counts_fixed_halves_as_no_more_than_coins(half, alpha):
 
 
 def test_the_threshold_is_judged_on_the_other_half():
-    """Of 11 candidates 5 choose and 6 judge; all of them are told apart."""
+    """Five of 11 candidates choose and 6 judge; all of them are told apart."""
     split = split_threshold(pool(RunScores(np.ones(11), np.zeros(11))), GaussianFamily(), 0.1, np.random.default_rng(0))
     assert split.tpr_lower == pytest.approx(0.05 ** (1 / 6))
     assert split.fpr_upper == pytest.approx(1.0 - 0.05 ** (1 / 6))

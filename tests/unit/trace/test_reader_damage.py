@@ -475,11 +475,11 @@ def test_a_writer_that_died_while_closing(interrupted: Path) -> None:
     (interrupted / "trace.json").write_bytes(opened)
     (interrupted / ".shard-00001.safetensors.tmp").write_bytes(b"left behind")
     trace = Trace.open(interrupted)
-    assert not trace.complete and trace.final_state() is None
+    assert not trace.complete and trace.final_arrays() is None
     assert_steps(trace, STEPS)
     with TraceWriter.resume(interrupted) as writer:
         write_steps(writer, 1)
     trace = Trace.open(interrupted)
     assert_steps(trace, STEPS + 1)
-    assert trace.final_state() is None
+    assert trace.final_arrays() is None
     assert not list(interrupted.glob(".*")) and not (interrupted / "final.safetensors").exists()

@@ -34,7 +34,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert_steps(trace, 7)
     assert trace.members is not None and trace.non_members is not None
     assert trace.members.tolist() == MEMBERS.tolist() and trace.non_members.tolist() == NON_MEMBERS.tolist()
-    final = trace.final_state()
+    final = trace.final_arrays()
     assert final is not None and final.keys() == FINAL.keys()
     for name, array in FINAL.items():
         assert final[name].dtype == array.dtype and final[name].shape == array.shape
@@ -61,7 +61,7 @@ def test_no_steps_no_membership_no_final_state(tmp_path: Path) -> None:
         writer.row()  # begun, never committed
     trace = Trace.open(tmp_path)
     assert trace.complete and len(trace) == trace.num_steps == 0
-    assert trace.members is None and trace.non_members is None and trace.final_state() is None
+    assert trace.members is None and trace.non_members is None and trace.final_arrays() is None
     assert trace.runs() == () and list(trace) == []
     assert sorted(p.name for p in tmp_path.iterdir()) == ["steps.jsonl", "trace.json"]
     trace.verify()
@@ -226,7 +226,7 @@ def test_a_refused_final_state_leaves_the_writer_open(tmp_path: Path, state: Any
     writer.close({"w": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "none": np.zeros((0, 2)), "on": np.array(True)})
     trace = Trace.open(tmp_path)
     assert_steps(trace, 3)
-    final = trace.final_state()
+    final = trace.final_arrays()
     assert final is not None and final["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert final["none"].shape == (0, 2) and final["on"].shape == () and bool(final["on"])
 
@@ -306,7 +306,7 @@ def test_an_exception_leaves_an_open_trace(tmp_path: Path) -> None:
         write_steps(writer, 3)
         raise ZeroDivisionError
     trace = Trace.open(tmp_path)
-    assert not trace.complete and trace.final_state() is None
+    assert not trace.complete and trace.final_arrays() is None
     assert_steps(trace, 3)
 
 

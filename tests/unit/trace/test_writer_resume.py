@@ -33,7 +33,7 @@ def test_resume_equals_an_uninterrupted_run(tmp_path: Path, steps: int, every: i
             assert writer.num_steps == (steps if at_step is None else at_step)
             assert writer.header == header()
             interrupted = Trace.open(path)
-            assert not interrupted.complete and interrupted.final_state() is None
+            assert not interrupted.complete and interrupted.final_arrays() is None
             assert_steps(interrupted, writer.num_steps, every=every)
             write_steps(writer, 8 - writer.num_steps, every=every)
             writer.close()
@@ -56,7 +56,7 @@ def test_resume_refuses(tmp_path: Path, at_step: Any, message: str) -> None:
         TraceWriter.resume(tmp_path, at_step=at_step)
     trace.verify()
     assert_steps(Trace.open(tmp_path), 5)
-    assert trace.final_state() is not None
+    assert trace.final_arrays() is not None
 
 
 @pytest.mark.usefixtures("three_rows")

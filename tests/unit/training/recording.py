@@ -122,7 +122,7 @@ def check_same_trace(a: Any, b: Any, *, tolerance: float = 1.0e-5) -> None:
     for x, y in zip(one, other, strict=True):
         np.testing.assert_allclose(x.parameters, y.parameters, rtol=0.0, atol=tolerance * np.abs(y.parameters).max())
         np.testing.assert_allclose(x.gradient, y.gradient, rtol=0.0, atol=tolerance * np.abs(y.gradient).max())
-    first, second = one.final_state(), other.final_state()
+    first, second = one.final_arrays(), other.final_arrays()
     assert first is not None and second is not None and first.keys() == second.keys()
     for name, value in second.items():
         np.testing.assert_allclose(first[name], value, rtol=0.0, atol=tolerance)

@@ -72,7 +72,7 @@ def test_base_weights_under_adapters_are_not_in_the_trace(tmp_path) -> None:
     task = make_task(7, adapters=True)
     model = recorded(tmp_path / "run", task)
     trace = Trace.open(tmp_path / "run")
-    final = trace.final_state()
+    final = trace.final_arrays()
     assert final is not None and set(final) == {"head.weight", "head.bias", "shift"}
     assert trace.header.base_weights == base_fingerprint(model)
     for name, value in released_model(task, trace).state_dict().items():

@@ -10,7 +10,7 @@ from gmip.training.watches import PrecisionWatch
 
 
 class Casting(nn.Module):
-    """As accelerate does it: autocast begins within the model's own forward."""
+    """A wrapper like accelerate's: autocast begins within the model's own forward."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()

@@ -66,7 +66,7 @@ def test_steps_can_be_replayed(path, kind):
         assert np.array_equal(step.parameters, w.detach().numpy())
         w.grad = torch.from_numpy(np.array(step.gradient))
         replay.step()
-    final = trace.final_state()
+    final = trace.final_arrays()
     assert final is not None and set(final) == set(model.state_dict())
     assert all(np.array_equal(value, model.state_dict()[name].numpy()) for name, value in final.items())
     assert torch.equal(w, flat(model))
@@ -341,7 +341,7 @@ def test_frozen_parameters(path):
     trace = check_trace(path, batches)
     assert [spec.name for spec in trace.header.parameters] == ["head.weight", "head.bias"]
     assert trace.header.num_params == 15
-    final = trace.final_state()
+    final = trace.final_arrays()
     assert final is not None and set(final) == set(model.state_dict())
 
 
@@ -360,7 +360,7 @@ def test_part_called_module(path):
     model = recorded(path, batches, model=Part())
     trace = check_trace(path, batches, model=Part())
     assert trace.header.num_params == 21
-    final = trace.final_state()
+    final = trace.final_arrays()
     assert final is not None and set(final) == set(model.state_dict())
 
 
@@ -414,7 +414,7 @@ def test_bfloat16(path):
     assert trace.header.dtype == "float32"
     assert np.array_equal(trace[0].parameters, before)
     assert all(np.array_equal(s.gradient, g.float().numpy()) for s, g in zip(trace, handed, strict=True))
-    final = trace.final_state()
+    final = trace.final_arrays()
     assert final is not None
     assert np.array_equal(final["head.bias"], model.head.bias.detach().float().numpy())
 
@@ -446,7 +446,7 @@ def test_grad_scaler(path, fused, unscale):
 def test_compiled_model(path):
     batches = batches_of(8, 4)
     recorded(path, batches, model=torch.compile(make_model(), backend="eager"))
-    final = check_trace(path, batches).final_state()
+    final = check_trace(path, batches).final_arrays()
     assert final is not None and set(final) == set(make_model().state_dict())
 
 

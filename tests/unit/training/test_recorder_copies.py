@@ -61,7 +61,7 @@ def test_a_copy_of_the_model_is_not_recorded(path: Path, copied: Callable[[nn.Mo
             optimizer.step()
         assert recorder.num_steps == 3
     trace = check_trace(path, batches, model=large_model())
-    final = trace.final_state()
+    final = trace.final_arrays()
     assert final is not None and set(final) == set(model.state_dict())
     plain_loop(twin, sgd(twin), batches_of(8))  # long after the recorder has gone
     assert Trace.open(path).num_steps == 3

@@ -128,7 +128,7 @@ def test_exception_leaves_an_open_trace(path):
     with pytest.raises(RuntimeError, match="out of coffee"):
         fail()
     trace = check_trace(path, batches)
-    assert not trace.complete and trace.final_state() is None
+    assert not trace.complete and trace.final_arrays() is None
     assert not model._forward_pre_hooks and not optimizer._optimizer_step_pre_hooks
 
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import random
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.torch import load_file
+from torch.nn import Linear
 
 from gmip.accounting.account import account
 from gmip.errors import GmipWarning, InvalidArgument, UnreachableTarget
@@ -143,3 +147,61 @@ def test_a_budget_in_time_sets_the_number_of_trials():
 def test_the_parts_of_a_schedule_add_up(trials: int):
     plan = Schedule(trials)
     assert plan.start + 3 * (plan.round + 1) + (plan.finalists + 1) * plan.seeds <= trials + 2
+
+
+ON_MEMBERS: dict[str, Any] = {"target_epsilon": 3.0, "delta": 1e-3, "notion": "gdp", "on_members": 4, "workers": 1}
+
+
+@pytest.fixture
+def same_secrets(monkeypatch):
+    monkeypatch.setattr("gmip.tuning.recipe_search.secrets.randbits", random.Random(25).getrandbits)
+
+
+@pytest.mark.usefixtures("same_secrets")
+def test_a_search_on_members_keeps_the_target_after_the_choice_and_tells_nothing_else(tmp_path):
+    task = toy_task(members=240)  # 60 others, to measure on
+    found = tune(task, **ON_MEMBERS, split_seed=0, folder=tmp_path / "kept")
+    run = found.recipe.run(found.num_params)
+    one = account(run, notion="gdp")
+    assert found.kind == "bound" and found.recipe.num_steps == task.recipe.num_steps
+    assert one.best_of(4).epsilon(1e-3) == pytest.approx(3.0, rel=1e-5) == found.exposure
+    assert one.epsilon(1e-3) < 2.5  # what one run may spend
+    assert found.model is not None and found.quality.mean > 0.6
+    plain = found.summary()
+    assert [plain[name] for name in ("trials", "trainings", "seconds", "seed")] == [None] * 4
+    assert found.tried == () and found.frontier == () and found.own is None
+    path = write_tuning(found, tmp_path / "out")
+    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["model.safetensors", "tuning.json"]
+    assert sorted(one.name for one in (tmp_path / "kept").iterdir() if one.name[0] != ".") == []  # no trials
+    found.model.load_state_dict(load_file(path))
+    again = tune(task, **ON_MEMBERS, split_seed=0)
+    assert again.recipe != found.recipe  # seeds are nobody's
+
+
+def test_bad_requests_on_members():
+    for wrong, words in (
+        ({"notion": "gmip"}, "by differential privacy alone"),
+        ({"trials": 30}, "has to be random"),
+        ({"space": {"num_steps": (6, 12)}}, "all runs need the same"),
+        ({"on_members": 0.5}, "must be at least 1"),
+    ):
+        with pytest.raises(InvalidArgument, match=words):
+            tune(toy_task(), **(ON_MEMBERS | wrong))
+
+
+@pytest.mark.usefixtures("same_secrets")
+def test_the_number_of_runs_on_members_is_geometric(monkeypatch):
+    counts: list[int] = []
+
+    def fitted(*_, **__) -> Linear:
+        counts.append(1)
+        return Linear(4, 2).eval()
+
+    monkeypatch.setattr("gmip.tuning.recipe_search.fit", fitted)
+    numbers = []
+    for _ in range(60):
+        tune(toy_task(), **ON_MEMBERS)
+        numbers.append(len(counts))
+        counts.clear()
+    # P(K = 1) = 1/4 and the mean is 4, with standard errors of .056 and .45.
+    assert 0.06 < np.mean(np.array(numbers) == 1) < 0.48 and 2.2 < np.mean(numbers) < 6.0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gmip.accounting.account import account
 from gmip.errors import InvalidArgument
 from gmip.tuning import SearchSpace
+from gmip.tuning.search_space import calibrated
 from gmip.vocabulary import PrivacyTarget, Recipe
 
 RECIPE = Recipe(dataset_size=800, batch_size=100, num_steps=40, learning_rate=2.0, clip_norm=1.0)
@@ -56,7 +58,7 @@ def test_the_pace_is_kept_whatever_clip_norm_and_steps():
     for clip in (0.1, 0.4, 0.8):  # below and above the typical norm
         for steps in (0.05, 0.95):
             recipe = narrow.recipe_at((clip, 0.6, steps, 0.5))
-            lengths.append(recipe.learning_rate * recipe.num_steps * min(2.0, recipe.clip_norm or 2.0))
+            lengths.append(recipe.rate * recipe.num_steps * min(2.0, recipe.clip_norm or 2.0))
     assert max(lengths) / min(lengths) < 1.15  # two digits of rounding
 
 
@@ -78,7 +80,7 @@ def test_given_values_replace_the_defaults():
     recipes = [found.recipe_at(tuple(row)) for row in np.random.default_rng(1).random((50, 4)).tolist()]
     assert {r.clip_norm for r in recipes} == {0.5} and {r.num_steps for r in recipes} == {7}
     assert {r.batch_size for r in recipes} == {200} and {r.optimizer for r in recipes} == {"Adam"}
-    assert all(0.099 <= r.learning_rate <= 1.001 for r in recipes)
+    assert all(0.099 <= r.rate <= 1.001 for r in recipes)
 
 
 def test_slow_accounting_is_asked_about_few_sizes():
@@ -100,3 +102,19 @@ def test_slow_accounting_is_asked_about_few_sizes():
 def test_bad_spaces(given: dict, words: str):
     with pytest.raises(InvalidArgument, match=words):
         space(**given)
+
+
+def test_epochs_by_balls_in_bins_can_be_searched():
+    target = PrivacyTarget(target_epsilon=3.0, delta=1e-3, notion="gdp")
+    made = SearchSpace.around(
+        RECIPE, num_params=100, typical_norm=2.0, target=target, given={"sampling": "balls-in-bins", "num_steps": 16}
+    )
+    ready = [calibrated(r, 100, target) for r in made.sizes() if r.batch_size in (100, 400)]
+    chosen = made.with_least_noise(ready).recipe_at((0.5, 0.5, 0.5, 0.5))
+    assert chosen.sampling == "balls-in-bins" and chosen.batch_size == 400
+    for recipe in ready:
+        curve = account(recipe.run(100), notion="gdp")
+        assert curve.kind == "bound" and 2.99 < curve.epsilon(1e-3) <= 3.0
+    # A recipe of epochs is compared with Poisson batches, which have its neighbours.
+    whole = space(target, RECIPE.replace(sampling="balls-in-bins"))
+    assert set(whole.sampling) == {"poisson", "balls-in-bins"}

@@ -11,6 +11,7 @@ let scale = "log";
 let answer = null;
 let inFlight = null;
 let timer = 0;
+let editing = false;
 
 // -- state, address, form ----------------------------------------------------------------------------------------
 
@@ -22,10 +23,12 @@ function readAddress() {
   }
 }
 
-function writeAddress() {
+function writeAddress(push = false) {
   const query = new URLSearchParams(Object.entries(state).filter(([name]) => name !== other()));
   if (scale !== "log") query.set("axes", scale);
-  history.replaceState(null, "", `?${query}`);
+  const now = `?${query}`;
+  if (push && now !== location.search) history.pushState(null, "", now);
+  else history.replaceState(null, "", now);
 }
 
 // Of epochs and steps one is kept and the other follows.
@@ -87,9 +90,12 @@ function change(name, value) {
   changed();
 }
 
-function changed() {
+// Back undoes what was typed into one field, or one drag: its first step makes an entry, the others change it.
+function changed(back = false) {
+  clearProblems(); // what was wrong may be right now
   showForm();
-  writeAddress();
+  writeAddress(!editing && !back);
+  editing = !back;
   clearTimeout(timer);
   timer = setTimeout(ask, SETTLE);
 }
@@ -140,7 +146,7 @@ function complain(name, sentence) {
   place.hidden = false;
   if (name && form.elements[name] instanceof Element) form.elements[name].setAttribute("aria-invalid", "true");
   byId("verdict").className = "verdict bad";
-  byId("target").textContent = name ? "One value cannot be used." : "";
+  byId("target").textContent = name ? sentence : "";
   byId("sentence").textContent = "";
   answer = null;
   document.body.classList.add("failed"); // what is still drawn answers another question
@@ -314,9 +320,13 @@ function save(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
+for (const end of ["change", "focusout"]) form.addEventListener(end, () => (editing = false));
+byId("handle").addEventListener("pointerup", () => (editing = false));
 window.addEventListener("popstate", () => {
+  document.activeElement?.blur(); // a field that is being edited would keep its text
+  state = { ...data.presets[Object.keys(data.presets)[0]] };
   readAddress();
-  changed();
+  changed(true);
 });
 readAddress();
 showForm();

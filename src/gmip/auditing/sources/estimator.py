@@ -103,7 +103,7 @@ class Estimator:
         estimator, which is copied. scikit-learn, XGBoost, LightGBM, CatBoost and others of that kind.
     X, y : records, of shape (n, ...) (array, data frame, sparse matrix), and labels or values of shape (n,).
     shadows : how many shadow models LiRA and RMIA compare with (16 or more are worth it); 0: attacks without any.
-    attacks : some of lira, rmia, loss, margin, entropy, confidence, optimum-decode; None: all that is possible.
+    attacks : some of combined, lira, rmia, loss, margin, entropy, confidence, optimum-decode; None: all possible ones.
     ids, groups, persons : array-likes of shape (n,): who the records are, to which group they belong (by default,
         classes), and whose they are: halves are of persons then, who are judged by all their records.
     workers : refits at once, or `gmip.parallel.Workers` for a cluster. The result does not depend on it.
@@ -179,6 +179,7 @@ class Estimator:
                 dataset_size=int(target.inside.sum()),
                 train_accuracy=target.accuracy[0],
                 test_accuracy=target.accuracy[1],
+                test_records=int((~target.inside).sum()),
                 chance_accuracy=None if data.classes is None else 1.0 / len(data.classes),
             ),
             source="estimator",

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from gmip.auditing.attack_runs import AuditedRun, Workplace
+from gmip.auditing.schema import InBothFiles
 from gmip.auditing.sources import TaskSource
 from gmip.errors import InvalidArgument
 from gmip.tasks import Task
@@ -75,7 +76,7 @@ class Released(TaskSource):
                 value=work.settings.repeats,
                 remedy="leave it out",
             )
-        own, model, said = released_model_of(task, self)
+        own, model, in_both = released_model_of(task, self)
         return AuditedRun(
             name=name,
             task=own,
@@ -83,13 +84,13 @@ class Released(TaskSource):
             targets=(model,),
             path=os.fspath(self.weights),
             task_source=self.task_name,
-            warnings=said,
+            in_both_files=in_both,
         )
 
 
-def released_model_of(task: Task, wanted: Released) -> tuple[Task, ReleasedModel, tuple[str, ...]]:
-    """The task with the records in question, the model, and warnings."""
-    task, members, non_members, said = _who(task, _plain(wanted.members), _plain(wanted.non_members))
+def released_model_of(task: Task, wanted: Released) -> tuple[Task, ReleasedModel, InBothFiles | None]:
+    """The task with the records in question, the model, and the records that were left out."""
+    task, members, non_members, in_both = _who(task, _plain(wanted.members), _plain(wanted.non_members))
     path = Path(wanted.weights).expanduser()
     model = initial_model(task, 0, checked=False)
     load_weights(model, read_weights(path), path)
@@ -112,7 +113,7 @@ def released_model_of(task: Task, wanted: Released) -> tuple[Task, ReleasedModel
         recipe=recipe,
         provenance=Provenance(task=task.name),
     )
-    return task, ReleasedModel(path, header, members=members, non_members=non_members, state=state), said
+    return task, ReleasedModel(path, header, members=members, non_members=non_members, state=state), in_both
 
 
 def _plain(given: str | os.PathLike[str] | Sequence[int]) -> str | list[int]:
@@ -129,7 +130,7 @@ def _array(value: torch.Tensor) -> NDArray[Any]:
 
 def _who(
     task: Task, members: str | list[int], non_members: str | list[int]
-) -> tuple[Task, NDArray[np.int64], NDArray[np.int64], tuple[str, ...]]:
+) -> tuple[Task, NDArray[np.int64], NDArray[np.int64], InBothFiles | None]:
     tables = {name: _read(name, given, task) for name, given in (("members", members), ("non_members", non_members))}
     inside, outside = tables["members"], tables["non_members"]
     for name, table in tables.items():
@@ -142,7 +143,7 @@ def _who(
             f"{inside.path} and {outside.path} are of different kinds", remedy="pass ids in both, or records in both"
         )
     if inside.examples is not None and outside.examples is not None:
-        inside, outside, said = _comparable(inside, outside)
+        inside, outside, in_both = _comparable(inside, outside)
         assert inside.examples is not None and outside.examples is not None
         pool = inside.examples.joined(outside.examples)
         return (
@@ -154,7 +155,7 @@ def _who(
             ),
             np.arange(len(inside)),
             np.arange(len(inside), len(pool)),
-            said,
+            in_both,
         )
     assert inside.ids is not None and outside.ids is not None
     for table in (inside, outside):
@@ -175,11 +176,11 @@ def _who(
         for table in (inside, outside):
             column[table.ids] = np.array(table.groups, dtype=object)
         task = dataclasses.replace(task, groups={"group": column.tolist()} | dict(task.groups))
-    return task, np.sort(inside.ids), np.sort(outside.ids), ()
+    return task, np.sort(inside.ids), np.sort(outside.ids), None
 
 
-def _comparable(inside: RecordTable, outside: RecordTable) -> tuple[RecordTable, RecordTable, tuple[str, ...]]:
-    """The records of both files without those that are in both, and a warning if there are any. Files with other
+def _comparable(inside: RecordTable, outside: RecordTable) -> tuple[RecordTable, RecordTable, InBothFiles | None]:
+    """The records of both files without those that are in both, and how many these are. Files with other
     columns, or largely the same records, are refused."""
     if inside.features != outside.features:
         same = sorted(inside.features or ()) == sorted(outside.features or ())
@@ -190,13 +191,17 @@ def _comparable(inside: RecordTable, outside: RecordTable) -> tuple[RecordTable,
     rows = inside.rows(), outside.rows()
     both = set(rows[0]) & set(rows[1])
     if not both:
-        return inside, outside, ()
+        return inside, outside, None
     new = [np.array([row not in both for row in part]) for part in rows]
     twice = [int((~part).sum()) for part in new]
-    where = f"{twice[0]} of {len(inside)} members and {twice[1]} of {len(outside)} non-members are the same records"
     if max(twice) > _MOST_TWICE * min(map(len, rows)) or min(int(part.sum()) for part in new) < _FEWEST:
-        raise InvalidArgument(f"{where} ({inside.path}, {outside.path})", remedy="name each record in one of the files")
-    return inside.keep(new[0]), outside.keep(new[1]), (f"Left out, because in both files: {where}.",)
+        raise InvalidArgument(
+            f"{twice[0]} of {len(inside)} members and {twice[1]} of {len(outside)} non-members are the same records "
+            f"({inside.path}, {outside.path})",
+            remedy="name each record in one of the files",
+        )
+    in_both = InBothFiles(members=twice[0], of_members=len(inside), non_members=twice[1], of_non_members=len(outside))
+    return inside.keep(new[0]), outside.keep(new[1]), in_both
 
 
 def _read(name: str, given: str | Sequence[int], task: Task) -> RecordTable:

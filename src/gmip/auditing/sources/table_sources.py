@@ -86,10 +86,11 @@ class Predictions:
     references : array-like of shape (r, c, k), or (r, c) for losses: what r reference models say about the records, in
         the same form. They should be trained as the model was, on records of the same distribution.
     references_members : array-like of shape (r, c), which records were in which of them; None: none in any. Where each
-        record was in some and not in others, LiRA and RMIA are the stronger online attacks.
+        record was in some and not in others, LiRA and RMIA are the stronger online attacks, and from six models on
+        they are combined.
     ids, groups, persons : array-likes of shape (c,): who the records are, to which group they belong (by default, their
         label), and whose they are: a person with several records is judged by all of them.
-    attacks : some of lira, rmia, loss, margin, entropy, confidence; None: all that is possible.
+    attacks : some of combined, lira, rmia, base, loss, margin, entropy, confidence; None: all that is possible.
     columns : of a table: which column is "member", "label", "probability" (one for each class), "logit", "loss", "id",
         "person", "group", "run"; "probability:ill" is that of the class "ill". By default columns of these names,
         p_CLASS, logit_CLASS, and of reference models ref_NAME_loss, ref_NAME_p_CLASS, ref_NAME_logit_CLASS,
@@ -177,7 +178,7 @@ def table_evidence(
         same_scale=_comparable(table, rows),
         left_out=table.left_out,
         persons=persons,
-        warnings=table.warnings,
+        unused_column=table.unused,
         fingerprints={"scores": _fingerprint(table) if path is None else sha256_of_file(path)},
     )
 

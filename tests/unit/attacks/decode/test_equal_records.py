@@ -70,7 +70,7 @@ def test_nobody_is_accused_for_a_twin_and_others_are_found(noise: float, run: di
 
 
 def test_a_rare_member_does_not_decide_about_a_twin() -> None:
-    """Of 100 candidates two are members: that one of two equals is in is much evidence, and no decision."""
+    """Two of 100 candidates are members: that one of two equals is in is much evidence, and no decision."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(C, 150))
     x[1] = x[0]

@@ -42,7 +42,7 @@ def train(task: Task) -> LogisticRegression:
 
 
 def gradients(model: LogisticRegression, examples: Examples) -> NDArray[np.float64]:
-    """Of the cross-entropy by the weights, then the bias."""
+    """The gradient of the cross-entropy by the weights, then the bias."""
     x, y = examples.inputs.double().numpy(), examples.targets.numpy()
     errors = model.predict_proba(x)
     errors[np.arange(len(y)), y] -= 1.0

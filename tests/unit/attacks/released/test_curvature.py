@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd.functional import hessian
 from torch.func import functional_call
 
-from gmip.attacks.released_attacks import Curvature, exact_solver, solve_iteratively
+from gmip.attacks.released_attacks import Curvature, exact_solver, positive_solver, solve_iteratively
 from gmip.tasks import Examples, cross_entropy
 
 L2 = 0.1
@@ -56,7 +56,14 @@ def test_gauss_newton_is_the_hessian_of_a_linear_model_and_never_negative():
     mine = curvature(network, data, cross_entropy, l2=0.0)
     found = mine.positive_products(torch.eye(43, dtype=torch.float64))
     torch.testing.assert_close(found, found.T)
+    torch.testing.assert_close(mine.positive_matrix(), found)
     assert torch.linalg.eigvalsh(found)[0] > -1e-12 and torch.linalg.eigvalsh(mine.matrix())[0] < -1e-3
+
+
+def test_solvers_agree_and_negative_curvature_counts_as_none():
+    some = torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for matrix in (some @ some.T, some + some.T):
+        torch.testing.assert_close(positive_solver(matrix, 0.1)(some), exact_solver(matrix, 0.1)(some))
 
 
 def test_influence_of_a_record_is_exact_for_least_squares():

@@ -55,9 +55,13 @@ def test_members_are_found(task, trace):
     assert area(Influence(l2=L2).run(task, trace).scores) > 0.6
 
 
-def test_conjugate_gradients_give_the_same(task, trace, monkeypatch):
+def test_gauss_newton_and_conjugate_gradients_give_the_same(task, trace, monkeypatch):
     exact = Influence(l2=L2, damping=0.01).run(task, trace)
     monkeypatch.setattr(released_attacks, "_EXACT", 10)
+    written = Influence(l2=L2, damping=0.01).run(task, trace)  # the Gauss-Newton matrix: of this model, the Hessian
+    assert written.facts["exact"] is True
+    np.testing.assert_allclose(written.scores, exact.scores, rtol=1e-6, atol=1e-9)
+    monkeypatch.setattr(released_attacks, "_WRITTEN", 10)
     found = Influence(l2=L2, damping=0.01).run(task, trace)
     assert found.facts["exact"] is False and float(found.facts["unsolved"]) < 1e-3
     np.testing.assert_allclose(found.scores, exact.scores, rtol=1e-2, atol=1e-3 * np.ptp(exact.scores))

@@ -78,7 +78,7 @@ def test_a_wrong_penalty_ranks_nobody(dims):
 
 @pytest.mark.parametrize("dims", [30, 75, 200])
 def test_inner_products_tell_the_same(dims):
-    """As `decode_optimum` where it takes rows, with fewer parameters than candidates and with more."""
+    """The same as `decode_optimum` where it takes rows, with fewer parameters than candidates and with more."""
     at = ridge(5, 80, dims, background=0)
     vectors = np.vstack([at.listed, at.penalty])
     found = decode_optimum_products(vectors @ vectors.T, dims=dims, dataset_size=80)

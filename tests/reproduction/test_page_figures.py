@@ -1,4 +1,4 @@
-"""README's figures on accuracy are those of the committed results."""
+"""The page's figures on accuracy are those of the committed results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reproduction.experiments import utility
 from reproduction.results import read_csv
 
 ROOT = Path(__file__).parents[2]
-README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+PAGE = " ".join((ROOT / "docs/reproduction.md").read_text(encoding="utf-8").split())
 SHOWN = (
     ("digits", 250),
     ("digits", 500),
@@ -28,14 +28,12 @@ def rows(path):
 
 
 def test_the_table_of_value():
-    assert " ".join(short_table(rows("benchmarks/value/results/value.csv"), SHOWN).split()) in README
+    assert " ".join(short_table(rows("benchmarks/value/results/value.csv"), SHOWN).split()) in PAGE
 
 
 def test_the_sentence_on_utility():
     found = rows("results/utility.csv")
     setting = utility._gains(found, "cifar10", "gmip-tight", "gdp-exact")[1].mean(axis=1).max()
     tuned = utility.left_when_tuned(found, "cifar10")[1].mean(axis=1).max()
-    assert f"up to {100 * setting:.0f} points higher under membership-inference privacy" in README
-    assert (
-        f"With the best clipping norm and learning rate for each, {100 * tuned:.1f} points at most are left" in README
-    )
+    assert f"up to {100 * setting:.0f} points higher under membership-inference privacy" in PAGE
+    assert f"With the best clipping norm and learning rate for each, {100 * tuned:.1f} points at most are left" in PAGE

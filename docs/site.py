@@ -1,0 +1,156 @@
+"""Pages of the site that are not written by hand, and links that leave docs/ (a hook of mkdocs.yml).
+
+Names come from `gmip.__all__`, commands from the program, and files of the repository that the docs link to become
+pages, so that nothing on the site can be older than the code.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import griffe
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+_LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_ASSETS = {".svg", ".png", ".csv", ".json"}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the reference pages, the files that pages link to, and the changelog."""
+    pages = {
+        "reference/api.md": api_page(),
+        "reference/commands.md": commands_page(),
+        "changelog.md": (ROOT / "CHANGELOG.md").read_text(),
+    }
+    for path in _linked_files(Path(config["docs_dir"])):
+        if path.suffix in _ASSETS:
+            files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+        else:
+            pages[_page_of(path)] = path.read_text() if path.suffix == ".md" else _code_page(path)
+    for uri, text in pages.items():
+        files.append(File.generated(config, uri, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Point links that leave docs/ to the pages that on_files made of their targets; fill in the table of mu."""
+    here = Path(page.file.src_uri)
+    markdown = markdown.replace("<!-- mu-table -->", mu_table())
+
+    def moved(match: re.Match[str]) -> str:
+        target, anchor = match.group(1), match.group(2) or ""
+        found = _outside(here, target)
+        if found is None:
+            return match.group(0)
+        up = "../" * (len(here.parts) - 1)
+        return f"]({up}{_page_of(found)}{anchor})"
+
+    return _LINK.sub(moved, markdown)
+
+
+class TypelessParameters(griffe.Extension):
+    """Reads "name : what it is" in docstrings as a description; numpydoc takes it for a type, which signatures have."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = re.sub(
+                r"^(\w[\w, *]*) : (?=\S)", r"\1\n    ", obj.docstring.value, flags=re.MULTILINE
+            )
+
+
+def _source(here: Path) -> Path:
+    """The file that a page of the site was made from."""
+    return next((p for p in (ROOT / "docs" / here, ROOT / here) if p.exists()), ROOT / "docs" / here)
+
+
+def _outside(here: Path, target: str) -> Path | None:
+    """The file of the repository, outside docs/, that a link means; None for all other links."""
+    if "://" in target or target.startswith(("mailto:", "/")):
+        return None
+    path = (_source(here).parent / target).resolve()
+    if path.is_relative_to(ROOT / "docs"):  # from benchmarks/README.md: ../docs/audit.md is audit.md on the site
+        return path if (ROOT / "docs") not in _source(here).parents else None
+    return path if path.is_file() and path.is_relative_to(ROOT) else None
+
+
+def _page_of(path: Path) -> str:
+    if path.is_relative_to(ROOT / "docs"):
+        return path.relative_to(ROOT / "docs").as_posix()
+    uri = path.relative_to(ROOT).as_posix()
+    return uri if path.suffix in _ASSETS | {".md"} else f"{uri}.md"
+
+
+def _linked_files(docs: Path) -> list[Path]:
+    """All files outside docs/ that a page links to, also by way of another such file."""
+    found: set[Path] = set()
+    waiting = [*docs.rglob("*.md"), ROOT / "results" / "claims.md", ROOT / "benchmarks" / "README.md"]
+    found.update(p for p in waiting if not p.is_relative_to(docs))
+    while waiting:
+        page = waiting.pop()
+        for match in _LINK.finditer(page.read_text()):
+            path = (page.parent / match.group(1)).resolve()
+            if path.is_file() and path.is_relative_to(ROOT) and not path.is_relative_to(docs) and path not in found:
+                found.add(path)
+                if path.suffix == ".md":
+                    waiting.append(path)
+    return sorted(found)
+
+
+def _code_page(path: Path) -> str:
+    kind = {".py": "python", ".yaml": "yaml"}.get(path.suffix, "")
+    return f"# {path.relative_to(ROOT).as_posix()}\n\n```{kind}\n{path.read_text()}```\n"
+
+
+def mu_table() -> str:
+    """What a mu means in rates and in epsilon."""
+    from gmip import Gaussian
+
+    lines = ["| mu | found at 0.1% | at 1% | at 10% | advantage | epsilon |", "|---|---|---|---|---|---|"]
+    for mu in (0.1, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0):
+        curve = Gaussian(mu)
+        rates = " | ".join(f"{float(curve.tpr_at(fpr)):.2%}" for fpr in (0.001, 0.01, 0.1))
+        lines.append(f"| {mu:g} | {rates} | {curve.advantage():.1%} | {curve.epsilon(1e-5):.2f} |")
+    return "\n".join(lines)
+
+
+def api_page() -> str:
+    """Every public name of gmip, and every attack, with its docstring."""
+    import gmip
+    from gmip.attacks import attack_table
+
+    homes = {name: getattr(gmip, name).__module__ for name in gmip.__all__ if name != "__version__"}
+    lines = ["# Python", "", "`import gmip` is enough for all of these; torch is loaded by what trains or attacks.", ""]
+    lines += [f"::: {module}.{name}" for name, module in sorted(homes.items(), key=lambda item: item[0].lower())]
+    lines += ["", "## Attacks", "", attack_table.markdown()]
+    return "\n".join(lines) + "\n"
+
+
+def commands_page() -> str:
+    """The help of every command, as the program prints it."""
+    import typer.main
+    from click import Context
+
+    from gmip.cli import app
+
+    group: Any = typer.main.get_command(app)
+    top = Context(group)
+    lines = ["# Commands", "", "Written from the program: `gmip COMMAND --help` prints the same.", ""]
+    for name in group.list_commands(top):
+        command = group.get_command(top, name)
+        lines += [f"## gmip {name}", "", (command.help or "").strip(), ""]
+        rows = [p.get_help_record(Context(command)) for p in command.params]
+        shown = [row for row in rows if row]
+        if shown:
+            lines += ["| option | meaning |", "|---|---|"]
+            lines += [
+                f"| `{_cell(option).replace('|', ' or ')}` | {_cell(meaning).replace('|', ' or ')} |"
+                for option, meaning in shown
+            ] + [""]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split())

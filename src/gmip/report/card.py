@@ -1,0 +1,590 @@
+"""The card: one verdict, one number and one picture of all attackers, the same on the page, on one sheet, in Markdown,
+in the terminal, in notebooks and in the list of audits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from gmip._html import Html, join, readable, tag
+from gmip._numbers import count, interval, number, percent, rate
+from gmip.auditing.curves import excludes_nothing
+from gmip.auditing.schema import AttackerAnswer, AuditResult, ConclusionKind, Estimate, GroupOutcome, RunAudit
+from gmip.auditing.verdict import claim_of, exposed_group
+from gmip.report import advice_words, answer_words, check_words
+from gmip.vocabulary import Rate
+
+# -- the five verdicts ------------------------------------------------------------------------------------------------
+
+
+class Look(NamedTuple):
+    """How a verdict is shown: words, the name of its colour, a shape and a sign in it, and what to do about it."""
+
+    title: str
+    tone: str
+    shape: str
+    sign: str
+    todo: str
+
+
+VERDICTS: Final[dict[ConclusionKind, Look]] = {
+    "fails": Look(
+        "Fails the target",
+        "bad",
+        "M8 1.5H16L22.5 8V16L16 22.5H8L1.5 16V8Z",
+        "M8 8L16 16M16 8L8 16",
+        "An attack proves it. Do not release the model: train again with the change that the card names.",
+    ),
+    "probably-fails": Look(
+        "Probably fails",
+        "likely",
+        "M12 2L23 21.5H1Z",
+        "M12 8.5V14.5M12 17.5V18.5",
+        "There is a leak, and more is measured than the limit allows, but the excess could be chance. Treat it as "
+        "failing, or audit more records.",
+    ),
+    "inconclusive": Look(
+        "Inconclusive",
+        "open",
+        "M12 1.5A10.5 10.5 0 1 1 12 22.5A10.5 10.5 0 1 1 12 1.5Z",
+        "M8.8 9.2A3.2 3.2 0 1 1 12 12.6V14M12 17.4V18.2",
+        "The audit says nothing either way. Fix what the card names, or audit more records, and audit again.",
+    ),
+    "passes": Look(
+        "Passes the attacks, no guarantee",
+        "plain",
+        "M3 2H21A1 1 0 0 1 22 3V21A1 1 0 0 1 21 22H3A1 1 0 0 1 2 21V3A1 1 0 0 1 3 2Z",
+        "M6.5 12H17.5",
+        "These attacks stay within the limit; another one may find more. For a guarantee, train with more noise.",
+    ),
+    "guaranteed": Look(
+        "Guaranteed",
+        "good",
+        "M12 1L21.5 4.5V12C21.5 17.5 17.5 21.3 12 23C6.5 21.3 2.5 17.5 2.5 12V4.5Z",
+        "M7 12L10.8 15.8L17 8.5",
+        "A proved bound keeps the limit, under the assumptions below. Nothing to do.",
+    ),
+}
+_SEES: Final = {"gradients": "gradients", "weights": "weights", "predictions": "predictions", "scores": "these scores"}
+# Who that would be in life; with a list of candidates, and without.
+IN_LIFE: Final = {
+    ("gradients", True): "a hospital that takes part in the training and has the list of all patients of the region",
+    ("gradients", False): "the server of federated learning, or whoever records its messages",
+    ("weights", True): "a company that receives the model and has the list of all customers",
+    ("weights", False): "whoever downloads the model",
+    ("predictions", True): "an insurer that may ask the model and has the list of all applicants",
+    ("predictions", False): "a customer who asks the model questions",
+    ("scores", True): "whoever can compute them and has a list of candidates",
+    ("scores", False): "whoever can compute them",
+}
+
+
+def look(run: RunAudit) -> Look:
+    return VERDICTS[run.conclusion.kind]
+
+
+def false_alarm(goal: Rate) -> str:
+    """What the rate means."""
+    return (
+        f"A false alarm is a non-member that the attacker takes for a member. At {rate(goal.fpr)} it happens to about "
+        f"1 in {count(round(1 / goal.fpr))} non-members."
+    )
+
+
+def quantity(name: str, value: float, text: str) -> Html:
+    """A number under its name: wherever a page shows the name, it shows the same number (a test compares them)."""
+    return tag("data", text, value=f"{value:.6g}", data_name=name)
+
+
+def icon(of: Look) -> Html:
+    paths = tag("path", d=of.shape), tag("path", d=of.sign)
+    return tag("svg", *paths, viewBox="0 0 24 24", aria_hidden="true", class_="icon")
+
+
+def badge(run: RunAudit) -> Html:
+    """The verdict in its colour and shape."""
+    of = look(run)
+    return tag("span", icon(of), of.title, class_=f"mark tone-{of.tone}")
+
+
+# -- the rows of the picture ------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """One line of a forest plot.
+
+    key : names its numbers; small : below the label; found : None where nothing could be measured, as `note` says;
+    claim : "guarantee", "forecast" or "claim", and its share, where there is one; beside : what is said of it.
+    """
+
+    key: str
+    label: str
+    small: str
+    found: Estimate | None
+    note: str = ""
+    claim: tuple[str, float] | None = None
+    beside: str = ""
+
+    @property
+    def numbers(self) -> str:
+        if self.found is None:
+            return self.note
+        return f"{percent(self.found.value, 'nearest')} ({interval(self.found.lower, self.found.upper, share=True)})"
+
+
+def attacker(answer: AttackerAnswer) -> str:
+    """What an attacker has, in few words."""
+    if not answer.knows:
+        return _SEES[answer.sees]
+    held = "" if answer.knows >= 1.0 else f" of {percent(answer.knows, 'nearest')}"
+    return f"{_SEES[answer.sees]} and a list{held}"
+
+
+def rows(run: RunAudit) -> list[Row]:
+    """A line for each attacker, who sees most first."""
+    own = {one.attack: (one.sees, one.attacker_knows > 0.0) for one in run.attacks}
+    made = []
+    for answer in run.answers:
+        found, claim = answer.evidence, claim_of(run, answer)
+        by = "" if found is None else found.title
+        if found is not None and own.get(found.attack) != (answer.sees, answer.knows > 0.0):
+            by = f"by a weaker attacker's {found.title}"
+        mark, beside = None, "no guarantee"
+        share = answer.claimed
+        if claim is not None and share is not None and not (claim.is_bound and excludes_nothing(share)):
+            word = answer_words.claim_word(claim)
+            mark, beside = (word, share), f"{word} {percent(share, 'up')}"
+            beside += _OPEN.get(answer.why, "") if claim.is_bound else ""
+        note = "no evidence" if answer.leak == "blind" else "too few to measure"
+        made.append(
+            Row(
+                "none" if found is None else found.attack,
+                attacker(answer),
+                by,
+                None if found is None else found.tpr,
+                note,
+                mark,
+                beside,
+            )
+        )
+    return made
+
+
+_OPEN: Final = {
+    "unchecked": ", not checked",
+    "imprecise": ", not precisely checked",
+    "record": ", record fails",
+    "refuted": ", refuted",
+}
+
+
+# -- the words --------------------------------------------------------------------------------------------------------
+
+
+def headline(run: RunAudit) -> str:
+    """The answer in one or two sentences."""
+    return "".join(part if isinstance(part, str) else part[2] for part in _headline(run, ""))
+
+
+Said = list[str | tuple[str, float, str]]  # words, and numbers with their names
+
+
+def _headline(run: RunAudit, key: str) -> Said:
+    """The same in parts; numbers are named below `key`."""
+    end, goal = run.conclusion, run.goal
+    limit = (f"{key}/limit", goal.tpr, rate(goal.tpr))
+    at = f"at {rate(goal.fpr)} false alarms"
+    if end.kind == "inconclusive":
+        return [_inconclusive(run)]
+    answer = run.answers[end.attacker]
+    if end.why == "group":
+        worst = exposed_group(run.groups, goal.fpr)
+        if worst is None:
+            return ["In one group more members can be identified than the limit of ", limit, f" {at}."]
+        found, where = worst.tpr_at[f"{goal.fpr:g}"], f"In the group {worst.group!r} "
+        name = f"{key}/group/{worst.group}"
+        return [where, *_found(name, found), " of the members can be identified ", at, "; the limit is ", limit, "."]
+    if end.kind == "guaranteed":
+        claim = claim_of(run, answer)
+        share = answer.claimed or 0.0
+        name = f"{key}/claimed/{'' if claim is None else claim.key}"
+        proved = ""
+        if answer.worst is not None:
+            proved = f" That is with the declared noise; the record alone proves at most {percent(answer.worst, 'up')}."
+        hidden = run.check is not None and any(one.fault == "counted" for one in run.check.beyond_reach)
+        whose = " Holds for records that are listed and count once." if hidden else ""
+        said: Said = ["At most ", (name, share, percent(share, "up")), f" of the members can be identified {at}"]
+        return [*said, "; the limit is ", limit, f".{proved}{_leak(run)}{whose}"]
+    assert answer.evidence is not None
+    number_ = _found(f"{key}/found/{answer.evidence.attack}", answer.evidence.tpr)
+    if end.kind == "fails":
+        return [*number_, " of the members can be identified ", at, "; the limit is ", limit, "."]
+    if end.kind == "probably-fails":
+        rest = ". There is a leak. That it exceeds the limit could be chance (all attacks taken together)."
+        return [*number_, " of the members were identified ", at, "; the limit is ", limit, rest]
+    return [*number_, " of the members were identified ", at, "; the limit is ", limit, f".{_leak(run)}"]
+
+
+def _leak(run: RunAudit) -> str:
+    """Whether a run within its limit leaks."""
+    found = {one.leak for one in run.answers}
+    if "leak" in found:
+        return " There is a leak, within the limit."
+    return " No leak was detected." if found == {"none-seen"} else ""
+
+
+def _found(name: str, found: Estimate) -> Said:
+    value = min(max(found.value, 0.0), 1.0)
+    between = interval(max(found.lower, 0.0), min(found.upper, 1.0), share=True)
+    return [(name, value, percent(value, "nearest")), f" ({between})"]
+
+
+def _inconclusive(run: RunAudit) -> str:
+    goal, why = run.goal, run.conclusion.why
+    if why == "record" and run.check is not None:
+        return check_words.headline(run.check)
+    if why == "suspect" and run.suspicion is not None:
+        return answer_words.suspicion(run, run.suspicion)
+    if why == "no-attack" or not run.attacks:
+        return "No attack was run."
+    if why in ("by-chance", "wide"):
+        (tpr,) = (one.tpr for one in [run.answers[run.conclusion.attacker].evidence] if one is not None)
+        if why == "wide":
+            return (
+                f"There is a leak. {percent(tpr.value, 'nearest')} ({interval(tpr.lower, tpr.upper, share=True)}) of "
+                f"the members were identified at {rate(goal.fpr)} false alarms. The interval includes the limit of "
+                f"{rate(goal.tpr)}: too few records."
+            )
+        return (
+            f"{percent(tpr.value, 'nearest')} of the members were identified at {rate(goal.fpr)} false alarms, above "
+            f"the limit of {rate(goal.tpr)}, but no attack beats guessing by more than chance."
+        )
+    if why == "blind":
+        tied = answer_words.mostly_tied(run)
+        return f"No attack could tell candidates apart: {tied or 'all have the same score'}."
+    members, others = (max(getattr(a, name) for a in run.attacks) for name in ("members", "non_members"))
+    needed = max(run.answers[0].needed or 0, math.ceil(1 / goal.fpr))
+    more = f" About {count(needed)} of each are needed." if needed > min(members, others) else ""
+    leak = ""
+    if run.answers[0].leak == "leak":
+        best = max(run.attacks, key=lambda one: one.mu_lower)
+        leak = f"There is a leak ({best.title}: AUC {number(best.auc.value, 'nearest')}), but "
+    few = f"{count(members)} members and {count(others)} non-members are too few to test "
+    return f"{leak}{few}{rate(goal.tpr)} at {rate(goal.fpr)} false alarms.{more}"
+
+
+def power(run: RunAudit) -> str | None:
+    """What a run that passes could have hidden."""
+    noticed = None if not run.answers else run.answers[0].noticed
+    if run.conclusion.kind != "passes" or noticed is None:
+        return None
+    return (
+        f"80% power to detect a leak of {percent(noticed, 'up')} shared by all members. A leak that affects few could "
+        f"be missed.{answer_words.weak_attacks(run, run.answers[0])}"
+    )
+
+
+def claim_line(run: RunAudit) -> str | None:
+    """How a claim fared: always where it is refuted, else where somebody gave it."""
+    given = any(one.origin == "given" for one in run.claims)
+    if not (run.verdict.kind == "exposed" or given) or not run.attacks:
+        return None
+    return answer_words.verdict_headline(run)
+
+
+def worst_group(run: RunAudit) -> Row | None:
+    """The most exposed group."""
+    worst = exposed_group(run.groups, run.goal.fpr)
+    return None if worst is None else group_row(worst, run.goal)
+
+
+def group_row(one: GroupOutcome, goal: Rate) -> Row:
+    size = f"{count(one.members)} + {count(one.non_members)}"
+    found = answer_words.measured_at(one, f"{goal.fpr:g}")
+    if found is not None:
+        low, mid, high = (min(max(end, 0.0), 1.0) for end in (found.lower, found.value, found.upper))
+        found = Estimate(value=mid, lower=low, upper=high)
+    return Row(one.group, one.group, size, found, "too few to measure")
+
+
+def next_step(run: RunAudit) -> tuple[str, str | None]:
+    """What to do, and the command that does it, where there is one."""
+    first = next(iter(run.advice), None)
+    if run.conclusion.kind == "inconclusive" and (first is None or first.kind in ("say-claim", "find-less")):
+        return {
+            "too-few": "Audit more records, or repeat the run.",
+            "wide": "Audit more records, or repeat the run.",
+            "by-chance": "Audit more records, or repeat the run.",
+            "blind": "Use scores that tell candidates apart, or try other attacks (gmip attacks lists them).",
+            "suspect": "Fix that, and audit again.",
+        }.get(run.conclusion.why, look(run).todo), None
+    if run.conclusion.kind == "passes" and (first is None or first.kind in ("say-claim", "find-less")):
+        return "Try stronger attacks. For a guarantee, train with clipping and noise (gmip train).", None
+    if first is None:
+        return look(run).todo, None
+    ways = [one for one in run.advice if one.way is not None]
+    does = ways[0] if ways and first.kind in ("to-guarantee", "only-forecasts") else first
+    return advice_words.text(first, run), advice_words.command(does, run)
+
+
+def accuracy(run: RunAudit) -> tuple[float, str] | None:
+    """The accuracy on test data with its 95% interval (Wilson), where the number of records is known."""
+    share, records = run.facts.test_accuracy, run.facts.test_records
+    if share is None:
+        return None
+    shown = percent(share, "nearest")
+    if not records:
+        return share, shown
+    low, high = accuracy_ends(share, records)
+    return share, f"{shown} ({interval(low, high, share=True)})"
+
+
+def accuracy_ends(share: float, records: int) -> tuple[float, float]:
+    """Wilson's interval at 95%."""
+    z = 1.96
+    middle, scale = share + z * z / (2 * records), 1 + z * z / records
+    half = z * math.sqrt(share * (1 - share) / records + z * z / (4 * records**2))
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+
+
+# -- the picture ------------------------------------------------------------------------------------------------------
+
+
+_MARKS: Final = {"guarantee": "M-4 -4H4V4H-4Z", "forecast": "M0 -5L5 4H-5Z", "claim": "M0 -5L5 0L0 5L-5 0Z"}
+_WIDE: Final = 41  # characters
+
+
+class Scale(NamedTuple):
+    """A logarithmic axis from `lowest`, a power of ten, to 1."""
+
+    lowest: float
+
+    def unit(self, share: float) -> float:
+        return 1.0 - math.log10(max(share, self.lowest)) / math.log10(self.lowest)
+
+    def place(self, share: float) -> str:
+        return f"{2.0 + 96.0 * self.unit(share):.2f}%"
+
+    @property
+    def ticks(self) -> list[float]:
+        return [float(f"1e-{k}") for k in range(round(-math.log10(self.lowest)), -1, -1)]
+
+
+def scale_for(goal: Rate) -> Scale:
+    return Scale(float(f"1e{math.floor(math.log10(goal.fpr) + 1.0e-9) - 1}"))
+
+
+def axis(goal: Rate) -> Html:
+    """The first line of a forest plot: its ticks, and the limit."""
+    on, limit = scale_for(goal), f"limit {rate(goal.tpr)}"
+    near = [one for one in on.ticks if abs(on.unit(one) - on.unit(goal.tpr)) < 0.17]
+    ticks = [
+        tag("text", rate(one), x=on.place(one), y=15, text_anchor="end" if one == 1.0 else "middle")
+        for one in on.ticks
+        if one not in near
+    ]
+    target = tag("text", limit, x=on.place(goal.tpr), y=15, text_anchor="middle", class_="limit")
+    picture = tag("svg", *ticks, target, height=20, class_="line", aria_hidden="true")
+    return tag("li", tag("span"), picture, tag("span"), class_="axis", aria_hidden="true")
+
+
+def row_html(row: Row, goal: Rate, key: str, kind: str = "found") -> Html:
+    """One line: label, picture, numbers."""
+    on, parts = scale_for(goal), []
+    for share, name in ((goal.fpr, "guess"), (goal.tpr, "limit")):
+        parts.append(tag("line", x1=on.place(share), x2=on.place(share), y1=0, y2=28, class_=name))
+    if row.found is not None:
+        ends = on.place(row.found.lower), on.place(row.found.upper)
+        above = " above" if row.found.value > goal.tpr else ""
+        parts.append(tag("line", x1=ends[0], x2=ends[1], y1=14, y2=14, class_=f"whisker{above}"))
+        parts += [tag("line", x1=end, x2=end, y1=9, y2=19, class_=f"whisker{above}") for end in ends]
+        parts.append(tag("circle", cx=on.place(row.found.value), cy=14, r=5, class_=f"found{above}"))
+    if row.claim is not None:
+        word, share = row.claim
+        mark = tag("path", d=_MARKS[word], class_=f"claimed {word}")
+        parts.append(tag("svg", mark, x=on.place(share), y=14, overflow="visible"))
+    numbers: Html = join(row.note)
+    if row.found is not None:
+        named = quantity(f"{key}/{kind}/{row.key}", row.found.value, percent(row.found.value, "nearest"))
+        ends_ = interval(row.found.lower, row.found.upper, share=True)
+        numbers = join(tag("strong", named), tag("span", f" ({ends_})"))
+    return tag(
+        "li",
+        tag("span", tag("bdi", row.label), tag("small", row.small) if row.small else None, class_="who"),
+        tag("svg", *parts, height=28, class_="line", aria_hidden="true"),
+        tag("span", numbers, tag("small", row.beside) if row.beside else None, class_="numbers"),
+    )
+
+
+def legend(goal: Rate, lines: Sequence[Row]) -> Html:
+    """What the signs of the picture mean; only those that are there."""
+    shown = [("found", tag("circle", r=5, class_="found"), "measured, with its interval")]
+    for word, path in _MARKS.items():
+        if any(row.claim is not None and row.claim[0] == word for row in lines):
+            shown.append((word, tag("path", d=path, class_=f"claimed {word}"), word))
+    items = [
+        tag("span", tag("svg", mark, viewBox="-7 -7 14 14", width=14, height=14, aria_hidden="true"), words)
+        for _, mark, words in shown
+    ]
+    guess = tag("span", tag("i", class_="guess", aria_hidden="true"), f"guessing: {rate(goal.fpr)}")
+    limit = tag("span", tag("i", class_="limit", aria_hidden="true"), f"limit: {rate(goal.tpr)}")
+    return tag("p", *items, guess, limit, class_="signs note")
+
+
+def forest(lines: Sequence[Row], goal: Rate, key: str, kind: str = "found", label: str = "Attackers") -> Html:
+    """A forest plot: what is found in each line, with its interval, beside the limit."""
+    return join(
+        tag("ul", axis(goal), *(row_html(row, goal, key, kind) for row in lines), class_="forest", aria_label=label),
+        legend(goal, lines),
+    )
+
+
+# -- the card as HTML -------------------------------------------------------------------------------------------------
+
+
+def card_html(run: RunAudit, key: str, *more: Html | None, name: Html | None = None) -> Html:
+    """The card of one run; `name` stands above it, `more` below."""
+    of, lines = look(run), rows(run)
+    group = worst_group(run)
+    step, copied = next_step(run)
+    said = _headline(run, key)
+    accurate = accuracy(run)
+    facts = [
+        None
+        if group is None or group.found is None
+        else tag(
+            "li",
+            tag("strong", "Worst group: "),
+            f"{group.label} ",
+            quantity(f"{key}/group/{group.key}", group.found.value, percent(group.found.value, "nearest")),
+            f" ({interval(group.found.lower, group.found.upper, share=True)})",
+        ),
+        None
+        if accurate is None
+        else tag("li", tag("strong", "Accuracy: "), quantity(f"{key}/accuracy", *accurate), " on test data"),
+        *(tag("li", text) for text in (claim_line(run), power(run)) if text is not None),
+        tag("li", tag("strong", "Next: "), step, command_html(copied)),
+    ]
+    return tag(
+        "div",
+        name,
+        tag("p", icon(of), of.title, class_="verdict-title"),
+        tag("p", *(part if isinstance(part, str) else quantity(*part) for part in said), class_="headline"),
+        forest(lines, run.goal, key) if lines else None,
+        tag("ul", *facts, class_="facts"),
+        *more,
+        class_=f"verdict tone-{of.tone}",
+    )
+
+
+def command_html(text: str | None) -> Html | None:
+    """A command with a button that copies it."""
+    if text is None:
+        return None
+    button = tag("button", "Copy", type="button", class_="copy needs-script", aria_label=f"Copy the command {text}")
+    said = tag("span", role="status", class_="copied")
+    return tag("div", tag("code", text, tabindex="0"), button, said, class_="command")
+
+
+def runs_html(result: AuditResult, *, linked: bool = True) -> Html:
+    """Several runs: the same rows for each, with its verdict and accuracy."""
+    blocks, every = [], []
+    for i, run in enumerate(result.runs, 1):
+        lines, accurate, key = rows(run), accuracy(run), f"run-{i}"
+        every += lines
+        name = tag("a", tag("bdi", run.name), href=f"#{key}") if linked else tag("bdi", run.name)
+        right = None if accurate is None else tag("span", "accuracy ", quantity(f"{key}/accuracy", *accurate))
+        head = tag("li", tag("span", name), badge(run), right, class_="run-head")
+        blocks += [head, *(row_html(row, run.goal, key) for row in lines)]
+    goal = result.runs[0].goal
+    return join(tag("ul", axis(goal), *blocks, class_="forest", aria_label="Runs"), legend(goal, every))
+
+
+def meaning(result: AuditResult) -> list[str]:
+    """Said once: what a false alarm is, what the interval is, and who the attackers would be in life."""
+    known = {(one.sees, one.knows > 0.0): attacker(one) for run in result.runs for one in run.answers}
+    sure = rate(result.confidence)
+    inherits = " An attacker who sees more can also run the attacks of those who see less." if len(known) > 1 else ""
+    return [
+        false_alarm(result.runs[0].goal),
+        f"Intervals: the lower end decides the verdict and holds with {sure} confidence for all attacks together; the "
+        f"upper end holds for this attack alone. The strongest attack has the highest lower end.{inherits}",
+        "A guarantee is a proved bound. A forecast is an expectation: an attacker can do better.",
+        *(f"{words[:1].upper()}{words[1:]}: {IN_LIFE[kind]}." for kind, words in known.items()),
+    ]
+
+
+# -- the card as text -------------------------------------------------------------------------------------------------
+
+
+def card_text(run: RunAudit) -> list[str]:
+    """Lines for a terminal, a notebook and Markdown."""
+    of, goal, lines = look(run), run.goal, rows(run)
+    said = [f"{of.title.upper()}: {headline(run)}"]
+    if lines:
+        said += ["", *forest_text(lines, goal)]
+    group, accurate, (step, copied) = worst_group(run), accuracy(run), next_step(run)
+    said.append("")
+    if group is not None and group.found is not None:
+        said.append(f"Worst group: {group.label} {group.numbers}")
+    if accurate is not None:
+        said.append(f"Accuracy: {accurate[1]} on test data")
+    said += [text for text in (claim_line(run), power(run)) if text is not None]
+    said += [f"Next: {step}", *([] if copied is None else [f"  {copied}"])]
+    return [_one_line(one) for one in said]
+
+
+def runs_text(result: AuditResult) -> list[str]:
+    """Several runs: the same rows for each."""
+    said = axis_text("run and attacker", result.runs[0].goal)
+    for run in result.runs:
+        accurate = accuracy(run)
+        right = "" if accurate is None else f"; accuracy {accurate[1]}"
+        said.append(f"{run.name}: {look(run).title}{right}")
+        said += [_line(f"  {row.label}", row, run.goal) for row in rows(run)]
+    return [_one_line(one) for one in said]
+
+
+def _one_line(text: str) -> str:
+    """No name breaks a line, or speaks to a terminal."""
+    return readable(text.replace("\n", " "))
+
+
+def forest_text(lines: Sequence[Row], goal: Rate, label: str = "attacker") -> list[str]:
+    """A forest plot in characters."""
+    words = {"guarantee": "G guarantee", "forecast": "F forecast", "claim": "C claim"}
+    there = {row.claim[0] for row in lines if row.claim is not None}
+    signs = [text for word, text in words.items() if word in there]
+    signs = ["o measured", ". guessing", "! limit", *signs]
+    return [*axis_text(label, goal), *(_line(row.label, row, goal) for row in lines), f"{'':23}{'   '.join(signs)}"]
+
+
+def axis_text(label: str, goal: Rate) -> list[str]:
+    on = scale_for(goal)
+    ticks = [" "] * (_WIDE + 5)
+    for one in on.ticks:
+        text = rate(one)
+        at = max(0, round(on.unit(one) * (_WIDE - 1)) - len(text) // 2)
+        ticks[at : at + len(text)] = text
+    return [f"{label:22} {''.join(ticks).rstrip()}"]
+
+
+def _line(label: str, row: Row, goal: Rate) -> str:
+    on, cells = scale_for(goal), [" "] * _WIDE
+
+    def at(share: float) -> int:
+        return round(on.unit(share) * (_WIDE - 1))
+
+    cells[at(goal.fpr)] = "."
+    if row.found is not None:
+        low, high = at(row.found.lower), at(row.found.upper)
+        cells[low : high + 1] = "-" * (high - low + 1)
+        cells[low] = cells[high] = "|"
+    cells[at(goal.tpr)] = "!"
+    if row.claim is not None:
+        cells[at(row.claim[1])] = row.claim[0][0].upper()
+    if row.found is not None:
+        cells[at(row.found.value)] = "o"
+    beside = f"; {row.beside}" if row.beside else ""
+    return f"{label[:22]:22} {''.join(cells)}  {row.numbers}{beside}"

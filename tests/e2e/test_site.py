@@ -1,0 +1,72 @@
+"""The documentation site: it builds without a warning, its search works, and no request leaves it."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` does: dead links, pages nobody links to and undocumented names are errors."""
+    pytest.importorskip("mkdocs", reason="needs gmip[docs]")
+    out = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def test_every_public_name_and_command_has_an_entry(site: Path) -> None:
+    import gmip
+    from gmip.cli import _PANELS
+
+    api = (site / "reference" / "api.html").read_text()
+    assert [name for name in gmip.__all__ if name != "__version__" and f">{name}<" not in api.replace("\n", "")] == []
+    commands = (site / "reference" / "commands.html").read_text()
+    assert [name for name in _PANELS if f'id="gmip-{name}"' not in commands] == []
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def address(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_search_finds_and_no_request_leaves(address: str) -> None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("needs chromium (apt-get install chromium)")
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{address}/index.html")
+        box = page.locator("input.md-search__input")
+        box.click()
+        box.press_sequentially("shuffled")
+        page.wait_for_selector(".md-search-result__item", state="attached")
+        assert page.locator(".md-search-result__item").count() > 3
+        browser.close()
+    assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
