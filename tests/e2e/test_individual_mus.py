@@ -25,5 +25,6 @@ def test_the_example_ends_in_the_same_report(tmp_path: Path, capsys: pytest.Capt
         rows = [row for row in csv.DictReader(file) if row["member"] == "True"]
     assert max(float(row["own_mu"]) for row in rows) == pytest.approx(plain.individual.largest_mu, rel=1e-3)
     said = capsys.readouterr().out
-    assert "of them exceed the claim (mu " in said and "Least protected: " in said
+    assert "plain: Exposure of single records" in said and "of them exceed the claim (mu " in said
+    assert said.count("Least protected members: ") == 2
     assert "Own mu" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")

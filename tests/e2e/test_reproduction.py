@@ -40,7 +40,7 @@ def test_an_experiment_from_the_command_line(tmp_path, capsys):
     kept = json.loads((tmp_path / "assumptions.json").read_text())
     assert kept["command"] == f"python -m reproduction assumptions --out {tmp_path} --workers 1 --json"
     assert main(["assumptions", "--out", str(tmp_path), "--workers", "1"]) == 0
-    assert "assumptions: 5 of 6 claims agree." in capsys.readouterr().out
+    assert "assumptions: claims of the paper: 5 agrees, 1 differs, 0 contradicted." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -250,7 +250,7 @@ def test_a_recipe_file_that_is_none(tmp_path: Path, capsys):
     path = tmp_path / "recipe.yaml"
     for text, words in [
         ("task: digits\n", "has no 'recipe'"),
-        ("task: digits\nrecipe: {dataset_size: 10}\n", "missing 3 required"),
+        ("task: digits\nrecipe: {dataset_size: 10}\n", "missing 2 required"),
         ("task: digits\nrecipe: {size: 10}\n", "'size' in its recipe, which is not known"),
         ("recipe: {dataset_size: 10, batch_size: 5, num_steps: 2, learning_rate: 1.0}\n", "names no 'task'"),
         ("task: digits\nrecipe: {dataset_size: 10, batch_size: 50, num_steps: 2, learning_rate: 1.0}\n", "exceeds"),

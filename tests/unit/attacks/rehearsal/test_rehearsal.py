@@ -114,7 +114,7 @@ def test_scores_are_the_leave_one_out_ratios_of_the_gaussian_model():
 
 
 def test_whitened_errors_have_unit_scale():
-    """Of rehearsals that the model has not seen."""
+    """The errors are those of rehearsals that the model has not seen."""
     *_, all_of_them = simulated(np.random.default_rng(2), rehearsals=48)
     seen, fresh = (Rehearsed(*(part[rows] for part in all_of_them)) for rows in (slice(24), slice(24, 48)))
     white = error_model(seen).whitened(fresh.published - fresh.means)
