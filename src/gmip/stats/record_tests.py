@@ -43,8 +43,8 @@ def size_p_value(squares: Array | float, dof: Array | float) -> Array:
 
 
 def shape_p_value(entries: Array) -> float:
-    """Tests that entries of any shape are normal with mean 0, by Kolmogorov's largest distance. Their size plays no part:
-    it is estimated, which makes the p-value larger."""
+    """Tests that entries of any shape are normal with mean 0, by Kolmogorov's largest distance. Their size plays no
+    part: it is estimated, which makes the p-value larger."""
     size = math.sqrt(float(np.mean(np.square(entries))))
     if size == 0.0:
         return 1.0
