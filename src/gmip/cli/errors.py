@@ -38,6 +38,7 @@ CommandLineError: Final[type[Exception]] = next(c for c in typer.BadParameter.__
 _RENAMED: Final = {
     "as_json": "--json",
     "columns": "--column",
+    "for_": "--for",
     "fprs": "--fpr",
     "runs": "--run",
     "num_steps": "--steps",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import reduce
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from gmip.cli.errors import BadRequest, needs_extra
 from gmip.cli.options import Option, Settings, from_settings
+from gmip.report.share import FEWEST
 
 __all__ = ["report"]
 
@@ -27,6 +28,19 @@ class ReportSettings(Settings):
         Option("DIR"),
         Field(description="Folder for the report (default: that of the result; several have none)."),
     ] = None
+    for_: Annotated[
+        Literal["release", "dpia", "model-card", "sarif"] | None,
+        Option("release|dpia|model-card|sarif"),
+        Field(
+            description="Write only what others ask for, without records, files and seeds: a folder release, a draft "
+            "for an impact assessment, a Hugging Face model card, or SARIF."
+        ),
+    ] = None
+    fewest: Annotated[
+        int,
+        Option("N"),
+        Field(ge=FEWEST, description="With --for: groups with fewer members or non-members are not named."),
+    ] = FEWEST
 
 
 @from_settings(ReportSettings)
@@ -35,6 +49,7 @@ def report(asked: ReportSettings) -> None:
 
     Examples: gmip report audit
               gmip report audit-a audit-b --out both
+              gmip report audit --for dpia
 
     Several audits are compared: verdict, attackers and accuracy of each run.
     With --out, one report has the runs of all, and result.json beside it.
@@ -55,6 +70,14 @@ def report(asked: ReportSettings) -> None:
             argument="--out",
             remedy="name another folder",
         )
+    if asked.for_ is not None:
+        if out is None:
+            raise BadRequest("Several audits have no folder of their own", remedy="add --out")
+        for path in reports.write_for(result, asked.for_, out, fewest=asked.fewest):
+            print(f"Written: {path}")
+        return
+    if asked.fewest != FEWEST:
+        raise BadRequest("applies to --for only", argument="--fewest", remedy="add --for release")
     written = None if out is None else reports.write_report(result, out)
     if len(audits) > 1:
         print("\n".join([answer_words.ship(result).words, "", *card.runs_text(result)]))

@@ -250,7 +250,7 @@ def groups(result: AuditResult, run: RunAudit) -> str:
     )
     folded = sum(one.folded for one in run.groups)
     if folded:
-        text += f" Groups with fewer than 10 members or non-members are not named here: {folded}."
+        text += f" Groups with few members or non-members are not named here: {folded}."
     small = sum(1 for one in run.groups if one.auc is None and not one.folded)
     return f"{text} Not measured: {small} with fewer than 2 members or 2 non-members." if small else text
 

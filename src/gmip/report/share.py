@@ -7,17 +7,26 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Final
 
-from gmip.auditing.schema import AttackOutcome, AuditResult, GroupOutcome, LeftOut, NotTried, RunAudit, automatic_title
+from gmip.auditing.schema import (
+    AttackOutcome,
+    AuditResult,
+    GroupOutcome,
+    Histogram,
+    LeftOut,
+    NotTried,
+    RunAudit,
+    automatic_title,
+)
 
-__all__ = ["shareable", "unnamed"]
+__all__ = ["FEWEST", "shareable", "unnamed"]
 
 _PRIVATE_FACTS: Final = frozenset({"folder"})
-_FEWEST: Final = 10  # members, and non-members: smaller groups are not named
+FEWEST: Final = 10  # members, and non-members: smaller groups are not named
 _PATH: Final = re.compile(r"""'[^']*[/\\][^']*'|"[^"]*[/\\][^"]*"|[^\s'"(,;]*[/\\][^\s'"),;]*""")
 _REDACTED: Final = "(a path)"
 
 
-def shareable(result: AuditResult) -> AuditResult:
+def shareable(result: AuditResult, *, fewest: int = FEWEST) -> AuditResult:
     """The result without identifiers of records, paths, seeds, commands and settings.
 
     Guarantees
@@ -25,14 +34,16 @@ def shareable(result: AuditResult) -> AuditResult:
     Removed are the exposed records, all paths, the seed, the command, the settings and the fingerprints of the data,
     and names that were taken from files and folders (`unnamed`). Warnings stay, without the paths in them. Names of
     tasks and groups, and names and titles that somebody gave, stay: whoever chose them must know whether they can be
-    shown. Groups with fewer than 10 members or non-members become one row without names. How many members were
-    found, and by which attack, is what a report is for.
+    shown. Groups with fewer than `fewest` members or non-members become one row without names, together with the next
+    larger ones until that row has as many; bars of the histogram are joined until each counts as many or nobody. How
+    many members were found, and by which attack, is what a report is for: curves have a step for each candidate.
     """
     provenance = result.provenance.model_copy(
         update={"command": "", "seed": 0, "fingerprints": {}, "config": {}, "platform": ""}
     )
     result = unnamed(result)
-    return result.model_copy(update={"runs": tuple(map(_run, result.runs)), "provenance": provenance})
+    runs = tuple(_run(run, fewest) for run in result.runs)
+    return result.model_copy(update={"runs": runs, "provenance": provenance})
 
 
 def unnamed(result: AuditResult) -> AuditResult:
@@ -56,7 +67,7 @@ def _is_from_path(run: RunAudit) -> bool:
     return re.sub(r" \(\d+\)$", "", run.name) in (path.stem, path.name)
 
 
-def _run(run: RunAudit) -> RunAudit:
+def _run(run: RunAudit, fewest: int) -> RunAudit:
     def kept(words: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(_without_paths(one, run.path) for one in words)
 
@@ -75,7 +86,8 @@ def _run(run: RunAudit) -> RunAudit:
             "attacks": tuple(map(attack, run.attacks)),
             "warnings": kept(run.warnings),
             "left_out": tuple(one.model_copy(update={"value": None, **_hidden(one, kept)}) for one in run.left_out),
-            "groups": _folded(run.groups),
+            "groups": _folded(run.groups, fewest),
+            "histogram": _joined(run.histogram, fewest),
             "commands": None,
             "tried_left_out": tuple(map(not_tried, run.tried_left_out)),
         }
@@ -97,15 +109,55 @@ def _without_paths(words: str, path: str | None) -> str:
     return _PATH.sub(lambda found: _REDACTED + "".join(re.findall(r"[.:]+$", found[0])), words)
 
 
-def _folded(groups: Sequence[GroupOutcome]) -> tuple[GroupOutcome, ...]:
-    """The small groups, in which counts are about persons, become one row at the end."""
-    small = [one for one in groups if min(one.members, one.non_members) < _FEWEST]
+def _folded(groups: Sequence[GroupOutcome], fewest: int) -> tuple[GroupOutcome, ...]:
+    """The small groups, in which counts are about persons, become one row at the end. Where they are together still too
+    few, the next larger ones join them: totals minus the groups that are shown would tell the rest."""
+    by_size = sorted(groups, key=_smaller_side)
+    small: list[GroupOutcome] = []
+    while by_size and (_smaller_side(by_size[0]) < fewest or (small and min(_sums(small)) < fewest)):
+        small.append(by_size.pop(0))
     if not small:
         return tuple(groups)
+    members, non_members = _sums(small)
     rest = GroupOutcome(
         group="smaller groups",
-        members=sum(one.members for one in small),
-        non_members=sum(one.non_members for one in small),
+        members=members,
+        non_members=non_members,
         folded=sum(one.folded or 1 for one in small),
     )
     return (*(one for one in groups if one not in small), rest)
+
+
+def _smaller_side(one: GroupOutcome) -> int:
+    return min(one.members, one.non_members)
+
+
+def _sums(groups: Sequence[GroupOutcome]) -> tuple[int, int]:
+    return sum(one.members for one in groups), sum(one.non_members for one in groups)
+
+
+def _joined(found: Histogram | None, fewest: int) -> Histogram | None:
+    """The histogram with neighbouring bars joined until each counts nobody, or `fewest` or more, of either side; None
+    where not even all of them together do."""
+    if found is None:
+        return None
+    bars: list[tuple[float, int, int]] = []  # right edge, members, others
+    open_ = False
+    for bar in zip(found.edges[1:], found.members, found.non_members, strict=True):
+        bars.append(_both(bars.pop(), bar) if open_ else bar)
+        open_ = _small(bars[-1], fewest)
+    while _small(bars[-1], fewest) and len(bars) > 1:  # what is left over goes to those before it
+        last = bars.pop()
+        bars.append(_both(bars.pop(), last))
+    if _small(bars[-1], fewest):
+        return None
+    edges, members, others = zip(*bars, strict=True)
+    return Histogram(edges=(found.edges[0], *edges), members=members, non_members=others)
+
+
+def _both(left: tuple[float, int, int], right: tuple[float, int, int]) -> tuple[float, int, int]:
+    return right[0], left[1] + right[1], left[2] + right[2]
+
+
+def _small(bar: tuple[float, int, int], fewest: int) -> bool:
+    return any(0 < one < fewest for one in bar[1:])

@@ -26,7 +26,7 @@ from gmip.report.html import to_html, to_summary
 from gmip.report.markdown import to_markdown
 from gmip.report.share import shareable, unnamed
 
-__all__ = ["Written", "parsed_result", "read_result", "write_junit", "write_report"]
+__all__ = ["Written", "cases", "parsed_result", "read_result", "write_junit", "write_report"]
 
 RESULT = "result.json"
 SHARED = "report-to-share.html"
@@ -304,7 +304,7 @@ def write_junit(result: AuditResult, path: Path) -> None:
     suite = ElementTree.Element("testsuite", name=_clean(result.title))
     counts = {"tests": 0, "failure": 0, "skipped": 0}
     for run in result.runs:
-        for name, kind, words in _cases(run):
+        for name, kind, words in cases(run):
             case = ElementTree.SubElement(suite, "testcase", classname="gmip.audit", name=_clean(f"{run.name}: {name}"))
             counts["tests"] += 1
             if kind in ("failure", "skipped"):
@@ -318,7 +318,7 @@ def write_junit(result: AuditResult, path: Path) -> None:
     write(path, ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True), shared=True)
 
 
-def _cases(run: RunAudit) -> Iterator[tuple[str, str, str]]:
+def cases(run: RunAudit) -> Iterator[tuple[str, str, str]]:
     """The tests of a run: name, "failure", "skipped" or "passed", and what is said of it."""
     verdict, check, gate = run.verdict, run.check, run.gate
     if verdict.kind == "exposed":

@@ -81,14 +81,14 @@ def test_a_warning_stays_without_its_path():
 
 def test_small_groups_are_not_named(tmp_path: Path):
     large = GroupOutcome(group="north", members=40, non_members=60, mu_lower=0.0)
-    small = [GroupOutcome(group=f"John {i}", members=2, non_members=i) for i in range(3)]
+    small = [GroupOutcome(group=f"John {i}", members=5, non_members=4 + i) for i in range(3)]
     result = sample.exposed()
     run = result.runs[0].model_copy(update={"groups": (large, *small), "grouped_by": "site"})
     result = result.model_copy(update={"runs": (run,)})
     (shared,) = shareable(result).runs
     assert [(one.group, one.members, one.non_members, one.folded) for one in shared.groups] == [
         ("north", 40, 60, 0),
-        ("smaller groups", 6, 3, 3),
+        ("smaller groups", 15, 15, 3),
     ]
     written = write_report(result, tmp_path)
     for file in (written.shared, written.markdown, written.summary):
