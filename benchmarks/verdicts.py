@@ -61,9 +61,8 @@ def audit(mu: float, size: int, claimed: tuple[float, str], sound: bool, seed: i
         sound_record=sound,
     )
     doubts = () if sound else ("record",)
-    return conclude(answers, goal=goal, sound_record=sound), verdict(
-        [outcome], curve, fpr=0.01, confidence=0.95, doubts=doubts
-    )
+    ended = conclude(answers, goal=goal, sound_record=sound, measurable=outcome.measurable(goal.fpr))
+    return ended, verdict([outcome], curve, fpr=0.01, confidence=0.95, doubts=doubts)
 
 
 def main() -> None:

@@ -41,7 +41,8 @@ LEFT, RIGHT, TOP, BOTTOM = 78, 26, 14, 62
 _X_TITLE: Final = "False alarms: share of non-members accused"
 _Y_TITLE: Final = "Share of members found"
 _PIXELS: Final = 4.0  # between the points of a smooth curve
-_FINE: Final = 0.125  # of a pixel, between corners of a measured one: a reader may zoom in
+_FINE: Final = 0.125  # of a pixel, between corners of a prominent measured one: a reader may zoom in
+_COARSE: Final = 1.0  # between those of the others
 # Each has a contrast of 3 or more against white and against black.
 _COLOURS: Final = {
     "blue": "#0a7abf",
@@ -308,7 +309,7 @@ def _curve(series: Series, index: int, axes: Axes) -> Html:
 
 def _steps_path(series: Series, axes: Axes) -> str:
     """The staircase, exact at every pixel."""
-    fpr, tpr = thin_steps(series.fpr, series.tpr, axes.rates(_FINE))
+    fpr, tpr = thin_steps(series.fpr, series.tpr, axes.rates(_FINE if series.prominent else _COARSE))
     begin = series.start if axes.log else 0.0
     if axes.log and not series.read(begin) > 0.0:  # logarithms have no place for a TPR of 0: the curve begins later
         begin = next((float(x) for x, y in zip(series.fpr, series.tpr, strict=True) if x > begin and y > 0.0), 1.0)
@@ -326,7 +327,7 @@ def _smooth_path(series: Series, axes: Axes) -> str:
         rates = np.union1d(rates, np.geomspace(1.0e-5, rates[1], 24))
     xs, ys = axes.x(rates), axes.y(series.read(rates))
     jump = f"M{_short(xs[0])} {_short(float(axes.y(0.0)))}L" if not axes.log and series.tpr[0] > 0 else "M"
-    return jump + "L".join(f"{_short(x)} {_short(y)}" for x, y in zip(xs, ys, strict=True))
+    return jump + _joined(xs, ys)
 
 
 def _band_path(band: Array, start: float, axes: Axes) -> str:
@@ -335,7 +336,13 @@ def _band_path(band: Array, start: float, axes: Axes) -> str:
         return ""
     fpr, lower, upper = np.column_stack([band, np.ones(3)])  # where everybody is accused, everybody is found
     xs, ys = axes.x(np.append(fpr, fpr[::-1])), axes.y(np.append(upper, lower[::-1]))
-    return "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in zip(xs, ys, strict=True)) + "Z"
+    return f"M{_joined(xs, ys)}Z"
+
+
+def _joined(xs: Array, ys: Array) -> str:
+    """Straight lines between places; those that round to the one before are left out."""
+    places = [f"{_short(x)} {_short(y)}" for x, y in zip(xs.tolist(), ys.tolist(), strict=True)]
+    return "L".join(one for i, one in enumerate(places) if not i or one != places[i - 1])
 
 
 def _ring(target: tuple[float, float] | None, axes: Axes) -> Html | None:

@@ -84,6 +84,7 @@ _ON_LINES: Final[Array] = np.unique(
 _FEWEST: Final = 2  # members, and non-members, in all runs together
 _MOST_EXPOSED: Final = 20
 _BINS: Final = 24  # of a histogram
+_WIDE: Final = 50  # times the spread of one side: scores so far apart have bars that grow outwards
 _DRAWN: Final = 1.0e300  # beyond that, differences overflow
 _SHOWN: Final = (0.005, 0.995)  # it is drawn between these quantiles of all scores
 
@@ -502,7 +503,13 @@ def judge(evidence: Evidence, settings: JudgeSettings, progress: Progress) -> Ju
         claims=claims.curves,
         attacks=outcomes,
         verdict=judged,
-        conclusion=conclude(answers, goal=goal, sound_record=sound, doubted=doubted),
+        conclusion=conclude(
+            answers,
+            goal=goal,
+            sound_record=sound,
+            doubted=doubted,
+            measurable=any(one.measurable(goal.fpr) for one in outcomes),
+        ),
         left_out=evidence.left_out,
         goal=goal,
         answers=answers,
@@ -675,7 +682,13 @@ def _histogram(attack: AttackEvidence) -> Histogram | None:
     if not low < high or max(-low, high) > _DRAWN:
         return None
     edges = np.linspace(low, high, _BINS + 1)
-    clipped = np.clip(scores, low, high)
+    spread = min(float(np.subtract(*np.quantile(scores[side], (0.75, 0.25)))) for side in (inside, ~inside))
+    if 0.0 < spread < (high - low) / _WIDE:  # on even bars one of the sides would be one bar
+        middle = float(np.median(scores[~inside]))
+        first, last = (float(np.arcsinh((end - middle) / spread)) for end in (low, high))
+        uneven = middle + spread * np.sinh(np.linspace(first, last, _BINS + 1))
+        edges = uneven if np.all(np.diff(uneven) > 0.0) else edges
+    clipped = np.clip(scores, edges[0], edges[-1])
     members, others = (np.histogram(clipped[side], edges)[0] for side in (inside, ~inside))
     return Histogram(edges=tuple(edges.tolist()), members=tuple(members.tolist()), non_members=tuple(others.tolist()))
 

@@ -541,12 +541,15 @@ class AttackOutcome(Frozen):
             return min(max(self.tpr_at[rate_key(fpr)].value, 0.0), 1.0)
         return max(t for f, t in zip(self.roc.fpr, self.roc.tpr, strict=True) if f <= fpr)
 
+    def measurable(self, fpr: float) -> bool:
+        """Whether the non-members are enough for one false alarm at this rate."""
+        return fpr * self.non_members * (1.0 + 1.0e-9) >= 1.0
+
     def found(self, fpr: float) -> Estimate | None:
         """The TPR at the goal's FPR: its lower end is the limit that verdicts rest on, which holds for all attacks
         together. None where the non-members are too few for one false alarm, and the limit shows nothing either."""
         found = self.tpr_at.get(rate_key(fpr))
-        few = fpr * self.non_members * (1.0 + 1.0e-9) < 1.0 and (self.tpr_lower or 0.0) <= fpr
-        if found is None or few:
+        if found is None or not (self.measurable(fpr) or (self.tpr_lower or 0.0) > fpr):
             return None
         value, lower = (min(max(one, 0.0), 1.0) for one in (found.value, self.tpr_lower or 0.0))
         lower = max(found.lower, 0.0) if self.tpr_lower is None else lower

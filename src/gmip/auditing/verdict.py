@@ -155,9 +155,17 @@ def leading_attack(attacks: Sequence[AttackOutcome], answers: Sequence[AttackerA
 
 
 def conclude(
-    answers: Sequence[AttackerAnswer], *, goal: Rate, sound_record: bool = True, doubted: bool = False
+    answers: Sequence[AttackerAnswer],
+    *,
+    goal: Rate,
+    sound_record: bool = True,
+    doubted: bool = False,
+    measurable: bool = True,
 ) -> Conclusion:
     """What the answers about all attackers say together about the goal.
+
+    measurable : whether the non-members are enough for one false alarm at the goal's FPR; where they are not, what was
+        found there is no measurement, and only a lower limit says anything.
 
     Guarantees
     ----------
@@ -177,11 +185,11 @@ def conclude(
         return Conclusion(kind="inconclusive", why="suspect")
     above = [i for i, one in enumerate(answers) if one.evidence is not None and one.evidence.tpr.value > goal.tpr]
     leaking = [i for i in above if answers[i].leak == "leak"]
-    if leaking:
+    if leaking and measurable:
         return Conclusion(kind="probably-fails", why="measured", attacker=leaking[0])
     if answers[0].leak == "blind":
         return Conclusion(kind="inconclusive", why="blind")
-    if answers[0].leak == "too-few" or answers[0].evidence is None:
+    if answers[0].leak == "too-few" or answers[0].evidence is None or not measurable:
         return Conclusion(kind="inconclusive", why="too-few")
     if above:
         return Conclusion(kind="inconclusive", why="by-chance", attacker=above[0])

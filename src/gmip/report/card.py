@@ -144,9 +144,12 @@ def attacker(answer: AttackerAnswer) -> str:
 def rows(run: RunAudit) -> list[Row]:
     """A line for each attacker, who sees most first."""
     own = {one.attack: (one.sees, one.attacker_knows > 0.0) for one in run.attacks}
+    few = {one.attack for one in run.attacks if not one.measurable(run.goal.fpr)}
     made = []
     for answer in run.answers:
         found, claim = answer.evidence, claim_of(run, answer)
+        if found is not None and found.attack in few and answer.target != "missed":
+            found = None  # no number where the rate has none; a limit that is exceeded counts all the same
         by = "" if found is None else found.title
         if found is not None and own.get(found.attack) != (answer.sees, answer.knows > 0.0):
             by = f"by a weaker attacker's {found.title}"
@@ -202,7 +205,8 @@ def _headline(run: RunAudit, key: str) -> Said:
         worst = exposed_group(run.groups, goal.fpr)
         if worst is None:
             return ["In one group more members can be identified than the limit of ", limit, f" {at}."]
-        found, where = worst.tpr_at[f"{goal.fpr:g}"], f"In the group {worst.group!r} "
+        kind = "class" if run.grouped_by == "class" else "group"
+        found, where = worst.tpr_at[f"{goal.fpr:g}"], f"In the {kind} {worst.group!r} "
         name = f"{key}/group/{worst.group}"
         return [where, *_found(name, found), " of the members can be identified ", at, "; the limit is ", limit, "."]
     if end.kind == "guaranteed":
@@ -294,18 +298,23 @@ def claim_line(run: RunAudit) -> str | None:
 
 
 def worst_group(run: RunAudit) -> Row | None:
-    """The most exposed group."""
+    """The most exposed group, where there are others to compare it with."""
     worst = exposed_group(run.groups, run.goal.fpr)
-    return None if worst is None else group_row(worst, run.goal)
+    measured = [row for one in run.groups if (row := group_row(one, run)).found is not None]
+    compared = len(measured) > 1 or run.conclusion.why == "group"
+    return None if worst is None or not compared else group_row(worst, run)
 
 
-def group_row(one: GroupOutcome, goal: Rate) -> Row:
+def group_row(one: GroupOutcome, run: RunAudit) -> Row:
+    goal, label = run.goal, one.group
+    if run.grouped_by == "class" and not one.folded:
+        label = f"class {label}"  # a class is often a number
     size = f"{count(one.members)} + {count(one.non_members)}"
     found = answer_words.measured_at(one, f"{goal.fpr:g}")
     if found is not None:
         low, mid, high = (min(max(end, 0.0), 1.0) for end in (found.lower, found.value, found.upper))
         found = Estimate(value=mid, lower=low, upper=high)
-    return Row(one.group, one.group, size, found, "too few to measure")
+    return Row(one.group, label, size, found, "too few to measure")
 
 
 def next_step(run: RunAudit) -> tuple[str, str | None]:

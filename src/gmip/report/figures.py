@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from gmip import _numbers
 from gmip._curves import corners
 from gmip._html import Html, embedded_json, tag
 from gmip._svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axes, Role, Series, chart, classes, guessing, swatch
+from gmip.auditing.curves import excludes_nothing
 from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Curve, RunAudit
 from gmip.auditing.verdict import claim_of, leading_attack
 from gmip.report import answer_words
@@ -86,6 +88,7 @@ def run_figure(run: RunAudit, key: str) -> Figure:
     claims = [
         _claimed(claim, curve_name(claim), _CLAIM_LOOKS[claim.key], prominent=claim.key == "claimed")
         for claim in run.claims
+        if not _says_nothing(claim, run.goal)
     ]
     names = tuple(f"{key.removesuffix('-figure')}/found/{one.attack}" for one in run.attacks)
     return Figure(key, (*attacks, *claims, guessing()), lowest, max(run.goal.fpr, lowest), _goal(run), names)
@@ -102,10 +105,15 @@ def overview_figure(result: AuditResult, key: str) -> Figure:
         if first is not None:
             series.append(_measured(first, f"{run.name}: measured", f"{colour} solid", marker))
         claim = next(iter(run.claims), None) if run.answer is None else claim_of(run, run.answer)
-        if claim is not None:
+        if claim is not None and not _says_nothing(claim, run.goal):
             series.append(_claimed(claim, f"{run.name}: {answer_words.claim_word(claim)}", f"{colour} dash"))
     goal = _goal(result.runs[0])
     return Figure(key, (*series, guessing()), lowest, max(goal[0], lowest), goal)
+
+
+def _says_nothing(claim: ClaimedCurve, goal: Rate) -> bool:
+    """Whether it is a bound that allows all at the goal's rate: the card says "no guarantee" then."""
+    return claim.is_bound and excludes_nothing(claim.tpr(goal.fpr))
 
 
 def _goal(run: RunAudit) -> tuple[float, float]:
@@ -382,17 +390,14 @@ def histogram_html(run: RunAudit, key: str) -> Html | None:
         return None
     shares = [[n / sum(side) for n in side] for side in (bins.members, bins.non_members)]
     top = max(map(max, shares))
-    low, high = bins.edges[0], bins.edges[-1]
-    floor = _BOX.height - _BOX.bottom
+    floor, wide = _BOX.height - _BOX.bottom, _BOX.across / len(bins.members)
+    uneven = bins.edges[-1] - bins.edges[-2] > 2.0 * min(b - a for a, b in pairwise(bins.edges))
 
-    def x(value: float) -> float:
-        return _BOX.left + (value - low) / (high - low) * _BOX.across
+    def x(edge: int) -> float:
+        return _BOX.left + edge * wide
 
     def outline(side: Sequence[float]) -> str:
-        steps = [
-            f"V{floor - share / top * _BOX.up:.1f}H{x(edge):.1f}"
-            for share, edge in zip(side, bins.edges[1:], strict=True)
-        ]
+        steps = [f"V{floor - share / top * _BOX.up:.1f}H{x(i):.1f}" for i, share in enumerate(side, 1)]
         return f"M{_BOX.left} {floor}{''.join(steps)}V{floor}Z"
 
     looks = (("look-orange", "members", "6 3"), ("look-blue", "non-members", None))
@@ -401,10 +406,11 @@ def histogram_html(run: RunAudit, key: str) -> Html | None:
         for side, (hue, _, dash) in zip(shares, looks, strict=True)
     ]
     names = [
-        tag("g", tick(_BOX.left + 10, _BOX.top + 18 + 19 * i, "start", name, "name"), class_=hue)
+        tag("g", tick(_BOX.left + 10 + 100 * i, _BOX.top - 8, "start", name, "name"), class_=hue)
         for i, (hue, name, _) in enumerate(looks)
     ]
-    ends = [tick(x(value), floor + 20, "middle", _numbers.number(value, "nearest")) for value in (low, high)]
+    places = sorted({round(k * len(bins.members) / 4) for k in range(5)})
+    ends = [tick(x(i), floor + 20, "middle", _numbers.number(bins.edges[i], "nearest")) for i in places]
     title = next((one.title for one in run.attacks if one.attack == run.exposed_by), "strongest attack")
     return scatter(
         _BOX,
@@ -414,7 +420,8 @@ def histogram_html(run: RunAudit, key: str) -> Html | None:
         across=f"Score ({shortened(title, 40)}): higher means member",
         up="Share of each side",
         label=f"Histogram of the scores of members and non-members by {title}. The more they overlap, the less leaks.",
-        note="The more the two overlap, the less leaks. The first and last bar hold what lies beyond.",
+        note="The more the two overlap, the less leaks. The first and last bar hold what lies beyond."
+        + (" The axis is compressed on both sides." if uneven else ""),
         id=key,
     )
 
@@ -490,16 +497,21 @@ def noise_html(run: RunAudit, key: str, accurate: Sequence[tuple[float, float, f
         tag("g", tag("circle", cx=f"{x(own[0]):.1f}", cy=f"{y(own[1]):.1f}", r=6, class_="dot"), class_="look-blue"),
         *bars,
         *(tick(_BOX.left - 7, y(share) + 4, "end", _numbers.rate(share)) for share in decades),
-        *(scale if known else ()),
+        *((*scale, _right_title("Test accuracy")) if known else ()),
         *(tick(x(n), floor + 20, "middle", _numbers.number(n, "nearest", 2)) for n in (0.0, largest / 2, largest)),
         across="Noise on the mean gradient (std)",
         up=f"Members found ({word})",
         label=f"Members found at {_numbers.rate(goal.fpr)} false alarms by noise, {word}: {values}.",
         note=f"Line: members found at {_numbers.rate(goal.fpr)} false alarms if only the noise changes ({word}, "
         f"{curve.for_whom}); dot: this run."
-        + (" Squares, right axis: test accuracy with its error bar." if known else ""),
+        + (" Squares, right axis: test accuracy with its 95% interval." if known else ""),
         id=key,
     )
+
+
+def _right_title(text: str) -> Html:
+    at = f"translate({_BOX.width - 10} {(_BOX.top + _BOX.height - _BOX.bottom) / 2:g}) rotate(90)"
+    return tag("text", text, transform=at, **_AXIS)
 
 
 def scatter(

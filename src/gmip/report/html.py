@@ -199,14 +199,18 @@ def _evidence(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]
 def _groups(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     if not run.groups:
         return []
-    lines = [card.group_row(one, run.goal) for one in run.groups[:_SHOWN_GROUPS]]
+    lines = [card.group_row(one, run) for one in run.groups]
+    measured = [one for one in lines if one.found is not None]
     table = table_html(tables.group_table(run), key, "groups-table")
-    picture = tag("div", card.forest(lines, run.goal, key, "group", "Groups"), class_="panel")
-    if all(one.found is None for one in lines):
-        picture = tag("p", f"Every group is too small to measure at {rate(run.goal.fpr)} false alarms.")
+    drawn = card.forest(measured[:_SHOWN_GROUPS], run.goal, key, "group", "Groups")
+    small, few = len(lines) - len(measured), None
+    if small:
+        which = f"{small} of {len(lines)} groups are" if measured else "Every group is"
+        few = tag("p", f"{which} too small to measure at {rate(run.goal.fpr)} false alarms.")
     return [
         tag("p", sentences.groups(result, run)),
-        picture,
+        tag("div", drawn, class_="panel") if measured else None,
+        few,
         folded(f"All {len(run.groups)} groups in numbers", table),
     ]
 

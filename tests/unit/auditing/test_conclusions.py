@@ -39,7 +39,8 @@ def audit(mu: float, size: int, bound: float | None, seed: int, *, attacks: int 
         curves = (claimed_curve("claimed", curve, standing="proved", fprs=(0.01,)),)
     outcomes = [attack_outcome(one, pooled[one.name], None, settings, attacks, lower[one.name]) for one in evidence]
     answers = attacker_answers(outcomes, curves, goal=GOAL, lower=lower, confidence=0.95, sound_record=sound)
-    return conclude(answers, goal=GOAL, sound_record=sound)
+    measurable = any(one.measurable(GOAL.fpr) for one in outcomes)
+    return conclude(answers, goal=GOAL, sound_record=sound, measurable=measurable)
 
 
 # truth: (audits, mu, records of each kind, mu of a bound, attacks, sound record), the verdict and how often at least
@@ -49,7 +50,8 @@ TABLE: dict[str, tuple[int, float, int, float | None, int, bool, ConclusionKind,
     "above, few records": (8, 1.3, 100, None, 1, True, "probably-fails", 4),
     "nothing leaks": (8, 0.0, 300, None, 1, True, "passes", 7),
     "nothing leaks, three attacks": (4, 0.0, 300, None, 3, True, "passes", 3),
-    "nothing leaks, ten records": (8, 0.0, 10, None, 1, True, "inconclusive", 8),
+    "nothing leaks, ten records": (4, 0.0, 10, None, 1, True, "inconclusive", 4),
+    "above, too few for one false alarm": (4, 1.3, 50, None, 1, True, "inconclusive", 2),
     "leaks below the limit": (3, 0.3, 2500, None, 1, True, "passes", 3),
     "leaks below the limit, few records": (3, 0.5, 200, None, 1, True, "inconclusive", 2),
     "bound below the limit": (7, 0.4, 200, 0.5, 1, True, "guaranteed", 7),

@@ -144,3 +144,13 @@ def test_a_gate_in_python() -> None:
     turned = gmip.audit(gmip.Scores(OUTS, INS), target="tpr=0.9@0.01", gate=True)
     with pytest.raises(gmip.GateFailed, match="the gate cannot tell"):
         turned.raise_for_gate()
+
+
+def test_scores_of_very_different_size_fill_more_than_one_bar() -> None:
+    """Scores of decode reach 1e12 for members: on even bars all non-members were one of them."""
+    rng = np.random.default_rng(1)
+    drawn = only(np.exp(rng.normal(25.0, 2.0, 200)), rng.normal(-20.0, 3.0, 200)).histogram
+    assert sum(drawn.members) == sum(drawn.non_members) == 200
+    assert min(sum(n > 0 for n in side) for side in (drawn.members, drawn.non_members)) >= 3
+    even = only(INS, OUTS).histogram
+    assert np.allclose(np.diff(even.edges), even.edges[1] - even.edges[0])

@@ -21,6 +21,7 @@ from gmip.auditing.schema import (
 )
 from gmip.auditing.verdict import conclude
 from gmip.report import card, to_html, to_markdown
+from gmip.report.figures import run_figure
 from gmip.report.html import to_card, to_summary
 from tests.unit.report import sample
 from tests.unit.report.page import Page
@@ -188,6 +189,39 @@ def test_the_same_words_everywhere() -> None:
 def test_a_name_cannot_break_the_lines_of_a_terminal() -> None:
     lines = card.card_text(sample.hostile().runs[0]) + card.runs_text(sample.hostile())
     assert not any("\x1b" in line or "\n" in line for line in lines)
+
+
+def test_what_one_false_alarm_cannot_measure_has_no_number() -> None:
+    """Five records: the legend said "not measured", and the card said 80%."""
+    (one,) = sample.consistent().runs
+    few = tuple(attack.model_copy(update={"non_members": 50}) for attack in one.attacks)
+    attack = FOUND.model_copy(update={"attack": few[0].attack})
+    (row,) = card.rows(run(made(evidence=attack), attacks=few))
+    assert row.found is None and row.numbers == "too few to measure"
+    (row,) = card.rows(run(made(evidence=attack, target="missed", why="measured"), attacks=few))
+    assert row.found is not None
+
+
+def test_a_worst_group_needs_others_and_a_class_is_called_so() -> None:
+    """Nine classes were too small, and the tenth was "worst" with less than all members together."""
+    found = {"0.01": Estimate(value=0.05, lower=0.01, upper=0.3)}
+    large = GroupOutcome(group="0", members=100, non_members=100, tpr_at=found)
+    small = large.model_copy(update={"group": "1", "non_members": 90})
+    assert card.worst_group(run(made(), groups=(large, small), grouped_by="class")) is None
+    row = card.worst_group(run(made(), groups=(large, large), grouped_by="class"))
+    assert row is not None and (row.label, row.numbers) == ("class 0", "5% (1% to 30%)")
+    result = sample.consistent()
+    one = run(made(), groups=(large, small), grouped_by="class")
+    (words, *_) = Page(to_html(result.model_copy(update={"runs": (one,)}))).texts
+    assert "1 of 2 groups are too small to measure at 1% false alarms." in words
+
+
+def test_a_bound_that_allows_everything_is_not_drawn() -> None:
+    """The card says "no guarantee", so the figure has no "guarantee: at most 100%"."""
+    (one,) = sample.consistent().runs
+    nothing = one.claims[0].model_copy(update={"tpr_at": dict.fromkeys(one.claims[0].tpr_at, 1.0)})
+    names = [series.name for series in run_figure(run(made(), claims=(nothing,)), "f").series]
+    assert not any("uarantee" in name for name in names)
 
 
 def test_groups_that_are_too_small_are_a_sentence_and_not_a_plot() -> None:
