@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from gmip import NoisySGD, account
+from gmip.attacks.arrays import ranks_among
+from gmip.attacks.decode import decode, from_rows
 from gmip.stats.scores import auc, tpr_at_fpr
 from tests.unit.attacks.decode.listed_games import C, N, play
 
@@ -69,3 +71,27 @@ def test_strangers_are_not_found(sampling: str, noise: float, background: int) -
     for level in (0.05, 0.01):
         # Candidates of one run have the same strangers to blame: count runs, not candidates.
         assert np.mean(odds >= -np.log(level)) <= level + 3.0 * np.sqrt(level / (C * len(games)) * 4.0)
+
+
+def test_ranks_among_decoys_hold_for_heavy_tails() -> None:
+    """Five full batches of a model whose features have no variance: a list of strangers is accused at no more than the
+    level, and of a list with the members all are found at p <= 1%."""
+    p_values, found = [], []
+    for seed in range(12):
+        for null in (True, False):
+            rng = np.random.default_rng(seed)
+            features = rng.standard_t(2.0, size=(2 * C + N, 20)) * rng.standard_t(1.0, size=(2 * C + N, 1))
+            slopes = rng.normal(size=(2 * C + N, 5))
+            gradients = (slopes[:, :, None] * features[:, None]).reshape(len(features), -1)
+            inside = np.arange(C) < (0 if null else N)
+            total = gradients[2 * C :].sum(0) if null else gradients[:N].sum(0)
+            unit = 2.0e-7 * N * np.sqrt(np.mean(gradients[:C] ** 2))
+            step = from_rows(gradients[: 2 * C] / unit, total / unit, share=1.0, draw="full", noisy=False)
+            outcome = decode([step], dataset_size=N, decoys=C)
+            ranks = ranks_among(outcome.log_odds, outcome.decoys)
+            p_values += [ranks[~inside]] if null else []
+            found += [] if null else [float(np.mean(ranks[inside] <= 0.01))]
+    p = np.concatenate(p_values)
+    for level in (0.05, 0.01):
+        assert np.mean(p <= level) <= level + 3.0 * np.sqrt(level / C / 12 * 2.0)
+    assert np.mean(found) > 0.95

@@ -542,6 +542,9 @@ _VAGUE: Final = 0.05  # standard deviation of a coverage below 1
 _GIVE_UP: Final = 4  # sweeps that do not fit, one after the other
 _ROUNDING: Final = 0.1  # of the variance that rounding may have, what it has at least
 _FIRST_SWEEPS: Final = 4  # before one of two coverages is chosen
+_SLOWER: Final = 0.7  # of the step that messages take, after a sweep that changed more than the one before
+_SLOW: Final = 0.3, 0.05  # the smallest such step: where changes fall, and where they do not
+_NEARLY_ALL: Final = 0.95  # candidates decided: the list alone explains the sums
 _MOST_KEPT: Final = 2**23  # bytes of a sweep that is worth a file
 _STATE: Final = ("llr", "mean", "var", "says", "chance", "chi", "fit")  # what sweeps change
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)  # of a standard normal
@@ -553,6 +556,7 @@ class DecodeOutcome:
     """Attributes
     ----------
     log_odds : array of shape (c,), of membership at even prior odds.
+    decoys : array of shape (decoys,), the log-odds of those on the list who are known not to be members.
     batches : array of shape (steps, c), the probability that a candidate was in the batch of a step.
     coverage : q, the share of the members that is listed: as given, or estimated.
     prior : the share of the candidates who are members, by it.
@@ -564,6 +568,7 @@ class DecodeOutcome:
     """
 
     log_odds: Array
+    decoys: Array
     batches: Array
     coverage: float
     prior: float
@@ -574,6 +579,11 @@ class DecodeOutcome:
     sure: float
     gain: float
 
+    @property
+    def explained(self) -> bool:
+        """Whether the list alone leaves next to nothing open, neither of the sums nor of who was in."""
+        return self.settled and self.misfit < MISFIT and self.sure > _NEARLY_ALL
+
 
 def decode(
     steps: Iterable[PublishedSum],
@@ -581,6 +591,7 @@ def decode(
     dataset_size: int,
     epochs: Sequence[Sequence[int]] | None = None,
     coverage: float | None = None,
+    decoys: int = 0,
     most_sweeps: int = 15,
     most_work: float = math.inf,
     progress: Callable[[int, int], Any] = lambda done, total: None,
@@ -595,6 +606,8 @@ def decode(
     dataset_size : N, members.
     epochs : numbers of steps of which a member is in at most one (shuffled epochs); None: each step is drawn anew.
     coverage : q, the share of the members that is listed; None: estimated.
+    decoys : how many of the candidates, the last ones, are no members. They are treated as all others are, so that
+        their log-odds are those of somebody on the list who was not in.
     most_sweeps : passes over all steps.
     most_work : floating-point operations of all sweeps, about; the first sweep is always made.
     progress : called with (done, total).
@@ -614,17 +627,19 @@ def decode(
     if coverage is not None:
         beliefs = _Beliefs(listed, groups, check.probability("coverage", coverage), dataset_size, budget, parts, equal)
         beliefs.settle(int(min(most_sweeps, allowed)), progress)
-        return beliefs.answer()
-    most = min(1.0, listed[0].count / dataset_size)
+        return beliefs.answer(decoys)
+    most = min(1.0, (listed[0].count - decoys) / dataset_size)
     share, error = _likely(listed, most, dataset_size)
-    shares = [most, share] if share >= most - _REFUTED * error else [share]
+    # Without noise sums tell whether the list explains them, and moments less: all of it is tried in any case.
+    quiet = not any(step.noisy for step in listed)
+    shares = [most, share] if quiet or share >= most - _REFUTED * error else [share]
     found = [_Beliefs(listed, groups, one, dataset_size, budget, parts, equal) for one in shares]
     first = int(max(1, min(most_sweeps, _FIRST_SWEEPS, allowed / 2.0)))
     for beliefs in found:
         beliefs.settle(first)
     best = max(found, key=lambda one: one.weight)
     best.settle(int(max(1, min(most_sweeps, allowed - len(found) * (min(best.sweeps, first) - 1)))), progress)
-    return best.answer()
+    return best.answer(decoys)
 
 
 def _likely(steps: Sequence[PublishedSum], most: float, members: int) -> tuple[float, float]:
@@ -681,7 +696,7 @@ class _Beliefs:
         self.steps, self.coverage, self.members = steps, coverage, members
         self.budget, self.parts = budget, parts
         count = steps[0].count
-        self.prior = float(np.clip(coverage * members / count, 0.5 / count, 1.0 - 0.5 / count))
+        self.prior = _share(coverage * members, count)
         self.groups = groups
         self.group_of = {t: g for g, group in enumerate(groups) for t in group}
         self.repeats = _repeats(steps, self.group_of)
@@ -697,6 +712,7 @@ class _Beliefs:
         self.fit = np.zeros(len(steps))
         self.sweeps, self.settled, self.bad = 0, False, 0
         self.late = False  # whether there was no time for more
+        self.damping, self.change = 1.0, math.inf  # of the last sweep
         self.longest = 0.0  # seconds of a sweep
 
     def _saved(self) -> bool:
@@ -707,6 +723,7 @@ class _Beliefs:
         for name in _STATE:
             getattr(self, name)[:] = found.arrays[name]
         self.settled, self.bad = found.fields["settled"], found.fields["bad"]
+        self.damping, self.change = found.fields["damping"], found.fields["change"]
         misfit, evidence = found.fields["misfit"], found.fields["evidence"]
         self.kept = misfit, found.arrays["kept_says"], found.arrays["kept_chance"], evidence
         return True
@@ -715,6 +732,7 @@ class _Beliefs:
         misfit, says, chance, evidence = self.kept
         state = {name: getattr(self, name) for name in _STATE} | {"kept_says": says, "kept_chance": chance}
         scalars = {"misfit": misfit, "evidence": evidence, "settled": bool(self.settled), "bad": self.bad}
+        scalars |= {"damping": self.damping, "change": self.change}
         if sum(array.nbytes for array in state.values()) <= _MOST_KEPT:
             self.parts.put(self._name(self.sweeps), state, scalars)
 
@@ -732,10 +750,13 @@ class _Beliefs:
             if self.sweeps and self.budget is not None and self.budget.left() < self.longest:
                 self.late = True
                 break
-            damping = max(0.3, 0.95**self.sweeps)
-            changes = [self._update(t, damping) for t in range(len(self.steps))]
+            change = max([self._update(t, self.damping) for t in range(len(self.steps))])
             self.sweeps += 1
-            self.settled = max(changes) < _SETTLED
+            # What moves less changes less: to have settled it must change less in proportion.
+            self.settled = change < _SETTLED * min(1.0, self.damping / _SLOW[0])
+            stuck = self.sweeps > _FIRST_SWEEPS and change > self.change
+            self.damping = max(_SLOW[1], self.damping * _SLOWER) if stuck else self._eased()
+            self.change = change
             # A sweep may end in something that does not fit: the last one that did, or the linear one, counts.
             self.bad = 0 if self.fits else self.bad + 1
             if self.fits or self.sweeps == 1:
@@ -744,6 +765,10 @@ class _Beliefs:
             self.longest = max(self.longest, time.monotonic() - start)
             progress(self.sweeps, most)
         progress(1, 1)
+
+    def _eased(self) -> float:
+        """The next damping where changes fall: a little more with every sweep."""
+        return min(self.damping, max(_SLOW[0], 0.95**self.sweeps))
 
     def _solve(self, t: int) -> Solution:
         """What step t says, with b as known by all else; and how well it fits."""
@@ -857,24 +882,33 @@ class _Beliefs:
         sizes = np.array([step.dims for step in self.steps])
         return float(self.chi @ sizes / sizes.sum())
 
-    def answer(self) -> DecodeOutcome:
+    def answer(self, decoys: int) -> DecodeOutcome:
         misfit, says, chance, _ = self.kept
         evidence = says.sum(0)
         odds = logit(self.prior) + evidence
         for group in self.equal:  # that some of them are in decides nobody, however few members there are
             evidence[group] = np.clip(evidence[group], np.minimum(odds[group], 0.0), np.maximum(odds[group], 0.0))
+        count = len(evidence) - decoys
+        prior = _share(self.coverage * self.members, count)  # of the candidates without decoys
+        odds = logit(prior) + says.sum(0)[:count]
         return DecodeOutcome(
-            log_odds=evidence,
-            batches=chance,
+            log_odds=evidence[:count],
+            decoys=evidence[count:],
+            batches=chance[:, :count],
             coverage=self.coverage,
-            prior=self.prior,
+            prior=prior,
             sweeps=self.sweeps,
             settled=self.settled,
             late=self.late,
             misfit=misfit,
-            sure=float(np.mean(np.minimum(np.abs(odds), np.abs(evidence)) > _DECIDES)),
-            gain=float(_bits(np.array(self.prior)) - _bits(expit(odds)).mean()),
+            sure=float(np.mean(np.minimum(np.abs(odds), np.abs(evidence[:count])) > _DECIDES)),
+            gain=float(_bits(np.array(prior)) - _bits(expit(odds)).mean()),
         )
+
+
+def _share(members: float, count: int) -> float:
+    """The share of so many candidates who are members; neither none nor all of them for certain."""
+    return float(np.clip(members / count, 0.5 / count, 1.0 - 0.5 / count))
 
 
 def _bits(chance: Array) -> Array:

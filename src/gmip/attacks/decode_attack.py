@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from gmip import _validate as check
 from gmip._numbers import byte_size
 from gmip._progress import Progress, silent
+from gmip.attacks.arrays import ranks_among
 from gmip.attacks.attack import (
     AttackedRecords,
     RunTraits,
@@ -65,6 +66,7 @@ class DecodePlan(NamedTuple):
     background : how many background records are used.
     work : floating-point operations of the linear algebra, about.
     cut_short : whether steps were left out to be in time.
+    left_out : what was left out and why, as a sentence; "" if nothing was.
     """
 
     sums: list[list[Step]]
@@ -74,6 +76,7 @@ class DecodePlan(NamedTuple):
     background: int
     work: float
     cut_short: bool = False
+    left_out: str = ""
 
     @property
     def steps(self) -> int:
@@ -119,13 +122,13 @@ def plan(
             f"{candidates} candidates need {needed}, more than `memory_limit` = {byte_size(limit)} allows",
             remedy="raise it, or pass fewer candidates and their `coverage`",
         )
-    late = False
+    late, left_out = False, ""
     if kept < len(steps):
         whole = needs.cost(len(steps), size)
         late = whole.memory <= limit and whole.work <= most_work
         why = f"there is time for in the {seconds:.0f} seconds of its `budget`"
         why = why if late else _lacking(whole, limit=limit, most_work=most_work)
-        warn(f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}.")
+        left_out = f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}."
     used = steps[:kept]
     shuffled = trace.header.sampling == "shuffled" and not full
     return DecodePlan(
@@ -136,6 +139,7 @@ def plan(
         cost.background,
         cost.work,
         late,
+        left_out,
     )
 
 
@@ -250,7 +254,7 @@ def published_sums(
         else:
             dims = len(steps) * gradients.num_params
             products = _products(gradients, who, steps, done, parts)
-            made = from_products(products, len(who.ids), dims=dims, share=share, draw=draw, noisy=noisy)
+            made = from_products(products, len(who.candidates), dims=dims, share=share, draw=draw, noisy=noisy)
             del products
         if sum(array.nbytes for array in made.arrays().values()) <= _MOST_KEPT:
             parts.put(name, made.arrays())
@@ -347,6 +351,7 @@ def _unit(info: StepInfo, mean_square: float) -> float:
 
 _MUCH_MORE: Final = 1.1  # times what an earlier attempt had
 _NOTHING: Final = 0.01  # bits per candidate: less is not decoded
+_FEWEST_DECOYS: Final = 20  # among which a rank says anything
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,11 +363,14 @@ class Decode(StepAttack):
     propagation; shuffled: exactly one batch of an epoch each.
 
     Background records serve where some members are not listed: they tell how the unlisted vary, and the share of the
-    members that is listed. Without them the candidates tell it, much less well.
+    members that is listed. Without them the candidates tell it, much less well. Some of them are put on the list as
+    decoys, who were not in for certain.
 
     Parameters
     ----------
     coverage : q, the share of the members that the candidates contain; None: estimated.
+    decoys : background records on the list (half of them, if there are more; no more than candidates): the rank of a
+        candidate's score among theirs is its p-value. The others tell of unlisted members.
     steps : numbers of the recorded steps to use; None: all.
     most_sweeps : passes over all steps.
     most_work : floating-point operations of its linear algebra, about (2e12: a minute of one core or less). Where all
@@ -374,15 +382,18 @@ class Decode(StepAttack):
     Guarantees
     ----------
     Scores are log-odds of membership at even prior odds, without a label of the run, for independent memberships and
-    Gaussian sums of what is not listed: approximate. A p-value is exp(-score), at most 1: where the odds are right, at
-    most a share a of the others has p <= a. Unlisted members of mini-batches count as drawn anew in each step. What
-    the list does not explain makes the odds smaller in proportion, and is said in a GmipWarning. This attacker
-    holds a list that contains the members: no guarantee for an attacker who knows nobody speaks about it.
+    Gaussian sums of what is not listed: approximate. p-values hold however wrong that is, if candidates that were not
+    in are distributed as the background is: on average over runs, at most a share a of them has p <= a. There are none
+    with fewer than 20 decoys, and neither p-values nor posteriors where decoding did not settle. Unlisted
+    members of mini-batches count as drawn anew in each step. What the list does not explain makes the odds smaller in
+    proportion, and is said in a GmipWarning. This attacker holds a list that contains the members: no guarantee for an
+    attacker who knows nobody speaks about it.
     """
 
     coverage: float | None = None
+    decoys: int = 200
     steps: Sequence[int] | None = None
-    most_sweeps: int = 25
+    most_sweeps: int = 40
     most_work: float = 2.0e12
     memory_limit: float | str | None = None
     device: str = "cpu"
@@ -397,6 +408,8 @@ class Decode(StepAttack):
     def __post_init__(self) -> None:
         if self.coverage is not None:
             check.probability("coverage", self.coverage, open_low=True)
+        if self.decoys != 0:
+            check.count("decoys", self.decoys)
         check_step_numbers(self.steps)
         check.count("most_sweeps", self.most_sweeps)
         check.positive("most_work", self.most_work)
@@ -418,13 +431,20 @@ class Decode(StepAttack):
 
     def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
         found, chosen = self._decoded(task, trace, who, progress)
+        if chosen.left_out:
+            warn(chosen.left_out)
+        if found.late:
+            warn(
+                f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and ended after {found.sweeps} of its "
+                "sweeps, before its odds settled. Raise `budget` (--budget) for more."
+            )
         self._say(found)
         return ScoreSet(
             ids=who.ids,
             scores=found.log_odds,
             attack=self.name,
-            p_values=np.exp(-np.maximum(found.log_odds, 0.0)),
-            calibration=(1.0, 0.0),
+            p_values=ranks_among(found.log_odds, found.decoys) if found.settled and len(found.decoys) else None,
+            calibration=(1.0, 0.0) if found.settled else None,
             facts={
                 "coverage": found.coverage,
                 "coverage_estimated": self.coverage is None,
@@ -434,6 +454,7 @@ class Decode(StepAttack):
                 "steps": chosen.steps,
                 "sweeps": found.sweeps,
                 "settled": found.settled,
+                "decoys": len(found.decoys),
             }
             | ({} if chosen.projection is None else {"projected_to": chosen.projection}),
             cut_short=chosen.cut_short or found.late,
@@ -442,8 +463,8 @@ class Decode(StepAttack):
     def _say(self, found: DecodeOutcome) -> None:
         if found.sure > 0.0 and not (found.settled or found.late):
             warn(
-                f"decoding did not settle in {found.sweeps} sweeps: treat its probabilities as "
-                "unreliable. Raise `most_sweeps`, or list fewer candidates whose records are nearly equal."
+                f"decoding did not settle in {found.sweeps} sweeps: its scores have an order, and no p-values. "
+                "Raise `most_sweeps`, or list fewer candidates whose records are nearly equal."
             )
         if found.misfit > MISFIT:
             warn(
@@ -462,6 +483,30 @@ class Decode(StepAttack):
         model = run_model(task, trace, device=self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
         steps = unclipped(trace, chosen_steps(trace, self.steps), gradients, who.background)
+        who = self._with_decoys(who)
+        alone = who._replace(background=who.background[:0])
+        if self.coverage == 1.0:
+            return self._solved(_Attempt(trace, steps, gradients, alone, limit, 1.0), work)
+        # Without noise a list that contains all members explains the sums alone; then nobody asks how others vary.
+        quiet = not any(step.info.noise_std > 0.0 for step in steps)
+        if self.coverage is None and quiet and len(who.ids) >= trace.header.dataset_size and len(who.background):
+            first = self._solved(_Attempt(trace, steps, gradients, alone, limit, 1.0, time=0.5), work)
+            if first[0].explained:
+                return first
+        return self._solved(_Attempt(trace, steps, gradients, who, limit, self.coverage), work)
+
+    def _with_decoys(self, who: AttackedRecords) -> AttackedRecords:
+        """The last candidates are decoys now, and no longer in the background."""
+        count = len(who.background)
+        few = min(self.decoys, count if count <= self.decoys else count // 2, len(who.ids))
+        if few < min(_FEWEST_DECOYS, len(who.ids)):
+            return who
+        order = np.random.default_rng(0).permutation(count)
+        decoys, rest = np.sort(order[:few]), np.sort(order[few:])
+        return who._replace(candidates=who.candidates.joined(who.background[decoys]), background=who.background[rest])
+
+    def _solved(self, attempt: _Attempt, work: Work) -> tuple[DecodeOutcome, DecodePlan]:
+        trace, steps, gradients, who, limit, coverage, time_share = attempt
         chosen = plan(
             trace,
             steps,
@@ -470,7 +515,7 @@ class Decode(StepAttack):
             num_params=gradients.num_params,
             limit=limit,
             most_work=self.most_work,
-            **self._time(gradients, steps[0], who, work),
+            **self._time(gradients, steps[0], who, work, time_share),
         )
         if len(who.background) > chosen.background:
             few = np.random.default_rng(0).permutation(len(who.background))[: chosen.background]
@@ -486,30 +531,42 @@ class Decode(StepAttack):
             published_sums(gradients, trace, who, chosen, step_done, work.parts),
             dataset_size=trace.header.dataset_size,
             epochs=chosen.epochs,
-            coverage=self.coverage,
+            coverage=coverage,
+            decoys=len(who.candidates) - len(who.ids),
             most_sweeps=self.most_sweeps,
             most_work=self.most_work,
             progress=lambda part, parts: work(chosen.steps + chosen.steps * part // parts, last),
             budget=work.budget,
             parts=work.parts,
         )
-        if found.late:
-            warn(
-                f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and ended after {found.sweeps} of its "
-                "sweeps, before its odds settled. Raise `budget` (--budget) for more."
-            )
         return found, chosen
 
-    def _time(self, gradients: PerExampleGradients, step: Step, who: AttackedRecords, work: Work) -> dict[str, Any]:
+    def _time(
+        self, gradients: PerExampleGradients, step: Step, who: AttackedRecords, work: Work, share: float
+    ) -> dict[str, Any]:
         """What `plan` asks about time. An attempt that goes on with about the same time keeps its plan."""
         if not work.budget.limited:
             return {}
-        seconds = max(work.budget.left(), 0.0)
-        kept = work.parts.get("time")
+        seconds = max(share * work.budget.left(), 0.0)
+        name = f"time-{len(who.background)}"
+        kept = work.parts.get(name)
         if kept is not None:
             before = kept.fields["seconds"]
             if seconds < _MUCH_MORE * before:
                 return {"speed": Speed(*kept.fields["speed"]), "seconds": before}
         speed = Speed.measured(gradients, step, who.candidates)
-        work.parts.put("time", fields={"speed": speed, "seconds": seconds})
+        work.parts.put(name, fields={"speed": speed, "seconds": seconds})
         return {"speed": speed, "seconds": seconds}
+
+
+class _Attempt(NamedTuple):
+    """One way to decode a run: who is listed and who tells of the others, at which coverage, in what share of the
+    time."""
+
+    trace: Trace
+    steps: list[Step]
+    gradients: PerExampleGradients
+    who: AttackedRecords
+    limit: int
+    coverage: float | None
+    time: float = 1.0

@@ -28,6 +28,7 @@ from gmip.accounting.individual import GradientNorms
 from gmip.attacks import attack_table
 from gmip.attacks.attack import Attack, RunTraits, StepAttack, parties
 from gmip.attacks.attack_table import NEEDS, Attacker
+from gmip.attacks.decode_attack import Decode
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.publications import CheckpointedModel
 from gmip.attacks.shadow import ShadowAttack, Shadows, Signal, shadow_set
@@ -484,11 +485,17 @@ def _run(
 
 
 def _background(task: Task, target: ModelRecord, attack: Attack, ids: NDArray[np.int64]) -> Examples | None:
-    """For an attacker with a list that lacks members: records that show how those vary. Others know what they need."""
+    """For an attacker with a list that lacks members: records that show how those vary; with one that has them all, no
+    more than can be decoys on it. Others know what they need."""
     assert target.members is not None
-    if "list" not in attack.needs or np.isin(target.members, ids).all():
+    everybody = bool(np.isin(target.members, ids).all())
+    if "list" not in attack.needs or (everybody and not isinstance(attack, Decode)):
         return None
-    return parties(task, target, ids, None).background
+    found = parties(task, target, ids, None).background
+    if not everybody or not isinstance(attack, Decode):
+        return found
+    few = np.random.default_rng(0).permutation(len(found))[: min(attack.decoys, len(ids))]
+    return found[np.sort(few)]
 
 
 def scored_entry(found: AttackScores) -> Entry:

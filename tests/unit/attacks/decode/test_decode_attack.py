@@ -117,13 +117,12 @@ def test_rows_and_inner_products_give_the_same(tmp_path):
 
 def test_steps_that_do_not_fit_are_left_out(tmp_path):
     task, trace = recorded(tmp_path / "a", batch_size=10, sampling="fixed")
-    with pytest.warns(GmipWarning, match=r"the first 2 of 8 recorded steps, which is what .memory_limit"):
-        assert sized(trace, limit=8 * 80 * 80 * 4).steps == 2
-    with pytest.warns(GmipWarning, match=r"the first 3 of 8 recorded steps, which is what .most_work"):
-        chosen = sized(trace, most_work=3.5 * sized(trace).work / 8)
+    chosen = sized(trace, limit=8 * 80 * 80 * 4)
+    assert chosen.steps == 2 and "the first 2 of 8 recorded steps, which is what `memory_limit" in chosen.left_out
+    chosen = sized(trace, most_work=3.5 * sized(trace).work / 8)
     assert chosen.steps == 3 and chosen.work < 3.5 * sized(trace).work / 8
-    with pytest.warns(GmipWarning, match=r"the first 1 of 8"):
-        assert sized(trace, most_work=1.0).steps == 1
+    assert "the first 3 of 8 recorded steps, which is what `most_work" in chosen.left_out
+    assert sized(trace, most_work=1.0).steps == 1
     with pytest.raises(InvalidArgument, match=r"80 candidates need .*more than memory_limit"):
         Decode(memory_limit=1000).run(task, trace)
     assert Decode(steps=[0, 5]).run(task, trace).facts["steps"] == 2
@@ -170,8 +169,8 @@ def test_a_budget_leaves_out_steps_and_a_larger_one_goes_on(tmp_path):
     assert more.facts["steps"] == 8 and not more.cut_short
     np.testing.assert_array_equal(more.scores, Decode().run(task, trace).scores)
     slow = Speed(record=1.0, rate=1.0e12)  # a second for each gradient
-    with pytest.warns(GmipWarning, match="the first 3 of 8"):
-        assert sized(trace, speed=slow, seconds=3.5 * 80).cut_short
+    chosen = sized(trace, speed=slow, seconds=3.5 * 80)
+    assert chosen.cut_short and "the first 3 of 8" in chosen.left_out
 
 
 def test_sweeps_end_with_the_time(tmp_path):
@@ -235,3 +234,42 @@ def test_background_tells_how_unlisted_members_vary(tmp_path):
 def test_options_are_checked(options):
     with pytest.raises(InvalidArgument, match=next(iter(options))):
         Decode(**options)
+
+
+def test_p_values_are_ranks_among_decoys(tmp_path):
+    """Without background there are none, and where sweeps do not settle neither p-values nor posteriors."""
+    task, trace = recorded(tmp_path / "a", batch_size=10, sampling="shuffled", clip_norm=1.0, noise_std=0.01)
+    alone = Decode().run(task, trace)
+    assert alone.p_values is None and alone.calibration is not None
+    ids = np.concatenate([trace.members, trace.non_members])
+    background = task.pool[np.setdiff1d(np.arange(len(task.pool)), ids)]
+    found = Decode().run(task, trace, ids, background)
+    decoys = found.facts["decoys"]
+    assert decoys == min(len(ids), len(background) // 2) and found.p_values is not None
+    np.testing.assert_allclose(found.p_values * (decoys + 1), np.round(found.p_values * (decoys + 1)), atol=1e-9)
+    assert np.all(np.diff(found.p_values[np.argsort(-found.scores)]) >= 0.0)
+    assert Decode(decoys=0).run(task, trace, ids, background).p_values is None
+    with pytest.warns(GmipWarning, match="did not settle"):
+        hasty = Decode(most_sweeps=2).run(task, trace, ids, background)
+    assert not hasty.facts["settled"] and hasty.p_values is None and hasty.calibration is None
+
+
+def test_a_list_that_explains_all_needs_no_background(tmp_path, monkeypatch):
+    """Without noise: gradients of background records that are no decoys are not computed; half a list needs them."""
+    task, trace = recorded(tmp_path / "a", num_steps=3)
+    ids = np.concatenate([trace.members, trace.non_members])
+    background = task.pool[np.setdiff1d(np.arange(len(task.pool)), ids)]
+    seen: list[int] = []
+    rows = listed_steps.published_sums
+
+    def counted(gradients: Any, trace: Any, who: AttackedRecords, *rest: Any) -> Any:
+        seen.append(len(who.background))
+        return rows(gradients, trace, who, *rest)
+
+    monkeypatch.setattr(listed_steps, "published_sums", counted)
+    found = Decode().run(task, trace, ids, background)
+    assert seen == [0] and found.facts["coverage"] == 1.0 and area(found, trace) == 1.0
+    assert found.p_values is not None
+    half = np.concatenate([trace.members[: MEMBERS // 2], trace.non_members])
+    assert Decode().run(task, trace, half, background).facts["coverage"] < 0.9
+    assert seen[1] == 0 < seen[2]
