@@ -270,6 +270,7 @@ def test_a_list_that_explains_all_needs_no_background(tmp_path, monkeypatch):
     found = Decode().run(task, trace, ids, background)
     assert seen == [0] and found.facts["coverage"] == 1.0 and area(found, trace) == 1.0
     assert found.p_values is not None
+    assert trace.members is not None and trace.non_members is not None
     half = np.concatenate([trace.members[: MEMBERS // 2], trace.non_members])
-    assert Decode().run(task, trace, half, background).facts["coverage"] < 0.9
+    assert float(Decode().run(task, trace, half, background).facts["coverage"]) < 0.9
     assert seen[1] == 0 < seen[2]
