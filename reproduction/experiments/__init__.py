@@ -7,6 +7,7 @@ from typing import Final
 from reproduction.experiment import Study
 from reproduction.experiments import ablations, assumptions, audit, convergence, loss_attacks, tau_table, utility
 from reproduction.experiments.released import RELEASED
+from reproduction.experiments.stand_in import STANDING_IN
 
 __all__ = ["PAPER", "SETTINGS"]
 
@@ -24,4 +25,4 @@ PAPER: Final = Study(
         loss_attacks.EXPERIMENT,
     ),
 )
-SETTINGS: Final = {"ours": PAPER, "released": RELEASED}  # of --setting
+SETTINGS: Final = {"ours": PAPER, "released": RELEASED, "stand-in": STANDING_IN}  # of --setting

@@ -87,10 +87,10 @@ def run(cell: Cell) -> list[Row]:
     assert cell.task is not None
     task = audit_task(cell.task)
     if isinstance(cell, Gradients):
-        about: Row = {"task": cell.task, "stage": "five steps", "seed": cell.seed, "shadows": 0}
+        about: Row = {"task": task.name, "stage": "five steps", "seed": cell.seed, "shadows": 0}
         return [about | {"curve": curve} | rates for curve, rates in _gradient_curves(cell, task).items()]
     assert isinstance(cell, Fleet)
-    return [{"task": cell.task, "stage": cell.stage} | row for row in _fleet(cell, task)]
+    return [{"task": task.name, "stage": cell.stage} | row for row in _fleet(cell, task)]
 
 
 def _audit_recipe(task: Task, steps: int) -> Recipe:

@@ -75,7 +75,31 @@ def drawings(rows: Sequence[Row]) -> list[Drawing]:
     alt = (
         "Noise against mu for three data sets: GDP takes the most, GMIP with the tight bound the least; see the table."
     )
-    return [Drawing("", figure, f"{TITLE}. {alt}")]
+    return [Drawing("", figure, f"{TITLE}. {alt}"), beside(rows)]
+
+
+def beside(rows: Sequence[Row]) -> Drawing:
+    """The published table above, the same levels by the paper's accounting below, on the same axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 5.6), layout="constrained")
+    grid = figure.subplots(2, len(UTILITY), sharex=True, sharey=True)
+    for across, (name, setting) in enumerate(UTILITY.items()):
+        mine = [row for row in rows if row["setting"] == name]
+        for axes, suffix in zip(grid[:, across], ("_published", ""), strict=True):
+            for key in _PUBLISHED:
+                values = [row[f"{key}{suffix}"] for row in mine]
+                short = ACCOUNTINGS[key].short.partition(" ")[0]
+                axes.plot([row["mu"] for row in mine], values, **ACCOUNTINGS[key].plot_style, label=short)
+            axes.set(xscale="log", ylim=(0.0, None))
+            axes.set_xticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1", "2", "5", "10", "20", "50"], minor=False)
+            axes.minorticks_off()
+        grid[0][across].set_title(setting.title)
+        grid[1][across].set_xlabel("Level of privacy μ")
+    for axes, title in zip(grid[:, 0], ("As published", "Computed here"), strict=True):
+        axes.set_ylabel(f"{title}\nNoise τ on the batch mean")
+    figure.legend(handles=grid[0][0].get_lines(), loc="outside lower center", ncols=2)
+    return Drawing("beside", figure, f"{TITLE}: the paper's table above, ours below, on the same axes.")
 
 
 def _line(rows: Sequence[Row], key: str) -> tuple[list[float], list[float]]:

@@ -83,13 +83,14 @@ def run(cell: Runs) -> list[Row]:
     """Train all levels together, by the recipe of the task with the sizes of the paper; a row for each. The setting
     "released" has the rate of the authors' code and shuffled epochs, and nothing is tuned."""
     assert cell.task is not None
-    task, plan = load_task(cell.task), UTILITY[cell.task].run
+    task = load_task(cell.task)
+    plan = UTILITY[task.name].run
     recipe = recipe_for(task, plan)
     if cell.setting == "released":
-        rate = RELEASED_RATES.get(cell.task, 2.0e-3)
+        rate = RELEASED_RATES.get(task.name, 2.0e-3)
         recipe = recipe.replace(learning_rate=rate, sampling="shuffled")
     recipes = {
-        (arm, mu): recipe.replace(noise_std=noise_of(cell.task, arm, mu)) for arm in ACCOUNTINGS for mu in cell.levels
+        (arm, mu): recipe.replace(noise_std=noise_of(task.name, arm, mu)) for arm in ACCOUNTINGS for mu in cell.levels
     }
     if cell.setting == "ours":
         recipes |= _tuned(cell, task, recipe, {key: each.noise_std for key, each in recipes.items()})
@@ -100,7 +101,7 @@ def run(cell: Runs) -> list[Row]:
     accuracies = zip(heads.accuracy(task.test), heads.accuracy(members), strict=True)
     return [
         {
-            "task": cell.task,
+            "task": task.name,
             "accounting": arm,
             "mu": mu,
             "seed": cell.seed,

@@ -321,6 +321,7 @@ RULES = [
         losses({("utility", "lira"): -0.1}, n=5_000),
     ),
     (released.claims, "Cholesky", defects("one step", -0.1), defects("one step", 0.0), defects("one step", 0.1)),
+    (released.claims, "condition", defects("condition", -0.1), defects("condition", 0.0), defects("condition", 0.1)),
     (released.claims, "noise that all classes", defects("noise", 0.1), defects("noise", 0.0), defects("noise", -0.1)),
     (
         all_claims,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -243,13 +244,13 @@ def purchase() -> Task:
     return build_purchase(PURCHASE_FILE, test_rows=_PURCHASE_TEST_ROWS)
 
 
-def build_purchase(file: DataFile, *, test_rows: int) -> Task:
-    """The task from a file in the format of Purchase-100.
+def build_purchase(file: DataFile, *, test_rows: int, read: Callable[[DataFile], Sequence[bytes]] = read_files) -> Task:
+    """The task from a file in the format of Purchase-100, which `read` gets.
 
     The features come from a network that was trained on the rows of the other classes, and from their scaling: no
     record of pool or test has a part in them. They are computed once (less than a minute) and kept in the cache folder.
     """
-    records = _purchase_examples(file)
+    records = _purchase_examples(file, read)
     pool = Examples(records.inputs[test_rows:], records.targets[test_rows:])
     # The paper's utility experiment, 3 epochs; but at least 1% of the pool must stay outside.
     members = min(54_855, len(pool) * 99 // 100)
@@ -304,11 +305,11 @@ def pretrain(inputs: Tensor, targets: Tensor, *, seed: int) -> nn.Sequential:
     return body.requires_grad_(False).eval()
 
 
-def _purchase_examples(file: DataFile) -> Examples:
+def _purchase_examples(file: DataFile, read: Callable[[DataFile], Sequence[bytes]]) -> Examples:
     """Records of the kept classes, in the order of the file."""
 
     def make() -> Entry:
-        (archive,) = read_files(file)
+        (archive,) = read(file)
         labels, bits = labelled_bits(only_member(archive, file), file.title)
         private, public = divide_classes(labels)
         mean, std = scaling(bits[public])

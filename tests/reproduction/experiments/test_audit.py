@@ -15,7 +15,7 @@ from reproduction.experiments import audit
 def test_cells_cover_the_paper():
     cells = audit.cells(False)
     real = {(cell.task, cell.seed) for cell in cells if isinstance(cell, audit.Recorded)}
-    assert {cell.seed for cell in cells if isinstance(cell, audit.OneStep)} == set(range(5, 20))
+    assert {cell.seed for cell in cells if isinstance(cell, audit.OneStep)} == set(range(5, 40))
     assert real == {(name, seed) for name in ("cifar10", "purchase", "adult", "location") for seed in range(5)}
     simulated = {(cell.sizes_of, cell.seed) for cell in cells if isinstance(cell, audit.Simulated)}
     assert simulated == real and all(cell.task is None for cell in cells if isinstance(cell, audit.Simulated))
@@ -115,11 +115,22 @@ def test_drawings_and_tables(seeds):
     rows += [row | {"task": "purchase"} for row in rows if row["panel"] == "simulated"]
     for experiment in (audit.EXPERIMENT, audit.LOGLOG):
         with figures.style():
-            (drawing,) = experiment.drawings(rows)
+            drawing = experiment.drawings(rows)[0]
             assert len(figures.to_svg(drawing.figure)) < 400_000
         texts = [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
         assert texts == ["Purchase:\nno data here"] * 2
         assert len(experiment.table(rows).rows) == 2 * 5 + 5 + 6
+
+
+def test_the_papers_figure_is_beside_ours_on_the_same_axes():
+    rows = made_up({**SIMULATED, **ONE, **FIVE}, seeds=2, n=100)
+    with figures.style():
+        drawing = audit.EXPERIMENT.drawings(rows)[1]
+    published, here = drawing.figure.axes[:3], drawing.figure.axes[3:]
+    assert {(axes.get_xlim(), axes.get_ylim()) for axes in (*published, *here)} == {((0.0, 1.0), (0.0, 1.0))}
+    assert [len(axes.get_lines()) for axes in published] == [2, 3, 5]  # guessing, the bound, what was read off
+    assert [len(axes.get_lines()) for axes in here] == [3, 3, 3]  # and one data set in these rows
+    assert drawing.figure.axes[0].texts[0].get_text().startswith("no numbers published")
 
 
 @pytest.mark.slow

@@ -1,0 +1,64 @@
+"""The parts that need Purchase-100, on generated records of its shape: who has the file gets them in the usual setting.
+
+They show that every part runs on such a file to its figure. None of the numbers is one of the paper's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from gmip.report.tables import Table
+from reproduction.experiment import Cell, Claim, Drawing, Experiment, Row, Study
+from reproduction.experiments import audit, loss_attacks, utility
+from reproduction.generated import STAND_IN
+
+_LABEL: Final = "Stand-in: generated records, not Purchase-100"
+
+
+def _run(run: Callable[[Any], list[Row]], cell: Cell) -> list[Row]:
+    return [{"data": "generated"} | row for row in run(cell)]
+
+
+def _labelled(experiment: Experiment) -> Experiment:
+    """The experiment with the cells of Purchase alone, and the label in its table, claims and figures."""
+
+    def cells(quick: bool) -> list[Any]:
+        return [dataclasses.replace(cell, task=STAND_IN) for cell in experiment.cells(quick) if cell.task == "purchase"]
+
+    def drawings(rows: Sequence[Row]) -> list[Drawing]:
+        found = experiment.drawings(rows)
+        for each in found:
+            each.figure.suptitle(_LABEL)
+        return [each._replace(alt=f"{_LABEL}. {each.alt}") for each in found]
+
+    def table(rows: Sequence[Row]) -> Table:
+        found = experiment.table(rows)
+        return dataclasses.replace(found, caption=f"{_LABEL}. {found.caption}")
+
+    def claims(rows: Sequence[Row]) -> list[Claim]:
+        return [
+            dataclasses.replace(each, what=each.what.replace("Purchase", "Stand-in"), ours=True)
+            for each in experiment.claims(rows)
+        ]
+
+    return dataclasses.replace(
+        experiment,
+        name=f"{experiment.name}-stand-in",
+        title=f"{experiment.title}: generated stand-in for Purchase-100",
+        paper=f"{experiment.paper}, but no data of the paper",
+        cells=cells,
+        run=partial(_run, experiment.run),
+        drawings=drawings,
+        table=table,
+        claims=claims,
+    )
+
+
+STANDING_IN: Final = Study(
+    "What needs Purchase-100, on generated records of its shape",
+    "197,324 rows, 600 bits, 100 classes; not the data of the paper",
+    tuple(map(_labelled, (audit.EXPERIMENT, utility.EXPERIMENT, loss_attacks.EXPERIMENT))),
+)
