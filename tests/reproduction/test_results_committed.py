@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.value.experiment import STUDY
+from gmip import _numbers
 from reproduction.experiments import PAPER
 from reproduction.results import csv_file, read_csv, read_outcome, to_csv
 
@@ -63,3 +64,12 @@ def test_whatever_is_not_agreed_says_why():
     outcomes = [read_outcome(folder, experiment.name) for folder, experiment in EXPERIMENTS]
     claims = [claim for outcome in outcomes if outcome is not None for claim in outcome.claims]
     assert all(claim.words for claim in claims if claim.verdict != "agrees")
+
+
+def test_the_page_has_their_cells_and_times():
+    page = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
+    for folder, experiment in EXPERIMENTS:
+        outcome = read_outcome(folder, experiment.name)
+        assert outcome is not None
+        if experiment.shows is None:
+            assert f"| `{experiment.name}` | {outcome.cells} | {_numbers.duration(outcome.seconds)} |" in page
