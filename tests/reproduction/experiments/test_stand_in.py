@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gmip.tasks import builtin
-from gmip.tasks.data_files import DataFile
+from gmip.tasks.data_files import DataFile, only_member
+from gmip.training import count_params
 from reproduction import figures, generated
 from reproduction.experiments import PAPER, SETTINGS, audit, stand_in
 from reproduction.paper import AUDIT_SIZES, UTILITY
@@ -24,7 +25,7 @@ def test_the_shape_is_that_of_the_published_file():
 def test_the_loader_reads_the_format():
     sizes = np.arange(45, 20, -1)
     content = generated.archive(sizes, 40)
-    labels, bits = builtin.labelled_bits(builtin.only_member(content, FILE), FILE.title)
+    labels, bits = builtin.labelled_bits(only_member(content, FILE), FILE.title)
     assert bits.shape == (sizes.sum(), 40) and 0.05 < bits.mean() < 0.4
     assert np.array_equal(np.bincount(labels)[1:], sizes)
     assert content == generated.archive(sizes, 40) != generated.archive(sizes, 40, seed=1)
@@ -38,8 +39,7 @@ def test_the_task_is_that_of_purchase(monkeypatch, tmp_path):
     monkeypatch.setattr(generated, "_TEST_ROWS", 200)
     task = generated.stand_in()
     assert task.name == "purchase" and len(task.test) == 200 and len(task.pool) == sizes[:20].sum() - 200
-    layer = task.make_model()
-    assert layer.weight.numel() + layer.bias.numel() == AUDIT_SIZES["purchase"][0]
+    assert count_params(task.make_model()) == AUDIT_SIZES["purchase"][0]
 
 
 def test_its_cells_are_those_that_purchase_has_in_the_usual_setting():
