@@ -226,6 +226,9 @@ def check_membership(members: ArrayLike | None, non_members: ArrayLike | None) -
     return found
 
 
+_LARGEST: Final = 2**63 - 1  # an int64 holds it
+
+
 def check_indices(name: str, value: ArrayLike) -> Members:
     """Rows of the data, as an int64 array of shape (n,)."""
     array = np.asarray(value)
@@ -234,7 +237,7 @@ def check_indices(name: str, value: ArrayLike) -> Members:
             f"must be a one-dimensional array of integers (indices), not {array.dtype} of shape {array.shape}",
             argument=name,
         )
-    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
+    if array.size and (array.min() < 0 or (array.dtype.kind == "u" and array.max() > _LARGEST)):
         raise InvalidArgument(
             f"holds the index {min(array.min(), 0) or array.max()}", argument=name, remedy="pass indices from 0 up"
         )

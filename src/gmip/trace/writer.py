@@ -387,16 +387,15 @@ class TraceWriter:
         """Steps committed or skipped so far: the index of the next one."""
         return self._files.num_steps
 
-    def row(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Where the next step goes: (parameters before it, mean gradient), each of shape (d,), to be filled in place.
+    def row(self) -> NDArray[Any]:
+        """Where the next step goes: parameters before it and mean gradient, shape (2, d), to be filled in place.
 
-        The arrays are unspecified until filled, must be filled whole, and not be written to after `commit`.
+        The array is unspecified until filled, must be filled whole, and not be written to after `commit`.
         """
         self._check_open()
         self._files.settle()
         self._filling = True
-        parameters, gradient = self._files.row()
-        return parameters, gradient
+        return self._files.row()
 
     def commit(
         self,

@@ -298,7 +298,7 @@ class BatchLog:
             raise InvalidArgument(
                 f"names row {int(self._members.max())}", argument="members", remedy="pass rows of the data, from 0"
             )
-        self._known = None if self._members is None else np.zeros(int(self._members.max(initial=0)) + 1, dtype=np.bool_)
+        self._known = None if self._members is None else np.zeros(int(self._members.max(initial=0)) + 2, dtype=np.bool_)
         if self._known is not None:
             self._known[self._members] = True
         self._declared_ids: Ids | None = None
@@ -373,10 +373,8 @@ class BatchLog:
     def _checked(self, given: ArrayLike) -> Ids:
         ids = check_indices("ids", given.detach().cpu().numpy() if isinstance(given, Tensor) else given)
         self._check_range("ids", ids)
-        if self._members is not None:
-            assert self._known is not None
-            known = ids < self._known.size
-            known[known] = self._known[ids[known]]
+        if self._known is not None:
+            known = self._known.take(ids, mode="clip")  # the last one is no member, and stands for all beyond it
             if not known.all():
                 raise InvalidArgument(
                     f"has {int(ids[~known][0])}, which is not one of the `members`",

@@ -112,11 +112,17 @@ def fingerprints(data: Task | Examples | tuple[Any, ...] | None) -> dict[str, st
     return {"pool": fingerprint(*(numpy_of(a) if isinstance(a, Tensor) else a for a in data))}
 
 
+_PLAIN: Final = (Tensor, nn.Parameter)  # which nobody has sharded
+
+
 @torch.no_grad()  # cheaper than to detach each of them, in every step of a training loop
 def fill(row: NDArray[Any], tensors: Sequence[Tensor]) -> None:
     """Copy the tensors, flat and one after the other, into a row of a trace."""
     target = torch.from_numpy(row)
-    flat = [Ranks.whole(t.to_dense() if t.is_sparse else t).reshape(-1) for t in tensors]
+    flat = [
+        (t if type(t) in _PLAIN and not t.is_sparse else Ranks.whole(t.to_dense() if t.is_sparse else t)).reshape(-1)
+        for t in tensors
+    ]
     if all(t.is_cpu for t in flat):
         torch.cat(flat, out=target)  # in the row's dtype, whatever theirs
     else:  # a model may be spread over several devices
@@ -617,9 +623,9 @@ class Recorder:
         if self._writer is None:
             whole = [Ranks.whole(tensor) for tensor in (*self._parameters, *gradients)]  # the first rank asks, too
             return self._on_nan == "record" or all(bool(t.isfinite().all()) for t in whole[len(gradients) :])
-        before, gradient = self._writer.row()
-        fill(before, self._parameters)
-        fill(gradient, gradients)
+        row = self._writer.row()
+        fill(row.reshape(-1), (*self._parameters, *gradients))
+        gradient = row[1]
         if scale != 1.0:
             gradient *= scale
         if self._on_nan != "record" and not is_finite(gradient):

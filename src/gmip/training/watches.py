@@ -24,6 +24,7 @@ from torch.utils.hooks import RemovableHandle
 from gmip.training.models import trainable_parameters
 from gmip.training.ranks import Ranks
 
+_Views = dict[int, tuple[int, torch.Size, memoryview]]  # by the id of a tensor: its address, its shape, what is there
 _BITS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes
 
 
@@ -41,6 +42,7 @@ class ParameterWatch:
 
     def __init__(self, model: nn.Module, held: Mapping[str, Tensor]) -> None:
         self._model, self._held = model, dict(held)
+        self._views: _Views = {}
         self._last: list[int] | None = None  # None: nobody saw the end of the last step
         self._others: dict[str, int] = {}
         self._left: set[int] = set()  # by each step, and what there was at the start
@@ -54,12 +56,12 @@ class ParameterWatch:
 
     def stepped(self) -> None:
         """A step has ended."""
-        self._last = _checksums(self._held.values())
+        self._last = _checksums(self._held.values(), self._views)
         self._left.add(hash(tuple(self._last)))
 
     def stepping(self) -> None:
         """A step is about to be taken."""
-        now = _checksums(self._held.values())
+        now = _checksums(self._held.values(), self._views)
         if self._last is None:
             self._changed = self._changed or None
             self._left.add(hash(tuple(now)))
@@ -102,12 +104,29 @@ def has_stepped(optimizer: Optimizer | None) -> bool:
     return False
 
 
-def _checksums(tensors: Iterable[Tensor]) -> list[int]:
-    """One for each; of a sharded tensor for this rank's part. The same on every call for the same bits."""
+def _checksums(tensors: Iterable[Tensor], views: _Views | None = None) -> list[int]:
+    """One for each; of a sharded tensor for this rank's part. The same on every call for the same bits.
+
+    `views` remembers where tensors lie, for the next call: to ask torch takes ten times as long as the checksum of a
+    small one.
+    """
     found: list[Any] = []
+    views = {} if views is None else views
     for tensor in tensors:
+        known = views.get(id(tensor))
+        if known is not None:
+            at, shape, memory = known
+            if tensor.data_ptr() == at and tensor.shape == shape and tensor.is_contiguous():
+                found.append(xxhash.xxh3_64_intdigest(memory))
+                continue
         own: Tensor = getattr(tensor, "_local_tensor", tensor).detach()
-        found.append(_of_memory(own) if own.is_cpu else _of_bits(own))
+        if own.is_cpu:
+            memory = _memory(own)
+            if type(tensor) in (Tensor, nn.Parameter) and tensor.is_contiguous():  # no copy, and no shard
+                views[id(tensor)] = tensor.data_ptr(), tensor.shape, memory
+            found.append(xxhash.xxh3_64_intdigest(memory))
+        else:
+            found.append(_of_bits(own))
     away = [one for one in found if type(one) is not int]
     if away:  # they are waited for together
         values = iter(torch.stack([one.to(away[0].device) for one in away]).tolist())
@@ -115,9 +134,9 @@ def _checksums(tensors: Iterable[Tensor]) -> list[int]:
     return found
 
 
-def _of_memory(tensor: Tensor) -> int:
+def _memory(tensor: Tensor) -> memoryview:
     array = (tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
-    return xxhash.xxh3_64_intdigest((array if array.flags.c_contiguous else np.ascontiguousarray(array)).data)
+    return (array if array.flags.c_contiguous else np.ascontiguousarray(array)).data
 
 
 def _of_bits(tensor: Tensor) -> Tensor:
