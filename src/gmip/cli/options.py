@@ -10,7 +10,6 @@ All options reach a command as text and are read by `gmip.cli.parse`, so that ev
 from __future__ import annotations
 
 import inspect
-import shlex
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +68,7 @@ class Option:
         for types that say it themselves.
     argument : whether it is typed by its place, without a name.
     repeated : whether it may be repeated, where the type is no tuple.
+    once : whether it is refused if it is typed twice, because somebody may mean both; of other options the last counts.
     help : in place of the description and the default, where more can be said in Python and YAML than typed.
     """
 
@@ -77,6 +77,7 @@ class Option:
     read: Callable[[str, Any], Any] | None = None
     argument: bool = False
     repeated: bool = False
+    once: bool = False
     help: str | None = None
 
 
@@ -92,10 +93,6 @@ def from_settings(settings: type[S]) -> Callable[[Callable[[S], None]], Callable
         ]
 
         def run(context: typer.Context, **given: Any) -> None:
-            typed = [word.partition("=")[0] for word in shlex.split(context.obj or "")]
-            for name in ("--target", "--claim"):  # of other options the last one counts, as everywhere
-                if typed.count(name) > 1:
-                    raise BadRequest(f"{name} was given {typed.count(name)} times", remedy="pass it once")
             command(_made(settings, {**_read(settings, given), "typed": context.obj or ""}))
 
         run.__doc__, run.__name__ = command.__doc__, command.__name__
@@ -143,7 +140,7 @@ def _parameter(name: str, field: FieldInfo, option: Option) -> inspect.Parameter
         info, default = typer.Argument(**told), inspect.Parameter.empty if field.is_required() else None
     else:
         info = typer.Option(option_name(name), **told)
-    several = option.repeated or (_repeated(kind) and not _reads_itself(field))
+    several = option.repeated or option.once or (_repeated(kind) and not _reads_itself(field))
     text: Any = bool if flag else list[str] if several else str
     kept: Any = text if flag or field.is_required() else text | None
     annotation = Annotated[kept, info]
@@ -173,6 +170,10 @@ def _read(settings: type[Settings], given: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     options = _typed(settings)
     for name, text in given.items():
+        if text and options[name].once:
+            if len(text) > 1:
+                raise BadRequest(f"{option_name(name)} was given {len(text)} times", remedy="pass it once")
+            text = text[0]
         if isinstance(text, bool):
             found |= {name: True} if text else {}
         elif text is not None and text != []:

@@ -230,7 +230,7 @@ class TargetSettings(NotionSettings):
 
     target: Annotated[
         InstanceOf[PrivacyTarget] | None,
-        Option("MEASURE=VALUE", TARGET, PrivacyTarget.parse),
+        Option("MEASURE=VALUE", TARGET, PrivacyTarget.parse, once=True),
         Field(
             description="What the run has to keep. tpr=0.05@0.01: an attacker finds at most 5% of the members at 1% "
             "false alarms. mu=0.5: mu of the run, over FPRs from 1e-5 to 1 - 1e-5. advantage=0.1: TPR - FPR. "
