@@ -86,7 +86,7 @@ def test_the_base_install_names_the_extra_in_one_sentence(tmp_path):
     code = """
 for command in ("train", "tune", "check", "audit", "init", "attacks"):
     more = {"train": ["--out", "a"], "tune": ["--target", "mu=1"], "check": ["a", "--task", "digits"]}
-    more["init"] = ["t.py", "--data", "a.csv", "--make-model", "net.py:Net"]
+    more["init"] = ["t.py", "--data", "a.csv", "--model", "net.py:Net"]
     code = main([command, *more.get(command, [])])
     print(command, code, flush=True)
 for name in ("record", "train", "tune", "Trace", "Task", "check_run", "Shadows"):

@@ -89,7 +89,7 @@ def test_a_wrong_order_of_classes_is_no_clearance(run) -> None:
 
 
 def test_from_one_file_and_code(run) -> None:
-    done = run("init", "task.py", "--data", "members.csv", "--column", "label=kind", "--make-model", "gmip_net.py:Net")
+    done = run("init", "task.py", "--data", "members.csv", "--column", "label=kind", "--model", "gmip_net.py:Net")
     assert done.code == 0 and "Next: gmip audit task.py:make_task" in done.out
     task = load("task.py:make_task")
     assert (len(task.pool), len(task.test), task.recipe.dataset_size) == (24, 6, 8)
@@ -106,7 +106,7 @@ def test_by_asking(run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_draft_that_does_not_work_yet_says_so(run) -> None:
     Path("gmip_wide.py").write_text("from torch import nn\n\n\ndef Net():\n    return nn.Linear(3, 2)\n")
-    done = run("init", "task.py", "--data", "members.csv", "--column", "label=kind", "--make-model", "gmip_wide:Net")
+    done = run("init", "task.py", "--data", "members.csv", "--column", "label=kind", "--model", "gmip_wide:Net")
     assert done.code == 0 and "It cannot be used yet. Task 'task' cannot be used: its model cannot take" in done.out
 
 
@@ -114,12 +114,12 @@ def test_a_draft_that_does_not_work_yet_says_so(run) -> None:
     ("arguments", "words"),
     [
         (["task.py"], "A task file needs --data"),
-        (["task.py", "--data", "members.csv", "--column", "label=kind"], "A task file needs --make-model"),
+        (["task.py", "--data", "members.csv", "--column", "label=kind"], "A task file needs --model"),
         (["task.py", "--data", "members.csv", *TWO], "--data and --members are both given"),
         (["task.py", *TWO, "--model", "conv.safetensors"], "not a chain of linear layers"),
-        (["task.py", *TWO, "--make-model", "net"], "--make-model = 'net' must be MODULE:NAME"),
-        (["task.py", "--data", "no.csv", "--make-model", "gmip_net.py:Net"], "no.csv"),
-        (["task.py", "--data", "members.csv", "--make-model", "gmip_net.py:Net"], "has no column 'label'"),
+        (["task.py", *TWO, "--model", "net:"], "--model = 'net:' must be MODULE:NAME"),
+        (["task.py", "--data", "no.csv", "--model", "gmip_net.py:Net"], "no.csv"),
+        (["task.py", "--data", "members.csv", "--model", "gmip_net.py:Net"], "has no column 'label'"),
         (["a.yaml", "--data", "members.csv"], "--data is for a task file"),
         (["no/folder/task.py", *TWO, "--model", "one.safetensors"], "cannot be written"),
     ],

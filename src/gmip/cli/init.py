@@ -57,11 +57,10 @@ class InitSettings(Settings):
     ] = None
     model: Annotated[
         str | None,
-        Option("WEIGHTS", TASK),
-        Field(description="Weights of the model: a chain of linear layers is read from them."),
-    ] = None
-    make_model: Annotated[
-        str | None, Option("NET.py:NAME", TASK), Field(description="Code that makes the model, if it is another.")
+        Option("WEIGHTS|NET.py:NAME", TASK),
+        Field(
+            description="The model: weights, from which a chain of linear layers is read, or the code that makes it."
+        ),
     ] = None
 
 
@@ -74,7 +73,7 @@ def init(asked: InitSettings) -> None:
     guess: change it there.
 
     Examples: gmip init
-              gmip init task.py --data records.csv --make-model net.py:Net
+              gmip init task.py --data records.csv --model net.py:Net
               gmip init task.py --model weights.safetensors
                   --members members.csv --non-members others.csv
     """
@@ -105,10 +104,8 @@ def _completed(asked: InitSettings) -> InitSettings:
     elif data is None:
         members = members or _asked("Table of the members", "--members")
         non_members = non_members or _asked("Table of the non-members", "--non-members")
-    made = asked.make_model
-    if asked.model is None and made is None:
-        made = _asked("Code that makes the model (such as net.py:Net)", "--make-model")
-    known = {"data": data, "members": members, "non_members": non_members, "make_model": made}
+    model = asked.model or _asked("Code that makes the model (such as net.py:Net), or its weights", "--model")
+    known = {"data": data, "members": members, "non_members": non_members, "model": model}
     return asked.model_copy(update=known)
 
 
@@ -117,10 +114,9 @@ def _write_task(file: Path, asked: InitSettings) -> None:
         from gmip.cli import task_file
         from gmip.errors import GmipError
         from gmip.tasks import load
-    if asked.make_model is not None:
-        made = task_file.named_model(asked.make_model)
-    else:
-        made = task_file.guessed_model(Path(str(asked.model)))
+    model = str(asked.model)
+    named = ":" in model and not Path(model).exists()
+    made = task_file.named_model(model) if named else task_file.guessed_model(Path(model))
     tables = [Path(name) for name in (asked.data, asked.members, asked.non_members) if name is not None]
     roles: dict[str, Any] = {role: names[-1] for role, names in (asked.columns or {}).items()}
     drafted = task_file.draft(
@@ -135,7 +131,7 @@ def _write_task(file: Path, asked: InitSettings) -> None:
     _write(file, drafted.text)
     command = f"gmip audit {shlex.quote(str(file))}:make_task"
     if asked.data is None:
-        weights = "WEIGHTS" if asked.model is None else shlex.quote(asked.model)
+        weights = "WEIGHTS" if named else shlex.quote(model)
         command += f" --model {weights} --members 0:{drafted.members} --non-members {drafted.members}:{drafted.records}"
     if drafted.classes is not None:
         print(
@@ -143,7 +139,7 @@ def _write_task(file: Path, asked: InitSettings) -> None:
             f"{', ...' if len(drafted.classes) > 6 else ''}), which is a guess: if the model's outputs have another "
             "order, change CLASSES, or the audit is blind."
         )
-    if asked.data is None and asked.model is None:
+    if asked.data is None and named:
         print("Put the file of the weights in place of WEIGHTS.")
     print(f"Wrote {file}: check the lines with an arrow. Next: {command}")
     try:

@@ -158,7 +158,7 @@ def named_model(text: str) -> ModelCode:
     module = match[1].replace("\\", "/").strip("/").replace("/", ".") if match else ""
     if match is None or not all(part.isidentifier() for part in module.split(".")):
         raise InvalidArgument(
-            "must be MODULE:NAME", argument="make_model", value=text, remedy="pass such as net.py:Net"
+            "must be MODULE:NAME, or a file of weights", argument="model", value=text, remedy="pass such as net.py:Net"
         )
     return ModelCode(
         f"\n\ndef make_model() -> nn.Module:\n    from {module} import {match[2]}\n\n    return {match[2]}()\n",

@@ -49,8 +49,12 @@ class _TraceSettings(Printed):
 
     task: Annotated[
         str | None,
-        Option("TASK", argument=True),
-        Field(description="A built-in task, or path/to/file.py:make_task (default digits)."),
+        Option("TASK|RECIPE.YAML", argument=True),
+        Field(
+            description="A built-in task or path/to/file.py:make_task (default digits), or a recipe as gmip tune "
+            "writes it: task, members, settings, noise and target in one file. If options change what its target "
+            "depends on, noise is calibrated to it again."
+        ),
     ] = None
     out: Annotated[
         str | None,
@@ -80,14 +84,6 @@ class _TraceSettings(Printed):
 class _RecipeSettings(Settings):
     """Changes to the recipe, named like the fields of `gmip.Recipe`."""
 
-    recipe: Annotated[
-        str | None,
-        Option("FILE", RECIPE),
-        Field(
-            description="A recipe as gmip tune writes it: task, members, settings, noise and target in one file. If "
-            "other options change what the target depends on, noise is calibrated to it again."
-        ),
-    ] = None
     dataset_size: Annotated[
         Count | None, Option("N", RECIPE), Field(description="Members, drawn from the task's pool.")
     ] = None
@@ -246,8 +242,9 @@ def _plan(asked: TrainSettings, out: str, target: PrivacyTarget | None) -> _Plan
     """All that is decided before training; torch is loaded only once the request has been read."""
     with needs_extra("train", "gmip train"):
         from gmip import tasks, training, tuning
-    written = None if asked.recipe is None else _read_recipe(asked.recipe, asked.task)
-    chosen = tasks.load(asked.task or ("digits" if written is None else written.task))
+    name = asked.task or "digits"
+    written = _read_recipe(name) if Path(name).suffix.lower() in (".yaml", ".yml") else None
+    chosen = tasks.load(name if written is None else written.task)
     num_params = training.count_params(training.initial_model(chosen, 0, fix=asked.fix_model))
     recipe = asked.changed(chosen.recipe if written is None else written.recipe)
     keywords: dict[str, Any] = {"seed": asked.seed, "device": asked.device}
@@ -320,16 +317,10 @@ def _written(out: str, canaries: DirectionCanaries, run: NoisySGD) -> dict[str, 
     return {"count": canaries.count, "inside": int(canaries.inside.sum()), "file": str(path)}
 
 
-def _read_recipe(path: str, task: str | None) -> RecipeFile:
-    with needs_extra("audit", "gmip train --recipe"):
+def _read_recipe(path: str) -> RecipeFile:
+    with needs_extra("audit", "gmip train RECIPE.YAML"):
         from gmip.tuning.recipe_file import read_recipe_file
-    written = read_recipe_file(path)
-    if task is not None and not written.belongs_to(task):
-        raise BadRequest(
-            f"--recipe {path} was found for {written.task}, and its privacy is that of that task",
-            remedy="leave out the task, or run gmip tune for the other one",
-        )
-    return written
+    return read_recipe_file(path)
 
 
 def _standing(aim: PrivacyTarget, curve: TradeOff) -> dict[str, Any]:

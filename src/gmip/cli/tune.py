@@ -106,7 +106,7 @@ def tune(asked: TuneSettings) -> None:
 
     Example: gmip tune digits --target tpr=0.05@0.01 --budget 2min
 
-    Writes into --out: recipe.yaml (gmip train --recipe takes it), tuning.html
+    Writes into --out: recipe.yaml (gmip train takes it), tuning.html
     (the price of stricter targets, as a picture), tuning.json, trials.csv.
 
     Interrupted? Run the command again: finished work is kept, and the result
@@ -167,7 +167,7 @@ def _print(result: TuneResult, target: PrivacyTarget, written: Path, page: Path)
         print(f"The model: {written}")
         return
     print(f"Keep {written} to yourself: its split_seed says who the members are.")
-    print(f"Next: gmip train --recipe {written} --out runs/tuned    (the picture: {page})")
+    print(f"Next: gmip train {written} --out runs/tuned    (the picture: {page})")
 
 
 def _plain(value: Any) -> str:

@@ -17,7 +17,6 @@ from gmip.auditing.schema import (
     RunAudit,
     Suspicion,
     ThreatModel,
-    Verdict,
 )
 from gmip.auditing.verdict import exposed_group
 from gmip.report import check_words
@@ -83,15 +82,6 @@ THREAT_MODELS: Final[dict[ThreatModel, tuple[str, ...]]] = {
     ),
 }
 _WEAK: Final = frozenset(name for name, one in ATTACKS.items() if one.on_arrays and not one.compares)
-
-
-def verdict_label(verdict: Verdict) -> str:
-    """The test of the claim in few words: not that a claim holds where an attacker whom it is not about finds more."""
-    if verdict.unmatched and verdict.kind != "exposed":
-        return "The record does not match the run"
-    if verdict.list_leak is not None and verdict.kind != "exposed":
-        return "Exposed to an attacker with a list"
-    return LABELS[verdict.kind]
 
 
 def verdict_headline(run: RunAudit) -> str:

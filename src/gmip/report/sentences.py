@@ -114,8 +114,8 @@ def _persons(found: Persons) -> list[str]:
     ]
     if found.on_both_sides:
         said.append(
-            f"{count(found.on_both_sides)} persons have rows among members and among non-members and were left out: "
-            "split by person, not by row."
+            f"{count(found.on_both_sides)} persons have rows among members and among non-members and were left out, "
+            "which leaves out those with many rows first: split by person, not by row."
         )
     if found.uneven:
         said.append(

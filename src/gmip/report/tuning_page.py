@@ -157,7 +157,7 @@ def tuning_html(result: TuneResult) -> str:
             tag("section", table_html(frontier, "frontier", "table")),
             tag("section", tag("h2", "The recipe", id="recipe-title"), table_html(recipe, "recipe", "table")),
             tag("section", tag("h2", "What was tried", id="tried-title"), table_html(_tried(result), "tried", "table")),
-            tag("div", tag("code", f"gmip train --recipe {RECIPE} --out runs/tuned"), class_="command"),
+            tag("div", tag("code", f"gmip train {RECIPE} --out runs/tuned"), class_="command"),
         ),
         tag("footer", tag("p", f"Written by gmip tune. All trials: {TRIALS}. The recipe: {RECIPE}.")),
         style=asset("style.css"),

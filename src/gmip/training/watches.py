@@ -197,10 +197,6 @@ class ClipWatch:
         value = float(factor)
         return value if 0.0 < value <= 1.0 else None
 
-    def forget(self) -> None:
-        """The gradients were computed anew."""
-        self._factor, self.partial = None, False
-
     def saw(self, parameters: list[Tensor], max_norm: float, total_norm: Tensor) -> None:
         clipped = {id(p) for p in parameters}
         if not clipped & self._own:

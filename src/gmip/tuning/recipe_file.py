@@ -26,10 +26,6 @@ class RecipeFile:
     recipe: Recipe
     target: PrivacyTarget | None = None
 
-    def belongs_to(self, task: str) -> bool:
-        """Whether a task is this recipe's, as far as names tell: its file may have moved."""
-        return Path(task).name == Path(self.task).name
-
     def kept(self, recipe: Recipe, num_params: int, *, calibrate: bool) -> Recipe:
         """This recipe with changes, with the noise that keeps the target of the file.
 

@@ -180,11 +180,11 @@ class TuneResult:
         return plain
 
     def recipe_yaml(self) -> str:
-        """The file that `gmip train --recipe` takes."""
+        """The file that `gmip train` takes."""
         goal = ", ".join(f"{name}: {_scalar(value)}" for name, value in self.target.as_json().items())
         lines = [
             f"# Found by gmip tune (gmip {version('gmip')}): {self.metric} {self.shown(self.quality.mean)} on test",
-            f"# records, {self.target}. Train with: gmip train --recipe FILE --out runs/tuned",
+            f"# records, {self.target}. Train with: gmip train FILE --out runs/tuned",
             f"task: {_scalar(self.task_spec)}",
             f"# {self.leakage[:1].upper()}{self.leakage[1:]}",
             "# Who will be a member follows from the split_seed and the task's data: keep this file to yourself.",

@@ -70,11 +70,3 @@ def test_a_curve_has_one_name_by_its_type():
 )
 def test_the_test_of_the_claim(make, said):
     assert answer_words.verdict_headline(make().runs[0]).startswith(said)
-
-
-def test_a_label_does_not_hide_what_a_list_finds():
-    fine, exposed = sample.consistent().runs[0].verdict, sample.exposed().runs[0].verdict
-    leak, both = (one.model_copy(update={"list_leak": "decode"}) for one in (fine, exposed))
-    assert answer_words.verdict_label(fine) == "Consistent with the claim"
-    assert answer_words.verdict_label(leak) == "Exposed to an attacker with a list"
-    assert answer_words.verdict_label(both) == "More exposed than claimed"
