@@ -25,12 +25,6 @@ from gmip.vocabulary import Kind, Rate
 # -- the claim --------------------------------------------------------------------------------------------------------
 
 
-LABELS: Final = {
-    "consistent": "Consistent with the claim",
-    "exposed": "More exposed than claimed",
-    "inconclusive": "Inconclusive",
-    "measured": "No claim was tested",
-}
 _CANNOT_PROVE: Final = "An audit measures the attacks that were tried. It can refute a claim, it cannot prove one."
 _SAME_DISTRIBUTION: Final = (
     "Members and non-members are taken to come from the same distribution: if they differ in anything else (date, "
