@@ -134,7 +134,8 @@ def _coded(batches: Sequence[Ids]) -> Ids:
     _, places = np.unique(np.concatenate(batches), return_inverse=True)
     codes = np.repeat(np.arange(len(batches)), [ids.size for ids in batches]) * (places.size + 1) + places
     codes.sort()  # a hundred times as fast as np.unique, whose hashes of such numbers collide
-    return codes[np.append(True, codes[1:] != codes[:-1])[: codes.size]]
+    new: NDArray[np.bool_] = np.append(True, codes[1:] != codes[:-1])
+    return np.asarray(codes[new[: codes.size]], dtype=np.int64)
 
 
 def overlap_p_value(pairs: Sequence[tuple[Ids, Ids]], dataset_size: int) -> tuple[float, float, float]:
