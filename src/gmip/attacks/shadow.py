@@ -45,7 +45,7 @@ from gmip.attacks.work import Budget, Work
 from gmip.errors import DataUnavailable, InvalidArgument, warn
 from gmip.parallel import Workers, compute, one_thread
 from gmip.stats import ScoreSet
-from gmip.stats.scores import Fact
+from gmip.stats.scores import Fact, auc
 from gmip.store import Store
 from gmip.tasks import Examples, Task
 from gmip.tasks.data_files import cache_folder
@@ -599,6 +599,8 @@ class ShadowAttack(Attack):
 
 
 _VARIANCES: Final = get_args(Variance)
+_VIEW_GAMES: Final = 6  # shadow models that are attacked, to choose views
+_FEWEST_OTHERS: Final = 5  # shadow models, without which that tells nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -619,7 +621,9 @@ class LiRA(ShadowAttack):
         Gaussians, and lets candidates share what training on a record does to its confidence: see
         `gmip.attacks.arrays.likelihood_ratios`, and docs/attacks.md for what that gains with few models.
     augmentations : further views of each candidate, see `Confidence`. Online, the log-likelihood ratios of the views
-        are averaged; offline, their phi.
+        are averaged; offline, their phi. A model that was trained without them gives less away in them: some shadow
+        models are attacked by the others, and where that finds less with all views than with the records as they are,
+        these alone are used, with a GmipWarning.
     device : where the released model is evaluated.
 
     Guarantees
@@ -649,10 +653,11 @@ class LiRA(ShadowAttack):
         signal = Confidence(self.augmentations)
         found = self._model_answers(task, target, who, signal, progress)
         low, high = finite_range(chain([found.candidates], (m.signal(signal.key)[0] for m in found.shadows)))
-        phi = self._views(found.candidates, low, high)
+        chosen = self._chosen_views(found, signal, low, high)
+        phi = self._views(found.candidates[:, chosen], low, high)
         inside, outside = Moments(phi.shape), Moments(phi.shape)
         for model in found.shadows:
-            values = self._views(model.signal(signal.key)[0], low, high)
+            values = self._views(model.signal(signal.key)[0][:, chosen], low, high)
             inside.add(values, model.inside)
             outside.add(values, ~model.inside)
         needed = 2 if self.variance == "per-example" else 1
@@ -664,7 +669,7 @@ class LiRA(ShadowAttack):
         if self.online:
             scores = likelihood_ratios(phi, inside, outside, self.variance)
         elif len(found.population):
-            scores, others = self._standardised(found, signal)
+            scores, others = self._standardised(found, signal, chosen)
             p_values = ranks_among(scores, others)
         else:
             scores = standardised(phi, outside, self.variance)
@@ -673,14 +678,49 @@ class LiRA(ShadowAttack):
             scores=scores,
             attack=self.name,
             p_values=p_values,
-            facts={"online": self.online, "variance": self.variance} | self._shadow_facts(found.shadows),
+            facts={"online": self.online, "variance": self.variance}
+            | ({"views": len(range(1 + len(self.augmentations))[chosen])} if self.augmentations else {})
+            | self._shadow_facts(found.shadows),
             cut_short=self._cut_short(found.shadows),
         )
 
-    def _standardised(self, found: ModelAnswers, signal: Confidence) -> tuple[Array, Array]:
+    def _chosen_views(self, found: ModelAnswers, signal: Confidence, low: float, high: float) -> slice:
+        """All views of a record, or the first, the record as it is: whichever finds more of a shadow model's members by
+        the other shadow models."""
+        every, first = slice(None), slice(1)
+        if not self.augmentations or len(found.shadows) <= _FEWEST_OTHERS:
+            return every
+        areas: dict[int, list[float]] = {0: [], 1: []}
+        for game, played in zip(range(_VIEW_GAMES), found.shadows, strict=False):
+            for number, views in enumerate((every, first)):
+                phi = self._views(played.signal(signal.key)[0][:, views], low, high)
+                inside, outside = Moments(phi.shape), Moments(phi.shape)
+                for other, model in enumerate(found.shadows):
+                    if other != game:
+                        values = self._views(model.signal(signal.key)[0][:, views], low, high)
+                        inside.add(values, model.inside)
+                        outside.add(values, ~model.inside)
+                told = (outside.count > 1) & ((inside.count > 1) | (not self.online))
+                if not (told & played.inside).any() or not (told & ~played.inside).any():
+                    continue
+                if self.online:
+                    scores = likelihood_ratios(phi, inside, outside, self.variance)
+                else:
+                    scores = standardised(phi, outside, self.variance)
+                areas[number].append(float(auc(scores[told & played.inside], scores[told & ~played.inside])))
+        with_them, without = (float(np.mean(areas[number] or [0.5])) for number in (0, 1))
+        if with_them >= without:
+            return every
+        warn(
+            f"attack {self.name!r} leaves out its `augmentations`: between shadow models it has an AUC of "
+            f"{with_them:.3f} with them and {without:.3f} without. Training seems not to have used them."
+        )
+        return first
+
+    def _standardised(self, found: ModelAnswers, signal: Confidence, views: slice) -> tuple[Array, Array]:
         """Scores of the candidates and of the population records, all standardised alike."""
         c, z = len(found.candidates), len(found.population)
-        released = np.concatenate([found.candidates, found.population])
+        released = np.concatenate([found.candidates, found.population])[:, views]
         parts = (part for model in found.shadows for part in model.signal(signal.key) if part is not None)
         low, high = finite_range(chain([released], parts))
         phi = self._views(released, low, high)
@@ -688,7 +728,7 @@ class LiRA(ShadowAttack):
         for model in found.shadows:
             own, others = model.signal(signal.key)
             assert others is not None
-            values = self._views(np.concatenate([own, others]), low, high)
+            values = self._views(np.concatenate([own, others])[:, views], low, high)
             outside.add(values, ~np.concatenate([model.inside, matched_membership(model.inside, z)]))
         above = standardised(phi, outside, self.variance)
         return above[:c], above[c:]

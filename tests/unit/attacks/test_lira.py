@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="attacks on models need the extra gmip[train
 from gmip.attacks import LiRA, Shadows
 from gmip.attacks.arrays import Moments, likelihood_ratios
 from gmip.attacks.shadow import ModelAnswers, ModelSignal
-from gmip.errors import InvalidArgument
+from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.scores import auc
 
@@ -270,3 +270,25 @@ def test_bad_settings():
 def test_signals_say_what_is_asked_of_shadow_models():
     plain, flipped = LiRA().signals(), LiRA(augmentations=("flip",)).signals()
     assert [signal.key for signal in plain] == ["confidence"] != [signal.key for signal in flipped]
+
+
+@pytest.mark.parametrize("online", [True, False])
+def test_views_that_training_did_not_use_are_left_out(monkeypatch, online):
+    """Shadow models play the released one: a view in which members do not stand out is only noise."""
+    rng = np.random.default_rng(0)
+    inside = pairs(rng, 16, 200)
+    values = rng.normal(size=(16, 200, 2))
+    released, truth = rng.normal(size=(200, 2)), rng.random(200) < 0.5
+    values[:, :, 0] += 1.5 * inside
+    released[:, 0] += 1.5 * truth
+    options = {"augmentations": ("flip",), "online": online}
+    with pytest.warns(GmipWarning, match="leaves out its `augmentations`"):
+        found = attacked(monkeypatch, released, Models(values, inside), **options)
+    assert found.facts["views"] == 1
+    alone = attacked(monkeypatch, released[:, :1], Models(values[:, :, :1], inside), online=online)
+    np.testing.assert_allclose(found.scores, alone.scores)
+    values[:, :, 1] += 1.5 * inside
+    released[:, 1] += 1.5 * truth
+    both = attacked(monkeypatch, released, Models(values, inside), **options)
+    assert both.facts["views"] == 2
+    assert auc(both.scores[truth], both.scores[~truth]) > auc(alone.scores[truth], alone.scores[~truth])
