@@ -267,8 +267,8 @@ def _unproved_spread(susceptibility: Any, runs: Sequence[NoisySGD], known: float
     """The sentence that nobody has proved that the worst spread over the records is found."""
     if not isinstance(susceptibility, str):
         return False
-    # One ray stands for batches of different composition (docs/theory/random-record.md).
-    one_ray = 0.0 < known < 1.0 and any(r.noise_std > 0.0 for r in runs)
+    # One ray stands for all records, and for batches of different composition (docs/theory/random-record.md).
+    one_ray = known < 1.0 and any(r.noise_std > 0.0 and (known > 0.0 or r.sampling != "poisson") for r in runs)
     if known == 1.0 and all(r.sampling == "poisson" for r in runs):
         return False  # noise alone, for any record
     if _at_once(runs):

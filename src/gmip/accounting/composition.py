@@ -163,6 +163,8 @@ class Composed(TradeOff):
 def _pool(lattices: Sequence[tuple[float, Layers | None]]) -> tuple[Array, Array]:
     """All atoms of all components in order of their loss: one threshold serves all (docs/theory/trade-offs.md)."""
     pooled = [(weight, *layers.atoms()) for weight, layers in lattices if layers is not None]
+    if not pooled:
+        return np.zeros(0), np.zeros(0)
     if len(pooled) == 1:
         weight, loss, mass = pooled[0]
         return loss, weight * mass

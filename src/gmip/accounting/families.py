@@ -190,12 +190,13 @@ class PiecewiseLinear(TradeOff):
         polygon = Discrete(curve._atoms())
         x, y = polygon._fpr_vertices, np.exp(polygon._log_fnr_vertices)
         start, end = float(np.exp(polygon._log_fnr(np.array(distance)))), float(np.interp(-distance, -y, x))
-        if start <= distance:
-            return cls([0.0], [0.0])
         inside = (x > distance) & (y > distance) & (x < end)
         x, y = np.concatenate([[distance], x[inside], [end]]), np.concatenate([[start], y[inside], [distance]])
         with np.errstate(divide="ignore"):
-            return cls._from_vertices(x - distance, np.log(np.maximum(y - distance, 0.0)))
+            log_fnr = np.log(np.maximum(y - distance, 0.0))
+        made = cls([0.0], [0.0]) if start <= distance else cls._from_vertices(x - distance, log_fnr)
+        made.claim = curve.claim
+        return made
 
     @classmethod
     def of_best(cls, curve: TradeOff, expected_trials: float) -> PiecewiseLinear:

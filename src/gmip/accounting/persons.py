@@ -104,6 +104,8 @@ def mixture_atoms(chances: Array, shifts: Array) -> Atoms:
     finite = shifts[:kept] < 40.0 + TAIL_SCORE  # beyond, no overlap that a double can hold
     found += float(chances[:kept][~finite].sum())
     chances, shifts = chances[:kept][finite], shifts[:kept][finite]
+    if not chances.any():  # found in every step
+        return Atoms(np.zeros(0), np.zeros(0), np.zeros(0), 1.0, 1.0)
     top = float(shifts[-1])
     if top == 0.0:
         return Atoms(np.log(chances[:1]), np.ones(1), np.array([chances[0]]), 0.0, found)

@@ -278,7 +278,9 @@ class TradeOff(ABC):
         if rate == 0.0:
             from gmip.accounting.families import Gaussian
 
-            return Gaussian(0.0)
+            nothing = Gaussian(0.0)
+            nothing.claim = self.claim
+            return nothing
         return self if rate == 1.0 else Subsampled(self, rate)
 
     def __matmul__(self, other: TradeOff) -> TradeOff:

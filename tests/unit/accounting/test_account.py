@@ -180,6 +180,8 @@ class TestClaims:
             (POISSON, {"susceptibility": 30.0, "attacker_knows": 0.5}, "bound", "at most 30"),
             (QUIET, {"susceptibility": "any"}, "forecast", "in a share of the steps"),
             (QUIET.replace(num_steps=1), {"susceptibility": "any"}, "bound", "a random record"),
+            (NOISY.replace(num_steps=1), {"susceptibility": "any"}, "forecast", "a random record"),
+            (NOISY.replace(num_steps=1), {"susceptibility": "any", "attacker_knows": 1.0}, "bound", "a random record"),
             (QUIET, {"susceptibility": "any-constant"}, "bound", "stays the same in all steps"),
             (NOISY, {"susceptibility": "any-constant"}, "forecast", "stays the same in all steps"),
             (NOISY, {"susceptibility": "any-constant", "attacker_knows": 1.0}, "bound", "equally far from the others"),
@@ -288,6 +290,18 @@ class TestFoundByTryingToBreakIt:
         ).with_noise_multiplier(1.0)
         assert account(run, notion="gdp").kind == "forecast"
         assert account(run.replace(num_steps=40), susceptibility=5.0).kind == "forecast"
+
+    def test_nothing_is_left_to_cut(self) -> None:
+        """A run in which everybody is found for certain, and whose batches are cut, once ended in a traceback."""
+        sizes: dict[str, Any] = {"dataset_size": 20, "batch_size": 3, "num_steps": 14, "num_params": 1}
+        bins = NoisySGD(**sizes, clip_norm=1.0, noise_std=0.003, sampling="balls-in-bins")
+        curve = account([bins, bins.replace(sampling="poisson", max_batch_size=9)])
+        assert curve.tpr_at(0.01) == 1.0
+
+    def test_a_person_who_is_in_every_batch(self) -> None:
+        """993 rows, each drawn with .862: no row in a batch is rarer than a double can say."""
+        run = NoisySGD(dataset_size=1000, batch_size=862, num_steps=50, num_params=1, sampling="poisson")
+        assert account(run, attacker_knows=1.0, rows_per_person=993).tpr_at(0.01) == 1.0
 
     def test_schedules_of_shuffled_epochs_are_forecasts(self) -> None:
         epoch = SHUFFLED.replace(num_steps=10)

@@ -45,6 +45,8 @@ def test_assumptions_are_handed_on() -> None:
     curve = EpsilonDelta(1.0)
     curve.claim = Claim("forecast", "somebody", ("Said once.",))
     assert curve.subsample(0.3).claim == Inverse(curve).claim == Symmetrised(curve).claim == curve.claim
+    assert curve.subsample(0.0).claim == PiecewiseLinear.near(curve, 0.1).claim == curve.claim
+    assert PiecewiseLinear.near(curve, 0.6).claim == curve.claim
 
 
 def test_symmetrised_closed_form() -> None:
