@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from gmip import NoisySGD, account
-from tests.statistical.games import assert_bound, measured
+from tests.statistical.games import assert_bound, assert_reached, measured
 
 Array = NDArray[np.float64]
 
@@ -237,3 +237,32 @@ def test_epochs_on_the_same_records(batches: int, total: int, k: float, attack: 
     assert measured(null, member, 0.05)[2] == pytest.approx(attack, abs=0.025)
     for weight in (0.0, 0.5, 1.0):
         assert_bound(curve, null + weight * null_sum, member + weight * member_sum)
+
+
+@pytest.mark.parametrize(("n", "steps", "shaped"), [(60, 20, 0.05), (150, 10, 0.1), (1, 60, 2.0)])
+def test_noise_shaped_like_the_gradients_fixed_batches(n: int, steps: int, shaped: float) -> None:
+    """The others have the covariance I, so noise of their shape on a sum is (n shaped)^2 I; nothing is clipped."""
+    rng, k = np.random.default_rng(n), 8.0
+    others = standardised(rng, 199, 5) + 2.0
+    null, member = fixed_batches(rng, others, candidate(rng, others, k), n, steps, noise=n * shaped)
+    run = NoisySGD(dataset_size=200, batch_size=n, num_steps=steps, num_params=5, shaped_noise=shaped)
+    curve = account(run, susceptibility=k)
+    assert curve.kind == "bound" and "shape does not depend on the record" in " ".join(curve.assumptions)
+    assert_bound(curve, null, member)
+    assert_reached(curve, null, member)
+    plain = run.replace(shaped_noise=0.0)
+    assert account(plain, susceptibility=k).tpr_at(0.05) > curve.tpr_at(0.05) + 0.01
+    assert account(run, attacker_knows=1.0).tpr_at(0.0) > 0.0  # nothing but not being drawn: as without it
+
+
+@pytest.mark.parametrize("mean", [0.0, 3.0])
+def test_noise_shaped_like_the_gradients_poisson_batches(mean: float) -> None:
+    rng, n, k, shaped = np.random.default_rng(7), 40, 8.0, 0.1
+    others = standardised(rng, 199, 5)
+    others[:, 0] += mean
+    null, member = poisson_batches(rng, others, candidate(rng, others, k), n / 200, 20, noise=n * shaped)
+    run = NoisySGD(dataset_size=200, batch_size=n, num_steps=20, num_params=5, shaped_noise=shaped, sampling="poisson")
+    curve = account(run, susceptibility=k)
+    assert curve.kind == "bound"
+    assert_bound(curve, null, member)
+    assert account(run.replace(shaped_noise=0.0), susceptibility=k).tpr_at(0.05) > curve.tpr_at(0.05) + 0.01

@@ -288,7 +288,8 @@ def _in_a_share(run: NoisySGD, test: StepTest, rest: StepTest, share: float) -> 
 
 def _smaller(run: NoisySGD, batch_size: int) -> NoisySGD:
     """The same run with an incomplete batch, the noise on the sum of gradients being the same."""
-    return run.replace(batch_size=batch_size, noise_std=run.noise_std * (run.batch_size / batch_size))
+    times = run.batch_size / batch_size
+    return run.replace(batch_size=batch_size, noise_std=run.noise_std * times, shaped_noise=run.shaped_noise * times)
 
 
 def _gdp(runs: Sequence[NoisySGD], composition: Composition) -> TradeOff:

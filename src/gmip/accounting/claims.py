@@ -176,10 +176,11 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     record, about = _record(susceptibility, runs, noise_only)
     typical = susceptibility is None and not noise_only
     approximate = bound == "paper" or composition == "clt"
-    # Some of the unknown others are given away to save time, and K is not against those who are left (attackers.md).
+    # Some of the unknown others are given away to save time, and K is not against those who are left (attackers.md);
+    # nor does shaped noise have the covariance of those whom the attacker does not know.
     subset = 0.0 < known < 1.0 and "fixed" in samplings
     unproved = epochs or (mixed and not noise_only) or (known > 0.0 and "shuffled" in samplings) or subset
-    unproved = unproved or _cut_epochs(runs)
+    unproved = unproved or _cut_epochs(runs) or (0.0 < known < 1.0 and any(r.shaped_noise > 0.0 for r in runs))
     forecast = typical or approximate or unproved or _unproved_spread(susceptibility, runs, known)
     games = list(dict.fromkeys(_GAME[s] for s in samplings))
     sentences = [
@@ -195,6 +196,7 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
         )
     elif not noise_only:
         sentences += _reuse(samplings, mixed, epochs)
+    sentences += _shaped(runs, noise_only)
     sentences.append("Membership-inference privacy is weaker than differential privacy, which also covers chosen data.")
     return Claim(
         "forecast" if forecast else "bound",
@@ -232,12 +234,12 @@ def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibilit
         whom = f"any {person[2:]} and {_attacker(known, [r.sampling for r in runs])}"
         sentences += _limits([r.sampling for r in runs], known)
         return Claim("bound", whom, tuple(sentences), not_a_member="a run without the person's records")
-    typical = susceptibility is None
-    record = "typical records" if typical else f"records of susceptibility at most {susceptibility:g}"
+    forecast = susceptibility is None or (known > 0.0 and any(r.shaped_noise > 0.0 for r in runs))
+    record = "typical records" if susceptibility is None else f"records of susceptibility at most {susceptibility:g}"
     return Claim(
-        "forecast" if typical else "bound",
+        "forecast" if forecast else "bound",
         f"{person}, all {record}, and {_attacker(known, [])}",
-        (*sentences, *_limits([], known)),
+        (*sentences, *_limits([], known), *_shaped(runs, noise_only=False)),
         list_caveat(runs),
         not_a_member="a run without the person's records",
     )
@@ -393,6 +395,17 @@ def _reuse(samplings: Sequence[Sampling], mixed: bool, epochs: bool) -> list[str
             "schedule each phase begins a new epoch."
         )
     return sentences
+
+
+def _shaped(runs: Sequence[NoisySGD], noise_only: bool) -> list[str]:
+    if all(r.shaped_noise == 0.0 for r in runs):
+        return []
+    if noise_only:
+        return ["Noise shaped like the gradients is not counted: it bounds no single gradient."]
+    return [
+        "Shaped noise has at least shaped_noise^2 times the covariance of the gradients, in every direction, is drawn "
+        "anew at every step, and its shape does not depend on the record."
+    ]
 
 
 def _common(runs: Sequence[NoisySGD], composition: str) -> list[str]:

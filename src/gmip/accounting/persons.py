@@ -17,7 +17,7 @@ from gmip.accounting._loss import TAIL_SCORE, Atoms
 from gmip.accounting.claims import person_claim
 from gmip.accounting.composition import compose
 from gmip.accounting.families import Discrete, Gaussian
-from gmip.accounting.step import combined_mu, gdp_mu_step
+from gmip.accounting.step import combined_mu, gdp_mu_step, poisson_mu
 from gmip.accounting.tradeoff import TradeOff
 from gmip.errors import InvalidArgument
 from gmip.vocabulary import NoisySGD, Notion, Susceptibility
@@ -62,7 +62,7 @@ def account_for_persons(
         own = float(susceptibility) if isinstance(susceptibility, (int, float)) else float(run.num_params)
         unknown = math.floor((1.0 - known) * (run.dataset_size - rows))
         spread = run.sample_rate * (1.0 - run.sample_rate) * unknown
-        return combined_mu(data_mu=math.sqrt((own + 1.0) / max(spread, 1.0e-300)), gdp_mu=gdp_mu_step(run))
+        return combined_mu(data_mu=poisson_mu(run, own, spread), gdp_mu=gdp_mu_step(run))
 
     one = compose([(_step(run, rows, shift), run.num_steps) for run in runs])
     most = float(susceptibility) if by_data and isinstance(susceptibility, (int, float)) else None

@@ -35,6 +35,7 @@ from gmip.accounting.step import (
     noise_on_sum,
     poisson_crowd,
     rank_of,
+    shaped_on_sum,
     unknown_others,
 )
 from gmip.accounting.tradeoff import TradeOff
@@ -153,7 +154,8 @@ class _Family:
         """The level at which one step tells almost everything, or noise almost everything that is left."""
         levels = []
         for run in self._runs:
-            spread = poisson_crowd(run, self._known) if run.sampling == "poisson" else run.batch_size
+            shaped = shaped_on_sum(run) if run.sampling != "poisson" else 0.0
+            spread = poisson_crowd(run, self._known) if run.sampling == "poisson" else run.batch_size + shaped
             levels.append(150.0 * spread * max(1.0 - self._known, 1.0e-3) / rank_of(run) + 8.0)
         return max(levels)
 
@@ -190,7 +192,8 @@ class _Family:
         """The crowd of a batch of the expected composition."""
         size = max((1.0 - self._known) * run.batch_size, 1.0e-9)
         others = self._others(run)
-        return Crowd.new(size) if math.isinf(others) else Crowd.drawn(min(size, others), others)
+        shaped = shaped_on_sum(run)
+        return Crowd.new(size, shaped) if math.isinf(others) else Crowd.drawn(min(size, others), others, shaped)
 
     def _share(self, run: NoisySGD) -> float:
         """x of Theorem 3, one for all levels: the best at level 1."""
@@ -211,6 +214,7 @@ class _Family:
             return Gaussian(noise_mu_step(run) * math.sqrt(min(apart / 2.0, 1.0)) if apart > 0.0 else 0.0)
         rank, others = rank_of(run), self._others(run)
         if run.sampling == "poisson":
+            # Shaped noise is not counted: the level is uncentred, and its covariance is not.
             own = _others_only(level * _uncentred_rank(run), others + 1.0, others)
             data_mu = math.sqrt(own / max(poisson_crowd(run, self._known), 1.0e-300))
             return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=noise_mu_step(run)))

@@ -33,7 +33,9 @@ __all__ = [
     "noise_on_sum",
     "paper_mu_step",
     "poisson_crowd",
+    "poisson_mu",
     "rank_of",
+    "shaped_on_sum",
     "tight_step",
     "unknown_others",
 ]
@@ -109,12 +111,33 @@ def tight_step(run: NoisySGD, susceptibility: float, attacker_knows: float = 0.0
     if attacker_knows == 1.0 or run.sampling == "balls-in-bins":
         return Gaussian(noise_mu_step(run))
     if run.sampling == "poisson":
-        data_mu = math.sqrt((susceptibility + 1.0) / max(poisson_crowd(run, attacker_knows), 1.0e-300))
-        return Gaussian(combined_mu(data_mu=data_mu, gdp_mu=noise_mu_step(run)))
-    steps = run.num_steps if run.batch_size == run.dataset_size else 1
+        crowd = poisson_crowd(run, attacker_knows)
+        return Gaussian(combined_mu(data_mu=poisson_mu(run, susceptibility, crowd), gdp_mu=noise_mu_step(run)))
     return hidden(
-        run, attacker_knows, lambda crowd: crowd.test(susceptibility, rank_of(run), noise_on_sum(run), stacked=steps)
+        run,
+        attacker_knows,
+        lambda crowd: crowd.test(susceptibility, rank_of(run), noise_on_sum(run), stacked=_stacked(run)),
     )
+
+
+def poisson_mu(run: NoisySGD, susceptibility: float, crowd: float) -> float:
+    """mu of a Poisson step by data randomness and shaped noise: Theorem 4, and its section on shaped noise.
+
+    crowd : expected number of unknown others in a batch, times their chance not to be in it.
+    """
+    spread = max(crowd, 1.0e-300)
+    return math.sqrt(susceptibility / (spread + shaped_on_sum(run)) + 1.0 / spread)
+
+
+def shaped_on_sum(run: NoisySGD) -> float:
+    """Variance of shaped noise on the sum of a batch's gradients, in units of their covariance: (n t)^2. Of stacked
+    gradients, whose covariance is at most T times that of the steps apart, only a T-th."""
+    return min(run.batch_size * run.shaped_noise, 1.0e100) ** 2 / _stacked(run)
+
+
+def _stacked(run: NoisySGD) -> int:
+    """How many steps' gradients are taken together, as those of full batches are."""
+    return run.num_steps if run.batch_size == run.dataset_size and run.sampling != "poisson" else 1
 
 
 def rank_of(run: NoisySGD) -> float:
@@ -131,19 +154,21 @@ def noise_on_sum(run: NoisySGD) -> float:
 
 def hidden(run: NoisySGD, attacker_knows: float, test: Callable[[Crowd], TradeOff]) -> TradeOff:
     """The test of a step, given the one for each crowd of unknown records that a batch may hold (not for Poisson)."""
+    shaped = shaped_on_sum(run)
     if run.batch_size == run.dataset_size:
-        return test(Crowd.new((1.0 - attacker_knows) * run.batch_size))
+        return test(Crowd.new((1.0 - attacker_knows) * run.batch_size, shaped))
     others, unknown = run.dataset_size - 1, unknown_others(run, attacker_knows)
     drawn = run.sampling == "fixed"
     if attacker_knows == 0.0:
-        return test(Crowd.drawn(run.batch_size, others) if drawn else Crowd.new(run.batch_size))
+        return test(Crowd.drawn(run.batch_size, others, shaped) if drawn else Crowd.new(run.batch_size, shaped))
     if unknown < 2:
         return Gaussian(noise_mu_step(run))
     tests = {}
     parts = []
     for null, alternative, size, more in _unknown_in_batch(run.batch_size, others, unknown):
         if size not in tests:
-            tests[size] = test(Crowd.drawn(size, unknown - more) if drawn else Crowd.new(size))._atoms()
+            crowd = Crowd.drawn(size, unknown - more, shaped) if drawn else Crowd.new(size, shaped)
+            tests[size] = test(crowd)._atoms()
         parts.append((null, alternative, tests[size]))
     return Discrete(mixture(parts))
 
@@ -162,7 +187,8 @@ def poisson_crowd(run: NoisySGD, attacker_knows: float) -> float:
 class Crowd:
     """The unknown records that a record hides among in one batch.
 
-    spread : variance of the sum of their gradients when the record is not among them, in units of their covariance
+    spread : variance of the sum of their gradients when the record is not among them, in units of their covariance, and
+        of shaped noise on it
     change : how much of that variance goes when the record takes the place of one of them (in the same units)
     """
 
@@ -170,16 +196,16 @@ class Crowd:
     change: float
 
     @classmethod
-    def new(cls, size: float) -> Crowd:
+    def new(cls, size: float, shaped: float = 0.0) -> Crowd:
         """`size` records that are new to the attacker; the record takes the place of one (the paper's model)."""
-        return cls(size, 1.0)
+        return cls(size + shaped, 1.0)
 
     @classmethod
-    def drawn(cls, size: float, others: float) -> Crowd:
+    def drawn(cls, size: float, others: float, shaped: float = 0.0) -> Crowd:
         """`size` of `others` given records, drawn without replacement; with the record, one fewer is drawn."""
         if others < 2:
             return cls(0.0, 0.0)
-        return cls(size * (others - size) / (others - 1), (others + 1 - 2 * size) / (others - 1))
+        return cls(size * (others - size) / (others - 1) + shaped, (others + 1 - 2 * size) / (others - 1))
 
     def test(
         self,

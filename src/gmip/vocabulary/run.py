@@ -147,15 +147,21 @@ class NoisySGD(SGDSettings):
         variance term of the tight bound.
     rows_per_person : the most examples that one person has, where persons are to be protected and not single examples.
         `dataset_size` and `batch_size` count examples, those of the person included.
+    shaped_noise : t, besides `noise_std`: independent Gaussian noise on the batch MEAN whose covariance is at least t^2
+        times that of the per-example gradients, in every direction (the paper's appendix). Its shape must not depend on
+        the record, as one from public records does not. It needs no clipping, and gives no differential privacy.
+        `gmip train` does not add it.
     """
 
     num_params: int
     rank: int | None = None
     drop_last: bool = False
     rows_per_person: int = 1
+    shaped_noise: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "shaped_noise", check.non_negative("shaped_noise", self.shaped_noise))
         for name in ("num_params", "rows_per_person"):
             object.__setattr__(self, name, check.count(name, getattr(self, name)))
         if self.rank is not None:
@@ -209,10 +215,11 @@ class NoisySGD(SGDSettings):
 
     @property
     def effective_batch_size(self) -> float:
-        """n_eff = n + tau^2 n^2/C^2 of the paper's Theorem 5.1: n itself when there is no noise."""
+        """n_eff = n + tau^2 n^2/C^2 + t^2 n^2 of the paper's Theorem 5.1: n itself when there is no noise."""
+        size = self.batch_size + min(self.batch_size * self.shaped_noise, 1.0e100) ** 2
         if self.clip_norm is None or self.noise_std == 0.0:
-            return float(self.batch_size)
-        return self.batch_size + min(self.noise_std / (self.clip_norm / self.batch_size), 1.0e100) ** 2
+            return size
+        return size + min(self.noise_std / (self.clip_norm / self.batch_size), 1.0e100) ** 2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import hypergeom
 
 from gmip import NoisySGD, account
+from gmip.accounting.gaussian_pair import ChiSquared
 from gmip.accounting.step import Crowd, _unknown_in_batch, noise_on_sum, tight_step
 
 RATES = np.array([0.001, 0.01, 0.1, 0.5])
@@ -59,3 +60,28 @@ def test_reuse_is_fresh_data_for_many_others() -> None:
     fresh = Crowd.new(30).test(20.0, 20.0, noise_on_sum(run))
     assert tight_step(run, 20.0)(RATES) == pytest.approx(fresh(RATES), rel=1e-6)
     assert math.isfinite(tight_step(run, 20.0).divergence)
+
+
+def test_shaped_noise_is_the_papers_with_data_dependent_noise() -> None:
+    """Its appendix: the chi-squared curve with n_eff = n + n^2 t^2, for K at most, without clipping."""
+    run = NoisySGD(dataset_size=40, batch_size=40, num_steps=1, num_params=7, sampling="full", shaped_noise=0.2)
+    truth = ChiSquared(dimension=7, susceptibility=12.0, batch_size=40 + 40**2 * 0.2**2)
+    assert run.effective_batch_size == pytest.approx(truth.batch_size) == 104.0
+    curve = account(run, susceptibility=12.0)
+    np.testing.assert_allclose(curve.tpr_at(RATES), truth.tpr_at(RATES), rtol=1e-9)
+    assert curve.kind == "bound" and account(run, susceptibility=12.0, attacker_knows=0.5).kind == "forecast"
+    assert account(run, attacker_knows=1.0).tpr_at(0.01) == account(run, notion="gdp").tpr_at(0.01) == 1.0
+    # Equal gradients in four steps, whose noises average out: the stacked step has n + n^2 t^2/4, and four times K.
+    four = account(run.replace(num_steps=4), susceptibility=12.0)
+    equal = ChiSquared(dimension=7, susceptibility=12.0, batch_size=40 + 40**2 * 0.2**2 / 4)
+    assert np.all(four.tpr_at(RATES) >= equal.tpr_at(RATES))
+
+
+def test_shaped_noise_in_an_incomplete_batch_is_as_large_on_the_sum() -> None:
+    run = NoisySGD(dataset_size=50, batch_size=40, num_steps=2, num_params=7, sampling="shuffled", shaped_noise=0.2)
+    alone = account(run.replace(shaped_noise=0.0), susceptibility=12.0)
+    with_noise = account(run, susceptibility=12.0)
+    assert with_noise.kind == alone.kind == "bound"
+    assert np.all(with_noise.tpr_at(RATES) < alone.tpr_at(RATES))
+    any_record = account(run.replace(sampling="fixed"), susceptibility="any-constant")
+    assert np.all(any_record.tpr_at(RATES) >= account(run.replace(sampling="fixed")).tpr_at(RATES))

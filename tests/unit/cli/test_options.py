@@ -104,6 +104,7 @@ def test_settings_have_the_names_of_what_they_make():
         "drop_last",
         "noise_std",
         "max_batch_size",
+        "shaped_noise",
     }
     assert sizes <= set(RunSettings.model_fields)
 
