@@ -176,12 +176,8 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
     record, about = _record(susceptibility, runs, noise_only)
     typical = susceptibility is None and not noise_only
     approximate = bound == "paper" or composition == "clt"
-    # Some of the unknown others are given away to save time, and K is not against those who are left (attackers.md);
-    # nor does shaped noise have the covariance of those whom the attacker does not know.
-    subset = 0.0 < known < 1.0 and "fixed" in samplings
-    unproved = epochs or (mixed and not noise_only) or (known > 0.0 and "shuffled" in samplings) or subset
-    unproved = unproved or _cut_epochs(runs) or (0.0 < known < 1.0 and any(r.shaped_noise > 0.0 for r in runs))
-    forecast = typical or approximate or unproved or _unproved_spread(susceptibility, runs, known)
+    unproved = _unproved(runs, samplings, known) or _unproved_spread(susceptibility, runs, known)
+    forecast = typical or approximate or unproved
     games = list(dict.fromkeys(_GAME[s] for s in samplings))
     sentences = [
         "Threat model: the attacker sees every published mean gradient and cannot poison the data.",
@@ -205,6 +201,17 @@ def gmip_claim(runs: Sequence[NoisySGD], susceptibility: Any, known: float, boun
         _caveat(runs, noise_only),
         not_a_member="; or ".join(games),
     )
+
+
+def _unproved(runs: Sequence[NoisySGD], samplings: Sequence[Sampling], known: float) -> bool:
+    """Whether a sampling, or what the attacker knows, is covered by no proof."""
+    mixed = "full" in samplings and len(runs) > 1 and known < 1.0
+    by_order = known > 0.0 and "shuffled" in samplings
+    # Some of the unknown others are given away to save time, and K is not against those who are left (attackers.md);
+    # nor does shaped noise have the covariance of those whom the attacker does not know.
+    shaped = any(r.shaped_noise > 0.0 for r in runs)
+    subset = 0.0 < known < 1.0 and ("fixed" in samplings or shaped)
+    return _several_epochs(runs) or mixed or by_order or subset or _cut_epochs(runs)
 
 
 def _caveat(runs: Sequence[NoisySGD], noise_only: bool) -> str | None:
