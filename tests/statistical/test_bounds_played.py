@@ -117,3 +117,25 @@ def test_a_random_record_whose_susceptibility_stays_the_same():
             x += member * shift * (rng.random((GAMES, steps)) < n / total) * exposed[:, None]
             scores.append(np.where(exposed, mixed(x, n / total, shift), 0.0) + 1e-9 * rng.standard_normal(GAMES))
         assert_bound(curve, scores[0], scores[1], RATES)
+
+
+def test_a_schedule_of_two_samplings_is_about_one_game():
+    """Full batches, then Poisson batches, by noise alone: the bound is about the others alone, not about another record
+    in the place for the whole run, which finds more."""
+    rng, total, n, steps, c = np.random.default_rng(8), 20, 10, 12, 1.0
+    full = NoisySGD(dataset_size=total, batch_size=total, num_steps=1, num_params=3, clip_norm=1.0, sampling="full")
+    poisson = full.replace(batch_size=n, num_steps=steps, sampling="poisson")
+    runs = [run.with_noise_multiplier(1.0 / c) for run in (full, poisson)]
+    curve = account(runs, attacker_knows=1.0)
+    assert curve.kind == "bound" and curve.claim.not_a_member == "a run on the other records alone"
+    for other in (0.0, -c):  # nobody, or -x for the whole run
+        scores = []
+        for shift in (other, c):
+            once = rng.standard_normal(GAMES) + shift
+            x = rng.standard_normal((GAMES, steps)) + shift * (rng.random((GAMES, steps)) < n / total)
+            scores.append((c - other) * once + mixed(x, n / total, c) - (mixed(x, n / total, other) if other else 0.0))
+        if other == 0.0:
+            assert_bound(curve, scores[0], scores[1], RATES)
+        else:
+            with pytest.raises(AssertionError):
+                assert_bound(curve, scores[0], scores[1], RATES)

@@ -127,6 +127,7 @@ class _Family:
         self._runs, self._known, self._take_apart = runs, known, parts
         self._parts = lru_cache(maxsize=None)(self._apart)
         self.test = lru_cache(maxsize=None)(self._tested)
+        self.cost = lru_cache(maxsize=None)(self._cost)
         self._law = lru_cache(maxsize=None)(self._lattice_law)
         self.tpr_error = 0.0
         #: Batches of the epoch if the run is one: there a share of the steps is a share of them.
@@ -159,7 +160,7 @@ class _Family:
             levels.append(150.0 * spread * max(1.0 - self._known, 1.0e-3) / rank_of(run) + 8.0)
         return max(levels)
 
-    def cost(self, level: float) -> float:
+    def _cost(self, level: float) -> float:
         """The least mean exposure that a record of this level uses up, as a share of the mean over all records."""
         if self._known == 1.0:
             return level
