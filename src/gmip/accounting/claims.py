@@ -148,6 +148,7 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
     sentences = [
         f"Differential privacy for data sets in which {_NEIGHBOURS[adjacency]}: it holds{allocated} for any data and "
         "any attacker who sees every published mean gradient.",
+        *_shaped(runs, noise_only=True),
         *_common(runs, composition),
     ]
     kind: Kind = "forecast" if composition == "clt" or _cut_epochs(runs) else "bound"

@@ -302,9 +302,9 @@ def _calculator_command(
 
 def _run_options(runs: Sequence[NoisySGD]) -> str | None:
     """A run as options of `gmip account`; None where it has none, as a schedule."""
-    if len(runs) > 1 or runs[0].drop_last or runs[0].rank is not None or runs[0].max_batch_size is not None:
-        return None
     run = runs[0]
+    if len(runs) > 1 or run.drop_last or run.rank or run.max_batch_size or run.shaped_noise:
+        return None
     known = {
         "dataset-size": str(run.dataset_size),
         "batch-size": str(run.batch_size),

@@ -87,8 +87,11 @@ def test_every_command_prints_what_the_advice_says(runs: tuple[NoisySGD, ...], c
         assert said in text(one, run)
 
 
-def test_a_schedule_has_no_command() -> None:
-    run = audited(RUN, RUN.replace(batch_size=50, num_steps=7, noise_std=0.02))
+@pytest.mark.parametrize(
+    "runs", [(RUN, RUN.replace(batch_size=50, num_steps=7, noise_std=0.02)), (RUN.replace(shaped_noise=0.02),)]
+)
+def test_what_has_no_options_has_no_command(runs: tuple[NoisySGD, ...]) -> None:
+    run = audited(*runs)
     assert not any(command(one, run) for one in run.advice)
 
 
