@@ -2,6 +2,7 @@
 
     python benchmarks/canaries.py [--seeds 5] [--canaries 1000]
     python benchmarks/canaries.py --sound 25    # only: how many of so many sound runs (a smaller network) are accused
+    python benchmarks/canaries.py --live 40     # only: how many of so many runs of 50 steps the test of the noise stops
 
 A network of 76,810 parameters is trained on digits by DP-SGD (Poisson batches, a tenth of 1,000 records in each of 100
 steps) at epsilon 1, 4 and 8 for delta = 1e-5, as dp-accounting has it for adding or removing a record; once more with
@@ -12,6 +13,8 @@ the same scores, means over the seeds:
     no shape      epsilon by ranks, for any curve
     f-DP, 1 run   guesses, analysed by f-DP of Gaussian curves (Mahloujifar, Melis and Chaudhuri 2024)
     eps, 1 run    guesses, analysed by (epsilon, delta) (Steinke, Nasr and Jagielski 2023, Theorem 5.2)
+    pairs         epsilon, by dp-accounting, of the largest noise that all directions of all steps leave possible: each
+                  step is a pair of Gaussians whose standard deviation is measured (as arXiv 2606.12733 takes them)
     Gaussian fit  epsilon of the two groups' fitted means (Andrew et al. 2023): an estimate, no bound
 
 "accused": in how many of the runs the audit refutes the trade-off curve of the declared noise (dp-accounting's).
@@ -23,6 +26,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import time
+import warnings
 from functools import partial
 from statistics import mean
 from typing import Any
@@ -38,6 +43,7 @@ from torch import nn
 from gmip.accounting.convert import epsilon_from_mu
 from gmip.accounting.families import PiecewiseLinear
 from gmip.canaries import DirectionCanaries, RecordCanaries
+from gmip.errors import GmipWarning
 from gmip.stats.bounds import claim_p_value, epsilon_lower_bound, mu_lower_bound
 from gmip.stats.intervals import RunScores
 from gmip.tasks import Task, load
@@ -117,6 +123,47 @@ def sound(task: Task, count: int, canaries: int) -> None:
         print(f"epsilon {epsilon:g}: {accused} of {count} sound runs accused", flush=True)
 
 
+def live(task: Task, count: int, canaries: int) -> None:
+    """How many runs of 50 steps the test of the noise stops, and when; and what taking part costs."""
+    task = dataclasses.replace(task, make_model=partial(network, 256))
+    rows: list[Row] = []
+    declared = multiplier(4.0)
+    for share in (1.0, 0.95, 0.9, 0.5):
+        stopped = []
+        for seed in range(count):
+            planted = DirectionCanaries(canaries, seed=7000 + seed)
+            # The loop declares one noise and adds another.
+            trained_with(task, planted, share * declared, declared, seed)
+            stopped.append(planted.noise.refuted_at)
+        found = [at for at in stopped if at is not None]
+        at = "" if not found else f"{np.median(found):.0f} ({min(found)} to {max(found)})"
+        rows.append({"noise": share, "stopped": f"{len(found)} of {count}", "at": at})
+    table(
+        f"Noise tested while training runs, {canaries} canaries",
+        {"noise": "noise, of the declared|.2f", "stopped": "stopped|s", "at": "at step|s"},
+        rows,
+    )
+    for width in (256, 1024):
+        one = dataclasses.replace(task, make_model=partial(network, width))
+        seconds: dict[bool, list[float]] = {True: [], False: []}
+        for seed in range(5):
+            for planted in (None, DirectionCanaries(canaries, seed=seed)):
+                began = time.process_time()
+                train(one, dp_sgd(one, declared).replace(num_steps=50), seed=seed, canaries=planted)
+                seconds[planted is not None].append(time.process_time() - began)
+        ratio = np.median(np.array(seconds[True]) / np.array(seconds[False]))
+        print(f"{width} hidden units: CPU time with canaries to without {ratio:.2f}")
+
+
+def trained_with(task: Task, planted: DirectionCanaries, noise: float, declared: float, seed: int) -> None:
+    """Trains with `noise` under canaries that are told of `declared`."""
+    attached = planted.attached
+    planted.attached = partial(attached, noise_multiplier=declared)  # type: ignore[method-assign]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", GmipWarning)
+        train(task, dp_sgd(task, noise).replace(num_steps=50), seed=seed, canaries=planted)
+
+
 def run(task: Task, epsilon: float, share: float, count: int, seed: int) -> Row:
     claimed = multiplier(epsilon)
     noise = share * claimed
@@ -134,6 +181,7 @@ def run(task: Task, epsilon: float, share: float, count: int, seed: int) -> Row:
         "no_shape": epsilon_lower_bound(groups, delta=DELTA),
         "one_run": as_epsilon(mu_lower_bound(groups, method="one-run")),
         "steinke": by_epsilon(scores, inside),
+        "pairs": losses(canaries.noise.share_upper() * noise).get_epsilon_for_delta(DELTA),
         "andrew": as_epsilon(max(0.0, float(scores[inside].mean() - scores[~inside].mean()) / spread)),
         "accused": float(canaries.audit(claim=curve).runs[0].verdict.kind == "exposed"),
     }
@@ -152,11 +200,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--canaries", type=int, default=1000)
     parser.add_argument("--sound", type=int, default=0)
+    parser.add_argument("--live", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
     task = dataclasses.replace(load("digits"), make_model=network)
     if options.sound:
         sound(task, options.sound, options.canaries)
+        return
+    if options.live:
+        live(task, options.live, options.canaries)
         return
     rows: list[Row] = []
     for name, (epsilon, share) in SETTINGS.items():
@@ -165,7 +217,7 @@ def main() -> None:
         rows[-1]["accused"] = f"{sum(one['accused'] for one in runs):.0f} of {len(runs)}"
     columns = {"setting": "declared|s", "multiplier": "noise|.2f", "accuracy": "accuracy|.3f", "here": "here|.2f"}
     columns |= {"no_shape": "no shape|.2f", "one_run": "f-DP, 1 run|.2f", "steinke": "eps, 1 run|.2f"}
-    columns |= {"andrew": "Gaussian fit|.2f", "accused": "accused|s", "records": "records|.2f"}
+    columns |= {"pairs": "pairs|.2f", "andrew": "Gaussian fit|.2f", "accused": "accused|s", "records": "records|.2f"}
     table(f"Lower bounds on epsilon at 95%, {options.canaries} canaries, {options.seeds} seeds", columns, rows)
 
 

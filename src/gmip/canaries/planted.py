@@ -19,7 +19,8 @@ from gmip._random import CanaryStream, Stream
 from gmip.attacks.gradients import evaluating
 from gmip.auditing.schema import AuditResult
 from gmip.canaries.coins import Coins
-from gmip.errors import InvalidArgument, UnsupportedModel
+from gmip.canaries.noise_test import NoiseTest
+from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
 from gmip.tasks import Examples, Split, Task, cross_entropy
 from gmip.tasks.inputs import answer, placed, rows_of
@@ -48,6 +49,10 @@ class DirectionCanaries(Coins):
     count : canaries; about half will be in. The model must have more parameters than 1.25 times as many.
     seed : of coins, batches and directions; None: a random one.
 
+    Attributes
+    ----------
+    noise : tests in every step whether the noise is as large as declared; a `GmipWarning` says when it is not.
+
     Guarantees
     ----------
     Each canary is a record of norm `clip_norm` in every batch that it is in, as differential privacy allows: a run that
@@ -61,6 +66,7 @@ class DirectionCanaries(Coins):
         self._controls = max(_FEWEST_CONTROLS, round(_CONTROLS * self.count))
         self._scores = np.zeros(self.count)
         self._steps = 0
+        self.noise = NoiseTest()
 
     def __repr__(self) -> str:
         return f"<DirectionCanaries: {self.count}, {self._steps} steps seen>"
@@ -74,6 +80,7 @@ class DirectionCanaries(Coins):
         sample_rate: float,
         clip_norm: float | None = None,
         batch_size: int | None = None,
+        noise_multiplier: float | None = None,
     ) -> Iterator[None]:
         """In the block, the canaries take part in every step of the optimizer.
 
@@ -84,6 +91,8 @@ class DirectionCanaries(Coins):
         ----------
         sample_rate : p, the chance that a record is in a batch: batch_size/dataset_size; 1 for full batches.
         clip_norm, batch_size : C, and what the sum of clipped gradients is divided by; read from Opacus' optimizer.
+        noise_multiplier : the declared standard deviation of the noise on the sum, in units of C; None: what Opacus'
+            optimizer says in each step, and without Opacus the noise is not tested.
         """
         rate = check.probability("sample_rate", sample_rate, open_low=True)
         wrapper: Any = bare_optimizer(optimizer)
@@ -94,6 +103,7 @@ class DirectionCanaries(Coins):
         norm = _given("clip_norm", clip_norm, None if private is None else float(private.max_grad_norm))
         if private is None:
             _given("batch_size", batch_size, None)
+        said = None if noise_multiplier is None else check.positive("noise_multiplier", noise_multiplier)
         garden = _Garden(parameters, self.count, self._controls, self.seed)
 
         def before_step(_: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -112,6 +122,14 @@ class DirectionCanaries(Coins):
             seen = garden.plant(self._steps, drawn, norm / divisor)
             self._scores += _evidence(seen[: self.count], seen[self.count :], rate)
             self._steps += 1
+            declared = float(getattr(private, "noise_multiplier", 0.0)) if said is None else said
+            seen[: self.count] -= drawn
+            if declared > 0.0 and self.noise.add(seen, declared):
+                warn(
+                    f"The noise is smaller than the declared multiplier {declared:.4g}, as step {self._steps} shows: "
+                    f"the guarantee does not hold. A sound run is accused with a chance of at most "
+                    f"{self.noise.error:.0%}"
+                )
 
         handle = inner.register_step_pre_hook(before_step)
         try:
