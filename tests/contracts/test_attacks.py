@@ -26,6 +26,7 @@ from gmip.attacks import (
     Reference,
     Rehearsal,
     Shadows,
+    Window,
 )
 from gmip.attacks.attack_table import names
 from gmip.attacks.glir import Play
@@ -138,6 +139,11 @@ class TestMinK(AttackContract):
 
     def make(self, shadows: Shadows) -> Attack:
         return MinK()
+
+
+class TestWindow(TestMinK):
+    def make(self, shadows: Shadows) -> Attack:
+        return Window()
 
 
 class TestLiRA(ShadowAttackContract):

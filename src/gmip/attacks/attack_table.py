@@ -124,6 +124,11 @@ ATTACKS: Final[dict[str, Row]] = {
         _needs("query", "base", "loss", "labels"),
         ("gmip.attacks.loss", "Reference"),
     ),
+    "window": Row(
+        "Windows against the base model (WBC, Chen et al. 2026)",
+        _needs("query", "tokens", "base", "labels"),
+        ("gmip.attacks.loss", "Window"),
+    ),
     "cfd": Row("CFD (Pawelczyk et al. 2023)", _needs("recourse"), ("gmip.attacks.counterfactual", "CFD")),
     "cfd-lrt": Row(
         "CFD LRT (Pawelczyk et al. 2023)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
@@ -93,33 +93,42 @@ class MinK(Attack):
 
     def _least_likely(self, task: Task, model: nn.Module, examples: Examples) -> NDArray[np.float64]:
         found = np.empty(len(examples))
-        shift: int | None = None
-        for rows, logits, labels in answers(model, examples):
-            if shift is None:
-                shift = _shift(task, logits, labels)
-            surprise, wanted = token_losses(logits[:, : logits.shape[1] - shift], labels[:, shift:])
+        for rows, surprise, wanted in _tokens(self.name, task, model, examples):
             ordered = torch.where(wanted, surprise.double(), -torch.inf).sort(1, descending=True).values
             asked = wanted.sum(1, keepdim=True)
             count = (asked * (self.percent / 100.0) + 1.0e-9).long().clamp(min=1).minimum(asked)
             least = torch.arange(ordered.shape[1], device=ordered.device) < count
             total = torch.where(least, ordered, 0.0).sum(1)
             found[rows] = -(total / count[:, 0].clamp(min=1)).cpu().numpy()
-        if np.isnan(found).any():
-            raise InvalidArgument(
-                f"The model of task {task.name!r} gives NaN for {int(np.isnan(found).sum())} records",
-                remedy="leave them out, or train with a lower learning rate",
-            )
+        _check_known(task, found)
         return np.clip(found, -_LARGEST, _LARGEST)
 
 
-def _shift(task: Task, logits: Tensor, labels: Tensor) -> int:
+def _check_known(task: Task, found: NDArray[np.float64]) -> None:
+    if np.isnan(found).any():
+        raise InvalidArgument(
+            f"The model of task {task.name!r} gives NaN for {int(np.isnan(found).sum())} records",
+            remedy="leave them out, or train with a lower learning rate",
+        )
+
+
+def _tokens(attack: str, task: Task, model: nn.Module, examples: Examples) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """(rows, the loss of each of their tokens, which of these the labels ask for), shapes (rows, tokens)."""
+    shift: int | None = None
+    for rows, logits, labels in answers(model, examples):
+        if shift is None:
+            shift = _shift(attack, task, logits, labels)
+        yield rows, *token_losses(logits[:, : logits.shape[1] - shift], labels[:, shift:])
+
+
+def _shift(attack: str, task: Task, logits: Tensor, labels: Tensor) -> int:
     """How many positions a label is behind the logits that predict it: 1 in causal models, 0 in masked ones.
 
     It is the task's loss that says so: it is tried on made-up logits, where the two differ.
     """
     if logits.ndim != 3 or labels.shape != logits.shape[:2] or labels.is_floating_point():
         raise InvalidArgument(
-            f"The attack 'min-k' asks for the probability of single tokens, and task {task.name!r} has answers of "
+            f"The attack {attack!r} asks for the probability of single tokens, and task {task.name!r} has answers of "
             f"shape {tuple(logits.shape[1:])} and labels of shape {tuple(labels.shape[1:])} for a record",
             remedy="use it on language models, and 'loss' or 'reference' here",
         )
@@ -193,3 +202,54 @@ class Reference(Attack):
             for name, values in target.named(target[0].parameters).items():
                 known[name].copy_(torch.from_numpy(np.array(values)))
         return tuned
+
+
+_WINDOWS: Final = np.unique(np.round(np.geomspace(2.0, 40.0, 10)).astype(int))  # tokens
+
+_TIE: Final = 1.0e-6  # the weight of the mean beside votes, which come in larger steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window(Reference):
+    """Score = share of the windows of a text in which the fine-tuned model has a lower loss than the base model
+    (WBC, Chen et al. 2026, arXiv 2601.02751), mean over windows of 2 to 40 tokens.
+
+    Fine-tuning makes a few words of any text of that kind much likelier, which fill a mean over all tokens with noise.
+    Votes of windows do not count how much; the mean over all tokens decides only between texts with the same votes. Of
+    a text shorter than two tokens each token is a window; one without any has score 0.
+
+    Parameters
+    ----------
+    base, device : as of `Reference`.
+    """
+
+    name: ClassVar[str] = "window"
+
+    def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Progress) -> ScoreSet:
+        tuned = released_model(task, target, device=self.device)
+        count = len(who.candidates)
+        after = self._losses(task, tuned, who.candidates)
+        progress(count, 2 * count)
+        before = self._losses(task, self._base(task, target, tuned), who.candidates)
+        progress(2 * count, 2 * count)
+        scores = np.array([_votes(old - new) for old, new in zip(before, after, strict=True)])
+        return ScoreSet(ids=who.ids, scores=scores, attack=self.name)
+
+    def _losses(self, task: Task, model: nn.Module, examples: Examples) -> list[NDArray[np.float64]]:
+        """The loss of each token that is asked for, text by text."""
+        found: list[NDArray[np.float64]] = []
+        for _, surprise, wanted in _tokens(self.name, task, model, examples):
+            kept = (surprise.double().cpu().numpy(), wanted.cpu().numpy())
+            found += [np.clip(one[chosen], -_LARGEST, _LARGEST) for one, chosen in zip(*kept, strict=True)]
+        _check_known(task, np.array([one.sum() for one in found]))
+        return found
+
+
+def _votes(gains: NDArray[np.float64]) -> float:
+    """Mean over the sizes of windows of the share of windows with a positive sum; shape (tokens,)."""
+    if not len(gains):
+        return 0.0
+    sums = np.concatenate([[0.0], np.cumsum(gains)])
+    sizes = [size for size in _WINDOWS if size <= len(gains)] or [1]
+    votes = np.mean([(sums[size:] > sums[:-size]).mean() for size in sizes])
+    return float(votes + _TIE * np.tanh(gains.mean()))

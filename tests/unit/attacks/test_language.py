@@ -16,7 +16,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
-from gmip.attacks import Decode, Loss, MinK, Reference, loss
+from gmip.attacks import Decode, Loss, MinK, Reference, Window, loss
 from gmip.errors import GmipError, InvalidArgument
 from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task, cross_entropy
@@ -140,10 +140,32 @@ def test_the_ratio_is_the_loss_before_minus_the_loss_after(runs, kind):
     assert np.abs(old - new).max() > 0.01
 
 
+def token_gains(task: Task, before: Any, after: Any, row: int, shift: int) -> list[float]:
+    """By how much training made each token likelier."""
+    one = task.pool[[row]]
+    with torch.no_grad():
+        old, new = (answer(model, one.inputs)[0].double().log_softmax(1) for model in (before, after))
+    labels = one.targets[0].tolist()
+    return [float(new[t - shift, y] - old[t - shift, y]) for t, y in enumerate(labels) if y != -100 and t >= shift]
+
+
+@pytest.mark.parametrize(("kind", "shift"), [("causal", 1), ("lora", 1), ("masked", 0)])
+def test_windows_vote(runs, kind, shift):
+    task, trace, before, after = runs[kind]
+    found = Window().run(task, trace)
+    for row, score in zip(found.ids, found.scores, strict=True):
+        gains = token_gains(task, before, after, row, shift)
+        shares = []
+        for size in (2, 3, 4, 5, 8, 11):  # the texts are shorter than the larger windows
+            votes = [sum(gains[first : first + size]) > 0 for first in range(len(gains) - size + 1)]
+            shares += [np.mean(votes)] if votes else []
+        assert score == pytest.approx(np.mean(shares), abs=0.02)
+
+
 @pytest.mark.parametrize("kind", ["causal", "masked", "classes"])
 def test_members_are_found_and_strangers_are_not(runs, kind):
     task, trace, *_ = runs[kind]
-    attacks = [Reference()] if kind == "classes" else [Reference(), MinK()]
+    attacks = [Reference()] if kind == "classes" else [Reference(), MinK(), Window()]
     strangers = np.arange(2 * MEMBERS, 200)
     first = np.random.default_rng(1).random(len(strangers)) < 0.5
     error = np.sqrt((1.0 / first.sum() + 1.0 / (~first).sum()) / 12.0)
