@@ -169,7 +169,7 @@ def finite_range(parts: Iterable[NDArray[Any]]) -> tuple[float, float]:
 
 
 Array = NDArray[np.float64]
-Form = Literal["losses", "errors", "label probabilities", "probabilities", "logits"]
+Form = Literal["losses", "errors", "label probabilities", "probabilities", "logits", "classes"]
 LEAST_LOG: Final = float(np.log(np.nextafter(0.0, 1.0)))  # log of the least probability that a float64 holds
 _SUM_ERROR: Final = 0.02  # by which rounded probabilities of a record may miss 1
 _VOTES: Final = 1.0e-5  # probabilities of 0 and 1 and none nearer to them than this are shares of votes
@@ -186,6 +186,7 @@ class Answers:
         that are negative, which come from densities, minus the loss; of errors, minus their size.
     logs, labels : shapes (c, k) and (c,), log-probabilities of all classes, and the place of the true one.
     densities : losses are of densities, not of probabilities.
+    only_classes : nothing but classes was answered, and p is the share of right answers.
     """
 
     log_p: Array | None
@@ -193,6 +194,7 @@ class Answers:
     logs: Array | None = None
     labels: NDArray[np.intp] | None = None
     densities: bool = False
+    only_classes: bool = False
 
 
 class ReferenceAnswers(NamedTuple):
@@ -215,7 +217,14 @@ class ArrayScores:
 
 def read_answers(form: Form, values: Array, labels: NDArray[np.intp] | None) -> Answers:
     """From losses or probabilities of the true label, shape (c,), or probabilities or logits of k classes, (c, k); or
-    from errors of predicted values, in units of their usual size, as if they were normal."""
+    from errors of predicted values, in units of their usual size, as if they were normal; or from the classes that were
+    answered to q queries about each record, shape (c, q), where the share of right ones is taken for the probability of
+    the true label."""
+    if form == "classes":
+        if labels is None:
+            raise InvalidArgument("Classes alone tell nothing without the true labels", remedy="pass `labels`")
+        votes = read_answers("label probabilities", (values == labels[:, None]).mean(axis=1), None)
+        return dataclasses.replace(votes, only_classes=True)
     if form == "errors":
         return Answers(-0.5 * values**2, -np.abs(values), densities=True)
     if form == "losses":
@@ -288,7 +297,7 @@ def _alone(model: Answers) -> list[ArrayScores]:
     """Attacks without reference models."""
     found = []
     if model.phi is not None:
-        found.append(_signal("loss", model.phi))
+        found.append(_signal("label-only" if model.only_classes else "loss", model.phi))
     if model.logs is None:
         return found
     classes = model.logs.shape[1]

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import gmip
+from gmip.errors import InvalidArgument
+from gmip.stats.scores import auc
 
 
 @pytest.fixture(scope="module")
@@ -92,3 +94,39 @@ def test_refused(keywords, words):
 def test_scores_go_elsewhere():
     with pytest.raises(gmip.InvalidArgument, match=r"gmip\.Scores"):
         gmip.audit(gmip.Predictions({"member": [1, 1, 0, 0], "score": [1, 2, 3, 4]}))
+
+
+def answered(members: np.ndarray, labels: np.ndarray, queries: int, gain: float, seed: int) -> np.ndarray:
+    """Classes that a model answers; it is right more often, by `gain`, about those it was trained on."""
+    rng = np.random.default_rng(seed)
+    right = rng.random((len(labels), queries)) < (0.6 + gain * members)[:, None]
+    return np.where(right, labels[:, None], labels[:, None] + rng.integers(1, 4, right.shape))
+
+
+def test_classes_alone():
+    members, labels = np.arange(600) % 2 == 0, np.random.default_rng(0).integers(0, 4, 600)
+    many = answered(members, labels, 10, 0.3, 1)
+    one, several = (gmip.Predictions(members, labels=labels, classes=some) for some in (many[:, 0], many))
+    areas = []
+    for source in (one, several):
+        (attack,) = source.evidence().attacks
+        assert attack.name == "label-only"
+        areas.append(auc(attack.first.scores[members], attack.first.scores[~members]))
+    assert 0.6 < areas[0] < 0.7 and areas[1] > 0.9  # by (1 + .3)/2, and by ten such
+    null = answered(members, labels, 10, 0.0, 2)
+    (attack,) = gmip.Predictions(members, labels=labels, classes=null).evidence().attacks
+    assert abs(auc(attack.first.scores[members], attack.first.scores[~members]) - 0.5) < 4.0 / np.sqrt(12 * 150)
+    assert gmip.audit(several).runs[0].attacks[0].mu_lower > 1.0
+
+
+def test_classes_of_reference_models():
+    members, labels = np.arange(600) % 2 == 0, np.random.default_rng(0).integers(0, 4, 600)
+    given = {"labels": labels, "classes": answered(members, labels, 5, 0.3, 1)}
+    others = [answered(members & False, labels, 5, 0.0, seed) for seed in (3, 4)]
+    found = gmip.Predictions(members, references=others, **given).evidence().attacks
+    assert {"lira", "rmia", "base", "label-only"} == {one.name for one in found}
+    assert all(auc(one.first.scores[members], one.first.scores[~members]) > 0.7 for one in found)
+    with pytest.raises(InvalidArgument, match="Classes alone tell nothing without the true labels"):
+        gmip.audit(gmip.Predictions(members, classes=given["classes"]))
+    with pytest.raises(InvalidArgument, match="classes has shape"):
+        gmip.audit(gmip.Predictions(members, labels=labels, classes=given["classes"][:10]))

@@ -82,15 +82,18 @@ class Predictions:
     members : array-like of shape (c,), 1 for records that were in the training data and 0 for others; or a table of
         predictions: a file (CSV, JSON lines, Parquet), a data frame, or a mapping of names to columns.
     labels : array-like of shape (c,), the true class of each record as a place from 0.
-    probabilities, logits, losses : one of them: array-like of shape (c, k) for k classes; losses of shape (c,).
-    references : array-like of shape (r, c, k), or (r, c) for losses: what r reference models say about the records, in
-        the same form. They should be trained as the model was, on records of the same distribution.
+    probabilities, logits, losses, classes : one of them: array-like of shape (c, k) for k classes; losses of shape
+        (c,); where only a class is answered, these classes, shape (c,), or (c, q) for q queries about each record: the
+        record itself and changed copies of it, such as flipped images.
+    references : array-like of shape (r, c, k), or (r, c) for losses and classes: what r reference models say about the
+        records, in the same form. They should be trained as the model was, on records of the same distribution.
     references_members : array-like of shape (r, c), which records were in which of them; None: none in any. Where each
         record was in some and not in others, LiRA and RMIA are the stronger online attacks, and from six models on
         they are combined.
     ids, groups, persons : array-likes of shape (c,): who the records are, to which group they belong (by default, their
         label), and whose they are: a person with several records is judged by all of them.
-    attacks : some of combined, lira, rmia, base, loss, margin, entropy, confidence; None: all that is possible.
+    attacks : some of combined, lira, rmia, base, loss, label-only, margin, entropy, confidence; None: all that is
+        possible.
     columns : of a table: which column is "member", "label", "probability" (one for each class), "logit", "loss", "id",
         "person", "group", "run"; "probability:ill" is that of the class "ill". By default columns of these names,
         p_CLASS, logit_CLASS, and of reference models ref_NAME_loss, ref_NAME_p_CLASS, ref_NAME_logit_CLASS,
@@ -108,6 +111,7 @@ class Predictions:
     probabilities: Any = None
     logits: Any = None
     losses: Any = None
+    classes: Any = None
     references: Any = None
     references_members: Any = None
     ids: Any = None
@@ -118,7 +122,12 @@ class Predictions:
 
     def evidence(self, seed: int = 0, watch: Watch = silent) -> Evidence:
         """The scores of the attacks that the predictions allow."""
-        arrays = {"probabilities": self.probabilities, "logits": self.logits, "losses": self.losses}
+        arrays = {
+            "probabilities": self.probabilities,
+            "logits": self.logits,
+            "losses": self.losses,
+            "classes": self.classes,
+        }
         given = {name: value for name, value in arrays.items() if value is not None}
         beside = {
             "labels": self.labels,
@@ -138,7 +147,7 @@ class Predictions:
             )
         unused = next((name for name, value in beside.items() if value is not None), None)
         if unused is not None:
-            raise InvalidArgument("needs one of `probabilities`, `logits` and `losses`", argument=unused)
+            raise InvalidArgument("needs one of `probabilities`, `logits`, `losses` and `classes`", argument=unused)
         table, path = _read_table(self.members, self.columns, self.attacks)
         if not table.about:
             raise InvalidArgument("is a table of scores", argument="members", remedy="pass it to gmip.Scores")
@@ -336,9 +345,12 @@ def prediction_scores(
     if groups is None and raw.groups is not None:
         by_class = raw.persons is None
         raw = dataclasses.replace(raw, groups=raw.groups if by_class else None, grouped_by="class")
-    single = form in ("losses", "errors")
+    single = form in ("losses", "errors") or (form == "classes" and np.ndim(values) == 1)
     own = _numbers(form, values, (len(raw),) if single else (len(raw), None))
-    found = None if labels is None or single else _places(labels, len(raw), own.shape[1])
+    if form == "classes":
+        found = None if labels is None else _numbers("labels", labels, (len(raw),)).astype(np.intp)
+    else:
+        found = None if labels is None or single else _places(labels, len(raw), own.shape[1])
     models = [ReferenceAnswers(_answers(form, one, found), inside) for one, inside in references]
     return scores_of(raw, *signals(_answers(form, own, found), models, attacks))
 
@@ -354,8 +366,8 @@ def _records(members: Any, ids: Any, groups: Any, persons: Any) -> ScoreTable:
 
 
 def _answers(form: str, values: NDArray[np.float64], labels: NDArray[np.intp] | None) -> Answers:
-    forms: dict[str, Form] = {one: one for one in ("losses", "errors", "probabilities", "logits")}
-    return read_answers(forms[form], values, labels)
+    forms: dict[str, Form] = {one: one for one in ("losses", "errors", "probabilities", "logits", "classes")}
+    return read_answers(forms[form], values.reshape(len(values), -1) if form == "classes" else values, labels)
 
 
 def _numbers(name: str, values: Any, shape: Sequence[int | None]) -> NDArray[np.float64]:
