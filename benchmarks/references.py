@@ -11,6 +11,7 @@ something to learn by heart.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -53,7 +54,8 @@ def tasks() -> Iterator[Task]:
 def asked(task: Task, trained_on: np.ndarray, about: np.ndarray, seed: int) -> Answers:
     _, x, y, make = task
     p = np.clip(make(seed).fit(x[trained_on], y[trained_on]).predict_proba(x[about]), 1e-12, 1.0)
-    return read_answers("probabilities", p / p.sum(axis=1, keepdims=True), y[about].astype(np.intp))
+    answers = read_answers("probabilities", p / p.sum(axis=1, keepdims=True), y[about].astype(np.intp))
+    return dataclasses.replace(answers, features=np.column_stack([x[about], y[about]]))
 
 
 def found(scores: np.ndarray, inside: np.ndarray, fpr: float) -> float:

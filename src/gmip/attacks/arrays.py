@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln, logsumexp
 
+from gmip._extras import needs
 from gmip.attacks.attack_table import ATTACKS, PLAIN_ENTROPY, Row, need_words
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
@@ -187,6 +188,7 @@ class Answers:
     logs, labels : shapes (c, k) and (c,), log-probabilities of all classes, and the place of the true one.
     densities : losses are of densities, not of probabilities.
     only_classes : nothing but classes was answered, and p is the share of right answers.
+    features : shape (c, d), what the records say, the label included.
     """
 
     log_p: Array | None
@@ -195,6 +197,7 @@ class Answers:
     labels: NDArray[np.intp] | None = None
     densities: bool = False
     only_classes: bool = False
+    features: Array | None = None
 
 
 class ReferenceAnswers(NamedTuple):
@@ -298,6 +301,8 @@ def _alone(model: Answers) -> list[ArrayScores]:
     found = []
     if model.phi is not None:
         found.append(_signal("label-only" if model.only_classes else "loss", model.phi))
+        if model.features is not None:
+            found.append(_signal("quantile", _above_median(model.phi, model.features)))
     if model.logs is None:
         return found
     classes = model.logs.shape[1]
@@ -317,6 +322,25 @@ def _alone(model: Answers) -> list[ArrayScores]:
     if model.log_p is None and classes > 2:
         found.append(_signal("entropy", (p * model.logs).sum(axis=1), entry=PLAIN_ENTROPY))
     return found
+
+
+_FOLDS: Final = 5
+
+
+def _above_median(phi: Array, features: Array) -> Array:
+    """How far phi, shape (c,), lies above the median of records like this one, by quantile regression (Bertran et al.
+    2023). Boosted trees learn the median from the other records of the list, in folds, without who was in."""
+    needs("The attack 'quantile'", "sklearn")
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    phi = np.clip(phi, *finite_range([phi]))
+    fold = np.random.default_rng(0).permutation(len(phi)) % _FOLDS
+    medians = np.full(len(phi), np.median(phi))
+    for one in range(min(_FOLDS, len(phi))):
+        others = fold != one
+        trees = HistGradientBoostingRegressor(loss="quantile", quantile=0.5, max_iter=50, max_leaf_nodes=8)
+        medians[~others] = trees.fit(features[others], phi[others]).predict(features[~others])
+    return np.asarray(phi - medians)
 
 
 def _modified_entropy(log_p: Array, p: Array, own: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Array:

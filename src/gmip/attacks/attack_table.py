@@ -161,6 +161,11 @@ ATTACKS: Final[dict[str, Row]] = {
     "combined": Row("All scores with reference models, combined", _OF_REFERENCES, array_needs=_OF_REFERENCES),
     "base": Row("BASE (Lassila et al. 2025)", _OF_REFERENCES, array_needs=_OF_REFERENCES),
     "label-only": Row("Right answers (label-only, Choquette-Choo et al. 2021)", _OF_LABELS, array_needs=_OF_LABELS),
+    "quantile": Row(
+        "Quantile regression (Bertran et al. 2023)",
+        _OF_LABELS | {"population"},
+        array_needs=_OF_LABELS | {"population"},
+    ),
     "margin": Row("Margin to the next class", _OF_LABELS, array_needs=_OF_LABELS),
     "entropy": Row("Modified entropy (Song and Mittal 2021)", _OF_LABELS, array_needs=_OF_LABELS),
     "confidence": Row("Confidence in any class (Salem et al. 2019)", _needs("query"), array_needs=_needs("query")),

@@ -706,7 +706,9 @@ def signals(
         check.one_of("attacks", name, array_names())
         if name not in found:
             needs = "columns of reference models" if ATTACKS[name].compares else "probabilities of 3 classes or more"
-            needs = {"loss": "labels, or losses", "label-only": "`classes` and labels"}.get(name, needs)
+            needs = {"loss": "labels, or losses", "label-only": "`classes` and labels", "quantile": "`features`"}.get(
+                name, needs
+            )
             errors[name] = InvalidArgument(
                 f"has {name!r}, and the predictions do not allow it",
                 argument="attacks",

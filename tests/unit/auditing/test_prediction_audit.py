@@ -130,3 +130,26 @@ def test_classes_of_reference_models():
         gmip.audit(gmip.Predictions(members, classes=given["classes"]))
     with pytest.raises(InvalidArgument, match="classes has shape"):
         gmip.audit(gmip.Predictions(members, labels=labels, classes=given["classes"][:10]))
+
+
+def test_quantile_regression_knows_what_is_easy():
+    """Half of the records are easy, as their features say; the loss alone takes these for members."""
+    pytest.importorskip("sklearn", reason="quantile regression needs scikit-learn")
+    rng = np.random.default_rng(0)
+    members, easy = np.arange(600) % 2 == 0, rng.random(600) < 0.5
+    features = np.column_stack([easy + 0.1 * rng.normal(size=600), rng.normal(size=600)])
+    areas = {}
+    for gain in (1.0, 0.0):
+        losses = np.exp(rng.normal(size=600) * 0.5 - 3.0 * easy - gain * members)
+        for one in gmip.Predictions(members, losses=losses, features=features).evidence().attacks:
+            areas[one.name, gain] = auc(one.first.scores[members], one.first.scores[~members])
+    assert areas["quantile", 1.0] > areas["loss", 1.0] + 0.1
+    assert abs(areas["quantile", 0.0] - 0.5) < 4.0 / np.sqrt(12 * 150)
+    for wrong, words in [
+        ({"features": features[:9]}, "features has shape"),
+        ({"attacks": ["quantile"]}, "needs features"),
+    ]:
+        with pytest.raises(InvalidArgument, match=words):
+            gmip.audit(gmip.Predictions(members, losses=losses, **wrong))
+    with pytest.raises(InvalidArgument, match="features needs one of"):
+        gmip.audit(gmip.Predictions({"member": members}, features=features))

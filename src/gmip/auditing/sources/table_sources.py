@@ -90,10 +90,11 @@ class Predictions:
     references_members : array-like of shape (r, c), which records were in which of them; None: none in any. Where each
         record was in some and not in others, LiRA and RMIA are the stronger online attacks, and from six models on
         they are combined.
+    features : array-like of shape (c, d), what the records say, for quantile regression; needs scikit-learn.
     ids, groups, persons : array-likes of shape (c,): who the records are, to which group they belong (by default, their
         label), and whose they are: a person with several records is judged by all of them.
-    attacks : some of combined, lira, rmia, base, loss, label-only, margin, entropy, confidence; None: all that is
-        possible.
+    attacks : some of combined, lira, rmia, base, loss, label-only, quantile, margin, entropy, confidence; None: all
+        that is possible.
     columns : of a table: which column is "member", "label", "probability" (one for each class), "logit", "loss", "id",
         "person", "group", "run"; "probability:ill" is that of the class "ill". By default columns of these names,
         p_CLASS, logit_CLASS, and of reference models ref_NAME_loss, ref_NAME_p_CLASS, ref_NAME_logit_CLASS,
@@ -114,6 +115,7 @@ class Predictions:
     classes: Any = None
     references: Any = None
     references_members: Any = None
+    features: Any = None
     ids: Any = None
     groups: Any = None
     persons: Any = None
@@ -133,6 +135,7 @@ class Predictions:
             "labels": self.labels,
             "references": self.references,
             "references_members": self.references_members,
+            "features": self.features,
             "ids": self.ids,
             "groups": self.groups,
             "persons": self.persons,
@@ -299,6 +302,7 @@ def _prediction_table(
     labels: Any,
     references: Any,
     references_members: Any,
+    features: Any,
     ids: Any,
     groups: Any,
     persons: Any,
@@ -321,6 +325,7 @@ def _prediction_table(
         labels=labels,
         references=pairs,
         attacks=attacks,
+        features=features,
         ids=ids,
         groups=groups,
         persons=persons,
@@ -335,6 +340,7 @@ def prediction_scores(
     labels: Any,
     references: Sequence[tuple[NDArray[np.float64], NDArray[np.bool_] | None]],
     attacks: Sequence[str] | None,
+    features: Any = None,
     ids: Any = None,
     groups: Any = None,
     persons: Any = None,
@@ -352,7 +358,11 @@ def prediction_scores(
     else:
         found = None if labels is None or single else _places(labels, len(raw), own.shape[1])
     models = [ReferenceAnswers(_answers(form, one, found), inside) for one, inside in references]
-    return scores_of(raw, *signals(_answers(form, own, found), models, attacks))
+    model = _answers(form, own, found)
+    if features is not None:
+        known = [_numbers("features", features, (len(raw), None)), *([] if found is None else [found[:, None]])]
+        model = dataclasses.replace(model, features=np.concatenate(known, axis=1))
+    return scores_of(raw, *signals(model, models, attacks))
 
 
 def _records(members: Any, ids: Any, groups: Any, persons: Any) -> ScoreTable:
