@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gmip.auditing.recompute import check_run as check_run
     from gmip.auditing.schema import AuditResult as AuditResult
     from gmip.auditing.sources.checkpoints import Checkpoints as Checkpoints
+    from gmip.auditing.sources.deleted import Deleted as Deleted
     from gmip.auditing.sources.estimator import Estimator as Estimator
     from gmip.auditing.sources.recorded import Recorded as Recorded
     from gmip.auditing.sources.recorded import ToTrain as ToTrain
@@ -72,6 +73,7 @@ _PUBLIC = {
     "gmip.auditing.audit": ("audit",),
     "gmip.auditing.recompute": ("check_run",),
     "gmip.auditing.schema": ("AuditResult",),
+    "gmip.auditing.sources.deleted": ("Deleted",),
     "gmip.auditing.sources.estimator": ("Estimator",),
     "gmip.auditing.sources.recorded": ("Recorded", "ToTrain"),
     "gmip.auditing.sources.checkpoints": ("Checkpoints",),

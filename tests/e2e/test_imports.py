@@ -175,7 +175,7 @@ def test_all_is_sorted_and_true():
             "AuditResult",
             "ScoreSet",
         ),
-        *("Checkpoints", "Estimator", "Predictions", "Recorded", "Released", "Scores", "ToTrain"),
+        *("Checkpoints", "Deleted", "Estimator", "Predictions", "Recorded", "Released", "Scores", "ToTrain"),
         *("Attack", "ShadowAttack", "Shadows", "write_report"),
         *({*errors.__all__} - {"TraceMismatch"}),
         "__version__",

@@ -386,7 +386,8 @@ VERSION: Literal[1] = 1
 
 VerdictKind = Literal["consistent", "exposed", "inconclusive", "measured"]  # measured: nothing was claimed
 Doubt = Literal["noise-unchecked", "suspect", "record"]
-SourceKind = Literal["recorded", "trained", "released", "estimator", "predictions", "scores"]  # what was audited
+# What was audited.
+SourceKind = Literal["recorded", "trained", "released", "estimator", "predictions", "scores", "deleted"]
 ThreatModel = Literal["training", "released", "predictions", "scores"]  # what attackers are taken to see
 # What an attacker sees, the most first; "scores" where only the scores of somebody's attack are known.
 Sees = Literal["gradients", "weights", "predictions", "scores"]
@@ -972,7 +973,8 @@ class AuditResult(Frozen):
             return "training"
         if "released" in sources or any(one.sees == "weights" for run in self.runs for one in run.attacks):
             return "released"
-        return "predictions" if sources & {"predictions", "estimator"} else "scores"
+        answered = any(one.sees == "predictions" for run in self.runs for one in run.attacks)
+        return "predictions" if answered or sources & {"predictions", "estimator"} else "scores"
 
     @property
     def passed(self) -> bool | None:

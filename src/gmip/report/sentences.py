@@ -97,6 +97,8 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
             f"The estimator was fitted anew on a random half of the records{half}, so that the others are known not to "
             "be in: this is an audit of how it is trained, not of a model that was fitted before.",
         )
+    if run.source == "deleted":
+        said.insert(0, _deleted(run))
     said += [*map(left_out, run.left_out), *run.warnings]
     if not run.facts.complete:
         said.append("The run was not finished when it was audited: only its first steps were attacked.")
@@ -104,6 +106,21 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
         said.append("Only some of the parameters were recorded: an attacker who sees all of them may find more.")
     said += check_words.unchecked(run.check)
     return tuple(dict.fromkeys(said))
+
+
+def _deleted(run: RunAudit) -> str:
+    """Says who members are, and how many are found; and how many were before, without which nobody found is no news."""
+    facts = run.attacks[0].facts if run.attacks else {}
+    said = "Here members are the people who asked to be deleted, and non-members those who were never in."
+    now, before = facts.get("requests_found"), facts.get("requests_found_before")
+    if isinstance(now, float):
+        said += f" At 5% false alarms, traces of {percent(now, 'nearest')} of the former are found"
+        if isinstance(before, float):
+            said += f", and of {percent(before, 'nearest')} in the release before"
+        said += "."
+    if not isinstance(before, float):
+        said += " Whether this test finds anybody is not known: pass the release before as well."
+    return said
 
 
 def _persons(found: Persons) -> list[str]:

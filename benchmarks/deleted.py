@@ -1,0 +1,146 @@
+"""Are deleted people found? A table of ways to delete, and of how many requests have p <= 5% and 1% afterwards.
+
+    python benchmarks/deleted.py [--seeds 5]    # about two CPU minutes
+
+Digits with a tenth of the labels wrong: 100 people ask to be deleted from a model of 700, 400 controls were never in.
+Logistic regression and a small convolutional network (both by full-batch Adam), and a forest of 100 trees. Attack: the
+first that `gmip.Deleted` takes, with 4 reference models on random halves of those who stay, or with none.
+
+    retrained     on the 600 who stay, with another seed: the null
+    nothing done  the old release once more
+    fine-tuned    the old release, trained on with those who stay for a tenth of the steps; a forest: half of its trees
+                  anew
+    ascent        ten steps up the loss of the requests, then fine-tuned; not for forests
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from _harness import Row, one_blas_thread, table
+from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
+from torch import nn
+
+import gmip
+
+ASKED, STAY, CONTROLS = np.arange(100), np.arange(100, 700), np.arange(700, 1100)
+ABOUT = np.r_[ASKED, CONTROLS]
+STEPS = 300
+
+
+def records(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    x, y = load_digits(return_X_y=True)
+    order = rng.permutation(len(y))[:1100]
+    x, y = (x[order] / 16).astype(np.float32), y[order]
+    return x, np.where(rng.random(len(y)) < 0.1, rng.integers(0, 10, len(y)), y)
+
+
+def linear() -> nn.Module:
+    return nn.Linear(64, 10)
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 12, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12 * 36, 10)
+    )
+
+
+class Net:
+    """A model of torch that is trained, and trained on."""
+
+    def __init__(self, make: Callable[[], nn.Module], seed: int) -> None:
+        torch.manual_seed(seed)
+        self.model = make()
+
+    def descend(self, x: np.ndarray, y: np.ndarray, steps: int, rate: float = 1e-2, sign: float = 1.0) -> Net:
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=rate)
+        inputs, targets = torch.from_numpy(x), torch.from_numpy(y)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            (sign * nn.functional.cross_entropy(self.model(inputs), targets)).backward()
+            optimizer.step()
+        return self
+
+    def says(self, x: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            return self.model(torch.from_numpy(x)).double().numpy()
+
+
+def of_nets(make: Callable[[], nn.Module], x: np.ndarray, y: np.ndarray, seed: int) -> tuple[dict[str, Any], list[Any]]:
+    """Releases by how they were made, and reference models; what each says about the people asked about."""
+
+    def fit(rows: np.ndarray, number: int) -> Net:
+        return Net(make, 100 * seed + number).descend(x[rows], y[rows], STEPS)
+
+    def old() -> Net:
+        return fit(np.r_[ASKED, STAY], 0)
+
+    tuned = old().descend(x[STAY], y[STAY], STEPS // 10)
+    ascent = old().descend(x[ASKED], y[ASKED], 10, sign=-1.0).descend(x[STAY], y[STAY], STEPS // 10)
+    releases = {"retrained": fit(STAY, 1), "nothing done": old(), "fine-tuned": tuned, "ascent": ascent}
+    rng = np.random.default_rng(seed)
+    others = [fit(rng.permutation(STAY)[:300], 2 + i) for i in range(4)]
+    return {name: one.says(x[ABOUT]) for name, one in releases.items()}, [one.says(x[ABOUT]) for one in others]
+
+
+def of_forests(x: np.ndarray, y: np.ndarray, seed: int) -> tuple[dict[str, Any], list[Any]]:
+    def fit(rows: np.ndarray, number: int) -> RandomForestClassifier:
+        return RandomForestClassifier(100, random_state=100 * seed + number).fit(x[rows], y[rows])
+
+    def says(model: RandomForestClassifier) -> np.ndarray:
+        return np.log(np.clip(model.predict_proba(x[ABOUT]), 1e-3, 1.0))
+
+    old, new = fit(np.r_[ASKED, STAY], 0), fit(STAY, 1)
+    half = fit(STAY, 1)
+    half.estimators_ = old.estimators_[:50] + new.estimators_[:50]
+    rng = np.random.default_rng(seed)
+    others = [says(fit(rng.permutation(STAY)[:300], 2 + i)) for i in range(4)]
+    return {"retrained": says(new), "nothing done": says(old), "fine-tuned": says(half)}, others
+
+
+def main() -> None:
+    one_blas_thread()
+    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=5)
+    options = parser.parse_args()
+    kinds: dict[str, Callable[..., tuple[dict[str, Any], list[Any]]]] = {
+        "logistic regression": lambda *given: of_nets(linear, *given),
+        "forest": of_forests,
+        "CNN": lambda *given: of_nets(convolutional, *given),
+    }
+    rows: list[Row] = []
+    for kind, make in kinds.items():
+        found: dict[tuple[str, int], list[np.ndarray]] = {}
+        failed: dict[tuple[str, int], int] = {}
+        for seed in range(options.seeds):
+            x, y = records(seed)
+            releases, references = make(x, y, seed)
+            for name, logits in releases.items():
+                for count in (0, 4):
+                    shown = {"labels": y[ABOUT], "logits": logits}
+                    if count:
+                        shown["references"] = np.array(references)
+                    result = gmip.audit(gmip.Deleted(gmip.Predictions(ABOUT < 100, **shown)))
+                    p = [one.p_value for one in result.candidates["deleted"] if one.member]
+                    found.setdefault((name, count), []).append(np.array(p))
+                    fails = result.runs[0].conclusion.kind in ("fails", "probably-fails")
+                    failed[name, count] = failed.get((name, count), 0) + fails
+        for (name, count), parts in found.items():
+            p = np.concatenate(parts)
+            row: Row = {"model": kind, "deletion": name, "references": count}
+            row |= {"five": 100 * float((p <= 0.05).mean()), "one": 100 * float((p <= 0.01).mean())}
+            rows.append(row | {"fails": f"{failed[name, count]} of {options.seeds}"})
+    columns = {"model": "model|s", "deletion": "deletion|s", "references": "references|d"}
+    columns |= {"five": "requests with p <= 5%|.1f", "one": "p <= 1%|.1f", "fails": "audit fails the target|s"}
+    table(f"Traces of deleted people, {options.seeds} seeds", columns, rows)
+
+
+if __name__ == "__main__":
+    main()
