@@ -4,8 +4,9 @@
     python benchmarks/references.py --null       # the attacked model was trained on other records: nobody can be found
 
 Mean over attacked models of AUC and of the members found at 0.1 and 1% false alarms, in per cent; +- is the standard
-error of the last. Data are simulated or come with scikit-learn; a tenth of the labels is wrong, so that there is
-something to learn by heart.
+error of the last. "forecast" has no AUC: it is the share of the others that the loss rules out at these rates of missed
+members, which arXiv 2510.19773 takes for what LiRA will find, without any reference model. Data are simulated or come
+with scikit-learn; a tenth of the labels is wrong, so that there is something to learn by heart.
 """
 
 from __future__ import annotations
@@ -83,6 +84,9 @@ def played(task: Task, references: int, games: int, null: bool) -> dict[str, np.
                 others.append(ReferenceAnswers(one, None if offline else was))
         for name, attack in array_attacks(model, others).items():
             s = attack.scores
+            if name == "loss":
+                ruled_out = (np.nan, found(-s, ~inside, 0.001), found(-s, ~inside, 0.01))
+                rows.setdefault("forecast", []).append(ruled_out)
             rows.setdefault(name, []).append(
                 (auc(s[inside], s[~inside]), found(s, inside, 0.001), found(s, inside, 0.01))
             )
