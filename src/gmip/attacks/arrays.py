@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.spatial import cKDTree
 from scipy.special import expit, gammaln, logsumexp
 
-from gmip._extras import needs
 from gmip.attacks.attack_table import ATTACKS, PLAIN_ENTROPY, Row, need_words
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
@@ -324,23 +324,18 @@ def _alone(model: Answers) -> list[ArrayScores]:
     return found
 
 
-_FOLDS: Final = 5
+_NEIGHBOURS: Final = 30
 
 
 def _above_median(phi: Array, features: Array) -> Array:
-    """How far phi, shape (c,), lies above the median of records like this one, by quantile regression (Bertran et al.
-    2023). Boosted trees learn the median from the other records of the list, in folds, without who was in."""
-    needs("The attack 'quantile'", "sklearn")
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
+    """How far phi, shape (c,), lies above the median of the records nearest to this one: quantile regression (Bertran
+    et al. 2023) by neighbours in the list, each feature in standard deviations, without who was in."""
     phi = np.clip(phi, *finite_range([phi]))
-    fold = np.random.default_rng(0).permutation(len(phi)) % _FOLDS
-    medians = np.full(len(phi), np.median(phi))
-    for one in range(min(_FOLDS, len(phi))):
-        others = fold != one
-        trees = HistGradientBoostingRegressor(loss="quantile", quantile=0.5, max_iter=50, max_leaf_nodes=8)
-        medians[~others] = trees.fit(features[others], phi[others]).predict(features[~others])
-    return np.asarray(phi - medians)
+    scale = features.std(axis=0)
+    places = features / np.where(scale > 0.0, scale, 1.0)
+    count = min(_NEIGHBOURS + 1, len(phi))
+    near = cKDTree(places).query(places, k=[*range(1, count + 1)])[1]
+    return np.asarray(phi - np.median(phi[near[:, 1:]], axis=1)) if count > 1 else np.zeros_like(phi)
 
 
 def _modified_entropy(log_p: Array, p: Array, own: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Array:

@@ -40,10 +40,10 @@ def test_p_values_of_a_retrained_model_are_valid():
         scores = gmip.Deleted(gmip.Predictions(asked, losses=losses)).evidence().attacks[0].first
         assert scores.p_values is not None
         found.append(scores.p_values[:10])
-    found = np.concatenate(found)
+    every = np.concatenate(found)
     for p in (0.05, 0.2, 0.5):
-        assert (found <= p).mean() <= p + 4.0 * np.sqrt(p * (1 - p) / found.size)
-    assert (found <= 0.5).mean() > 0.35  # and they are not idle
+        assert (every <= p).mean() <= p + 4.0 * np.sqrt(p * (1 - p) / every.size)
+    assert (every <= 0.5).mean() > 0.35  # and they are not idle
 
 
 @pytest.mark.parametrize("shift", [2.0, -2.0])

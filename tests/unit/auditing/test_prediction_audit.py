@@ -134,7 +134,6 @@ def test_classes_of_reference_models():
 
 def test_quantile_regression_knows_what_is_easy():
     """Half of the records are easy, as their features say; the loss alone takes these for members."""
-    pytest.importorskip("sklearn", reason="quantile regression needs scikit-learn")
     rng = np.random.default_rng(0)
     members, easy = np.arange(600) % 2 == 0, rng.random(600) < 0.5
     features = np.column_stack([easy + 0.1 * rng.normal(size=600), rng.normal(size=600)])
