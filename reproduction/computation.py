@@ -174,13 +174,13 @@ class _CellWork:
         return f"a cell of {job.experiment} ({job.cell})"
 
     def compute(self, job: _Job) -> CellResult | _MissingData:
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             rows = job.run(job.cell)
         except DataUnavailable as error:
             return _MissingData(_one_line(error))
         _check_plain(job.experiment, rows)
-        return CellResult(rows, time.perf_counter() - start, _machine())
+        return CellResult(rows, time.process_time() - start, _machine())
 
 
 def _check_plain(experiment: str, rows: list[Row]) -> None:

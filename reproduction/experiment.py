@@ -134,7 +134,7 @@ class Outcome:
     Parameters
     ----------
     skipped : task -> how to get its data.
-    seconds : computing time of all cells, one thread each.
+    seconds : CPU time of all cells, one thread each.
     figures : file name -> its description.
     decided_by, probe : `Experiment.decided_by()` and the rows of `Experiment.probe()` when the rows were computed.
     """

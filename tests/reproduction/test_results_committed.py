@@ -16,7 +16,6 @@ FOLDERS = {"results": PAPER, "benchmarks/value/results": STUDY}
 # Results that are known to be older than the code, and say so: nothing else may be.
 OLDER = {
     "audit": "Adult and Location of 16 November 2026, before self-play changed; simulations and CIFAR-10 are new",
-    "utility": "rows of 17 November 2026; those of seed 0 were computed again and are the same",
 }
 EXPERIMENTS = [(ROOT / folder, experiment) for folder, study in FOLDERS.items() for experiment in study.experiments]
 
