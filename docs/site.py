@@ -30,6 +30,7 @@ def on_files(files: Files, config: Any) -> Files:
             files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
         else:
             pages[_page_of(path)] = path.read_text() if path.suffix == ".md" else _code_page(path)
+    files.append(File.generated(config, "reference/result.schema.json", content=result_schema()))
     for uri, text in pages.items():
         files.append(File.generated(config, uri, content=text))
     return files
@@ -114,6 +115,17 @@ def mu_table() -> str:
         rates = " | ".join(f"{float(curve.tpr_at(fpr)):.2%}" for fpr in (0.001, 0.01, 0.1))
         lines.append(f"| {mu:g} | {rates} | {curve.advantage():.1%} | {curve.epsilon(1e-5):.2f} |")
     return "\n".join(lines)
+
+
+def result_schema() -> str:
+    """The JSON Schema of result.json."""
+    import json
+
+    from gmip.auditing.schema import AuditResult
+
+    schema = AuditResult.model_json_schema(mode="serialization")
+    schema["properties"]["checksum"] = {"type": "string", "description": "SHA-256 of all else"}
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1) + "\n"
 
 
 def api_page() -> str:

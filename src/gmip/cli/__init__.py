@@ -2,10 +2,10 @@
 
 Each command is one function in a module of this package; a new command is a new module and one name here. It is
 imported when it is asked for: `gmip account` does not wait for what only an audit needs. Commands compute first and
-print last, so that an error leaves standard output empty. Exit codes: 0, 1 (the gate of an audit failed,
-or `gmip check` found a fault, and nothing else), 2 (one sentence on standard error says what is wrong with the request,
-or in the user's own code), 70 (a fault of gmip, with its traceback), 130 (interrupted, by Ctrl-C or SIGTERM), 141 (the
-reader of the output left).
+print last, so that an error leaves standard output empty. Exit codes: 0, 1 (the gate of an audit failed, `gmip check`
+found a fault, or `gmip verify` a contradiction, and nothing else), 2 (one sentence on standard error says what is wrong
+with the request, or in the user's own code), 70 (a fault of gmip, with its traceback), 130 (interrupted, by Ctrl-C or
+SIGTERM), 141 (the reader of the output left).
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _COMMANDS: Final[dict[str, tuple[str, ...]]] = {
     "Before training: how private will it be?": ("account", "calibrate", "convert", "app"),
     "Training": ("tune", "train"),
     "After training: does the model leak?": ("check", "audit", "report"),
-    "More for audits": ("init", "attacks"),
+    "More for audits": ("init", "attacks", "seal", "verify"),
 }
 _OUR_FAULT: Final = 70
 _DEBUG: Final = "--debug"  # with every command: show tracebacks
 _INTERRUPTED: Final = 130
 _READER_LEFT: Final = 141
 _PANELS: Final = {name: panel for panel, names in _COMMANDS.items() for name in names}
-_MODULES: Final = {"app": "attacks"}  # where it is not the command's own name
+_MODULES: Final = {"app": "attacks", "verify": "seal"}  # where it is not the command's own name
 
 
 class _Commands(TyperGroup):

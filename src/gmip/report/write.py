@@ -26,7 +26,7 @@ from gmip.report.html import to_html, to_summary
 from gmip.report.markdown import to_markdown
 from gmip.report.share import shareable, unnamed
 
-__all__ = ["Written", "cases", "parsed_result", "read_result", "write_junit", "write_report"]
+__all__ = ["Written", "cases", "exposed_names", "parsed_result", "read_result", "write_junit", "write_report"]
 
 RESULT = "result.json"
 SHARED = "report-to-share.html"
@@ -160,6 +160,11 @@ def _csv_names(kind: str, result: AuditResult, candidates: Mapping[str, object])
             name, again = f"{kind}-{stem}-{again}.csv", again + 1
         names[run] = name
     return names
+
+
+def exposed_names(result: AuditResult) -> dict[str, str]:
+    """Run -> the name of the file with its candidates, where they were written."""
+    return _csv_names("exposed", result, {run.name: () for run in result.runs})
 
 
 def _csv(run: str, records: Sequence[Candidate]) -> bytes:

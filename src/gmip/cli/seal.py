@@ -1,0 +1,67 @@
+"""`gmip seal` and `gmip verify`: evidence that was fixed before training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import Field
+
+from gmip.cli.options import Option, Settings, from_settings
+
+__all__ = ["seal", "verify"]
+
+
+class SealSettings(Settings):
+    """Settings of `gmip seal`."""
+
+    files: Annotated[
+        tuple[str, ...],
+        Option("FILE", argument=True),
+        Field(description="What is fixed now: task, recipe, code, and a table of who will be in (id, member)."),
+    ]
+    out: Annotated[str, Option("DIR"), Field(description="Folder for the seal.")] = "seal"
+
+
+@from_settings(SealSettings)
+def seal(asked: SealSettings) -> None:
+    """Before training: commit to files without showing them.
+
+    Example: gmip seal my_task.py audit.yaml members.csv --out seal
+
+    Writes seal.json, to publish before training (a commit, a mail), and seal-opening.json, to keep secret until the
+    audit.
+    """
+    from gmip.report.seal import make_seal
+
+    public, opening = make_seal(asked.files, asked.out)
+    print(f"To publish before training: {public}")
+    print(f"To keep secret until the audit: {opening}")
+
+
+class VerifySettings(Settings):
+    """Settings of `gmip verify`."""
+
+    folder: Annotated[str, Option("DIR", argument=True), Field(description="Folder of the report of an audit.")]
+    seal: Annotated[str, Option("FILE"), Field(description="The seal, with its opening beside it.")] = "seal/seal.json"
+    files: Annotated[str, Option("DIR"), Field(description="Folder of the sealed files.")] = "."
+
+
+@from_settings(VerifySettings)
+def verify(asked: VerifySettings) -> None:
+    """After the audit, by somebody else: does the result follow from what was sealed?
+
+    Example: gmip verify audit --seal seal/seal.json
+
+    Recomputes offline what can be recomputed, and says what that proves and what not. Exit code 1 if something
+    contradicts.
+    """
+    from gmip.report import read_result
+    from gmip.report.seal import read_seal, seal_sentences, verified
+
+    found_seal, opening = read_seal(Path(asked.seal))
+    found = verified(read_result(asked.folder), Path(asked.folder), found_seal, opening, Path(asked.files))
+    print("\n".join(seal_sentences(found, found_seal.created)))
+    if any(one.status == "failed" for one in found):
+        raise typer.Exit(1)

@@ -1,0 +1,259 @@
+"""Evidence that was fixed before training: a commitment to files, opened and checked afterwards by somebody else.
+
+A seal is the SHA-256 of its opening: the names and hashes of files (task, recipe, code, the list or coins of members),
+the version of gmip, and a random nonce, without which nobody can guess a short list of coins from the hash.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from gmip._io import make_folder, read, sha256, sha256_of_file, write
+from gmip._tables import SUFFIXES, read_columns
+from gmip.accounting.account import account
+from gmip.auditing.schema import AttackOutcome, AuditResult, ClaimedCurve, Frozen, RunAudit
+from gmip.auditing.verdict import claim_of, conclude
+from gmip.errors import InvalidArgument
+from gmip.report.write import exposed_names
+from gmip.stats.bounds import METHODS, mu_lower_bound
+from gmip.stats.scores import RunScores, auc, pool
+
+__all__ = ["Finding", "Seal", "SealOpening", "make_seal", "read_seal", "seal_sentences", "verified"]
+
+OPENING: Final = "seal-opening.json"
+_CLOSE: Final = 1.0e-6  # how far a recomputed number may be from the one in a result
+_SEAL, _OPENING = "gmip-seal", "gmip-seal-opening"
+
+
+class Seal(Frozen):
+    """What can be published before training: it names no file and nobody."""
+
+    format: Literal["gmip-seal"] = _SEAL
+    version: Literal[1] = 1
+    created: str  # as the sealing machine says
+    commitment: str
+
+
+class SealOpening(Frozen):
+    """What the seal commits to; kept secret until the audit."""
+
+    format: Literal["gmip-seal-opening"] = _OPENING
+    version: Literal[1] = 1
+    gmip: str
+    nonce: str
+    files: dict[str, str]  # name -> SHA-256
+
+    @property
+    def commitment(self) -> str:
+        return sha256(json.dumps(self.model_dump(), sort_keys=True))
+
+
+class Finding(Frozen):
+    """One thing that was verified, or could not be.
+
+    check : "opening" (it is what was sealed), "file" (as sealed), "members" (those of the result are the sealed ones),
+        "verdict" (it follows from the numbers), "accounting" (the claim follows from the declared run), "scores" (the
+        measured numbers follow from the scores).
+    subject : the file or the run that it is about.
+    """
+
+    check: Literal["opening", "file", "members", "verdict", "accounting", "scores"]
+    status: Literal["passed", "failed", "unchecked"]
+    subject: str = ""
+
+
+def make_seal(files: Sequence[str | Path], folder: str | Path) -> tuple[Path, Path]:
+    """Writes seal.json, to be published, and seal-opening.json, to be kept secret, and returns where they are.
+
+    Guarantees
+    ----------
+    Binding: to find other files with the same commitment is to find a collision of SHA-256. Hiding: the nonce has 256
+    random bits. Both say nothing about when the seal was made, unless it was published.
+    """
+    names = [Path(file).name for file in files]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise InvalidArgument("are two files of one name", argument="files", value=twice, remedy="rename one of them")
+    hashes = {Path(file).name: sha256_of_file(Path(file)) for file in files}
+    opening = SealOpening(gmip=version("gmip"), nonce=secrets.token_hex(32), files=hashes)
+    seal = Seal(created=datetime.now(UTC).isoformat(timespec="seconds"), commitment=opening.commitment)
+    target = Path(folder)
+    paths = (target / "seal.json", target / OPENING)
+    if taken := next((path for path in paths if path.exists()), None):
+        raise InvalidArgument(f"{taken} is there already", remedy="keep it, and name another folder for a new seal")
+    make_folder(target)
+    for path, content in zip(paths, (seal, opening), strict=True):
+        write(path, content.model_dump_json(indent=1) + "\n")
+    return paths
+
+
+def read_seal(path: Path) -> tuple[Seal, SealOpening]:
+    """The seal in a file, and the opening beside it."""
+    found = []
+    for file, kind in ((path, Seal), (path.parent / OPENING, SealOpening)):
+        try:
+            found.append(kind.model_validate_json(read(file)))
+        except ValidationError:
+            raise InvalidArgument(f"{file} is no {kind.__name__}", remedy="pass what gmip seal wrote") from None
+    return found[0], found[1]  # type: ignore[return-value]
+
+
+def verified(result: AuditResult, folder: Path, seal: Seal, opening: SealOpening, files: Path) -> list[Finding]:
+    """What can be recomputed, offline, by somebody who trusts neither the seal nor the result.
+
+    Parameters
+    ----------
+    folder : of the report, with exposed-<run>.csv where it was passed on.
+    files : the folder of the sealed files.
+    """
+    found = [Finding(check="opening", status="passed" if opening.commitment == seal.commitment else "failed")]
+    sealed: dict[str, bool] = {}
+    for name, expected in opening.files.items():
+        path = files / Path(name).name
+        if not path.is_file():
+            found.append(Finding(check="file", status="unchecked", subject=name))
+        elif sha256_of_file(path) != expected:
+            found.append(Finding(check="file", status="failed", subject=name))
+        else:
+            found.append(Finding(check="file", status="passed", subject=name))
+            sealed |= _membership(path) or {}
+    names = exposed_names(result)
+    for run in result.runs:
+        found.append(Finding(check="verdict", status="passed" if _concluded(run) else "failed", subject=run.name))
+        found += _accounting(run)
+        table = folder / names[run.name]
+        found += _scores(run, result, read_columns(table) if table.is_file() else None, sealed)
+    return found
+
+
+def _membership(path: Path) -> dict[str, bool] | None:
+    """Id -> whether it is a member, of a table that says so."""
+    if path.suffix.lower() not in SUFFIXES:
+        return None
+    columns = read_columns(path)
+    inside = next((columns[name] for name in ("member", "inside") if name in columns), None)
+    if inside is None:
+        return None
+    ids = columns.get("id", range(len(inside)))
+    return {str(one): _truth(value) for one, value in zip(ids, inside, strict=True)}
+
+
+def _truth(value: Any) -> bool:
+    return str(value).strip().lower() in ("1", "1.0", "true", "yes", "member", "in")
+
+
+def _concluded(run: RunAudit) -> bool:
+    """Whether the verdict follows from the answers, and what they call guaranteed from a bound that keeps the goal."""
+    sound = run.check is None or run.check.passed
+    doubted = run.suspicion is not None and run.suspicion.blinding
+    missed = any((one.tpr_lower or 0.0) > run.goal.tpr for one in run.attacks)
+    if missed and run.conclusion.kind != "fails":
+        return False
+    if conclude(run.answers, goal=run.goal, sound_record=sound, doubted=doubted) != run.conclusion:
+        return False
+    bounds = [claim_of(run, one) for one in run.answers if one.target == "guaranteed"]
+    return all(one is not None and one.is_bound and one.tpr(run.goal.fpr) <= run.goal.tpr for one in bounds)
+
+
+def _accounting(run: RunAudit) -> Iterator[Finding]:
+    """Whether the accountant says of the declared run what the result says."""
+    own = [one for one in run.claims if one.origin == "accountant" and one.key in ("claimed", "list", "gdp")]
+    if not run.declared or not own:
+        yield Finding(check="accounting", status="unchecked", subject=run.name)
+        return
+    same = all(_follows(run, claim) for claim in own)
+    yield Finding(check="accounting", status="passed" if same else "failed", subject=run.name)
+
+
+def _follows(run: RunAudit, claim: ClaimedCurve) -> bool:
+    more: dict[str, Any] = {"notion": "gdp"} if claim.key == "gdp" else {"attacker_knows": claim.knows or 0.0}
+    curve = account(list(run.declared), **more)
+    told = all(abs(float(curve.tpr_at(float(fpr))) - tpr) <= _CLOSE for fpr, tpr in claim.tpr_at.items())
+    return told and curve.kind == claim.kind
+
+
+def _scores(
+    run: RunAudit, result: AuditResult, table: Mapping[str, Any] | None, sealed: Mapping[str, bool]
+) -> Iterator[Finding]:
+    """Whether the members are the sealed ones, and the attack's numbers those of its scores."""
+    outcome = next((one for one in run.attacks if one.attack == run.exposed_by), None)
+    if table is None or outcome is None or outcome.repeats > 1:
+        yield Finding(check="scores", status="unchecked", subject=run.name)
+        yield Finding(check="members", status="unchecked", subject=run.name)
+        return
+    inside = np.array([_truth(one) for one in table["member"]])
+    scores = np.asarray(table["score"], dtype=np.float64)
+    same = _same_numbers(scores, inside, outcome, result, len(run.attacks))
+    yield Finding(check="scores", status="passed" if same else "failed", subject=run.name)
+    if not sealed:
+        yield Finding(check="members", status="unchecked", subject=run.name)
+    else:
+        asked = zip(map(str, table["id"]), inside.tolist(), strict=True)
+        kept = all(sealed.get(one.removeprefix("'")) == member for one, member in asked)
+        yield Finding(check="members", status="passed" if kept else "failed", subject=run.name)
+
+
+def _same_numbers(scores: Any, inside: Any, outcome: AttackOutcome, result: AuditResult, tests: int) -> bool:
+    members, others = scores[inside], scores[~inside]
+    if (members.size, others.size) != (outcome.members, outcome.non_members):
+        return False
+    if abs(auc(members, others) - outcome.auc.value) > _CLOSE:
+        return False
+    if np.unique(scores).size < scores.size:  # ties are broken by chance, and in another order here
+        return True
+    shared = 1.0 - (1.0 - result.confidence) / tests
+    pooled = pool(RunScores(members, others))
+    found = mu_lower_bound(pooled, confidence=shared, method=METHODS[0], seed=result.provenance.seed)
+    return abs(found - outcome.mu_lower) <= _CLOSE
+
+
+# -- in words ---------------------------------------------------------------------------------------------------------
+
+_WORDS: Final = {
+    ("opening", "passed"): "The opening is what was sealed.",
+    ("opening", "failed"): "The opening is not what was sealed.",
+    ("file", "passed"): "{0} is as it was sealed.",
+    ("file", "failed"): "{0} is not as it was sealed.",
+    ("file", "unchecked"): "{0} was sealed and is not there.",
+    ("members", "passed"): "{0}: members and non-members are the sealed ones.",
+    ("members", "failed"): "{0}: members and non-members are not the sealed ones.",
+    ("members", "unchecked"): "{0}: who was a member cannot be compared; seal a table with id and member, and pass on "
+    "exposed-<run>.csv.",
+    ("verdict", "passed"): "{0}: the verdict follows from the numbers in the result.",
+    ("verdict", "failed"): "{0}: the verdict does not follow from the numbers in the result.",
+    ("accounting", "passed"): "{0}: the accountant says the same of the declared run.",
+    ("accounting", "failed"): "{0}: the accountant says something else of the declared run.",
+    ("accounting", "unchecked"): "{0}: there is no account to repeat.",
+    ("scores", "passed"): "{0}: the measured numbers follow from the scores.",
+    ("scores", "failed"): "{0}: the measured numbers do not follow from the scores.",
+    ("scores", "unchecked"): "{0}: the scores of single candidates are not there.",
+}
+_MARKS: Final = {"passed": "ok ", "failed": "NO ", "unchecked": "?  "}
+
+
+def seal_sentences(found: Sequence[Finding], created: str) -> list[str]:
+    """The answer, a line for each thing that was looked at, and what all of it does not show."""
+    failed = any(one.status == "failed" for one in found)
+    unchecked = any(one.status == "unchecked" for one in found)
+    answer = (
+        "Refused: the result contradicts the seal or itself."
+        if failed
+        else "Nothing contradicts the seal, but not everything could be checked."
+        if unchecked
+        else "The result follows from what was sealed."
+    )
+    return [
+        answer,
+        *(f"{_MARKS[one.status]}{_WORDS[one.check, one.status].format(one.subject)}" for one in found),
+        f"The seal says that it was made at {created}: only its publication before the training proves that.",
+        "Not shown: that the declared run is what ran (gmip check looks at that), and that the scores came from the "
+        "model. Whoever trains and audits alone can make up both.",
+    ]

@@ -1,0 +1,117 @@
+"""What the documentation shows exists: commands, options, Python names, keys of results, examples."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import typer.main
+
+from gmip.cli import _PANELS, app
+from tests.unit.report import sample
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    """Page and code of all blocks in a language ("" for commands)."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for found, code in re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            if found == language:
+                yield page.relative_to(ROOT).as_posix(), code
+
+
+@cache
+def options(command: str) -> frozenset[str]:
+    group: Any = typer.main.get_command(app)
+    return frozenset(name for one in group.get_command(None, command).params for name in one.opts) | {"--help", "-h"}
+
+
+def test_every_command_and_option_of_the_docs_exists() -> None:
+    wrong, seen = [], 0
+    for page, code in [*blocks(""), *blocks("sh"), *blocks("bash")]:
+        for line in code.replace("\\\n", " ").splitlines():
+            if not line.startswith("gmip "):
+                continue
+            seen += 1
+            words = shlex.split(line, comments=True)[1:]
+            if words[0] not in _PANELS:
+                wrong.append(f"{page}: {line}")
+                continue
+            given = {word.partition("=")[0] for word in words if word.startswith("--")}
+            wrong += [f"{page}: {one} of {line}" for one in given - options(words[0])]
+    assert wrong == []
+    assert seen > 40
+
+
+def test_python_of_the_docs_parses_and_its_names_exist() -> None:
+    wrong, seen = [], 0
+    for page, code in blocks("python"):
+        seen += 1
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "gmip":
+                try:
+                    module = importlib.import_module(str(node.module))
+                except ModuleNotFoundError as error:
+                    if (error.name or "").startswith("gmip"):
+                        wrong.append(f"{page}: {node.module}")
+                    continue
+                wrong += [f"{page}: {one.name}" for one in node.names if not hasattr(module, one.name)]
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "gmip":
+                import gmip
+
+                if not hasattr(gmip, node.attr):
+                    wrong.append(f"{page}: gmip.{node.attr}")
+    assert wrong == []
+    assert seen > 10
+
+
+def test_the_researchers_example_runs() -> None:
+    (code,) = [code for page, code in blocks("python") if page == "docs/tutorials.md"]
+    found: dict[str, Any] = {}
+    exec(code, found)
+    run = found["result"].runs[0]
+    assert run.verdict.kind == "exposed" and run.attacks[0].mu_lower > 0.75
+
+
+def test_every_example_is_a_tutorial() -> None:
+    text = (ROOT / "docs" / "tutorials.md").read_text()
+    own = {path.name for path in (ROOT / "examples").glob("*.py")} - {"demo_task.py"}  # a part of demo.py
+    assert {name for name in own if f"../examples/{name}" not in text} == set()
+
+
+def test_keys_of_results_and_their_schema_hold() -> None:
+    page = (ROOT / "docs" / "result-json.md").read_text()
+    keys = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
+    assert len(keys) == 10
+    result = json.loads(json.dumps(sample.exposed().model_dump(mode="python"), default=str))
+    for key in keys:
+        value = result
+        for name, place in re.findall(r"(\w+)(?:\[(\d+)\])?", key):
+            value = value[name] if not place else value[name][int(place)]
+            if value is None:
+                break
+    jsonschema.validate(result, json.loads(_site().result_schema()))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(result | {"confidence": 2}, json.loads(_site().result_schema()))
+
+
+def _site() -> Any:
+    pytest.importorskip("mkdocs", reason="needs gmip[docs]")
+    spec = importlib.util.spec_from_file_location("docs_site", ROOT / "docs" / "site.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
