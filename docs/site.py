@@ -37,9 +37,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links that leave docs/ to the pages that on_files made of their targets; fill in the table of mu."""
+    """Point links that leave docs/ to the pages that on_files made of their targets; fill in tables and pictures."""
     here = Path(page.file.src_uri)
-    markdown = markdown.replace("<!-- mu-table -->", mu_table())
+    for mark, made in (("mu-table", mu_table), ("curve", curve_picture), ("attackers", attacker_table)):
+        if f"<!-- {mark} -->" in markdown:
+            markdown = markdown.replace(f"<!-- {mark} -->", made())
 
     def moved(match: re.Match[str]) -> str:
         target, anchor = match.group(1), match.group(2) or ""
@@ -114,6 +116,23 @@ def mu_table() -> str:
         curve = Gaussian(mu)
         rates = " | ".join(f"{float(curve.tpr_at(fpr)):.2%}" for fpr in (0.001, 0.01, 0.1))
         lines.append(f"| {mu:g} | {rates} | {curve.advantage():.1%} | {curve.epsilon(1e-5):.2f} |")
+    return "\n".join(lines)
+
+
+def curve_picture() -> str:
+    """The trade-off curve of mu = 1, as a notebook shows it."""
+    from gmip import Gaussian
+
+    return str(Gaussian(1.0)._repr_html_())
+
+
+def attacker_table() -> str:
+    """Who attacks, and who that is in life."""
+    from gmip.report.card import IN_LIFE
+
+    lines = ["| sees | for example | with a list of candidates |", "|---|---|---|"]
+    for sees in ("gradients", "weights", "predictions"):
+        lines.append(f"| {sees} | {IN_LIFE[sees, False]} | {IN_LIFE[sees, True]} |")
     return "\n".join(lines)
 
 

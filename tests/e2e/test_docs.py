@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import typer.main
 
@@ -93,6 +92,7 @@ def test_every_example_is_a_tutorial() -> None:
 
 
 def test_keys_of_results_and_their_schema_hold() -> None:
+    jsonschema: Any = pytest.importorskip("jsonschema")
     page = (ROOT / "docs" / "result-json.md").read_text()
     keys = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     assert len(keys) == 10

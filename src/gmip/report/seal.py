@@ -31,13 +31,12 @@ __all__ = ["Finding", "Seal", "SealOpening", "make_seal", "read_seal", "seal_sen
 
 OPENING: Final = "seal-opening.json"
 _CLOSE: Final = 1.0e-6  # how far a recomputed number may be from the one in a result
-_SEAL, _OPENING = "gmip-seal", "gmip-seal-opening"
 
 
 class Seal(Frozen):
     """What can be published before training: it names no file and nobody."""
 
-    format: Literal["gmip-seal"] = _SEAL
+    format: Literal["gmip-seal"] = "gmip-seal"
     version: Literal[1] = 1
     created: str  # as the sealing machine says
     commitment: str
@@ -46,7 +45,7 @@ class Seal(Frozen):
 class SealOpening(Frozen):
     """What the seal commits to; kept secret until the audit."""
 
-    format: Literal["gmip-seal-opening"] = _OPENING
+    format: Literal["gmip-seal-opening"] = "gmip-seal-opening"
     version: Literal[1] = 1
     gmip: str
     nonce: str
