@@ -88,16 +88,19 @@ def attacker_answers(
         own = [one for one in attacks if _available(one, rank, without)]
         claim = next((p for p in claims if p.key == ("claimed" if without else "list")), None)
         found = _leak(own, goal, shared, sound_record and not doubted)
-        least = max((lower.get(one.attack, 0.0) for one in own), default=0.0)
+        # One score for all candidates is no evidence, whatever chance makes of the ties.
+        least = max((lower.get(one.attack, 0.0) for one in own if not one.blind), default=0.0)
         # What holds against whoever knows more, or against anybody, holds against this attacker, too.
         covering = [p for p in claims if p is claim or p.key in ("gdp", "list")]
+        target = _target(claim, covering, goal, least, refuted, sound_record, checked, worst or {})
+        shown = found["leak"] != "blind" or target["target"] == "missed"
         made.append(
             AttackerAnswer(
                 sees=_ORDER[rank],
                 knows=max(one.attacker_knows for one in own),
                 **found,
-                evidence=None if found["leak"] == "blind" else _strongest(own, goal),
-                **_target(claim, covering, goal, least, refuted, sound_record, checked, worst or {}),
+                evidence=_strongest(own, goal) if shown else None,
+                **target,
                 tpr_lower=least,
             )
         )
@@ -114,6 +117,8 @@ def with_groups(
     A group changes an answer falsely with a chance of at most 1 - confidence, for all groups and attacks together, in
     addition to that of the answers themselves.
     """
+    if attack.blind:
+        return tuple(answers)
     worst = exposed_group(groups, goal.fpr)
     missed = worst is not None and worst.tpr_at[rate_key(goal.fpr)].lower > goal.tpr
     leaking = any(one.mu_lower for one in groups)
