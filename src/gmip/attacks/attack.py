@@ -14,6 +14,7 @@ from gmip._progress import Progress, silent
 from gmip.attacks.attack_table import ATTACKS, Attacker, Need, seen
 from gmip.attacks.work import Budget, Work, as_seconds
 from gmip.errors import InvalidArgument
+from gmip.parallel import Workers
 from gmip.stats import ScoreSet
 from gmip.store import NOWHERE, Store
 from gmip.tasks import Examples, Task
@@ -70,6 +71,7 @@ class Attack(ABC):
         progress: Progress | None = None,
         budget: float | str | None = None,
         parts: Store = NOWHERE,
+        workers: Workers | None = None,
     ) -> ScoreSet:
         """A score for every candidate, higher = member.
 
@@ -84,10 +86,12 @@ class Attack(ABC):
         budget : seconds, or "5min", in which to be done. An attack whose cost grows with steps and records leaves out
             what does not fit, and warns; others take the time they take. None: no limit.
         parts : where finished parts are kept, and found by an attempt that goes on after an interruption.
+        workers : who computes inner products of gradients (glir, decode) of many records; None: this process. Any
+            number of them gives the same scores; those of one process differ by the order of floating-point sums.
         """
         if background is None and "population" not in self.needs:
             background = task.pool[[]]
-        work = Work(progress or silent(self.name), Budget(as_seconds("budget", budget)), parts)
+        work = Work(progress or silent(self.name), Budget(as_seconds("budget", budget)), parts, workers)
         found = self._score(task, target, parties(task, target, candidates, background), work)
         if candidates is None:
             return found

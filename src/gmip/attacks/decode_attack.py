@@ -28,7 +28,7 @@ from gmip.attacks.attack import (
 from gmip.attacks.decode import MISFIT, DecodeOutcome, Draw, PublishedSum, decode, from_products, from_rows
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
-from gmip.attacks.step_vectors import Projection, gram, unclipped
+from gmip.attacks.step_vectors import Projection, StripRunner, gram, strip_runner, unclipped
 from gmip.attacks.work import Speed, Work, as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
@@ -228,6 +228,7 @@ def published_sums(
     chosen: DecodePlan,
     done: Callable[[int], Any],
     parts: Store = NOWHERE,
+    runner: StripRunner | None = None,
 ) -> Iterator[PublishedSum]:
     """One for each sum of the plan; `done` is called with how many steps came to be ready, after each.
 
@@ -253,7 +254,7 @@ def published_sums(
             made = from_rows(*_rows(gradients, who, steps, way, done), share=share, draw=draw, noisy=noisy)
         else:
             dims = len(steps) * gradients.num_params
-            products = _products(gradients, who, steps, done, parts)
+            products = _products(gradients, who, steps, done, parts, runner)
             made = from_products(products, len(who.candidates), dims=dims, share=share, draw=draw, noisy=noisy)
             del products
         if sum(array.nbytes for array in made.arrays().values()) <= _MOST_KEPT:
@@ -305,6 +306,7 @@ def _products(
     steps: Sequence[Step],
     done: Callable[[int], Any],
     parts: Store,
+    runner: StripRunner | None,
 ) -> Array:
     count = len(who.candidates)
     sets = [who.candidates, who.background] if len(who.background) else [who.candidates]
@@ -318,7 +320,7 @@ def _products(
         done(ready)
     saved = time.monotonic()
     for number, step in enumerate(steps[ready:], ready + 1):
-        found = gram(gradients.at(step.parameters), sets, _total(step))
+        found = gram(gradients.at(step.parameters), sets, _total(step), runner=runner)
         unit = _unit(step.info, float(np.trace(found[:count, :count])) / (count * gradients.num_params))
         found /= unit**2
         products = found if products is None else np.add(products, found, out=products)
@@ -527,18 +529,20 @@ class Decode(StepAttack):
             done += count
             work(done, last)
 
-        found = decode(
-            published_sums(gradients, trace, who, chosen, step_done, work.parts),
-            dataset_size=trace.header.dataset_size,
-            epochs=chosen.epochs,
-            coverage=coverage,
-            decoys=len(who.candidates) - len(who.ids),
-            most_sweeps=self.most_sweeps,
-            most_work=self.most_work,
-            progress=lambda part, parts: work(chosen.steps + chosen.steps * part // parts, last),
-            budget=work.budget,
-            parts=work.parts,
-        )
+        workers = None if chosen.by_rows else work.workers
+        with strip_runner(gradients, (who.candidates, who.background), workers) as runner:
+            found = decode(
+                published_sums(gradients, trace, who, chosen, step_done, work.parts, runner),
+                dataset_size=trace.header.dataset_size,
+                epochs=chosen.epochs,
+                coverage=coverage,
+                decoys=len(who.candidates) - len(who.ids),
+                most_sweeps=self.most_sweeps,
+                most_work=self.most_work,
+                progress=lambda part, parts: work(chosen.steps + chosen.steps * part // parts, last),
+                budget=work.budget,
+                parts=work.parts,
+            )
         return found, chosen
 
     def _time(

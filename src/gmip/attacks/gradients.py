@@ -676,6 +676,11 @@ class PerExampleGradients:
         other._state = self._full_state(named)
         return other
 
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """The parameters of the flat vector where the model stands, for `at`."""
+        return {name: self._state[name] for name in self.names}
+
     def within(self, memory_limit: float | str | None) -> Self:
         """The same under another limit of memory."""
         other = copy.copy(self)

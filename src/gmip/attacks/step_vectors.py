@@ -7,8 +7,11 @@ projection to few dimensions.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +25,7 @@ from gmip.attacks.attack import nominal_size
 from gmip.attacks.gradients import PerExampleGradients, Piece
 from gmip.attacks.work import as_bytes
 from gmip.errors import InvalidArgument, warn
+from gmip.parallel import JobRunner, Workers, job_runner
 from gmip.tasks import Examples
 from gmip.trace import Step, Trace
 
@@ -203,11 +207,13 @@ def inner_products(
     memory_limit: float | str | None = None,
     start: NDArray[np.float64] | None = None,
     after: Callable[[int, NDArray[np.float64]], None] | None = None,
+    runner: StripRunner | None = None,
 ) -> NDArray[np.float64]:
     """All inner products of background, candidates and published mean, in this order, summed over the steps.
 
     Products are of the precision of `gradients`, their sums over layers and steps of double precision.
     start : what they are without these steps. after : called with the number of steps done and the sum so far.
+    runner : of `strip_runner` for (background, candidates); None: this process.
     """
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
     gradients = gradients.within(limit // _WORKING)
@@ -222,6 +228,7 @@ def inner_products(
             mean,
             memory_limit=limit - (0 if total is None else total.nbytes),
             precision=gradients.dtype,
+            runner=runner,
         )
         total = found if total is None else np.add(total, found, out=total)
         if after is not None:
@@ -249,6 +256,7 @@ def gram(
     *,
     memory_limit: float | str | None = None,
     precision: torch.dtype = torch.float64,
+    runner: StripRunner | None = None,
 ) -> NDArray[np.float64]:
     """All inner products among the gradients of the examples (set after set) and then `vectors`, shape (P, P).
 
@@ -258,25 +266,33 @@ def gram(
     vectors : flat vectors of shape (d,) or (s, d), such as published means; P = number of examples + s.
     memory_limit : bytes, or "3 GiB"; None: that of `gradients`.
     precision : of the products.
+    runner : of `strip_runner` for the same gradients, examples and precision; None: this process.
 
     Guarantees
     ----------
     A linear layer has only its inputs and the errors sent back to it held, never its gradients; other layers, and
     linear layers that see long sequences, have their gradients held. Sums are float64. Examples whose gradients do not
     fit into memory_limit are computed again for every block of others that does; the result is the same up to rounding.
+    With a runner the strips follow from the number of examples alone: any number of workers gives the same bits.
     """
     limit = gradients.memory_limit if memory_limit is None else as_bytes("memory_limit", memory_limit)
     sets = [examples] if isinstance(examples, Examples) else list(examples)
     total = sum(map(len, sets))
     flat = _vectors(vectors, gradients.num_params).to(gradients.device)
     result = torch.zeros(total + len(flat), total + len(flat), dtype=torch.float64)
-    _put(result, slice(total, None), slice(total, None), flat @ flat.T)
-    flat = flat.to(precision)
-    room = max(limit - limit // _WORKING - 2 * result.nbytes, limit // _LEAST)
-    gradients = gradients.within(limit // _WORKING)
-    start = 0
-    while start < total:
-        start = _fill_block(result, gradients, sets, flat, start=start, room=room)
+    result[total:, total:] = flat @ flat.T
+    if runner is not None:
+        values, means = gradients.values, flat.numpy(force=True)
+        jobs = [StripJob(values, means, rows.start, rows.stop) for rows in _strips_of(total)]
+
+        def take(job: StripJob, strip: NDArray[np.float64]) -> None:
+            result[job.start : job.stop, job.start :] = torch.from_numpy(strip)
+
+        runner.compute(jobs, take)
+    else:
+        room = max(limit - limit // _WORKING - 2 * result.nbytes, limit // _LEAST)
+        _fill(result[:total], gradients.within(limit // _WORKING), sets, flat.to(precision), 0, room=room)
+    _mirror(result)
     return result.numpy()
 
 
@@ -308,42 +324,121 @@ def compress(matrix: ArrayLike) -> NDArray[np.float64]:
     return scaled
 
 
-def _fill_block(
-    result: Tensor, gradients: PerExampleGradients, sets: Sequence[Examples], flat: Tensor, *, start: int, room: int
-) -> int:
-    """Fills the rows and columns of the examples from `start` on that fit into `room`; returns the first that did not.
+def _fill(
+    strip: Tensor, gradients: PerExampleGradients, sets: Sequence[Examples], flat: Tensor, start: int, *, room: int
+) -> None:
+    """Fills the upper triangle of `strip`: a row for each example from number `start` on, a column for each example
+    from there on and for each vector.
 
-    The ones that fit are held; the examples after them pass by, a few at a time.
+    Examples that fit into `room` are held; those after them pass by, a few at a time.
     """
-    held: list[_Block] = []
-    used, full, end = 0, False, start
-    others = slice(len(result) - len(flat), None)
-    for rows, pieces in _blocks(gradients, sets, start, flat.dtype):
-        for place, ours in held:
-            _put(result, place, rows, _products(ours, pieces))
-        size = sum(piece.nbytes for piece in pieces)
-        full = full or (bool(held) and used + size > room)
-        if not full:
-            _put(result, rows, rows, _products(pieces, pieces))
-            if len(flat):
-                _put(result, rows, others, torch.stack([piece.against(flat) for piece in pieces]).sum(0))
-            held.append((rows, pieces))
-            used, end = used + size, rows.stop
-    return end
+    stop = start + len(strip)
+    total = sum(map(len, sets))
+    done = start
+    while done < stop:
+        held: list[_Block] = []
+        used, full = 0, False
+        for place, pieces in _blocks(gradients, sets, (done, stop, total), flat.dtype):
+            columns = slice(place.start - start, place.stop - start)
+            for rows, ours in held:
+                strip[rows, columns] = _products(ours, pieces).to(strip)
+            size = sum(piece.nbytes for piece in pieces)
+            full = full or place.start >= stop or (bool(held) and used + size > room)
+            if not full:
+                square = _products(pieces, pieces)
+                strip[columns, columns] = ((square + square.T) / 2).to(strip)
+                if len(flat):
+                    vectors = torch.stack([piece.against(flat) for piece in pieces]).sum(0)
+                    strip[columns, total - start :] = vectors.to(strip)
+                held.append((columns, pieces))
+                used, done = used + size, place.stop
 
 
 def _blocks(
-    gradients: PerExampleGradients, sets: Sequence[Examples], start: int, precision: torch.dtype
+    gradients: PerExampleGradients, sets: Sequence[Examples], edges: Sequence[int], precision: torch.dtype
 ) -> Iterator[_Block]:
-    """Pieces of the examples from number `start` on."""
-    first = 0
-    for examples in sets:
-        skip = min(max(0, start - first), len(examples))
-        rest = examples[skip:]
-        for rows, pieces in gradients.pieces(rest):
-            place = slice(first + skip + rows.start, first + skip + rows.stop)
-            yield place, [piece.to(precision) for piece in pieces]
-        first += len(examples)
+    """Pieces of the examples from the first of the `edges` to the last; none lies on both sides of an edge."""
+    for low, high in itertools.pairwise(edges):
+        first = 0
+        for examples in sets:
+            begin, end = (min(max(0, edge - first), len(examples)) for edge in (low, high))
+            for rows, pieces in gradients.pieces(examples[begin:end]):
+                place = slice(first + begin + rows.start, first + begin + rows.stop)
+                yield place, [piece.to(precision) for piece in pieces]
+            first += len(examples)
+
+
+def _mirror(matrix: Tensor) -> None:
+    """Copies the upper triangle to the lower one, in place."""
+    for first in range(0, len(matrix), _STRIP_ROWS):
+        rows = slice(first, first + _STRIP_ROWS)
+        matrix[rows.stop :, rows] = matrix[rows, rows.stop :].T
+        square = matrix[rows, rows]
+        square.copy_(square.triu() + square.triu(1).T)
+
+
+# -- strips on several workers ----------------------------------------------------------------------------------------
+
+
+_STRIP_ROWS: Final = 256
+_MOST_STRIPS: Final = 16
+
+
+class StripJob(NamedTuple):
+    """Rows of the matrix of one step: the parameters of the model, the vectors, the first row and the one after."""
+
+    values: dict[str, Tensor]
+    vectors: NDArray[np.float64]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, eq=False)
+class StripWork:
+    """What the strips of all steps of a run share: model, loss and records. A `gmip.parallel.SharedWork`."""
+
+    gradients: PerExampleGradients
+    sets: tuple[Examples, ...]
+
+    name = "The audited model"
+
+    def title(self, job: StripJob) -> str:
+        return f"the inner products of records {job.start} to {job.stop - 1}"
+
+    def compute(self, job: StripJob) -> NDArray[np.float64]:
+        limit = self.gradients.memory_limit
+        here = self.gradients.at(job.values).within(limit // _WORKING)
+        flat = torch.from_numpy(job.vectors).to(here.device, here.dtype)
+        width = sum(map(len, self.sets)) - job.start + len(flat)
+        strip = torch.zeros(job.stop - job.start, width, dtype=torch.float64)
+        _fill(strip, here, self.sets, flat, job.start, room=max(limit - limit // _WORKING, limit // _LEAST))
+        return strip.numpy()
+
+
+StripRunner = JobRunner[StripJob, NDArray[np.float64]]
+
+
+@contextmanager
+def strip_runner(
+    gradients: PerExampleGradients, sets: Sequence[Examples], workers: Workers | None
+) -> Iterator[StripRunner | None]:
+    """Workers for `gram`, in the precision of `gradients`: they get model and records once. None where nobody asked
+    for workers, or there are too few records."""
+    sets = tuple(one for one in sets if len(one))
+    strips = len(_strips_of(sum(map(len, sets))))
+    if workers is None or strips == 1:
+        yield None
+        return
+    with job_runner(StripWork(gradients, sets), workers, strips) as runner:
+        yield runner
+
+
+def _strips_of(total: int) -> list[slice]:
+    """Strips of the upper triangle that cost about the same. They follow from the number of records alone, so that
+    results do not depend on the number of workers."""
+    count = max(1, min(_MOST_STRIPS, total // _STRIP_ROWS))
+    edges = np.rint(total * (1.0 - np.sqrt(1.0 - np.arange(count + 1) / count))).astype(int).tolist()
+    return [slice(low, high) for low, high in itertools.pairwise(edges) if high > low]
 
 
 def _products(ours: list[Piece], theirs: list[Piece]) -> Tensor:
@@ -351,13 +446,6 @@ def _products(ours: list[Piece], theirs: list[Piece]) -> Tensor:
     for a, b in zip(ours[1:], theirs[1:], strict=True):
         total += a.products(b)
     return total
-
-
-def _put(result: Tensor, rows: slice, columns: slice, block: Tensor) -> None:
-    if rows == columns:
-        block = (block + block.T) / 2
-    result[rows, columns] = block.to(result.device)
-    result[columns, rows] = block.T.to(result.device)
 
 
 def _vectors(vectors: ArrayLike | None, d: int) -> Tensor:

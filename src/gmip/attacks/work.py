@@ -15,6 +15,7 @@ import numpy as np
 from gmip import _validate as check
 from gmip._progress import Progress, silent
 from gmip.errors import InvalidArgument
+from gmip.parallel import Workers
 from gmip.store import NOWHERE, Store
 
 if TYPE_CHECKING:
@@ -68,11 +69,13 @@ class Work:
     ----------
     budget : an attack that knows how leaves out what does not fit, least useful first, and says so by a warning.
     parts : where to keep what is finished; by default nowhere.
+    workers : who computes what can be shared; None: this process. No result depends on how many they are.
     """
 
     progress: Progress = field(default_factory=lambda: silent("work"))
     budget: Budget = field(default_factory=Budget)
     parts: Store = NOWHERE
+    workers: Workers | None = None
 
     def __call__(self, done: int, total: int, /) -> None:
         self.progress(done, total)

@@ -41,6 +41,7 @@ from gmip.auditing.schema import InBothFiles, LeftOut, RunFacts, SourceKind, Tra
 from gmip.auditing.settings import AttackConfig, AttackSettings
 from gmip.auditing.sources import TaskSource
 from gmip.errors import GmipError, GmipWarning, InvalidArgument, UnsupportedModel
+from gmip.parallel import Workers
 from gmip.stats import ExpectedRoc, ScoreSet
 from gmip.store import Entry, Store
 from gmip.tasks import Examples, Task, load
@@ -331,6 +332,7 @@ def run_attacks(
     """What each attack found in each repetition, and the attacks that could not run; what `work.folder` already holds
     is not computed again. Raises the first error where no attack could run."""
     task, settings, folder, watch = run.task, work.settings, work.folder / "scores", work.watch
+    workers = settings.shadows.asked_workers()
     found: dict[str, list[AttackScores]] = {attack.name: [] for attack in attacks}
     errors: dict[str, GmipError] = {
         attack.name: error for attack in attacks if (error := _lacking(run, attack)) is not None
@@ -354,7 +356,7 @@ def run_attacks(
                 share = max(budget.left() / waiting, _LEAST_SECONDS) if budget.limited else None
                 parts = Store(folder, "parts", about | _key(attack))
                 try:
-                    scored = _run(task, target, attack, ids, watch(f"{attack.name} on {which}"), share, parts)
+                    scored = _run(task, target, attack, ids, watch(f"{attack.name} on {which}"), share, parts, workers)
                 except (InvalidArgument, UnsupportedModel) as error:
                     errors[attack.name] = error
                     continue
@@ -467,12 +469,15 @@ def _run(
     progress: Progress,
     seconds: float | None,
     parts: Store,
+    workers: Workers | None,
 ) -> AttackScores:
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", GmipWarning)
         background = _background(task, target, attack, ids)
-        scores = attack.run(task, target, ids, background, progress=progress, budget=seconds, parts=parts)
+        scores = attack.run(
+            task, target, ids, background, progress=progress, budget=seconds, parts=parts, workers=workers
+        )
     said = []
     for warning in caught:
         if issubclass(warning.category, GmipWarning):

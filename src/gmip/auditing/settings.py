@@ -26,7 +26,7 @@ from gmip.attacks import attack_table
 from gmip.attacks.attack_table import Attacker
 from gmip.attacks.work import as_seconds
 from gmip.errors import GmipError, InvalidArgument
-from gmip.parallel import BACKENDS
+from gmip.parallel import BACKENDS, Workers
 from gmip.vocabulary import GOOD_ENOUGH, Notion, PrivacyTarget, Rate, Recipe, as_claim
 
 if TYPE_CHECKING:
@@ -108,6 +108,12 @@ class ShadowConfig(_Strict):
     workers: Count | None = None
     backend: Annotated[str, AfterValidator(_known_backend)] = "local"
     scheduler_address: str | None = None
+
+    def asked_workers(self) -> Workers | None:
+        """Who computes what else can be shared; None where nobody named workers: starting them takes seconds."""
+        if self.workers is None and self.backend == "local":
+            return None
+        return Workers(workers=self.workers, backend=self.backend, scheduler_address=self.scheduler_address)
 
 
 def recipe_problem(changes: Mapping[str, Any], targeted: bool) -> str | None:
@@ -218,8 +224,9 @@ class AttackSettings(_Strict):
     )
     shadows: ShadowConfig = Field(
         default=ShadowConfig(),
-        description=f"Shadow models, for the attacks that need them. Backends: {', '.join(BACKENDS)} (dask needs "
-        "scheduler_address).",
+        description="Shadow models, for the attacks that need them. Backends: "
+        f"{', '.join(BACKENDS)} (dask needs scheduler_address). Workers that are named here also compute the inner "
+        "products of glir and decode.",
     )
     budget: Annotated[float | None, BeforeValidator(_budget)] = Field(
         default="10min",

@@ -17,12 +17,29 @@ from gmip import _validate as check
 from gmip._progress import Progress
 from gmip._random import PlayStream
 from gmip.attacks.attack import AttackedRecords, RunTraits, StepAttack, check_step_numbers, chosen_steps, nominal_size
-from gmip.attacks.glir.scoring import Background, GlirOutcome, glir_scores, grid_of, scores_by_play, scores_without_play
+from gmip.attacks.glir.scoring import (
+    Background,
+    GlirOutcome,
+    Setting,
+    glir_scores,
+    grid_of,
+    scores_by_play,
+    scores_without_play,
+)
 from gmip.attacks.glir.selfplay import Play, PlayedRun, background_needed
 from gmip.attacks.glir.step_fits import GramView, StepView, View, stack
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
-from gmip.attacks.step_vectors import Route, StepVectors, collect, inner_products, route_for, unclipped
+from gmip.attacks.step_vectors import (
+    Route,
+    StepVectors,
+    StripRunner,
+    collect,
+    inner_products,
+    route_for,
+    strip_runner,
+    unclipped,
+)
 from gmip.attacks.work import Speed, Work, as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
@@ -121,6 +138,7 @@ class StepSource:
     believed_noise: bool
     joint: bool
     compressed: bool
+    runner: StripRunner | None = None
     left_out: int = 0
 
     def __post_init__(self) -> None:
@@ -151,7 +169,7 @@ class StepSource:
         return views
 
     def _one(self, step: Step) -> StepView:
-        view = self._gram_view([step], self._products([step], None)) if self._by_products else self._vectors([step])
+        view = self._gram_view([step], self._products([step], None)) if self.by_products else self._vectors([step])
         self._made += 1
         self.work(self._made, len(self.steps))
         return view
@@ -160,13 +178,13 @@ class StepSource:
         """All steps that there is time for, the first ones first."""
         steps, budget, longest = self.steps, self.work.budget, 0.0
         _agree(self.trace, steps)
-        start, total = self._saved() if self._by_products else (0, None)
+        start, total = self._saved() if self.by_products else (0, None)
         parts: list[View] = []
         saved = time.monotonic()
         done = start
         for done, step in enumerate(steps[start:], start + 1):
             before = time.monotonic()
-            if self._by_products:
+            if self.by_products:
                 total = self._products([step], total)
                 if time.monotonic() - saved > _KEEP_AFTER:
                     self.work.parts.put("products", {"total": total}, {"done": done})
@@ -182,7 +200,7 @@ class StepSource:
                 if budget.left() < longest + fit + (_RIDGES - 1) * more:
                     break
         self.left_out = len(steps) - done
-        if not self._by_products:
+        if not self.by_products:
             return stack(parts)
         assert total is not None
         return self._gram_view(steps[:done], total)
@@ -196,12 +214,14 @@ class StepSource:
         return kept.fields["done"], kept.arrays["total"]
 
     @property
-    def _by_products(self) -> bool:
+    def by_products(self) -> bool:
+        """Whether views are made of inner products, which workers can compute."""
         return self.route == "gram" and not self.compressed
 
     def _products(self, steps: list[Step], start: NDArray[np.float64] | None) -> NDArray[np.float64]:
         scaled = [_Scaled(step, self._scale(step)) for step in steps]
-        return inner_products(self.gradients, scaled, self.who.background, self.who.candidates, start=start)
+        who = self.who
+        return inner_products(self.gradients, scaled, who.background, who.candidates, start=start, runner=self.runner)
 
     def _gram_view(self, steps: list[Step], total: NDArray[np.float64]) -> GramView:
         return GramView(
@@ -399,23 +419,9 @@ class GLiR(StepAttack):
             joint=method == "joint",
             compressed=play is None,
         )
-        if play is None:
-            views = cast(list[View], source.in_time())
-            found = scores_without_play(views, method, grid, self.shrinkage, self.seed)
-        else:
-            run = PlayedRun(
-                background=len(who.background),
-                candidates=len(who.candidates),
-                dataset_size=trace.header.dataset_size,
-                method=method,
-                play=play,
-                grid=grid,
-                shrinkage=self.shrinkage,
-                seed=self.seed,
-                listed=self.holds_list,
-            )
-            kept = NOWHERE if source.joint else progress.parts
-            found = scores_by_play(source.each(), run, kept, progress.budget)
+        workers = progress.workers if source.by_products else None
+        with strip_runner(gradients, (who.background, who.candidates), workers) as source.runner:
+            found = self._found(source, method, play, grid)
         used = len(steps) - max(found.left_out, source.left_out)
         cuts = self._cuts(plan, len(all_background), len(steps) if found.decided else used, len(steps))
         if cuts and progress.budget.limited:
@@ -430,6 +436,25 @@ class GLiR(StepAttack):
         if found.decided:
             progress(len(steps), len(steps))
         return self._scored(found, who, used, bool(cuts))
+
+    def _found(self, source: StepSource, method: str, play: Play | None, grid: list[Setting]) -> GlirOutcome:
+        """The scores, by self-play or without."""
+        if play is None:
+            views = cast(list[View], source.in_time())
+            return scores_without_play(views, method, grid, self.shrinkage, self.seed)
+        run = PlayedRun(
+            background=len(source.who.background),
+            candidates=len(source.who.candidates),
+            dataset_size=source.trace.header.dataset_size,
+            method=method,
+            play=play,
+            grid=grid,
+            shrinkage=self.shrinkage,
+            seed=self.seed,
+            listed=self.holds_list,
+        )
+        kept = NOWHERE if source.joint else source.work.parts
+        return scores_by_play(source.each(), run, kept, source.work.budget)
 
     def _listed(self, who: AttackedRecords, trace: Trace, stacked: int) -> AttackedRecords:
         """With a list as long as the data set and more dimensions than records, the fit tells the records of the list
