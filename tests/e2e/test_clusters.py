@@ -19,15 +19,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="training needs the extra gmip[train]")
 
 from gmip.attacks.attack import parties
+from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.shadow import Shadows, shadow_set
+from gmip.attacks.step_vectors import gram, strip_runner
+from gmip.parallel import Workers
 from gmip.trace import Trace
 from gmip.training import train
 from tests.unit.attacks.shadow.helpers import Outputs, Troubled, bits, load_own_task, times
+from tests.unit.attacks.test_strips import examples, model
 
 pytestmark = pytest.mark.slow
 COUNT = 6
@@ -81,6 +86,14 @@ def until(found: Callable[[], Any], process: subprocess.Popen[bytes], log: Path,
     return answer
 
 
+def shared_products(workers: Workers) -> np.ndarray:
+    """Inner products of gradients, which glir and decode have computed by workers."""
+    gradients, sets = PerExampleGradients(model()), [examples(600, 1)]
+    with strip_runner(gradients, sets, workers) as runner:
+        assert runner is not None
+        return gram(gradients, sets, runner=runner)
+
+
 @pytest.mark.filterwarnings("ignore:Computed again")  # by us, or by Dask itself: it depends on the moment
 def test_dask(tmp_path, shadows):
     distributed = pytest.importorskip("distributed", reason="the extra gmip[dask] is not installed")
@@ -110,6 +123,10 @@ def test_dask(tmp_path, shadows):
             who_did = client.run(lambda: "gmip.parallel.worker" in sys.modules)
             assert list(who_did.values()) == [True, True]  # both workers took part
             assert client.run_on_scheduler(lambda: "torch" in sys.modules) is False
+        here, there = (
+            shared_products(where) for where in (Workers(workers=1), Workers(backend="dask", scheduler_address=address))
+        )
+        np.testing.assert_array_equal(here, there)
         troubled = Troubled(folder=str(tmp_path), after=3)
         assert shadows("killed", troubled, backend="dask", scheduler_address=address) == expected
         assert (tmp_path / "trouble-0").exists()
