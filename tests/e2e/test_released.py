@@ -53,7 +53,7 @@ def test_the_example_ends_in_the_same_report(run, released: Path, tmp_path: Path
     assert one.path == str(released / "weights.safetensors") and one.attacks[0].members == 60
     assert {"report.html", "report.md", "groups-weights.csv", "exposed-weights.csv"} <= {f.name for f in out.iterdir()}
     page = (out / "report.md").read_text(encoding="utf-8")
-    assert "Batch size" not in page and "neither list are taken to be non-members" in page
+    assert "Batch size" not in page and "neither list are assumed to be non-members" in page
 
 
 def test_claims_shadow_models_and_other_files(run, released: Path, tmp_path: Path) -> None:

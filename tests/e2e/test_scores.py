@@ -143,7 +143,7 @@ def test_scores_of_the_wrong_sign_pass_no_gate(run, tmp_path: Path) -> None:
     done = run("audit", str(tmp_path / "neg.csv"), "--gate", "--target", "tpr=0.05@0.01", *where)
     assert done.code == 1 and "the gate cannot tell, and does not pass" in done.err.splitlines()[-1]
     assert done.out.startswith("INCONCLUSIVE: Members score lower than non-members")
-    assert "Cannot tell, which is not passed" in (tmp_path / "j.xml").read_text()
+    assert "Cannot tell, so it does not pass" in (tmp_path / "j.xml").read_text()
     assert "**Inconclusive.**" in (tmp_path / "out" / "report.md").read_text()
 
 
@@ -155,7 +155,7 @@ def test_few_records_are_said_to_be_few_everywhere(run, tmp_path: Path) -> None:
     where = ("--out", str(tmp_path / "out"), "--junit", str(junit), "--claim", "epsilon=1")
     done = run("audit", str(tmp_path / "few.csv"), "--gate", "--target", "tpr=0.2@0.1", *where)
     assert done.code == 0 and done.out.startswith("INCONCLUSIVE: ")
-    assert "fails (with a chance of 80%) where" in done.out and "where" in junit.read_text()
+    assert "80% power to fail where" in done.out and "where" in junit.read_text()
     done = run("audit", str(tmp_path / "few.csv"), "--out", str(tmp_path / "out"))
     assert "30 members and 30 non-members are too few to test 5% at 1% false alarms. About 100 of each" in done.out
     assert "1% of 30 is none" in (tmp_path / "out" / "report.md").read_text()

@@ -143,7 +143,7 @@ def test_clip_auto_says_what_it_is(task_file: str, tmp_path: Path, capsys):
     run = str(tmp_path / "run")
     options = [task_file, "--target", "tpr=0.1@0.01", "--clip", "auto", "--out", run]
     assert main(["train", *options]) == 0
-    assert "clipping norm, from records that are no members" in capsys.readouterr().out
+    assert "clipping norm, from non-members" in capsys.readouterr().out
     header = Trace.open(run).header
     assert "quantile of the gradient norms of 100 records" in header.notes["origins"]["clip_norm"]
     assert header.recipe is not None and header.recipe.clip_norm is not None and 0.1 < header.recipe.clip_norm < 5.0

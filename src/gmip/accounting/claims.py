@@ -89,7 +89,7 @@ _NEIGHBOURS: Final[dict[Adjacency, str]] = {
     "zero-out-one": "the gradient of one record is replaced by zero",
 }
 _SAMPLING: Final[dict[Sampling, str]] = {
-    "fixed": "Each step draws a batch of fixed size without replacement, anew and independently of the other steps.",
+    "fixed": "Each step draws a batch of fixed size without replacement, independently of the other steps.",
     "poisson": "Each step draws every record on its own with the same probability and divides by the expected batch "
     "size.",
     "full": "Every record takes part in every step.",

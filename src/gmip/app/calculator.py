@@ -122,7 +122,7 @@ def _no_more(question: Question, run: NoisySGD, curve: TradeOff) -> str | None:
         return None
     if most > curve.tpr_at(question.fpr) * _SAME:
         return None
-    return "The noise alone gives this answer: what the attacker knows about the others changes nothing."
+    return "The noise alone gives this answer: it does not depend on what the attacker knows."
 
 
 def _target_sentence(question: Question, curve: TradeOff, met: bool) -> str:
@@ -436,7 +436,7 @@ _SAMPLING: Final = {
     "poisson": "each record on its own (Poisson)",
     "full": "all records in every step",
     "shuffled": "shuffled epochs (DataLoader)",
-    "balls-in-bins": "epochs, each record in a batch that it picks",
+    "balls-in-bins": "epochs, each record in a random batch",
 }
 _RECORDS: Final = {
     TYPICAL: "a typical record",

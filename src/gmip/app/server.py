@@ -395,7 +395,7 @@ def _problem(status: int, sentence: str) -> JSONResponse:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    words = {404: "There is no such page here.", 405: "That is not how to ask for this page."}
+    words = {404: "There is no such page here.", 405: "This page does not accept that method."}
     return PlainTextResponse(words.get(status, "That cannot be answered.") + "\n", status_code=status)
 
 

@@ -476,7 +476,7 @@ class Decode(StepAttack):
             )
         elif found.gain < _NOTHING:
             warn(
-                "the published gradients do not tell the listed candidates apart: decoding finds less than "
+                "the published gradients do not distinguish the listed candidates: decoding finds less than "
                 f"{_NOTHING:g} bits per candidate."
             )
 

@@ -123,7 +123,7 @@ def _batches(count: int, n: int, contains_members: bool, seed: int) -> tuple[Row
     """Rows to measure directions by, rows to draw batches of, weights of these in the gaps of random batches, shape
     (draws, rows), and what their squares are multiplied by."""
     if count < 4:
-        raise InvalidArgument(f"has {count} records, too few to tell what chance explains", argument="pool")
+        raise InvalidArgument(f"has {count} records, too few to measure what chance explains", argument="pool")
     rng = PlayStream.OPTIMALITY.rng(seed)
     if contains_members and count > n:  # batches like that of the members: N of the list, which is also the measure
         everyone = np.arange(count)

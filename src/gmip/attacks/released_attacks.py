@@ -169,13 +169,14 @@ class _AtOptimum(Attack):
             warn(
                 "the released model fits its members so well that their gradients are much smaller than others' (the "
                 f"mean gradient of the records at hand is {found.distance:.2g} of what chance gives it, squared), so "
-                f"attack {self.name!r} is weak and its log-odds are too sure. Use shadow models (lira) beside it."
+                f"attack {self.name!r} is weak and its log-odds are too sure. Use shadow models (lira) as well."
             )
         elif not found.explained:
             warn(
                 "a random draw from the list does not explain the released weights (the members' sum of gradients "
                 f"varies {found.excess:.3g} times as much): the list does not contain the members, or the model fits "
-                "them so well that their gradients are unlike others'. So nobody counts as decided. Check the list, "
+                "them so well that their gradients are unlike others'. So no candidate counts as decided. Check the "
+                "list, "
                 "or pass `coverage` and background records, or use shadow models (lira)."
             )
         scores = found.log_odds
@@ -322,7 +323,7 @@ class OptimumDecode(_AtOptimum):
             found = decode_optimum(at.candidates, penalty_gradient=at.penalty, background=at.background, **how)
         if found.at_optimum and found.explained and found.decoded is not None and found.decoded.gain < _NOTHING:
             warn(
-                "the released weights do not tell the listed candidates apart: decoding finds less than "
+                "the released weights do not distinguish the listed candidates: decoding finds less than "
                 f"{_NOTHING:g} bits per candidate."
             )
         return found

@@ -590,7 +590,7 @@ class ShadowAttack(Attack):
             )
         if spread and count.max() < 2.0:
             raise InvalidArgument(
-                f"No candidate has two shadow models {words} it, so nothing is known about how much they vary",
+                f"No candidate has two shadow models {words} it, so their variance is unknown",
                 remedy=remedy,
             )
 

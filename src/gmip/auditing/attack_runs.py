@@ -185,8 +185,9 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
 
 _FEW: Final = 8  # records on which a loss is tried
 _NOT_TRIED: Final = (
-    "The model and the loss could not be tried on a few records ({what}), so nobody looked whether the model ends in "
-    "softmax under cross-entropy, or whether the loss mixes records. Both make attacks find less than is there."
+    "The model and the loss could not be tried on a few records ({what}), so gmip did not check whether the model "
+    "ends in softmax under cross-entropy, or whether the loss mixes records. Both make attacks find less than is "
+    "there."
 )
 
 
@@ -206,8 +207,8 @@ def _doubts(run: AuditedRun) -> list[str]:
         return [*said, *_thinned(run, dropped)]
     if losses.shape == (len(part),) and not _close(torch.cat(alone), losses[[0, -1]]):
         raise InvalidArgument(
-            f"The loss of task {task.name!r} mixes records: that of a record changes with the others beside it, as in "
-            "a Cox model",
+            f"The loss of task {task.name!r} mixes records: the loss of a record depends on the others, as in a Cox "
+            f"model",
             remedy="return a loss of each record alone; or audit what the model answers, with gmip.Scores",
         )
     said = _thinned(run, dropped)
@@ -405,7 +406,7 @@ def _attack_evidence(
 
 def _members(target: ModelRecord) -> NDArray[np.int64]:
     if target.members is None:
-        raise InvalidArgument(f"{target.path} does not name its members, by which an audit judges an attack")
+        raise InvalidArgument(f"{target.path} does not name its members, which an audit needs")
     return target.members
 
 

@@ -58,7 +58,7 @@ def by_person(table: ScoreTable) -> ByPerson:
             raise InvalidArgument(
                 f"{np.count_nonzero(inside)} persons are {kind} with all their rows, and {np.count_nonzero(~whole)} "
                 "have rows among members and among non-members",
-                remedy="pass at least 2 persons all of whose rows were in the training data, and 2 none of whose were",
+                remedy="pass at least 2 persons with all rows in the training data, and 2 with none",
             )
     first = first[whole]
     groups, grouped_by = _of_persons(table.groups, place, whole, first), table.grouped_by

@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 GRID: Final[Array] = np.unique(
     np.concatenate([[0.0], np.geomspace(1.0e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)])
 )  # FPRs: a logarithmic part for the left, an even one for the rest
-_GIVEN_CLAIM: Final = Claim("bound", "whoever the claim was made to")  # of a curve that somebody names
+_GIVEN_CLAIM: Final = Claim("bound", "the attacker whom the claim is about")  # of a curve that somebody names
 _MOST_POINTS: Final = 1500
 _NO_LIMIT: Final = 0.999  # a TPR beyond which a curve excludes nothing
 # Where an ROC of more points stays exact.

@@ -599,7 +599,7 @@ def _prediction_columns(names: Sequence[str], given: Given) -> PredictionColumns
     label = found["label"]
     if label is not None and model.form == "label probabilities":
         raise InvalidArgument(
-            f"Column {model.columns[0]!r} is one probability beside a label and does not say of which class it is",
+            f"Column {model.columns[0]!r} is one probability beside a label, and its class is unknown",
             remedy=f"name the class: `columns` probability:CLASS={model.columns[0]}; or leave out the labels if it is "
             "of the true one",
         )

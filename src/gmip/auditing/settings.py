@@ -200,14 +200,15 @@ class AttackSettings(_Strict):
     attacks: Annotated[tuple[AttackConfig, ...], BeforeValidator(_attacks)] = Field(
         default=(),
         description=f"Attacks: {', '.join(attack_table.names())}; gmip attacks says what each needs. Default: glir, "
-        "decode (which holds a list of candidates) and loss; on noisy runs also glir-no-noise and glir-no-clip, on "
-        "recorded ones differences, of gmip train also seed; of a file of predictions all that it has the columns for.",
+        "decode (which holds a list of candidates) and loss; for noisy runs also glir-no-noise and glir-no-clip; "
+        "for recorded runs also differences; for runs of gmip train also seed; for predictions every attack that "
+        "their columns allow.",
         examples=["{name: glir, options: {method: likelihood-ratio}}"],
     )
     attacker: Attacker = Field(
         default="gradients",
-        description="Who is out there: somebody who sees every gradient (gradients, as in federated learning), the "
-        "released model (weights), or only its predictions. Who sees less is answered for, too.",
+        description="What the attacker sees: every gradient (gradients, as in federated learning), the released "
+        "model (weights), or only its predictions. Attackers who see less are always included.",
     )
     candidates: Count = Field(  # as in gmip.training.batch_log.CANDIDATES
         default=2000, description="The most members that are attacked, and the most non-members."
@@ -231,9 +232,9 @@ class AttackSettings(_Strict):
     budget: Annotated[float | None, BeforeValidator(_budget)] = Field(
         default="10min",
         validate_default=True,
-        description="Time for the attacks on a run, such as 5min, 90s or 2h, or none: no limit. What does not fit is "
-        "left out (steps first, then background, then dimensions of gradients), and the report says what. Shadow "
-        "models take their time, and judging comes on top.",
+        description="Time for the attacks on a run, such as 5min, 90s or 2h; none: no limit. Attacks leave out what "
+        "does not fit (steps first, then background, then dimensions of gradients; shadow models are fewer), and "
+        "the report says so. Judging comes on top.",
     )
     device: Annotated[str, AfterValidator(_device)] = Field(
         default="cpu",
@@ -265,8 +266,8 @@ class AuditConfig(AttackSettings):
     )
     seed: Seed | None = Field(
         default=None,
-        description="Seed of the audit: of runs that it trains, of candidates and resampling. Default: a random one, "
-        "which is kept in the folder.",
+        description="Seed of the audit (training, candidates, resampling). Default: a random one, which is kept in "
+        "the folder.",
     )
     out: str = Field(default="audit", description="Folder for the report and for unfinished work.")
     confidence: Annotated[float, Field(ge=0.5, lt=1.0)] = Field(
@@ -278,8 +279,8 @@ class AuditConfig(AttackSettings):
     )
     claim: Annotated[float | tuple[float, float] | None, BeforeValidator(as_claim)] = Field(
         default=None,
-        description="The claim to test: mu=0.5, or differential privacy as epsilon=3@1e-5 (without @: at delta 0), by "
-        "which attackers with a list are judged, too. Default: what gmip account says about the run.",
+        description="The claim to test: mu=0.5, or differential privacy as epsilon=3@1e-5 (without @: at delta 0), "
+        "which is also tested against attackers with a list. Default: what gmip account says about the run.",
     )
     target: Annotated[Rate, BeforeValidator(_judged_by)] = Field(
         default=f"tpr={GOOD_ENOUGH}",

@@ -47,7 +47,7 @@ class Coins:
         self.count = check.count("count", count)
         if self.count < _FEWEST:
             raise InvalidArgument(
-                "are too few to tell anything", argument="count", value=count, remedy=f"plant at least {_FEWEST}"
+                "are too few for an audit", argument="count", value=count, remedy=f"plant at least {_FEWEST}"
             )
         self.seed = secrets.randbits(63) if seed is None else check.seed(seed)
         self.inside: NDArray[np.bool_] = CanaryStream.COINS.rng(self.seed).random(self.count) < 0.5

@@ -43,8 +43,9 @@ class AccountSettings(Explained, WhoseSettings, RunSettings):
         Probability | None,
         Option("RATE", ACCOUNTING),
         Field(
-            description="Also compute how often a secret of a member (an attribute, who it is) is guessed, given how "
-            "often it is without that member, such as 0.1 for one of ten equally likely values."
+            description="Also compute how often an attacker guesses a secret of a member (an attribute, an "
+            "identity). Pass how often he guesses it without that member's record, such as 0.1 for one of ten "
+            "equally likely values."
         ),
     ] = None
 

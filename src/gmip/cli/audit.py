@@ -108,7 +108,9 @@ class AuditSettings(Printed, WorkerSettings, AuditConfig):
         ),
     ] = None
     non_members: Annotated[
-        str | None, Option("FILE", WHAT), Field(description="Records that were not in, in the same form.")
+        str | None,
+        Option("FILE", WHAT),
+        Field(description="Records that were not in the training data, in the same form."),
     ] = None
     columns: Annotated[
         dict[str, list[str]] | None,

@@ -46,8 +46,8 @@ class CalibrateSettings(Explained, TargetSettings, WhoseSettings, RunSettings):
         Field(
             description="noise-std: the least noise; batch-size: the smallest batch; steps: the most steps. The last "
             "two keep the noise that you pass. all: the least noise, and every other way to the target alone: larger "
-            "batches, fewer steps, fewer parameters, more data; with --noise-multiplier (what there is now) a smaller "
-            "clipping norm, too."
+            "batches, fewer steps, fewer parameters, more data; with --noise-multiplier (the present one) also a "
+            "smaller clipping norm."
         ),
     ] = "noise-std"
 

@@ -86,16 +86,16 @@ class _Sizes(Settings):
         Field(
             description="How batches are drawn. fixed: a new random batch of n examples each step. poisson: each "
             "example on its own, with probability n/N. full: all examples in every step. shuffled: each example once "
-            "in every epoch, in random order. balls-in-bins: each example once in every epoch, in a batch that it "
-            "picks on its own."
+            "in every epoch, in random order. balls-in-bins: each example once in every epoch, in a batch drawn for "
+            "each example on its own."
         ),
     ] = "fixed"
     rows_per_person: Annotated[
         Count,
         Option("K", RUN),
         Field(
-            description="Protect persons with up to K examples each, who come and go with all of them, not single "
-            "examples. N and n still count examples. Not for shuffled epochs and balls-in-bins."
+            description="Protect persons with up to K examples each instead of single examples. N and n still count "
+            "examples. Not for shuffled epochs and balls-in-bins."
         ),
     ] = 1
 
@@ -118,7 +118,7 @@ class NoiseSettings(Settings):
         Option("S", NOISE),
         Field(
             description="Standard deviation of the noise on the SUM of a batch, in units of --clip, as in Opacus "
-            "(default 0). gmip convert makes it of the std on the batch MEAN."
+            "(default 0). gmip convert computes it from the std on the batch MEAN."
         ),
     ] = None
 

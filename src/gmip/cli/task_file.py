@@ -82,7 +82,7 @@ def draft(
     names = _name_lines(records, own, places, cut)
     reading = "read_column, read_records" if names else "read_records"
     trained = ", ".join(f"{key}={value!r}" for key, value in _recipe(members).items())
-    guess = "" if model.sure else "  # <- check the activations: weights do not tell them"
+    guess = "" if model.sure else "  # <- check the activations: the weights do not show them"
     text = f'''"""What gmip audits. Written by gmip init: check the lines with an arrow."""
 
 from pathlib import Path

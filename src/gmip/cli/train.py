@@ -114,7 +114,7 @@ class _RecipeSettings(Settings):
         Option("C|auto|none", RECIPE, _clip),
         Field(
             description="Clipping norm: the largest norm of one example's gradient. auto: the median norm, before "
-            "training, of records that are no members. none: no clipping."
+            "training, of non-members. none: no clipping."
         ),
     ] = None
     fix_model: Annotated[
@@ -161,7 +161,7 @@ class TrainSettings(_TraceSettings, TargetSettings, NoiseSettings, _RecipeSettin
             raise BadRequest("A privacy target determines the noise", remedy="pass a target or a noise, not both")
         if self.canaries is not None and self.resume:
             raise BadRequest(
-                "--resume cannot go on with a run that has --canaries", remedy="train it anew, in another --out"
+                "--resume cannot go on with a run that has --canaries", remedy="start again in another --out"
             )
         return self
 
@@ -280,7 +280,7 @@ def _print(asked: TrainSettings, plan: _PlannedRun, answer: dict[str, Any]) -> N
         ("accuracy on training data", _share(answer["train"]["accuracy"])),
     ]
     if asked.clip_norm == "auto":
-        rows.append(("clipping norm, from records that are no members", f"{recipe.clip_norm:g}"))
+        rows.append(("clipping norm, from non-members", f"{recipe.clip_norm:g}"))
     rows.append(("noise std on the mean gradient", _numbers.noise(recipe.noise_std)))
     for fpr in answer["privacy"]["gmip"]["tpr_at_fpr"]:
         shown = _numbers.percent(curve.tpr_at(float(fpr)), "up")

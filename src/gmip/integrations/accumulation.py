@@ -47,8 +47,8 @@ class Accumulation:
             self._warned = True
             sizes = ", ".join(str(n) for n, _ in self._batches)
             warn(
-                f"A step accumulates batches of {sizes} examples whose losses do not weigh the same, so its gradient "
-                "is no mean over examples, and GLiR finds a little less in it. Drop the incomplete last batch of an "
+                f"A step accumulates batches of {sizes} examples with unequal weights, so its gradient is not a "
+                f"mean over examples, and GLiR finds a little less. Drop the incomplete last batch of an "
                 "epoch (drop_last) to avoid it."
             )
 

@@ -135,8 +135,8 @@ class GmipCallback(TrainerCallback):  # type: ignore[misc]
             return
         if self._unseen and not len(self._batches):
             self._warn(
-                "The loss is computed outside the model, so nobody checks that it is the mean of the task's loss over "
-                "the examples of a step, which is what audits take it for. Pass compute_loss_func=callback.mean_loss "
+                "The loss is computed outside the model, so gmip cannot check that it is the mean of the task's "
+                "loss over the examples of a step, as audits assume. Pass compute_loss_func=callback.mean_loss "
                 "to be sure."
             )
             self._recorder.batch(sum(self._unseen))

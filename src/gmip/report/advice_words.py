@@ -121,8 +121,8 @@ def _bound_already(run: RunAudit, goal: str) -> str:
         return f"No more noise is needed: {goal} is guaranteed if the training is as declared."
     share, more = percent(run.check.least_noise, "down"), number(1.0 / run.check.least_noise, "up")
     return (
-        f"{goal[0].upper()}{goal[1:]} is guaranteed if the training is as declared. The record excludes noise below "
-        f"{share} of that, not above: train with {more} times the noise, or record more steps."
+        f"{goal[0].upper()}{goal[1:]} is guaranteed if the training is as declared. The record only shows that the "
+        f"noise is at least {share} of that: train with {more} times the noise, or record more steps."
     )
 
 

@@ -27,48 +27,48 @@ from gmip.vocabulary import Kind, Rate
 
 _CANNOT_PROVE: Final = "An audit measures the attacks that were tried. It can refute a claim, it cannot prove one."
 _SAME_DISTRIBUTION: Final = (
-    "Members and non-members are taken to come from the same distribution: if they differ in anything else (date, "
-    "site, source), that difference looks like a leak."
+    "Members and non-members are assumed to come from the same distribution. Any other difference between them "
+    "(date, site, source) looks like a leak."
 )
-_INDEPENDENT: Final = "Scores of different candidates are taken to be independent, given the run."
+_INDEPENDENT: Final = "Scores of different candidates are assumed independent, given the run."
 _LABELS_GIVEN: Final = "The membership labels are assumed correct"
 
 # What the attackers of an audit are taken to see, and what its numbers assume.
 THREAT_MODELS: Final[dict[ThreatModel, tuple[str, ...]]] = {
     "training": (
-        "The attacker sees every published mean gradient and the parameters at each step, as in federated learning; "
-        "the table of attacks says what each of them needs of that.",
-        "The claim is about an attacker who knows nobody else in the data. One with a list that contains "
-        "members is judged by the claim about such an attacker.",
+        "The attacker sees every published mean gradient and the parameters at each step, as in federated learning. "
+        "The table of attacks lists what each attack needs.",
+        "The claim is about an attacker who knows no members. Attackers with a list are tested against the claim "
+        "for a list.",
         "The attacker neither poisons nor chooses the training data.",
-        "Candidates are drawn from the distribution of the data: nothing is claimed about a record made to be found.",
-        "Batch means are taken to be Gaussian (central limit theorem): claims that assume this are approximate.",
+        "Candidates come from the distribution of the data. No claim covers a record that was crafted to be found.",
+        "Batch means are assumed Gaussian (central limit theorem), so claims that rest on it are approximate.",
         "f-membership-inference privacy is weaker than f-differential privacy: it averages over the data, and gives no "
         "guarantee for a worst-case data set.",
         _CANNOT_PROVE,
     ),
     "released": (
-        "The attacker has the released model, or asks it; the table of attacks says what each of them needs beside "
-        "that. How it was trained, and its gradients, were not attacked: an attacker who saw them may find more.",
+        "The attacker has the released model or queries it. The table of attacks lists what else each attack needs. "
+        "The training and its gradients were not attacked: an attacker who saw them may find more.",
         f"{_LABELS_GIVEN}.",
-        "Records of the task's pool that are in neither list are taken to be non-members, and attacks may use them.",
+        "Records of the task's pool that are in neither list are assumed to be non-members. Attacks may use them.",
         _SAME_DISTRIBUTION,
         _INDEPENDENT,
         _CANNOT_PROVE,
     ),
     "predictions": (
-        "The attacker sees what the model answers about a record, and what the table of attacks says beside it: its "
-        "label, reference models. Gradients and weights are not attacked.",
+        "The attacker sees the model's predictions and what the table of attacks lists: labels, reference models. "
+        "Gradients and weights are not attacked.",
         f"{_LABELS_GIVEN}.",
-        "Reference models are taken to be trained as the model was, on records of the same distribution; where the "
-        "table does not say what they were trained on, on none of these records.",
+        "Reference models are assumed to be trained like the model, on records of the same distribution. Where the "
+        "table does not say which, they are assumed to have seen none of these records.",
         _SAME_DISTRIBUTION,
         _INDEPENDENT,
         _CANNOT_PROVE,
     ),
     "scores": (
-        "The attacker knows what the scores were computed from. This audit saw the scores and who was a member, not "
-        "how the scores were made.",
+        "The attacker can compute the scores. This audit saw the scores and the membership labels, not how the "
+        "scores were made.",
         f"{_LABELS_GIVEN}, and the scores must not use them.",
         _SAME_DISTRIBUTION,
         _INDEPENDENT,
@@ -139,7 +139,7 @@ def verdict_reasons(run: RunAudit) -> list[str]:
         "enough": [f"80% power to detect {excess}."],
         "blind": ["Try other attacks: gmip attacks lists them."],
         "weak-claim": ["Train with more noise or larger batches for a guarantee that can be tested."],
-        "ties": ["Use scores that tell candidates apart, or try other attacks."],
+        "ties": ["Use scores that differ between candidates, or try other attacks."],
         "too-few": [f"A test should have 80% power to detect {excess}: use more candidates, or repeat the run."],
         "no-claim": [],
     }[verdict.reason]
@@ -164,8 +164,8 @@ def both_claims(run: RunAudit) -> str:
     game = ""
     if alone.adjacency == "zero-out-one":
         game = (
-            " The second compares with the record's gradient set to zero, the first with another record in its place, "
-            "which is a larger change: so the second can be the smaller number."
+            " The second can be smaller: it compares with the record's gradient set to zero, the first with another "
+            "record in its place, a larger change."
         )
     return (
         f"Accountant at {rate(run.goal.fpr)} false alarms: {first} by noise and the randomness of the data (GMIP); "
@@ -240,23 +240,23 @@ def suspicion(run: RunAudit, found: Suspicion) -> str:
     check = "check the weights, the order of the classes and the preprocessing"
     if found.kind == "turned":
         worst = _attack(run, found.attack)
-        cause = f"Members are fitted, so this should not be: {check}, and that members and others are not exchanged."
+        cause = f"A model fits its members: {check}, and that members and non-members are not swapped."
         if worst.sees == "scores":
-            cause = "A score must be high for a member: if it means the opposite, negate it and audit again."
+            cause = "High scores must mean members. If these mean the opposite, negate them and audit again."
         auc = number(worst.auc.value, "nearest")
         return f"Members score lower than non-members, beyond chance ({worst.title}, AUC {auc}). {cause}"
     if found.kind == "copies":
         return (
-            f"{percent(found.copied or 0.0, 'nearest')} of the candidates have the scores of one on the other side: "
-            "the same records seem to be among members and non-members. No attack can tell copies apart, so what was "
-            "not found is no evidence: pass non-members that were not in the training data."
+            f"{percent(found.copied or 0.0, 'nearest')} of the candidates have the same scores as one on the other "
+            f"side: some records seem to be both members and non-members. No attack can distinguish copies, so "
+            f"finding nothing is no evidence. Pass non-members that were not in the training data."
         )
     right, guessing = (percent(share or 0.0, "nearest") for share in (found.accuracy, found.guessing))
     numbers = f"({right} right, guessing: {guessing})"
     if found.kind == "worse-than-guessing":
         return (
-            f"The model answers its own training records worse than guessing {numbers}: {check}. Until then nothing "
-            "that was not found is evidence."
+            f"The model answers its own training records worse than guessing {numbers}: {check}. Until then, "
+            f"finding nothing is no evidence."
         )
     return (
         f"The model answers its own training records no better than guessing {numbers}: if that is not what you "
@@ -270,8 +270,8 @@ def turned_scores(run: RunAudit) -> list[str]:
         return []
     turned = [one.title for one in run.attacks if one.auc.upper < 0.5 and not (run.suspect and one.turned)]
     return [
-        f"{title}: members score lower than non-members. A high score must mean a member: if this one means the "
-        "opposite, as a loss does, negate it and audit again."
+        f"{title}: members score lower than non-members. High scores must mean members. If these mean the opposite, "
+        f"as a loss does, negate them and audit again."
         for title in turned
     ]
 

@@ -70,13 +70,13 @@ _SEES: Final = {"gradients": "gradients", "weights": "weights", "predictions": "
 # Who that would be in life; with a list of candidates, and without.
 IN_LIFE: Final = {
     ("gradients", True): "a hospital that takes part in the training and has the list of all patients of the region",
-    ("gradients", False): "the server of federated learning, or whoever records its messages",
+    ("gradients", False): "the server of federated learning, or anyone who records its messages",
     ("weights", True): "a company that receives the model and has the list of all customers",
-    ("weights", False): "whoever downloads the model",
+    ("weights", False): "anyone who downloads the model",
     ("predictions", True): "an insurer that may ask the model and has the list of all applicants",
     ("predictions", False): "a customer who asks the model questions",
-    ("scores", True): "whoever can compute them and has a list of candidates",
-    ("scores", False): "whoever can compute them",
+    ("scores", True): "anyone who can compute them and has a list of candidates",
+    ("scores", False): "anyone who can compute them",
 }
 
 
@@ -266,7 +266,7 @@ def _inconclusive(run: RunAudit) -> str:
         )
     if why == "blind":
         tied = answer_words.mostly_tied(run)
-        return f"No attack could tell candidates apart: {tied or 'all have the same score'}."
+        return f"No attack could distinguish the candidates: {tied or 'all have the same score'}."
     members, others = (max(getattr(a, name) for a in run.attacks) for name in ("members", "non_members"))
     needed = max(run.answers[0].needed or 0, math.ceil(1 / goal.fpr))
     more = f" About {count(needed)} of each are needed." if needed > min(members, others) else ""
@@ -325,7 +325,7 @@ def next_step(run: RunAudit) -> tuple[str, str | None]:
             "too-few": "Audit more records, or repeat the run.",
             "wide": "Audit more records, or repeat the run.",
             "by-chance": "Audit more records, or repeat the run.",
-            "blind": "Use scores that tell candidates apart, or try other attacks (gmip attacks lists them).",
+            "blind": "Use scores that differ between candidates, or try other attacks (gmip attacks lists them).",
             "suspect": "Fix that, and audit again.",
         }.get(run.conclusion.why, look(run).todo), None
     if run.conclusion.kind == "passes" and (first is None or first.kind in ("say-claim", "find-less")):

@@ -45,10 +45,10 @@ _OF_CHECK: Final[dict[tuple[CheckKey, CheckFinding], str]] = {
     ("scale", "hidden-by-noise"): "The noise hides the scale{between}.",
     ("whole-clip", "hidden-by-noise"): "The noise hides whether single steps were scaled down as a whole.",
     ("clipping", "hidden-by-noise"): (
-        "The noise hides whether each record's gradient was clipped: {steps} cannot tell, about {of_steps} are needed."
+        "The noise hides whether each record's gradient was clipped: {steps} are too few, about {of_steps} are needed."
     ),
     ("members", "hidden-by-noise"): (
-        "The noise hides who was in: {steps} would look the same with half of the members replaced."
+        "The noise hides the members: {steps} would look the same with half of the members replaced."
     ),
     ("scale", "hidden-by-batches"): f"Random batches hide the scale{{between}}. {_NO_IDS}",
     ("noise-size", "hidden-by-batches"): f"Random batches hide the size of the noise. {_NO_IDS}",
@@ -119,7 +119,8 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     ),
     "others-left": (
         "Gradients of other records remain when the listed members are taken away ({value} times the noise in their "
-        "directions; chance: {chance}). Others were in, the model or the data changed, or the model is random."
+        "directions; chance: {chance}). Other records took part, the model or the data changed, or the model is "
+        "random."
     ),
     "noise-size": "The noise{of_step} is {value} times as large as declared{error}.",
     "noise-divided-twice": (
@@ -145,7 +146,7 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     "layers-share-noise": f"The parameters {{layers}} share their noise (correlation {{value}}). {_REMOVABLE}",
     "noise-cancels": (
         "The noise of {layers} cancels: its entries add up to {value} times what they should, as if it was centred. "
-        "Whoever adds them up sees the gradient without noise."
+        "Anyone who adds them up sees the gradient without noise."
     ),
     "odd-row": "Row {line} of {layers} has {value} times the noise of the others.",
     "odd-column": "Column {line} of {layers} has {value} times the noise of the others.",
@@ -179,10 +180,9 @@ _WORDS: Final[dict[CheckFinding, str]] = {
         "No record of the checked steps has a gradient beyond the clip norm {norm}, so clipping does not show."
     ),
     "not-compared": "The members' gradients were not compared with the noise.",
-    "few-entries": "The checked steps and parameters are too few to tell the size of the noise.",
+    "few-entries": "The checked steps and parameters are too few to estimate the size of the noise.",
     "imprecise": (
-        "The noise is {value} times as large as declared{error}, so that no less than {least} of it is shown. "
-        f"{_NO_IDS}"
+        f"The noise is {{value}} times as large as declared{{error}}, which shows at least {{least}} of it. {_NO_IDS}"
     ),
     "one-step": "One step is not enough to compare the noise of different steps.",
 }

@@ -38,7 +38,7 @@ _FACTS = {
     "bits": "Bits found per candidate: {}.",
     "misfit": "Variance left open, in units of what the model leaves: {}.",
     "steps": "{} steps were used.",
-    "not_needed": "{} more were not needed: nearly everybody was decided, in self-play and in the run.",
+    "not_needed": "{} more were not needed: nearly all candidates were decided, in self-play and in the run.",
     "projected_to": "Gradients were projected to {} numbers, which saves time and memory.",
     "sweeps": "{} sweeps over them.",
     "settled": "The sweeps settled: {}.",
@@ -58,7 +58,7 @@ def attack_notes(attack: AttackOutcome) -> tuple[str, ...]:
     if attack.guessed_seed is not None:
         facts.insert(0, f"The seed is {attack.guessed_seed}.")
     if attack.cut_short:
-        facts.append("The attack was cut short, to be in time.")
+        facts.append("The attack was cut short to stay within the budget.")
     return tuple(dict.fromkeys([*facts, *attack.notes]))
 
 
@@ -75,27 +75,27 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
         said.insert(0, answer_words.suspicion(run, run.suspicion))
     if run.repeated:
         said.append(
-            f"{count(run.repeated)} candidates have the same scores as another of their side, as repeated records do: "
-            "each distinct record was judged once."
+            f"{count(run.repeated)} candidates have the same scores as another on their side, as repeated records "
+            f"do. Each distinct record was judged once."
         )
     said += [] if run.persons is None else _persons(run.persons)
     if (column := run.unused_column) is not None:
         said.append(
             f"Column {column.name!r} has {count(column.values)} values for {count(column.rows)} rows and was not used: "
-            "each row was taken for another person. If it says whose rows they are, name it as the person (--column "
+            "each row counted as one person. If it names the person, say so (--column "
             f"person={column.name})."
         )
     if (both := run.in_both_files) is not None:
         said.append(
-            f"Left out, because in both files: {count(both.members)} of {count(both.of_members)} members and "
+            f"Left out because they are in both files: {count(both.members)} of {count(both.of_members)} members and "
             f"{count(both.non_members)} of {count(both.of_non_members)} non-members."
         )
     if run.source == "estimator":
         half = "" if run.facts.dataset_size is None else f" ({run.facts.dataset_size})"
         said.insert(
             0,
-            f"The estimator was fitted anew on a random half of the records{half}, so that the others are known not to "
-            "be in: this is an audit of how it is trained, not of a model that was fitted before.",
+            f"The estimator was refitted on a random half of the records{half}; the others are the non-members. "
+            f"This audits how it is trained, not a model that was fitted before.",
         )
     if run.source == "deleted":
         said.insert(0, _deleted(run))
@@ -202,7 +202,7 @@ def attack_title(run: RunAudit, name: str) -> str:
 
 def gate(run: RunAudit, found: Gate) -> str:
     if found.doubted:
-        return f"Cannot tell, which is not passed: {_doubt(run)}"
+        return f"Cannot tell, so it does not pass: {_doubt(run)}"
     if found.blind:
         return f"Passed only because it could not fail: {blind_gate(run, found)}."
     if found.within_group:
@@ -216,13 +216,13 @@ def gate(run: RunAudit, found: Gate) -> str:
     if not found.passed or found.noticeable_tpr is None:
         return text
     least = percent(found.noticeable_tpr, "up")
-    return f"{text} With these candidates it fails (with a chance of 80%) where {least} or more can be found."
+    return f"{text} It has 80% power to fail where {least} or more can be found."
 
 
 def _doubt(run: RunAudit) -> str:
     """Why finding nothing is no evidence."""
     if run.check is not None and not run.check.passed:
-        return "The record does not match the run, so what the attacks did not find in it is no evidence."
+        return "The record does not match the run, so finding nothing in it is no evidence."
     return "" if run.suspicion is None else answer_words.suspicion(run, run.suspicion)
 
 
@@ -234,7 +234,7 @@ def blind_gate(run: RunAudit, found: Gate) -> str:
         return f"{tied}, so hardly any attack could have failed it"
     return (
         "there are too few candidates for a target of "
-        f"{rate(found.limit)} at {rate(found.fpr)} false alarms, so an attack that finds every member would pass, too"
+        f"{rate(found.limit)} at {rate(found.fpr)} false alarms, so even an attack that finds every member would pass"
     )
 
 
@@ -261,7 +261,7 @@ def groups(result: AuditResult, run: RunAudit) -> str:
     number_of_groups = sum(one.folded or 1 for one in run.groups)
     several = number_of_groups > 1
     text = (
-        f"By {run.grouped_by or 'group'}: the members of each group against its non-members, by {attack}. Intervals "
+        f"Members against non-members of each {run.grouped_by or 'group'} (attack: {attack}). Intervals "
         f"hold with {rate(result.confidence)} confidence for {'all groups' if several else 'the group'} and "
         f"attacks together. Leak detected in {found} of {number_of_groups} {'groups' if several else 'group'}."
     )

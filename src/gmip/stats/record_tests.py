@@ -251,7 +251,7 @@ class Contradiction(NamedTuple):
             case "epochs-not-drawn-anew":
                 return (
                     f"A batch of {counted}, the rest of an epoch, comes back regularly: batches are shuffled, not "
-                    "drawn anew (sampling is 'shuffled', not 'fixed')."
+                    f"drawn independently (sampling is 'shuffled', not 'fixed')."
                 )
             case "epoch-length":
                 return f"An epoch ends after {counted} examples, but dataset_size is {declared}."
@@ -271,7 +271,7 @@ class Contradiction(NamedTuple):
             case "batches-overlap":
                 more = "more" if self.value > self.expected else "fewer"
                 return (
-                    f"Successive batches share {counted} records in all, {more} than batches that are drawn anew "
+                    f"Successive batches share {counted} records in all, {more} than independent batches "
                     f"(expected {self.expected:,.1f})."
                 )
             case "records-seen":
@@ -281,7 +281,7 @@ class Contradiction(NamedTuple):
             case "not-reshuffled":
                 return (
                     f"The first batches of successive epochs share {counted} records (expected {self.expected:,.1f}): "
-                    "epochs are not shuffled anew."
+                    "epochs are not reshuffled."
                 )
 
 

@@ -338,7 +338,7 @@ class ModelRecord(ABC):
         """
         ours = self.header.fingerprints
         if not ours:
-            warn(f"{self.path} carries no fingerprints: nobody checks that the run saw the data it is audited with.")
+            warn(f"{self.path} has no fingerprints, so gmip cannot check that the run used the data of this audit.")
             return
         for name in ours:
             if name not in fingerprints:

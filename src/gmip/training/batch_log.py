@@ -202,7 +202,7 @@ def _unknown(what: str) -> InvalidArgument:
 
 def _in_order() -> InvalidArgument:
     return InvalidArgument(
-        "goes through the records in the same order in every epoch, so that everybody can know who is in which batch",
+        "goes through the records in the same order in every epoch, so the batches can be predicted",
         argument="loader",
         remedy="pass shuffle=True to it",
     )
@@ -337,8 +337,8 @@ class BatchLog:
         if not self._warned:
             self._warned = True
             warn(
-                "What the loader gave and what the model saw differ in number, so who was in this step is not "
-                "recorded: tell recorder.batch(ids=...)."
+                "What the loader gave and what the model saw differ in number, so the members of this step are not "
+                "recorded: call recorder.batch(ids=...)."
             )
         return None
 

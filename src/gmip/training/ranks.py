@@ -64,7 +64,7 @@ class Ranks:
         except dist.DistStoreError:
             raise UnsupportedModel(
                 f"Not all of the {self.size} ranks came to gmip.record within {_PATIENCE.seconds} s",
-                remedy="enter it on every rank (rank 0 writes, the others tell it their batch sizes)",
+                remedy="enter it on every rank (rank 0 writes, the others send it their batch sizes)",
             ) from None
         if not self.writes:
             problem = store.get(f"{place}/outcome").decode()

@@ -258,7 +258,7 @@ class StoredSteps:
 _REDUCTIONS: Final = ("mean", "sum", "global_mean")
 _ON_NAN: Final = ("stop", "skip", "record")
 _NOT_COVERED: Final = (
-    "nothing that is guaranteed about the run covers that. Record all of its training, and put constraints on the "
+    "no guarantee covers that. Record all of its training, and put constraints on the "
     "weights into a step hook of the optimizer before the recording begins."
 )
 
@@ -659,7 +659,7 @@ class Recorder:
             self._warn_once(
                 "averaged",
                 f"clip_norm = {self._header.clip_norm:g} was declared for the gradient of each example, and the loop "
-                "calls clip_grad_norm_, which clips the mean of a batch: that bounds nobody's part in it.",
+                "calls clip_grad_norm_, which clips the mean of a batch and does not limit single examples.",
             )
         return factor
 
@@ -685,13 +685,13 @@ class Recorder:
         if size == 0 and not alone:
             raise InvalidArgument(
                 f"A step saw no example, which `sampling` = {self._sampling!r} does not do",
-                remedy="pass `sampling` = 'poisson' if each record is drawn on its own, or tell recorder.batch(size)",
+                remedy="pass `sampling` = 'poisson' if each record is drawn on its own, or call recorder.batch(size)",
             )
         if size > self._nominal and not alone and not said:
             self._warn_once(
                 "size",
                 f"A step saw {size} examples where batch_size = {self._nominal} was given: it is recorded as "
-                f"{self._nominal}; correct batch_size, or tell recorder.batch(size) where the model runs more than "
+                f"{self._nominal}; correct batch_size, or call recorder.batch(size) where the model runs more than "
                 "once on a batch or a GradScaler skips a step.",
             )
             return self._nominal

@@ -473,6 +473,7 @@ def consider_clipping(task: Task, recipe: Recipe, *, fix: bool = False) -> None:
     times = recipe.clip_norm / float(np.median(norms))
     if times > _LOOSE and float(np.mean(norms > recipe.clip_norm)) < 0.01:
         warn(
-            f"The clipping norm C = {recipe.clip_norm:g} is {_numbers.setting(float(f'{times:.2g}'))} times the median "
-            "norm of a gradient, so that almost nothing is clipped, and noise grows with C: a smaller C needs less."
+            f"The clipping norm C = {recipe.clip_norm:g} is {_numbers.setting(float(f'{times:.2g}'))} times the "
+            f"median norm of a gradient. Almost nothing is clipped, and noise grows with C: a smaller C needs less "
+            f"noise."
         )

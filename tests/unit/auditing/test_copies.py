@@ -22,7 +22,7 @@ def test_the_same_scores_on_both_sides_pass_no_gate() -> None:
     run = judged(scores, scores)
     assert run.suspicion is not None and run.suspicion.kind == "copies" and run.suspicion.copied == 1.0
     assert run.gate is not None and run.gate.doubted and not run.gate.passed
-    assert "same records seem to be among members and non-members" in answer_words.suspicion(run, run.suspicion)
+    assert "some records seem to be both members and non-members" in answer_words.suspicion(run, run.suspicion)
 
 
 def test_one_tenth_of_copies_is_seen_despite_rounding() -> None:
@@ -82,7 +82,7 @@ def test_repeated_records_are_judged_once() -> None:
         assert run.repeated >= 2 * 30 * 19 and min(run.attacks[0].members, run.attacks[0].non_members) >= 28
         accused += run.attacks[0].mu_lower > 0.0
     assert accused <= 4  # 5% of 20 is 1; 14 without
-    assert any("each distinct record was judged once" in said for said in sentences.cautions(run))
+    assert any("Each distinct record was judged once" in said for said in sentences.cautions(run))
 
 
 @pytest.mark.parametrize(

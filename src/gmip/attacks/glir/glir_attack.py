@@ -427,7 +427,7 @@ class GLiR(StepAttack):
         if cuts and progress.budget.limited:
             warn(
                 f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and left out {cuts}. "
-                "Raise `budget` (--budget) for more."
+                "Raise --budget for more."
             )
         elif cuts:
             warn(

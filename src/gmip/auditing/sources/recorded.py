@@ -138,7 +138,7 @@ def _checked(task: Task, path: str | os.PathLike[str]) -> Trace:
         raise InvalidArgument(f"{trace.path} has no steps, so there is nothing to audit", remedy="train at least one")
     if trace.members is None or trace.non_members is None or not len(trace.members) or not len(trace.non_members):
         raise InvalidArgument(
-            f"{path} does not name both members and non-members, by which an audit judges an attack",
+            f"{path} does not name both members and non-members, which an audit needs",
             remedy="pass `members` and `non_members` to gmip.record",
         )
     return trace

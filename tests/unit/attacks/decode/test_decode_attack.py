@@ -82,7 +82,7 @@ def test_the_last_batch_of_an_epoch_may_be_smaller(tmp_path):
 
 def test_much_noise_leaves_nothing_and_that_is_said(tmp_path):
     task, trace = recorded(tmp_path / "a", num_steps=2, clip_norm=1.0, noise_std=5.0)
-    with pytest.warns(GmipWarning, match="do not tell the listed candidates apart"):
+    with pytest.warns(GmipWarning, match="do not distinguish the listed candidates"):
         found = Decode().run(task, trace)
     assert float(found.facts["bits"]) < 0.01 and np.abs(found.scores).max() < 1.0
 

@@ -92,7 +92,7 @@ def test_a_network_that_interpolates_is_said(tmp_path):
     recipe = digits.recipe.replace(sampling="full", optimizer="Adam", **changes)
     network = replace(digits, make_model=lambda: nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)))
     fit(network, recipe, seed=3, out=tmp_path / "run", every=1000)
-    with pytest.warns(GmipWarning, match="So nobody counts as decided"):
+    with pytest.warns(GmipWarning, match="So no candidate counts as decided"):
         found = OptimumDecode().run(network, Trace.open(tmp_path / "run"))
     assert found.facts["explained"] is False and found.facts["decoded"] == 0.0 and np.abs(found.scores).max() <= 1.0
 
