@@ -34,13 +34,13 @@ def story(result: AuditResult) -> list[str]:
         f"{facts.num_steps} steps). Who can find out whose record was in? The target is {goal}.",
         f"1. Without noise: {accuracy(plain)}.\n" + "\n".join(found(plain)),
         f"2. With the least noise for which a typical record is expected to keep the target against an attacker who "
-        f"knows nobody else (multiplier {multiplier(noisy)}): {accuracy(noisy)}.\n" + "\n".join(found(noisy)),
+        f"knows no members (multiplier {multiplier(noisy)}): {accuracy(noisy)}.\n" + "\n".join(found(noisy)),
         f"3. With noise that keeps the target by differential privacy, for any record and any attacker, and a little "
         f"more, so that {facts.num_steps} recorded steps can show it (multiplier {multiplier(private)}): "
         f"{accuracy(private)}.\n" + "\n".join(found(private)),
         "4. When is no noise needed? When many records share few parameters. The paper's CIFAR-10 run (48,000 records, "
         f"650 parameters, no noise) is expected to give away about {_numbers.percent(most, 'up')} of its members at 1% "
-        "false alarms to an attacker who knows nobody else: it needs no noise for this target.",
+        "false alarms to an attacker who knows no members: it needs no noise for this target.",
         answer_words.ship(result).words,
         "What this does not show: there is one training of each kind, so a point of accuracy may be chance; three "
         "attacks were tried; and these are data for which a linear model is enough.",

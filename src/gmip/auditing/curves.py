@@ -256,7 +256,7 @@ def _by_data(runs: Sequence[NoisySGD], scores: Sequence[ScoreSet]) -> OwnMu | No
     steps = [stacked_run(run) for run in runs] if stacked else list(runs)
     order = np.argsort(measured.ids)
     mu = mu_by_susceptibility(steps, measured.susceptibility[order]).values
-    words = "against an attacker who knows nobody else, by its measured susceptibility"
+    words = "against an attacker who knows no members, by its measured susceptibility"
     return OwnMu(measured.ids[order], mu, "forecast", words)
 
 

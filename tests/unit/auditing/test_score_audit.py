@@ -102,7 +102,7 @@ def test_the_bounds_of_several_attacks_share_the_error() -> None:
 
 
 def test_scores_the_wrong_way_round_get_a_warning() -> None:
-    assert "negate it" in cautions(only(OUTS, INS))[0]
+    assert "negate them" in cautions(only(OUTS, INS))[0]
     assert cautions(only(INS, OUTS)) == ()
 
 

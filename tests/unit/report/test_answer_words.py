@@ -46,7 +46,7 @@ def test_both_claims_are_said_where_there_are_two():
     weak = gdp.model_copy(update={"tpr_at": {"0.01": 0.9999}, "adjacency": "zero-out-one"})
     words = answer_words.both_claims(run.model_copy(update={"claims": (claimed, weak)}))
     assert "no guarantee by noise alone (differential privacy, zero-out-one)" in words
-    assert words.endswith("so the second can be the smaller number.")
+    assert words.endswith("a larger change.")
     given = claimed.model_copy(update={"origin": "given"})
     for pair in ((claimed,), (given, gdp)):
         assert answer_words.both_claims(run.model_copy(update={"claims": pair})) == ""
