@@ -104,12 +104,12 @@ def test_the_answer_comes_first_and_as_json(task_file: str, tuned: Path, capsys:
     answer = json.loads(capsys.readouterr().out)
     assert answer["exposure"] <= 0.1 and answer["recipe"]["dataset_size"] == 100
     assert "nothing away about members" in answer["leakage"]
-    assert answer["not_a_member"] == "a run without it, with nobody in its place"
+    assert answer["not_a_member"] == "a run without it, with no record in its place"
     assert answer["trainings"] > answer["trials"] >= 24
     assert main(["tune", task_file, *SMALL, "--out", str(tuned)]) == 0
     said = " ".join(capsys.readouterr().out.split())
     page = (tuned / "tuning.html").read_text()
-    for words in ("forecast, not a bound", "--notion gdp", "nobody in its place", "--try sampling=fixed"):
+    for words in ("forecast, not a bound", "--notion gdp", "no record in its place", "--try sampling=fixed"):
         assert words in said and words in page
 
 

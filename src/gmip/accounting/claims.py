@@ -94,17 +94,17 @@ _SAMPLING: Final[dict[Sampling, str]] = {
     "size.",
     "full": "Every record takes part in every step.",
     "shuffled": "Each epoch visits every record once, in a new random order.",
-    "balls-in-bins": "In each epoch every record picks one of the batches on its own, anew; sums are divided by a "
+    "balls-in-bins": "In each epoch every record picks a random batch on its own; sums are divided by a "
     "constant, and the number of batches is fixed beforehand.",
 }
 # What "not a member" means. Sums move twice as far when a record takes another's place as when it comes on top: answers
 # for Poisson batches and for the others are about different questions.
 _GAME: Final[dict[Sampling, str]] = {
     "fixed": "another of the records in its place in the batch",
-    "poisson": "a run without it, with nobody in its place",
+    "poisson": "a run without it, with no record in its place",
     "full": "another record of the same distribution in its place",
     "shuffled": "another record of the same distribution in its place",
-    "balls-in-bins": "a run without it, with nobody in its place",
+    "balls-in-bins": "a run without it, with no record in its place",
 }
 _ALONE: Final = "a run on the other records alone"
 
@@ -162,7 +162,7 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
             "for shuffled epochs (gmip) is about that larger change, and can need more noise than this one."
         )
     whom = (
-        "any record and any attacker, the others not being chosen to harm it"
+        "any record and any attacker, if the others were not chosen to harm it"
         if shuffled
         else ("any record, whatever the others are, and any attacker")
     )
@@ -309,7 +309,7 @@ def _limits(samplings: Sequence[Sampling], known: float) -> list[str]:
         )
     if known != 1.0:
         sentences.append(
-            "Sums of gradients that the attacker does not know are taken to be Gaussian (central limit theorem): an "
+            "Sums of gradients that the attacker does not know are assumed Gaussian (central limit theorem): an "
             "approximation for small batches, heavy tails, and gradients that take few values (quantised or sparse)."
         )
     return sentences
@@ -390,7 +390,8 @@ def _reuse(samplings: Sequence[Sampling], mixed: bool, epochs: bool) -> list[str
     sentences = []
     if "fixed" in samplings or "poisson" in samplings:
         sentences.append(
-            "The records are used again in every step: what is random is who is drawn. Susceptibilities are against "
+            "The records are reused in every step; only the draw of the batches is random. Susceptibilities are "
+            "against "
             "the covariance of the other records' gradients."
         )
     if "full" in samplings:

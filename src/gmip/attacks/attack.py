@@ -115,7 +115,7 @@ class StepAttack(Attack):
     def lacking(self, target: ModelRecord) -> InvalidArgument:
         """The error where there are no steps."""
         return InvalidArgument(
-            f"has {self.name!r}, which needs the steps of the training, and of {target.path} the model alone is known",
+            f"has {self.name!r}, which needs the training steps, but {target.path} has only the model",
             argument="attacks",
             remedy="leave it out, or record the training (gmip.record)",
         )

@@ -107,7 +107,10 @@ class Rehearsal(Attack):
             found.append(stage.pair(target.moments[number], target.moments[number + 1], target.ways[number]))
             progress(done + 1, len(chosen))
             if progress.budget.left() < 0.0 and done + 1 < len(chosen):
-                warn(f"attack {self.name!r} used {done + 1} of {len(chosen)} pairs of checkpoints to be in time.")
+                warn(
+                    f"attack {self.name!r} used {done + 1} of {len(chosen)} pairs of checkpoints to stay within "
+                    f"the budget."
+                )
                 break
         return self._summed(found, stage, who.ids, cut_short=len(found) < len(chosen))
 

@@ -128,8 +128,8 @@ def _decay(header: Header) -> float:
     decay = header.recipe.optimizer_options.get("weight_decay", 0.0)
     if decay and header.recipe.optimizer.lower() in _DECOUPLED:
         raise InvalidArgument(
-            f"The run's optimizer, {header.recipe.optimizer}, decays weights apart from the loss, so what its model "
-            "converges to is no optimum of a penalised loss",
+            f"The run's optimizer, {header.recipe.optimizer}, decays weights apart from the loss, so its model does "
+            f"not converge to an optimum of a penalised loss",
             remedy="pass `l2` = 0 to attack it nevertheless",
         )
     return float(decay) if isinstance(decay, (int, float)) else 0.0
@@ -160,7 +160,8 @@ class _AtOptimum(Attack):
             listed = ", or the list does not contain its members" if found.decoded is not None else ""
             limit = FAR[found.decoded is not None]
             warn(
-                f"the released model is no optimum of its loss and penalty{listed}: the mean gradient of the records "
+                f"the released model is not an optimum of its loss and penalty{listed}: the mean gradient of the "
+                f"records "
                 f"at hand is {found.distance:.3g} times what chance explains, squared (up to {limit:g} is an optimum), "
                 f"so attack {self.name!r} is unreliable here and its scores are shrunk. Check `l2`, or attack the "
                 "gradients of training, or use shadow models (lira)."

@@ -561,7 +561,7 @@ class ShadowAttack(Attack):
         if len(models) < self.plan.count:
             warn(
                 f"attack {self.name!r} had {work.budget.seconds:.0f} seconds and uses {len(models)} of "
-                f"{self.plan.count} shadow models. Raise `budget` (--budget) for more: trained ones are kept."
+                f"{self.plan.count} shadow models. Raise --budget for more; trained ones are kept."
             )
         return models
 

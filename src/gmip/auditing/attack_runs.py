@@ -186,8 +186,7 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
 _FEW: Final = 8  # records on which a loss is tried
 _NOT_TRIED: Final = (
     "The model and the loss could not be tried on a few records ({what}), so gmip did not check whether the model "
-    "ends in softmax under cross-entropy, or whether the loss mixes records. Both make attacks find less than is "
-    "there."
+    "ends in softmax under cross-entropy, or whether the loss mixes records. Both make attacks find too little."
 )
 
 
@@ -214,8 +213,8 @@ def _doubts(run: AuditedRun) -> list[str]:
     said = _thinned(run, dropped)
     if probabilities and _close(total := outputs.sum(1), torch.ones_like(total)):
         said.append(
-            "The model answers probabilities, and cross-entropy takes them for logits: it seems to end in softmax, "
-            "which the loss has already. Its losses differ little then, and attacks by the loss find little."
+            "The model returns probabilities where cross-entropy expects logits: it seems to end in softmax, which "
+            "the loss already applies. Its losses then differ little, and loss attacks find little."
         )
     return said
 
@@ -225,7 +224,7 @@ def _thinned(run: AuditedRun, dropped: Sequence[str]) -> list[str]:
         return []
     return [
         f"The model drops units at random while it trains (layer {dropped[0]}): the published gradients are those "
-        "of the thinned model, attacks compute those of the whole one, and find less of the leak than is there."
+        "of the thinned model, attacks compute those of the whole one and find too little."
     ]
 
 

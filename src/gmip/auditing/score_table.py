@@ -560,7 +560,7 @@ def _check_answers(names: Sequence[str]) -> None:
     answer = next((name for name in names if _PREDICTED.fullmatch(name.strip())), None)
     if answer is not None:
         raise InvalidArgument(
-            f"Column {answer!r} has what the model answers, and an audit needs how well that fits each record",
+            f"Column {answer!r} holds the model's answers, but an audit needs how well they fit each record",
             remedy=f"for values, write a column loss, such as ({answer} - label)**2; for classes, one p_CLASS for "
             f"each, or if it is the probability of one class, name that: `columns` probability:CLASS={answer}",
         )

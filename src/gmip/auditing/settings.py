@@ -220,7 +220,7 @@ class AttackSettings(_Strict):
     )
     group_by: str | None = Field(
         default=None,
-        description='Who is exposed: a name in the task\'s groups, "class", or a file with columns id (row of the '
+        description='Groups to compare: a name in the task\'s groups, "class", or a file with columns id (row of the '
         "pool) and group. null: the first of the task's groups, else its classes.",
     )
     shadows: ShadowConfig = Field(
@@ -286,14 +286,14 @@ class AuditConfig(AttackSettings):
         default=f"tpr={GOOD_ENOUGH}",
         validate_default=True,
         description="What is good enough: tpr=0.05@0.01, at most 5% of the members found at 1% false alarms. The "
-        "report says whether it is kept, and the advice aims at it.",
+        "verdict and the advice refer to it.",
     )
     gate: bool = Field(
-        default=False, description="Exit with code 1 if an attack finds more than the target, beyond doubt."
+        default=False, description="Exit with code 1 if an attack finds more than the target, beyond chance."
     )
     try_advice: bool = Field(
         default=False,
-        description="Train each way to the target a few times, on records that are not members, to measure its "
+        description="Train each way to the target a few times, on non-members, to measure its "
         "accuracy. It takes up to a quarter of the budget, on top of it.",
     )
     title: str | None = Field(default=None, description="Title of the report. null: made from the task's name.")

@@ -148,7 +148,7 @@ NOISY = QUIET.with_noise_multiplier(4.0)
 class TestClaims:
     def test_name_what_the_curve_rests_on(self) -> None:
         text = " ".join(account(RUN).assumptions)
-        for words in ("sees every published mean gradient", "used again in every step", "not a bound", "fixed size"):
+        for words in ("sees every published mean gradient", "reused in every step", "not a bound", "fixed size"):
             assert words in text
         assert "central limit theorem for many small steps" in " ".join(account(RUN, composition="clt").assumptions)
         assert "Corollary 5.1" in " ".join(account(RUN, bound="paper").assumptions)

@@ -54,7 +54,7 @@ def test_arrays_give_the_same(task, trace, model):
 
 
 def test_a_wrong_penalty_is_said(task, trace):
-    with pytest.warns(GmipWarning, match="is no optimum of its loss and penalty"):
+    with pytest.warns(GmipWarning, match="is not an optimum of its loss and penalty"):
         found = OptimumDecode(l2=1.0).run(task, trace)
     assert found.facts["at_optimum"] is False and float(found.facts["distance"]) > 2.0
 
