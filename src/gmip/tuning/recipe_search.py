@@ -393,7 +393,7 @@ class Search:
         return _distinct([self.space.place_of(self.own), *map(tuple, halton.random(_CANDIDATES).tolist())], self.space)
 
     def pilot(self, number: int) -> float:
-        """Seconds of a training, its share of calibrations included, from the first few."""
+        """Seconds of a training, from the first few."""
         points = self.starts[:number]
         self._try(points, 0, "first trials")
         return float(np.mean([one.outcome.seconds for one in self.tried]))
@@ -602,8 +602,9 @@ def tune(
         if target.best_of is not None:
             return _best_on_members(search, work, spec, watch)
         if count is None:
-            share = seconds / search.pilot(_PILOT) * pieces.workers
-            count = int(min(MOST_TRIALS, max(_FEWEST_TRIALS, share - _AFTERWARDS)))
+            each = search.pilot(_PILOT)
+            left = seconds * pieces.workers - pieces.spent  # calibrations and the first trials are part of the budget
+            count = int(min(MOST_TRIALS, max(_FEWEST_TRIALS, _PILOT + left / each - _AFTERWARDS)))
         best = search.run(Schedule(count))[0]
         return _measured(search, best.recipe, best.exposure, task, spec, params, name, split_seed, watch)
 

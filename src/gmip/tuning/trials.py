@@ -365,6 +365,11 @@ class TrialRunner:
     def workers(self) -> int:
         return self._crew.size
 
+    @property
+    def spent(self) -> float:
+        """Seconds of all pieces asked for so far, computed now or before: the same after an interruption."""
+        return math.fsum(one.seconds for one in self._known.values())
+
     def outcomes(self, pieces: Sequence[Piece], stage: str, watch: Watch = silent) -> list[Outcome]:
         """One for each piece; equal pieces are computed once. `watch` hears of the stage if there is work to do."""
         unique = {repr(piece): piece for piece in pieces}
