@@ -391,8 +391,7 @@ def _reuse(samplings: Sequence[Sampling], mixed: bool, epochs: bool) -> list[str
     if "fixed" in samplings or "poisson" in samplings:
         sentences.append(
             "The records are reused in every step; only the draw of the batches is random. Susceptibilities are "
-            "against "
-            "the covariance of the other records' gradients."
+            "against the covariance of the other records' gradients."
         )
     if "full" in samplings:
         sentences.append(

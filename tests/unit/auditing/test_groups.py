@@ -79,5 +79,5 @@ def test_groups_in_json_csv_and_report(tmp_path: Path) -> None:
     assert rows[0]["group"] == "leaky" and {"'=calm", "<b>"} == {row["group"] for row in rows[1:]}
     assert float(rows[0]["tpr_at_0.1_lower"]) == result.runs[0].groups[0].tpr_at["0.1"].lower
     assert "Leak detected in 1 of 3 groups" in to_markdown(result)
-    assert "By site" in to_html(result) and "<b>" not in to_html(result)
+    assert "of each site" in to_html(result) and "<b>" not in to_html(result)
     assert {one.group for one in result.runs[0].exposed} <= set(site)
