@@ -438,7 +438,7 @@ class Decode(StepAttack):
         if found.late:
             warn(
                 f"attack {self.name!r} had {progress.budget.seconds:.0f} seconds and ended after {found.sweeps} of its "
-                "sweeps, before its odds settled. Raise `budget` (--budget) for more."
+                "sweeps, before its odds settled. Raise --budget for more."
             )
         self._say(found)
         return ScoreSet(

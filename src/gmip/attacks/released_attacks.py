@@ -176,9 +176,8 @@ class _AtOptimum(Attack):
             warn(
                 "a random draw from the list does not explain the released weights (the members' sum of gradients "
                 f"varies {found.excess:.3g} times as much): the list does not contain the members, or the model fits "
-                "them so well that their gradients are unlike others'. So no candidate counts as decided. Check the "
-                "list, "
-                "or pass `coverage` and background records, or use shadow models (lira)."
+                "them so well that their gradients are unlike others'. So no candidate counts as decided. "
+                "Check the list, or pass `coverage` and background records, or use shadow models (lira)."
             )
         scores = found.log_odds
         parts: dict[str, Any] = {"facts": {"distance": found.distance, "at_optimum": found.at_optimum}}
