@@ -334,7 +334,7 @@ def _above_median(phi: Array, features: Array) -> Array:
     scale = features.std(axis=0)
     places = features / np.where(scale > 0.0, scale, 1.0)
     count = min(_NEIGHBOURS + 1, len(phi))
-    near = cKDTree(places).query(places, k=[*range(1, count + 1)])[1]
+    near = np.asarray(cKDTree(places).query(places, k=[*range(1, count + 1)])[1])
     return np.asarray(phi - np.median(phi[near[:, 1:]], axis=1)) if count > 1 else np.zeros_like(phi)
 
 
