@@ -25,6 +25,7 @@ from gmip.attacks import (
     OptimumDecode,
     Reference,
     Rehearsal,
+    RehearsalSteps,
     Shadows,
     Window,
 )
@@ -96,7 +97,7 @@ class TestInfluence(AttackContract):
 class TestRehearsal(AttackContract):
     """Its checkpoints are the weights of some steps of the run, and a list needs a model with more parameters."""
 
-    pytestmark = pytest.mark.filterwarnings("ignore:the checkpoints do not fit")
+    pytestmark = pytest.mark.filterwarnings("ignore:what was published does not fit")
     exact = False
     null_candidates = 200
 
@@ -117,6 +118,14 @@ class TestRehearsal(AttackContract):
         moments = [Moment(np.array(trace[i].parameters, dtype=np.float64)) for i in (0, 1)]
         way = Way(scene.task.recipe, (scene.task.recipe.learning_rate,))
         return CheckpointedModel(ReleasedModel(trace.path, trace.header, **who, state=state), moments, [way])
+
+
+class TestRehearsalSteps(TestRehearsal):
+    def make(self, shadows: Shadows) -> Attack:
+        return RehearsalSteps(rehearsals=8, decoys=60)
+
+    def target(self, scene, trace):
+        return trace
 
 
 class TestLoss(AttackContract):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # for readers and type checkers; what is missing here is Any 
     from gmip.attacks.loss import Reference as Reference
     from gmip.attacks.loss import Window as Window
     from gmip.attacks.rehearsal_attack import Rehearsal as Rehearsal
+    from gmip.attacks.rehearsal_attack import RehearsalSteps as RehearsalSteps
     from gmip.attacks.released_attacks import Influence as Influence
     from gmip.attacks.released_attacks import Optimum as Optimum
     from gmip.attacks.released_attacks import OptimumDecode as OptimumDecode

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from gmip._progress import Progress, silent
 from gmip.attacks.attack_table import ATTACKS, Attacker, Need, seen
 from gmip.attacks.work import Budget, Work, as_seconds
-from gmip.errors import InvalidArgument
+from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.parallel import Workers
 from gmip.stats import ScoreSet
 from gmip.store import NOWHERE, Store
@@ -30,6 +30,7 @@ class RunTraits(NamedTuple):
     seeded: bool  # the run is one of `gmip train` on the audited task, so members follow from its seed
     published: bool = True  # its gradients were published; else there is the trained model alone
     checkpoints: bool = False  # its weights at several moments are known
+    rehearsable: bool = False  # what it published is not the mean of its records' gradients, and can be replayed
 
 
 class Attack(ABC):
@@ -107,9 +108,20 @@ class Attack(ABC):
 class StepAttack(Attack):
     """An attack on what the steps of a training published: it needs a `Trace`."""
 
+    rehearses: ClassVar[bool] = False  # whether it takes steps that are not means of the records' gradients
+
     def _score(self, task: Task, target: ModelRecord, who: AttackedRecords, progress: Work) -> ScoreSet:
         if not isinstance(target, Trace):
             raise self.lacking(target)
+        if not self.rehearses and (target.header.local is not None or target.header.mixes is not None):
+            why = "clients trained before they replied"
+            if target.header.local is None:
+                why = f"layer {target.header.mixes} mixes the records of a batch"
+            raise UnsupportedModel(
+                f"The steps of {target.path} are not means of the records' gradients ({why}), which attack "
+                f"{self.name!r} takes them for",
+                remedy="attack them by 'rehearsal-steps'",
+            )
         return self._score_steps(task, target, who, progress)
 
     def lacking(self, target: ModelRecord) -> InvalidArgument:

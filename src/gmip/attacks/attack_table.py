@@ -147,6 +147,11 @@ ATTACKS: Final[dict[str, Row]] = {
         _needs("weights", "checkpoints", "loss", "population", "labels", "list"),
         ("gmip.attacks.rehearsal_attack", "Rehearsal"),
     ),
+    "rehearsal-steps": Row(
+        "Decoding of steps and rounds by rehearsal",
+        _needs("gradients", "loss", "population", "labels", "list"),
+        ("gmip.attacks.rehearsal_attack", "RehearsalSteps"),
+    ),
     "seed": Row("Guessed seed", _needs("gradients", "code"), ("gmip.attacks.seed", "Seed")),
     "glir-no-noise": Row("GLiR, assuming that no noise was added", _OF_STEPS, (_GLIR, "DoubtNoise"), variant=True),
     "glir-no-clip": Row(

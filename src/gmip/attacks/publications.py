@@ -1,14 +1,16 @@
-"""What a training published between two states of a model, as a mean gradient, and how to publish other records so.
+"""What a training published, and how to publish other records in the same way (docs/rehearsal.md).
 
-The difference of two states is a sum of gradients (docs/checkpoints.md): SGD and Adam are linear in the gradients but
+A `Publication` is one thing that an attacker saw: the gradient of a recorded step, the way between two checkpoints, a
+round of a federation. The difference of two states is a sum of gradients: SGD and Adam are linear in the gradients but
 for Adam's denominators, which change little between two states. Rehearsals measure what this misses.
 """
 
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +22,7 @@ from torch import Tensor, nn
 from gmip._io import sha256
 from gmip.tasks import Examples, Task
 from gmip.tasks.inputs import answer
-from gmip.trace import ReleasedModel
+from gmip.trace import Header, LocalTraining, ReleasedModel, Step
 from gmip.training import make_optimizer
 from gmip.training.models import trainable_parameters
 from gmip.vocabulary import Recipe
@@ -170,20 +172,6 @@ class Replay:
                 optimizer.step()
         return self._taken(optimizer, start.step + len(self.way.rates))
 
-    def mean_gradient(self, at: Vector, records: Examples, chunk: int = 512) -> Vector:
-        """The mean of the records' gradients, in eval mode."""
-        set_flat(self.parameters, at)
-        total = np.zeros(len(at))
-        with _evaluating(self._model):
-            for first in range(0, len(records), chunk):
-                part = records[slice(first, first + chunk)]
-                loss = self._task.loss(answer(self._model, part.inputs), part.targets).sum()
-                slopes: Sequence[Tensor | None] = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-                total += flat(
-                    [p.new_zeros(p.shape) if g is None else g for g, p in zip(slopes, self.parameters, strict=True)]
-                )
-        return total / len(records)
-
     def _batches(self, count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
         while True:
             order = rng.permutation(count)
@@ -213,6 +201,31 @@ class Replay:
         )
 
 
+def mean_gradient(task: Task, model: nn.Module, records: Examples, chunk: int = 512) -> Vector:
+    """The mean of the records' gradients, at the weights and in the mode of the model; shape (d,)."""
+    parameters = [p for _, p in trainable_parameters(model)]
+    total = np.zeros(sum(p.numel() for p in parameters))
+    for first in range(0, len(records), chunk):
+        part = records[slice(first, first + chunk)]
+        loss = task.loss(answer(model, part.inputs), part.targets).sum()
+        slopes: Sequence[Tensor | None] = torch.autograd.grad(loss, parameters, allow_unused=True)
+        total += flat([p.new_zeros(p.shape) if g is None else g for g, p in zip(slopes, parameters, strict=True)])
+    return total / len(records)
+
+
+@torch.no_grad()
+def settle_norms(model: nn.Module, records: Examples) -> None:
+    """Gives BatchNorm layers the statistics of these records, at the weights of the model, which is in eval mode."""
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain average
+        norm.train()
+    answer(model, records.inputs)
+    for norm in norms:
+        norm.eval()
+
+
 def flat(tensors: list[Any]) -> Vector:
     """One vector of all, in double precision."""
     return np.concatenate([t.detach().cpu().double().numpy().reshape(-1) for t in tensors])
@@ -229,15 +242,6 @@ def set_flat(parameters: list[nn.Parameter], values: Vector) -> None:
 
 def _shaped(values: Vector, like: Tensor) -> Tensor:
     return torch.from_numpy(np.array(values)).to(like).view(like.shape)
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train()
 
 
 def state_vectors(state: Mapping[str, Any], parameters: list[nn.Parameter]) -> tuple[Vector | None, Vector | None, int]:
@@ -258,6 +262,142 @@ def state_vectors(state: Mapping[str, Any], parameters: list[nn.Parameter]) -> t
     first = next((vector for name in _FIRST if (vector := joined(name)) is not None), None)
     steps = next((int(row["step"]) for row in rows if "step" in row), 0)
     return first, joined(_SECOND), steps
+
+
+# -- what was published, and its replay -------------------------------------------------------------------------------
+
+
+class Publication(ABC):
+    """One thing that was published of a batch of records, and how other records are published in the same way.
+
+    Attributes
+    ----------
+    seen : what was published.
+    size : how many records are in it.
+    ends : the weights before and after; None: nothing moved while it was computed.
+    """
+
+    seen: Published
+    size: int
+    ends: tuple[Vector, Vector] | None = None
+
+    @abstractmethod
+    def replayed(self, records: Examples, rng: np.random.Generator) -> Published:
+        """What these records would have published."""
+
+
+class Move(Publication):
+    """The way from one moment to the next, of one training or, on average, of several clients.
+
+    Parameters
+    ----------
+    stand_in : the optimizer's states at both ends, where these are not known.
+    clients : among whom the records are divided; each trains alone from `start` on, and their weights are averaged.
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        start: Moment,
+        end: Moment,
+        size: int,
+        *,
+        stand_in: tuple[Moment, Moment] | None = None,
+        clients: int = 1,
+    ) -> None:
+        self._replay, self._stand_in, self._clients = replay, stand_in, clients
+        self.seen, self.size = replay.way.published(start, end, stand_in), size
+        self.ends = (start.weights, end.weights)
+        self._start = start
+        if stand_in is not None:
+            begun = stand_in[0]
+            self._start = start._replace(first=begun.first, second=begun.second, step=begun.step)
+
+    def replayed(self, records: Examples, rng: np.random.Generator) -> Published:
+        """What these records would have published, in random order."""
+        parts = np.array_split(rng.permutation(len(records)), self._clients)
+        reached = [self._replay.train(self._start, records[part], rng) for part in parts]
+        end = reached[0]
+        if self._clients > 1:
+            sizes = [len(part) for part in parts]
+            end = Moment(np.average([one.weights for one in reached], axis=0, weights=sizes))
+        return self._replay.way.published(self._start, end, self._stand_in)
+
+
+class RecordedGradient(Publication):
+    """The gradient of a recorded step, by the task's `publish` or by one pass of the model in the mode of training.
+
+    A `publish` that changes the weights trains as a client does: what counts is how far it moved them.
+
+    Parameters
+    ----------
+    model : in the mode of training; it is copied.
+    """
+
+    def __init__(self, task: Task, model: nn.Module, header: Header, step: Step, size: int) -> None:
+        self._task, self._model, self.size, self._info = task, copy.deepcopy(model), size, step.info
+        self._parameters = [p for _, p in trainable_parameters(self._model)]
+        self._buffers = {name: b.clone() for name, b in self._model.named_buffers()}
+        self._weights = np.array(step.parameters, dtype=np.float64)
+        self._local, self._rate = header.local, task.recipe.learning_rate or 1.0
+        vector = np.array(step.gradient, dtype=np.float64)
+        if self._local is not None:
+            self._rate = self._local.learning_rate
+            self.ends = (self._weights, self._weights - self._rate * vector)
+        if task.publish is None and step.info.clip_factor:  # a replay that does not clip is compared with what was not
+            vector /= step.info.clip_factor
+        self.seen = self._published(vector)
+
+    def replayed(self, records: Examples, rng: np.random.Generator) -> Published:
+        """What these records would have published; dropout, noise and whatever `publish` draws are drawn anew."""
+        parts = np.array_split(rng.permutation(len(records)), 1 if self._local is None else self._local.clients)
+        vectors = [self._one(records[part], rng) for part in parts]
+        vector = np.average(vectors, axis=0, weights=[len(part) for part in parts])
+        return self._published(vector + self._info.noise_std * rng.standard_normal(len(vector)))
+
+    def _published(self, vector: Vector) -> Published:
+        if self._local is None:
+            return Published(vector, self._weights)
+        steps = self._local.steps
+        return Published(vector / steps, self._weights - (steps - 1) / (2.0 * steps) * self._rate * vector)
+
+    def _one(self, records: Examples, rng: np.random.Generator) -> Vector:
+        model, task = self._model, self._task
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(self._buffers[name])
+        set_flat(self._parameters, self._weights)
+        before = flat(self._parameters)
+        model.zero_grad()
+        precision = self._info.precision
+        device = self._parameters[0].device.type
+        reduced = torch.autocast(device, getattr(torch, precision)) if precision else nullcontext()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**62)))
+            if task.publish is not None:
+                task.publish(model, records)
+            else:
+                with reduced:
+                    loss = task.loss(answer(model, records.inputs), records.targets).mean()
+                loss.backward()
+        moved = before - flat(self._parameters)
+        if moved.any():
+            return moved / self._rate
+        return flat([torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters])
+
+
+def client_way(local: LocalTraining, size: int) -> Way:
+    """How clients with `size` records together train, by SGD."""
+    share = max(size // local.clients, 1)
+    recipe = Recipe(
+        optimizer="SGD",
+        learning_rate=local.learning_rate,
+        batch_size=min(local.batch_size or share, share),
+        dataset_size=share,
+        num_steps=local.steps,
+        sampling="shuffled",
+    )
+    return Way(recipe, (local.learning_rate,) * local.steps)
 
 
 class CheckpointedModel(ReleasedModel):

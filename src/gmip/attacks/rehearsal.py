@@ -2,11 +2,12 @@
 
 An attacker who has the training code and records of his own publishes pseudo-members himself, compares with the mean of
 their per-record vectors, and so learns how what was published follows the records and by how much it misses
-(docs/checkpoints.md). Nothing but NumPy: what was published, and how it is replayed, is `gmip.attacks.publications`.
+(docs/rehearsal.md). Nothing but NumPy: what was published, and how it is replayed, is `gmip.attacks.publications`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -17,8 +18,21 @@ from scipy.optimize import minimize_scalar
 Array = NDArray[np.float64]
 Response = Literal["one", "scalar", "diagonal"]
 
-_SHRINK: Final = 0.1  # of the diagonal of the error to its mean
 _LOG_SCALES: Final = (-14.0, 14.0)  # in which the scale of the error is looked for, against that of the rehearsals
+
+
+class Shape(NamedTuple):
+    """What is taken for granted about the response and the error; self-play chooses among `SHAPES`.
+
+    `response` : the same gain for all entries (1, or one that is learned), or one of each entry; `shrink` : of the
+    diagonal of the error to its mean.
+    """
+
+    response: Response
+    shrink: float
+
+
+SHAPES: Final = (Shape("scalar", 0.1), Shape("one", 0.1), Shape("diagonal", 0.1), Shape("diagonal", 0.5))
 
 
 class Rehearsed(NamedTuple):
@@ -50,12 +64,12 @@ class ErrorModel:
         return np.asarray(scaled - (scaled @ self.basis.T * self.shrinks) @ self.basis)
 
 
-def error_model(seen: Rehearsed, slopes: Array | None = None, response: Response = "one") -> ErrorModel:
+def error_model(seen: Rehearsed, slopes: Array | None = None, shape: Shape = SHAPES[1]) -> ErrorModel:
     """The error of some rehearsals: few directions, which they span, and a diagonal for the rest.
 
     `slopes`, shape (r, d), are further rows of B: how much records' vectors change while they are published.
     """
-    gains = _response(seen, response)
+    gains = _response(seen, shape.response)
     errors = seen.published - gains * seen.means
     count = len(errors)
     # The square of an error off the span of the others is 1/(G^-1)_ss: what a new error has outside of the span.
@@ -65,7 +79,7 @@ def error_model(seen: Rehearsed, slopes: Array | None = None, response: Response
     left = (inverse @ errors) / np.diag(inverse)[:, None]  # residuals of each error on the others
     squares = (left**2).mean(axis=0)
     level = squares.mean() * errors.shape[1] / max(errors.shape[1] - count + 1, 1)
-    diagonal = (1.0 - _SHRINK) * squares * (level / squares.mean()) + _SHRINK * level
+    diagonal = (1.0 - shape.shrink) * squares * (level / squares.mean()) + shape.shrink * level
     deviations = np.sqrt(np.maximum(diagonal, np.finfo(np.float64).tiny))
     rows = errors / np.sqrt(count)
     if slopes is not None:
@@ -130,3 +144,19 @@ def list_scores(model: ErrorModel, published: Array, vectors: Array, centre: Arr
     fit = turned @ (along * shares)
     # Without record i: Sherman and Morrison.
     return ListScores((fit + (prior - 0.5) * own) / (1.0 - spread * own), float(np.sqrt(scale)))
+
+
+def summed(parts: Sequence[tuple[int, float, Array]]) -> Array:
+    """Log-likelihood ratios of membership from those of being in each of several publications, shape (c,).
+
+    `parts` : (epoch, chance that a member is in it, log-likelihood ratios). A member is in one publication of an epoch,
+    or in one that is not here; epochs are independent.
+    """
+    total = np.zeros(len(parts[0][2]))
+    for epoch in sorted({part[0] for part in parts}):
+        own = [part for part in parts if part[0] == epoch]
+        left = 1.0 - sum(chance for _, chance, _ in own)
+        terms = [np.log(chance) + ratios for _, chance, ratios in own]
+        terms += [np.full(len(total), np.log(left))] if left > 1.0e-9 else []
+        total += np.logaddexp.reduce(terms, axis=0)
+    return total

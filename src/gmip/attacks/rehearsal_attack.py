@@ -1,45 +1,72 @@
-"""Rehearsal of what was published between two states of a model: checkpoints, or the steps of a recorded run."""
+"""Rehearsal of what was published: checkpoints, or the steps and rounds of a recorded run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from torch import nn
 
 from gmip import _validate as check
 from gmip.attacks.arrays import ranks_among
-from gmip.attacks.attack import Attack, AttackedRecords, RunTraits
+from gmip.attacks.attack import Attack, AttackedRecords, RunTraits, StepAttack, chosen_steps
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.attacks.publications import ADAM, CheckpointedModel, Moment, Published, Replay, Way
-from gmip.attacks.rehearsal import Array, Rehearsed, error_model, list_scores
-from gmip.attacks.signals import released_model
+from gmip.attacks.publications import (
+    ADAM,
+    CheckpointedModel,
+    Moment,
+    Move,
+    Publication,
+    Published,
+    RecordedGradient,
+    Replay,
+    Way,
+    client_way,
+    mean_gradient,
+    set_flat,
+    settle_norms,
+)
+from gmip.attacks.rehearsal import SHAPES, Array, ListScores, Rehearsed, Shape, error_model, list_scores, summed
+from gmip.attacks.signals import released_model, run_model
 from gmip.attacks.work import Work
 from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
 from gmip.stats.scores import auc
 from gmip.tasks import Examples, Task
-from gmip.trace import ModelRecord
+from gmip.trace import ModelRecord, Trace
+from gmip.training.models import freeze_norms, has_norms, trainable_parameters
+from gmip.vocabulary import RANDOM_SIZES
 
 _SLOPES: Final = 200  # background records of which the change of the gradient is measured
 _FEWEST_DECOYS: Final = 20
 _FEWEST: Final = 100  # background records to rehearse with
 _ROOM: Final = 20  # dimensions that must be left beside the list
 _DIMENSIONS: Final = 16_384  # of gradients; more are sketched
+_PLAYED: Final = 100  # pseudo-members by whom the shape of the error is chosen
 _RHO: Final = (0.25, 2.0)  # of the scale of the error, real to self-play: outside, the recipe is another
 
 
-class _Pair(NamedTuple):
-    """Scores of the list from one pair of moments, what self-play expects (AUC; nan: unknown), and rho."""
+class _Told(NamedTuple):
+    """What one publication tells: scores of the list, what self-play expects (AUC, and its error; nan: unknown), and
+    rho, the scale of the error against that in self-play."""
 
     scores: Array
     forecast: float
+    error: float
     rho: float
+
+
+class _Part(NamedTuple):
+    """A publication of an epoch, and the chance that a member is in it; `open` makes it when its turn comes."""
+
+    open: Callable[[_Stage], Publication]
+    epoch: int
+    chance: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -47,14 +74,14 @@ class Rehearsal(Attack):
     """Decodes a list of candidates from two or more states of a model, by a training that the attacker rehearses.
 
     The way between two states is a sum of gradients of all records that were trained on in between. The attacker trains
-    background records from the same state on, compares with their mean gradient, and so learns by what the sum misses
-    it; then scores are leave-one-out log-likelihood ratios of a linear model, and those of several pairs of states add
-    up (docs/checkpoints.md).
+    background records from the same state on, compares with their mean gradient, and so learns how the sum follows it
+    and by what it misses it; then scores are leave-one-out log-likelihood ratios of a linear model, and those of
+    several pairs of states add up (docs/rehearsal.md).
 
     Parameters
     ----------
-    rehearsals : of each pair.
-    pairs : the most pairs of states that are used, spread over the training.
+    rehearsals : of each publication: pair of states, recorded step or round.
+    publications : the most that are used, spread over the training.
     decoys : background records on the list, among which a candidate's rank is its p-value.
     device : where gradients of single records are computed.
     seed : of all that is drawn.
@@ -62,13 +89,13 @@ class Rehearsal(Attack):
     Guarantees
     ----------
     No label of the run is used. p-values hold if candidates that were not in are distributed as the background is,
-    however wrong the model of the error is: decoys are used for nothing else. A pair on which self-play is at chance is
-    left out; where all are, or where the gradients have no more dimensions than the list has records, the attack
-    refuses. How well it does is a forecast and no bound.
+    however wrong the model of the error is: decoys are used for nothing else. A publication on which self-play is at
+    chance is left out; where all are, or where the gradients have no more dimensions than the list has records, the
+    attack refuses. How well it does is a forecast and no bound.
     """
 
     rehearsals: int = 24
-    pairs: int = 8
+    publications: int = 8
     decoys: int = 200
     device: str = "cpu"
     seed: int = 0
@@ -76,7 +103,7 @@ class Rehearsal(Attack):
     name: ClassVar[str] = "rehearsal"
 
     def __post_init__(self) -> None:
-        for name, least in (("rehearsals", 4), ("pairs", 1), ("decoys", _FEWEST_DECOYS)):
+        for name, least in (("rehearsals", 4), ("publications", 1), ("decoys", _FEWEST_DECOYS)):
             if check.count(name, getattr(self, name)) < least:
                 raise InvalidArgument(f"must be at least {least}", argument=name, value=getattr(self, name))
         check.seed(self.seed)
@@ -99,66 +126,170 @@ class Rehearsal(Attack):
                 f"some checkpoints lack the optimizer's state: attack {self.name!r} guesses it from background records "
                 "and finds less than an attacker who has it."
             )
-        stage = _Stage(self, task, model, target.header.dataset_size, who)
-        count = len(target.ways)
-        chosen = np.unique(np.linspace(0, count - 1, min(self.pairs, count)).round().astype(int)).tolist()
-        found: list[_Pair] = []
-        for done, number in enumerate(chosen):
-            found.append(stage.pair(target.moments[number], target.moments[number + 1], target.ways[number]))
-            progress(done + 1, len(chosen))
-            if progress.budget.left() < 0.0 and done + 1 < len(chosen):
-                warn(
-                    f"attack {self.name!r} used {done + 1} of {len(chosen)} pairs of checkpoints to stay within "
-                    f"the budget."
-                )
-                break
-        return self._summed(found, stage, who.ids, cut_short=len(found) < len(chosen))
+        size, between = target.header.dataset_size, zip(target.moments, target.moments[1:], target.ways, strict=False)
+        stage = _Stage(self, task, model, size, who)
+        return self._told(stage, [_Part(_move(*one), epoch) for epoch, one in enumerate(between)], progress)
 
-    def _summed(self, found: list[_Pair], stage: _Stage, ids: NDArray[np.int64], *, cut_short: bool) -> ScoreSet:
-        chance = 0.5 + 2.0 / np.sqrt(6.0 * stage.played)  # two errors of the AUC of that many, and as many others
-        used = [one for one in found if not one.forecast <= chance]
-        if not used:
-            best = max(one.forecast for one in found)
+    def _told(self, stage: _Stage, parts: Sequence[_Part], progress: Work) -> ScoreSet:
+        """The scores of the candidates from these publications, or as many as there are to be used."""
+        count = len(parts)
+        places = np.unique(np.linspace(0, count - 1, min(self.publications, count)).round().astype(int)).tolist()
+        middle = places[len(places) // 2]
+        case = stage.case(parts[middle].open(stage))
+        shape, found = case.chosen(), []
+        for done, place in enumerate([middle, *(one for one in places if one != middle)]):
+            if done:
+                case = stage.case(parts[place].open(stage))
+            found.append((parts[place], case.told(shape)))
+            progress(done + 1, len(places))
+            if progress.budget.left() < 0.0 and done + 1 < len(places):
+                warn(f"attack {self.name!r} used {done + 1} of {len(places)} publications to stay within the budget.")
+                break
+        return self._summed(found, shape, stage, cut_short=len(found) < len(places))
+
+    def _summed(
+        self, found: Sequence[tuple[_Part, _Told]], shape: Shape, stage: _Stage, *, cut_short: bool
+    ) -> ScoreSet:
+        used = [(part, told) for part, told in found if not told.forecast <= 0.5 + told.error]
+        forecast = float(np.mean([told.forecast for _, told in found]))
+        error = max(told.error for _, told in found) / np.sqrt(len(found))
+        if not used or forecast <= 0.5 + 2.0 * error:
             raise UnsupportedModel(
-                f"In self-play the attack on checkpoints is at chance (AUC {best:.3f}): too much happens between two "
-                "of them for this list",
-                remedy="keep checkpoints that are closer to each other, with the optimizer's state",
+                f"In self-play attack {self.name!r} is at chance (AUC {forecast:.3f}): what was published tells too "
+                "little about this list",
+                remedy="keep more of the training, closer together and with the optimizer's state",
             )
-        rhos = [one.rho for one in used if np.isfinite(one.rho)]
+        rhos = [told.rho for _, told in used if np.isfinite(told.rho)]
         if rhos and not _RHO[0] <= np.median(rhos) <= _RHO[1]:
             warn(
-                "the checkpoints do not fit the recipe or the list: what these do not explain is "
+                "what was published does not fit the recipe or the list: what these do not explain is "
                 f"{np.median(rhos):.2g} times what rehearsals leave. Check batch size, learning rate and optimizer of "
-                "the task's recipe, and that all members are named; scores may miss a leak."
+                "the task's recipe, its `publish`, and that all members are named; scores may miss a leak."
             )
-        total = np.sum([one.scores for one in used], axis=0)
-        scores, decoys = total[: len(ids)], total[len(ids) :]
-        known = [one.forecast for one in used if np.isfinite(one.forecast)]
-        facts: dict[str, Any] = {"pairs": len(used), "pairs_at_chance": len(found) - len(used), "decoys": len(decoys)}
-        facts |= {"self_play_auc": max(known)} if known else {}
+        total = summed([(part.epoch, part.chance, told.scores) for part, told in used])
+        scores, decoys = total[: len(stage.ids)], total[len(stage.ids) :]
+        facts: dict[str, Any] = {
+            "publications": len(used),
+            "publications_at_chance": len(found) - len(used),
+            "decoys": len(decoys),
+            "response": shape.response,
+        }
+        facts |= {"self_play_auc": max(told.forecast for _, told in used)} if np.isfinite(forecast) else {}
         facts |= {"rho": float(np.median(rhos))} if rhos else {}
-        p_values = ranks_among(scores, decoys)
-        return ScoreSet(ids=ids, scores=scores, attack=self.name, p_values=p_values, facts=facts, cut_short=cut_short)
+        return ScoreSet(
+            ids=stage.ids,
+            scores=scores,
+            attack=self.name,
+            p_values=ranks_among(scores, decoys),
+            facts=facts,
+            cut_short=cut_short,
+        )
+
+
+@dataclass(frozen=True)
+class RehearsalSteps(StepAttack, Rehearsal):
+    """Decodes a list of candidates from recorded steps or rounds that are not means of the records' own gradients.
+
+    BatchNorm, dropout, reduced precision, local training of clients, and whatever the task's `publish` does: the
+    attacker publishes pseudo-batches of background records himself, and learns from them how what was published follows
+    the mean of the records' gradients in eval mode (docs/rehearsal.md). Parameters and guarantees are those of
+    `Rehearsal`.
+    """
+
+    name: ClassVar[str] = "rehearsal-steps"
+    rehearses: ClassVar[bool] = True
+
+    @classmethod
+    def runs_by_default(cls, runs: Sequence[RunTraits]) -> bool:
+        """Where all published something else than means of gradients."""
+        return all(run.rehearsable for run in runs)
+
+    def _score_steps(self, task: Task, trace: Trace, who: AttackedRecords, progress: Work) -> ScoreSet:
+        header = trace.header
+        if header.recorded_params < header.num_params:
+            raise UnsupportedModel(
+                f"{trace.path} has only some of the parameters, and attack {self.name!r} needs all of them",
+                remedy="record all of them",
+            )
+        if header.clip_norm is not None and task.publish is None:
+            raise UnsupportedModel(
+                f"{trace.path} was clipped record by record, which attack {self.name!r} does not rehearse by itself",
+                remedy="attack it by 'decode', or give the task a `publish` that clips",
+            )
+        if not len(trace):
+            chosen_steps(trace, None)  # which says so
+        model = run_model(task, trace, device=self.device, mixing=True)
+        PerExampleGradients.for_trace(model, task.loss, header)  # which refuses another model
+        if header.mixes is None:
+            freeze_norms(model)
+        size = header.dataset_size if header.sampling == "full" else header.batch_size
+        stage = _Stage(self, task, model, size, who, mixes=header.mixes is not None)
+        return self._told(stage, list(_parts(task, trace, model)), progress)
+
+
+def _move(start: Moment, end: Moment, way: Way) -> Callable[[_Stage], Publication]:
+    def opened(stage: _Stage) -> Publication:
+        replay = Replay(stage.task, stage.model, way)
+        stand_in = None if way.known else stage.warmed(replay, start)
+        return Move(replay, start, end, stage.size, stand_in=stand_in)
+
+    return opened
+
+
+def _parts(task: Task, trace: Trace, model: nn.Module) -> Iterator[_Part]:
+    header = trace.header
+    per_epoch = -(-header.dataset_size // header.batch_size) if header.sampling == "shuffled" else 1
+    rounds, before = -1, None
+    for place, info in enumerate(info for info in trace.infos if info.recorded):
+        epoch = info.index // per_epoch
+        if header.local is not None:  # replies of a round begin with the same weights
+            now = np.asarray(trace[place].parameters)
+            rounds += before is None or not np.array_equal(before, now)
+            epoch, before = rounds, now
+        size = header.batch_size if header.local is None and header.sampling in RANDOM_SIZES else info.batch_size
+        if header.local is not None:
+            size = header.local.used(size)
+
+        def opened(stage: _Stage, place: int = place, size: int = size) -> Publication:
+            step = trace[place]
+            if header.local is None or task.publish is not None:
+                return RecordedGradient(task, model, header, step, size)
+            start = np.array(step.parameters, dtype=np.float64)
+            end = start - header.local.learning_rate * np.array(step.gradient, dtype=np.float64)
+            replay = Replay(task, model, client_way(header.local, size))
+            return Move(replay, Moment(start), Moment(end), size, clients=header.local.clients)
+
+        if size:
+            yield _Part(opened, epoch, min(size / header.dataset_size, 1.0))
 
 
 class _Stage:
-    """What all pairs share: the list with its decoys, and the background to rehearse with."""
+    """What all publications share: the list with its decoys, and the background to rehearse with.
 
-    def __init__(self, attack: Rehearsal, task: Task, model: nn.Module, members: int, who: AttackedRecords) -> None:
-        self._attack, self._task, self._model, self._members = attack, task, model, members
-        self._gradients = PerExampleGradients(self._model, task.loss, dtype=torch.float32)
-        rng = self._rng = np.random.default_rng(attack.seed)
-        size, self._sketch = self._gradients.num_params, None
-        if size > _DIMENSIONS:  # a random sign and place for each parameter: inner products are kept, on average
-            places = (np.arange(size), rng.integers(0, _DIMENSIONS, size))
-            self._sketch = csr_matrix((rng.choice([-1.0, 1.0], size), places), shape=(size, _DIMENSIONS))
-        room = min(size, _DIMENSIONS) - len(who.ids) - _ROOM
+    Parameters
+    ----------
+    size : records in a publication, as a rule.
+    mixes : whether BatchNorm was in train mode: per-record gradients take its statistics from background then.
+    """
+
+    def __init__(
+        self, attack: Rehearsal, task: Task, model: nn.Module, size: int, who: AttackedRecords, *, mixes: bool = True
+    ) -> None:
+        self.attack, self.task, self.model, self.size, self.ids = attack, task, model, size, who.ids
+        self._own, self._mixes = copy.deepcopy(model).eval(), mixes and has_norms(model)
+        self._parameters = [p for _, p in trainable_parameters(self._own)]
+        rng = self.rng = np.random.default_rng(attack.seed)
+        count, self._sketch = sum(p.numel() for p in self._parameters), None
+        if count > _DIMENSIONS:  # a random sign and place for each parameter: inner products are kept, on average
+            places = (np.arange(count), rng.integers(0, _DIMENSIONS, count))
+            self._sketch = csr_matrix((rng.choice([-1.0, 1.0], count), places), shape=(count, _DIMENSIONS))
+        room = min(count, _DIMENSIONS) - len(who.ids) - _ROOM
         decoys = min(attack.decoys, len(who.background) // 4, room)
         if room < _FEWEST_DECOYS:
             raise UnsupportedModel(
-                f"The gradients have {min(size, _DIMENSIONS)} dimensions, no more than a list of {len(who.ids)} "
+                f"The gradients have {min(count, _DIMENSIONS)} dimensions, no more than a list of {len(who.ids)} "
                 "candidates and decoys has records",
-                remedy=f"ask about at most {max(min(size, _DIMENSIONS) - _ROOM - _FEWEST_DECOYS, 0)} candidates",
+                remedy=f"ask about at most {max(min(count, _DIMENSIONS) - _ROOM - _FEWEST_DECOYS, 0)} candidates",
             )
         if decoys < _FEWEST_DECOYS or len(who.background) - decoys < _FEWEST:
             raise InvalidArgument(
@@ -167,69 +298,102 @@ class _Stage:
                 remedy="add records of the same distribution to the task's pool, or name fewer non-members",
             )
         order = rng.permutation(len(who.background))
-        self._list = who.candidates.joined(who.background[order[:decoys]])
-        self._others = who.background[order[decoys:]]
-        self._slope_rows = rng.permutation(len(self._others))[:_SLOPES]
-        #: Pseudo-members of self-play.
-        self.played = min(self._members, (len(self._others) - len(self._slope_rows)) // 2)
+        self.listed = who.candidates.joined(who.background[order[:decoys]])
+        self.others = who.background[order[decoys:]]
+        first = rng.permutation(len(self.others))
+        self.shown, self.free = self.others[first[:_SLOPES]], first[_SLOPES:]
 
-    def pair(self, start: Moment, end: Moment, way: Way) -> _Pair:
-        """What one pair of moments tells."""
-        replay = Replay(self._task, self._model, way)
-        begin, stand_in = start, None
-        if not way.known:
-            stand_in = self._warmed(replay, start)
-            begin = start._replace(first=stand_in[0].first, second=stand_in[0].second, step=stand_in[0].step)
-        real = way.published(start, end, stand_in)
-        vectors, means = [], []
-        for _ in range(self._attack.rehearsals):
-            rows = self._drawn()
-            seen, mean = self._rehearsed(replay, begin, rows, stand_in)
-            vectors.append(seen.vector)
-            means.append(mean)
-        shown = self._others[self._slope_rows]
-        slopes = self._vectors(end.weights, shown) - self._vectors(start.weights, shown)
-        rehearsed = Rehearsed(self._short(np.array(vectors)), self._short(np.array(means)))
-        model = error_model(rehearsed, slopes / np.sqrt(12.0 * self._members * len(slopes)), response="scalar")
-        centre = self._vectors(real.at, shown).mean(axis=0)
-        found = list_scores(
-            model, self._short(real.vector[None])[0], self._vectors(real.at, self._list), centre, self._members
-        )
-        if self.played < self._members:
-            return _Pair(found.scores, float("nan"), float("nan"))
-        free = self._rng.permutation(np.setdiff1d(np.arange(len(self._others)), self._slope_rows))
-        inside, outside = free[: self.played], free[self.played : 2 * self.played]
-        seen, _ = self._rehearsed(replay, begin, inside, stand_in)
-        both = self._vectors(seen.at, self._others[np.concatenate([inside, outside])])
-        centre = self._vectors(seen.at, shown).mean(axis=0)
-        played = list_scores(model, self._short(seen.vector[None])[0], both, centre, self._members)
-        forecast = auc(played.scores[: self.played], played.scores[self.played :])
-        return _Pair(found.scores, float(forecast), found.scale / played.scale)
+    def case(self, publication: Publication) -> _Case:
+        """A publication with its rehearsals."""
+        return _Case(self, publication)
 
-    def _rehearsed(
-        self, replay: Replay, begin: Moment, rows: NDArray[np.int64], stand_in: tuple[Moment, Moment] | None
-    ) -> tuple[Published, Array]:
-        records = self._others[rows]
-        seen = replay.way.published(begin, replay.train(begin, records, self._rng), stand_in)
-        return seen, replay.mean_gradient(seen.at, records)
-
-    def _warmed(self, replay: Replay, start: Moment) -> tuple[Moment, Moment]:
+    def warmed(self, replay: Replay, start: Moment) -> tuple[Moment, Moment]:
         """The optimizer's state at both ends, where it is not known: that after training on background."""
         fresh = Moment(start.weights)
-        first = replay.train(fresh, self._others[self._drawn()], self._rng)
-        then = replay.train(first._replace(weights=start.weights), self._others[self._drawn()], self._rng)
+        first = replay.train(fresh, self.drawn(self.size), self.rng)
+        then = replay.train(first._replace(weights=start.weights), self.drawn(self.size), self.rng)
         if replay.way.kind not in ADAM and then.first is None:
             return fresh, fresh
         return first, then
 
-    def _drawn(self) -> NDArray[np.int64]:
+    def drawn(self, size: int) -> Examples:
         """Pseudo-members; some twice where the background is smaller than the run."""
-        count = len(self._others)
-        return self._rng.choice(count, self._members, replace=count < self._members)
+        count = len(self.others)
+        return self.others[self.rng.choice(count, size, replace=count < size)]
 
-    def _vectors(self, at: Array, records: Examples) -> Array:
-        gradients = self._gradients.at(at)
-        return np.concatenate([self._short(chunk.double().cpu().numpy()) for chunk in gradients.chunks(records)])
+    def vectors(self, at: Array, records: Examples) -> Array:
+        """Gradients of single records in eval mode, shape (n, d)."""
+        self._move_to(at)
+        gradients = PerExampleGradients(self._own, self.task.loss, dtype=torch.float32)
+        return np.concatenate([self.short(chunk.double().cpu().numpy()) for chunk in gradients.chunks(records)])
 
-    def _short(self, vectors: Array) -> Array:
+    def mean(self, at: Array, records: Examples) -> Array:
+        """The mean of the records' gradients in eval mode, shape (1, d)."""
+        self._move_to(at)
+        return self.short(mean_gradient(self.task, self._own, records)[None])
+
+    def short(self, vectors: Array) -> Array:
+        """The vectors in as many dimensions as are used."""
         return vectors if self._sketch is None else np.asarray(vectors @ self._sketch)
+
+    def _move_to(self, at: Array) -> None:
+        set_flat(self._parameters, at)
+        if self._mixes:
+            settle_norms(self._own, self.shown)
+
+
+class _Case:
+    """One publication and its rehearsals; what they tell of the list, and of pseudo-members."""
+
+    def __init__(self, stage: _Stage, publication: Publication) -> None:
+        self._stage, self._publication, size = stage, publication, publication.size
+        vectors, means = [], []
+        for _ in range(stage.attack.rehearsals):
+            records = stage.drawn(size)
+            seen = publication.replayed(records, stage.rng)
+            vectors.append(stage.short(seen.vector[None])[0])
+            means.append(stage.mean(seen.at, records)[0])
+        self._rehearsed, self._slopes = Rehearsed(np.array(vectors), np.array(means)), None
+        if publication.ends is not None:
+            before, after = (stage.vectors(weights, stage.shown) for weights in publication.ends)
+            self._slopes = (after - before) / np.sqrt(12.0 * size * len(stage.shown))
+
+    def chosen(self) -> Shape:
+        """The shape of the error that tells most in self-play; the first where there is none."""
+        plays = [self._play() for _ in range(-(-_PLAYED // self._publication.size))]
+        if plays[0] is None:
+            return SHAPES[0]
+        return max(SHAPES, key=lambda shape: np.mean([self._scored(shape, *play)[0] for play in plays if play]))
+
+    def told(self, shape: Shape) -> _Told:
+        """What the publication tells of the list."""
+        stage, seen, size = self._stage, self._publication.seen, self._publication.size
+        found = self._list_scores(shape, seen, stage.vectors(seen.at, stage.listed), self._centre(seen))
+        play = self._play()
+        if play is None:
+            return _Told(found.scores, float("nan"), float("nan"), float("nan"))
+        forecast, scale = self._scored(shape, *play)
+        return _Told(found.scores, forecast, 1.0 / np.sqrt(6.0 * size), found.scale / scale)
+
+    def _play(self) -> tuple[Published, Array, Array] | None:
+        """What pseudo-members published, the vectors of these and as many others, and the mean of background; None:
+        there are too few."""
+        stage, size = self._stage, self._publication.size
+        if len(stage.free) < 2 * size:
+            return None
+        rows = stage.rng.permutation(stage.free)[: 2 * size]
+        seen = self._publication.replayed(stage.others[rows[:size]], stage.rng)
+        return seen, stage.vectors(seen.at, stage.others[rows]), self._centre(seen)
+
+    def _scored(self, shape: Shape, seen: Published, vectors: Array, centre: Array) -> tuple[float, float]:
+        """(AUC, scale of the error) of self-play."""
+        played, size = self._list_scores(shape, seen, vectors, centre), self._publication.size
+        return float(auc(played.scores[:size], played.scores[size:])), played.scale
+
+    def _list_scores(self, shape: Shape, seen: Published, vectors: Array, centre: Array) -> ListScores:
+        model, size = error_model(self._rehearsed, self._slopes, shape), self._publication.size
+        return list_scores(model, self._stage.short(seen.vector[None])[0], vectors, centre, size)
+
+    def _centre(self, seen: Published) -> Array:
+        """The mean vector of background records."""
+        return np.asarray(self._stage.vectors(seen.at, self._stage.shown).mean(axis=0))

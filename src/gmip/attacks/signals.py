@@ -59,13 +59,13 @@ def released_model(task: Task, target: ModelRecord, *, device: str = "cpu") -> n
     return model.to(usable_device(device, float64=True)).eval()
 
 
-def run_model(task: Task, trace: Trace, *, device: str = "cpu") -> nn.Module:
+def run_model(task: Task, trace: Trace, *, device: str = "cpu", mixing: bool = False) -> nn.Module:
     """The task's model for gradients at the steps of a run: what the run did not train is as the run had it.
 
     Frozen parameters and buffers are those of the trace's trained model. A run that did not end has none: then they are
-    those that `make_model` gives.
+    those that `make_model` gives. `mixing` : layers that mix records are not refused.
     """
-    model = initial_model(task, 0, fix=trace.header.provenance.options.fix)
+    model = initial_model(task, 0, fix=trace.header.provenance.options.fix, checked=not mixing)
     state = with_base_weights(model, _tensors(trace.final_arrays() or {}), trace)
     trained = {spec.name for spec in trace.header.parameters}
     with torch.no_grad():

@@ -112,7 +112,15 @@ class AuditedRun:
             seeded=trace is not None and trace.header.provenance.task == self.task.name,
             published=trace is not None,
             checkpoints=isinstance(self.target, CheckpointedModel),
+            rehearsable=trace is not None and self._rehearsable(trace),
         )
+
+    def _rehearsable(self, trace: Trace) -> bool:
+        header, publishes = trace.header, self.task.publish is not None
+        if header.recorded_params < header.num_params or (header.clip_norm is not None and not publishes):
+            return False
+        thinned = bool(dropouts(initial_model(self.task, 0, checked=False)))
+        return publishes or thinned or header.mixes is not None or header.local is not None
 
     def accuracies(self) -> dict[str, Any]:
         """Fields of `RunFacts`: the accuracies of the trained model; empty where there is none."""
@@ -162,7 +170,7 @@ def run_evidence(run: AuditedRun, attacks: Sequence[Attack], work: Workplace) ->
             norms = None if found is None else OwnNorms(ids, found)
         except (InvalidArgument, UnsupportedModel) as error:  # of gradients, which the attacks may have done without
             said.append(f"Own mus by noise alone are not known: {error}")
-    runs = () if trace is None else trace.runs()
+    runs = () if trace is None or not trace.header.accountable else trace.runs()
     return Evidence(
         name=run.name,
         source=run.source,
@@ -248,7 +256,7 @@ def run_facts(target: ModelRecord, accuracies: Mapping[str, Any]) -> RunFacts:
     header, recipe = target.header, target.header.recipe
     if not isinstance(target, Trace):  # what the header says beyond this is the task's recipe, not what was run
         return RunFacts(num_params=header.num_params).model_copy(update=dict(accuracies))
-    longest = max(target.runs(), key=lambda run: run.num_steps)
+    longest = max(target.runs(), key=lambda run: run.num_steps) if header.accountable else None
     return RunFacts(
         dataset_size=header.dataset_size,
         batch_size=header.batch_size,
@@ -256,8 +264,8 @@ def run_facts(target: ModelRecord, accuracies: Mapping[str, Any]) -> RunFacts:
         num_params=header.num_params,
         sampling=header.sampling,
         clip_norm=header.clip_norm,
-        noise_std=longest.noise_std,
-        noise_multiplier=longest.noise_multiplier if longest.noise_std > 0.0 else None,
+        noise_std=0.0 if longest is None else longest.noise_std,
+        noise_multiplier=longest.noise_multiplier if longest is not None and longest.noise_std > 0.0 else None,
         optimizer=None if recipe is None else recipe.optimizer,
         learning_rate=None if recipe is None else recipe.learning_rate,
         complete=target.complete,

@@ -107,7 +107,7 @@ def _told_apart(task: Task, trace: Trace, device: str) -> tuple[float, float] | 
         return None
     if any(side is None or side.size < 2 or int(side.max()) >= len(task.pool) for side in ids):
         return None
-    model = run_model(task, trace, device=device).eval()
+    model = run_model(task, trace, device=device, mixing=True).eval()
     for name, weights in trace.named(trace[0].parameters).items():
         model.get_parameter(name).data.copy_(torch.from_numpy(np.array(weights)))
     rng, found = Stream.CANDIDATES.rng(0), []
@@ -334,6 +334,8 @@ def _recomputed(
         return _Found(_unchecked_all(trace, "no-members"))
     if header.recorded_params < header.num_params:
         return _Found(_unchecked_all(trace, "some-parameters"))
+    if header.mixes is not None or header.local is not None:
+        return _Found(_unchecked_all(trace, "not-a-mean" if header.local is None else "local-training"))
     model = run_model(task, trace, device=device)
     unclipped = dataclasses.replace(header, clip_norm=None)
     plain, clipped = (

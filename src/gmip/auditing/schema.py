@@ -245,6 +245,8 @@ CheckFinding = (
         "members-left-out",
         "members-left-out-no-ids",
         "some-parameters",
+        "not-a-mean",
+        "local-training",
         "not-plain-descent",
         "distinct-before",
         "other-check-failed",

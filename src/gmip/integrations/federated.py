@@ -22,8 +22,8 @@ from torch import nn
 from gmip import _validate as check
 from gmip.errors import InvalidArgument, UnsupportedModel
 from gmip.tasks.task import Examples, Task
-from gmip.trace import Header, ParameterSpec, TraceWriter
-from gmip.training.models import check_model, trainable_parameters
+from gmip.trace import Header, LocalTraining, ParameterSpec, TraceWriter
+from gmip.training.models import check_model, mixing_layer, trainable_parameters
 from gmip.training.recorder import fingerprints
 from gmip.vocabulary import Sampling
 
@@ -72,7 +72,7 @@ class RoundRecorder:
 
     The recorded vector is (old - new)/learning_rate. If every client takes one step of SGD at that rate on the mean
     loss of its batch (FedSGD), it is the mean gradient, of examples or of clients. If clients train on (FedAvg), it is
-    the mean of their updates in the same units: a gradient only as far as local training follows one.
+    the mean of their updates in the same units: say `local_steps`, and audits rehearse the local training.
 
     Parameters
     ----------
@@ -82,6 +82,11 @@ class RoundRecorder:
         that of a client, ids are rows in a list of clients, and all replies must weigh the same.
     dataset_size, batch_size : N and n, in units: examples, or clients, in the federation and in a round.
     learning_rate : of the clients. 1.0 records the updates themselves.
+    local_steps, local_batch_size : steps of SGD that a client takes before it replies, in batches of that size (None:
+        all its examples). Clients that train otherwise: the task's `publish` says how.
+    clients : how many reply in a round, where examples are the unit and clients take several steps.
+    per_client : each reply is a step of the trace, as a server sees it that is not kept from it by secure aggregation;
+        else their average is.
     sampling : how a round's units are drawn, as in `gmip.NoisySGD`: "fixed" for clients drawn anew for each round;
         "full" if all take part, and for examples of clients that do not (no amplification is counted then).
     clipping : of the strategy, if it is one for differential privacy: then the unit is "clients".
@@ -97,6 +102,10 @@ class RoundRecorder:
         dataset_size: int,
         batch_size: int,
         learning_rate: float = 1.0,
+        local_steps: int = 1,
+        local_batch_size: int | None = None,
+        clients: int | None = None,
+        per_client: bool = False,
         sampling: Sampling = "fixed",
         clipping: Clipping | None = None,
         members: ArrayLike | None = None,
@@ -104,9 +113,28 @@ class RoundRecorder:
         data: Task | Examples | None = None,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        check_model(model)
         self._unit = check.one_of("unit", unit, get_args(Unit))
         self._rate = check.positive("learning_rate", learning_rate)
+        check.instance("per_client", per_client, bool)
+        self._per_client = per_client
+        local = None
+        if check.count("local_steps", local_steps) > 1 or local_batch_size is not None or per_client:
+            number = 1 if per_client else batch_size if unit == "clients" else clients
+            if number is None:
+                raise InvalidArgument(
+                    "is not known, and several clients train on before their updates are averaged",
+                    argument="clients",
+                    remedy="say how many reply in a round, or pass `per_client` = True to record each reply",
+                )
+            local = LocalTraining(
+                steps=local_steps, learning_rate=self._rate, batch_size=local_batch_size, clients=number
+            )
+        if clipping is not None:
+            check_model(model)
+            if per_client:
+                raise InvalidArgument(
+                    "does not go with a strategy that adds noise to the average", argument="per_client", value=True
+                )
         if clipping is not None and unit != "clients":
             raise InvalidArgument(
                 "does not go with a strategy that clips the updates of clients, which protects clients",
@@ -117,6 +145,7 @@ class RoundRecorder:
         self._clipping = clipping
         self._shapes = {name: tuple(p.shape) for name, p in trainable_parameters(model)}
         self._old: Arrays | None = None
+        self._rounds = 0
         self._last: dict[str, NDArray[Any]] = {}
         header = Header(
             parameters=tuple(ParameterSpec(name, shape) for name, shape in self._shapes.items()),
@@ -126,6 +155,8 @@ class RoundRecorder:
             sampling=sampling,
             clip_norm=None if clipping is None else clipping.norm / self._rate,
             fingerprints=fingerprints(data),
+            mixes=mixing_layer(model),
+            local=local,
             notes={
                 "unit": unit,
                 "learning_rate": self._rate,
@@ -138,7 +169,7 @@ class RoundRecorder:
     @property
     def num_rounds(self) -> int:
         """Rounds recorded so far."""
-        return self._writer.num_steps
+        return self._rounds
 
     def begin(self, arrays: Arrays) -> None:
         """The model that is sent to the clients, by name."""
@@ -153,14 +184,21 @@ class RoundRecorder:
         if old is None or not replies:
             raise InvalidArgument("end needs a begun round with a reply", remedy="call begin first")
         self._check(arrays, "The model of the server")
-        size = self._size(replies)
+        self._size(replies)
         self._check_average(old, arrays, replies)
+        for new, whose in [(one.arrays, [one]) for one in replies] if self._per_client else [(arrays, list(replies))]:
+            self._commit(old, new, whose)
+        self._rounds += 1
+        self._last = {name: np.array(value) for name, value in arrays.items()}
+
+    def _commit(self, old: Arrays, new: Arrays, replies: Sequence[Reply]) -> None:
+        size = self._size(replies)
         before, vector = self._writer.row()
         at = 0
         for name, shape in self._shapes.items():
             part = slice(at, at + int(np.prod(shape)))
             before[part] = old[name].reshape(-1)
-            vector[part] = (old[name].astype(np.float64) - arrays[name]).reshape(-1) / self._rate
+            vector[part] = (old[name].astype(np.float64) - new[name]).reshape(-1) / self._rate
             at = part.stop
         ids = [reply.client for reply in replies if reply.client is not None]
         self._writer.commit(
@@ -169,7 +207,6 @@ class RoundRecorder:
             noise_std=0.0 if self._clipping is None else self._clipping.noise_std / self._rate,
             ids=ids if len(ids) == len(replies) else None,
         )
-        self._last = {name: np.array(value) for name, value in arrays.items()}
 
     def close(self) -> None:
         """Complete the trace, with the model after the last round."""

@@ -24,13 +24,12 @@ from flwr.common import parameters_to_ndarrays
 from flwr.server import strategy as fit
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as train
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import nn
 
 from gmip import _validate as check
 from gmip.errors import InvalidArgument, UnsupportedModel
-from gmip.integrations.federated import Clipping, Reply, RoundRecorder, Unit
-from gmip.tasks.task import Examples, Task
+from gmip.integrations.federated import Clipping, Reply, RoundRecorder
 from gmip.training.models import count_params
 from gmip.vocabulary import NoisySGD, Sampling
 
@@ -91,7 +90,7 @@ def clients_run(
 
 
 class GmipStrategy(train.Strategy):  # type: ignore[misc]
-    """A strategy that does what the one inside does, and records every round; see `RoundRecorder` for the arguments.
+    """A strategy that does what the one inside does, and records every round; see `RoundRecorder` for the `settings`.
 
     Parameters
     ----------
@@ -106,16 +105,9 @@ class GmipStrategy(train.Strategy):  # type: ignore[misc]
         model: nn.Module,
         path: str | os.PathLike[str],
         *,
-        unit: Unit,
-        dataset_size: int,
-        batch_size: int,
-        learning_rate: float = 1.0,
-        sampling: Sampling = "fixed",
         client_id: str | None = None,
-        members: ArrayLike | None = None,
-        non_members: ArrayLike | None = None,
-        data: Task | Examples | None = None,
         notes: Mapping[str, Any] | None = None,
+        **settings: Any,
     ) -> None:
         if isinstance(strategy, fit.Strategy):
             raise InvalidArgument(
@@ -123,20 +115,8 @@ class GmipStrategy(train.Strategy):  # type: ignore[misc]
             )
         clipping, inner = _clipping(strategy), _averaging(strategy, train.FedAvg, "aggregate_train")
         self._strategy, self._weight, self._client_id = strategy, inner.weighted_by_key, client_id
-        self._rounds = RoundRecorder(
-            model,
-            path,
-            unit=unit,
-            dataset_size=dataset_size,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            sampling=sampling,
-            clipping=clipping,
-            members=members,
-            non_members=non_members,
-            data=data,
-            notes={"framework": "flower", "strategy": type(strategy).__name__, **(notes or {})},
-        )
+        notes = {"framework": "flower", "strategy": type(strategy).__name__, **(notes or {})}
+        self._rounds = RoundRecorder(model, path, clipping=clipping, notes=notes, **settings)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

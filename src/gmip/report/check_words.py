@@ -157,6 +157,8 @@ _WORDS: Final[dict[CheckFinding, str]] = {
     "no-ids": _NO_IDS,
     "members-left-out": "Only {counted} of {expected} members are listed. There may be others.",
     "members-left-out-no-ids": f"Not all members are listed. {_NO_IDS}",
+    "not-a-mean": "A layer mixes the records of a batch (BatchNorm), so the gradient is no mean of the records' own.",
+    "local-training": "Clients trained before they replied, so what was recorded is no gradient.",
     "some-parameters": "Only some of the parameters were recorded, and the gradient depends on all of them.",
     "not-plain-descent": (
         "The loop changes the parameters itself, and not by plain gradient descent on what was recorded. Something "

@@ -96,7 +96,7 @@ class Task:
     ----------
     name : how the task is called in reports.
     make_model : a fresh model, its initial weights drawn from torch's global generator (which the caller seeds). Layers
-        that mix examples (BatchNorm) cannot be trained with clipping, nor audited.
+        that mix examples (BatchNorm) cannot be trained with clipping.
     pool : records among which members are drawn; the others are non-members and background.
     test : records to measure accuracy on, never trained on.
     recipe : how to train by default.
@@ -106,6 +106,9 @@ class Task:
         An audit says who is exposed by the first of them, or by the one that it is asked for; without any, by class.
     record_names : what the records of the pool are called, len(pool) numbers or strings, each once: reports and tables
         of exposed records show these; None: rows of the pool.
+    publish : (model, records) -> None: what the training loop does with a batch up to optimizer.step(), where that is
+        more than the gradient of the mean loss (augmentation, compression). It leaves in .grad what the optimizer gets;
+        or it changes the weights, as a client's local training does. Attacks rehearse it on records of their own.
     """
 
     name: str
@@ -117,9 +120,14 @@ class Task:
     loss: Callable[[Tensor, Tensor], Tensor] = cross_entropy
     groups: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     record_names: Sequence[Any] | None = None
+    publish: Callable[[nn.Module, Examples], None] | None = None
 
     def __post_init__(self) -> None:
         self._check_groups()
+        if self.publish is not None and not callable(self.publish):
+            raise InvalidArgument(
+                f"must be a function of a model and records, not {type(self.publish).__name__}", argument="publish"
+            )
         if self.record_names is None:
             return
         names = [one.item() if isinstance(one, np.generic) else one for one in self.record_names]

@@ -11,6 +11,7 @@ from gmip.trace.reader import Step, Trace
 from gmip.trace.schema import (
     FORMAT_VERSION,
     Header,
+    LocalTraining,
     ModelOptions,
     ModelRecord,
     ParameterSpec,
@@ -24,6 +25,7 @@ from gmip.trace.writer import TraceWriter
 __all__ = [
     "FORMAT_VERSION",
     "Header",
+    "LocalTraining",
     "ModelOptions",
     "ModelRecord",
     "ParameterSpec",

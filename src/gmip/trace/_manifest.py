@@ -21,7 +21,7 @@ from safetensors.numpy import load, save
 
 from gmip import _io
 from gmip.errors import FileError, InvalidArgument, TraceError
-from gmip.trace.schema import FORMAT_VERSION, Header, ModelOptions, ParameterSpec, Provenance
+from gmip.trace.schema import FORMAT_VERSION, Header, LocalTraining, ModelOptions, ParameterSpec, Provenance
 from gmip.vocabulary import Recipe
 
 MANIFEST: Final = "trace.json"
@@ -199,9 +199,10 @@ def _parse(content: dict[str, Any]) -> Manifest:
 def _header(fields: dict[str, Any]) -> Header:
     parameters = tuple(ParameterSpec(**spec) for spec in fields.pop("parameters"))
     recipe, provenance = fields.pop("recipe"), dict(fields.pop("provenance"))
-    options = ModelOptions(**provenance.pop("options"))
+    options, local = ModelOptions(**provenance.pop("options")), fields.pop("local", None)
     return Header(
         parameters=parameters,
+        local=None if local is None else LocalTraining(**local),
         recipe=None if recipe is None else Recipe(**recipe),
         provenance=Provenance(options=options, **provenance),
         **fields,

@@ -100,6 +100,33 @@ class Provenance:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """What clients do in a round of a federation before they reply.
+
+    Parameters
+    ----------
+    steps : of SGD, of each client.
+    learning_rate : of these steps.
+    batch_size : of a client's steps; None: all its records.
+    clients : whose updates are averaged in one recorded step.
+    """
+
+    steps: int
+    learning_rate: float
+    batch_size: int | None = None
+    clients: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "clients", *(() if self.batch_size is None else ("batch_size",))):
+            object.__setattr__(self, name, check.count(name, getattr(self, name)))
+        object.__setattr__(self, "learning_rate", check.positive("learning_rate", self.learning_rate))
+
+    def used(self, size: int) -> int:
+        """How many of the clients' `size` records together their steps reach: fewer where a pass is not completed."""
+        return size if self.batch_size is None else min(size, self.steps * self.batch_size * self.clients)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Header:
     """What holds for the whole run.
 
@@ -120,6 +147,8 @@ class Header:
     provenance : of a run of `gmip.train`.
     every, budget : which steps are stored: see `gmip.record`.
     base_weights : fingerprint of the weights that the run took over and did not train, under adapters; else None.
+    mixes : a layer that mixed the records of a batch (BatchNorm), so that no record has a gradient of its own; or None.
+    local : how clients train before they reply, where a step is a round of a federation; None: a step is a gradient.
     notes : plain JSON for people, by name. Nothing reads it, and a run that is resumed keeps those of its beginning.
     """
 
@@ -138,6 +167,8 @@ class Header:
     every: int = 1
     budget: int | None = None
     base_weights: str | None = None
+    mixes: str | None = None
+    local: LocalTraining | None = None
     notes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
@@ -181,8 +212,9 @@ class Header:
         object.__setattr__(self, "every", check.count("every", self.every))
         if self.budget is not None:
             object.__setattr__(self, "budget", check.count("budget", self.budget))
-        if self.base_weights is not None:
-            check.instance("base_weights", self.base_weights, str)
+        for name, kind in (("base_weights", str), ("mixes", str), ("local", LocalTraining)):
+            if getattr(self, name) is not None:
+                check.instance(name, getattr(self, name), kind)
         object.__setattr__(self, "notes", _plain_json("notes", self.notes))
 
     def _checked_recipe(self, given: object) -> Recipe | None:
@@ -202,6 +234,11 @@ class Header:
                     remedy="pass the recipe of the run",
                 )
         return given.replace(optimizer_options=_plain_json("optimizer_options", given.optimizer_options))
+
+    @property
+    def accountable(self) -> bool:
+        """Whether accounting is about such steps: means of what each record, or each clipped client, adds."""
+        return self.mixes is None and (self.local is None or self.clip_norm is not None)
 
     @property
     def recorded_params(self) -> int:

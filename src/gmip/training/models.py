@@ -166,6 +166,19 @@ def evaluate(task: Task, model: nn.Module, examples: Examples) -> tuple[float, f
     return losses / len(examples), hits / len(examples) if classes else None
 
 
+def mixing_layer(model: nn.Module) -> str | None:
+    """The first layer that mixes the examples of a batch, as the model's mode is now."""
+    modules = unwrapped(model).named_modules()
+    return next((name or type(module).__name__ for name, module in modules if _mixes(module)), None)
+
+
+def freeze_norms(model: nn.Module) -> None:
+    """Puts layers that would mix examples in train mode into eval mode."""
+    for module in model.modules():
+        if isinstance(module, _NORMS):
+            module.eval()
+
+
 def has_norms(model: nn.Module) -> bool:
     """Whether a layer mixes examples in train mode, or would."""
     return any(isinstance(module, _NORMS) for module in model.modules())

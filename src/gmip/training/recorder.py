@@ -27,7 +27,16 @@ from gmip.errors import GmipWarning, InvalidArgument, TraceError, TraceMismatch,
 from gmip.tasks.task import Examples, Task
 from gmip.trace import Header, ModelRecord, ParameterSpec, Provenance, Trace, TraceWriter, fingerprint
 from gmip.training.batch_log import BatchLog, declared
-from gmip.training.models import bare_optimizer, check_model, dropouts, has_norms, trainable_parameters, unwrapped
+from gmip.training.epoch_states import EpochWriter, alone, steps_per_epoch
+from gmip.training.models import (
+    bare_optimizer,
+    check_model,
+    dropouts,
+    has_norms,
+    mixing_layer,
+    trainable_parameters,
+    unwrapped,
+)
 from gmip.training.ranks import Ranks, uneven_shares
 from gmip.training.watches import ClipWatch, ParameterWatch, PrecisionWatch, QuietHook, has_stepped
 from gmip.vocabulary import RANDOM_SIZES, Recipe, Sampling
@@ -299,7 +308,8 @@ class Recorder:
         by `batch_size`, the expected number: a loss that is a "mean" must be divided by it, too. Opacus' optimizer
         knows its own reduction. On several ranks (DDP, FSDP2) "mean" and "sum" are those of a rank's own examples;
         "global_mean" says that the loop divides by the examples of all of them, so that shares may differ.
-    every : store every k-th step only (the others are still counted).
+    every : store every k-th step only (the others are still counted). "epoch" stores no step: after each epoch the
+        weights and the optimizer's state, for `gmip.Checkpoints`, a small part of the disk.
     budget : bytes for what is stored, such as "2 GB". Half of it goes to the first steps, the rest to ever fewer later
         ones, so that it is kept however long the run is; a warning tells when steps begin to be left out.
     parameters : store these only: names or leading parts of names, such as "head" for head.weight and head.bias.
@@ -333,7 +343,7 @@ class Recorder:
         max_grad_norm: float | None = None,
         on_nan: Literal["stop", "skip", "record"] = "stop",
         loss_reduction: Literal["mean", "sum", "global_mean"] = "mean",
-        every: int = 1,
+        every: int | Literal["epoch"] = 1,
         budget: float | str | None = None,
         parameters: Iterable[str] | None = None,
         members: ArrayLike | None = None,
@@ -352,12 +362,16 @@ class Recorder:
         self._max_grad_norm = None if max_grad_norm is None else check.positive("max_grad_norm", max_grad_norm)
         self._on_nan = check.one_of("on_nan", on_nan, _ON_NAN)
         self._reduction = check.one_of("loss_reduction", loss_reduction, _REDUCTIONS)
+        self._epoch: int | None = None
+        if every == "epoch":
+            alone(budget=budget, parameters=parameters, resume_at=resume_at)
+            self._epoch, every = steps_per_epoch(loader, dataset_size, batch_size, sampling), 1
         every = check.count("every", every)
-        check_model(model)
         self._has_norms = has_norms(model)
         self._model, self._path = model, path
         self._ranks = Ranks(model)
         self._private, self._optimizer = _taken_apart(optimizer, clip_norm=clip_norm, noise_std=noise_std)
+        mixes = _mixing(model, guarded=self._private is not None or clip_norm is not None or bool(noise_std))
         self._noise_std, self._nominal, self._sampling = noise_std or 0.0, batch_size, sampling
         self._members, self._non_members, self._resume_at = members, non_members, resume_at
         trained = published(model, self._optimizer)
@@ -378,6 +392,7 @@ class Recorder:
             provenance=provenance or Provenance(),
             every=every,
             base_weights=base_fingerprint(model),
+            mixes=mixes,
             notes=notes or {},
         )
         self._stored = StoredSteps(every=every, budget=budget, row_bytes=header.row_bytes)
@@ -393,7 +408,7 @@ class Recorder:
         self._warned: set[str] = set()
         self._hooks: list[Any] = []
         self._num_steps = resume_at or 0
-        self._writer: TraceWriter | None = None  # None on ranks other than the first
+        self._writer: TraceWriter | EpochWriter | None = None  # None on ranks other than the first
         self._captured: dict[str, Any] | None = None  # facts of a step whose row is filled
         self._captures = 0
         self._stores = True  # whether the step under way is recorded, or only counted
@@ -482,16 +497,17 @@ class Recorder:
         )
         return bool(trace.changed_at_end) or not same
 
-    def _open(self) -> TraceWriter:
+    def _open(self) -> TraceWriter | EpochWriter:
+        who = {"members": self._members, "non_members": self._non_members}
+        if self._epoch is not None:
+            return EpochWriter(self._path, self._epoch, self._state, **who)
         if self._resume_at is None:
-            return TraceWriter.create(self._path, self._header, members=self._members, non_members=self._non_members)
-        return TraceWriter.resume(
-            self._path,
-            at_step=self._resume_at,
-            header=self._header,
-            members=self._members,
-            non_members=self._non_members,
-        )
+            return TraceWriter.create(self._path, self._header, **who)
+        return TraceWriter.resume(self._path, at_step=self._resume_at, header=self._header, **who)
+
+    def _state(self) -> dict[str, Any]:
+        state = {name: Ranks.whole(t) for name, t in released_state(self._model).items()}
+        return {"state_dict": state} | ({} if self._optimizer is None else {"optimizer": self._optimizer.state_dict()})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -522,7 +538,7 @@ class Recorder:
     def _count(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if torch.is_grad_enabled():  # evaluation in between runs under no_grad and is not part of a batch
             self._inside = False  # also after a step that failed
-            if self._has_norms:  # which the loop may have put in train mode meanwhile
+            if self._has_norms and self._header.mixes is None:  # the loop may have put them in train mode meanwhile
                 check_model(self._model)
             size = next((len(a) for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.ndim), None)
             if size is not None:
@@ -583,9 +599,11 @@ class Recorder:
                 "dropout",
                 f"The model drops units at random while it trains (layer {dropped[0]}): what is recorded is the "
                 "gradient of the thinned model, audits compute that of the whole one, and GLiR finds less than is "
-                "there. Train without dropout to be sure.",
+                "there. Train without dropout to be sure; attack 'rehearsal-steps' reckons with it.",
             )
         self._captures += 1
+        if isinstance(self._writer, EpochWriter):
+            self._writer.begin()
         self._watch.stepping()
         times, self._times = self._times, 1.0
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in self._parameters]
@@ -614,13 +632,13 @@ class Recorder:
                 f"{_NOT_COVERED}",
             )
         self._log.add(size, ids)
-        self._stores = self._stored.admits(self._num_steps)
+        self._stores = self._epoch is None and self._stored.admits(self._num_steps)
         if self._stores and not self._fill_row(gradients, scale, factor):
             self._refuse_nan()
 
     def _fill_row(self, gradients: Sequence[Tensor], scale: float, factor: float | None) -> bool:
         """Whether the row of the step was filled with what an audit can use; a rank that does not write says it too."""
-        if self._writer is None:
+        if not isinstance(self._writer, TraceWriter):
             whole = [Ranks.whole(tensor) for tensor in (*self._parameters, *gradients)]  # the first rank asks, too
             return self._on_nan == "record" or all(bool(t.isfinite().all()) for t in whole[len(gradients) :])
         row = self._writer.row()
@@ -731,6 +749,19 @@ class Recorder:
                 )
         multiplier = getattr(private, "_adjusted_noise_multiplier", private.noise_multiplier)
         return divisor, 1.0 / divisor if summed else 1.0, float(multiplier * private.max_grad_norm) / divisor
+
+
+def _mixing(model: nn.Module, *, guarded: bool) -> str | None:
+    """A layer that mixes records, with a warning; refused where a run is `guarded` by clipping or noise."""
+    if guarded:
+        check_model(model)
+    found = mixing_layer(model)
+    if found is not None:
+        warn(
+            f"Layer {found} mixes the records of a batch, so no record has a gradient of its own: nothing is "
+            "guaranteed or forecast about this run. Audits attack it by rehearsal."
+        )
+    return found
 
 
 def _taken_apart(optimizer: Optimizer | None, **given: float | None) -> tuple[Any, Optimizer | None]:

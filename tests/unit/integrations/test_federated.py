@@ -240,5 +240,10 @@ def test_rounds_that_fail(tmp_path):
 
 
 def test_layers_that_mix_examples(tmp_path):
+    """They are recorded as such, unless clipping is to protect clients."""
+    model, sizes = nn.Sequential(nn.BatchNorm1d(5)), {"unit": "clients", "dataset_size": 3, "batch_size": 3}
+    RoundRecorder(model, tmp_path / "a", **sizes)
+    assert Trace.open(tmp_path / "a").header.mixes == "0"
+    clipping = Clipping(norm=1.0, noise_std=0.1, by_clients=False)
     with pytest.raises(UnsupportedModel, match="BatchNorm1d"):
-        RoundRecorder(nn.Sequential(nn.BatchNorm1d(5)), tmp_path / "a", unit="clients", dataset_size=3, batch_size=3)
+        RoundRecorder(model, tmp_path / "b", **sizes, clipping=clipping)

@@ -22,6 +22,7 @@ def test_public_names() -> None:
     assert gmip.trace.__all__ == [
         "FORMAT_VERSION",
         "Header",
+        "LocalTraining",
         "ModelOptions",
         "ModelRecord",
         "ParameterSpec",

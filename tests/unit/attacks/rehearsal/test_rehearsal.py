@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import gmip
-from gmip.attacks.publications import Moment, Replay, Way, flat
+from gmip.attacks.publications import Moment, Replay, Way, flat, mean_gradient, set_flat
 from gmip.attacks.rehearsal import Rehearsed, error_model, list_scores
 from gmip.attacks.rehearsal_attack import Rehearsal
 from gmip.auditing.attack_runs import Workplace
@@ -148,7 +148,8 @@ def test_two_states_give_the_mean_gradient(optimizer, options, error):
     for _ in range(3):
         start, moment = moment, replay.train(moment, records, rng)
     seen = way.published(start, moment)
-    true = replay.mean_gradient(seen.at, records)
+    set_flat(replay.parameters, seen.at)
+    true = mean_gradient(task, replay._model, records)
     assert np.linalg.norm(seen.vector - true) < error * np.linalg.norm(true)
 
 
@@ -173,7 +174,7 @@ def test_members_are_found_from_checkpoints_and_strangers_are_not(tmp_path, who)
     assert (found.p_values[~inside] <= 0.05).mean() <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / MEMBERS)
 
 
-@pytest.mark.filterwarnings("ignore:the checkpoints do not fit")  # which is right: the list explains nothing
+@pytest.mark.filterwarnings("ignore:what was published does not fit")  # which is right: the list explains nothing
 def test_nobody_on_the_list_was_in(tmp_path, who):
     task = make_task()
     rest = np.setdiff1d(np.arange(ROWS), np.concatenate(who))
@@ -187,7 +188,7 @@ def test_nobody_on_the_list_was_in(tmp_path, who):
     assert np.mean(low) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / (2 * MEMBERS))
 
 
-@pytest.mark.filterwarnings("ignore:the checkpoints do not fit")  # as the guessed state does not
+@pytest.mark.filterwarnings("ignore:what was published does not fit")  # as the guessed state does not
 def test_without_the_optimizers_state_it_says_so(tmp_path, who):
     task = make_task(optimizer_options={"momentum": 0.9}, learning_rate=0.02)
     folder = save_checkpoints(task, tmp_path / "a", who[0], state=False)
@@ -197,10 +198,51 @@ def test_without_the_optimizers_state_it_says_so(tmp_path, who):
     assert auc(found.scores[inside], found.scores[~inside]) > 0.55
 
 
+def test_lightnings_files_hold_the_state(tmp_path, who):
+    """The layout of Lightning's .ckpt: state_dict, a list of optimizer_states, numbers beside them."""
+    task = make_task(optimizer="Adam", learning_rate=2e-3)
+    plain = save_checkpoints(task, tmp_path / "a", who[0])
+    folder = tmp_path / "b"
+    folder.mkdir()
+    for path in plain.iterdir():
+        kept = torch.load(path, weights_only=True)
+        lightning = {"epoch": 1, "state_dict": kept["state_dict"], "optimizer_states": [kept["optimizer"]]}
+        torch.save(lightning, folder / f"{path.stem}.ckpt")
+    np.testing.assert_array_equal(scores(task, folder, who).scores, scores(task, plain, who).scores)
+
+
+def test_a_recorder_that_stores_the_states_of_epochs_only(tmp_path, who):
+    """Two epochs of four steps: three states, those of a plain loop, and who was in."""
+    task = make_task(optimizer="Adam", learning_rate=2e-3)
+    plain = save_checkpoints(task, tmp_path / "a", who[0])
+    torch.manual_seed(3)
+    model = task.make_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+    folder = tmp_path / "b"
+    sizes = {"dataset_size": MEMBERS, "batch_size": 10, "sampling": "shuffled"}
+    options = {"members": who[0], "non_members": who[1], "data": task, "every": "epoch"}
+    with gmip.record(model, optimizer, folder, **sizes, **options):
+        for _ in range(2):
+            for batch in torch.randperm(MEMBERS).split(10):
+                part = task.pool[who[0][batch.numpy()]]
+                optimizer.zero_grad()
+                task.loss(model(part.inputs), part.targets).mean().backward()
+                optimizer.step()
+    assert sorted(path.name for path in folder.glob("*.pt")) == [f"epoch-{i}.pt" for i in range(3)]
+    np.testing.assert_allclose(scores(task, folder, who).scores, scores(task, plain, who).scores, rtol=1e-6)
+    source = gmip.Checkpoints(folder, folder / "members.csv", folder / "non_members.csv", task)
+    work = Workplace(settings=AttackSettings(), folder=folder, seed=0, watch=lambda _: lambda *_: None)
+    np.testing.assert_array_equal(source.opened(task, "a", 0, work).target.members, who[0])
+    with pytest.raises(InvalidArgument, match="not empty"), gmip.record(model, optimizer, folder, **sizes, **options):
+        pass
+    with pytest.raises(InvalidArgument, match="has none"):
+        gmip.record(model, optimizer, tmp_path / "c", **(sizes | {"sampling": "fixed"}), **options)
+
+
 def test_another_learning_rate_than_declared_is_noticed(tmp_path, who):
     task = make_task()
     folder = save_checkpoints(task, tmp_path / "a", who[0], state=False, rate=2.0)
-    with pytest.warns(GmipWarning, match="do not fit the recipe"):
+    with pytest.warns(GmipWarning, match="does not fit the recipe"):
         scores(task, folder, who)
 
 
