@@ -29,7 +29,7 @@ from gmip.attacks.decode import MISFIT, DecodeOutcome, Draw, PublishedSum, decod
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import Projection, StripRunner, gram, strip_runner, unclipped
-from gmip.attacks.work import Speed, Work, as_bytes
+from gmip.attacks.work import Counted, Speed, Work, as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
 from gmip.store import NOWHERE, Store
@@ -83,6 +83,17 @@ class DecodePlan(NamedTuple):
         """How many steps are used."""
         return sum(map(len, self.sums))
 
+    def first(self, count: int, seconds: float) -> DecodePlan:
+        """The plan with its first sums alone, as there was no time for more."""
+        epochs = None if self.epochs is None else [[t for t in epoch if t < count] for epoch in self.epochs]
+        return self._replace(
+            sums=self.sums[:count],
+            epochs=None if epochs is None else [epoch for epoch in epochs if epoch],
+            cut_short=True,
+            left_out=f"decoding uses the first {count} of {len(self.sums)} recorded steps, which is what there is time "
+            f"for in the {seconds:.0f} seconds of its `budget`.",
+        )
+
 
 def plan(
     trace: Trace,
@@ -111,10 +122,12 @@ def plan(
         size = way or num_params
         for kept in range(len(steps), 0, -1):
             cost = needs.cost(kept, size)
-            if cost.memory <= limit and (kept == 1 or needs.in_time(kept, cost, most_work, seconds)):
+            if cost.memory <= limit and needs.in_time(kept, cost, most_work, seconds):
                 break
         fits = cost.memory <= limit
-        if fits and (kept == len(steps) or way == ways[-1] or way in smaller):
+        # One step whose algebra takes longer than there is time for is projected, too.
+        soon = kept > 1 or needs.speed.seconds(records=0.0, work=cost.work) <= seconds
+        if fits and soon and (kept == len(steps) or way == ways[-1] or way in smaller):
             break
     if not fits:
         needed = byte_size(cost.memory)
@@ -129,6 +142,9 @@ def plan(
         why = f"there is time for in the {seconds:.0f} seconds of its `budget`"
         why = why if late else _lacking(whole, limit=limit, most_work=most_work)
         left_out = f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}."
+    if way in smaller and not late:
+        late = seconds < math.inf
+        left_out += f" Gradients are projected to {way} numbers." if left_out else ""
     used = steps[:kept]
     shuffled = trace.header.sampling == "shuffled" and not full
     return DecodePlan(
@@ -509,6 +525,7 @@ class Decode(StepAttack):
 
     def _solved(self, attempt: _Attempt, work: Work) -> tuple[DecodeOutcome, DecodePlan]:
         trace, steps, gradients, who, limit, coverage, time_share = attempt
+        speed, seconds = self._time(gradients, steps[0], who, work, time_share)
         chosen = plan(
             trace,
             steps,
@@ -517,50 +534,59 @@ class Decode(StepAttack):
             num_params=gradients.num_params,
             limit=limit,
             most_work=self.most_work,
-            **self._time(gradients, steps[0], who, work, time_share),
+            speed=speed,
+            seconds=seconds,
         )
         if len(who.background) > chosen.background:
             few = np.random.default_rng(0).permutation(len(who.background))[: chosen.background]
             who = who._replace(background=who.background[np.sort(few)])
-        last, done = 2 * chosen.steps, 0  # decoding counts as much as the gradients
-
-        def step_done(count: int) -> None:
-            nonlocal done
-            done += count
-            work(done, last)
-
-        workers = None if chosen.by_rows else work.workers
+        # Decoding counts as much as the gradients.
+        records = len(who.candidates) + len(who.background)
+        counted = Counted(work, chosen.steps, records, rest=chosen.steps)
+        sums: list[PublishedSum] = []
+        longest, before = 0.0, time.monotonic()
+        heard, workers = gradients.heard(counted.records), None if chosen.by_rows else work.workers
         with strip_runner(gradients, (who.candidates, who.background), workers) as runner:
-            found = decode(
-                published_sums(gradients, trace, who, chosen, step_done, work.parts, runner),
-                dataset_size=trace.header.dataset_size,
-                epochs=chosen.epochs,
-                coverage=coverage,
-                decoys=len(who.candidates) - len(who.ids),
-                most_sweeps=self.most_sweeps,
-                most_work=self.most_work,
-                progress=lambda part, parts: work(chosen.steps + chosen.steps * part // parts, last),
-                budget=work.budget,
-                parts=work.parts,
-            )
+            for made in published_sums(heard, trace, who, chosen, counted.ready, work.parts, runner):
+                sums.append(made)
+                now = time.monotonic()
+                longest, before = max(longest, now - before), now
+                # Slower than it was on a piece: what is left over must do for the sum and two sweeps.
+                ahead = 2.0 * longest + 2.0 * sum(one.work for one in sums) / speed.rate
+                if work.budget.limited and len(sums) < len(chosen.sums) and work.budget.left() < ahead:
+                    chosen = chosen.first(len(sums), work.budget.seconds)
+                    break
+        found = decode(
+            sums,
+            dataset_size=trace.header.dataset_size,
+            epochs=chosen.epochs,
+            coverage=coverage,
+            decoys=len(who.candidates) - len(who.ids),
+            most_sweeps=self.most_sweeps,
+            most_work=self.most_work,
+            progress=counted.after,
+            budget=work.budget,
+            parts=work.parts,
+        )
         return found, chosen
 
     def _time(
         self, gradients: PerExampleGradients, step: Step, who: AttackedRecords, work: Work, share: float
-    ) -> dict[str, Any]:
-        """What `plan` asks about time. An attempt that goes on with about the same time keeps its plan."""
+    ) -> tuple[Speed, float]:
+        """What `plan` asks about time: how fast work goes, and the seconds that there are. An attempt that goes on with
+        about the same time keeps its plan."""
         if not work.budget.limited:
-            return {}
+            return _ANY_SPEED, math.inf
         seconds = max(share * work.budget.left(), 0.0)
         name = f"time-{len(who.background)}"
         kept = work.parts.get(name)
         if kept is not None:
             before = kept.fields["seconds"]
             if seconds < _MUCH_MORE * before:
-                return {"speed": Speed(*kept.fields["speed"]), "seconds": before}
+                return Speed(*kept.fields["speed"]), before
         speed = Speed.measured(gradients, step, who.candidates)
         work.parts.put(name, fields={"speed": speed, "seconds": seconds})
-        return {"speed": speed, "seconds": seconds}
+        return speed, seconds
 
 
 class _Attempt(NamedTuple):

@@ -575,6 +575,7 @@ def _reason(error: Exception) -> str:
 
 _MOST_ROWS: Final = 4096  # more examples at a time are not faster
 _WORKING_BYTES: Final = 2**29  # nor is more memory
+_MOST_SECONDS: Final = 5.0  # of a chunk, where examples go through the model one after the other
 _DTYPES: Final = (torch.float32, torch.float64)
 
 
@@ -635,6 +636,7 @@ class PerExampleGradients:
         wanted = self.names if self.clip_norm is None else tuple(trainable)
         self._capture = Capture(self._model, loss, wanted, self._columns, dtype)
         self._plans: dict[tuple[Any, ...], GradientPlan] = {}
+        self._heard: Callable[[int], None] | None = None
         self._state = self._full_state({})
 
     @classmethod
@@ -687,6 +689,12 @@ class PerExampleGradients:
         other.memory_limit = as_bytes("memory_limit", memory_limit)
         return other
 
+    def heard(self, by: Callable[[int], None]) -> Self:
+        """The same, and `by` is called with how many more records are ready."""
+        other = copy.copy(self)
+        other._heard = by
+        return other
+
     def chunks(self, examples: Examples) -> Iterator[Tensor]:
         """Flat gradients of shape (k, d), some examples at a time and in their order."""
         for _, pieces in self.pieces(examples, extra=self.num_params):
@@ -721,10 +729,13 @@ class PerExampleGradients:
         plan = self.plan(examples)
         bytes_per_row = self.dtype.itemsize * (plan.kept + plan.working + extra)
         budget = min(self.memory_limit, _WORKING_BYTES)
-        step = self._chunk or rows_that_fit(bytes_per_row, budget, at_most=_MOST_ROWS)
+        most = _MOST_ROWS if plan.seconds <= 0.0 else max(1, min(_MOST_ROWS, int(_MOST_SECONDS / plan.seconds)))
+        step = self._chunk or rows_that_fit(bytes_per_row, budget, at_most=most)
         for first in range(0, len(examples), step):
             rows = slice(first, min(first + step, len(examples)))
             yield rows, self._pieces(plan, examples, rows)
+            if self._heard is not None:
+                self._heard(rows.stop - rows.start)
 
     def plan(self, examples: Examples) -> GradientPlan:
         """What one of these examples costs."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gmip.tasks import Examples
     from gmip.trace import Step
 
+_TELL_EVERY: Final = 5.0  # seconds
 _UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -79,6 +80,33 @@ class Work:
 
     def __call__(self, done: int, total: int, /) -> None:
         self.progress(done, total)
+
+
+class Counted:
+    """The progress of some steps, which moves by records where a step lasts for many seconds.
+
+    steps : how many there are. each : records of one. rest : what comes after them, in steps.
+    """
+
+    def __init__(self, work: Progress, steps: int, each: int, *, rest: int = 0) -> None:
+        self._work, self._steps, self._each, self._rest = work, steps, max(1, each), rest
+        self._done, self._within, self._told = 0, 0, time.monotonic()
+
+    def records(self, count: int) -> None:
+        """So many more records of the step are ready; what is computed twice does not count."""
+        self._within = min(self._within + count, self._each - 1)
+        if time.monotonic() - self._told >= _TELL_EVERY and self._done < self._steps:
+            self._told = time.monotonic()
+            self._work(self._done * self._each + self._within, (self._steps + self._rest) * self._each)
+
+    def ready(self, count: int = 1) -> None:
+        """So many more steps are ready."""
+        self._done, self._within, self._told = self._done + count, 0, time.monotonic()
+        self._work(self._done, self._steps + self._rest)
+
+    def after(self, part: int, parts: int) -> None:
+        """So much is done of what comes after the steps."""
+        self._work(self._steps + self._rest * part // parts, self._steps + self._rest)
 
 
 # -- how much memory there is to work with ----------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from gmip.attacks.step_vectors import (
     strip_runner,
     unclipped,
 )
-from gmip.attacks.work import Speed, Work, as_bytes
+from gmip.attacks.work import Counted, Speed, Work, as_bytes
 from gmip.errors import InvalidArgument, warn
 from gmip.stats import ScoreSet
 from gmip.stats.covariance import Shrinkage
@@ -57,7 +57,9 @@ _EIGEN: Final = 25.0  # operations of an eigen-decomposition for each entry of a
 _SCORED: Final = 3000  # records of field and ranks, at most
 _RIDGES: Final = 6  # settings that compete where there are more dimensions than records
 _KEEP_AFTER: Final = 5.0  # seconds of work worth a file
-_PROJECTIONS: Final = (8192, 4096, 2048)
+_PROJECTIONS: Final = (8192, 4096, 2048, 1024, 512, 256)
+_FEWEST: Final = 400  # background records that are left in any case
+_PLANNED: Final = 0.8  # of the time: games and ranks take some, too
 
 
 class GlirPlan(NamedTuple):
@@ -101,21 +103,40 @@ class Cost:
         fits = 1.0 if self.listed else 2.0
         return fits * one / self.rate, (one if width >= fitted else 0.0) / self.rate
 
+    def whole(self, plan: GlirPlan, tuning: int, steps: int) -> float:
+        """Seconds for all steps."""
+        return self.least(plan, tuning) + (steps - tuning) * (self.view(plan) + self.algebra(plan)[0])
+
+    def worth(self, plan: GlirPlan, seconds: float, tuning: int, steps: int) -> float:
+        """What the steps tell for which there is time; 0 if there is none for the least."""
+        more = seconds - self.least(plan, tuning)
+        if more < 0.0:
+            return 0.0
+        used = min(float(steps), tuning + more / (self.view(plan) + self.algebra(plan)[0]))
+        fitted = plan.background + (self.candidates if self.listed else 0)
+        width = self.params if plan.projection is None else plan.projection
+        return used * width * fitted / (fitted + width)
+
     def least(self, plan: GlirPlan, tuning: int) -> float:
         """Seconds without which there is no answer: the steps that choose the setting."""
         fit, more = self.algebra(plan)
         return tuning * (self.view(plan) + fit + (_RIDGES - 1) * more)
 
 
-def cut_to_fit(cost: Cost, plan: GlirPlan, *, seconds: float, tuning: int, floor: int) -> GlirPlan:
-    """The plan with less background (not below `floor`), then with a projection, until its least part fits."""
-    while cost.least(plan, tuning) > seconds and plan.background > floor:
-        plan = plan._replace(background=max(floor, int(0.8 * plan.background)))
-    for dims in _PROJECTIONS:
-        if cost.least(plan, tuning) <= seconds:
-            break
-        if (plan.projection is None and dims < cost.params) or (plan.projection is not None and dims < plan.projection):
-            plan = plan._replace(projection=dims)
+def cut_to_fit(cost: Cost, plan: GlirPlan, *, seconds: float, tuning: int, floor: int, steps: int) -> GlirPlan:
+    """The plan that is worth most in the time: with less background (not below `floor`), projected, or with fewer of
+    the `steps`; the cheapest one, if not even its least part fits.
+
+    What a step tells is taken as k m / (m + k), for k dimensions and a covariance that is estimated from m records:
+    each direction counts, and as many records as directions halve what is known of them.
+    """
+    if cost.least(plan, tuning) > seconds or cost.whole(plan, tuning, steps) > seconds:
+        sizes = [plan.background]
+        while sizes[-1] > floor:
+            sizes.append(max(floor, int(0.8 * sizes[-1])))
+        widths = [plan.projection, *(dims for dims in _PROJECTIONS if dims < (plan.projection or cost.params))]
+        plans = [GlirPlan(size, width) for size in sizes for width in widths]
+        plan = max(plans, key=lambda one: (cost.worth(one, seconds, tuning, steps), -cost.least(one, tuning)))
     return plan
 
 
@@ -146,7 +167,8 @@ class StepSource:
         count = len(self.steps) if self.joint else 1
         self.route: Route = route_for(self.gradients, *sizes, count, projection=self.plan.projection)
         self.epochs = _epochs(self.trace)
-        self._made = 0
+        self._counted = Counted(self.work, len(self.steps), sum(sizes))
+        self.gradients = self.gradients.heard(self._counted.records)
 
     def each(self) -> list[Callable[[], StepView]]:
         """How to get each view."""
@@ -170,8 +192,7 @@ class StepSource:
 
     def _one(self, step: Step) -> StepView:
         view = self._gram_view([step], self._products([step], None)) if self.by_products else self._vectors([step])
-        self._made += 1
-        self.work(self._made, len(self.steps))
+        self._counted.ready()
         return view
 
     def _joined(self) -> StepView:
@@ -181,7 +202,7 @@ class StepSource:
         start, total = self._saved() if self.by_products else (0, None)
         parts: list[View] = []
         saved = time.monotonic()
-        done = start
+        done, told = start, 0
         for done, step in enumerate(steps[start:], start + 1):
             before = time.monotonic()
             if self.by_products:
@@ -193,7 +214,8 @@ class StepSource:
                 return self._vectors(steps)
             else:
                 parts.append(self._vectors([step]).reduced())
-            self.work(done, len(steps))
+            self._counted.ready(done - told)
+            told = done
             longest = max(longest, time.monotonic() - before)
             if budget.limited and self.cost is not None and done < len(steps):
                 fit, more = self.cost.algebra(self.plan, done + 1)
@@ -480,8 +502,10 @@ class GLiR(StepAttack):
         tuning = 1 if method == "joint" or play is None else min(play.tuning_steps, steps)
         floor = plan.background  # without self-play all of it is needed to tell more directions than noise
         if play is not None:
-            floor = background_needed(size, cost.candidates if self.holds_list else 0)
-        plan = cut_to_fit(cost, plan, seconds=work.budget.left(), tuning=tuning, floor=min(floor, plan.background))
+            floor = max(background_needed(size, cost.candidates if self.holds_list else 0), _FEWEST)
+        floor, seconds = min(floor, plan.background), _PLANNED * work.budget.left()
+        every = tuning if method == "joint" else steps
+        plan = cut_to_fit(cost, plan, seconds=seconds, tuning=tuning, floor=floor, steps=every)
         work.parts.put("plan", fields={"background": plan.background, "projection": plan.projection})
         return plan
 

@@ -18,7 +18,7 @@ from gmip.attacks.attack import AttackedRecords
 from gmip.attacks.decode import decode
 from gmip.attacks.decode_attack import DecodePlan, plan, published_sums
 from gmip.attacks.gradients import PerExampleGradients
-from gmip.attacks.work import Budget, Speed
+from gmip.attacks.work import Budget, Counted, Speed
 from gmip.errors import GmipWarning, InvalidArgument
 from gmip.stats import ScoreSet
 from gmip.stats.scores import auc
@@ -274,3 +274,17 @@ def test_a_list_that_explains_all_needs_no_background(tmp_path, monkeypatch):
     half = np.concatenate([trace.members[: MEMBERS // 2], trace.non_members])
     assert float(Decode().run(task, trace, half, background).facts["coverage"]) < 0.9
     assert seen[1] == 0 < seen[2]
+
+
+def test_progress_moves_while_a_step_lasts(tmp_path, monkeypatch):
+    """And it never goes back."""
+    monkeypatch.setattr("gmip.attacks.work._TELL_EVERY", 0.0)
+    task, trace = recorded(tmp_path / "a", num_steps=2)
+    told: list[float] = []
+    gradients = PerExampleGradients.for_trace(wide(), task.loss, trace.header, chunk=16)
+    counted = Counted(lambda done, total: told.append(done / total), 2, 80, rest=2)
+    ids = np.sort(np.concatenate([trace.members, trace.non_members]))
+    who = AttackedRecords(ids, task.pool[ids], task.pool[[]])
+    list(published_sums(gradients.heard(counted.records), trace, who, sized(trace), counted.ready))
+    counted.after(1, 1)
+    assert len(told) >= 10 and told[-1] == 1.0 and told == sorted(told)

@@ -173,15 +173,17 @@ def test_a_list_needs_little_background(runs: dict[str, Path]) -> None:
     assert int(many.facts["background"]) > 1000  # 650 dimensions: fewer than records
 
 
-def test_background_goes_before_dimensions() -> None:
+def test_what_is_given_up_is_what_costs_least() -> None:
     cost = Cost(record=1.0e-3, rate=1.0e10, params=20_000, candidates=1000, listed=False)
-    plan = GlirPlan(8000, None)
-    assert cut_to_fit(cost, plan, seconds=1.0e6, tuning=3, floor=1000) == plan
-    some = cut_to_fit(cost, plan, seconds=300.0, tuning=3, floor=1000)
-    assert 1000 < some.background < 8000 and some.projection is None
+    plan, how = GlirPlan(8000, None), {"tuning": 3, "floor": 1000, "steps": 10}
+    assert cut_to_fit(cost, plan, seconds=1.0e6, **how) == plan
+    some = cut_to_fit(cost, plan, seconds=300.0, **how)
     assert cost.least(some, 3) <= 300.0
-    most = cut_to_fit(cost, plan, seconds=1.0, tuning=3, floor=1000)
-    assert most.background == 1000 and most.projection == 2048
+    assert cost.worth(some, 300.0, 3, 10) >= max(
+        cost.worth(GlirPlan(size, dims), 300.0, 3, 10) for size in (8000, 4096, 1000) for dims in (None, 2048)
+    )
+    assert some.background > 1000  # a projection costs less than an estimate from few records
+    assert cut_to_fit(cost, plan, seconds=1.0e-3, **how) == GlirPlan(1000, 256)
 
 
 def test_a_budget_leaves_out_steps_and_not_the_background(runs: dict[str, Path]) -> None:
