@@ -83,14 +83,14 @@ class DecodePlan(NamedTuple):
         """How many steps are used."""
         return sum(map(len, self.sums))
 
-    def first(self, count: int, seconds: float) -> DecodePlan:
-        """The plan with its first sums alone, as there was no time for more."""
+    def first(self, count: int, recorded: int, seconds: float) -> DecodePlan:
+        """The plan with its first sums alone, as there was no time for more of the recorded steps."""
         epochs = None if self.epochs is None else [[t for t in epoch if t < count] for epoch in self.epochs]
         return self._replace(
             sums=self.sums[:count],
             epochs=None if epochs is None else [epoch for epoch in epochs if epoch],
             cut_short=True,
-            left_out=f"decoding uses the first {count} of {len(self.sums)} recorded steps, which is what there is time "
+            left_out=f"decoding uses the first {count} of {recorded} recorded steps, which is what there is time "
             f"for in the {seconds:.0f} seconds of its `budget`.",
         )
 
@@ -554,7 +554,7 @@ class Decode(StepAttack):
                 # Slower than it was on a piece: what is left over must do for the sum and two sweeps.
                 ahead = 2.0 * longest + 2.0 * sum(one.work for one in sums) / speed.rate
                 if work.budget.limited and len(sums) < len(chosen.sums) and work.budget.left() < ahead:
-                    chosen = chosen.first(len(sums), work.budget.seconds)
+                    chosen = chosen.first(len(sums), len(steps), work.budget.seconds)
                     break
         found = decode(
             sums,
