@@ -269,3 +269,22 @@ def test_checksums_see_one_bit(dtype: torch.dtype) -> None:
             assert way(tensors) != before
             bits[place] ^= 1
     assert _checksums([torch.empty(0)]) == _checksums([torch.empty(0)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: p.data.add_(1.0),
+        lambda p: setattr(p, "data", p.data + 1.0),  # elsewhere in memory
+        lambda p: setattr(p, "data", p.data.T),  # at the same place
+        lambda p: setattr(p, "data", p.data.double() + 1.0),
+        lambda p: p.data.view(torch.int32)[0, 0].bitwise_xor_(1),  # one bit
+    ],
+)
+def test_a_remembered_place_does_not_hide_a_change(change: Callable[[torch.nn.Parameter], Any]) -> None:
+    weight = torch.nn.Parameter(torch.arange(9.0).reshape(3, 3))
+    views: dict[int, Any] = {}
+    before = _checksums([weight], views)
+    assert views and _checksums([weight], views) == before == _checksums([weight])
+    change(weight)
+    assert _checksums([weight], views) == _checksums([weight]) != before
