@@ -116,7 +116,8 @@ class DirectionCanaries(Coins):
             elif private.loss_reduction == "sum":
                 divisor = 1.0
             else:
-                divisor = float(private.expected_batch_size * private.accumulated_iterations)
+                ranks = getattr(private, "world_size", 1)  # Opacus' distributed optimizers divide by it as well
+                divisor = float(private.expected_batch_size * private.accumulated_iterations * ranks)
             rng = CanaryStream.BATCHES.rng(self.seed, self._steps)
             drawn = self.inside & (rng.random(self.count) < rate)
             seen = garden.plant(self._steps, drawn, norm / divisor)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -89,3 +92,18 @@ def test_gmip_train_tells_its_own_noise():
     canaries = DirectionCanaries(100, seed=0)
     gmip.train(task, recipe, seed=0, canaries=canaries)
     assert canaries.noise.steps == 5 and canaries.noise.refuted_at is None
+
+
+def test_distributed_opacus_divides_by_its_ranks():
+    """What its optimizer hands on: noise of one rank, divided by the batch of a rank and by their number."""
+    torch.manual_seed(0)
+    model = nn.Linear(3000, 1, bias=False)
+    inner = torch.optim.SGD(model.parameters(), lr=0.1)
+    told = {"loss_reduction": "mean", "expected_batch_size": 5, "accumulated_iterations": 1, "world_size": 4}
+    outer: Any = SimpleNamespace(original_optimizer=inner, max_grad_norm=2.0, noise_multiplier=1.5, **told)
+    canaries = DirectionCanaries(400, seed=0)
+    with canaries.attached(model, outer, sample_rate=0.5):
+        for _ in range(3):
+            model.weight.grad = 2.0 * 1.5 * torch.randn(1, 3000) / 20
+            inner.step()
+    assert canaries.noise.refuted_at is None and canaries.noise.share_upper() == pytest.approx(1.0, abs=0.1)
