@@ -54,6 +54,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return _LINK.sub(moved, markdown)
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the theme's search for screen readers."""
+    search = 'data-md-component="search" role="dialog"'
+    return output.replace(search, f'{search} aria-label="Search"')
+
+
 class TypelessParameters(griffe.Extension):
     """Reads "name : what it is" in docstrings as a description; numpydoc takes it for a type, which signatures have."""
 
