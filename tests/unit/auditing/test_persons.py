@@ -166,7 +166,7 @@ def test_a_column_that_looks_like_persons_is_not_passed_over(tmp_path: Path) -> 
     path.write_text("member,score,case_id\n" + "".join(f"{i % 2},{i},p{i % 12}\n" for i in range(48)))
     run = gmip.audit(gmip.Scores(path)).runs[0]
     assert run.unused_column == UnusedColumn(name="case_id", values=12, rows=48)
-    assert "name it as the person (--column person=case_id)" in " ".join(sentences.cautions(run))
+    assert "(--column person=case_id)" in " ".join(sentences.cautions(run))
     assert read_scores(path, {"person": "case_id"}).unused is None
 
 
