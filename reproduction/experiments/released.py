@@ -202,7 +202,7 @@ def _claim(rows: Sequence[Row], task: str, part: str) -> Claim:
     right, wrong = (_values(rows, task, part, defect=defect) for defect in (False, True))
     sign = 1.0 if part == "noise" else -1.0
     change = sign * (wrong - right)
-    error = float(change.std(ddof=1) / np.sqrt(change.size)) if change.size > 1 else 0.0
+    error = float(change.std(ddof=1) / np.sqrt(change.size)) if change.size > 1 else np.inf
     expected, changed = "a weaker attack", f"{100 * right.mean():.1f}% to {100 * wrong.mean():.1f}%"
     if part == "noise":
         what = "noise that all classes share costs less accuracy than noise that the accounting is about"
@@ -220,7 +220,7 @@ def _claim(rows: Sequence[Row], task: str, part: str) -> Claim:
     return Claim(
         what=f"{UTILITY[task].title}: {what}",
         published=expected,
-        measured=f"{told}, {change.size} seeds",
+        measured=f"{told}; {change.size} seed{'s' * (change.size > 1)}",
         verdict=judged(agrees=moved > 2.0 * error, differs=moved > -2.0 * error),
         words="" if moved > 2.0 * error else "Not clear from these seeds." if moved > -2.0 * error else "The reverse.",
         ours=True,

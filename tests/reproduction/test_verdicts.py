@@ -372,3 +372,8 @@ RULES = [
 def test_a_rule_says_each_verdict(claims, what, good, open_, bad):
     found = [next(claim.verdict for claim in claims(rows) if what in claim.what) for rows in (good, open_, bad)]
     assert found == ["agrees", "differs", "contradicted"]
+
+
+def test_one_seed_shows_nothing_about_a_defect():
+    (claim,) = released.claims([row for row in defects("one step", -0.1) if row["seed"] == 0])
+    assert (claim.verdict, claim.words) == ("differs", "Not clear from these seeds.")
