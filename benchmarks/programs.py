@@ -1,0 +1,191 @@
+"""Public training programs, recorded as README says and audited to the end on small data. None of their code is here.
+
+git clone https://github.com/pytorch/examples
+git clone https://github.com/karpathy/nanoGPT
+python benchmarks/programs.py --clones FOLDER [mnist mnist_rnn nanogpt] [--budget 2min]
+
+FOLDER holds the clones. Models and training functions are the programs' own; data are handwritten digits of
+scikit-learn, enlarged, and blocks of random text in place of what the programs download. Prints for each what the audit
+ended with: numbers, or the sentence with which it was refused (mnist_rnn has BatchNorm).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import types
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import gmip
+from gmip import Examples, Recipe, Task
+
+MEMBERS = 200
+BLOCK = 32
+
+
+class Program(NamedTuple):
+    """A program: its file in the folder of clones, its data, a model made by its module, and its training."""
+
+    path: str
+    data: Callable[[], tuple[Tensor, Tensor]]
+    model: Callable[[Any], nn.Module]
+    optimizer: Callable[[Any, nn.Module], torch.optim.Optimizer]
+    train: Callable[[Any, nn.Module, torch.optim.Optimizer, DataLoader[Any]], None]
+    loss: Callable[[Tensor, Tensor], Tensor]
+    batch_size: int
+    learning_rate: float
+
+
+def loaded(path: Path) -> types.ModuleType:
+    """The program as a module; what it downloads data with is replaced by an empty stand-in."""
+    for name in ("torchvision", "torchvision.datasets", "torchvision.transforms"):
+        sys.modules.setdefault(name, types.ModuleType(name))
+    vision: Any = sys.modules["torchvision"]
+    vision.datasets, vision.transforms = sys.modules["torchvision.datasets"], sys.modules["torchvision.transforms"]
+    module = types.ModuleType(path.stem)
+    sys.modules[path.stem] = module  # dataclasses ask for it
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), module.__dict__)
+    return module
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    found = load_digits()
+    images = torch.tensor(found.images / 16.0, dtype=torch.float32)[:, None]
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    return functional.interpolate(images, size=(28, 28), mode="bilinear")[order], torch.tensor(found.target)[order]
+
+
+def texts() -> tuple[Tensor, Tensor]:
+    """Blocks of a text with words that repeat, in the codes of its letters; targets are the next letters."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("abcdefghijklmno"), rng.integers(2, 8))) for _ in range(300)]
+    text = " ".join(rng.choice(words, 40_000))
+    codes = torch.tensor([ord(one) - 96 if one != " " else 0 for one in text][: 1200 * (BLOCK + 1)])
+    blocks = codes.reshape(1200, BLOCK + 1)
+    return blocks[:, :-1].contiguous(), blocks[:, 1:].contiguous()
+
+
+class NextLetters(nn.Module):
+    """nanoGPT's model, which gives all logits only if it is told targets."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.inner(x, x)[0]
+        return found
+
+
+def gpt(module: Any) -> nn.Module:
+    config = module.GPTConfig(block_size=BLOCK, vocab_size=16, n_layer=2, n_head=2, n_embd=32, dropout=0.0, bias=False)
+    return NextLetters(module.GPT(config))
+
+
+def train_gpt(module: Any, model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]) -> None:
+    """As nanoGPT's train.py: the gradient is clipped as a whole."""
+    for inputs, targets in loader:
+        optimizer.zero_grad(set_to_none=True)
+        letters(model(inputs), targets).mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def letters(logits: Tensor, targets: Tensor) -> Tensor:
+    """The mean loss of the letters of each block."""
+    return functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none").mean(1)
+
+
+def train_images(module: Any, model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]) -> None:
+    args = argparse.Namespace(log_interval=10**9, dry_run=False)
+    module.train(args, model, torch.device("cpu"), loader, optimizer, 1)
+
+
+def likelihood(log_probabilities: Tensor, targets: Tensor) -> Tensor:
+    return functional.nll_loss(log_probabilities, targets, reduction="none")
+
+
+def adadelta(module: Any, model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adadelta(model.parameters(), lr=1.0)
+
+
+def adamw(module: Any, model: nn.Module) -> torch.optim.Optimizer:
+    assert isinstance(model, NextLetters)
+    inner: Any = model.inner
+    made: torch.optim.Optimizer = inner.configure_optimizers(0.1, 1e-3, (0.9, 0.95), "cpu")
+    return made
+
+
+def net(module: Any) -> nn.Module:
+    made: nn.Module = module.Net()
+    return made
+
+
+PROGRAMS = {
+    "mnist": Program("examples/mnist/main.py", digits, net, adadelta, train_images, likelihood, 64, 1.0),
+    "mnist_rnn": Program("examples/mnist_rnn/main.py", digits, net, adadelta, train_images, likelihood, 64, 1.0),
+    "nanogpt": Program("nanoGPT/model.py", texts, gpt, adamw, train_gpt, letters, 20, 1e-3),
+}
+
+
+def audited(name: str, clones: Path, budget: str, folder: Path) -> str:
+    """Records two epochs of a program and audits the record; says how that ended."""
+    program = PROGRAMS[name]
+    module = loaded(clones / program.path)
+    inputs, targets = program.data()
+    torch.manual_seed(0)
+    model = program.model(module)
+    optimizer = program.optimizer(module, model)
+    members, others = np.arange(MEMBERS), np.arange(MEMBERS, 2 * MEMBERS)
+    few = TensorDataset(inputs[:MEMBERS], targets[:MEMBERS])
+    loader: DataLoader[Any] = DataLoader(few, batch_size=program.batch_size, shuffle=True)
+    options: Any = {"data": (inputs, targets), "members": members, "non_members": others, "loader": loader}
+    with gmip.record(model, optimizer, folder / name, **options):
+        for _ in range(2):
+            program.train(module, model, optimizer, loader)
+    task = Task(
+        name=name,
+        make_model=lambda: program.model(module),
+        loss=program.loss,
+        pool=Examples(inputs, targets),
+        test=Examples(inputs[-10:], targets[-10:]),
+        recipe=Recipe(dataset_size=MEMBERS, batch_size=program.batch_size, learning_rate=1.0, num_steps=8),
+    )
+    start = time.perf_counter()
+    result = gmip.audit(gmip.Recorded(folder / name, task), budget=budget, out=str(folder / f"audit-{name}"))
+    seconds = time.perf_counter() - start
+    run = result.runs[0]
+    attacks = ", ".join(f"{one.attack} {one.auc.value:.3f}" for one in run.attacks)
+    params = sum(p.numel() for p in model.parameters())
+    return f"{name}: {params} parameters, {seconds:.0f} s of a budget of {budget}; AUC {attacks}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(PROGRAMS)} (default: all)")
+    parser.add_argument("--clones", type=Path, required=True, help="folder with the clones")
+    parser.add_argument("--budget", default="2min")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.names or PROGRAMS:
+            try:
+                print(audited(name, given.clones, given.budget, Path(folder)), flush=True)
+            except gmip.GmipError as error:
+                print(f"{name}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
