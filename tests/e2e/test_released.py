@@ -92,7 +92,7 @@ def test_what_is_refused(run, released: Path, tmp_path: Path) -> None:
     def refused(*arguments: str) -> str:
         return assert_one_sentence(run("audit", TASK, *arguments, "--out", str(tmp_path / "out")))
 
-    assert "--attacks has 'glir', which needs the steps" in refused(*options(released), "--attacks", "glir")
+    assert "--attacks has 'glir', which needs the training steps" in refused(*options(released), "--attacks", "glir")
     assert "needs --members" in refused("--model", "w.pt")
     assert "--run and --model are both given" in refused(*options(released), "--run", "x")
     who = {"members": str(released / "members.csv"), "non_members": str(released / "others.csv")}

@@ -23,7 +23,7 @@ def test_scores_of_the_wrong_sign_pass_no_gate() -> None:
     assert run.gate is not None and run.gate.doubted and not run.gate.passed and not run.gate.blind
     assert run.suspect and run.suspicion is not None and run.suspicion.kind == "turned" and len(cautions(run)) == 1
     assert headline(run).startswith("Members score lower than non-members, beyond chance")
-    assert gate(run, run.gate).startswith("Cannot tell, which is not passed: Members score lower")
+    assert gate(run, run.gate).startswith("Cannot tell, so it does not pass: Members score lower")
     (right,) = gmip.audit(gmip.Scores(-members, -others), target="tpr=0.05@0.01", gate=True).runs
     assert right.suspicion is None and right.answers[0].leak == "leak"
 

@@ -80,7 +80,7 @@ def test_candidates_in_the_background(task, trace):
 
 
 def test_a_list_of_strangers_is_said(task, trace):
-    with pytest.warns(GmipWarning, match="the released model is no optimum|a random draw from the list does not"):
+    with pytest.warns(GmipWarning, match="the released model is not an optimum|a random draw from the list does not"):
         found = OptimumDecode(l2=L2).run(task, trace, candidates=range(500, 500 + 2 * MEMBERS))
     assert found.facts["decoded"] == 0.0 and found.p_values is not None and found.p_values.min() > 0.05
 
