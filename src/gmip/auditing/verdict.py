@@ -88,8 +88,7 @@ def attacker_answers(
         own = [one for one in attacks if _available(one, rank, without)]
         claim = next((p for p in claims if p.key == ("claimed" if without else "list")), None)
         found = _leak(own, goal, shared, sound_record and not doubted)
-        # One score for all candidates is no evidence, whatever chance makes of the ties.
-        least = max((lower.get(one.attack, 0.0) for one in own if not one.blind), default=0.0)
+        least = max((lower.get(one.attack, 0.0) for one in own), default=0.0)
         # What holds against whoever knows more, or against anybody, holds against this attacker, too.
         covering = [p for p in claims if p is claim or p.key in ("gdp", "list")]
         target = _target(claim, covering, goal, least, refuted, sound_record, checked, worst or {})
@@ -391,9 +390,20 @@ def _tested(
 def tpr_lower_bounds(
     scores: Mapping[str, Sequence[RunScores] | Pooled], *, fpr: float, confidence: float, seed: int
 ) -> dict[str, float]:
-    """Lower bounds on the TPR of each attack at a rate, which hold together: they share the error."""
+    """Lower bounds on the TPR of each attack at a rate, which hold together: they share the error. One score for all
+    candidates is no evidence, whatever chance makes of the ties."""
     share = 1.0 - (1.0 - confidence) / max(len(scores), 1)
-    return {name: tpr_lower_bound(runs, fpr, confidence=share, seed=seed) for name, runs in scores.items()}
+    return {
+        name: tpr_lower_bound(runs, fpr, confidence=share, seed=seed) if _tells_apart(pool(runs)) else 0.0
+        for name, runs in scores.items()
+    }
+
+
+def _tells_apart(scores: Pooled) -> bool:
+    """Whether not all candidates have one score."""
+    return bool(
+        min(scores.members.min(), scores.non_members.min()) < max(scores.members.max(), scores.non_members.max())
+    )
 
 
 def gate(
@@ -425,7 +435,7 @@ def gate(
             ties=tie_blocks(runs.members, runs.non_members),
         )
         for runs in pooled.values()
-        if min(runs.members.min(), runs.non_members.min()) < max(runs.members.max(), runs.non_members.max())
+        if _tells_apart(runs)
     ]
     seen = [tpr for tpr in noticeable if tpr is not None]
     return Gate(

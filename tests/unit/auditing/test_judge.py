@@ -197,4 +197,5 @@ def test_chance_among_ties_of_one_score_fails_nobody(groups: list[str] | None) -
     run = result.runs[0]
     assert (run.conclusion.kind, run.conclusion.why) == ("inconclusive", "blind")
     assert run.answers[0].target != "missed"
+    assert run.gate is not None and run.gate.passed and run.gate.blind
     to_html(result)
