@@ -77,7 +77,7 @@ def climbs(importer: str, imported: str) -> bool:
 # Modules that share their name: a command is named after what it runs, the others are known by their package.
 SHARED_NAMES = {
     "__init__.py": "Python's",
-    **dict.fromkeys(("account.py", "audit.py", "calibrate.py", "convert.py"), "a command of cli"),
+    **dict.fromkeys(("account.py", "audit.py", "calibrate.py", "convert.py", "seal.py"), "a command of cli"),
     "claims.py": "what a claim is, and what the accountant claims",
     "errors.py": "gmip's errors, and how the command line words them",
     "schema.py": "what is on disk, of a trace and of a result",

@@ -137,10 +137,9 @@ def plan(
         )
     late, left_out = False, ""
     if kept < len(steps):
-        whole = needs.cost(len(steps), size)
-        late = whole.memory <= limit and whole.work <= most_work
-        why = f"there is time for in the {seconds:.0f} seconds of its `budget`"
-        why = why if late else _lacking(whole, limit=limit, most_work=most_work)
+        lacking = _lacking(needs.cost(len(steps), size), limit=limit, most_work=most_work)
+        late = lacking is None
+        why = lacking or f"there is time for in the {seconds:.0f} seconds of its `budget`"
         left_out = f"decoding uses the first {kept} of {len(steps)} recorded steps, which is what {why}."
     if way in smaller and not late:
         late = seconds < math.inf
@@ -165,10 +164,12 @@ def _all_full(trace: Trace, steps: list[Step]) -> bool:
     return not sampled or all(nominal_size(trace, step) >= trace.header.dataset_size for step in steps)
 
 
-def _lacking(whole: _Cost, *, limit: int, most_work: float) -> str:
-    """Why not all steps are decoded, where it is not for lack of time."""
+def _lacking(whole: _Cost, *, limit: int, most_work: float) -> str | None:
+    """Why not all steps are decoded; None: for lack of time."""
     if whole.memory > limit:
         return f"`memory_limit` = {byte_size(limit)} has room for"
+    if whole.work <= most_work:
+        return None
     return f"`most_work` = {most_work:.3g} operations are enough for (all would take {whole.work:.3g})"
 
 

@@ -20,14 +20,13 @@ from gmip.attacks.attack import AttackedRecords, RunTraits, StepAttack, check_st
 from gmip.attacks.glir.scoring import (
     Background,
     GlirOutcome,
-    Setting,
     glir_scores,
     grid_of,
     scores_by_play,
     scores_without_play,
 )
 from gmip.attacks.glir.selfplay import Play, PlayedRun, background_needed
-from gmip.attacks.glir.step_fits import GramView, StepView, View, stack
+from gmip.attacks.glir.step_fits import GramView, Setting, StepView, View, stack
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.signals import run_model
 from gmip.attacks.step_vectors import (

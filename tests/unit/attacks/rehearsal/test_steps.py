@@ -92,7 +92,8 @@ def test_strangers_are_not_found(tmp_path, who):
     low, candidates, background = [], np.concatenate(who), task.pool[rest[MEMBERS:]]
     for seed in range(4):
         found = RehearsalSteps(rehearsals=16, decoys=DECOYS, seed=seed).run(task, trace, candidates, background)
-        low.append((found.p_values <= 0.05).mean())
+        assert found.p_values is not None
+        low.append(np.mean(found.p_values <= 0.05))
     assert np.mean(low) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / (2 * MEMBERS))
 
 
@@ -115,6 +116,7 @@ def test_an_audit_of_batch_norm_attacks_and_guarantees_nothing(tmp_path, who):
     run = result.runs[0]
     assert {one.attack for one in run.attacks} >= {"rehearsal-steps", "loss"}
     assert not run.declared and run.verdict.kind != "consistent"
+    assert run.check is not None
     assert {one.finding for one in run.check.outcomes if one.status == "unchecked"} == {"not-a-mean"}
     with pytest.raises(UnsupportedModel, match="rehearsal-steps"):
         Decode().run(task, Trace.open(tmp_path / "a"))
