@@ -116,19 +116,9 @@ def plan(
     full = _all_full(trace, steps)
     needs = _Needs(candidates, background, full, speed)
     ways = _ways(trace, steps, full=full, candidates=candidates, num_params=num_params)
-    # Where not even one step has room, it is projected as far as it takes.
     smaller = [size for size in _SMALLER if size < num_params]
-    for way in [*ways, *smaller]:
-        size = way or num_params
-        for kept in range(len(steps), 0, -1):
-            cost = needs.cost(kept, size)
-            if cost.memory <= limit and needs.in_time(kept, cost, most_work, seconds):
-                break
-        fits = cost.memory <= limit
-        # One step whose algebra takes longer than there is time for is projected, too.
-        soon = kept > 1 or needs.speed.seconds(records=0.0, work=cost.work) <= seconds
-        if fits and soon and (kept == len(steps) or way == ways[-1] or way in smaller):
-            break
+    way, kept, cost = _fitting(needs, ways, smaller, len(steps), num_params, limit, most_work, seconds)
+    size, fits = way or num_params, cost.memory <= limit
     if not fits:
         needed = byte_size(cost.memory)
         raise InvalidArgument(
@@ -156,6 +146,30 @@ def plan(
         late,
         left_out,
     )
+
+
+def _fitting(
+    needs: _Needs,
+    ways: Sequence[int | None],
+    smaller: Sequence[int],
+    steps: int,
+    num_params: int,
+    limit: int,
+    most_work: float,
+    seconds: float,
+) -> tuple[int | None, int, _Cost]:
+    """The first way that fits, with how many steps, at which cost; the last one tried, if none does. Where not even one
+    step has room or time, it is projected as far as it takes, to the `smaller` sizes."""
+    for way in (*ways, *smaller):
+        for kept in range(steps, 0, -1):
+            cost = needs.cost(kept, way or num_params)
+            if cost.memory <= limit and needs.in_time(kept, cost, most_work, seconds):
+                break
+        # One step whose algebra takes longer than there is time for is projected, too.
+        soon = kept > 1 or needs.speed.seconds(records=0.0, work=cost.work) <= seconds
+        if cost.memory <= limit and soon and (kept == steps or way == ways[-1] or way in smaller):
+            break
+    return way, kept, cost
 
 
 def _all_full(trace: Trace, steps: list[Step]) -> bool:
