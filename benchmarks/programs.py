@@ -95,7 +95,7 @@ def gpt(module: Any) -> nn.Module:
 
 
 def train_gpt(module: Any, model: nn.Module, optimizer: torch.optim.Optimizer, loader: DataLoader[Any]) -> None:
-    """As nanoGPT's train.py: the gradient is clipped as a whole."""
+    """Trains as nanoGPT's train.py does: the gradient is clipped as a whole."""
     for inputs, targets in loader:
         optimizer.zero_grad(set_to_none=True)
         letters(model(inputs), targets).mean().backward()
