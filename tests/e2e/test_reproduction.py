@@ -159,7 +159,7 @@ def test_real_data_and_none_in_place_of_purchase(tmp_path, some_of_the_quick_run
     assert accuracy["gmip-tight"] > accuracy["gmip-paper"] + 0.1
     assert accuracy["gmip-paper"] == pytest.approx(accuracy["gdp"], abs=0.002)
     areas = {row["curve"]: row["auc"] for row in rows["loss-attacks"]}
-    assert areas["glir"] > 0.8 and abs(areas["lira"] - 0.5) < 0.06 and abs(areas["loss"] - 0.5) < 0.06
+    assert areas["glir-paper"] > 0.7 and abs(areas["lira"] - 0.5) < 0.06 and abs(areas["loss"] - 0.5) < 0.06
     if without_purchase:
         assert all(
             set(one.skipped) == {"purchase"} and "by hand" in one.skipped["purchase"] for one in outcomes.values()
