@@ -22,7 +22,7 @@ from gmip.parallel import Workers, compute
 from gmip.store import Store
 from reproduction.experiment import Cell, CellResult, Experiment, Outcome, Row, Study
 from reproduction.paper import load_task
-from reproduction.results import check_folder, publish, write_index
+from reproduction.results import check_folder, publish, read_csv, to_csv, write_index
 
 __all__ = ["reproduce"]
 
@@ -48,7 +48,7 @@ def reproduce(
     Guarantees
     ----------
     Rows are stored the moment a cell is ready, and a later call computes only what is missing: cells whose parameters,
-    experiment's version and data are the same are not computed again. The rows do not depend on the workers. An
+    data, experiment's version and probe are the same are not computed again. The rows do not depend on the workers. An
     experiment's files appear when its last cell is ready, each whole or not at all. A full result is not replaced by a
     quick one. Cells whose data are missing are skipped with a warning and named in the outcome; no other data are used.
     """
@@ -57,7 +57,8 @@ def reproduce(
     check_folder(folder, chosen, quick=quick)
     cells = {experiment.name: experiment.cells(quick) for experiment in chosen}
     data, missing = _load({cell.task for each in cells.values() for cell in each} - {None})
-    stores = _stores(folder / "work", chosen)
+    probes = {name: read_csv(to_csv(one.probe())) for name, one in {one.source: one for one in chosen}.items()}
+    stores = _stores(folder / "work", chosen, probes)
     results: dict[_CellKey, CellResult] = {}
     jobs: dict[_Job, _CellKey] = {}
     waiting: set[_CellKey] = set()
@@ -85,8 +86,9 @@ def reproduce(
         left = sum(key in waiting for key in one.keys)
         one.progress(len(done), len(done) + left)
         if not left:
+            probe = probes[one.experiment.source]
             outcomes[one.experiment.name] = publish(
-                one.experiment, folder, done, one.skipped, quick=quick, command=command
+                one.experiment, folder, done, one.skipped, probe, quick=quick, command=command
             )
             write_index(study, folder)
 
@@ -121,11 +123,18 @@ def _key(experiment: Experiment, cell: Cell, data: Mapping[str, str]) -> _CellKe
     return _CellKey(experiment.source, json.dumps(facts, sort_keys=True, allow_nan=False))
 
 
-def _stores(folder: Path, experiments: Sequence[Experiment]) -> dict[str, Store]:
-    """A store of finished cells for each experiment; two figures of the same rows share one."""
+def _stores(
+    folder: Path, experiments: Sequence[Experiment], probes: Mapping[str, Sequence[Row]]
+) -> dict[str, Store]:
+    """A store of finished cells for each experiment; two figures of the same rows share one. What the code gives in
+    the probe is a fact of the store, in few digits: a result has no cells of older code."""
     make_folder(folder, shared=True)
     write(folder / ".gitignore", "*\n")  # results are worth committing, the work behind them is not
-    return {one.source: Store(folder, one.source, version=str(one.version), shared=True) for one in experiments}
+    facts = {name: {"probe": to_csv(rows, digits=3)} for name, rows in probes.items()}
+    return {
+        one.source: Store(folder, one.source, facts[one.source], version=str(one.version), shared=True)
+        for one in experiments
+    }
 
 
 def _load(tasks: set[str]) -> tuple[dict[str | None, Mapping[str, str]], dict[str, str]]:

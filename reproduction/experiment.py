@@ -96,8 +96,8 @@ class Experiment:
     run : the rows of one cell; a function of a module, because worker processes import it.
     drawings, table, claims : of the rows of all cells in their order, without those whose data are missing.
     probe : rows of a small computation on bundled or simulated data, in seconds, by the functions that `run` uses.
-        They are stored with a result, and a test computes them again: a result that other code made is noticed, and
-        one that was merely moved about is not.
+        They are stored with each cell and with the result. Cells of other code are computed again, and a test computes
+        the probe again: a result that other code made is noticed, whatever else has changed.
     shows : the name of the experiment whose cells (with the same `cells`, `run` and `version`) are shown here in
         another way: they are computed once for both. None: its own.
     """

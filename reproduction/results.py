@@ -60,6 +60,7 @@ def publish(
     folder: Path,
     done: Sequence[CellResult],
     skipped: Mapping[str, str],
+    probe: Sequence[Row],
     *,
     quick: bool,
     command: str,
@@ -81,7 +82,7 @@ def publish(
         command=command,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         decided_by=experiment.decided_by(),
-        probe=tuple(read_csv(to_csv(experiment.probe()))),
+        probe=tuple(probe),
     )
     return _show(experiment, folder, rows, outcome)
 
@@ -195,13 +196,13 @@ def _cell(text: str, *details: str) -> TableCell:
     return TableCell(text, details)
 
 
-def to_csv(rows: Sequence[Row]) -> str:
+def to_csv(rows: Sequence[Row], *, digits: int = 9) -> str:
     """The rows, with all columns that any of them has."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows([_written(row.get(column)) for column in columns] for row in rows)
+    writer.writerows([_written(row.get(column), digits) for column in columns] for row in rows)
     return text.getvalue()
 
 
@@ -210,10 +211,10 @@ def read_csv(text: str) -> list[Row]:
     return [{key: _value(value) for key, value in row.items()} for row in csv.DictReader(io.StringIO(text, newline=""))]
 
 
-def _written(value: Any) -> str:
+def _written(value: Any, digits: int) -> str:
     if value is None:
         return ""
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def _value(text: str) -> Any:

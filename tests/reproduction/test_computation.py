@@ -39,11 +39,12 @@ def test_what_is_missing_is_computed(the_toy, tmp_path):
     assert the_toy.calls == [0.0, 1.0, 2.0, 2.0, 3.0]
 
 
-def test_a_new_version_of_the_experiment_is_computed_anew(the_toy, tmp_path):
-    for version in (1, 2):
-        newer = dataclasses.replace(the_toy.EXPERIMENT, version=version)
+def test_a_new_version_of_the_experiment_and_other_code_are_computed_anew(the_toy, tmp_path):
+    """Cells that other code computed are in no result: the probe tells."""
+    for version, one in ((1, 1.5), (2, 1.5), (2, 1.6), (2, 1.6001)):
+        newer = dataclasses.replace(the_toy.EXPERIMENT, version=version, probe=lambda one=one: [{"one": one}])
         reproduce(Study("Toys", "", (newer,)), [], tmp_path, workers=ALONE)
-    assert len(the_toy.calls) == 8
+    assert len(the_toy.calls) == 12
 
 
 def test_missing_data_are_named_and_the_rest_goes_on(the_toy, tmp_path, monkeypatch):
