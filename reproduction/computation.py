@@ -123,9 +123,7 @@ def _key(experiment: Experiment, cell: Cell, data: Mapping[str, str]) -> _CellKe
     return _CellKey(experiment.source, json.dumps(facts, sort_keys=True, allow_nan=False))
 
 
-def _stores(
-    folder: Path, experiments: Sequence[Experiment], probes: Mapping[str, Sequence[Row]]
-) -> dict[str, Store]:
+def _stores(folder: Path, experiments: Sequence[Experiment], probes: Mapping[str, Sequence[Row]]) -> dict[str, Store]:
     """A store of finished cells for each experiment; two figures of the same rows share one. What the code gives in
     the probe is a fact of the store, in few digits: a result has no cells of older code."""
     make_folder(folder, shared=True)
