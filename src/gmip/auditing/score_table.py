@@ -17,7 +17,7 @@ from gmip._tables import in_file, is_parquet, pieces, read_columns
 from gmip.attacks.arrays import Answers, ArrayScores, Form, ReferenceAnswers, array_attacks, read_answers
 from gmip.attacks.attack_table import ATTACKS, array_names
 from gmip.auditing.judge import Groups
-from gmip.auditing.schema import LeftOut, UnusedColumn
+from gmip.auditing.schema import LeftOut, RunFacts, UnusedColumn
 from gmip.errors import InvalidArgument
 from gmip.stats.scores import Fact
 
@@ -132,6 +132,7 @@ class ScoreTable:
     unused : a column that was not used, and might have been meant to be.
     about : attack -> what is known about it, of attacks that were computed here.
     left_out : attacks that were asked for and could not run.
+    facts : what predictions tell of the model.
     """
 
     member: NDArray[np.bool_]
@@ -145,6 +146,7 @@ class ScoreTable:
     unused: UnusedColumn | None = None
     about: Mapping[str, AttackInfo] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    facts: RunFacts = field(default_factory=RunFacts)
 
     def __len__(self) -> int:
         return int(self.member.size)
@@ -686,7 +688,7 @@ class PredictionBuilder:
         ):
             groups, by = raw.labels, "class"
         return scores_of(
-            dataclasses.replace(raw, groups=groups, grouped_by=by), *signals(model, references, self.attacks)
+            dataclasses.replace(raw, groups=groups, grouped_by=by), model, *signals(model, references, self.attacks)
         )
 
 
@@ -720,13 +722,30 @@ def signals(
     return [found[name] for name in dict.fromkeys(attacks) if name in found], left_out
 
 
-def scores_of(raw: ScoreTable, found: Sequence[ArrayScores], left_out: tuple[LeftOut, ...]) -> ScoreTable:
-    """The table with the scores of these attacks instead of its numbers, and the attacks that it does not allow."""
+def scores_of(
+    raw: ScoreTable, model: Answers, found: Sequence[ArrayScores], left_out: tuple[LeftOut, ...]
+) -> ScoreTable:
+    """The table with the scores of these attacks on `model` instead of its numbers, and the attacks that it does not
+    allow."""
     return dataclasses.replace(
         raw,
         scores={one.name: one.scores for one in found},
         about={one.name: AttackInfo(one.title, one.needs, one.facts) for one in found},
         left_out=left_out,
+        facts=_accuracy(raw.member, model),
+    )
+
+
+def _accuracy(member: NDArray[np.bool_], model: Answers) -> RunFacts:
+    """How often the model is right, where it answers for every class and the labels are known. A tie is right."""
+    if model.logs is None or model.labels is None:
+        return RunFacts()
+    right = np.take_along_axis(model.logs, model.labels[:, None], axis=1)[:, 0] >= model.logs.max(axis=1)
+    return RunFacts(
+        train_accuracy=float(right[member].mean()),
+        test_accuracy=float(right[~member].mean()),
+        test_records=int(np.count_nonzero(~member)),
+        chance_accuracy=1.0 / model.logs.shape[1],
     )
 
 

@@ -455,6 +455,7 @@ def gate(
 
 
 _ERRORS: Final = 2.0  # standard errors within which an accuracy is that of guessing
+_CLEARLY: Final = 3.0  # standard errors below it that are no chance: one model of 700 that knows nothing
 _BLINDING_COPIES: Final = 0.05  # of the smaller side: so many copies, and finding nothing is no evidence
 
 
@@ -475,10 +476,10 @@ def suspicion(facts: RunFacts, attacks: Sequence[AttackOutcome], copied: float =
     right, chance = facts.train_accuracy, facts.chance_accuracy
     if right is not None and chance is not None and not facts.noise_std:
         records = facts.dataset_size or max(one.members for one in attacks)
-        margin = _ERRORS * math.sqrt(chance * (1.0 - chance) / max(records, 1))
-        if right < chance - margin:
+        error = math.sqrt(chance * (1.0 - chance) / max(records, 1))
+        if right < chance - _CLEARLY * error:
             return Suspicion(kind="worse-than-guessing", blinding=True, accuracy=right, guessing=chance)
-        if right <= chance + margin:
+        if right <= chance + _ERRORS * error:
             return Suspicion(kind="no-better-than-guessing", blinding=False, accuracy=right, guessing=chance)
     turned = [one for one in attacks if one.turned]
     if not turned:

@@ -60,3 +60,18 @@ def test_scores_that_say_nothing_are_rarely_called_turned() -> None:
 def test_a_model_that_does_not_know_its_own_records(facts: dict[str, float], kind: str | None, blinding: bool) -> None:
     found = suspicion(RunFacts(dataset_size=900, chance_accuracy=1 / 3, **facts), [measured(0.0, 300, 1.0)])
     assert (None if found is None else found.kind) == kind and (found is not None and found.blinding) == blinding
+
+
+@pytest.mark.parametrize("rolled", [0, 1])
+def test_class_columns_in_another_order_pass_no_gate(rolled: int) -> None:
+    """`confidence` needs no labels and finds something; three attacks that do need them are turned, but by less."""
+    rng = np.random.default_rng(0)
+    member, labels = np.arange(2000) < 1000, rng.integers(0, 10, 2000)
+    logits = rng.normal(size=(2000, 10))
+    logits[np.arange(2000), labels] += np.where(member, 2.3, 2.0)
+    told = gmip.Predictions(member, labels=labels, logits=np.roll(logits, rolled, axis=1))
+    result = gmip.audit(told, target="tpr=0.2@0.01", gate=True)
+    (run,) = result.runs
+    assert max(one.mu_lower for one in run.attacks) > 0.0
+    assert result.passed is not bool(rolled)
+    assert (None if run.suspicion is None else run.suspicion.kind) == (None, "worse-than-guessing")[rolled]

@@ -185,7 +185,7 @@ def table_evidence(
         source=source or ("predictions" if table.about else "scores"),
         path=None if path is None else printable(str(path)),
         attacks=_attacks(table, rows),
-        facts=facts or RunFacts(),
+        facts=facts or table.facts,
         grouped_by=table.grouped_by,
         same_scale=_comparable(table, rows),
         left_out=table.left_out,
@@ -362,7 +362,7 @@ def prediction_scores(
     if features is not None:
         known = [_numbers("features", features, (len(raw), None)), *([] if found is None else [found[:, None]])]
         model = dataclasses.replace(model, features=np.concatenate(known, axis=1))
-    return scores_of(raw, *signals(model, models, attacks))
+    return scores_of(raw, model, *signals(model, models, attacks))
 
 
 def _records(members: Any, ids: Any, groups: Any, persons: Any) -> ScoreTable:
