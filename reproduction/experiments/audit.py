@@ -291,7 +291,7 @@ def beside(rows: Sequence[Row]) -> Drawing:
             if found is not None:
                 here.plot(RATES, found.mean, color=colour, label=TITLES[name])
         if not any(part == panel for _, part in READ_OFF):
-            published.text(0.5, 0.3, "no numbers published:\n“tight”", ha="center", color=figures.GREY)
+            published.text(0.68, 0.15, "no numbers published:\n“tight”", ha="center", color=figures.GREY)
         here.set_xlabel("False-positive rate")
     for axes, title in zip(grid[:, 0], ("As published", "Measured here"), strict=True):
         axes.set_ylabel(f"{title}\nTrue-positive rate")

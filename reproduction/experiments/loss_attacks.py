@@ -276,15 +276,16 @@ def _large(rows: Sequence[Row], name: str) -> Claim:
     lira = bands["lira"]
     works = _above(lira) > _CLEAR
     areas = [f"{bands[key].auc:.4f} ± {bands[key].area_error():.4f} ({n} shadow models)" for key, n in told.items()]
+    few = f"lira-{_FEWER[0]}"
+    words = "" if works else "Not above chance by three standard errors, and not excluded."
+    if works and few in bands and _above(bands[few]) <= _CLEAR:
+        words = f"{_FEWER[0]} shadow models are too few."
     return Claim(
         what=f"{TITLES[name]}: loss attacks on the models of the utility experiment",
         published="slowly start working",
         measured=f"LiRA AUC {', '.join(areas)}; the bound of the run {bands['bound'].auc:.3f}",
         verdict=judged(agrees=works, differs=lira.auc + 2.0 * lira.area_error() > 0.5 + _NOTHING),
-        words=f"{lira.seeds} targets of {UTILITY[name].run.dataset_size:,} records. "
-        + (
-            "12 shadow models are too few." if works else "Not above chance by three standard errors, and not excluded."
-        ),
+        words=f"{lira.seeds} targets of {UTILITY[name].run.dataset_size:,} records. {words}".rstrip(),
     )
 
 

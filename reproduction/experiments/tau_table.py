@@ -91,13 +91,14 @@ def beside(rows: Sequence[Row]) -> Drawing:
                 values = [row[f"{key}{suffix}"] for row in mine]
                 short = ACCOUNTINGS[key].short.partition(" ")[0]
                 axes.plot([row["mu"] for row in mine], values, **ACCOUNTINGS[key].plot_style, label=short)
-            axes.set(xscale="log", ylim=(0.0, None))
+            axes.set(xscale="log")
             axes.set_xticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1", "2", "5", "10", "20", "50"], minor=False)
             axes.minorticks_off()
         grid[0][across].set_title(setting.title)
         grid[1][across].set_xlabel("Level of privacy μ")
     for axes, title in zip(grid[:, 0], ("As published", "Computed here"), strict=True):
         axes.set_ylabel(f"{title}\nNoise τ on the batch mean")
+    grid[0][0].set_ylim(bottom=0.0)  # of all panels, so not before they are drawn: it ends their scaling
     figure.legend(handles=grid[0][0].get_lines(), loc="outside lower center", ncols=2)
     return Drawing("beside", figure, f"{TITLE}: the paper's table above, ours below, on the same axes.")
 

@@ -58,3 +58,8 @@ def test_lines_fall_where_no_noise_is_needed(rows):
     assert mu == sorted(mu) and mu[place] == mu[place + 1]
     assert noise[place] > 1.0 and noise[place + 1 :] == [0.0] * (len(noise) - place - 1)
     assert set(mu) > {row["mu"] for row in mine} and len(UTILITY) == 3
+
+
+def test_no_published_value_is_above_the_axes(rows):
+    _, beside = tau_table.drawings(rows)
+    assert all(axes.get_ylim()[1] > 4.72 for axes in beside.figure.axes)
