@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,8 @@ from gmip.store import NOWHERE, Store
 from gmip.tasks import Examples, Task
 from gmip.trace import ModelRecord, Step, Trace
 from gmip.vocabulary import RANDOM_SIZES
+
+FEWEST_DECOYS: Final = 20  # among which a rank says anything
 
 
 class RunTraits(NamedTuple):
@@ -174,6 +176,17 @@ class AttackedRecords(NamedTuple):
     ids: NDArray[np.int64]
     candidates: Examples
     background: Examples
+
+
+def with_decoys(who: AttackedRecords, count: int, seed: int = 0) -> AttackedRecords:
+    """So many background records stand at the end of the candidates now, and no longer in the background: they were not
+    in for certain, so that a candidate's rank among their scores is a p-value. With too few to tell anything: nobody.
+    """
+    if count < min(FEWEST_DECOYS, len(who.ids)):
+        return who
+    order = np.random.default_rng(seed).permutation(len(who.background))
+    decoys, rest = np.sort(order[:count]), np.sort(order[count:])
+    return who._replace(candidates=who.candidates.joined(who.background[decoys]), background=who.background[rest])
 
 
 def parties(

@@ -24,6 +24,7 @@ from gmip.attacks.attack import (
     chosen_steps,
     nominal_size,
     parties,
+    with_decoys,
 )
 from gmip.attacks.decode import MISFIT, DecodeOutcome, Draw, PublishedSum, decode, from_products, from_rows
 from gmip.attacks.gradients import PerExampleGradients
@@ -384,7 +385,6 @@ def _unit(info: StepInfo, mean_square: float) -> float:
 
 _MUCH_MORE: Final = 1.1  # times what an earlier attempt had
 _NOTHING: Final = 0.01  # bits per candidate: less is not decoded
-_FEWEST_DECOYS: Final = 20  # among which a rank says anything
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -516,7 +516,8 @@ class Decode(StepAttack):
         model = run_model(task, trace, device=self.device)
         gradients = PerExampleGradients.for_trace(model, task.loss, trace.header, memory_limit=limit)
         steps = unclipped(trace, chosen_steps(trace, self.steps), gradients, who.background)
-        who = self._with_decoys(who)
+        count = len(who.background)
+        who = with_decoys(who, min(self.decoys, count if count <= self.decoys else count // 2, len(who.ids)))
         alone = who._replace(background=who.background[:0])
         if self.coverage == 1.0:
             return self._solved(_Attempt(trace, steps, gradients, alone, limit, 1.0), work)
@@ -527,16 +528,6 @@ class Decode(StepAttack):
             if first[0].explained:
                 return first
         return self._solved(_Attempt(trace, steps, gradients, who, limit, self.coverage), work)
-
-    def _with_decoys(self, who: AttackedRecords) -> AttackedRecords:
-        """The last candidates are decoys now, and no longer in the background."""
-        count = len(who.background)
-        few = min(self.decoys, count if count <= self.decoys else count // 2, len(who.ids))
-        if few < min(_FEWEST_DECOYS, len(who.ids)):
-            return who
-        order = np.random.default_rng(0).permutation(count)
-        decoys, rest = np.sort(order[:few]), np.sort(order[few:])
-        return who._replace(candidates=who.candidates.joined(who.background[decoys]), background=who.background[rest])
 
     def _solved(self, attempt: _Attempt, work: Work) -> tuple[DecodeOutcome, DecodePlan]:
         trace, steps, gradients, who, limit, coverage, time_share = attempt

@@ -14,7 +14,15 @@ from torch import nn
 
 from gmip import _validate as check
 from gmip.attacks.arrays import ranks_among
-from gmip.attacks.attack import Attack, AttackedRecords, RunTraits, StepAttack, chosen_steps
+from gmip.attacks.attack import (
+    FEWEST_DECOYS,
+    Attack,
+    AttackedRecords,
+    RunTraits,
+    StepAttack,
+    chosen_steps,
+    with_decoys,
+)
 from gmip.attacks.gradients import PerExampleGradients
 from gmip.attacks.publications import (
     ADAM,
@@ -43,7 +51,6 @@ from gmip.training.models import freeze_norms, has_norms, trainable_parameters
 from gmip.vocabulary import RANDOM_SIZES
 
 _SLOPES: Final = 200  # background records of which the change of the gradient is measured
-_FEWEST_DECOYS: Final = 20
 _FEWEST: Final = 100  # background records to rehearse with
 _ROOM: Final = 20  # dimensions that must be left beside the list
 _DIMENSIONS: Final = 16_384  # of gradients; more are sketched
@@ -103,7 +110,7 @@ class Rehearsal(Attack):
     name: ClassVar[str] = "rehearsal"
 
     def __post_init__(self) -> None:
-        for name, least in (("rehearsals", 4), ("publications", 1), ("decoys", _FEWEST_DECOYS)):
+        for name, least in (("rehearsals", 4), ("publications", 1), ("decoys", FEWEST_DECOYS)):
             if check.count(name, getattr(self, name)) < least:
                 raise InvalidArgument(f"must be at least {least}", argument=name, value=getattr(self, name))
         check.seed(self.seed)
@@ -285,21 +292,19 @@ class _Stage:
             self._sketch = csr_matrix((rng.choice([-1.0, 1.0], count), places), shape=(count, _DIMENSIONS))
         room = min(count, _DIMENSIONS) - len(who.ids) - _ROOM
         decoys = min(attack.decoys, len(who.background) // 4, room)
-        if room < _FEWEST_DECOYS:
+        if room < FEWEST_DECOYS:
             raise UnsupportedModel(
                 f"The gradients have {min(count, _DIMENSIONS)} dimensions, no more than a list of {len(who.ids)} "
                 "candidates and decoys has records",
-                remedy=f"ask about at most {max(min(count, _DIMENSIONS) - _ROOM - _FEWEST_DECOYS, 0)} candidates",
+                remedy=f"ask about at most {max(min(count, _DIMENSIONS) - _ROOM - FEWEST_DECOYS, 0)} candidates",
             )
-        if decoys < _FEWEST_DECOYS or len(who.background) - decoys < _FEWEST:
+        if decoys < FEWEST_DECOYS or len(who.background) - decoys < _FEWEST:
             raise InvalidArgument(
-                f"has {len(who.background)} records, and rehearsals need {_FEWEST + 2 * _FEWEST_DECOYS} or more",
+                f"has {len(who.background)} records, and rehearsals need {_FEWEST + 2 * FEWEST_DECOYS} or more",
                 argument="background",
                 remedy="add records of the same distribution to the task's pool, or name fewer non-members",
             )
-        order = rng.permutation(len(who.background))
-        self.listed = who.candidates.joined(who.background[order[:decoys]])
-        self.others = who.background[order[decoys:]]
+        self.listed, self.others = with_decoys(who, decoys, attack.seed)[1:]
         first = rng.permutation(len(self.others))
         self.shown, self.free = self.others[first[:_SLOPES]], first[_SLOPES:]
 

@@ -182,7 +182,8 @@ class _AtOptimum(Attack):
         scores = found.log_odds
         parts: dict[str, Any] = {"facts": {"distance": found.distance, "at_optimum": found.at_optimum}}
         if found.glir is not None:
-            parts["p_values"] = found.glir.p_values
+            played = found.glir.prediction is not None  # else they would rest on the model
+            parts["p_values"] = found.glir.p_values if played else None
             if found.glir.prediction is not None and found.at_optimum and not found.fitted:
                 parts["prediction"] = found.glir.prediction.expected()
             parts["facts"] |= {"rank": found.glir.ranks[0], "cutoff": found.glir.cutoff, "ridge": found.glir.ridge}

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from gmip import _validate as check
 from gmip._progress import Progress
 from gmip._random import PlayStream
-from gmip.attacks.attack import AttackedRecords, RunTraits, StepAttack, check_step_numbers, chosen_steps, nominal_size
+from gmip.attacks.arrays import ranks_among
+from gmip.attacks.attack import (
+    FEWEST_DECOYS,
+    AttackedRecords,
+    RunTraits,
+    StepAttack,
+    check_step_numbers,
+    chosen_steps,
+    nominal_size,
+)
 from gmip.attacks.glir.scoring import (
     Background,
     GlirOutcome,
@@ -58,6 +67,7 @@ _RIDGES: Final = 6  # settings that compete where there are more dimensions than
 _KEEP_AFTER: Final = 5.0  # seconds of work worth a file
 _PROJECTIONS: Final = (8192, 4096, 2048, 1024, 512, 256)
 _FEWEST: Final = 400  # background records that are left in any case
+_DECOYS: Final = 200  # background records to rank candidates among where nothing is played, or a quarter of them
 _PLANNED: Final = 0.8  # of the time: games and ranks take some, too
 
 
@@ -355,7 +365,8 @@ class GLiR(StepAttack):
     Scores need no label of the run. With self-play a p-value p has P(p <= a | not a member) <= a, whatever the
     distribution of gradients, for candidates drawn as the background was: exactly with candidates in the background,
     up to one record in as many as there are without (docs/theory/glir.md, "The whole background"). Without self-play
-    p-values rest on the Gaussian model of the mean, a CLT approximation.
+    p-values are ranks among a quarter of the background, which a second fit does not see; below 80 records there are
+    none.
     """
 
     method: Method = "auto"
@@ -462,7 +473,9 @@ class GLiR(StepAttack):
         """The scores, by self-play or without."""
         if play is None:
             views = cast(list[View], source.in_time())
-            return scores_without_play(views, method, grid, self.shrinkage, self.seed)
+            found = scores_without_play(views, method, grid, self.shrinkage, self.seed)
+            # The model is too sure of itself where it is estimated from few records, so p-values are not its own.
+            return dataclasses.replace(found, p_values=self._held_out(views, method, grid))
         run = PlayedRun(
             background=len(source.who.background),
             candidates=len(source.who.candidates),
@@ -476,6 +489,21 @@ class GLiR(StepAttack):
         )
         kept = NOWHERE if source.joint else source.work.parts
         return scores_by_play(source.each(), run, kept, source.work.budget)
+
+    def _held_out(self, views: list[View], method: str, grid: list[Setting]) -> NDArray[np.float64] | None:
+        """Ranks of the candidates among background records, by a fit on the other background; None: it is too small."""
+        count, asked = views[0].num_background, views[0].num_candidates
+        few = min(_DECOYS, count // 4)
+        if few < FEWEST_DECOYS:
+            return None
+        order = PlayStream.SPLIT.rng(self.seed).permutation(count)
+        held = []
+        for view in views:
+            assert view.background is not None
+            rows = np.concatenate([view.candidates, view.background[order[:few]]])
+            held.append(dataclasses.replace(view, candidates=rows, background=view.background[order[few:]]))
+        scores = scores_without_play(held, method, grid, self.shrinkage, self.seed).scores
+        return ranks_among(scores[:asked], scores[asked:])
 
     def _listed(self, who: AttackedRecords, trace: Trace, stacked: int) -> AttackedRecords:
         """With a list as long as the data set and more dimensions than records, the fit tells the records of the list
@@ -570,8 +598,7 @@ class GLiR(StepAttack):
             return self.play if self.doubt is None else dataclasses.replace(self.play, stop_when_decided=False)
         warn(
             f"background has {len(who.background)} examples and self-play with {dataset_size} members needs "
-            f"{needed}, so the attack runs without self-play: estimates are not tuned and "
-            "p-values rest on the Gaussian model. Pass more background."
+            f"{needed}, so the attack runs without self-play and its estimates are not tuned. Pass more background."
         )
         return None
 

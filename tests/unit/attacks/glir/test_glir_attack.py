@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -87,6 +88,21 @@ def test_background_too_small_for_play_and_for_the_model_does_not_hide_members(t
         scores = GLiR(method=method).run(task, trace)
     assert float(scores.facts["ridge"]) > 0.0
     assert area(scores, trace) > 0.7
+
+
+def test_p_values_hold_without_self_play(tmp_path):
+    """By the Gaussian model of 500 records 31% of the others had p <= 5% here."""
+    task = make_task(rows=4000)
+    layers = lambda: nn.Sequential(nn.Linear(10, 85), nn.ReLU(), nn.Linear(85, 3))  # noqa: E731
+    task = dataclasses.replace(task, make_model=layers)
+    trace = run_of(task, tmp_path / "a", dataset_size=240, batch_size=240)
+    rest = np.setdiff1d(np.arange(4000), np.concatenate([trace.members, trace.non_members]))[:500]
+    with pytest.warns(GmipWarning, match="the attack runs without self-play"):
+        scores = GLiR().run(task, trace, background=task.pool[rest])
+    others = ~np.isin(scores.ids, trace.members)
+    assert scores.p_values is not None
+    for level in (0.05, 0.01):  # two errors, of the share and of the ranks among 125
+        assert np.mean(scores.p_values[others] <= level) <= level + 2 * np.sqrt(level / 240 + level / 125)
 
 
 def test_rank_of_a_softmax_head(tmp_path):
