@@ -142,8 +142,9 @@ def list_scores(model: ErrorModel, published: Array, vectors: Array, centre: Arr
     shares = 1.0 / (scale + spread * values)
     own = (turned**2) @ (values * shares)
     fit = turned @ (along * shares)
-    # Without record i: Sherman and Morrison.
-    return ListScores((fit + (prior - 0.5) * own) / (1.0 - spread * own), float(np.sqrt(scale)))
+    # Without record i: Sherman and Morrison. 1 - spread own is summed as it is: where the list explains nearly all that
+    # was published, the difference would be rounding.
+    return ListScores((fit + (prior - 0.5) * own) / ((turned**2) @ (scale * shares)), float(np.sqrt(scale)))
 
 
 def summed(parts: Sequence[tuple[int, float, Array]]) -> Array:
