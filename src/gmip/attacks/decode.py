@@ -542,6 +542,7 @@ _VAGUE: Final = 0.05  # standard deviation of a coverage below 1
 _GIVE_UP: Final = 4  # sweeps that do not fit, one after the other
 _ROUNDING: Final = 0.1  # of the variance that rounding may have, what it has at least
 _FIRST_SWEEPS: Final = 4  # before one of two coverages is chosen
+_MORE_SWEEPS: Final = 16  # of the whole list, where it does not yet fit and there is no noise
 _SLOWER: Final = 0.7  # of the step that messages take, after a sweep that changed more than the one before
 _SLOW: Final = 0.3, 0.05  # the smallest such step: where changes fall, and where they do not
 _NEARLY_ALL: Final = 0.95  # candidates decided: the list alone explains the sums
@@ -637,8 +638,11 @@ def decode(
     first = int(max(1, min(most_sweeps, _FIRST_SWEEPS, allowed / 2.0)))
     for beliefs in found:
         beliefs.settle(first)
+    if quiet and not found[0].fits:  # as long as it does not fit, it would lose to one that claims nothing
+        found[0].settle(int(max(1, min(_MORE_SWEEPS, most_sweeps, allowed / 2.0))))
     best = max(found, key=lambda one: one.weight)
-    best.settle(int(max(1, min(most_sweeps, allowed - len(found) * (min(best.sweeps, first) - 1)))), progress)
+    spent = sum(one.sweeps - 1 for one in found if one is not best)
+    best.settle(int(max(1, min(most_sweeps, allowed - spent))), progress)
     return best.answer(decoys)
 
 
