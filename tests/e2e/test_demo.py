@@ -69,7 +69,7 @@ def test_its_report_is_short(report: Path, browser: Any):
 
 @pytest.mark.slow
 def test_its_model_leaks_and_one_is_to_be_shipped(report: Path):
-    """The run without noise passed for a day: decoding chose how much of the members is listed before it had settled."""
+    """Without noise it must fail: decoding once chose how many members are listed before it had settled."""
     runs = read_result(report).runs
     assert [run.conclusion.kind for run in runs] == ["fails", "passes", "guaranteed"]
 
