@@ -630,20 +630,25 @@ def decode(
         beliefs.settle(int(min(most_sweeps, allowed)), progress)
         return beliefs.answer(decoys)
     most = min(1.0, (listed[0].count - decoys) / dataset_size)
-    share, error = _likely(listed, most, dataset_size)
     # Without noise sums tell whether the list explains them, and moments less: all of it is tried in any case.
     quiet = not any(step.noisy for step in listed)
-    shares = [most, share] if quiet or share >= most - _REFUTED * error else [share]
+    shares = _shares(listed, most, dataset_size, quiet)
     found = [_Beliefs(listed, groups, one, dataset_size, budget, parts, equal) for one in shares]
-    first = int(max(1, min(most_sweeps, _FIRST_SWEEPS, allowed / 2.0)))
+    first = min(float(most_sweeps), _FIRST_SWEEPS, allowed / 2.0)
     for beliefs in found:
-        beliefs.settle(first)
+        beliefs.settle(max(1, int(first)))
     if quiet and not found[0].fits:  # as long as it does not fit, it would lose to one that claims nothing
-        found[0].settle(int(max(1, min(_MORE_SWEEPS, most_sweeps, allowed / 2.0))))
+        found[0].settle(max(1, int(min(most_sweeps, _MORE_SWEEPS, allowed / 2.0))))
     best = max(found, key=lambda one: one.weight)
     spent = sum(one.sweeps - 1 for one in found if one is not best)
-    best.settle(int(max(1, min(most_sweeps, allowed - spent))), progress)
+    best.settle(max(1, int(min(most_sweeps, allowed - spent))), progress)
     return best.answer(decoys)
+
+
+def _shares(steps: Sequence[PublishedSum], most: float, members: int, quiet: bool) -> list[float]:
+    """The coverages to try: the whole list first, unless moments refute it."""
+    share, error = _likely(steps, most, members)
+    return [most, share] if quiet or share >= most - _REFUTED * error else [share]
 
 
 def _likely(steps: Sequence[PublishedSum], most: float, members: int) -> tuple[float, float]:
