@@ -61,7 +61,7 @@ def main(folder: str) -> None:
                 accelerator.backward(nn.functional.cross_entropy(model(inputs), targets))
                 accelerator.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
-    print(f"Trained and recorded. Next: gmip audit examples/accelerate_loop.py:make_task --run {folder}")
+    print(f"Trained and recorded. Next: gmip audit {sys.argv[0]}:make_task --run {folder}")
 
 
 if __name__ == "__main__":

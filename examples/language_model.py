@@ -86,7 +86,7 @@ def main(folder: str) -> None:
             optimizer.zero_grad()
             next_token_loss(model(**inside.inputs).logits, inside.targets).mean().backward()
             optimizer.step()
-    print(f"Trained and recorded. Next: gmip audit examples/language_model.py:make_task --run {folder}")
+    print(f"Trained and recorded. Next: gmip audit {sys.argv[0]}:make_task --run {folder}")
 
 
 if __name__ == "__main__":

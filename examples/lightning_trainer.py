@@ -63,7 +63,7 @@ def main(folder: str) -> None:
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = pl.Trainer(max_epochs=EPOCHS, accelerator="cpu", callbacks=[recording], gradient_clip_val=1.0, **quiet)
     trainer.fit(Classifier(), DataLoader(data, batch_size=BATCH, shuffle=True))
-    print(f"Trained and recorded. Next: gmip audit examples/lightning_trainer.py:make_task --run {folder}")
+    print(f"Trained and recorded. Next: gmip audit {sys.argv[0]}:make_task --run {folder}")
 
 
 if __name__ == "__main__":

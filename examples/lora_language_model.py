@@ -76,7 +76,7 @@ def main(folder: str) -> None:
     # Trainer's own loss is a mean over tokens, in which long sequences count more: take the mean over sequences.
     how = {"compute_loss_func": recording.mean_loss, "callbacks": [recording]}
     Trainer(make_model(), arguments, train_dataset=data, **how).train()
-    print(f"Trained and recorded. Next: gmip audit examples/lora_language_model.py:make_task --run {folder}")
+    print(f"Trained and recorded. Next: gmip audit {sys.argv[0]}:make_task --run {folder}")
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def main(folder: str) -> None:
                 optimizer.zero_grad()
                 nn.functional.cross_entropy(model(inputs), targets).backward()
                 optimizer.step()
-    print(f"Trained and recorded. Next: gmip audit examples/my_project.py:make_task --run {folder}")
+    print(f"Trained and recorded. Next: gmip audit {sys.argv[0]}:make_task --run {folder}")
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def main(folder: str) -> None:
     )
     data = Subset(Records(task.pool), members.tolist())
     Trainer(make_model(), arguments, train_dataset=data, callbacks=[recording]).train()
-    print(f"Trained and recorded. Next: gmip audit examples/transformers_trainer.py:make_task --run {folder}")
+    print(f"Trained and recorded. Next: gmip audit {sys.argv[0]}:make_task --run {folder}")
 
 
 if __name__ == "__main__":
