@@ -15,6 +15,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_ALL_OF = re.compile(r"^# all of (\S+)$", re.MULTILINE)  # in a block of code: the text of that file
 _ASSETS = {".svg", ".png", ".csv", ".json"}
 
 
@@ -42,6 +43,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     for mark, made in (("mu-table", mu_table), ("curve", curve_picture), ("attackers", attacker_table)):
         if f"<!-- {mark} -->" in markdown:
             markdown = markdown.replace(f"<!-- {mark} -->", made())
+
+    markdown = _ALL_OF.sub(lambda found: (ROOT / found[1]).read_text().rstrip("\n"), markdown)
 
     def moved(match: re.Match[str]) -> str:
         target, anchor = match.group(1), match.group(2) or ""

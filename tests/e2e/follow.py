@@ -2,12 +2,12 @@
 
     python tests/e2e/follow.py --wheel dist/gmip-0.1.0-py3-none-any.whl docs/tutorials/*.md
 
-makes a clean environment for each page, with nothing in it but what the page installs, and prints the number of commands
-and the time. Without --wheel (as the tests do) it uses the environment that it runs in and leaves `pip install` out.
+makes a clean environment for each page, with nothing in it but what the page installs, and prints the number of
+commands and the time. Without --wheel (as the tests do) it uses the environment that it runs in, without `pip install`.
 
 A block with a title is a file of that name. A block in `sh` is commands; one in `python` without a title is a cell of a
 notebook, whose last value is shown. A block in `text` after it is what is shown: its lines are found in this order, and
-a … stands for anything. `--8<-- "file"` is the text of a file of the repository.
+a … stands for anything. `# all of FILE` is the text of a file of the repository.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
+_ALL_OF = re.compile(r"^# all of (\S+)$", re.MULTILINE)  # as in docs/site.py
 # Runs the cells of a notebook: what the last line of a cell is worth is shown.
 _CELLS = """
 import ast, sys
@@ -55,7 +55,7 @@ def blocks(page: Path) -> Iterator[Block]:
     """The blocks of code of a page, with the files that they include."""
     for language, rest, text in _BLOCK.findall(page.read_text(encoding="utf-8")):
         title = re.search(r'title="([^"]+)"', rest)
-        whole = _SNIPPET.sub(lambda found: (ROOT / found[1]).read_text(encoding="utf-8").rstrip("\n"), text)
+        whole = _ALL_OF.sub(lambda found: (ROOT / found[1]).read_text(encoding="utf-8").rstrip("\n"), text)
         yield Block(language, title[1] if title else "", whole)
 
 

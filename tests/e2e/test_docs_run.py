@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -86,7 +85,8 @@ GRANTED = {
     "docs/audit.md": RUN.format(task="digits")
     + TABLES
     + """
-member, p, q, inside = np.arange(120) % 2, rng.random((120, 2)), rng.random((4, 120, 2)), np.arange(120) % 2 == np.arange(4)[:, None] % 2
+member, p, q = np.arange(120) % 2, rng.random((120, 2)), rng.random((4, 120, 2))
+inside = np.arange(120) % 2 == np.arange(4)[:, None] % 2
 p, q = p / p.sum(-1, keepdims=True), q / q.sum(-1, keepdims=True)
 with open("predictions.csv", "w") as file:
     rows = (f"{k % 2},{k % 3 == 0:d},{u},{1 - u}" for k, u in enumerate(rng.random(120)))
@@ -193,10 +193,11 @@ def test_the_python_of_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytes
     space: dict[str, Any] = {"__name__": "page"}
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")  # Opacus' and ours: that a few steps are few
-        found = [block for block in follow.blocks(PAGES[page]) if block.language == "python"]
-        granted = GRANTED.get(page, "").split("# next block\n")
-        for block, before in itertools.zip_longest(found, granted, fillvalue=""):
+        granted = iter(GRANTED.get(page, "").split("# next block\n"))
+        for block in follow.blocks(PAGES[page]):
+            if block.language != "python":
+                continue
             with contextlib.suppress(StopIteration):
-                exec(before, space)
+                exec(next(granted, ""), space)
                 with contextlib.suppress(GateFailed):  # what the page says of its last line
                     exec(compile(block.text, page, "exec"), space)
