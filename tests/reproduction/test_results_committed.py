@@ -14,10 +14,6 @@ from reproduction.results import csv_file, read_csv, read_outcome, to_csv
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = {"results": PAPER, "benchmarks/value/results": STUDY}
-# Results that are known to be older than the code, and say so: nothing else may be.
-OLDER = {
-    "audit": "Adult and Location of 16 November 2026, before self-play changed; simulations and CIFAR-10 are new",
-}
 EXPERIMENTS = [(ROOT / folder, experiment) for folder, study in FOLDERS.items() for experiment in study.experiments]
 
 
@@ -44,9 +40,6 @@ def test_they_are_no_older_than_the_code(folder, experiment):
     """Cells and version by their hash; what the code does, by a small computation that is repeated here. A hash of the
     source would fail at every rename. Whoever fails this runs the experiment again and commits what it writes."""
     outcome = read_outcome(folder, experiment.name)
-    if experiment.source in OLDER:
-        assert outcome is not None and not outcome.decided_by  # nothing is claimed; compute it again and take it off
-        pytest.xfail(OLDER[experiment.source])
     assert outcome is not None and outcome.decided_by == experiment.decided_by()
     again = _probed(experiment.probe)
     assert len(again) == len(outcome.probe)
