@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
@@ -41,7 +42,7 @@ from gmip.attacks.publications import (
 )
 from gmip.attacks.rehearsal import SHAPES, Array, ListScores, Rehearsed, Shape, error_model, list_scores, summed
 from gmip.attacks.signals import released_model, run_model
-from gmip.attacks.work import Work
+from gmip.attacks.work import Budget, Counted, Work
 from gmip.errors import InvalidArgument, UnsupportedModel, warn
 from gmip.stats import ScoreSet
 from gmip.stats.scores import auc
@@ -55,6 +56,8 @@ _FEWEST: Final = 100  # background records to rehearse with
 _ROOM: Final = 20  # dimensions that must be left beside the list
 _DIMENSIONS: Final = 16_384  # of gradients; more are sketched
 _PLAYED: Final = 100  # pseudo-members by whom the shape of the error is chosen
+_FEWEST_REHEARSALS: Final = 8  # however little time there is
+_REHEARSED: Final = 0.6  # of the time for a publication: the rest is for the list
 _RHO: Final = (0.25, 2.0)  # of the scale of the error, real to self-play: outside, the recipe is another
 
 
@@ -142,24 +145,35 @@ class Rehearsal(Attack):
         count = len(parts)
         places = np.unique(np.linspace(0, count - 1, min(self.publications, count)).round().astype(int)).tolist()
         middle = places[len(places) // 2]
-        case = stage.case(parts[middle].open(stage))
-        shape, found = case.chosen(), []
-        for done, place in enumerate([middle, *(one for one in places if one != middle)]):
-            if done:
-                case = stage.case(parts[place].open(stage))
-            found.append((parts[place], case.told(shape)))
-            progress(done + 1, len(places))
-            if progress.budget.left() < 0.0 and done + 1 < len(places):
-                warn(f"attack {self.name!r} used {done + 1} of {len(places)} publications to stay within the budget.")
+        counted, shape, longest = Counted(progress, len(places), self.rehearsals), SHAPES[0], 0.0
+        found: list[tuple[_Part, _Told]] = []
+        for place in [middle, *(one for one in places if one != middle)]:
+            start = time.monotonic()
+            if found and progress.budget.left() < longest:
+                warn(f"attack {self.name!r} used {len(found)} of {len(places)} publications to stay within the budget.")
                 break
+            case = _Case(stage, parts[place].open(stage), progress.budget, counted.records)
+            if not found:
+                shape = case.chosen()
+            found.append((parts[place], case.told(shape)))
+            counted.ready()
+            longest = max(longest, time.monotonic() - start)
         return self._summed(found, shape, stage, cut_short=len(found) < len(places))
 
     def _summed(
         self, found: Sequence[tuple[_Part, _Told]], shape: Shape, stage: _Stage, *, cut_short: bool
     ) -> ScoreSet:
         used = [(part, told) for part, told in found if not told.forecast <= 0.5 + told.error]
-        forecast = float(np.mean([told.forecast for _, told in found]))
-        error = max(told.error for _, told in found) / np.sqrt(len(found))
+        played = [told for _, told in found if np.isfinite(told.forecast)]
+        forecast, error = float("nan"), 0.0
+        if played:
+            forecast = float(np.mean([told.forecast for told in played]))
+            error = max(told.error for told in played) / np.sqrt(len(played))
+        else:
+            warn(
+                f"self-play of attack {self.name!r} needs {_SLOPES + stage.size + FEWEST_DECOYS} background records "
+                f"beside its decoys and has {len(stage.others)}: nobody knows how much was published. Pass more."
+            )
         if not used or forecast <= 0.5 + 2.0 * error:
             raise UnsupportedModel(
                 f"In self-play attack {self.name!r} is at chance (AUC {forecast:.3f}): what was published tells too "
@@ -181,7 +195,7 @@ class Rehearsal(Attack):
             "decoys": len(decoys),
             "response": shape.response,
         }
-        facts |= {"self_play_auc": max(told.forecast for _, told in used)} if np.isfinite(forecast) else {}
+        facts |= {"self_play_auc": max(told.forecast for told in played)} if played else {}
         facts |= {"rho": float(np.median(rhos))} if rhos else {}
         return ScoreSet(
             ids=stage.ids,
@@ -308,10 +322,6 @@ class _Stage:
         first = rng.permutation(len(self.others))
         self.shown, self.free = self.others[first[:_SLOPES]], first[_SLOPES:]
 
-    def case(self, publication: Publication) -> _Case:
-        """A publication with its rehearsals."""
-        return _Case(self, publication)
-
     def warmed(self, replay: Replay, start: Moment) -> tuple[Moment, Moment]:
         """The optimizer's state at both ends, where it is not known: that after training on background."""
         fresh = Moment(start.weights)
@@ -350,24 +360,36 @@ class _Stage:
 class _Case:
     """One publication and its rehearsals; what they tell of the list, and of pseudo-members."""
 
-    def __init__(self, stage: _Stage, publication: Publication) -> None:
+    def __init__(self, stage: _Stage, publication: Publication, budget: Budget, heard: Callable[[int], None]) -> None:
         self._stage, self._publication, size = stage, publication, publication.size
-        vectors, means = [], []
-        for _ in range(stage.attack.rehearsals):
+        self._budget, self._reserve = budget, (1.0 - _REHEARSED) * budget.left()
+        vectors: list[Array] = []
+        means: list[Array] = []
+        while len(vectors) < stage.attack.rehearsals and not (self._late and len(vectors) >= _FEWEST_REHEARSALS):
             records = stage.drawn(size)
             seen = publication.replayed(records, stage.rng)
             vectors.append(stage.short(seen.vector[None])[0])
             means.append(stage.mean(seen.at, records)[0])
+            heard(1)
+        if len(vectors) < stage.attack.rehearsals:
+            warn(f"{len(vectors)} of {stage.attack.rehearsals} rehearsals were all that there was time for.")
         self._rehearsed, self._slopes = Rehearsed(np.array(vectors), np.array(means)), None
         if publication.ends is not None:
             before, after = (stage.vectors(weights, stage.shown) for weights in publication.ends)
             self._slopes = (after - before) / np.sqrt(12.0 * size * len(stage.shown))
 
+    @property
+    def _late(self) -> bool:
+        """Whether what is left of the time is for the list."""
+        return self._budget.limited and self._budget.left() < self._reserve
+
     def chosen(self) -> Shape:
         """The shape of the error that tells most in self-play; the first where there is none."""
-        plays = [self._play() for _ in range(-(-_PLAYED // self._publication.size))]
+        plays = [self._play()]
         if plays[0] is None:
             return SHAPES[0]
+        while len(plays) * self._publication.size < _PLAYED and not self._late:
+            plays.append(self._play())
         return max(SHAPES, key=lambda shape: np.mean([self._scored(shape, *play)[0] for play in plays if play]))
 
     def told(self, shape: Shape) -> _Told:
@@ -381,10 +403,10 @@ class _Case:
         return _Told(found.scores, forecast, 1.0 / np.sqrt(6.0 * size), found.scale / scale)
 
     def _play(self) -> tuple[Published, Array, Array] | None:
-        """What pseudo-members published, the vectors of these and as many others, and the mean of background; None:
-        there are too few."""
+        """What pseudo-members published, the vectors of these and of others, as many if there are, and the mean of
+        background; None: there are too few."""
         stage, size = self._stage, self._publication.size
-        if len(stage.free) < 2 * size:
+        if len(stage.free) < size + FEWEST_DECOYS:
             return None
         rows = stage.rng.permutation(stage.free)[: 2 * size]
         seen = self._publication.replayed(stage.others[rows[:size]], stage.rng)

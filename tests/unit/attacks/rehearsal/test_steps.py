@@ -108,6 +108,28 @@ def test_small_batches_of_shuffled_epochs_add_up(tmp_path, who):
     assert all_of_them > max(one, 0.8)
 
 
+def test_a_budget_leaves_out_steps_and_then_rehearsals(tmp_path, who):
+    task = dataclasses.replace(make_task(batch_size=MEMBERS), publish=signs)
+    trace = record_run(task, tmp_path / "a", who[0], publish=signs, others=who[1])
+    heard = []
+    with pytest.warns(GmipWarning) as said:
+        attack = RehearsalSteps(rehearsals=16, decoys=DECOYS)
+        found = attack.run(task, trace, budget=0.01, progress=lambda *at: heard.append(at))
+    assert found.cut_short and found.facts["publications"] == 1 and heard
+    texts = [str(one.message) for one in said]
+    assert any("8 of 16 rehearsals" in text for text in texts)
+    assert any("used 1 of 3 publications" in text for text in texts)
+
+
+def test_too_little_background_for_self_play_is_said(tmp_path, who):
+    task = dataclasses.replace(make_task(batch_size=MEMBERS), publish=signs)
+    trace = record_run(task, tmp_path / "a", who[0], steps=1, publish=signs, others=who[1])
+    rest = np.setdiff1d(np.arange(ROWS), np.concatenate(who))[:250]
+    with pytest.warns(GmipWarning, match="nobody knows how much was published"):
+        found = RehearsalSteps(rehearsals=16).run(task, trace, np.concatenate(who), task.pool[rest])
+    assert "self_play_auc" not in found.facts
+
+
 def test_an_audit_of_batch_norm_attacks_and_guarantees_nothing(tmp_path, who):
     task = dataclasses.replace(make_task(batch_size=MEMBERS), make_model=network(lambda: nn.BatchNorm1d(WIDTH)))
     with pytest.warns(GmipWarning, match="nothing is guaranteed"):
