@@ -1,16 +1,20 @@
 """Rehearsal of checkpoints, rounds of FedAvg and recorded steps: AUC, members found at 1% false alarms, and nulls.
 
-python benchmarks/rehearsal.py [NAME ...]    (CIFAR-10 from GMIP_DATA; each training about a CPU minute)
+python benchmarks/rehearsal.py [--seeds 10,11,12] [NAME ...]    (CIFAR-10 from GMIP_DATA)
+
+LiRA and RMIA have 16 shadow models, trained by the same loop on records of the list.
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
+import functools
 import os
-import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +24,9 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from gmip.attacks import Decode, RehearsalSteps
+from gmip.attacks.arrays import Answers, ReferenceAnswers, array_attacks, read_answers
 from gmip.attacks.publications import CheckpointedModel, Moment, Way, flat, state_vectors
 from gmip.attacks.rehearsal_attack import Rehearsal
-from gmip.attacks.signals import losses
 from gmip.errors import GmipError
 from gmip.integrations.federated import Reply, RoundRecorder
 from gmip.stats.scores import auc
@@ -33,6 +37,7 @@ from gmip.training.models import trainable_parameters
 from gmip.vocabulary import Recipe
 
 STRANGERS = 300
+SHADOWS = 16
 RUNS: dict[str, dict[str, Any]] = {
     "cnn-sgd": {"optimizer": "SGD", "learning_rate": 0.05, "batch_size": 20, "epochs": 4},
     "cnn-momentum": {"optimizer": "SGD", "learning_rate": 0.02, "batch_size": 50, "options": {"momentum": 0.9}},
@@ -40,7 +45,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "cnn-adamw-cosine": {"optimizer": "AdamW", "learning_rate": 1e-3, "batch_size": 50, "epochs": 4, "cosine": True},
     "mlp-sgd": {"data": "digits", "optimizer": "SGD", "learning_rate": 0.1, "batch_size": 20, "epochs": 4},
     "mlp-adam": {"data": "digits", "optimizer": "Adam", "learning_rate": 5e-3, "batch_size": 20, "epochs": 4},
-    "cnn-sgd-strangers": {"optimizer": "SGD", "learning_rate": 0.05, "batch_size": 20, "epochs": 4, "null": True},
+    "lora": {"data": "lora", "optimizer": "AdamW", "learning_rate": 5e-3, "batch_size": 20, "epochs": 4},
 }
 
 
@@ -68,10 +73,82 @@ def digits() -> tuple[Examples, Any, int]:
     return data, lambda: nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10)), 200
 
 
-def measure(name: str, seed: int = 0) -> None:
-    """Train, attack and print a row."""
-    run = {"epochs": 3, "options": {}, "data": "cifar", "cosine": False, "null": False} | RUNS[name]
-    data, make, size = cifar() if run["data"] == "cifar" else digits()
+class Lora(nn.Module):
+    """A frozen linear layer and a change of rank 8 that is learned."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.frozen = nn.Linear(inputs, outputs)
+        self.down = nn.Parameter(0.2 * torch.randn(8, inputs))
+        self.up = nn.Parameter(torch.zeros(outputs, 8))
+
+    def forward(self, x: Any) -> Any:
+        return self.frozen(x) + x @ self.down.T @ self.up.T
+
+
+class Block(nn.Module):
+    """Attention and two layers, all with LoRA."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (Lora(width, width) for _ in range(4))
+        self.wide, self.narrow = Lora(width, 2 * width), Lora(2 * width, width)
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x: Any) -> Any:
+        h = self.first(x)
+        looks = (self.query(h) @ self.key(h).mT / h.shape[-1] ** 0.5).softmax(-1)
+        x = x + self.out(looks @ self.value(h))
+        return x + self.narrow(torch.relu(self.wide(self.second(x))))
+
+
+class Transformer(nn.Module):
+    """Two blocks on the eight rows of a digit."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.rows, self.places = nn.Linear(8, width), nn.Parameter(0.5 * torch.randn(8, width))
+        self.blocks = nn.Sequential(Block(width), Block(width))
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.blocks(self.rows(x.view(-1, 8, 8)) + self.places).mean(1))
+
+
+def lora() -> tuple[Examples, Any, int]:
+    """Digits, a small transformer of which LoRA's 7,168 parameters and the head are tuned, and 200 members."""
+    data, _, size = digits()
+
+    @functools.cache
+    def base() -> dict[str, Any]:
+        """Weights from a training on 400 records with wrong labels: there is something to learn."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = Transformer()
+            optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
+            for _ in range(60):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(data.inputs[:400]), (data.targets[:400] + 1) % 10).backward()
+                optimizer.step()
+        return {key: value for key, value in model.state_dict().items() if not key.endswith(("up", "down"))}
+
+    def make() -> nn.Module:
+        model = Transformer()
+        model.load_state_dict(base(), strict=False)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name.endswith(("up", "down")) or name.startswith("head"))
+        return model
+
+    return data[400:], make, size
+
+
+DATA: dict[str, Callable[[], tuple[Examples, Any, int]]] = {"cifar": cifar, "digits": digits, "lora": lora}
+
+
+def measure(name: str, seed: int, *, null: bool = False) -> dict[str, Any] | str:
+    """Train and attack; numbers by column, or why there are none."""
+    run = {"epochs": 3, "options": {}, "data": "cifar", "cosine": False} | RUNS[name]
+    data, make, size = DATA[run["data"]]()
     recipe = Recipe(
         **{key: run[key] for key in ("optimizer", "learning_rate", "batch_size")},
         dataset_size=size,
@@ -82,7 +159,7 @@ def measure(name: str, seed: int = 0) -> None:
     task = Task(name=name, make_model=make, pool=data, test=data[:10], recipe=recipe)
     order = np.random.default_rng(seed).permutation(len(data))
     inside, outside, strangers, hidden = np.split(order, np.cumsum([size, size, STRANGERS]))
-    trained, hidden = (hidden[:size], hidden[size:]) if run["null"] else (inside, hidden)
+    trained, hidden = (hidden[:size], hidden[size:]) if null else (inside, hidden)
     model, moments, ways = train(task, trained, run, seed)
     parameters = tuple(ParameterSpec(key, tuple(p.shape)) for key, p in trainable_parameters(model))
     count = sum(p.size for p in parameters)
@@ -96,28 +173,81 @@ def measure(name: str, seed: int = 0) -> None:
         try:
             found = Rehearsal(seed=seed).run(task, target, ids, data[hidden])
         except GmipError as error:
-            print(f"| {name} | refused: {error} |", flush=True)
-            return
+            return str(error)
     seconds = time.process_time() - start
-    member, other = np.isin(found.ids, inside), ~np.isin(found.ids, inside)
-    plain = -losses(task, model, data[ids])
-    assert found.p_values is not None
-    cells = [
-        name,
-        rates(plain[member], plain[other]),
-        rates(found.scores[member], found.scores[other]),
-        f"{(found.p_values[other] <= 0.05).mean():.1%}, {(found.p_values[other] <= 0.01).mean():.1%}",
-        f"{found.facts.get('self_play_auc', np.nan):.3f}",
-        f"{found.facts.get('rho', np.nan):.2f}",
-        f"{found.facts['publications']}",
-        f"{seconds / len(ways):.1f}",
-    ]
-    print(f"| {' | '.join(cells)} |", flush=True)
+
+    def fit(rows: Any, seed: int) -> nn.Module:
+        return train(task, rows, run, seed)[0]
+
+    return told(task, model, found, ids, inside, seconds / len(ways), None if null else fit, seed)
 
 
-def rates(inside: Any, outside: Any) -> str:
-    """AUC, and members found at 1% false alarms."""
-    return f"{auc(inside, outside):.3f} / {(inside > np.quantile(outside, 0.99)).mean():.0%}"
+def told(
+    task: Task,
+    model: nn.Module,
+    found: Any,
+    ids: Any,
+    inside: Any,
+    seconds: float,
+    fit: Callable[[Any, int], nn.Module] | None,
+    seed: int,
+) -> dict[str, Any]:
+    """The columns of a row; `fit` trains a shadow model, None: nobody was in, and none are trained."""
+    member = np.isin(found.ids, inside)
+    strangers = found.p_values if fit is None else found.p_values[~member]
+    row = {
+        "rehearsal": (found.scores[member], found.scores[~member]),
+        "p": [(strangers <= level).mean() for level in (0.05, 0.01)],
+        "self-play": found.facts.get("self_play_auc", np.nan),
+        "rho": found.facts.get("rho", np.nan),
+        "publications": found.facts["publications"],
+        "seconds": seconds,
+    }
+    if fit is None:
+        return row
+
+    def answers(one: nn.Module) -> Answers:
+        with torch.no_grad():
+            logits = one.eval()(task.pool.inputs[ids]).double().numpy()
+        return read_answers("logits", logits, task.pool.targets[ids].numpy())
+
+    rng, shadows = np.random.default_rng(seed), []
+    for number in range(SHADOWS):
+        rows = rng.choice(ids, len(inside), replace=False)
+        shadows.append(ReferenceAnswers(answers(fit(rows, 1000 * (seed + 1) + number)), np.isin(ids, rows)))
+    for name, one in array_attacks(answers(model), shadows).items():
+        if name in ("loss", "lira", "rmia"):
+            row[name] = (one.scores[member], one.scores[~member])
+    return row
+
+
+def table(head: str, names: list[str], seeds: list[int], play: Callable[..., dict[str, Any] | str]) -> None:
+    """Means over seeds, and the same with nobody of the list in."""
+    columns = ["loss", "LiRA-16", "RMIA-16", "rehearsal", "others at p <= 5%, 1%", "self-play", "rho", "used", "CPU s"]
+    columns += ["nobody in: AUC", "p <= 5%, 1%", "rho"]
+    print(f"| {head} | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
+    for name in names:
+        both = [[play(name, seed, null=null) for seed in seeds] for null in (False, True)]
+        runs, nulls = ([one for one in part if not isinstance(one, str)] for part in both)
+        cells = [name]
+        for key in ("loss", "lira", "rmia", "rehearsal"):
+            cells.append(mean_rates([one[key] for one in runs]) if runs else "")
+
+        def mean(part: list[Any], key: str, digits: int) -> str:
+            return f"{np.mean([one[key] for one in part]):.{digits}f}" if part else ""
+
+        def shares(part: list[Any]) -> str:
+            return ", ".join(f"{share:.1%}" for share in np.mean([one["p"] for one in part], axis=0)) if part else ""
+
+        cells += [shares(runs), mean(runs, "self-play", 3), mean(runs, "rho", 2)]
+        cells += [mean(runs, "publications", 1), mean(runs, "seconds", 1)]
+        areas = [auc(*one["rehearsal"]) for one in nulls]
+        error = f" ± {np.std(areas, ddof=1) / len(areas) ** 0.5:.3f}" if len(areas) > 1 else ""
+        cells += [f"{np.mean(areas):.3f}{error}" if nulls else "", shares(nulls), mean(nulls, "rho", 2)]
+        print(f"| {' | '.join(cells)} |", flush=True)
+        for seed, one in zip([*seeds, *seeds], [*both[0], *both[1]], strict=True):
+            if isinstance(one, str):
+                print(f"{name}, seed {seed}: refused: {one}", flush=True)
 
 
 def train(task: Task, rows: Any, run: dict[str, Any], seed: int) -> tuple[nn.Module, list[Moment], list[Way]]:
@@ -125,11 +255,11 @@ def train(task: Task, rows: Any, run: dict[str, Any], seed: int) -> tuple[nn.Mod
     torch.manual_seed(seed)
     model, recipe = task.make_model(), task.recipe
     optimizer = getattr(torch.optim, recipe.optimizer)(
-        model.parameters(), lr=recipe.learning_rate, **recipe.optimizer_options
+        [p for p in model.parameters() if p.requires_grad], lr=recipe.learning_rate, **recipe.optimizer_options
     )
     steps = -(-len(rows) // recipe.batch_size)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps * run["epochs"]) if run["cosine"] else None
-    parameters = list(model.parameters())
+    parameters = [p for p in model.parameters() if p.requires_grad]
     moments, ways = [Moment(flat(parameters))], []
     for _ in range(run["epochs"]):
         rates_used = []
@@ -241,14 +371,14 @@ def measure_step(kind: str, seed: int, *, null: bool = False, cnn: bool = False)
     return found
 
 
-def step_table(names: list[str], seeds: int = 3) -> None:
+def step_table(names: list[str], seeds: list[int]) -> None:
     """Means over seeds, and the same with nobody of the list in."""
     print("| one step | decode | rehearsal-steps | others at p <= 5% | nobody in: AUC | p <= 5% |")
     print("|---|---|---|---|---|---|")
     for name in names:
         kind, cnn = name.removeprefix("cnn-"), name.startswith("cnn-")
-        runs = [measure_step(kind, seed, cnn=cnn) for seed in range(seeds)]
-        nulls = [measure_step(kind, seed, cnn=cnn, null=True) for seed in range(seeds)]
+        runs = [measure_step(kind, seed, cnn=cnn) for seed in seeds]
+        nulls = [measure_step(kind, seed, cnn=cnn, null=True) for seed in seeds]
         cells = [name]
         for attack in ("decode", "rehearsal-steps"):
             pairs = [run[attack][:2] for run in runs if attack in run]
@@ -279,7 +409,7 @@ ROUNDS = {  # clients, records of each, local steps, each reply or the average
 }
 
 
-def measure_round(name: str, seed: int = 0, *, null: bool = False) -> None:
+def measure_round(name: str, seed: int, *, null: bool = False) -> dict[str, Any] | str:
     """One round of FedAvg with the CNN, SGD at .05 in batches of 10."""
     clients, share, steps = ROUNDS[name]
     data, make, _ = cifar()
@@ -295,18 +425,31 @@ def measure_round(name: str, seed: int = 0, *, null: bool = False) -> None:
     def arrays(one: nn.Module) -> dict[str, Any]:
         return {key: value.detach().numpy().copy() for key, value in one.state_dict().items()}
 
-    replies = []
-    for rows in np.array_split(trained, clients):
+    def replied(rows: Any) -> list[Reply]:
+        found = []
+        for part in np.array_split(rows, clients):
+            own = copy.deepcopy(model)
+            optimizer = torch.optim.SGD(own.parameters(), lr=0.05)
+            batches = [batch for _ in range(steps) for batch in torch.randperm(share).split(10)][:steps]
+            for batch in batches:
+                some = data[part[batch.numpy()]]
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(own(some.inputs), some.targets).backward()
+                optimizer.step()
+            found.append(Reply(arrays=arrays(own), weight=float(share)))
+        return found
+
+    def averaged(replies: list[Reply]) -> dict[str, Any]:
+        return {key: np.mean([one.arrays[key] for one in replies], axis=0) for key in replies[0].arrays}
+
+    def fit(rows: Any, seed: int) -> nn.Module:
+        torch.manual_seed(seed)
         own = copy.deepcopy(model)
-        optimizer = torch.optim.SGD(own.parameters(), lr=0.05)
-        batches = [batch for _ in range(steps) for batch in torch.randperm(share).split(10)][:steps]
-        for batch in batches:
-            part = data[rows[batch.numpy()]]
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(own(part.inputs), part.targets).backward()
-            optimizer.step()
-        replies.append(Reply(arrays=arrays(own), weight=float(share)))
-    new = {key: np.mean([one.arrays[key] for one in replies], axis=0) for key in replies[0].arrays}
+        own.load_state_dict({key: torch.from_numpy(value) for key, value in averaged(replied(rows)).items()})
+        return own
+
+    replies = replied(trained)
+    new = averaged(replies)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         sizes = {"dataset_size": size, "batch_size": size, "sampling": "full", "members": np.sort(trained)}
         local = {"learning_rate": 0.05, "local_steps": steps, "local_batch_size": 10, "clients": clients}
@@ -319,46 +462,29 @@ def measure_round(name: str, seed: int = 0, *, null: bool = False) -> None:
         try:
             found = RehearsalSteps(seed=seed).run(task, trace, ids, data[hidden[:2000]])
         except GmipError as error:
-            print(f"| {name}{' (nobody in)' if null else ''} | refused: {error} |", flush=True)
-            return
+            return str(error)
         seconds = time.process_time() - start
-    member = np.isin(found.ids, inside)
-    model.load_state_dict({key: torch.from_numpy(value) for key, value in new.items()})
-    plain = -losses(task, model.eval(), data[ids])
-    assert found.p_values is not None
-    cells = [
-        name + (" (nobody in)" if null else ""),
-        rates(plain[member], plain[~member]),
-        rates(found.scores[member], found.scores[~member]),
-        f"{(found.p_values[np.ones_like(member) if null else ~member] <= 0.05).mean():.1%}",
-        f"{found.facts.get('self_play_auc', np.nan):.3f}",
-        f"{found.facts.get('rho', np.nan):.2f}",
-        f"{seconds:.1f}",
-    ]
-    print(f"| {' | '.join(cells)} |", flush=True)
+    own = copy.deepcopy(model)
+    own.load_state_dict({key: torch.from_numpy(value) for key, value in new.items()})
+    return told(task, own, found, ids, inside, seconds, None if null else fit, seed)
 
 
 def main() -> None:
     """All tables, or the rows named."""
     torch.set_num_threads(1)
-    wanted = sys.argv[1:]
     everything = [f"{kind}{name}" for kind in ("", "cnn-") for name in STEPS]
-    named = {*RUNS, *everything, *ROUNDS}
-    if unknown := [name for name in wanted if name not in named]:
-        sys.exit(f"{unknown[0]} is none of {', '.join(sorted(named))}")
-    if checkpoints := [name for name in RUNS if not wanted or name in wanted]:
-        print("| training | loss | rehearsal | others at p <= 5%, 1% | self-play | rho | pairs | CPU s a pair |")
-        print("|---|---|---|---|---|---|---|---|")
-        for name in checkpoints:
-            measure(name)
-    if rounds := [name for name in ROUNDS if not wanted or name in wanted]:
-        print("| round | loss | rehearsal-steps | others at p <= 5% | self-play | rho | CPU s |")
-        print("|---|---|---|---|---|---|---|")
-        for name in rounds:
-            measure_round(name)
-        measure_round(rounds[-1], null=True)
-    if steps := [name for name in everything if not wanted or name in wanted]:
-        step_table(steps)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join([*RUNS, *ROUNDS, *everything])}")
+    parser.add_argument("--seeds", default="10,11,12")
+    given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in {*RUNS, *everything, *ROUNDS}]:
+        parser.error(f"{unknown[0]} is no row")
+    seeds = [int(seed) for seed in given.seeds.split(",")]
+    for head, names, play in (("training", RUNS, measure), ("round", ROUNDS, measure_round)):
+        if rows := [name for name in names if not given.names or name in given.names]:
+            table(head, rows, seeds, play)
+    if steps := [name for name in everything if not given.names or name in given.names]:
+        step_table(steps, seeds)
 
 
 if __name__ == "__main__":

@@ -112,8 +112,8 @@ def test_a_budget_leaves_out_steps_and_then_rehearsals(tmp_path, who):
     task = dataclasses.replace(make_task(batch_size=MEMBERS), publish=signs)
     trace = record_run(task, tmp_path / "a", who[0], publish=signs, others=who[1])
     heard = []
+    attack = RehearsalSteps(rehearsals=16, decoys=DECOYS)
     with pytest.warns(GmipWarning) as said:
-        attack = RehearsalSteps(rehearsals=16, decoys=DECOYS)
         found = attack.run(task, trace, budget=0.01, progress=lambda *at: heard.append(at))
     assert found.cut_short and found.facts["publications"] == 1 and heard
     texts = [str(one.message) for one in said]
