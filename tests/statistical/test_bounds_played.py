@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from gmip import NoisySGD, account
 from tests.statistical.games import assert_bound, assert_reached
@@ -38,6 +39,20 @@ def test_differential_privacy_on_chosen_data(sampling):
         assert_reached(curve, null, member, RATES)
     if sampling == "poisson":  # one of the two directions is the curve, where false positives are rare
         assert_reached(curve, null, member, (0.01, 0.05))
+
+
+def test_whoever_is_told_the_batches_of_a_fixed_size_is_not_covered():
+    """He accuses in steps that the record, whoever it is, was drawn for: with the chance rate, by norm.sf."""
+    run = NoisySGD(dataset_size=60, batch_size=12, num_steps=1, num_params=1, clip_norm=1.0).with_noise_multiplier(1.0)
+    told = 0.2 * norm.sf(norm.isf(0.01 / 0.2) - 2.0)
+    for options in ({"notion": "gdp"}, {"notion": "gdp", "rows_per_person": 2}, {"attacker_knows": 1.0}):
+        curve = account(run, **options)
+        assert curve.kind == "bound" and "batches" in curve.for_whom
+        assert any("an attacker who knows which batches the others are in" in said for said in curve.assumptions)
+        if options == {"notion": "gdp"}:
+            assert told > curve.tpr_at(0.01) + 0.01
+    poisson = account(run.replace(sampling="poisson"), notion="gdp")
+    assert "batches" not in poisson.for_whom
 
 
 def test_poisson_batches_with_half_of_the_others_known():

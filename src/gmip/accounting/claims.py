@@ -148,6 +148,7 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
     sentences = [
         f"Differential privacy for data sets in which {_NEIGHBOURS[adjacency]}: it holds{allocated} for any data and "
         "any attacker who sees every published mean gradient.",
+        *_limits(samplings := [_effective(r) for r in runs], 1.0),
         *_shaped(runs, noise_only=True),
         *_common(runs, composition),
     ]
@@ -164,7 +165,7 @@ def gdp_claim(runs: Sequence[NoisySGD], composition: str) -> Claim:
     whom = (
         "any record and any attacker, if the others were not chosen to harm it"
         if shuffled
-        else ("any record, whatever the others are, and any attacker")
+        else f"any record, whatever the others are, and any attacker{_untold(samplings)}"
     )
     return Claim(kind, whom, tuple(sentences), caveat, adjacency)
 
@@ -230,8 +231,8 @@ def _caveat(runs: Sequence[NoisySGD], noise_only: bool) -> str | None:
 
 def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibility: float | None, known: float) -> Claim:
     """What the curve for a person with several records claims."""
-    person = f"a person with at most {rows} records"
-    fixed = any(run.sampling == "fixed" for run in runs)
+    person, samplings = f"a person with at most {rows} records", [_effective(run) for run in runs]
+    fixed = "fixed" in samplings
     sentences = [
         f"The unit is {person}, who is left out with all of them otherwise. Each record is clipped on its own; N and n "
         "are public.",
@@ -239,10 +240,10 @@ def person_claim(runs: Sequence[NoisySGD], rows: int, notion: str, susceptibilit
         *_common(runs, "exact"),
     ]
     if notion == "gdp":
-        return Claim("bound", f"any {person[2:]} and any attacker", tuple(sentences), None, "add-or-remove-one")
+        whom, sentences = f"any {person[2:]} and any attacker{_untold(samplings)}", sentences + _limits(samplings, 1.0)
+        return Claim("bound", whom, tuple(sentences), None, "add-or-remove-one")
     if known == 1.0:
-        whom = f"any {person[2:]} and {_attacker(known, [r.sampling for r in runs])}"
-        sentences += _limits([r.sampling for r in runs], known)
+        whom, sentences = f"any {person[2:]} and {_attacker(known, samplings)}", sentences + _limits(samplings, known)
         return Claim("bound", whom, tuple(sentences), not_a_member="a run without the person's records")
     forecast = susceptibility is None or (known > 0.0 and any(r.shaped_noise > 0.0 for r in runs))
     record = "typical records" if susceptibility is None else f"records of susceptibility at most {susceptibility:g}"
@@ -379,6 +380,11 @@ def _attacker(known: float, samplings: Sequence[Sampling]) -> str:
     # Batches of a known size give away who is missing; each record of a Poisson batch is drawn on its own.
     untold = " but not their batches" if "fixed" in samplings or "shuffled" in samplings else ""
     return f"an attacker who knows {share} other members{untold}"
+
+
+def _untold(samplings: Sequence[Sampling]) -> str:
+    """What even an attacker who knows everything else must not be told."""
+    return " who is not told the batches" if "fixed" in samplings else ""
 
 
 def _reuse(samplings: Sequence[Sampling], mixed: bool, epochs: bool) -> list[str]:

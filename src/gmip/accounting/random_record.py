@@ -65,7 +65,7 @@ _LARGE = 60.0  # a loss that counts as certain
 _SPACING = 0.02  # of a lattice of losses, in standard deviations of one step
 _MOST_POINTS = 10_000
 _TAIL = 1.0e-12
-_ORDERS = np.append(np.geomspace(0.02, 30.0, 16), -np.geomspace(0.02, 30.0, 16))  # of Chernoff's bounds
+_ORDERS = np.append(np.geomspace(0.02, 3.0e4, 24), -np.geomspace(0.02, 3.0e4, 24))  # of Chernoff's bounds
 _NEGLIGIBLE = 3.0e-3  # of the TPR, absolutely
 
 
@@ -344,6 +344,8 @@ class _Law:
         moments = steps * self._moments + (0.0 if other is None else other._moments)
         ends = (moments - math.log(_TAIL)) / _ORDERS
         high, low = float(ends[_ORDERS > 0.0].min()), float(ends[_ORDERS < 0.0].max())
+        if high <= low:  # there is no mass to speak of: the record is found
+            return np.ones(_EPSILONS.size), 0.0
         start = steps * self.first + (0.0 if other is None else other.first)
         size = fft.next_fast_len(math.ceil((high - low) / self.spacing) + 2, real=True)
         below = math.floor((low - start) / self.spacing)
@@ -366,10 +368,10 @@ class _Law:
     @cached_property
     def _moments(self) -> Array:
         """log E[e^(order loss)] at `_ORDERS`, of the mass that is not certain."""
-        points = self.first + self.spacing * np.arange(self.mass.size)
+        (used,) = np.nonzero(self.mass)
+        points, mass = self.first + self.spacing * used, self.mass[used]
         tops = np.maximum(_ORDERS * points[0], _ORDERS * points[-1])
-        with np.errstate(divide="ignore"):
-            logs: Array = np.log(np.exp(_ORDERS[:, None] * points - tops[:, None]) @ self.mass) + tops
+        logs: Array = np.log(np.exp(_ORDERS[:, None] * points - tops[:, None]) @ mass) + tops
         return logs
 
 
@@ -469,18 +471,21 @@ def _undecided(cells: list[_Cell], family: _Family) -> set[int]:
     chosen: set[int] = set()
     for rate in _RATES:
         lines = np.exp(epsilons) * rate
-        at = int(np.argmin(upper + lines))
         reached = float(np.min(lower + lines))
-        if upper[at] + lines[at] <= (1.0 + _TOLERANCE) * reached:
+        if np.min(upper + lines) <= (1.0 + _TOLERANCE) * reached:
             continue
-        price = prices[at]  # at which no cell is worth more than the best mixture
-        worth = price + deltas[:, at] - price * low + lines[at]
-        open_ = price * (finite - low) > 0.25 * _TOLERANCE * reached
-        if price < 1.0e-8:  # everybody may be in one cell
-            open_ = (low <= 1.0) & (finite > 1.0)
-        worth = np.where(open_, worth, -1.0)
-        first = np.argsort(-worth)[:_AT_ONCE]
-        chosen |= set(first[worth[first] > (1.0 + 0.75 * _TOLERANCE) * reached].tolist())
+        for at in (int(np.argmin(lower + lines)), int(np.argmin(upper + lines))):  # where the answer may be
+            price = prices[at]  # at which no cell is worth more than the best mixture
+            worth = price + deltas[:, at] - price * low + lines[at]
+            open_ = price * (finite - low) > 0.25 * _TOLERANCE * reached
+            if price < 1.0e-8:  # everybody may be in one cell
+                open_ = (low <= 1.0) & (finite > 1.0)
+            worth = np.where(open_, worth, -1.0)
+            first = np.argsort(-worth)[:_AT_ONCE]
+            wanted = first[worth[first] > (1.0 + 0.75 * _TOLERANCE) * reached]
+            if wanted.size:
+                chosen |= set(wanted.tolist())
+                break
     return chosen
 
 
