@@ -356,13 +356,45 @@ def _with_references(model: Answers, references: Sequence[ReferenceAnswers]) -> 
     facts: dict[str, Fact] = {"online": online, "reference_models": len(references)}
     seen = _compared(model, references)
     found = [_signal("rmia", seen.rmia(online), facts)]
-    if not online:  # where models with the record are known, rmia uses them too, and the combination both
-        found.append(_signal("base", seen.base, facts))
     # A spread needs two models somewhere.
     if seen.moments[1].count.max() >= 2.0 and (not online or seen.moments[0].count.max() >= 2.0):
         found.insert(0, _signal("lira", seen.lira(online), facts))
     learned = _learned(references) if online else None
-    return found if learned is None else [_signal("combined", learned.score(seen.features), facts), *found]
+    if learned is not None:
+        return [_signal("combined", learned.score(seen), facts), *found]
+    return [_signal("base", _base(model, references, online), facts), *found]
+
+
+_TEMPERATURE: Final = 2.0  # of BASE, as its authors' program has it
+
+
+def _base(model: Answers, references: Sequence[ReferenceAnswers], online: bool) -> Array:
+    """log p minus the log of its mean over the references (Lassila et al. 2025), of probabilities at temperature 2.
+
+    Where no reference has seen the record, what the references say counts as much as it tells about the model: the
+    slope of the model's p on a reference's, as a share of the slope of one reference's p on another's. It is 1 if the
+    model finds a record as hard as they do, and less the more it knows the records by heart, whoever they are.
+    """
+    own, *others = (_softened(one) for one in (model, *(one.answers for one in references)))
+    usual = logsumexp(others, axis=0) - np.log(len(others))
+    if online or model.densities:
+        return np.asarray(own - usual)
+    p = np.exp([one.log_p for one in (model, *(one.answers for one in references)) if one.log_p is not None])
+    shared = np.cov(p)
+    among = (shared[1:, 1:].sum() - np.trace(shared[1:, 1:])) / (len(others) - 1) if len(others) > 1 else shared[1, 1]
+    weight = np.clip(shared[0, 1:].sum() / among, 0.0, 1.0) if among > 0.0 else 1.0
+    return np.asarray(own - weight * usual)
+
+
+def _softened(answers: Answers) -> Array:
+    """log p of the label where logits are divided by the temperature; of losses, as if there were two classes."""
+    assert answers.log_p is not None and answers.phi is not None
+    if answers.densities:
+        return answers.log_p
+    if answers.logs is None or answers.labels is None:
+        return np.maximum(log_probabilities(answers.phi / _TEMPERATURE), LEAST_LOG)
+    logs = answers.logs / _TEMPERATURE
+    return np.asarray(answers.log_p / _TEMPERATURE - logsumexp(logs, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,22 +411,14 @@ class _Comparison:
         return likelihood_ratios(self.phi, *self.moments) if online else standardised(self.phi, self.moments[1])
 
     def rmia(self, online: bool) -> Array:
-        if not online and self.densities:
-            return self.base  # what models with the record would say can be guessed for probabilities only
+        if not online and self.densities:  # what models with the record would say is guessed for probabilities only
+            return np.asarray(self.log_p - self.means[1].value)
         return self.log_p - usual_log_p(self.means[0] if online else None, self.means[1])
 
-    @property
-    def base(self) -> Array:
-        """log p minus the log of the mean p of models without the record (Lassila et al. 2025)."""
-        return np.asarray(self.log_p - self.means[1].value)
-
-    @property
-    def features(self) -> Array:
-        """What the combination learns from, shape (c, 7)."""
-        inside, outside = self.moments
-        spread = np.sqrt(outside.spread("auto")[0])
-        columns = [self.lira(True), self.rmia(True), self.base, self.phi, inside.mean, outside.mean, spread]
-        return np.column_stack(columns)
+    def features(self, lira: bool) -> Array:
+        """What the combination learns from, shape (c, 4), and (c, 5) with the ratio of LiRA."""
+        columns = [self.rmia(True), self.phi, *(one.mean for one in self.moments)]
+        return np.column_stack([*columns, self.lira(True)] if lira else columns)
 
 
 def _compared(
@@ -421,7 +445,8 @@ def _compared(
 
 _REHEARSED: Final = 8  # reference models that are attacked to learn the combination, at most
 _REHEARSED_ROWS: Final = 20_000  # records of each, at most
-_LEAST_EACH: Final = 3  # models with a record, and without it: a rehearsal takes one of each away
+_LEAST_EACH: Final = 2  # models with a record, and without it: a rehearsal takes one of each away
+_LEAST_LIRA: Final = 4  # the same, for the ratio of LiRA to be learned from, whose variances need three
 _FAR: Final = 8.0  # standard deviations beyond which a feature says no more
 
 
@@ -432,9 +457,10 @@ class _Combination:
     mean: Array
     scale: Array
     weights: Array
+    lira: bool
 
-    def score(self, features: Array) -> Array:
-        return np.asarray(_basis(features, self.mean, self.scale) @ self.weights)
+    def score(self, seen: _Comparison) -> Array:
+        return np.asarray(_basis(seen.features(self.lira), self.mean, self.scale) @ self.weights)
 
 
 def _basis(features: Array, mean: Array, scale: Array) -> Array:
@@ -452,9 +478,11 @@ def _learned(references: Sequence[ReferenceAnswers]) -> _Combination | None:
     tell whether the missing one did. None: too few models.
     """
     known = np.array([one.inside for one in references])
-    rows = np.flatnonzero(np.minimum(known.sum(axis=0), (~known).sum(axis=0)) >= _LEAST_EACH)
+    least = np.minimum(known.sum(axis=0), (~known).sum(axis=0))
+    rows = np.flatnonzero(least >= _LEAST_EACH)
     if rows.size < 2:
         return None
+    lira = bool(least.min() >= _LEAST_LIRA)
     rows = rows[:: -(-rows.size // _REHEARSED_ROWS)]
     known = known[:, rows]
     some = [ReferenceAnswers(_taken(one.answers, rows), inside) for one, inside in zip(references, known, strict=True)]
@@ -462,9 +490,9 @@ def _learned(references: Sequence[ReferenceAnswers]) -> _Combination | None:
     for place in range(0, len(some), -(-len(some) // _REHEARSED)):
         after = some[place + 1 :] + some[:place]
         opposite = np.array([one.inside != known[place] for one in after]).argmax(axis=0)
-        features.append(_compared(some[place].answers, after, opposite).features)
+        features.append(_compared(some[place].answers, after, opposite).features(lira))
         inside.append(known[place])
-    return _fitted(np.concatenate(features), np.concatenate(inside))
+    return _fitted(np.concatenate(features), np.concatenate(inside), lira)
 
 
 def _taken(answers: Answers, rows: NDArray[np.intp]) -> Answers:
@@ -472,7 +500,7 @@ def _taken(answers: Answers, rows: NDArray[np.intp]) -> Answers:
     return dataclasses.replace(answers, log_p=answers.log_p[rows], phi=answers.phi[rows], logs=None, labels=None)
 
 
-def _fitted(features: Array, inside: NDArray[np.bool_]) -> _Combination:
+def _fitted(features: Array, inside: NDArray[np.bool_], lira: bool) -> _Combination:
     """Logistic regression with a ridge of 1 on everything but the constant."""
     mean, scale = features.mean(axis=0), features.std(axis=0)
     scale[scale == 0.0] = 1.0
@@ -485,7 +513,7 @@ def _fitted(features: Array, inside: NDArray[np.bool_]) -> _Combination:
         value = np.logaddexp(0.0, -margins).sum() + 0.5 * ridge @ weights**2
         return float(value), ridge * weights - basis.T @ (signs * expit(-margins))
 
-    return _Combination(mean, scale, minimize(loss, np.zeros(len(ridge)), jac=True, method="L-BFGS-B").x)
+    return _Combination(mean, scale, minimize(loss, np.zeros(len(ridge)), jac=True, method="L-BFGS-B").x, lira)
 
 
 def _with_and_without(references: Sequence[ReferenceAnswers], size: int) -> bool:

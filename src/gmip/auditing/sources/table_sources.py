@@ -88,8 +88,8 @@ class Predictions:
     references : array-like of shape (r, c, k), or (r, c) for losses and classes: what r reference models say about the
         records, in the same form. They should be trained as the model was, on records of the same distribution.
     references_members : array-like of shape (r, c), which records were in which of them; None: none in any. Where each
-        record was in some and not in others, LiRA and RMIA are the stronger online attacks, and from six models on
-        they are combined.
+        record was in some and not in others, LiRA and RMIA are the stronger online attacks, and from four models
+        on they are combined.
     features : array-like of shape (c, d), what the records say, for quantile regression.
     ids, groups, persons : array-likes of shape (c,): who the records are, to which group they belong (by default, their
         label), and whose they are: a person with several records is judged by all of them.
