@@ -356,13 +356,13 @@ def _with_references(model: Answers, references: Sequence[ReferenceAnswers]) -> 
     facts: dict[str, Fact] = {"online": online, "reference_models": len(references)}
     seen = _compared(model, references)
     found = [_signal("rmia", seen.rmia(online), facts)]
+    learned = _learned(references) if online else None
+    if learned is None:
+        found.insert(0, _signal("base", _base(model, references, online), facts))
     # A spread needs two models somewhere.
     if seen.moments[1].count.max() >= 2.0 and (not online or seen.moments[0].count.max() >= 2.0):
         found.insert(0, _signal("lira", seen.lira(online), facts))
-    learned = _learned(references) if online else None
-    if learned is not None:
-        return [_signal("combined", learned.score(seen), facts), *found]
-    return [_signal("base", _base(model, references, online), facts), *found]
+    return found if learned is None else [_signal("combined", learned.score(seen), facts), *found]
 
 
 _TEMPERATURE: Final = 2.0  # of BASE, as its authors' program has it

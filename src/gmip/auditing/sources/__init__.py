@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from gmip._progress import Watch, silent
 
@@ -31,9 +31,11 @@ class TaskSource(ABC):
     Attributes
     ----------
     task : the task, its name, or path/to/file.py:make_task.
+    several_models : the attacks see models of several moments.
     """
 
     task: str | Task
+    several_models: ClassVar[bool] = False
 
     def evidence(
         self,

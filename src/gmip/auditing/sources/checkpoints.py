@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
@@ -57,6 +57,7 @@ class Checkpoints(TaskSource):
     non_members: str | os.PathLike[str] | Sequence[int]
     task: str | Task
     name: str | None = None
+    several_models: ClassVar[bool] = True
 
     def called(self) -> str:
         """The name, or that of the folder."""

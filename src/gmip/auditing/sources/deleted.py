@@ -32,8 +32,8 @@ class Deleted:
 
     Parameters
     ----------
-    after : the new release, as any source, whose "members" are the people who asked to be deleted and whose
-        "non-members" are controls: people of the same kind who were in neither release.
+    after : the new release, as any source of one model, whose "members" are the people who asked to be deleted and
+        whose "non-members" are controls: people of the same kind who were in neither release.
     before : the old release with the same people; None: not known. It shows whether there was anything to find.
     attack : which attack; None: the first of those that the source allows, whatever it finds. Reference models,
         retrained without all of these people, make for a stronger one.
@@ -44,7 +44,8 @@ class Deleted:
     count as they are and turned round, as two attacks. A p-value is twice the smaller rank among the controls. If the
     new release was trained without these people, and who asked to be deleted was a matter of chance among people of
     that kind, it is at most p with a chance of at most p. What is not found may be there all the same: compare with the
-    fact `requests_found_before`.
+    fact `requests_found_before`. Checkpoints are refused: where the way begins at the old release, which knew these
+    people, a model that was retrained without them would be accused.
     """
 
     after: Source
@@ -75,6 +76,12 @@ class Deleted:
         if not hasattr(source, "evidence"):
             raise InvalidArgument(
                 f"must be a source, not {type(source).__name__}", argument=name, remedy="pass gmip.Predictions(...)"
+            )
+        if getattr(source, "several_models", False):
+            raise InvalidArgument(
+                "holds several models, and one that knew these people accuses those that forgot them",
+                argument=name,
+                remedy="pass one of them as gmip.Released(...): the new model as `after`, the old one as `before`",
             )
         found = source.evidence(seed, watch)
         known = {one.name: one for one in found.attacks}
