@@ -34,7 +34,7 @@ class MissingExtra(GmipError, ModuleNotFoundError):
 def missing(error: ModuleNotFoundError, what: str) -> ModuleNotFoundError:
     """The sentence for a failed import of `what`; the error itself where the package belongs to no extra."""
     package = (error.name or "").partition(".")[0]
-    if isinstance(error, MissingExtra) or package not in _TRAIN | _EXTRAS.keys():
+    if package not in _TRAIN | _EXTRAS.keys():
         return error
     extra = _EXTRAS.get(package, "train")
     found = MissingExtra(f"{what} needs {package}, which is not installed", remedy=f"pip install 'gmip[{extra}]'")

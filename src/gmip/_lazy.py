@@ -24,17 +24,14 @@ def lazy(
     listed, within = sorted(public), frozenset(subpackages)
 
     def find(name: str) -> Any:
-        if name in homes:
-            try:
-                value = getattr(import_module(homes[name]), name)
-            except ModuleNotFoundError as error:
-                from gmip._extras import missing
-
-                raise missing(error, f"{package}.{name}") from None
-        elif name in within:
-            value = import_module(f"{package}.{name}")
-        else:
+        if name not in homes and name not in within:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(homes[name]), name) if name in homes else import_module(f"{package}.{name}")
+        except ModuleNotFoundError as error:
+            from gmip._extras import missing
+
+            raise missing(error, f"{package}.{name}") from None
         setattr(sys.modules[package], name, value)  # found there the next time
         return value
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from gmip._extras import needs
+
+needs("gmip.tasks", "torch")
+
 from gmip.tasks.catalog import load, names
 from gmip.tasks.person_records import by_person
 from gmip.tasks.records import read_column, read_records

@@ -6,6 +6,10 @@ docs/trace-format.md.
 
 from __future__ import annotations
 
+from gmip._extras import needs
+
+needs("gmip.trace", "safetensors")
+
 from gmip.trace._manifest import check_indices, check_membership
 from gmip.trace.reader import Step, Trace
 from gmip.trace.schema import (

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from gmip._extras import needs
+
+needs("gmip.training", "torch")
+
 from typing import TYPE_CHECKING, Any
 
 from gmip.training.loop import BatchScores, TrainResult, fit, initial_model, make_optimizer, recipe_of, train
