@@ -281,6 +281,8 @@ def _copies(task: Task, members: Ids) -> int:
 
 def _batches(trace: Trace) -> CheckOutcome:
     header = trace.header
+    if header.local is not None and any(info.batch_size < header.batch_size for info in trace.infos):
+        return unchecked("batches", "local-training")  # replies of single clients
     drawn = [trace.batch_ids(info.index) for info in trace.infos]
     known = [ids for ids in drawn if ids is not None]
     if trace.members is not None and known:

@@ -208,6 +208,8 @@ def test_members_are_found_from_replies_of_fedavg(tmp_path, who, per_client):
     parts = np.array_split(np.random.default_rng(0).permutation(who[0]), 2)
     trace = federation(task, tmp_path / "a", parts, steps=8, rounds=2, others=who[1], **options)
     assert len(trace) == (4 if per_client else 2)
+    checked = gmip.check_run(task, trace)
+    assert checked.passed and checked.bound_unchecked
     found = RehearsalSteps(rehearsals=16, decoys=DECOYS).run(task, trace)
     told, low = rates(found, who[0])
     assert told > 0.9
