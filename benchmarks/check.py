@@ -62,6 +62,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "other normalisation": ("inputs",),
     "ReLU for tanh": ("inputs",),
     "smoothed labels": ("inputs",),
+    "trained before the recording": ("before",),
     "dropout": ("inputs",),
 }
 # No bound is weaker for these: less of a record is published, or more noise.

@@ -223,6 +223,8 @@ def check_run(
         reach.append(BeyondReach(fault="drawn-often", up_to=often))
     if _divisor_follows_size(trace):
         reach.append(BeyondReach(fault="divisor"))
+    if outcomes[2].status == "passed" and _starts_elsewhere(task, trace):
+        reach.append(BeyondReach(fault="before"))
     if _buffers_differ(task, trace):
         reach.append(BeyondReach(fault="buffers"))
     return RunCheck(
@@ -258,6 +260,18 @@ def _divisor_follows_size(trace: Trace) -> bool:
         return False
     follows = float(int(header.dataset_size * rate + 1.0e-9))
     return all(info.divisor == follows for info in trace.infos)
+
+
+def _starts_elsewhere(task: Task, trace: Trace) -> bool:
+    """Whether a noisy run of somebody else's loop began with other parameters than those that `make_model` gives: they
+    may have been drawn, or trained."""
+    if trace.header.provenance.task is not None or not any(info.noise_std > 0.0 for info in trace.infos):
+        return False
+    if len(trace) == 0 or trace.recorded[0] != 0:
+        return True
+    fresh = initial_model(task, 0, checked=False)
+    start = trace.named(trace[0].parameters).items()
+    return any(not np.array_equal(fresh.get_parameter(name).detach().cpu().numpy(), values) for name, values in start)
 
 
 def _buffers_differ(task: Task, trace: Trace) -> bool:

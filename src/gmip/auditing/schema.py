@@ -277,6 +277,7 @@ SmallFault = Literal[
     "counted",  # a record counts more than once, or nobody lists it
     "buffers",  # the released model holds others than it began with
     "steps",  # a fault is in steps that were not computed again
+    "before",  # the model was trained before the recording began
 ]
 # A bound rests on these. Who the members are, and a clip of the whole gradient, change nothing about it.
 _BOUNDS_REST_ON: Final[frozenset[CheckKey]] = frozenset(

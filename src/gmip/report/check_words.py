@@ -252,6 +252,7 @@ def _hidden(one: BeyondReach) -> str:
         "counted": "a record that counts more than once, or that nobody lists",
         "buffers": "what the buffers of the model, which are not compared, say about the members",
         "steps": f"faults in the {percent(one.up_to or 0.0, 'nearest')} of the steps that were not computed again",
+        "before": "training before the recording began that the loss before the first step does not show",
     }[one.fault]
 
 

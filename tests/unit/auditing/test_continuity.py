@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from gmip.auditing.recompute import continuity
+from gmip.auditing.recompute import check_run, continuity
 from gmip.errors import GmipWarning, TraceError
 from gmip.tasks import Task
 from gmip.trace import Trace
 from gmip.training import record
-from tests.unit.auditing.faulty_runs import make_task
+from tests.unit.auditing.faulty_runs import SETTINGS, Fault, make_task, record_run
 
 STEPS = 5
 LAYERS = ("0.weight", "0.bias", "2.weight", "2.bias")
@@ -163,3 +164,15 @@ def test_training_before_the_recording_began(task: Task, tmp_path: Path, before:
     found = continuity(task, Trace.open(tmp_path / "run"))
     assert found.status == ("unchecked" if before else "passed")
     assert found.finding == ("distinct-before" if before else "as-declared") and found.auc is not None
+
+
+@pytest.mark.parametrize("seeded", [True, False])
+def test_a_start_that_nobody_can_draw_again_is_beyond_reach(task: Task, tmp_path: Path, seeded: bool) -> None:
+    def drawn() -> Any:
+        torch.manual_seed(7)
+        return task.make_model()
+
+    known = dataclasses.replace(task, make_model=drawn) if seeded else task
+    record_run(known, tmp_path / "run", SETTINGS["full, noise"], Fault(), seed=0)
+    faults = {one.fault for one in check_run(known, tmp_path / "run").beyond_reach}
+    assert faults and ("before" in faults) is not seeded

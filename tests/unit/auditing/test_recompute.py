@@ -154,6 +154,7 @@ def test_how_small_a_fault_is_not_seen(task: Task, tmp_path: Path) -> None:
         "records",
         "inputs",
         "counted",
+        "before",
     }
     assert {one.fault for one in sound.beyond_reach} == hidden
     limits = {one.fault: one.up_to for one in sound.beyond_reach if one.up_to is not None}
