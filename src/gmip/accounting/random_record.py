@@ -132,10 +132,10 @@ class _Family:
         self.tpr_error = 0.0
         #: Batches of the epoch if the run is one: there a share of the steps is a share of them.
         self.batches = _batches_of_one_epoch(runs)
-        #: What a share is a share of, where that is one number: steps, epochs, or the batches of one epoch.
-        self._units = self.batches or (self._parts(0.0)[0][1] if len(self._parts(0.0)) == 1 else None)
+        #: What a share is a share of: the steps or epochs of each phase, or the batches of one epoch.
+        self._units = {self.batches} if self.batches else {times for _, times in self._parts(0.0)}
         #: A record is exposed in one step (or epoch) at least, or not at all.
-        self.least_share = 1.0 / (self.batches or max(times for _, times in self._parts(0.0)))
+        self.least_share = 1.0 / max(self._units)
         #: No record has a level above this.
         self.largest_level = self._largest()
         #: From here on hardly anything changes.
@@ -245,16 +245,13 @@ class _Family:
     def between(self, low: float, high: float) -> tuple[float, float]:
         """The highest share of the lower half of a range of shares, and the lowest of the upper half."""
         middle = math.sqrt(low * high)
-        if self._units is None:
-            return middle, middle
-        units = max(math.floor(middle * self._units + 1.0e-9), 1)  # records are exposed in whole steps
-        return units / self._units, (units + 1) / self._units
+        below = {units: math.floor(middle * units + 1.0e-9) for units in self._units}  # whole steps
+        return max(n / units for units, n in below.items()), min((n + 1) / units for units, n in below.items())
 
     def taken(self, share: float) -> float:
-        """The share of the steps in which a record is exposed that is exposed in `share` of them: whole steps."""
-        if self._units is not None:
-            return max(math.ceil(share * self._units - 1.0e-9), 1) / self._units
-        return max(max(math.ceil(share * times), 1) / times for _, times in self._parts(0.0))
+        """The largest share of the steps of a phase in which a record is exposed that is in `share` of them: whole
+        steps."""
+        return max(_whole(share, units) / units for units in self._units)
 
     def deltas(self, share: float, level: float) -> Array:
         """delta of the whole run at each of `_EPSILONS`."""
@@ -270,7 +267,7 @@ class _Family:
                 found, error = law[0].deltas(done, law[1] if done < times else None)
                 self.tpr_error = max(self.tpr_error, error)
                 return found
-        exposed = [(c, max(math.ceil(share * times), 1)) for c, times in self._parts(level)]
+        exposed = [(c, _whole(share, times)) for c, times in self._parts(level)]
         # In the rest of the steps the record is at the mean, and still changes the variance.
         rest = [
             (c, times - done) for (c, times), (_, done) in zip(self._parts(0.0), exposed, strict=True) if times > done
@@ -373,6 +370,11 @@ class _Law:
         tops = np.maximum(_ORDERS * points[0], _ORDERS * points[-1])
         logs: Array = np.log(np.exp(_ORDERS[:, None] * points - tops[:, None]) @ mass) + tops
         return logs
+
+
+def _whole(share: float, units: int) -> int:
+    """So many steps, rounded up."""
+    return max(math.ceil(share * units - 1.0e-9), 1)
 
 
 def _power(values: NDArray[np.complex128], times: int) -> NDArray[np.complex128]:

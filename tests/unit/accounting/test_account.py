@@ -314,8 +314,8 @@ class TestFoundByTryingToBreakIt:
         whole = account(run, susceptibility="any")
         phases = account([run.replace(num_steps=1)] * 2, susceptibility="any")
         np.testing.assert_array_equal(whole(RATES), phases(RATES))
-        two = [run, run.replace(batch_size=20)]
-        assert account(two, susceptibility="any").kind == "forecast"
+        two = account([run, run.replace(batch_size=20)], susceptibility="any")
+        assert two.kind == "forecast" and two.tpr_error < 0.02  # shares of two phases are whole steps, too
 
     def test_any_record_is_not_found_for_certain_where_nobody_is(self) -> None:
         run = NoisySGD(dataset_size=1000, batch_size=100, num_steps=5, num_params=5)
