@@ -36,7 +36,7 @@ def text(advice: Advice, run: RunAudit) -> str:
         case "fix-record":
             return (
                 "Fix what the check of the record found, in the training loop or in what was declared, and record the "
-                "run again. Until then no attack that uses the record can clear it."
+                "run again. Until then, finding little is no evidence."
             )
         case "claim-refuted":
             return _refuted(run)

@@ -225,7 +225,7 @@ def _headline(run: RunAudit, key: str) -> Said:
     if end.kind == "fails":
         return [*number_, " of the members can be identified ", at, "; the limit is ", limit, "."]
     if end.kind == "probably-fails":
-        rest = ". There is a leak. That it exceeds the limit could be chance (all attacks taken together)."
+        rest = ". There is a leak, but the excess over the limit could be chance (all attacks taken together)."
         return [*number_, " of the members were identified ", at, "; the limit is ", limit, rest]
     return [*number_, " of the members were identified ", at, "; the limit is ", limit, f".{_leak(run)}"]
 
@@ -256,9 +256,9 @@ def _inconclusive(run: RunAudit) -> str:
         (tpr,) = (one.tpr for one in [run.answers[run.conclusion.attacker].evidence] if one is not None)
         if why == "wide":
             return (
-                f"There is a leak. {percent(tpr.value, 'nearest')} ({interval(tpr.lower, tpr.upper, share=True)}) of "
-                f"the members were identified at {rate(goal.fpr)} false alarms. The interval includes the limit of "
-                f"{rate(goal.tpr)}: too few records."
+                f"There is a leak. Whether it exceeds the limit of {rate(goal.tpr)} is open: "
+                f"{percent(tpr.value, 'nearest')} ({interval(tpr.lower, tpr.upper, share=True)}) of the members were "
+                f"identified at {rate(goal.fpr)} false alarms."
             )
         return (
             f"{percent(tpr.value, 'nearest')} of the members were identified at {rate(goal.fpr)} false alarms, above "
@@ -284,8 +284,8 @@ def power(run: RunAudit) -> str | None:
     if run.conclusion.kind != "passes" or noticed is None:
         return None
     return (
-        f"80% power to detect a leak of {percent(noticed, 'up')} shared by all members. A leak that affects few could "
-        f"be missed.{answer_words.weak_attacks(run, run.answers[0])}"
+        f"Over all false-alarm rates: 80% power to detect a leak of {percent(noticed, 'up')} shared by all members. A "
+        f"leak that affects few could be missed.{answer_words.weak_attacks(run, run.answers[0])}"
     )
 
 
@@ -309,7 +309,7 @@ def group_row(one: GroupOutcome, run: RunAudit) -> Row:
     goal, label = run.goal, one.group
     if run.grouped_by == "class" and not one.folded:
         label = f"class {label}"  # a class is often a number
-    size = f"{count(one.members)} + {count(one.non_members)}"
+    size = f"{count(one.members)} members, {count(one.non_members)} others"
     found = answer_words.measured_at(one, f"{goal.fpr:g}")
     if found is not None:
         low, mid, high = (min(max(end, 0.0), 1.0) for end in (found.lower, found.value, found.upper))
@@ -360,7 +360,7 @@ def accuracy_ends(share: float, records: int) -> tuple[float, float]:
 # -- the picture ------------------------------------------------------------------------------------------------------
 
 
-_MARKS: Final = {"guarantee": "M-4 -4H4V4H-4Z", "forecast": "M0 -5L5 4H-5Z", "claim": "M0 -5L5 0L0 5L-5 0Z"}
+_MARKS: Final = {"guarantee": "M-5 -5H5V5H-5Z", "forecast": "M0 -5L5 4H-5Z", "claim": "M0 -5L5 0L0 5L-5 0Z"}
 _WIDE: Final = 41  # characters
 
 
@@ -384,18 +384,26 @@ def scale_for(goal: Rate) -> Scale:
     return Scale(float(f"1e{math.floor(math.log10(goal.fpr) + 1.0e-9) - 1}"))
 
 
-def axis(goal: Rate) -> Html:
+def axis(goal: Rate, first: str) -> Html:
     """The first line of a forest plot: its ticks, and the limit."""
     on, limit = scale_for(goal), f"limit {rate(goal.tpr)}"
-    near = [one for one in on.ticks if abs(on.unit(one) - on.unit(goal.tpr)) < 0.17]
+    near = {one: abs(on.unit(one) - on.unit(goal.tpr)) for one in on.ticks}
     ticks = [
-        tag("text", rate(one), x=on.place(one), y=15, text_anchor="end" if one == 1.0 else "middle")
+        tag(
+            "text",
+            rate(one),
+            x=on.place(one),
+            y=15,
+            text_anchor="end" if one == 1.0 else "middle",
+            class_="close" if near[one] < 0.17 else None,  # a phone has no room for it
+        )
         for one in on.ticks
-        if one not in near
+        if near[one] >= 0.09
     ]
     target = tag("text", limit, x=on.place(goal.tpr), y=15, text_anchor="middle", class_="limit")
     picture = tag("svg", *ticks, target, height=20, class_="line", aria_hidden="true")
-    return tag("li", tag("span"), picture, tag("span"), class_="axis", aria_hidden="true")
+    heads = tag("span", first), tag("span", "members found")
+    return tag("li", heads[0], picture, heads[1], class_="axis", aria_hidden="true")
 
 
 def row_html(row: Row, goal: Rate, key: str, kind: str = "found") -> Html:
@@ -428,24 +436,36 @@ def row_html(row: Row, goal: Rate, key: str, kind: str = "found") -> Html:
 
 def legend(goal: Rate, lines: Sequence[Row]) -> Html:
     """What the signs of the picture mean; only those that are there."""
-    shown = [("found", tag("circle", r=5, class_="found"), "measured, with its interval")]
+    limit_, found = rate(goal.tpr), [row.found.value > goal.tpr for row in lines if row.found is not None]
+    shown = []
+    if not all(found) or not found:
+        shown.append((tag("circle", r=5, class_="found"), "measured, with its interval"))
+    if any(found):
+        shown.append((tag("circle", r=5, class_="found above"), f"measured above {limit_}"))
     for word, path in _MARKS.items():
         if any(row.claim is not None and row.claim[0] == word for row in lines):
-            shown.append((word, tag("path", d=path, class_=f"claimed {word}"), word))
+            shown.append((tag("path", d=path, class_=f"claimed {word}"), word))
     items = [
         tag("span", tag("svg", mark, viewBox="-7 -7 14 14", width=14, height=14, aria_hidden="true"), words)
-        for _, mark, words in shown
+        for mark, words in shown
     ]
     guess = tag("span", tag("i", class_="guess", aria_hidden="true"), f"guessing: {rate(goal.fpr)}")
-    limit = tag("span", tag("i", class_="limit", aria_hidden="true"), f"limit: {rate(goal.tpr)}")
+    limit = tag("span", tag("i", class_="limit", aria_hidden="true"), f"limit: {limit_}")
     return tag("p", *items, guess, limit, class_="signs note")
 
 
-def forest(lines: Sequence[Row], goal: Rate, key: str, kind: str = "found", label: str = "Attackers") -> Html:
-    """A forest plot: what is found in each line, with its interval, beside the limit."""
+def forest(lines: Sequence[Row], goal: Rate, key: str, worst: Row | None = None, *, grouped: bool = False) -> Html:
+    """A forest plot: what is found in each line, with its interval, beside the limit.
+
+    worst : the most exposed group, below the attackers; grouped : the lines are groups, not attackers.
+    """
+    drawn = [row_html(row, goal, key, "group" if grouped else "found") for row in lines]
+    if worst is not None:
+        drawn.append(row_html(worst._replace(label=f"worst group: {worst.label}"), goal, key, "group"))
+    first, label = ("group", "Groups") if grouped else ("attacker sees", "Attackers")
     return join(
-        tag("ul", axis(goal), *(row_html(row, goal, key, kind) for row in lines), class_="forest", aria_label=label),
-        legend(goal, lines),
+        tag("ul", axis(goal, first), *drawn, class_="forest", aria_label=label),
+        legend(goal, [*lines, *([] if worst is None else [worst])]),
     )
 
 
@@ -455,20 +475,10 @@ def forest(lines: Sequence[Row], goal: Rate, key: str, kind: str = "found", labe
 def card_html(run: RunAudit, key: str, *more: Html | None, name: Html | None = None) -> Html:
     """The card of one run; `name` stands above it, `more` below."""
     of, lines = look(run), rows(run)
-    group = worst_group(run)
     step, copied = next_step(run)
     said = _headline(run, key)
     accurate = accuracy(run)
     facts = [
-        None
-        if group is None or group.found is None
-        else tag(
-            "li",
-            tag("strong", "Worst group: "),
-            f"{group.label} ",
-            quantity(f"{key}/group/{group.key}", group.found.value, percent(group.found.value, "nearest")),
-            f" ({interval(group.found.lower, group.found.upper, share=True)})",
-        ),
         None
         if accurate is None
         else tag("li", tag("strong", "Accuracy: "), quantity(f"{key}/accuracy", *accurate), " on test data"),
@@ -480,7 +490,7 @@ def card_html(run: RunAudit, key: str, *more: Html | None, name: Html | None = N
         name,
         tag("p", icon(of), of.title, class_="verdict-title"),
         tag("p", *(part if isinstance(part, str) else quantity(*part) for part in said), class_="headline"),
-        forest(lines, run.goal, key) if lines else None,
+        forest(lines, run.goal, key, worst_group(run)) if lines else None,
         tag("ul", *facts, class_="facts"),
         *more,
         class_=f"verdict tone-{of.tone}",
@@ -507,7 +517,9 @@ def runs_html(result: AuditResult, *, linked: bool = True) -> Html:
         head = tag("li", tag("span", name), badge(run), right, class_="run-head")
         blocks += [head, *(row_html(row, run.goal, key) for row in lines)]
     goal = result.runs[0].goal
-    return join(tag("ul", axis(goal), *blocks, class_="forest", aria_label="Runs"), legend(goal, every))
+    return join(
+        tag("ul", axis(goal, "attacker sees"), *blocks, class_="forest", aria_label="Runs"), legend(goal, every)
+    )
 
 
 def meaning(result: AuditResult) -> list[str]:

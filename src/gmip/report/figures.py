@@ -286,7 +286,12 @@ def _notes(figure: Figure, confidence: float) -> list[Html]:
             "svg", tag("circle", cx=8, cy=8, r=6, class_="ring", fill="none", stroke_width=2), width=36, height=16
         )
         notes.append(
-            tag("p", ring, f" Target: at most {tpr} at {fpr} false alarms; curves above the ring fail", class_="note")
+            tag(
+                "p",
+                ring,
+                f" Target: at most {tpr} at {fpr} false alarms; curves above the ring exceed it",
+                class_="note",
+            )
         )
     start = figure.first_measured
     if start > figure.lowest:

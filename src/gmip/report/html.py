@@ -202,7 +202,7 @@ def _groups(result: AuditResult, run: RunAudit, key: str) -> list[Html | None]:
     lines = [card.group_row(one, run) for one in run.groups]
     measured = [one for one in lines if one.found is not None]
     table = table_html(tables.group_table(run), key, "groups-table")
-    drawn = card.forest(measured[:_SHOWN_GROUPS], run.goal, key, "group", "Groups")
+    drawn = card.forest(measured[:_SHOWN_GROUPS], run.goal, key, grouped=True)
     small, few = len(lines) - len(measured), None
     if small:
         which = f"{small} of {len(lines)} groups are" if measured else "Every group is"

@@ -59,7 +59,12 @@ def attack_notes(attack: AttackOutcome) -> tuple[str, ...]:
         facts.insert(0, f"The seed is {attack.guessed_seed}.")
     if attack.cut_short:
         facts.append("The attack was cut short to stay within the budget.")
-    return tuple(dict.fromkeys([*facts, *attack.notes]))
+    return tuple(dict.fromkeys([*facts, *map(_sentence, attack.notes)]))
+
+
+def _sentence(warning: str) -> str:
+    """A warning of Python as a report words it: a capital letter, no signs of code."""
+    return warning[:1].upper() + warning[1:].replace("`", "")
 
 
 def _fact(value: str | bool | int | float) -> str:
@@ -99,7 +104,7 @@ def cautions(run: RunAudit) -> tuple[str, ...]:
         )
     if run.source == "deleted":
         said.insert(0, _deleted(run))
-    said += [*map(left_out, run.left_out), *run.warnings]
+    said += [*map(left_out, run.left_out), *map(_sentence, run.warnings)]
     if not run.facts.complete:
         said.append("The run was not finished when it was audited: only its first steps were attacked.")
     if run.facts.recorded_params is not None:

@@ -91,8 +91,8 @@ def attack_table(result: AuditResult, run: RunAudit) -> Table:
         for a in run.attacks
     ]
     caption = (
-        "Attacks; those with a list last. Below the name: members + non-members, computing time. Lower ends of what "
-        f"is found and bounds on \u03bc and \u03b5 (\u03b4 = {setting(result.delta)}) hold for all attacks together"
+        "Attacks; those with a list last. Below the name: members + non-members, computing time. Lower ends, and the "
+        f"bounds on \u03bc and \u03b5 (\u03b4 = {setting(result.delta)}), hold for all attacks together"
     )
     return table_of(caption, columns, rows)
 
@@ -177,7 +177,7 @@ def fact_table(run: RunAudit) -> Table:
     batches = None if f.batch_size is None else f"{count(f.batch_size)}, {f.sampling or 'unknown sampling'}"
     known: list[tuple[str, str | None]] = [
         ("Task", run.task or None),
-        ("Scores" if f.num_steps is None else "Trace", run.path),
+        (_FILES.get(run.source, "Trace"), run.path),
         ("Records in the training data", _count(f.dataset_size)),
         ("Batch size and sampling", batches),
         ("Steps", _count(f.num_steps)),
@@ -190,9 +190,11 @@ def fact_table(run: RunAudit) -> Table:
         ("Accuracy on training data", None if f.train_accuracy is None else percent(f.train_accuracy, "nearest")),
         ("Accuracy on test data", None if f.test_accuracy is None else percent(f.test_accuracy, "nearest")),
     ]
-    return table_of(
-        "What ran", ("Fact", "Value"), [[name, value] for name, value in known if value is not None], texts=(1,)
-    )
+    rows = [[name, value] for name, value in known if value is not None]
+    return table_of(sentences.facts_title(run), ("Fact", "Value"), rows, texts=(1,))
+
+
+_FILES = {"scores": "Scores", "predictions": "Predictions", "released": "Weights", "estimator": "Records"}
 
 
 def _count(value: int | None) -> str | None:
@@ -204,14 +206,14 @@ def standing_table(result: AuditResult) -> Table:
     shared: dict[tuple[str, str, Cell], list[str]] = {}
     for run in result.runs:
         for p in run.claims:
-            status = "measured" if p.origin == "attack" else answer_words.claim_word(p)
-            shared.setdefault((answer_words.curve_name(p), status, _grounds(p)), []).append(run.name)
+            named = answer_words.curve_name(p), answer_words.claim_word(p), _grounds(p)
+            shared.setdefault(named, []).append(run.name)
     for run in result.runs:
         for a in run.attacks:
             shared.setdefault((f"ROC of {a.title}", "measured", Cell(_SAMPLING)), []).append(run.name)
     rows: list[list[Cell | str]] = [
-        [name, standing.capitalize(), grounds, *([_runs(named, result)] if len(result.runs) > 1 else [])]
-        for (name, standing, grounds), named in sorted(shared.items(), key=lambda item: _STATUS.index(item[0][1]))
+        [name, standing.capitalize(), grounds, *([_runs(runs, result)] if len(result.runs) > 1 else [])]
+        for (name, standing, grounds), runs in sorted(shared.items(), key=lambda item: _STATUS.index(item[0][1]))
     ]
     columns = ("Curve", "Status", "Assumptions", *(["Runs"] if len(result.runs) > 1 else []))
     return table_of("What each curve is, and what it assumes", columns, rows, texts=(1, 2, 3))
