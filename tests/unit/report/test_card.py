@@ -54,8 +54,8 @@ LOW = FOUND.model_copy(update={"tpr": Estimate(value=0.012, lower=0.003, upper=0
         (
             run(made()),
             "Probably fails",
-            "34.3% (20% to 50%) of the members were identified at 1% false alarms; the limit is 5%. There is a leak, but "
-            "the excess over the limit could be chance (all attacks taken together).",
+            "34.3% (20% to 50%) of the members were identified at 1% false alarms; the limit is 5%. There is a leak, "
+            "but the excess over the limit could be chance (all attacks taken together).",
         ),
         (
             run(made(leak="none-seen")),
