@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,21 +54,58 @@ def address(site: Path) -> Iterator[str]:
     server.server_close()
 
 
-def test_search_finds_and_no_request_leaves(address: str) -> None:
+@pytest.fixture
+def browser() -> Iterator[Any]:
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("needs chromium (apt-get install chromium)")
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        page = browser.new_page()
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(f"{address}/index.html")
-        box = page.locator("input.md-search__input")
-        box.click()
-        box.press_sequentially("shuffled")
-        page.wait_for_selector(".md-search-result__item", state="attached")
-        assert page.locator(".md-search-result__item").count() > 3
-        browser.close()
+        opened = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def test_search_finds_and_no_request_leaves(address: str, browser: Any) -> None:
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(f"{address}/index.html")
+    box = page.locator("input.md-search__input")
+    box.click()
+    box.press_sequentially("shuffled")
+    page.wait_for_selector(".md-search-result__item", state="attached")
+    assert page.locator(".md-search-result__item").count() > 3
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
+
+
+def test_every_page_is_reached_from_the_first(site: Path) -> None:
+    found, waiting = {site / "index.html"}, [site / "index.html"]
+    while waiting:
+        here = waiting.pop()
+        for link in re.findall(r'href="?([^"#>\s]+\.html)', here.read_text(encoding="utf-8")):
+            target = (here.parent / link).resolve()
+            if "://" not in link and target.is_file() and target not in found:
+                found.add(target)
+                waiting.append(target)
+    assert {path for path in site.rglob("*.html") if path.name != "404.html"} - found == set()
+    assert len(found) > 60
+
+
+TEN = ["index", "tutorials/index", "tutorials/pytorch", "concepts", "glossary", "compare", "report", "reference/api"]
+TEN += ["reference/commands", "theory/index"]
+
+
+@pytest.mark.parametrize("width", [1200, 380], ids=["desk", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_ten_pages_are_accessible(address: str, browser: Any, width: int, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    page = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
+    wrong = []
+    for name in TEN if (width, scheme) == (1200, "light") else TEN[:4]:
+        page.goto(f"{address}/{name}.html")
+        found = axe.Axe().run(page).response["violations"]
+        wrong += [(name, one["id"], [node["html"][:150] for node in one["nodes"][:3]]) for one in found]
+        if page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+            wrong.append((name, "wider than the window", []))
+    assert wrong == []
