@@ -5,7 +5,7 @@
     python benchmarks/check.py --show [--docs]
 
 Every run is a row of benchmarks/check.csv (--keep) the moment it is done, and is not repeated while the row is there: a
-command that was killed goes on. `--docs` writes the tables into docs/check.md.
+command that was killed goes on. `--docs` writes the tables into docs/evidence/check.md.
 
 A run is "found" if a check fails; "unchecked" if none does, and something that bounds rest on could not be checked, so
 that no target is guaranteed; "beyond reach" if the answer names the fault as one that it would not see, and the least
@@ -174,7 +174,7 @@ def cell(rows: list[Row]) -> str:
 
 
 def tables(rows: list[Row]) -> dict[str, str]:
-    """The tables of docs/check.md by name."""
+    """The tables of docs/evidence/check.md by name."""
     faulty = [row for row in rows if row.fault != SOUND]
     names = [name for name in FAULTS if any(row.fault == name for row in faulty)]
     lines = [
@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--setting", default="", help="settings whose names contain this")
     parser.add_argument("--keep", type=Path, default=HERE / "check.csv")
     parser.add_argument("--show", action="store_true", help="run nothing")
-    parser.add_argument("--docs", action="store_true", help="write the tables into docs/check.md")
+    parser.add_argument("--docs", action="store_true", help="write the tables into docs/evidence/check.md")
     given: Any = parser.parse_args()
     settings = {name: one for name, one in SETTINGS.items() if given.setting in name}
     faults = {name: one for name, one in FAULTS.items() if given.fault in name}
@@ -223,7 +223,7 @@ def main() -> None:
         run({SOUND: Fault()} if given.sound else faults, settings, given.sound or given.seeds, given.keep)
     found = tables(read(given.keep))
     if given.docs:
-        page = HERE.parent / "docs" / "check.md"
+        page = HERE.parent / "docs" / "evidence" / "check.md"
         page.write_text(written(page.read_text(encoding="utf-8"), found), encoding="utf-8")
     print("\n".join(found.values()))
 

@@ -1,4 +1,4 @@
-"""The table of faults in docs/check.md is what `benchmarks/check.py` makes of its rows, and nothing in it is silent."""
+"""The table in docs/evidence/check.md is what `benchmarks/check.py` makes of its rows; nothing in it is silent."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_docs_show_what_was_measured(benchmark: Any) -> None:
     rows = benchmark.read(ROOT / "benchmarks" / "check.csv")
-    text = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "evidence" / "check.md").read_text(encoding="utf-8")
     assert benchmark.written(text, benchmark.tables(rows)) == text, "run python benchmarks/check.py --show --docs"
 
 

@@ -195,8 +195,8 @@ def check_run(
     ----------
     A sound run fails with a probability of at most 1% for all checks together, where batches are known: the tests are
     exact for normal noise, up to the approximations of `gmip.stats.record_tests`. What cannot be checked is "unchecked"
-    and says why. A record that passes is not proved sound: docs/check.md has a table of faults that are found, and of
-    those that cannot be.
+    and says why. A record that passes is not proved sound: docs/evidence/check.md has a table of faults that are found
+    and of those that cannot be.
     """
     task = load(task) if isinstance(task, str) else task
     trace = run if isinstance(run, Trace) else Trace.open(run)

@@ -1,7 +1,7 @@
 """Runs with one fault each, recorded as if they were sound: what `gmip check` has to find.
 
 A hand-written loop of noisy SGD on digits, two layers. What it declares is `Setting`; what it does differs by `Fault`.
-Used by benchmarks/check.py, which prints the table of docs/check.md, and by the tests.
+Used by benchmarks/check.py, which prints the table of docs/evidence/check.md, and by the tests.
 """
 
 from __future__ import annotations

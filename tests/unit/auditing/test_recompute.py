@@ -1,6 +1,7 @@
 """The run check: planted faults are found and named, sound runs are not accused, what cannot be checked is said.
 
-The whole table of docs/check.md, and 200 sound runs: benchmarks/check.py; with GMIP_SOUND_RUNS=40 the latter run here.
+The whole table of docs/evidence/check.md, and 200 sound runs: benchmarks/check.py; with GMIP_SOUND_RUNS=40 the latter
+run here.
 """
 
 from __future__ import annotations
